@@ -1,0 +1,1 @@
+"""Pictures of two domains, and the batches that training draws from them."""

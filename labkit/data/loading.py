@@ -1,0 +1,138 @@
+"""Batches: batch k is a pure function of (seed, k), so workers, prefetch and resuming cannot change it."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms.v2 import functional as transforms
+
+
+@dataclass
+class UnpairedData:
+    """Pictures of domain A and of domain B, with no pairing between them.
+
+    Each of the four sequences yields ``uint8`` tensors of shape (3, H, W). Training pictures are at least
+    `size` pixels wide and high and are cropped at random to (3, size, size); test pictures already have that size.
+    """
+
+    name: str
+    size: int
+    train_a: Sequence[Tensor]
+    train_b: Sequence[Tensor]
+    test_a: Sequence[Tensor]
+    test_b: Sequence[Tensor]
+
+    @property
+    def epoch(self) -> int:
+        """Pictures in one epoch: as many as the larger domain has, as in the public reference."""
+        return max(len(self.train_a), len(self.train_b))
+
+    def example(self, seed: int, position: int) -> tuple[Tensor, Tensor]:
+        """The training example at `position` of the endless sequence that `seed` stands for.
+
+        A goes through its pictures in an order shuffled anew each epoch; B is drawn at random, so that no
+        pairs form. Both are cropped and flipped at random.
+
+        Returns:
+            two ``float32`` tensors of shape (3, size, size), in [-1, 1].
+        """
+        epoch, place = divmod(position, self.epoch)
+        rng = random.Random(f"example {seed} {position}")
+        a = self.train_a[_shuffled(self.epoch, f"order {seed} {epoch}")[place] % len(self.train_a)]
+        b = self.train_b[rng.randrange(len(self.train_b))]
+        return self._augmented(a, rng), self._augmented(b, rng)
+
+    def _augmented(self, picture: Tensor, rng: random.Random) -> Tensor:
+        height, width = picture.shape[-2:]
+        top, left = rng.randint(0, height - self.size), rng.randint(0, width - self.size)
+        picture = picture[:, top : top + self.size, left : left + self.size]
+        return to_float(transforms.horizontal_flip(picture) if rng.random() < 0.5 else picture)
+
+
+@lru_cache(maxsize=2)
+def _shuffled(n: int, key: str) -> list[int]:
+    order = list(range(n))
+    random.Random(key).shuffle(order)
+    return order
+
+
+def to_float(pictures: Tensor) -> Tensor:
+    """``uint8`` pictures of any shape as ``float32`` in [-1, 1]."""
+    return pictures.float().div_(127.5).sub_(1)
+
+
+def to_uint8(pictures: Tensor) -> Tensor:
+    """Pictures in [-1, 1], of any shape and float type, as ``uint8``; values outside are clipped."""
+    return pictures.float().add(1).mul(127.5).round().clamp(0, 255).to(torch.uint8)
+
+
+class _Batches(Dataset):
+    """Item k is batch k, complete: whoever computes it, and when, makes no difference."""
+
+    def __init__(self, data: UnpairedData, batch_size: int, seed: int):
+        self.data, self.batch_size, self.seed = data, batch_size, seed
+
+    def __getitem__(self, k: int) -> tuple[Tensor, Tensor]:
+        first = k * self.batch_size
+        examples = [self.data.example(self.seed, position) for position in range(first, first + self.batch_size)]
+        a, b = zip(*examples, strict=True)
+        return torch.stack(a), torch.stack(b)
+
+
+def batches(
+    data: UnpairedData,
+    batch_size: int,
+    start: int,
+    stop: int,
+    *,
+    seed: int = 0,
+    workers: int = 0,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches `start` to `stop` - 1, each two tensors of shape (batch_size, 3, size, size) on `device`.
+
+    One iterator serves the whole run, so worker processes start once and live to its end. On a GPU the
+    batches are pinned, and batch k + 1 is copied on a stream of its own while the step works on batch k.
+    """
+    device = torch.device(device)
+    loader = DataLoader(
+        _Batches(data, batch_size, seed),
+        batch_size=None,  # an item already is a batch
+        sampler=range(start, stop),
+        num_workers=workers,
+        prefetch_factor=4 if workers else None,
+        pin_memory=device.type == "cuda",
+        worker_init_fn=_ignore_interrupts,
+    )
+    if device.type == "cuda":
+        return _prefetched(loader, device, dtype)
+    return ((a.to(device, dtype), b.to(device, dtype)) for a, b in loader)
+
+
+def _ignore_interrupts(worker: int) -> None:
+    """Ctrl-C reaches every process of the terminal; only the training process should act on it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _prefetched(loader: DataLoader, device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
+    copies = torch.cuda.Stream(device)
+    waiting = None
+    for batch in loader:
+        with torch.cuda.stream(copies):
+            copied = tuple(half.to(device, dtype, non_blocking=True) for half in batch)
+        if waiting is not None:
+            yield waiting
+        torch.cuda.current_stream(device).wait_stream(copies)
+        for half in copied:
+            half.record_stream(torch.cuda.current_stream(device))  # or its memory is reused too early
+        waiting = copied
+    if waiting is not None:
+        yield waiting

@@ -1,0 +1,40 @@
+"""The terms a CycleGAN's losses are made of, each a 0-d tensor."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+GAN_MODES = ("lsgan", "vanilla")
+
+
+def adversarial_loss(verdict: Tensor, is_real: bool, mode: str = "lsgan") -> Tensor:
+    """How far a discriminator's verdicts are from saying "real" (1) or "fake" (0).
+
+    Args:
+        verdict: unbounded verdicts, any shape.
+        is_real: what they should say.
+        mode: "lsgan", the mean squared difference (Mao et al. 2017), or "vanilla", the cross-entropy of the
+            verdicts taken as logits (Goodfellow et al. 2014).
+    """
+    target = torch.full_like(verdict, float(is_real))
+    if mode == "lsgan":
+        return F.mse_loss(verdict, target)
+    return F.binary_cross_entropy_with_logits(verdict, target)
+
+
+def cycle_loss(real: Tensor, reconstruction: Tensor, weight: float = 10.0) -> Tensor:
+    """`weight` times the mean absolute difference between pictures and what came back from the round trip.
+
+    Shapes: (B, 3, H, W) both. Source: Zhu et al. 2017, equation 2.
+    """
+    return weight * F.l1_loss(reconstruction, real)
+
+
+def identity_loss(real: Tensor, same: Tensor, weight: float = 5.0) -> Tensor:
+    """`weight` times the mean absolute change of pictures that already were of the domain to translate into.
+
+    Shapes: (B, 3, H, W) both. Source: Zhu et al. 2017, section 5.2 ("Photo generation from paintings").
+    """
+    return weight * F.l1_loss(same, real)

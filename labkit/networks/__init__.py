@@ -1,0 +1,1 @@
+"""Generators that translate pictures, and discriminators that judge them."""

@@ -1,0 +1,85 @@
+"""Discriminators: a picture in, a map of verdicts out, one for each patch of the picture.
+
+Architecture and state_dict names are those of the public reference (github.com/junyanz/pytorch-CycleGAN-and-pix2pix).
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from labkit.errors import LabkitError, nearest
+from labkit.networks.layers import check_norm, initialise, norm_layer
+
+DISCRIMINATORS = ("basic", "n_layers", "pixel")
+
+
+class PatchDiscriminator(nn.Module):
+    """PatchGAN: 4x4 convolutions, `n_layers` of them with stride 2; with three, a verdict sees 70x70 pixels.
+
+    Shapes: (B, 3, H, W) in [-1, 1] -> (B, 1, h, w), one unbounded verdict a patch, h about H / 2**n_layers. The
+    first layer is not normalised. Source: Isola et al. 2017, appendix 6.1.2.
+    """
+
+    def __init__(self, n_layers: int = 3, width: int = 64, norm: str = "instance"):
+        super().__init__()
+        self.least = 3 * 2**n_layers  # smaller pictures leave nothing to judge
+        bias = norm == "instance"
+        channels = [width * min(2**layer, 8) for layer in range(n_layers + 1)]
+        layers = [nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2, True)]
+        for layer in range(1, n_layers + 1):
+            stride = 2 if layer < n_layers else 1
+            layers += [
+                nn.Conv2d(channels[layer - 1], channels[layer], 4, stride, 1, bias=bias),
+                norm_layer(norm, channels[layer]),
+                nn.LeakyReLU(0.2, True),
+            ]
+        self.model = nn.Sequential(*layers, nn.Conv2d(channels[-1], 1, 4, 1, 1))
+        initialise(self)
+
+    def forward(self, picture: Tensor) -> Tensor:
+        return self.model(picture)
+
+
+class PixelDiscriminator(nn.Module):
+    """Judges every pixel by itself, with 1x1 convolutions: (B, 3, H, W) in [-1, 1] -> (B, 1, H, W).
+
+    Source: Isola et al. 2017, appendix 6.1.2 (the 1x1 "PixelGAN").
+    """
+
+    least = 2
+
+    def __init__(self, width: int = 64, norm: str = "instance"):
+        super().__init__()
+        bias = norm == "instance"
+        self.net = nn.Sequential(
+            nn.Conv2d(3, width, 1),
+            nn.LeakyReLU(0.2, True),
+            nn.Conv2d(width, 2 * width, 1, bias=bias),
+            norm_layer(norm, 2 * width),
+            nn.LeakyReLU(0.2, True),
+            nn.Conv2d(2 * width, 1, 1, bias=bias),
+        )
+        initialise(self)
+
+    def forward(self, picture: Tensor) -> Tensor:
+        return self.net(picture)
+
+
+def make_discriminator(name: str, width: int = 64, n_layers: int = 3, norm: str = "instance") -> nn.Module:
+    """The discriminator called `name`: "basic" (PatchGAN of three layers), "n_layers" (of `n_layers`) or "pixel".
+
+    `norm="instance_blocks"` speaks of residual blocks, which no discriminator has: it is instance norm here.
+
+    Raises:
+        LabkitError: the name or the norm is unknown, or there are no layers.
+    """
+    if name not in DISCRIMINATORS:
+        known = ", ".join(DISCRIMINATORS)
+        raise LabkitError(f"discriminator={name!r} is unknown{nearest(name, DISCRIMINATORS)}. Choose one of: {known}.")
+    check_norm(norm)
+    if n_layers < 1:
+        raise LabkitError(f"n_layers={n_layers}: a PatchGAN has at least one layer.")
+    norm = "instance" if norm == "instance_blocks" else norm
+    if name == "pixel":
+        return PixelDiscriminator(width, norm)
+    return PatchDiscriminator(3 if name == "basic" else n_layers, width, norm)

@@ -1,0 +1,40 @@
+"""What generators and discriminators share: normalisation by name, and the initial weights."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from labkit.errors import LabkitError, nearest
+
+NORMS = ("instance", "batch", "none", "instance_blocks")
+
+
+def norm_layer(norm: str, channels: int) -> nn.Module:
+    """The normalisation called `norm` over (B, channels, H, W).
+
+    Instance norm has neither weights nor running statistics, as in Zhu et al. 2017 (section 4). Where there is
+    no normalisation an `nn.Identity` keeps its place, so that the layers after it keep their names.
+    """
+    if norm == "instance":
+        return nn.InstanceNorm2d(channels)
+    if norm == "batch":
+        return nn.BatchNorm2d(channels)
+    return nn.Identity()
+
+
+def check_norm(norm: str) -> None:
+    """Raises `LabkitError` if `norm` is not one of `NORMS`."""
+    if norm not in NORMS:
+        raise LabkitError(f"norm={norm!r} is unknown{nearest(norm, NORMS)}. Choose one of: {', '.join(NORMS)}.")
+
+
+def initialise(network: nn.Module) -> None:
+    """Initial weights of Zhu et al. 2017 (appendix 7.1): normal(0, 0.02), biases zero; batch norm scales around 1."""
+    for layer in network.modules():
+        if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d)):
+            nn.init.normal_(layer.weight, 0.0, 0.02)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+        elif isinstance(layer, nn.BatchNorm2d):
+            nn.init.normal_(layer.weight, 1.0, 0.02)
+            nn.init.zeros_(layer.bias)

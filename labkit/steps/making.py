@@ -1,0 +1,65 @@
+"""A step out of a model and any number of speed-ups."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+import labkit.steps
+from labkit.errors import LabkitError, nearest
+from labkit.steps.step import Step
+
+if TYPE_CHECKING:
+    import pandas
+
+TABLE_COLUMNS = ("seam", "changes", "moves", "needs", "tolerance")
+
+
+def known_speedups() -> dict[str, type]:
+    """Speed-ups by name, outermost first: the classes with a `name` in the files of `labkit/steps/`.
+
+    A speed-up's file is all there is to it: delete the file, and only its name disappears.
+    """
+    found = {}
+    for module in pkgutil.iter_modules(labkit.steps.__path__):
+        for speedup in vars(importlib.import_module(f"labkit.steps.{module.name}")).values():
+            if isinstance(speedup, type) and "name" in vars(speedup):
+                found[speedup.name] = speedup
+    return dict(sorted(found.items(), key=lambda item: item[1].place))
+
+
+def make_step(
+    model: nn.Module, *speedups: str | type, lr: float | None = None, betas: tuple[float, float] = (0.5, 0.999)
+) -> Step:
+    """The training step of `model` with speed-ups stacked on it; without any, the reference's update.
+
+    Args:
+        model: a `labkit.CycleGAN`.
+        speedups: names from `labkit.speedups()`, or classes of your own that override a seam of
+            `labkit.steps.step.Step`. Named ones stack in one fixed order whatever the order here; your own go
+            round them, the first outermost.
+        lr, betas: Adam's, for every player; `lr=None` takes the model's own.
+
+    Raises:
+        LabkitError: a name is unknown.
+    """
+    known = known_speedups()
+    for name in speedups:
+        if not isinstance(name, type) and name not in known:
+            names = ", ".join(known) or "none are installed"
+            raise LabkitError(f"speed-up {name!r} is unknown{nearest(name, known)}. Known: {names}.")
+    own = [speedup for speedup in speedups if isinstance(speedup, type)]
+    named = [speedup for name, speedup in known.items() if name in speedups]
+    return type("Step", (*own, *named, Step), {})(model, lr=lr, betas=betas)
+
+
+def speedups() -> pandas.DataFrame:
+    """The speed-ups there are, one a row: its name, the seam it changes, what it changes there, which part of a
+    step's time it should move, what it needs, and how far its results may be from the baseline's."""
+    import pandas
+
+    rows = {name: [getattr(speedup, column) for column in TABLE_COLUMNS] for name, speedup in known_speedups().items()}
+    return pandas.DataFrame.from_dict(rows, orient="index", columns=TABLE_COLUMNS)

@@ -1,0 +1,234 @@
+"""The loop round the step: batches, schedule, reports, sample pictures, checkpoints, exact resuming."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torchvision.utils import make_grid, save_image
+from tqdm.auto import tqdm
+
+from labkit import checkpoints
+from labkit.data.loading import UnpairedData, batches, to_float
+from labkit.errors import LabkitError, TrainingError
+from labkit.models.inference import run_network
+from labkit.steps.step import Step
+
+COLLAPSED = 0.1  # outputs that differ less than this share of what their inputs differ count as all alike
+
+
+class CollapseWarning(UserWarning):
+    """A generator gives almost the same picture whatever it is shown."""
+
+
+@dataclass
+class Run:
+    """A training run: where it stands, and every loss of every step so far."""
+
+    step: Step
+    steps: int
+    folder: Path | None = None
+    done: int = 0
+    losses: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """The model that is trained."""
+        return self.step.model
+
+
+def linear_schedule(constant: int, decay: int, epoch: int = 1) -> Callable[[int], float]:
+    """The reference's learning-rate schedule: 1 for `constant` steps, then down to nearly 0 over `decay` steps.
+
+    The factor changes once every `epoch` steps; the reference's own run is
+    ``linear_schedule(100 * n, 100 * n, epoch=n)`` with n the steps of an epoch.
+
+    Returns:
+        a function from the number of steps done to the factor on the learning rate.
+    """
+    return lambda done: 1 - max(0, done // epoch + 1 - constant // epoch) / (decay // epoch + 1)
+
+
+def fit(
+    step: Step,
+    data: UnpairedData,
+    steps: int,
+    batch_size: int = 1,
+    *,
+    checkpoint: Path | str | None = None,
+    seed: int = 0,
+    workers: int = 0,
+    schedule: Callable[[int], float] | None = None,
+    report_every: int = 50,
+    sample_every: int = 200,
+    save_minutes: float = 5.0,
+    on_report: Callable[[Run], None] | None = None,
+) -> Run:
+    """Trains for `steps` steps, or goes on to that number if `checkpoint` already holds a part of them.
+
+    Going on gives the same weights, bit for bit on one machine, as never having stopped, also after ``kill -9``.
+    Ctrl-C and SIGTERM let the step under way finish, save, and say how to go on.
+
+    Args:
+        step: from `labkit.make_step`; its model decides device and float type.
+        data: from `labkit.fruit` or `labkit.folders`.
+        steps: the step to train up to.
+        batch_size: pictures of each domain in a step.
+        checkpoint: a folder for checkpoint and sample pictures; None keeps nothing.
+        seed: settles which batches are drawn.
+        workers: processes that prepare batches; 0 prepares them between the steps.
+        schedule: from the number of steps done to the factor on the learning rate; None leaves it constant.
+        report_every: steps between two looks at the losses, each of which waits for the device once.
+        sample_every: steps between two sample grids, ``samples/<step>.png``: pictures of A above their
+            translations, then pictures of B above theirs.
+        save_minutes: minutes between two checkpoints; one is written at the end in any case.
+        on_report: called with the `Run` after every look at the losses, for instance to draw them.
+
+    Raises:
+        LabkitError: the arguments or the data do not fit.
+        CheckpointError: the checkpoint is damaged, or of another model or other batches.
+        TrainingError: a loss is no longer finite; the last good checkpoint is kept.
+    """
+    for name, number in (("steps", steps), ("batch_size", batch_size), ("report_every", report_every)):
+        if number < 1:
+            raise LabkitError(f"{name}={number}: at least 1 is needed.")
+    model = step.model
+    model.check_size(data.size, data.size, where=f"data {data.name!r}")
+    run = Run(step, steps, None if checkpoint is None else Path(checkpoint))
+    settings = {"data": data.name, "size": data.size, "batch_size": batch_size, "seed": seed}
+    _go_on(run, settings)
+    weight = next(model.parameters())
+    stream = batches(
+        data, batch_size, run.done, steps, seed=seed, workers=workers, device=weight.device, dtype=weight.dtype
+    )
+    pending: list[dict[str, Tensor]] = []  # losses of steps nobody has looked at yet
+    saved_at = time.monotonic()
+    with _interrupts() as interrupted, tqdm(initial=run.done, total=steps, unit="step") as bar:
+        for real_a, real_b in stream:
+            if schedule is not None:
+                step.scale_lr(schedule(run.done))
+            pending.append(step(real_a, real_b))
+            run.done += 1
+            bar.update()
+            last = run.done == steps or bool(interrupted)
+            save_due = run.folder is not None and (last or time.monotonic() - saved_at >= 60 * save_minutes)
+            if run.done % report_every == 0 or save_due or last:
+                _look_at_losses(run, pending)
+                bar.set_postfix({name: f"{values[-1]:.3f}" for name, values in run.losses.items()}, refresh=False)
+                if on_report is not None:
+                    on_report(run)
+            if run.folder is not None and (run.done % sample_every == 0 or run.done == steps):
+                _sample(run, data)
+            if save_due:
+                _save(run, settings)
+                saved_at = time.monotonic()
+            if interrupted:
+                _stop(run)
+    return run
+
+
+def _look_at_losses(run: Run, pending: list[dict[str, Tensor]]) -> None:
+    """Moves the pending losses into the run's history: the loop's only wait for the device."""
+    names = list(pending[0])
+    rows = torch.stack([torch.stack([losses[name] for name in names]) for losses in pending]).tolist()
+    first = run.done - len(pending) + 1
+    pending.clear()
+    for number, row in enumerate(rows, start=first):
+        bad = [name for name, loss in zip(names, row, strict=True) if not abs(loss) < float("inf")]
+        if bad:
+            kept = "" if run.folder is None else f" The last good checkpoint is kept in {run.folder}."
+            raise TrainingError(
+                f"step {number}: {', '.join(bad)} is no longer a finite number, so training stopped.{kept} "
+                "Usual causes: a learning rate that is too high, or 16-bit arithmetic without loss scaling."
+            )
+        for name, loss in zip(names, row, strict=True):
+            run.losses.setdefault(name, []).append(loss)
+
+
+def _sample(run: Run, data: UnpairedData, n: int = 4) -> None:
+    """Writes a grid of translations, and warns if they are all alike."""
+    rows = []
+    for direction, pictures in (("AtoB", data.test_a), ("BtoA", data.test_b)):
+        real = to_float(torch.stack([pictures[i] for i in range(min(n, len(pictures)))]))
+        fake = run_network(run.model.translator(direction), real)
+        rows += [real, fake]
+        if len(real) > 1 and fake.std(0).mean() < COLLAPSED * real.std(0).mean():
+            warnings.warn(
+                f"step {run.done}: {direction} gives nearly the same picture for different inputs. If that does not "
+                "pass, the generator has collapsed: is the cycle loss switched off, or the learning rate too high?",
+                CollapseWarning,
+                stacklevel=2,
+            )
+    samples = run.folder / "samples"
+    samples.mkdir(parents=True, exist_ok=True)
+    grid = make_grid(torch.cat(rows), nrow=len(rows[0]), normalize=True, value_range=(-1, 1))
+    save_image(grid, samples / f"{run.done:06d}.png")
+
+
+def _save(run: Run, settings: dict) -> None:
+    on_gpu = next(run.model.parameters()).is_cuda
+    state = {
+        "settings": run.model.settings,
+        "batches": settings,
+        "step": run.step.state_dict(),
+        "done": run.done,
+        "losses": {name: torch.tensor(values, dtype=torch.float64) for name, values in run.losses.items()},
+        "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if on_gpu else None},
+    }
+    checkpoints.save(state, run.folder)
+
+
+def _go_on(run: Run, settings: dict) -> None:
+    """Takes up the run where its folder's checkpoint left it, if there is one."""
+    if run.folder is None or not (run.folder / checkpoints.FILE).exists():
+        return
+    device = next(run.model.parameters()).device
+    state = checkpoints.load(run.folder, device)
+    checkpoints.check_settings(run.folder, "model", state["settings"], run.model.settings)
+    checkpoints.check_settings(run.folder, "run", state["batches"], settings)
+    run.step.load_state_dict(state["step"])
+    run.done = state["done"]
+    run.losses = {name: values.tolist() for name, values in state["losses"].items()}
+    torch.set_rng_state(state["random"]["cpu"].cpu())
+    if device.type == "cuda" and state["random"]["cuda"] is not None:
+        torch.cuda.set_rng_state(state["random"]["cuda"].cpu())
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Collects Ctrl-C and SIGTERM instead of breaking off between two halves of an update.
+
+    A second Ctrl-C breaks off at once. Outside the main thread signals cannot be caught: nothing changes there.
+    """
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
+
+    def note(number: int, frame: object) -> None:
+        received.append(number)
+        signal.signal(signal.SIGINT, before[signal.SIGINT])
+
+    for name in before:
+        signal.signal(name, note)
+    try:
+        yield received
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+def _stop(run: Run) -> None:
+    where = "nothing was saved, since no checkpoint folder was given"
+    if run.folder is not None:
+        where = f"saved in {run.folder}: run the same again to go on from there"
+    raise KeyboardInterrupt(f"stopped after step {run.done} of {run.steps}; {where}.")

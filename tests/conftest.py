@@ -1,0 +1,38 @@
+"""What many tests need: small networks, small pictures, one thread."""
+
+import pytest
+import torch
+
+import labkit
+
+torch.set_num_threads(1)  # the machine's other cores belong to other tests
+
+TINY = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
+
+
+@pytest.fixture
+def tiny():
+    """A function that makes a tiny CycleGAN, always with the same weights; keywords override its settings."""
+
+    def make(**settings):
+        torch.manual_seed(0)
+        return labkit.CycleGAN(**{**TINY, **settings})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def fruit():
+    """Twelve small pictures of either fruit."""
+    return labkit.fruit(n=12, size=32, seed=0)
+
+
+@pytest.fixture
+def batch():
+    """A function that makes a batch of noise in [-1, 1], another one for every seed."""
+
+    def make(n=1, size=32, seed=0, dtype=torch.float32):
+        random = torch.Generator().manual_seed(seed)
+        return tuple(torch.rand(n, 3, size, size, generator=random, dtype=dtype) * 2 - 1 for _ in range(2))
+
+    return make

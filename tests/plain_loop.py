@@ -1,0 +1,144 @@
+"""CycleGAN in one plain loop, written from the paper and the reference's description, sharing no code with labkit.
+
+The tests hold labkit's step to it, and the benchmark compares their speed.
+"""
+
+import itertools
+import random
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+def block(channels):
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Conv2d(channels, channels, 3)
+            self.second = nn.Conv2d(channels, channels, 3)
+
+        def forward(self, x):
+            y = F.relu(F.instance_norm(self.first(F.pad(x, (1, 1, 1, 1), mode="reflect"))))
+            return x + F.instance_norm(self.second(F.pad(y, (1, 1, 1, 1), mode="reflect")))
+
+    return Residual()
+
+
+def generator(blocks, width):
+    def after(convolution):
+        return convolution, nn.InstanceNorm2d(convolution.out_channels), nn.ReLU()
+
+    return nn.Sequential(
+        nn.ReflectionPad2d(3),
+        *after(nn.Conv2d(3, width, 7)),
+        *after(nn.Conv2d(width, 2 * width, 3, 2, 1)),
+        *after(nn.Conv2d(2 * width, 4 * width, 3, 2, 1)),
+        *(block(4 * width) for _ in range(blocks)),
+        *after(nn.ConvTranspose2d(4 * width, 2 * width, 3, 2, 1, 1)),
+        *after(nn.ConvTranspose2d(2 * width, width, 3, 2, 1, 1)),
+        nn.ReflectionPad2d(3),
+        nn.Conv2d(width, 3, 7),
+        nn.Tanh(),
+    )
+
+
+def discriminator(width):
+    def after(convolution):
+        return convolution, nn.InstanceNorm2d(convolution.out_channels), nn.LeakyReLU(0.2)
+
+    return nn.Sequential(
+        nn.Conv2d(3, width, 4, 2, 1),
+        nn.LeakyReLU(0.2),
+        *after(nn.Conv2d(width, 2 * width, 4, 2, 1)),
+        *after(nn.Conv2d(2 * width, 4 * width, 4, 2, 1)),
+        *after(nn.Conv2d(4 * width, 8 * width, 4, 1, 1)),
+        nn.Conv2d(8 * width, 1, 4, 1, 1),
+    )
+
+
+class ListPool:
+    """The reference's pool: a list of pictures and a coin for each new one."""
+
+    def __init__(self, size, seed):
+        self.size, self.pictures, self.random = size, [], random.Random(seed)
+
+    def query(self, batch):
+        answer = []
+        for picture in batch:
+            picture = picture.detach().clone()
+            if len(self.pictures) < self.size:
+                self.pictures.append(picture)
+                answer.append(picture)
+            elif self.random.random() > 0.5:
+                slot = self.random.randrange(self.size)
+                answer.append(self.pictures[slot].clone())
+                self.pictures[slot] = picture
+            else:
+                answer.append(picture)
+        return torch.stack(answer)
+
+
+class PlainLoop:
+    """LSGAN, lambda 10 both ways, identity 0.5, Adam(0.5, 0.999): one step a call."""
+
+    def __init__(self, blocks, ngf, ndf, lr, pool_size, pool_seeds):
+        self.G_A, self.G_B = generator(blocks, ngf), generator(blocks, ngf)
+        self.D_A, self.D_B = discriminator(ndf), discriminator(ndf)
+        self.pool_a, self.pool_b = (ListPool(pool_size, seed) for seed in pool_seeds)
+        self.lr = lr
+
+    def start(self):
+        generators = itertools.chain(self.G_A.parameters(), self.G_B.parameters())
+        discriminators = itertools.chain(self.D_A.parameters(), self.D_B.parameters())
+        self.adam_g = torch.optim.Adam(generators, lr=self.lr, betas=(0.5, 0.999))
+        self.adam_d = torch.optim.Adam(discriminators, lr=self.lr, betas=(0.5, 0.999))
+
+    def __call__(self, a, b):
+        judges = [*self.D_A.parameters(), *self.D_B.parameters()]
+        for weight in judges:
+            weight.requires_grad_(False)
+        fake_b = self.G_A(a)
+        rec_a = self.G_B(fake_b)
+        fake_a = self.G_B(b)
+        rec_b = self.G_A(fake_a)
+        verdict_b, verdict_a = self.D_A(fake_b), self.D_B(fake_a)
+        losses = {
+            "G_A": ((verdict_b - 1) ** 2).mean(),
+            "G_B": ((verdict_a - 1) ** 2).mean(),
+            "cycle_A": 10 * (rec_a - a).abs().mean(),
+            "cycle_B": 10 * (rec_b - b).abs().mean(),
+            "idt_A": 5 * (self.G_A(b) - b).abs().mean(),
+            "idt_B": 5 * (self.G_B(a) - a).abs().mean(),
+        }
+        self.adam_g.zero_grad()
+        sum(losses.values()).backward()
+        self.adam_g.step()
+        for weight in judges:
+            weight.requires_grad_(True)
+        self.adam_d.zero_grad()
+        for name, judge, real, fake in (
+            ("D_A", self.D_A, b, self.pool_b.query(fake_b)),
+            ("D_B", self.D_B, a, self.pool_a.query(fake_a)),
+        ):
+            losses[name] = 0.5 * (((judge(real) - 1) ** 2).mean() + (judge(fake) ** 2).mean())
+            losses[name].backward()
+        self.adam_d.step()
+        return {name: loss.detach() for name, loss in losses.items()}
+
+
+def twin(model, lr, pool_size):
+    """A plain loop with the weights and the pool seeds of a labkit model: resnet, "basic", instance norm."""
+    blocks = int(model.settings["generator"].removeprefix("resnet_").removesuffix("blocks"))
+    seeds = (21, 22)
+    model.pools["fake_A"].random.seed(seeds[0])
+    model.pools["fake_B"].random.seed(seeds[1])
+    loop = PlainLoop(blocks, model.settings["ngf"], model.settings["ndf"], lr, pool_size, seeds)
+    weight = next(model.parameters())
+    for name in ("G_A", "G_B", "D_A", "D_B"):
+        mine = getattr(loop, name).to(weight)
+        with torch.no_grad():
+            for to, value in zip(mine.parameters(), getattr(model, name).parameters(), strict=True):
+                to.copy_(value)
+    loop.start()
+    return loop

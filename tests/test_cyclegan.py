@@ -1,0 +1,101 @@
+"""CycleGAN's losses by name, what switches them off, and the batches it takes."""
+
+import pytest
+import torch
+
+import labkit
+from labkit.models.losses import adversarial_loss, cycle_loss, identity_loss
+
+
+def test_losses_come_in_the_reference_s_names_and_order(tiny, batch):
+    losses = labkit.make_step(tiny())(*batch())
+    assert list(losses) == ["D_A", "G_A", "cycle_A", "idt_A", "D_B", "G_B", "cycle_B", "idt_B"]
+    assert all(loss.dim() == 0 and not loss.requires_grad for loss in losses.values())
+
+
+def test_identity_weight_zero_leaves_the_term_out(tiny, batch):
+    losses = labkit.make_step(tiny(lambda_identity=0.0))(*batch())
+    assert list(losses) == ["D_A", "G_A", "cycle_A", "D_B", "G_B", "cycle_B"]
+
+
+def test_losses_are_weighted_as_they_enter_the_sum(tiny, batch):
+    single = labkit.make_step(tiny(lambda_a=1.0, lambda_b=1.0, lambda_identity=1.0))(*batch())
+    weighted = labkit.make_step(tiny(lambda_a=3.0, lambda_b=5.0, lambda_identity=0.5))(*batch())
+    ratios = {name: (weighted[name] / single[name]).item() for name in ("cycle_A", "cycle_B", "idt_A", "idt_B")}
+    assert ratios == pytest.approx({"cycle_A": 3.0, "cycle_B": 5.0, "idt_A": 2.5, "idt_B": 1.5}, rel=1e-5)
+
+
+def test_a_judges_b_s_pictures(tiny, batch):
+    model = tiny(lambda_identity=0.0)
+    real_a, real_b = batch()
+    with torch.no_grad():
+        verdict = model.D_A(model.G_A(real_a))
+    assert labkit.make_step(model)(real_a, real_b)["G_A"] == pytest.approx(float(((verdict - 1) ** 2).mean()), rel=1e-5)
+
+
+def test_loss_terms():
+    verdict = torch.tensor([0.0, 2.0])
+    assert adversarial_loss(verdict, True) == 1.0
+    assert adversarial_loss(verdict, False) == 2.0
+    assert adversarial_loss(torch.zeros(3), True, "vanilla") == pytest.approx(0.6931, abs=1e-4)
+    a, b = torch.zeros(1, 3, 2, 2), torch.full((1, 3, 2, 2), 0.5)
+    assert cycle_loss(a, b, 10.0) == 5.0
+    assert identity_loss(a, b, 2.0) == 1.0
+
+
+def test_pool_seeds_follow_torch_s_seed(tiny):
+    draws = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        model = labkit.CycleGAN("resnet_3blocks", ngf=2, ndf=2)
+        draws.append([pool.random.random() for pool in model.pools.values()])
+    assert draws[0] == draws[1] != draws[2]
+    assert draws[0][0] != draws[0][1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a, b: (a[0], b), r"real_a has shape \(3, 32, 32\)"),
+        (lambda a, b: (a, b[:, :1]), "real_b has shape"),
+        (lambda a, b: ((a * 127 + 128).to(torch.uint8), b), "labkit.to_float"),
+        (lambda a, b: (a, b.double()), "torch.float64"),
+        (lambda a, b: (a * 100, b), r"real_a runs from .* expect \[-1, 1\]"),
+        (lambda a, b: (a, b / 0), "real_b runs from"),
+        (lambda a, b: (a.repeat(2, 1, 1, 1), b), "give as many"),
+        (lambda a, b: (a[..., :30], b), "multiples of 4"),
+        (lambda a, b: (a[..., :8, :8], b), "at least 12"),
+        (lambda a, b: (a.to("meta"), b), "real_a is on meta"),
+    ],
+)
+def test_batches_that_do_not_fit_are_refused(tiny, batch, change, message):
+    step = labkit.make_step(tiny())
+    with pytest.raises(labkit.LabkitError, match=message):
+        step(*change(*batch()))
+
+
+def test_unet_256_says_it_cannot_take_64_pixels(batch):
+    model = labkit.CycleGAN("unet_256", ngf=1, ndf=1)
+    with pytest.raises(labkit.LabkitError, match="64x64 pixels.*unet_256.*multiples of 256"):
+        labkit.make_step(model)(*batch(size=64))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"gan_mode": "lsgn"}, "did you mean 'lsgan'"),
+        ({"lambda_a": -1.0}, "lambda_a=-1.0 is negative"),
+        ({"pool_size": -5}, "pool_size=-5 is negative"),
+        ({"generator": "unet"}, "generator='unet' is unknown"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(labkit.LabkitError, match=message):
+        labkit.CycleGAN(**settings)
+
+
+def test_direction_must_be_known(tiny):
+    model = tiny()
+    assert model.translator("BtoA") is model.G_B
+    with pytest.raises(labkit.LabkitError, match="AtoB"):
+        model.translator("A2B")

@@ -1,0 +1,147 @@
+"""Networks are the public reference's: sizes, names, and the pictures they take."""
+
+import pytest
+import torch
+
+import labkit
+from labkit.networks.discriminators import make_discriminator
+from labkit.networks.generators import GENERATORS, ResidualBlock, make_generator
+
+
+def parameters(network):
+    return sum(weight.numel() for weight in network.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("resnet_9blocks", 11_378_179),
+        ("resnet_6blocks", 7_837_699),
+        ("unet_256", 54_409_603),
+        ("unet_128", 41_825_667),
+    ],
+)
+def test_generators_have_the_published_number_of_parameters(name, count):
+    with torch.device("meta"):
+        assert parameters(make_generator(name)) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "n_layers", "count"),
+    [
+        ("basic", 3, 2_764_737),
+        ("pixel", 3, 8_705),
+        ("n_layers", 1, 136_385),
+        ("n_layers", 2, 662_977),
+        ("n_layers", 4, 6_959_553),
+        ("n_layers", 5, 11_154_369),
+    ],
+)
+def test_discriminators_have_the_published_number_of_parameters(name, n_layers, count):
+    with torch.device("meta"):
+        assert parameters(make_discriminator(name, n_layers=n_layers)) == count
+
+
+def pairs(*stems):
+    return {f"{stem}.{kind}" for stem in stems for kind in ("weight", "bias")}
+
+
+def test_resnet_names_are_the_published_ones():
+    blocks = [f"model.{block}.conv_block.{layer}" for block in range(10, 19) for layer in (1, 5)]
+    ends = [f"model.{layer}" for layer in (1, 4, 7, 19, 22, 26)]
+    assert set(make_generator("resnet_9blocks", width=2).state_dict()) == pairs(*ends, *blocks)
+    blocks = [f"model.{block}.conv_block.{layer}" for block in range(10, 16) for layer in (1, 5)]
+    ends = [f"model.{layer}" for layer in (1, 4, 7, 16, 19, 23)]
+    assert set(make_generator("resnet_6blocks", width=2).state_dict()) == pairs(*ends, *blocks)
+
+
+@pytest.mark.parametrize(("name", "halvings"), [("unet_256", 8), ("unet_128", 7)])
+def test_unet_names_are_the_published_ones(name, halvings):
+    expected, prefix = pairs("model.model.0", "model.model.3"), "model.model.1"
+    for _ in range(halvings - 2):
+        expected |= pairs(f"{prefix}.model.1", f"{prefix}.model.5")
+        prefix += ".model.3"
+    expected |= pairs(f"{prefix}.model.1", f"{prefix}.model.3")
+    assert set(make_generator(name, width=2).state_dict()) == expected
+
+
+def test_discriminator_names_are_the_published_ones():
+    assert set(make_discriminator("basic", 2).state_dict()) == pairs(*(f"model.{i}" for i in (0, 2, 5, 8, 11)))
+    assert set(make_discriminator("pixel", 2).state_dict()) == pairs(*(f"net.{i}" for i in (0, 2, 5)))
+
+
+def test_batch_norm_takes_the_place_of_biases():
+    names = set(make_generator("resnet_3blocks", 2, norm="batch").state_dict())
+    assert "model.2.running_mean" in names and "model.1.bias" not in names and "model.20.bias" in names
+
+
+@pytest.mark.parametrize(
+    ("name", "norm"),
+    [
+        *((name, norm) for name in GENERATORS for norm in ("instance", "batch", "none")),
+        ("resnet_3blocks", "instance_blocks"),
+    ],
+)
+def test_generators_keep_the_size_and_stay_in_range(name, norm):
+    network = make_generator(name, width=2, norm=norm)
+    size = (network.least, network.least + network.multiple)
+    picture = torch.rand(2, 3, *size) * 2 - 1
+    translated = network(picture)
+    assert translated.shape == picture.shape
+    assert translated.abs().max() <= 1
+
+
+@pytest.mark.parametrize(("name", "n_layers"), [("pixel", 3), *(("n_layers", n) for n in range(1, 6))])
+def test_least_is_the_smallest_picture_a_discriminator_can_judge(name, n_layers):
+    judge = make_discriminator(name, 2, n_layers)
+    assert judge(torch.zeros(1, 3, judge.least, judge.least)).numel() >= 1
+    with pytest.raises((RuntimeError, ValueError)):
+        judge(torch.zeros(1, 3, judge.least - 1, judge.least - 1))
+
+
+def test_a_patch_verdict_sees_70_pixels():
+    judge = make_discriminator("basic", 2, norm="none")
+    picture = torch.zeros(1, 3, 128, 128, requires_grad=True)
+    judge(picture)[0, 0, 7, 7].backward()
+    rows = picture.grad.abs().sum((0, 1, 3)).nonzero()
+    assert rows.max() - rows.min() + 1 == 70
+
+
+def test_instance_blocks_let_the_absolute_colour_through():
+    texture = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0)) * 0.5
+    for norm, seen in (("instance_blocks", True), ("instance", False)):
+        network = make_generator("resnet_3blocks", 4, norm)
+        dark, bright = (network(texture + offset) for offset in (-0.5, 0.0))
+        assert ((dark - bright).abs().max() > 1e-3) == seen
+
+
+def test_the_skips_of_a_unet_carry_detail_past_the_bottleneck():
+    torch.manual_seed(0)
+    network = make_generator("unet_128", width=2)
+    picture = torch.rand(1, 3, 128, 128, requires_grad=True)
+    network(picture)[0, 0, 64, 64].backward()
+    near = picture.grad[..., 60:69, 60:69].abs().mean()
+    assert near > 5 * picture.grad.abs().mean()
+
+
+def test_a_residual_block_of_zero_weights_is_the_identity():
+    block = ResidualBlock(4)
+    for weight in block.parameters():
+        torch.nn.init.zeros_(weight)
+    x = torch.rand(1, 4, 8, 8)
+    assert torch.equal(block(x), x)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: make_generator("resnet9"), "resnet_9blocks"),
+        (lambda: make_generator("unet_256", norm="instance_blocks"), "residual blocks"),
+        (lambda: make_generator("unet_256", norm="layer"), "norm='layer'"),
+        (lambda: make_discriminator("pixels"), "did you mean 'pixel'"),
+        (lambda: make_discriminator("n_layers", n_layers=0), "n_layers=0"),
+    ],
+)
+def test_what_is_unknown_is_named_with_its_nearest_relative(make, message):
+    with pytest.raises(labkit.LabkitError, match=message):
+        make()

@@ -1,0 +1,43 @@
+"""The pool does what the reference's list of pictures does, and all of it fits into a checkpoint."""
+
+import pytest
+import torch
+from plain_loop import ListPool
+
+from labkit.models.pool import Pool
+
+
+def pictures(first, n):
+    """Pictures of one pixel, told apart by their number."""
+    return torch.arange(first, first + n, dtype=torch.float32).view(n, 1, 1, 1).expand(n, 3, 1, 1)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 7])
+def test_it_gives_back_what_a_plain_list_would(batch):
+    ours, plain = Pool(5, seed=3), ListPool(5, seed=3)
+    for first in range(0, 60 * batch, batch):
+        assert torch.equal(ours(pictures(first, batch)), plain.query(pictures(first, batch)))
+    assert torch.equal(ours.buffer[:-1], torch.stack(plain.pictures))
+
+
+def test_it_goes_on_from_a_checkpoint(tmp_path):
+    whole, before, after = Pool(4, seed=1), Pool(4, seed=1), Pool(4, seed=9)
+    for first in range(0, 20, 2):
+        whole(pictures(first, 2)), before(pictures(first, 2))
+    torch.save(before.state_dict(), tmp_path / "pool.pt")
+    after.load_state_dict(torch.load(tmp_path / "pool.pt", weights_only=True))
+    for first in range(20, 60, 2):
+        assert torch.equal(after(pictures(first, 2)), whole(pictures(first, 2)))
+
+
+def test_size_zero_gives_back_the_newest():
+    pool = Pool(0)
+    newest = pictures(7, 2)
+    assert pool(newest) is newest
+
+
+def test_pictures_of_another_size_begin_a_new_pool():
+    pool = Pool(2)
+    pool(torch.ones(3, 3, 4, 4))
+    assert torch.equal(pool(torch.ones(2, 3, 8, 8)), torch.ones(2, 3, 8, 8))
+    assert pool.filled == 2

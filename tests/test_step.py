@@ -1,0 +1,118 @@
+"""The baseline step is the reference's update, and every seam of it can be changed."""
+
+import copy
+
+import pytest
+import torch
+from plain_loop import twin
+
+import labkit
+from labkit.steps.step import Step
+
+
+def furthest(model, loop):
+    """Largest relative difference of any network's weights."""
+    ratios = []
+    for name in ("G_A", "G_B", "D_A", "D_B"):
+        ours, plain = (
+            torch.cat([weight.flatten() for weight in getattr(owner, name).parameters()]) for owner in (model, loop)
+        )
+        ratios.append(((ours - plain).norm() / plain.norm()).item())
+    return max(ratios)
+
+
+@pytest.mark.parametrize("pool_size", [0, 2, 50])
+@pytest.mark.parametrize("n", [1, 3])
+def test_three_steps_equal_an_independent_plain_loop(tiny, batch, n, pool_size):
+    model = tiny(discriminator="basic", pool_size=pool_size, norm="instance").double()
+    loop = twin(model, 2e-4, pool_size) if pool_size else twin(model, 2e-4, 10**9)  # a pool that never fills gives back all
+    step = labkit.make_step(model)
+    for seed in range(3):
+        real = batch(n, seed=seed, dtype=torch.float64)
+        ours, plain = step(*real), loop(*real)
+        for name, loss in plain.items():
+            assert ours[name].item() == pytest.approx(loss.item(), rel=1e-10), f"{name} in step {seed}"
+    assert furthest(model, loop) < 1e-10
+
+
+def test_a_player_leaves_the_other_s_weights_alone(tiny, batch):
+    step = labkit.make_step(tiny())
+    real_a, real_b = batch()
+    step.learn("generators", {"real_a": real_a, "real_b": real_b})
+    assert all(weight.grad is None for weight in step.players["discriminators"])
+    assert all(weight.grad is not None for weight in step.players["generators"])
+
+
+def test_a_class_of_one_s_own_changes_a_seam(tiny, batch):
+    class Doubled:
+        def losses(self, player, batch):
+            return {name: 2 * loss for name, loss in super().losses(player, batch).items()}
+
+    class Counting:
+        calls = 0
+
+        def update(self, player):
+            type(self).calls += 1
+            super().update(player)
+
+    plain = labkit.make_step(tiny())(*batch())
+    step = labkit.make_step(tiny(), Counting, Doubled)
+    assert step(*batch())["cycle_A"] == 2 * plain["cycle_A"]
+    assert step.calls == 2
+    assert isinstance(step, Step)
+
+
+def test_the_first_class_is_outermost(tiny):
+    order = []
+
+    def named(name):
+        class Seam:
+            def update(self, player):
+                order.append(name)
+                super().update(player)
+
+        return Seam
+
+    step = labkit.make_step(tiny(), named("outer"), named("inner"))
+    step.optimizers["generators"].step = lambda: order.append("Adam")
+    step.update("generators")
+    assert order == ["outer", "inner", "Adam"]
+
+
+def test_lr_none_is_the_model_s_own(tiny):
+    rates = {
+        lr: {group["lr"] for adam in labkit.make_step(tiny(), lr=lr).optimizers.values() for group in adam.param_groups}
+        for lr in (None, 1e-3)
+    }
+    assert rates == {None: {2e-4}, 1e-3: {1e-3}}
+
+
+def test_scale_lr_counts_from_the_first_rate(tiny):
+    step = labkit.make_step(tiny(), lr=1e-3)
+    for factor in (0.5, 0.25):
+        step.scale_lr(factor)
+    assert all(group["lr"] == 2.5e-4 for adam in step.optimizers.values() for group in adam.param_groups)
+
+
+def test_unknown_speedups_are_named(tiny):
+    with pytest.raises(labkit.LabkitError, match="'warp' is unknown"):
+        labkit.make_step(tiny(), "warp")
+
+
+def test_state_carries_everything_to_a_fresh_step(tiny, batch):
+    step = labkit.make_step(tiny(pool_size=2))
+    for seed in range(4):
+        step(*batch(seed=seed))
+    torch.manual_seed(5)
+    fresh = labkit.make_step(labkit.CycleGAN(**step.model.settings))
+    fresh.load_state_dict(copy.deepcopy(step.state_dict()))
+    for seed in range(4, 8):
+        expected, got = step(*batch(seed=seed)), fresh(*batch(seed=seed))
+        assert expected == got
+
+
+def test_vanilla_gan_and_float64_train(tiny, batch):
+    step = labkit.make_step(tiny(gan_mode="vanilla", discriminator="pixel").double())
+    for seed in range(3):
+        losses = step(*batch(seed=seed, dtype=torch.float64))
+    assert all(loss.isfinite() and loss.dtype == torch.float64 for loss in losses.values())
