@@ -28,6 +28,7 @@ _HOME = {
     "load_generator": "labkit.checkpoints",
     "translate": "labkit.translating",
     "quality": "labkit.evaluation",
+    "mean_difference": "labkit.evaluation",
 }
 _MODULES = ("check", "show")
 

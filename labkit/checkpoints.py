@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ def save(state: dict, folder: Path) -> None:
             os.fsync(file.fileno())
         os.replace(beside, folder / FILE)
     except (OSError, RuntimeError) as error:  # torch.save turns a full disk into a RuntimeError
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # its folder may be missing, too
+            beside.unlink()
         kept = "the one before it is kept" if (folder / FILE).exists() else "there was none before it"
         raise CheckpointError(
             f"{folder / FILE}: the checkpoint could not be written ({_first_line(error)}); {kept}. "

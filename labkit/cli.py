@@ -30,7 +30,9 @@ def train(
     lr: Annotated[float | None, typer.Option(help="Adam's learning rate.", show_default="by data")] = None,
     decay_steps: Annotated[int, typer.Option(help="Last steps over which the learning rate falls to 0.")] = 0,
     generator: Annotated[str | None, typer.Option(help="resnet_9blocks, unet_256, ...", show_default="by data")] = None,
-    ngf: Annotated[int | None, typer.Option(help="Filters in a generator's first layer.", show_default="by data")] = None,
+    ngf: Annotated[
+        int | None, typer.Option(help="Filters in a generator's first layer.", show_default="by data")
+    ] = None,
     norm: Annotated[
         str | None, typer.Option(help="instance, batch, none or instance_blocks.", show_default="by data")
     ] = None,

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torchvision.utils import make_grid, save_image
+from torchvision.utils import make_grid
 from tqdm.auto import tqdm
 
 from labkit import checkpoints
-from labkit.data.loading import UnpairedData, batches, to_float
+from labkit.data.loading import UnpairedData, batches, to_float, to_uint8
+from labkit.data.reading import write_picture
 from labkit.errors import LabkitError, TrainingError
 from labkit.models.inference import run_network
 from labkit.steps.step import Step
@@ -103,7 +104,8 @@ def fit(
     model = step.model
     model.check_size(data.size, data.size, where=f"data {data.name!r}")
     run = Run(step, steps, None if checkpoint is None else Path(checkpoint))
-    settings = {"data": data.name, "size": data.size, "batch_size": batch_size, "seed": seed}
+    pictures = [len(data.train_a), len(data.train_b)]
+    settings = {"data": data.name, "pictures": pictures, "size": data.size, "batch_size": batch_size, "seed": seed}
     _go_on(run, settings)
     weight = next(model.parameters())
     stream = batches(
@@ -167,10 +169,8 @@ def _sample(run: Run, data: UnpairedData, n: int = 4) -> None:
                 CollapseWarning,
                 stacklevel=2,
             )
-    samples = run.folder / "samples"
-    samples.mkdir(parents=True, exist_ok=True)
-    grid = make_grid(torch.cat(rows), nrow=len(rows[0]), normalize=True, value_range=(-1, 1))
-    save_image(grid, samples / f"{run.done:06d}.png")
+    grid = make_grid(to_uint8(torch.cat(rows)), nrow=len(rows[0]), pad_value=255)
+    write_picture(grid, run.folder / "samples" / f"{run.done:06d}.png")
 
 
 def _save(run: Run, settings: dict) -> None:
@@ -187,8 +187,14 @@ def _save(run: Run, settings: dict) -> None:
 
 
 def _go_on(run: Run, settings: dict) -> None:
-    """Takes up the run where its folder's checkpoint left it, if there is one."""
-    if run.folder is None or not (run.folder / checkpoints.FILE).exists():
+    """Takes up the run where its folder's checkpoint left it, if there is one; makes the folder if not."""
+    if run.folder is None:
+        return
+    try:
+        (run.folder / "samples").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabkitError(f"{run.folder}: this folder cannot be made ({error.strerror}). Name another one.") from error
+    if not (run.folder / checkpoints.FILE).exists():
         return
     device = next(run.model.parameters()).device
     state = checkpoints.load(run.folder, device)

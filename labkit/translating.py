@@ -51,8 +51,10 @@ def translate(
     pictures = find_pictures(source)
     if not pictures:
         raise DataError(f"{source}: there are no pictures in this folder.")
-    if target.is_file():
-        raise DataError(f"{target}: this is a file; a folder of pictures needs a folder to go to.")
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{target}: this folder cannot be made ({error.strerror}). Name another one.") from error
     written, left_out = [], []
     for picture, name in zip(pictures, _names(pictures), strict=True):
         try:

@@ -25,7 +25,9 @@ def furthest(model, loop):
 @pytest.mark.parametrize("n", [1, 3])
 def test_three_steps_equal_an_independent_plain_loop(tiny, batch, n, pool_size):
     model = tiny(discriminator="basic", pool_size=pool_size, norm="instance").double()
-    loop = twin(model, 2e-4, pool_size) if pool_size else twin(model, 2e-4, 10**9)  # a pool that never fills gives back all
+    loop = (
+        twin(model, 2e-4, pool_size) if pool_size else twin(model, 2e-4, 10**9)
+    )  # a pool that never fills gives back all
     step = labkit.make_step(model)
     for seed in range(3):
         real = batch(n, seed=seed, dtype=torch.float64)

@@ -111,6 +111,7 @@ def batches(
         prefetch_factor=4 if workers else None,
         pin_memory=device.type == "cuda",
         worker_init_fn=_ignore_interrupts,
+        generator=torch.Generator(),  # or opening a loader, on resuming too, would move torch's own generator on
     )
     if device.type == "cuda":
         return _prefetched(loader, device, dtype)

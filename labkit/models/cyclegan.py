@@ -63,7 +63,9 @@ class CycleGAN(nn.Module):
         self.settings = {name: arguments[name] for name in inspect.signature(CycleGAN).parameters}
         if gan_mode not in GAN_MODES:
             known = ", ".join(GAN_MODES)
-            raise LabkitError(f"gan_mode={gan_mode!r} is unknown{nearest(gan_mode, GAN_MODES)}. Choose one of: {known}.")
+            raise LabkitError(
+                f"gan_mode={gan_mode!r} is unknown{nearest(gan_mode, GAN_MODES)}. Choose one of: {known}."
+            )
         for name in ("lambda_a", "lambda_b", "lambda_identity", "pool_size"):
             if arguments[name] < 0:
                 raise LabkitError(f"{name}={arguments[name]} is negative; 0 switches that part off.")

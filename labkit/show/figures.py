@@ -1,0 +1,96 @@
+"""Plotly figures. Each has a title that says its subject, and a text alternative in ``figure.layout.meta["text"]``."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import plotly.express as px
+import plotly.graph_objects as go
+from IPython.display import HTML, display
+from plotly.subplots import make_subplots
+from torch import Tensor
+from torchvision.utils import make_grid
+
+from labkit.data.loading import to_uint8
+
+# Okabe and Ito's colours, told apart by colour-blind eyes as well; one meaning each, everywhere.
+COLOURS = {"G": "#0072B2", "D": "#D55E00", "cycle": "#009E73", "idt": "#CC79A7"}
+TERMS = {"G": "deceive D", "D": "discriminator", "cycle": "cycle", "idt": "identity"}
+
+
+def view(figure: go.Figure) -> None:
+    """Shows a figure, and under it, folded away, what it shows in words."""
+    display(figure)
+    words = html.escape(figure.layout.meta["text"])
+    display(HTML(f"<details><summary>This figure in words</summary>{words}</details>"))
+
+
+def picture_rows(rows: Mapping[str, Tensor], title: str, text: str, scale: int = 2) -> go.Figure:
+    """Rows of pictures, each (N, 3, H, W), ``uint8`` or floats in [-1, 1], all of one size, under their names.
+
+    `text` is the text alternative: what a reader should see in the pictures.
+    """
+    pictures = [row if not row.is_floating_point() else to_uint8(row) for row in rows.values()]
+    height = pictures[0].shape[-2] + 2  # make_grid puts two pixels round each picture
+    lines = [make_grid(row, nrow=len(row), pad_value=255)[:, : height + (row is pictures[-1]) * 2] for row in pictures]
+    grid = np.concatenate([line.permute(1, 2, 0).numpy() for line in lines]).repeat(scale, 0).repeat(scale, 1)
+    figure = px.imshow(grid, binary_string=True, title=title)
+    ticks = [(i + 0.5) * height * scale for i in range(len(rows))]
+    figure.update_yaxes(tickvals=ticks, ticktext=list(rows), showgrid=False).update_xaxes(visible=False)
+    figure.update_traces(hoverinfo="skip", hovertemplate=None)
+    figure.update_layout(
+        width=grid.shape[1] + 180, height=grid.shape[0] + 70, margin=dict(l=140, r=10, t=50, b=10), meta={"text": text}
+    )
+    return figure
+
+
+def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
+    """Every loss of a run over its steps, a moving mean over 25 of them; solid for A, dashed for B.
+
+    A cycle and an identity loss fall as translations get faithful. The two of the game, G and D, do not have to
+    fall: each is as good as the other side allows.
+    """
+    figure = go.Figure()
+    for name, values in losses.items():
+        term, domain = name.split("_")
+        figure.add_scatter(
+            x=list(range(1, len(values) + 1)),
+            y=moving_mean(values),
+            name=name,
+            line=dict(color=COLOURS[term], dash="solid" if domain == "A" else "dash"),
+            hovertemplate=f"{TERMS[term]} ({name}): %{{y:.3f}} at step %{{x}}<extra></extra>",
+        )
+    last = ", ".join(f"{name} {moving_mean(values)[-1]:.2f}" for name, values in losses.items())
+    figure.update_layout(
+        title="Losses while training, weighted, mean of 25 steps",
+        xaxis=dict(title="step", range=[0, steps]),
+        yaxis=dict(title="loss (no unit, log scale)", type="log"),
+        height=420,
+        meta={"text": f"Eight losses over the steps. At the end of what is drawn: {last or 'nothing yet'}."},
+    )
+    return figure
+
+
+def moving_mean(values: Sequence[float], window: int = 25) -> list[float]:
+    """The mean of each value and up to `window` - 1 before it."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    first = np.maximum(np.arange(len(values)) - window + 1, 0)
+    return ((sums[1:] - sums[first]) / (np.arange(len(values)) - first + 1)).tolist()
+
+
+def size_bars(sizes: Mapping[str, tuple[int, int]]) -> go.Figure:
+    """Parameters beside work: for each network its `labkit.networks.counting.Size`."""
+    figure = make_subplots(cols=2, subplot_titles=("parameters, millions", "one forward pass, GFLOP"))
+    for column, (unit, colour) in enumerate(((1e6, COLOURS["G"]), (1e9, COLOURS["D"])), start=1):
+        values = [size[column - 1] / unit for size in sizes.values()]
+        figure.add_bar(
+            y=list(sizes), x=values, orientation="h", marker_color=colour, texttemplate="%{x:.1f}", row=1, col=column
+        )
+    described = (f"{name}: {p / 1e6:.1f} million parameters, {f / 1e9:.1f} GFLOP" for name, (p, f) in sizes.items())
+    figure.update_yaxes(autorange="reversed").update_yaxes(showticklabels=False, col=2)
+    figure.update_layout(
+        title="Parameters are not work", showlegend=False, height=320, meta={"text": "; ".join(described) + "."}
+    )
+    return figure

@@ -1,0 +1,163 @@
+"""Every exercise of every notebook can be solved, and wrong answers get the message meant for them.
+
+An exercise is a solution cell (nbgrader: solution, grade_id `residual_block`) and its check cell (nbgrader: grade,
+locked, points, grade_id `residual_block_check`). It may use what the cells tagged `setup` of its notebook define, and
+nothing else. Its wrong answers, two at least, are files named after the mistake:
+
+    tests/wrong_answers/01/residual_block/no_skip_connection.py
+
+The first line is `# expects: ` and a fragment of the check's message; the rest is the whole solution cell as a student
+might have written it.
+"""
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+from nbgrader.api import Gradebook
+from nbgrader.preprocessors import ClearSolutions
+from traitlets.config import PyFileConfigLoader
+
+from tools import assignments
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+WRONG_ANSWERS = ROOT / "tests" / "wrong_answers"
+NBGRADER = PyFileConfigLoader(str(ROOT / "nbgrader_config.py")).load_config()
+
+
+@dataclass
+class Exercise:
+    """One exercise, as source code."""
+
+    notebook: str
+    name: str
+    setup: list[str]
+    solution: str
+    check: str
+    untouched: str
+
+    @property
+    def wrong_answers(self) -> list[Path]:
+        """The files with wrong answers to it."""
+        return sorted((WRONG_ANSWERS / self.notebook[:2] / self.name).glob("*.py"))
+
+    def __str__(self) -> str:
+        return f"{self.notebook[:2]}-{self.name}"
+
+
+def mark(cell: NotebookNode, key: str) -> str | bool | None:
+    """What nbgrader's marks on a cell say about `key`, None without marks."""
+    return cell.metadata.get("nbgrader", {}).get(key)
+
+
+def is_setup(cell: NotebookNode) -> bool:
+    return "setup" in cell.metadata.get("tags", [])
+
+
+def exercises(path: Path) -> list[Exercise]:
+    """The exercises of a notebook; fails where one is marked differently from the docstring above."""
+    cells = nbformat.read(path, as_version=4).cells
+    student, _ = ClearSolutions(config=NBGRADER).preprocess(nbformat.read(path, as_version=4), {})
+    setup = [cell.source for cell in cells if is_setup(cell)]
+    marked = [(cell, sold) for cell, sold in zip(cells, student.cells, strict=True) if mark(cell, "grade_id")]
+    code = [(cell, sold) for cell, sold in marked if cell.cell_type == "code"]
+    found = []
+    for (solution, untouched), (check, _) in zip(code[::2], code[1::2], strict=True):
+        name = mark(solution, "grade_id")
+        where = f"{path.name}, exercise {name}"
+        assert mark(solution, "solution") and not mark(solution, "grade"), f"{where}: mark it as a solution only"
+        assert mark(check, "grade_id") == f"{name}_check", f"{where}: the next marked cell is to be {name}_check"
+        assert mark(check, "grade") and mark(check, "locked") and mark(check, "points"), f"{where}: mark the check"
+        found.append(Exercise(path.stem, name, setup, solution.source, check.source, untouched.source))
+    return found
+
+
+EXERCISES = [exercise for path in NOTEBOOKS for exercise in exercises(path)]
+each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=str)
+
+
+def run(exercise: Exercise, answer: str) -> None:
+    """Run setup, answer and check in a fresh namespace. A TODO that is met stops only its own cell, as in Jupyter."""
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for source in exercise.setup:
+        exec(source, namespace)
+    with contextlib.suppress(NotImplementedError):
+        exec(answer, namespace)
+    exec(exercise.check, namespace)
+
+
+@each_exercise
+def test_the_solution_passes(exercise, capsys):
+    run(exercise, exercise.solution)
+    assert not capsys.readouterr().err, "nbgrader gives no points where a check writes to stderr"
+
+
+@each_exercise
+def test_untouched_it_fails(exercise):
+    assert "# TODO: your code here" in exercise.untouched and "SOLUTION" not in exercise.untouched
+    with pytest.raises((NotImplementedError, NameError, AssertionError)):
+        run(exercise, exercise.untouched)
+
+
+@each_exercise
+def test_two_wrong_answers_are_known(exercise):
+    assert len(exercise.wrong_answers) >= 2, "see the docstring above for how to add one"
+
+
+@pytest.mark.parametrize(
+    ("exercise", "path"),
+    [pytest.param(one, path, id=f"{one}-{path.stem}") for one in EXERCISES for path in one.wrong_answers],
+)
+def test_a_wrong_answer_gets_the_message_meant_for_it(exercise, path):
+    answer = path.read_text(encoding="utf-8")
+    assert answer.startswith("# expects: ")
+    expected = answer.splitlines()[0].removeprefix("# expects: ")
+    with pytest.raises(AssertionError, match=re.escape(expected)):
+        run(exercise, answer)
+
+
+def test_every_wrong_answer_belongs_to_an_exercise():
+    assert set(WRONG_ANSWERS.rglob("*.py")) == {path for one in EXERCISES for path in one.wrong_answers}
+
+
+def exercises_only(path: Path, folder: Path) -> Path:
+    """A copy of a notebook that keeps what exercises need, so that grading it does not wait for its training."""
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells = [cell for cell in notebook.cells if is_setup(cell) or mark(cell, "grade_id")]
+    nbformat.write(notebook, folder / path.name)
+    return folder / path.name
+
+
+def submit(released: Path, solved: dict[str, str], folder: Path) -> None:
+    """Hand a released notebook in, with the cells in `solved` (grade_id -> source) filled in."""
+    notebook = nbformat.read(released, as_version=4)
+    for cell in notebook.cells:
+        cell.source = solved.get(mark(cell, "grade_id"), cell.source)
+    folder.mkdir(parents=True)
+    nbformat.write(notebook, folder / released.name)
+
+
+@pytest.mark.skipif(not EXERCISES, reason="no notebook has an exercise yet")
+def test_nbgrader_gives_the_solution_all_points_and_the_untouched_notebook_none(tmp_path, monkeypatch):
+    name = EXERCISES[0].notebook
+    course = tmp_path / "course"
+    assignments.make([exercises_only(ROOT / "notebooks" / f"{name}.ipynb", tmp_path)], course)
+    released = course / "release" / name / f"{name}.ipynb"
+    assert "SOLUTION" not in released.read_text() and "HIDDEN TESTS" not in released.read_text()
+
+    solutions = {exercise.name: exercise.solution for exercise in EXERCISES if exercise.notebook == name}
+    submit(released, solutions, course / "submitted" / "solved" / name)
+    submit(released, {}, course / "submitted" / "untouched" / name)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    assignments.nbgrader("autograde", name, "--Execute.timeout=60", course=course)
+
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as gradebook:
+        solved, untouched = (gradebook.find_submission(name, student) for student in ("solved", "untouched"))
+        assert solved.score == solved.max_score > 0
+        assert untouched.score == 0

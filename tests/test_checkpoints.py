@@ -1,0 +1,123 @@
+"""Checkpoints are whole or refused, run nothing, and take the reference's files."""
+
+import os
+import resource
+import signal
+
+import pytest
+import torch
+
+import labkit
+from labkit import checkpoints
+from labkit.errors import CheckpointError
+from labkit.networks.generators import make_generator
+
+
+@pytest.fixture
+def run(tiny, fruit, tmp_path):
+    """A folder with the checkpoint of one step."""
+    labkit.fit(labkit.make_step(tiny()), fruit, 1, checkpoint=tmp_path / "run", sample_every=100)
+    return tmp_path / "run"
+
+
+def test_a_model_comes_back_from_its_folder(run, fruit):
+    model = labkit.load_model(run)
+    saved = checkpoints.load(run)["step"]["model"]
+    assert all(torch.equal(weight, saved[name]) for name, weight in model.state_dict().items())
+    assert model.settings["ngf"] == 4
+
+
+class Hostile:
+    def __reduce__(self):
+        return os.system, ("touch /tmp/labkit-was-here",)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda file: file.unlink(), "there is no checkpoint here"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-5000]), "cannot be read"),
+        (lambda file: file.write_bytes(b""), "cannot be read"),
+        (lambda file: file.write_text("weights"), "cannot be read"),
+        (lambda file: torch.save({"settings": Hostile(), "step": {}}, file), "refused"),
+        (lambda file: torch.save({"weights": torch.ones(2)}, file), "not a checkpoint of labkit"),
+        (lambda file: torch.save({"settings": {"ngf": 2}, "step": {"model": {}}}, file), "do not agree"),
+        (lambda file: torch.save({"settings": {"width": 2}, "step": {"model": {}}}, file), "do not agree"),
+    ],
+)
+def test_what_is_no_whole_checkpoint_is_refused(run, damage, message):
+    file = run / checkpoints.FILE
+    damage(file)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        labkit.load_model(run)
+    assert str(run) in str(caught.value)
+    assert not os.path.exists("/tmp/labkit-was-here")
+
+
+def test_training_does_not_begin_anew_over_a_damaged_checkpoint(run, tiny, fruit):
+    file = run / checkpoints.FILE
+    file.write_bytes(damaged := file.read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=run)
+    assert file.read_bytes() == damaged
+
+
+def test_a_full_disk_keeps_the_checkpoint_before(run):
+    before = (run / checkpoints.FILE).read_bytes()
+    state = checkpoints.load(run)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limit[1]))  # a file beyond this is refused, as on a full disk
+    try:
+        with pytest.raises(CheckpointError, match="could not be written.*the one before it is kept.*Make room"):
+            checkpoints.save(state, run)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert (run / checkpoints.FILE).read_bytes() == before
+    assert [path.name for path in run.iterdir() if path.is_file()] == [checkpoints.FILE]
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(run):
+    (run / "file").write_text("in the way")
+    with pytest.raises(CheckpointError, match="could not be written.*none before"):
+        checkpoints.save(checkpoints.load(run), run / "file" / "deeper")
+
+
+def test_weights_that_are_not_finite_are_not_saved(run):
+    state = checkpoints.load(run)
+    next(iter(state["step"]["model"].values())).fill_(float("nan"))
+    before = (run / checkpoints.FILE).read_bytes()
+    with pytest.raises(CheckpointError, match="not saved"):
+        checkpoints.save(state, run)
+    assert (run / checkpoints.FILE).read_bytes() == before
+
+
+@pytest.mark.parametrize("norm", ["instance", "batch", "none"])
+@pytest.mark.parametrize("name", ["resnet_9blocks", "resnet_6blocks", "unet_256", "unet_128"])
+def test_a_published_generator_s_kind_is_read_off_its_names(tmp_path, name, norm):
+    if (name.startswith("unet"), norm) == (True, "none"):
+        norm = "instance"  # nobody published one; the two differ in nothing but biases
+    generator = make_generator(name, 2, norm)
+    torch.save(generator.state_dict(), tmp_path / "latest_net_G.pth")
+    loaded = labkit.load_generator(tmp_path / "latest_net_G.pth")
+    picture = torch.rand(1, 3, 256, 256)
+    assert torch.equal(loaded.eval()(picture), generator.eval()(picture))
+
+
+def test_running_statistics_of_an_old_checkpoint_are_passed_over(tmp_path):
+    weights = make_generator("resnet_6blocks", 2).state_dict() | {"model.2.running_mean": torch.zeros(2)}
+    torch.save(weights, tmp_path / "old.pth")
+    labkit.load_generator(tmp_path / "old.pth")
+
+
+@pytest.mark.parametrize("content", [{"step": 3}, {"fc.weight": torch.ones(2)}, [torch.ones(1)]])
+def test_what_is_no_generator_is_refused(tmp_path, content):
+    torch.save(content, tmp_path / "latest_net_G.pth")
+    with pytest.raises(CheckpointError, match="generator"):
+        labkit.load_generator(tmp_path / "latest_net_G.pth")
+
+
+def test_a_gpu_that_is_not_there_is_said_to_be_missing(run, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(labkit.LabkitError, match="device='cuda'.*no CUDA GPU.*device='cpu'"):
+        labkit.load_model(run, device="cuda")

@@ -1,0 +1,96 @@
+"""The command line does what it says, and says in one line what it cannot do."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import labkit
+from labkit import cli
+from labkit.data.reading import write_picture
+
+SMALL = ["--size", "16", "--ngf", "4", "--steps", "2", "--workers", "0", "--device", "cpu"]
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """A function that runs ``labkit ARGUMENTS`` and returns exit status, output and error output."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["labkit", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+def test_train_on_fruit_ends_with_fg_and_bg_and_translate_uses_the_run(call, tmp_path):
+    status, out, _ = call("train", "--out", tmp_path / "run", *SMALL)
+    assert status == 0
+    assert re.search(r"fg \d+\.\d\d %, bg \d+\.\d\d %", out)
+    apple = labkit.fruit(n=1, size=16).test_a[0]
+    write_picture(apple, tmp_path / "apple.png")
+    status, out, _ = call("translate", tmp_path / "apple.png", tmp_path / "orange.png", "--run", tmp_path / "run")
+    assert status == 0 and (tmp_path / "orange.png").is_file()
+
+
+def test_train_on_folders_and_translate_back(call, tmp_path):
+    for domain in ("trainA", "trainB"):
+        (tmp_path / "data" / domain).mkdir(parents=True)
+        for i in range(2):
+            write_picture(torch.full((3, 40, 40), 60 * i, dtype=torch.uint8), tmp_path / "data" / domain / f"{i}.png")
+    options = [*SMALL, "--size", "24", "--generator", "resnet_3blocks", "--decay-steps", "1"]
+    status, out, _ = call("train", "--data", tmp_path / "data", "--out", tmp_path / "run", *options)
+    assert status == 0 and "2 steps done" in out and "fg" not in out
+    status, out, _ = call(
+        "translate", tmp_path / "data" / "trainB", tmp_path / "out", "--run", tmp_path / "run", "--direction", "BtoA"
+    )
+    assert status == 0 and out.count(".png") == 2
+
+
+def test_translate_takes_a_generator_of_the_reference(call, tmp_path, tiny):
+    torch.save(tiny().G_A.state_dict(), tmp_path / "latest_net_G.pth")
+    write_picture(torch.zeros(3, 20, 20, dtype=torch.uint8), tmp_path / "in.png")
+    status, *_ = call("translate", tmp_path / "in.png", tmp_path / "out.png", "--run", tmp_path / "latest_net_G.pth")
+    assert status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "--out", "run", "--data", "missing"], "missing is not there"),
+        (["train", "--out", "run", "--device", "cuda:99"], "device='cuda:99'"),
+        (["train", "--out", "run", "--device", "tpu"], "device='tpu'"),
+        (["train", "--out", "run", "--generator", "resnet_9block"], "did you mean 'resnet_9blocks'"),
+        (["train", "--out", "run", "--generator", "unet_256", "--norm", "instance"], "multiples of 256"),
+        (["translate", "a.png", "b.png", "--run", "nowhere"], "there is no checkpoint"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line_without_a_traceback(call, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = call(*arguments)
+    assert status == 1
+    assert err.startswith("labkit: ") and message in err and "Traceback" not in err
+
+
+def test_an_interrupt_ends_with_130_and_how_to_go_on(call, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt("stopped after step 1 of 2; saved in run: run the same again to go on from there.")
+
+    monkeypatch.setattr("labkit.training.fit", interrupted)
+    status, _, err = call("train", "--out", tmp_path, *SMALL)
+    assert status == 130 and "run the same again" in err
+
+
+def test_python_m_labkit_is_labkit():
+    helped = subprocess.run([sys.executable, "-m", "labkit", "--help"], capture_output=True, text=True)
+    assert helped.returncode == 0 and "translate" in helped.stdout
+
+
+def test_importing_labkit_loads_nothing_that_a_gpu_machine_may_lack():
+    code = "import sys, labkit, labkit.cli, labkit.training; labkit.CycleGAN; labkit.make_step; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"plotly", "hta", "pandas", "ipywidgets", "IPython"} & set(loaded)

@@ -1,0 +1,143 @@
+"""The notebooks' first cell finds labkit or installs it: run as a fresh process on a made-up machine.
+
+`python -S` leaves site-packages out, so labkit cannot be imported. A stand-in for pip and for torch's metadata lies on
+PYTHONPATH: what pip would have been asked is written down, nothing is installed.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+CELL = (Path(__file__).parents[1] / "tools" / "first_cell.py").read_text()
+FAKE_PIP = "import json, pathlib, sys\npathlib.Path('pip.json').write_text(json.dumps(sys.argv[1:]))\n"
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+
+@pytest.fixture
+def course(tmp_path):
+    """The course's folder: a labkit, a notebook folder and some data."""
+    folder = tmp_path / "course"
+    for name, text in {"labkit/__init__.py": '__version__ = "0.1.0"\n', "data/a.json": "{}", "notebooks/a": ""}.items():
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def repository(course):
+    """The course's folder as a git repository with a branch main."""
+    git = ["git", "-C", str(course), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for command in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "all"]):
+        subprocess.run(git + command, check=True)
+    return course
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run the cell in a folder; returns the process and what pip was called with (None: not called)."""
+    packages = tmp_path / "packages"
+    torch = packages / "torch-2.11.0+cu128.dist-info" / "METADATA"
+    for path, text in {
+        packages / "pip" / "__init__.py": "",
+        packages / "pip" / "__main__.py": FAKE_PIP,
+        packages / "torch.py": "raise AssertionError('the cell needs no torch')",
+        torch: "Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+cu128\n",
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def run(folder: Path, repo: str = "", pythonpath: Path | None = None, **variables: str):
+        folder.mkdir(exist_ok=True)
+        cell = tmp_path / "cell.py"
+        cell.write_text(CELL.replace('REPO = ""', f'REPO = "{repo}"'))
+        path = os.pathsep.join(str(one) for one in (packages, pythonpath) if one)
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": path, "HOME": str(tmp_path), **variables}
+        command = [sys.executable, "-S", str(cell)]
+        process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        asked = folder / "pip.json"
+        return process, json.loads(asked.read_text()) if asked.exists() else None
+
+    return run
+
+
+@pytest.fixture
+def colab():
+    """Colab's session API on this machine: call it with the notebook's path, get the variables that point to it."""
+    servers = []
+
+    def start(path: str) -> dict[str, str]:
+        class Sessions(BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200 if self.path == "/api/sessions" else 404)
+                self.end_headers()
+                self.wfile.write(json.dumps([{"path": path}]).encode())
+
+            def log_message(self, *arguments):
+                pass
+
+        server = HTTPServer(("127.0.0.1", 0), Sessions)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return {"COLAB_JUPYTER_IP": "127.0.0.1", "KMP_TARGET_PORT": str(server.server_port)}
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_does_nothing_where_labkit_is_importable(run, course, tmp_path):
+    process, asked = run(tmp_path / "elsewhere", pythonpath=course)
+    assert process.stdout == f"labkit 0.1.0 from {course}\n"
+    assert asked is None
+
+
+def test_installs_the_clone_it_lies_in_and_replaces_no_torch(run, course):
+    process, asked = run(course / "notebooks")
+    assert asked == ["install", "--quiet", "-e", f"{course}[lab]", "torch==2.11.0+cu128"]
+    assert process.stdout.endswith(f"labkit 0.1.0 from {course}\n")
+
+
+@needs_git
+@pytest.mark.parametrize("way", ["form field", "environment variable"])
+def test_clones_the_address_it_is_told(run, repository, tmp_path, way):
+    told = {"repo": str(repository)} if way == "form field" else {"LABKIT_REPO": str(repository)}
+    process, asked = run(tmp_path / "content", **told)
+    clone = tmp_path / "content" / "labkit-course"
+    assert asked[3] == f"{clone}[lab]"
+    assert (clone / "data" / "a.json").exists(), "pip install from the address would not have brought data/"
+    assert process.stdout.endswith(f"labkit 0.1.0 from {clone}\n")
+
+
+@needs_git
+def test_clones_where_colab_opened_the_notebook_from(run, repository, colab, tmp_path):
+    variables = colab("fileId=https%3A//github.com/OWNER/NAME/blob/main/notebooks/01_build_cyclegan.ipynb")
+    # git is told to find that address in the local repository
+    variables |= {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.{repository}.insteadOf",
+        "GIT_CONFIG_VALUE_0": "https://github.com/OWNER/NAME",
+    }
+    process, asked = run(tmp_path / "content", **variables)
+    assert asked[3] == f"{tmp_path / 'content' / 'labkit-course'}[lab]", process.stderr
+    assert process.stdout.endswith(f"labkit 0.1.0 from {tmp_path / 'content' / 'labkit-course'}\n")
+
+
+@pytest.mark.parametrize("place", ["a machine without anything", "Colab, opened from Drive", "Colab, API gone"])
+def test_says_what_to_do_when_nothing_is_known(run, colab, tmp_path, place):
+    variables = {}
+    if place == "Colab, opened from Drive":
+        variables = colab("fileId=1AbC-dEf")
+    elif place == "Colab, API gone":
+        variables = {"COLAB_JUPYTER_IP": "127.0.0.1", "KMP_TARGET_PORT": "1"}
+    process, asked = run(tmp_path / "content", **variables)
+    assert process.returncode == 1 and asked is None
+    last = process.stderr.strip().splitlines()[-1]
+    assert last == "RuntimeError: labkit is not here: set REPO, above, to the course's address and run this again"

@@ -1,0 +1,127 @@
+"""Folders of pictures: what is read, what is left out and said, and every wrong layout."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import labkit
+from labkit.data import folders as module
+from labkit.errors import DataError
+
+
+@pytest.fixture
+def album(tmp_path):
+    """A folder of small noisy photographs, none of them square."""
+    rng = np.random.default_rng(0)
+    for name, count in {"trainA": 4, "trainB": 3, "testA": 2, "testB": 1}.items():
+        (tmp_path / "album" / name).mkdir(parents=True)
+        for k in range(count):
+            pixels = rng.integers(0, 256, (40 + k, 52, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "album" / name / f"{k}.jpg", quality=95)
+    return tmp_path / "album"
+
+
+def test_pictures_have_the_sizes_of_the_reference(album):
+    data = labkit.folders(album, size=32)
+    assert (data.name, data.size, data.epoch, data.left_out) == ("album", 32, 4, [])
+    assert data.train_a.shape == (4, 3, 36, 36) and data.train_b.shape == (3, 3, 36, 36)  # 32 * 286 / 256 = 35.75
+    assert data.test_a.shape == (2, 3, 32, 32) and data.test_b.shape == (1, 3, 32, 32)
+    assert data.train_a.dtype == torch.uint8
+
+
+def test_pictures_are_resized_as_pillow_does_for_the_reference(album):
+    data = labkit.folders(album, size=32)
+    for k in range(3):
+        truth = np.array(Image.open(album / "trainB" / f"{k}.jpg").resize((36, 36), Image.Resampling.BICUBIC))
+        assert np.abs(data.train_b[k].permute(1, 2, 0).numpy() - truth.astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_does_not_fit_in_memory_gives_the_same_batches(album, monkeypatch, workers):
+    kept = labkit.folders(album, size=32)
+    monkeypatch.setattr(module, "_free_memory", lambda: 0)
+    on_disk = labkit.folders(album, size=32)
+    assert isinstance(kept.train_a, torch.Tensor) and not isinstance(on_disk.train_a, torch.Tensor)
+    assert torch.equal(torch.stack(list(on_disk.test_a[:2])), kept.test_a[:2])
+    pairs = zip(labkit.batches(kept, 2, 0, 5), labkit.batches(on_disk, 2, 0, 5, workers=workers), strict=True)
+    for (a, b), (same_a, same_b) in pairs:
+        assert torch.equal(a, same_a) and torch.equal(b, same_b)
+
+
+@pytest.mark.parametrize("free", [0, 1 << 30])
+def test_unusable_pictures_are_left_out_and_named(album, monkeypatch, free):
+    monkeypatch.setattr(module, "_free_memory", lambda: free)
+    whole = labkit.folders(album, size=32)
+    (album / "trainA" / "0.jpg").write_text("no picture")
+    Image.new("RGB", (200, 30)).save(album / "trainA" / "1_low.png")
+    (album / "trainB" / "9.heic").touch()
+    with pytest.warns(UserWarning, match="3 of 12 pictures") as warned:
+        data = labkit.folders(album, size=32)
+    assert len(warned) == 1 and warned[0].filename == __file__
+    assert [path.name for path, _ in data.left_out] == ["0.jpg", "1_low.png", "9.heic"]
+    for (path, reason), cause in zip(data.left_out, ["not a JPEG", "30 pixels.*size=28", "empty"], strict=True):
+        assert re.search(cause, reason) and str(path) in reason and reason in str(warned[0].message)
+    assert len(data.train_a) == 3 and len(data.train_b) == 3
+    assert torch.equal(torch.stack(list(data.train_a)), torch.stack(list(whole.train_a[1:])))
+
+
+def test_a_long_list_is_cut_short_in_the_warning_only(album):
+    for k in range(14):
+        (album / "trainA" / f"bad{k:02}.png").write_text("no picture")
+    with pytest.warns(UserWarning, match="and 4 more") as warned:
+        data = labkit.folders(album, size=32)
+    assert "bad09.png" in str(warned[0].message) and "bad10.png" not in str(warned[0].message)
+    assert len(data.left_out) == 14
+
+
+def test_training_pictures_stand_in_for_test_pictures(album):
+    shutil.rmtree(album / "testA")
+    (album / "testB" / "0.jpg").unlink()
+    (album / "trainA" / "0.jpg").write_text("no picture")
+    with pytest.warns(UserWarning, match="1 of 7"):
+        data = labkit.folders(album, size=32)
+    assert len(data.test_a) == 3 and len(data.test_b) == 3 and len(data.left_out) == 1
+    assert data.test_a.shape[1:] == (3, 32, 32)
+
+
+def test_a_set_without_a_usable_picture_says_why(album):
+    with pytest.raises(DataError, match=r"None of the 4 pictures in .*trainA(.|\n)*0.jpg.*size=40 or less"):
+        labkit.folders(album, size=64)
+
+
+def replaced_by(*names):
+    """A change to an album: its folders go, and these empty ones and files come."""
+
+    def change(album):
+        shutil.rmtree(album)
+        for name in names:
+            if name.endswith("/"):
+                (album / name).mkdir(parents=True)
+            else:
+                album.mkdir(exist_ok=True)
+                (album / name).touch()
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change, size, message",
+    [
+        (lambda album: None, 15, "size=15.*16 or more"),
+        (replaced_by(), 32, r"is not there(.|\n)*trainA/"),
+        (lambda album: (shutil.rmtree(album), album.touch()), 32, "is a file, not a folder"),
+        (replaced_by("./"), 32, "no folder trainA and no folder trainB. It holds no folder and no picture"),
+        (replaced_by("x.jpg", "y.png"), 32, r"It holds 2 pictures outside any folder(.|\n)*trainA/"),
+        (replaced_by("train_A/", "train_B/"), 32, "It holds the folder train_A, the folder train_B"),
+        (lambda album: shutil.rmtree(album / "trainB"), 32, "album has no folder trainB. It holds .*the folder trainA"),
+        (replaced_by("trainA/", "trainB/"), 32, "trainA holds no picture"),
+    ],
+)
+def test_a_wrong_layout_is_said_in_one_message(album, change, size, message):
+    change(album)
+    with pytest.raises(DataError, match=message):
+        labkit.folders(album, size=size)

@@ -1,0 +1,201 @@
+"""Pictures of every kind against truth computed from the pixels they were made of."""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from labkit.data.reading import find_pictures, read_picture, write_picture
+from labkit.errors import DataError
+
+Y, X = np.mgrid[0:32, 0:48]
+RGB = np.dstack([X * 5, Y * 7, X + Y]).astype(np.uint8)  # no two corners alike: a wrong rotation shows
+GREY, ALPHA = RGB[..., 0], (Y * 8).astype(np.uint8)
+DEEP = np.random.default_rng(0).integers(0, 65536, (32, 48, 3)).astype(np.uint16)
+
+
+def merged(mode, *channels):
+    return Image.merge(mode, [Image.fromarray(np.ascontiguousarray(c)) for c in channels])
+
+
+def on_white(colour, alpha):
+    opacity = alpha[..., None] / 255
+    return np.rint(colour * opacity + 255 * (1 - opacity))
+
+
+def grey_as_rgb(grey):
+    return np.repeat(grey[..., None], 3, axis=-1)
+
+
+def deep_colour_png(pixels):
+    """A 16-bit colour PNG by hand: Pillow writes none."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 16, 2, 0, 0, 0)
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def without_adobe_marker(jpeg):
+    start = jpeg.index(b"\xff\xee")
+    return jpeg[:start] + jpeg[start + 2 + int.from_bytes(jpeg[start + 2 : start + 4], "big") :]
+
+
+def off_by(path, truth):
+    picture = read_picture(path)
+    assert picture.dtype == torch.uint8 and picture.shape == (3, *truth.shape[:2])
+    return np.abs(picture.permute(1, 2, 0).numpy() - truth.astype(float)).max()
+
+
+PALETTE = Image.fromarray(RGB).quantize(16)
+PALETTE_RGB = np.array(PALETTE.convert("RGB"))
+OPACITIES = bytes([0, 128] + [255] * 14)
+CMYK = np.dstack([255 - RGB, np.full_like(GREY, 40)])
+CMYK_RGB = np.rint((255 - CMYK[..., :3].astype(float)) * (255 - 40) / 255)
+FINE = {"quality": 100, "subsampling": 0}
+
+
+@pytest.mark.parametrize(
+    "name, image, options, truth",
+    [
+        ("grey.jpg", Image.fromarray(GREY), {}, grey_as_rgb(GREY)),
+        ("grey.png", Image.fromarray(GREY), {}, grey_as_rgb(GREY)),
+        ("grey_alpha.png", merged("LA", GREY, ALPHA), {}, on_white(grey_as_rgb(GREY), ALPHA)),
+        ("rgba.png", Image.fromarray(np.dstack([RGB, ALPHA])), {}, on_white(RGB, ALPHA)),
+        ("rgba.webp", Image.fromarray(np.dstack([RGB, ALPHA])), {"lossless": True}, on_white(RGB, ALPHA)),
+        ("palette.png", PALETTE, {}, PALETTE_RGB),
+        (
+            "clear_palette.png",
+            PALETTE,
+            {"transparency": OPACITIES},
+            on_white(PALETTE_RGB, np.frombuffer(OPACITIES, np.uint8)[np.array(PALETTE)]),
+        ),
+        ("clear_grey.png", Image.fromarray(GREY), {"transparency": 40}, grey_as_rgb(np.where(GREY == 40, 255, GREY))),
+        ("grey16.png", Image.fromarray(DEEP[..., 0]), {}, grey_as_rgb(DEEP[..., 0] / 257)),
+        ("adobe_cmyk.jpg", merged("CMYK", *CMYK.transpose(2, 0, 1)), FINE, CMYK_RGB),
+    ],
+)
+def test_every_kind_comes_out_right(tmp_path, name, image, options, truth):
+    image.save(tmp_path / name, **options)
+    assert off_by(tmp_path / name, truth) <= 1
+
+
+def test_16_bit_colour_comes_out_right(tmp_path):
+    (tmp_path / "deep.png").write_bytes(deep_colour_png(DEEP))
+    assert off_by(tmp_path / "deep.png", DEEP / 257) <= 1
+
+
+def test_cmyk_that_is_not_adobes_is_not_inverted(tmp_path):
+    path = tmp_path / "cmyk.jpg"
+    merged("CMYK", *(255 - CMYK).transpose(2, 0, 1)).save(path, **FINE)  # Pillow inverts what it writes
+    path.write_bytes(without_adobe_marker(path.read_bytes()))
+    assert off_by(path, CMYK_RGB) <= 1
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
+def test_exif_rotation_is_carried_out(tmp_path, suffix):
+    turned_over = RGB[::-1, ::-1]
+    upright = {
+        1: RGB,
+        2: RGB[:, ::-1],
+        3: turned_over,
+        4: RGB[::-1],
+        5: RGB.transpose(1, 0, 2),
+        6: np.rot90(RGB, -1),
+        7: turned_over.transpose(1, 0, 2),
+        8: np.rot90(RGB),
+    }
+    for orientation, truth in upright.items():
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        options = {"lossless": True} if suffix == "webp" else FINE
+        Image.fromarray(RGB).save(tmp_path / f"{orientation}.{suffix}", exif=exif, **options)
+        assert off_by(tmp_path / f"{orientation}.{suffix}", truth) <= 4, orientation
+
+
+def test_a_12_megapixel_photograph_is_read(tmp_path):
+    Image.new("RGB", (4000, 3000), (10, 200, 30)).save(tmp_path / "photo.jpg")
+    assert read_picture(tmp_path / "photo.jpg").shape == (3, 3000, 4000)
+
+
+@pytest.mark.parametrize(
+    "content, cause",
+    [
+        (b"", "empty"),
+        (b"just a text", "not a JPEG, PNG or WebP"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC"),
+        ("half", "cannot be decoded"),
+        ("missing", "No such file"),
+        ("folder", "Is a directory|Permission denied"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_cause(tmp_path, content, cause):
+    path = tmp_path / "holiday.jpg"
+    if content == "half":
+        Image.fromarray(RGB).save(path)
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif content == "folder":
+        path.mkdir()
+    elif content != "missing":
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=f"holiday.jpg.*({cause})"):
+        read_picture(path)
+
+
+def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch):
+    Image.fromarray(RGB).save(tmp_path / "bomb.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", RGB.shape[0] * RGB.shape[1] // 2 - 1)  # Pillow refuses at twice that
+    with pytest.raises(DataError, match="bomb.png has too many pixels"):
+        read_picture(tmp_path / "bomb.png")
+
+
+def test_pictures_are_found_by_suffix_and_sorted_by_name(tmp_path):
+    for name in ["b.JPG", "a.png", "C.Jpeg", "d.webp", "e.HEIC", "._a.png", ".DS_Store", "notes.txt", "README"]:
+        (tmp_path / name).touch()
+    (tmp_path / "folder.jpg").mkdir()
+    assert [path.name for path in find_pictures(tmp_path)] == ["C.Jpeg", "a.png", "b.JPG", "d.webp", "e.HEIC"]
+
+
+@pytest.mark.parametrize("name", ["missing", "file.jpg"])
+def test_only_a_folder_can_be_searched(tmp_path, name):
+    (tmp_path / "file.jpg").touch()
+    with pytest.raises(DataError, match=f"{name} cannot be listed"):
+        find_pictures(tmp_path / name)
+
+
+@pytest.mark.parametrize("suffix, tolerance", [("png", 0), ("PNG", 0), ("jpg", 12), ("jpeg", 12), ("webp", 12)])
+def test_what_is_written_is_read_back(tmp_path, suffix, tolerance):
+    path = tmp_path / "new" / f"out.{suffix}"
+    write_picture(torch.from_numpy(RGB).permute(2, 0, 1), path)
+    assert off_by(path, RGB) <= tolerance
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_unknown_suffix_or_place_is_refused(tmp_path):
+    picture = torch.zeros(3, 8, 8, dtype=torch.uint8)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.png").mkdir()
+    for name, cause in [("out.heic", "must end in one of .jpg"), ("file/out.png", "file"), ("folder.png", "folder")]:
+        with pytest.raises(DataError, match=f"{name} cannot be written.*{cause}"):
+            write_picture(picture, tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.png"]
+
+
+def test_a_full_disk_leaves_the_old_picture_and_nothing_else(tmp_path):
+    resource = pytest.importorskip("resource")
+    path = tmp_path / "out.png"
+    write_picture(torch.zeros(3, 8, 8, dtype=torch.uint8), path)
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # no file may grow longer: a disk with 1000 bytes left
+    try:
+        with pytest.raises(DataError, match="out.png cannot be written"):
+            write_picture(torch.randint(256, (3, 64, 64), dtype=torch.uint8), path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]

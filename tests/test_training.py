@@ -1,0 +1,148 @@
+"""The loop: reports, exact resuming, interrupts, and what stops or warns."""
+
+import signal
+import threading
+
+import pytest
+import torch
+from PIL import Image
+
+import labkit
+from labkit import checkpoints
+from labkit.errors import CheckpointError, TrainingError
+from labkit.training import CollapseWarning
+
+
+def weights(model):
+    return torch.cat([weight.flatten() for weight in model.parameters()])
+
+
+def train(model, fruit, steps, folder=None, **options):
+    return labkit.fit(labkit.make_step(model, lr=1e-3), fruit, steps, checkpoint=folder, **options)
+
+
+@pytest.mark.filterwarnings("ignore::labkit.training.CollapseWarning")
+def test_going_on_equals_never_having_stopped(tiny, fruit, tmp_path):
+    schedule = labkit.linear_schedule(4, 8)
+    options = dict(batch_size=2, schedule=schedule, report_every=4)
+    whole = train(tiny(pool_size=3), fruit, 11, **options)
+    train(tiny(pool_size=3), fruit, 6, tmp_path, **options)
+    model = tiny(pool_size=3)
+    torch.nn.init.ones_(next(model.parameters()))  # whatever the fresh weights are, the checkpoint's count
+    torch.manual_seed(99)
+    resumed = train(model, fruit, 11, tmp_path, workers=1, **options)
+    assert torch.equal(weights(resumed.model), weights(whole.model))
+    assert resumed.losses == whole.losses
+    assert len(whole.losses["cycle_A"]) == whole.done == 11
+
+
+def test_a_finished_run_is_left_as_it_is(tiny, fruit, tmp_path):
+    first = train(tiny(), fruit, 2, tmp_path)
+    before = (tmp_path / checkpoints.FILE).read_bytes()
+    again = train(tiny(), fruit, 2, tmp_path)
+    assert (tmp_path / checkpoints.FILE).read_bytes() == before
+    assert torch.equal(weights(again.model), weights(first.model))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_finishes_the_step_saves_and_says_how_to_go_on(tiny, fruit, tmp_path, number):
+    class Interrupted:
+        def update(self, player):
+            if player == "generators":
+                signal.raise_signal(number)
+            super().update(player)
+
+    step = labkit.make_step(tiny(), Interrupted, lr=1e-3)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt, match=f"step 1 of 5; saved in {tmp_path}: run the same again"):
+        labkit.fit(step, fruit, 5, checkpoint=tmp_path)
+    assert signal.getsignal(signal.SIGINT) is before
+    whole, resumed = train(tiny(), fruit, 5), train(tiny(), fruit, 5, tmp_path)
+    assert torch.equal(weights(resumed.model), weights(whole.model))
+
+
+def test_outside_the_main_thread_it_trains_all_the_same(tiny, fruit):
+    runs = []
+    thread = threading.Thread(target=lambda: runs.append(train(tiny(), fruit, 1)))
+    thread.start()
+    thread.join()
+    assert runs[0].done == 1
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tiny, fruit, tmp_path, bad):
+    class Breaks:
+        def losses(self, player, batch):
+            losses = super().losses(player, batch)
+            if self.optimizers["generators"].state and player == "generators":  # from the second step on
+                losses["cycle_A"] = losses["cycle_A"] * bad
+            return losses
+
+    step = labkit.make_step(tiny(), Breaks, lr=1e-3)
+    with pytest.raises(TrainingError, match="step 2: cycle_A is no longer a finite number.*kept in"):
+        labkit.fit(step, fruit, 5, checkpoint=tmp_path, save_minutes=0)
+    assert checkpoints.load(tmp_path)["done"] == 1
+    assert weights(labkit.load_model(tmp_path)).isfinite().all()
+
+
+def test_a_report_brings_in_every_step_since_the_last(tiny, fruit):
+    looks = []
+    run = train(
+        tiny(), fruit, 7, report_every=3, on_report=lambda run: looks.append((run.done, len(run.losses["D_A"])))
+    )
+    assert looks == [(3, 3), (6, 6), (7, 7)]
+    assert all(type(loss) is float for loss in run.losses["D_A"])
+
+
+def test_sample_grids_show_pictures_above_their_translations(tiny, fruit, tmp_path):
+    train(tiny(), fruit, 4, tmp_path, sample_every=2)
+    names = sorted(path.name for path in (tmp_path / "samples").iterdir())
+    assert names == ["000002.png", "000004.png"]
+    with Image.open(tmp_path / "samples" / names[-1]) as grid:
+        assert grid.size == (4 * 34 + 2, 4 * 34 + 2)
+        assert (
+            grid.crop((2, 2, 34, 34)).tobytes() == Image.fromarray(fruit.test_a[0].permute(1, 2, 0).numpy()).tobytes()
+        )
+
+
+def test_a_generator_that_gives_one_picture_for_all_is_called_collapsed(tiny, fruit, tmp_path):
+    model = tiny()
+    with torch.no_grad():
+        model.G_A.model[-2].weight.zero_()
+    with pytest.warns(CollapseWarning, match="step 1: AtoB gives nearly the same picture"):
+        train(model, fruit, 1, tmp_path)
+
+
+def test_linear_schedule_is_the_reference_s():
+    per_epoch = labkit.linear_schedule(100 * 7, 100 * 7, epoch=7)
+    reference = [1 - max(0, epoch + 1 - 100) / 101 for epoch in range(200)]
+    assert [per_epoch(7 * epoch + 3) for epoch in range(200)] == reference
+    assert labkit.linear_schedule(10, 0)(9) == 1.0
+
+
+def test_another_model_or_other_batches_do_not_go_on_from_a_checkpoint(tiny, fruit, tmp_path):
+    train(tiny(), fruit, 1, tmp_path)
+    before = (tmp_path / checkpoints.FILE).read_bytes()
+    with pytest.raises(CheckpointError, match="another model: ngf=4 there, 6 here.*another folder"):
+        train(tiny(ngf=6), fruit, 2, tmp_path)
+    with pytest.raises(CheckpointError, match="another run: batch_size=1 there, 2 here"):
+        train(tiny(), fruit, 2, tmp_path, batch_size=2)
+    assert (tmp_path / checkpoints.FILE).read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_first_step(tiny, fruit, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(labkit.LabkitError, match="file/run: this folder cannot be made"):
+        train(tiny(), fruit, 1, tmp_path / "file" / "run")
+
+
+@pytest.mark.parametrize("name", ["steps", "batch_size", "report_every"])
+def test_counts_below_one_are_refused(tiny, fruit, name):
+    with pytest.raises(labkit.LabkitError, match=f"{name}=0"):
+        labkit.fit(labkit.make_step(tiny()), fruit, **{"steps": 1, "batch_size": 1, "report_every": 1, name: 0})
+
+
+def test_a_size_the_network_cannot_take_is_refused_before_the_first_step(fruit):
+    model = labkit.CycleGAN("unet_128", ngf=1, ndf=1)
+    with pytest.raises(labkit.LabkitError, match="'fruit': pictures of 32x32 pixels"):
+        labkit.fit(labkit.make_step(model), fruit, 1)

@@ -1,0 +1,42 @@
+"""Make the student notebooks with nbgrader: solutions and hidden tests out, hints and visible tests in.
+
+    python tools/assignments.py        # or: make assignments
+
+The result is a course folder that nbgrader can go on with, started in the repository's folder:
+
+    assignments/source/NAME/NAME.ipynb                  copied from notebooks/
+    assignments/release/NAME/NAME.ipynb                 for the students
+    assignments/submitted/STUDENT/NAME/NAME.ipynb       put what they hand in here, then: nbgrader autograde NAME
+
+nbgrader runs what students wrote, with your rights: grade in a container or as a user that has nothing to lose.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def nbgrader(*arguments: str, course: Path) -> None:
+    """Run nbgrader on a course folder, configured by nbgrader_config.py."""
+    # nbgrader calls alembic, which lies beside Python and is found through PATH only
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    command = [sys.executable, "-m", "nbgrader", *arguments, f"--CourseDirectory.root={course}"]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "PATH": path}, check=True)
+
+
+def make(notebooks: list[Path], course: Path) -> None:
+    """Put `notebooks` into the course folder and make the students' versions of all that lie there."""
+    for notebook in notebooks:
+        source = course / "source" / notebook.stem / notebook.name
+        source.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(notebook, source)
+    nbgrader("generate_assignment", "*", "--force", course=course)
+
+
+if __name__ == "__main__":
+    make(sorted((ROOT / "notebooks").glob("*.ipynb")), ROOT / "assignments")
+    print("The students' notebooks are in assignments/release")

@@ -1,0 +1,86 @@
+"""Bring notebooks into the one form in which they are committed, so that a diff shows what an author changed.
+
+    python tools/notebooks.py [--check] [notebooks/01_build_cyclegan.ipynb ...]     # default: all of notebooks/
+
+Outputs, execution counts, widget state and versions go. The first code cell becomes tools/first_cell.py. A cell's id
+follows from its exercise or its content, so that no editor changes it. Tags and nbgrader's marks stay. `--check`
+changes nothing and fails if something would change.
+"""
+
+import argparse
+import hashlib
+import sys
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).resolve().parents[1]
+FIRST_CELL = (ROOT / "tools" / "first_cell.py").read_text(encoding="utf-8").rstrip()
+MAX_BYTES = 200_000
+KERNEL = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+KEPT_METADATA = ("nbgrader", "tags", "jupyter", "cellView")  # jupyter, cellView: folded in JupyterLab, in Colab
+
+
+def set_first_cell(cells: list[NotebookNode]) -> None:
+    """Make the first code cell the shared one, folded away; put it there if the notebook has none yet."""
+    position = next((i for i, cell in enumerate(cells) if cell.cell_type == "code"), len(cells))
+    title = FIRST_CELL.splitlines()[0]
+    if position == len(cells) or not cells[position].source.startswith(title):
+        cells.insert(position, nbformat.v4.new_code_cell())
+    cells[position].source = FIRST_CELL
+    cells[position].metadata = NotebookNode(cellView="form", jupyter={"source_hidden": True})
+
+
+def cell_id(cell: NotebookNode, taken: set[str]) -> str:
+    """The exercise's grade_id, else a digest of the content; numbered where it would repeat."""
+    digest = hashlib.sha1(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:8]
+    name = cell.metadata.get("nbgrader", {}).get("grade_id", digest)
+    candidates = (name if n == 1 else f"{name}-{n}" for n in range(1, len(taken) + 2))
+    return next(candidate for candidate in candidates if candidate not in taken)
+
+
+def normalise(text: str) -> str:
+    """The canonical form of a notebook file's text."""
+    notebook = nbformat.reads(text, as_version=4)
+    notebook.metadata = NotebookNode(KERNEL)
+    notebook.nbformat_minor = 5
+    set_first_cell(notebook.cells)
+    taken: set[str] = set()
+    for cell in notebook.cells:
+        cell.metadata = NotebookNode({key: cell.metadata[key] for key in KEPT_METADATA if key in cell.metadata})
+        cell.id = cell_id(cell, taken)
+        taken.add(cell.id)
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    nbformat.validate(notebook)
+    return nbformat.writes(notebook).rstrip("\n") + "\n"
+
+
+def main() -> int:
+    """The command line; the number of notebooks that failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="change nothing, fail if something would change")
+    parser.add_argument("notebooks", nargs="*", type=Path, default=sorted((ROOT / "notebooks").glob("*.ipynb")))
+    arguments = parser.parse_args()
+    failed = 0
+    for path in arguments.notebooks:
+        before = path.read_text(encoding="utf-8")
+        after = normalise(before)
+        if len(after.encode()) > MAX_BYTES:
+            print(f"{path}: {len(after.encode())} bytes, more than {MAX_BYTES}: are pictures attached to its text?")
+            failed += 1
+        elif after != before and arguments.check:
+            print(f"{path}: not in the committed form, run: python tools/notebooks.py")
+            failed += 1
+        elif after != before:
+            path.write_text(after, encoding="utf-8", newline="\n")
+            print(f"{path}: normalised")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
