@@ -20,9 +20,8 @@ def pick_device(name: str | torch.device = "auto") -> torch.device:
     except RuntimeError as error:
         raise LabkitError(f"device={name!r} is unknown. Choose 'auto', 'cpu' or 'cuda'.") from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        found = torch.cuda.device_count()
         raise LabkitError(
-            f"device={str(name)!r}: PyTorch {torch.__version__} finds {found or 'no'} CUDA GPU{'s' * (found != 1)} here. "
+            f"device={str(name)!r}: PyTorch {torch.__version__} finds {torch.cuda.device_count()} CUDA GPUs here. "
             "Use device='cpu', or install a driver and a CUDA build of PyTorch."
         )
     return device

@@ -22,7 +22,12 @@ class TrainingError(LabkitError):
     """Training cannot go on, for instance because a loss is no longer a finite number."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`" (did you mean ...?)"` if one of the known names resembles `name`, else an empty string."""
-    close = difflib.get_close_matches(str(name), list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+def check_known(argument: str, name: object, known: Iterable[str]) -> None:
+    """Raises `LabkitError`, with the nearest known name, if `name` is none of those that `argument` can have."""
+    names = list(known)
+    if name not in names:
+        close = difflib.get_close_matches(str(name), names, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise LabkitError(
+            f"{argument}={name!r} is unknown{hint}. Choose one of: {', '.join(names) or '(there are none)'}."
+        )

@@ -11,7 +11,7 @@ import pytest
 
 import labkit
 from labkit.data import public
-from labkit.errors import DataError
+from labkit.errors import DataError, LabkitError
 
 
 def archive(*entries):
@@ -98,7 +98,7 @@ def test_an_archive_that_leads_outside_is_not_unpacked(server, tmp_path, monkeyp
 
 
 def test_an_unknown_name_gets_a_suggestion_and_the_list(tmp_path):
-    with pytest.raises(DataError, match="did you mean 'horse2zebra'.*apple2orange.*vangogh2photo"):
+    with pytest.raises(LabkitError, match="did you mean 'horse2zebra'.*apple2orange.*vangogh2photo"):
         labkit.download("horses2zebras", tmp_path)
 
 

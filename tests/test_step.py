@@ -97,7 +97,7 @@ def test_scale_lr_counts_from_the_first_rate(tiny):
 
 
 def test_unknown_speedups_are_named(tiny):
-    with pytest.raises(labkit.LabkitError, match="'warp' is unknown"):
+    with pytest.raises(labkit.LabkitError, match="speed-up='warp' is unknown"):
         labkit.make_step(tiny(), "warp")
 
 

@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 from torchvision.datasets.utils import download_url
 
-from labkit.errors import DataError, nearest
+from labkit.errors import DataError, check_known
 
 URL = "http://efrosgans.eecs.berkeley.edu/cyclegan/datasets/{name}.zip"
 
@@ -38,11 +38,10 @@ def download(name: str, root: Path | str = "datasets") -> Path:
     is checked and there: a folder `root`/`name` is thus a complete one, and returned without using the network.
 
     Raises:
-        DataError: no set has this name, the download fails or is not the published archive, or `root` is unwritable.
+        LabkitError: no set has this name.
+        DataError: the download fails or is not the published archive, or `root` is unwritable.
     """
-    if name not in PUBLIC_SETS:
-        known = ", ".join(PUBLIC_SETS)
-        raise DataError(f"There is no public set {name!r}{nearest(name, PUBLIC_SETS)}. Choose one of: {known}.")
+    check_known("public set", name, PUBLIC_SETS)
     root = Path(root).expanduser()
     folder = root / name
     if folder.is_dir():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from labkit.errors import DataError, LabkitError, nearest
+from labkit.errors import DataError, LabkitError, check_known
 from labkit.models.losses import GAN_MODES, adversarial_loss, cycle_loss, identity_loss
 from labkit.models.pool import Pool
 from labkit.networks.discriminators import make_discriminator
@@ -61,11 +61,7 @@ class CycleGAN(nn.Module):
         super().__init__()
         arguments = locals()
         self.settings = {name: arguments[name] for name in inspect.signature(CycleGAN).parameters}
-        if gan_mode not in GAN_MODES:
-            known = ", ".join(GAN_MODES)
-            raise LabkitError(
-                f"gan_mode={gan_mode!r} is unknown{nearest(gan_mode, GAN_MODES)}. Choose one of: {known}."
-            )
+        check_known("gan_mode", gan_mode, GAN_MODES)
         for name in ("lambda_a", "lambda_b", "lambda_identity", "pool_size"):
             if arguments[name] < 0:
                 raise LabkitError(f"{name}={arguments[name]} is negative; 0 switches that part off.")
@@ -128,8 +124,7 @@ class CycleGAN(nn.Module):
 
     def translator(self, direction: str = "AtoB") -> nn.Module:
         """The network that translates "AtoB" or "BtoA": (B, 3, H, W) in [-1, 1] in and out."""
-        if direction not in DIRECTIONS:
-            raise LabkitError(f"direction={direction!r} is unknown. Choose 'AtoB' or 'BtoA'.")
+        check_known("direction", direction, DIRECTIONS)
         return getattr(self, DIRECTIONS[direction])
 
     def check_batch(self, real_a: Tensor, real_b: Tensor) -> None:

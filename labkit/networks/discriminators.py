@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from labkit.errors import LabkitError, nearest
-from labkit.networks.layers import check_norm, initialise, norm_layer
+from labkit.errors import LabkitError, check_known
+from labkit.networks.layers import NORMS, initialise, norm_layer
 
 DISCRIMINATORS = ("basic", "n_layers", "pixel")
 
@@ -73,10 +73,8 @@ def make_discriminator(name: str, width: int = 64, n_layers: int = 3, norm: str 
     Raises:
         LabkitError: the name or the norm is unknown, or there are no layers.
     """
-    if name not in DISCRIMINATORS:
-        known = ", ".join(DISCRIMINATORS)
-        raise LabkitError(f"discriminator={name!r} is unknown{nearest(name, DISCRIMINATORS)}. Choose one of: {known}.")
-    check_norm(norm)
+    check_known("discriminator", name, DISCRIMINATORS)
+    check_known("norm", norm, NORMS)
     if n_layers < 1:
         raise LabkitError(f"n_layers={n_layers}: a PatchGAN has at least one layer.")
     norm = "instance" if norm == "instance_blocks" else norm

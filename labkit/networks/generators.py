@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from labkit.errors import LabkitError, nearest
-from labkit.networks.layers import check_norm, initialise, norm_layer
+from labkit.errors import LabkitError, check_known
+from labkit.networks.layers import NORMS, initialise, norm_layer
 
 
 class ResidualBlock(nn.Module):
@@ -151,10 +151,8 @@ def make_generator(name: str, width: int = 64, norm: str = "instance") -> nn.Mod
     Raises:
         LabkitError: the name or the norm is unknown, or the two do not go together.
     """
-    if name not in GENERATORS:
-        known = ", ".join(GENERATORS)
-        raise LabkitError(f"generator={name!r} is unknown{nearest(name, GENERATORS)}. Choose one of: {known}.")
-    check_norm(norm)
+    check_known("generator", name, GENERATORS)
+    check_known("norm", norm, NORMS)
     if norm == "instance_blocks" and name.startswith("unet"):
         raise LabkitError(
             f"norm='instance_blocks' means residual blocks, and {name} has none. "

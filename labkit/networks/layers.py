@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from torch import nn
 
-from labkit.errors import LabkitError, nearest
-
 NORMS = ("instance", "batch", "none", "instance_blocks")
 
 
@@ -20,12 +18,6 @@ def norm_layer(norm: str, channels: int) -> nn.Module:
     if norm == "batch":
         return nn.BatchNorm2d(channels)
     return nn.Identity()
-
-
-def check_norm(norm: str) -> None:
-    """Raises `LabkitError` if `norm` is not one of `NORMS`."""
-    if norm not in NORMS:
-        raise LabkitError(f"norm={norm!r} is unknown{nearest(norm, NORMS)}. Choose one of: {', '.join(NORMS)}.")
 
 
 def initialise(network: nn.Module) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 import labkit.steps
-from labkit.errors import LabkitError, nearest
+from labkit.errors import check_known
 from labkit.steps.step import Step
 
 if TYPE_CHECKING:
@@ -48,9 +48,8 @@ def make_step(
     """
     known = known_speedups()
     for name in speedups:
-        if not isinstance(name, type) and name not in known:
-            names = ", ".join(known) or "none are installed"
-            raise LabkitError(f"speed-up {name!r} is unknown{nearest(name, known)}. Known: {names}.")
+        if not isinstance(name, type):
+            check_known("speed-up", name, known)
     own = [speedup for speedup in speedups if isinstance(speedup, type)]
     named = [speedup for name, speedup in known.items() if name in speedups]
     return type("Step", (*own, *named, Step), {})(model, lr=lr, betas=betas)

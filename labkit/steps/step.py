@@ -109,7 +109,7 @@ class Step:
     # ---- around the seams
 
     def check(self, real_a: Tensor, real_b: Tensor) -> None:
-        """Raises `DataError` if the batch does not fit; the range is looked at once, since looking makes the host wait."""
+        """Raises `DataError` if the batch does not fit; its range is looked at once, since that makes the host wait."""
         self.model.check_batch(real_a, real_b)
         if self._range_checked:
             return
