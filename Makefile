@@ -28,8 +28,7 @@ NO_PYTHON = labkit needs Python 3.11 or newer, and $(PYTHON) is not. Name one: m
 NO_ENSUREPIP = $(PYTHON) cannot make environments. Debian and Ubuntu keep that part in the package python3-venv.
 
 # A server without a screen gets no browser; root must say that it means it.
-LAB_ARGS = --ServerApp.root_dir=notebooks
-LAB_ARGS += $(if $(filter 0,$(shell id -u)),--allow-root)
+LAB_ARGS = $(if $(filter 0,$(shell id -u)),--allow-root)
 LAB_ARGS += $(if $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname)),,--no-browser)
 
 # So that JupyterLab's terminals and `!labkit` in a notebook find the commands that were installed.
@@ -38,7 +37,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 .PHONY: lab test bench assignments format
 
 lab: .venv/installed
-	.venv/bin/python -m jupyterlab $(LAB_ARGS) $(ARGS)
+	cd notebooks && ../.venv/bin/python -m jupyterlab $(LAB_ARGS) $(ARGS)
 
 test: .venv/installed
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest $(ARGS)

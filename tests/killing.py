@@ -12,42 +12,41 @@ import torch
 
 from labkit import checkpoints
 
-STEPS = 40
 ARGUMENTS = "train --size 16 --ngf 4 --batch-size 2 --steps {steps} --save-minutes 0 --workers 1 --device cpu --out"
 
 
-def start(folder: Path) -> subprocess.Popen:
+def start(folder: Path, steps: int) -> subprocess.Popen:
     """A training process that saves after every step."""
-    command = [sys.executable, "-m", "labkit", *ARGUMENTS.format(steps=STEPS).split(), str(folder)]
+    command = [sys.executable, "-m", "labkit", *ARGUMENTS.format(steps=steps).split(), str(folder)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
 
 
-def train_unbroken(folder: Path) -> dict:
+def train_unbroken(folder: Path, steps: int) -> dict:
     """The checkpoint of a run that nobody kills."""
-    assert start(folder).wait() == 0
+    assert start(folder, steps).wait() == 0
     return checkpoints.load(folder)
 
 
-def train_killed(folder: Path, kills: int, seed: int) -> tuple[dict, list[int]]:
+def train_killed(folder: Path, kills: int, steps: int, seed: int) -> tuple[dict, list[int]]:
     """The checkpoint of a run that is killed at `kills` random moments, and the step that each kill left it at."""
     chance, left_at = random.Random(seed), []
     while len(left_at) < kills:
-        process = start(folder)
+        process = start(folder, steps)
         while not (folder / checkpoints.FILE).exists() and process.poll() is None:
             time.sleep(0.01)
         before = checkpoints.load(folder)["done"]
-        target = min(STEPS - 1, before + chance.randrange(1, 4))  # kill in the steps and writes that follow this one
+        target = min(steps - 1, before + chance.randrange(1, 4))  # kill in the steps and writes that follow this one
         while process.poll() is None and checkpoints.load(folder)["done"] < target:
             time.sleep(0.005)
         time.sleep(chance.random() * 0.2)
-        assert process.poll() is None, "the run ended before it could be killed: raise STEPS"
+        assert process.poll() is None, "the run ended before it could be killed: take more steps"
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         left_at.append(checkpoints.load(folder)["done"])
-    return train_unbroken(folder), left_at
+    return train_unbroken(folder, steps), left_at
 
 
 def same(a, b) -> bool:

@@ -1,6 +1,7 @@
 """CycleGAN in one plain loop, written from the paper and the reference's description, sharing no code with labkit.
 
-The tests hold labkit's step to it, and the benchmark compares their speed.
+The tests hold labkit's step to it, and the benchmark compares their speed: activations work in place here as they do
+in the reference, which costs time (notebook 05 says why).
 """
 
 import itertools
@@ -19,7 +20,7 @@ def block(channels):
             self.second = nn.Conv2d(channels, channels, 3)
 
         def forward(self, x):
-            y = F.relu(F.instance_norm(self.first(F.pad(x, (1, 1, 1, 1), mode="reflect"))))
+            y = F.relu(F.instance_norm(self.first(F.pad(x, (1, 1, 1, 1), mode="reflect"))), inplace=True)
             return x + F.instance_norm(self.second(F.pad(y, (1, 1, 1, 1), mode="reflect")))
 
     return Residual()
@@ -27,7 +28,7 @@ def block(channels):
 
 def generator(blocks, width):
     def after(convolution):
-        return convolution, nn.InstanceNorm2d(convolution.out_channels), nn.ReLU()
+        return convolution, nn.InstanceNorm2d(convolution.out_channels), nn.ReLU(True)
 
     return nn.Sequential(
         nn.ReflectionPad2d(3),
@@ -45,11 +46,11 @@ def generator(blocks, width):
 
 def discriminator(width):
     def after(convolution):
-        return convolution, nn.InstanceNorm2d(convolution.out_channels), nn.LeakyReLU(0.2)
+        return convolution, nn.InstanceNorm2d(convolution.out_channels), nn.LeakyReLU(0.2, True)
 
     return nn.Sequential(
         nn.Conv2d(3, width, 4, 2, 1),
-        nn.LeakyReLU(0.2),
+        nn.LeakyReLU(0.2, True),
         *after(nn.Conv2d(width, 2 * width, 4, 2, 1)),
         *after(nn.Conv2d(2 * width, 4 * width, 4, 2, 1)),
         *after(nn.Conv2d(4 * width, 8 * width, 4, 1, 1)),

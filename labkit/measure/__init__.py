@@ -1,0 +1,1 @@
+"""Measuring: how long steps take, and against what."""

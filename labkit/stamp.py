@@ -1,0 +1,53 @@
+"""What a result was measured on: without it, a number means nothing."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import subprocess
+from pathlib import Path
+
+import torch
+import torchvision
+
+import labkit
+
+
+def stamp() -> dict[str, str | int | bool | None]:
+    """Device, versions, and the flags that change how fast PyTorch computes, at this moment."""
+    gpu = torch.cuda.is_available()
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "labkit": labkit.__version__,
+        "commit": _commit(),
+        "device": torch.cuda.get_device_name() if gpu else _processor(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "cuda": torch.version.cuda if gpu else None,
+        "cudnn": torch.backends.cudnn.version() if gpu else None,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
+        "tf32_conv": torch.backends.cudnn.allow_tf32,
+    }
+
+
+def _processor() -> str:
+    """The processor's name where the system tells it (Linux), else its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _commit() -> str | None:
+    """The commit that this labkit is, if it runs from a clone; with a + if files were changed since."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + "+" * bool(changed.stdout.strip())
