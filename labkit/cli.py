@@ -28,7 +28,9 @@ def train(
     batch_size: Annotated[int, typer.Option(help="Pictures of each domain in a step.")] = 1,
     size: Annotated[int | None, typer.Option(help="Pixels to train on, square.", show_default="by data")] = None,
     lr: Annotated[float | None, typer.Option(help="Adam's learning rate.", show_default="by data")] = None,
-    decay_steps: Annotated[int, typer.Option(help="Last steps over which the learning rate falls to 0.")] = 0,
+    decay_steps: Annotated[
+        int | None, typer.Option(help="Last steps, over which the learning rate falls to 0.", show_default="by data")
+    ] = None,
     generator: Annotated[str | None, typer.Option(help="resnet_9blocks, unet_256, ...", show_default="by data")] = None,
     ngf: Annotated[
         int | None, typer.Option(help="Filters in a generator's first layer.", show_default="by data")
@@ -49,16 +51,17 @@ def train(
 
     recipe = recipes.FRUIT if data == "fruit" else recipes.PHOTOGRAPHS
     where = pick_device(device)
-    pictures = _data(data, size or recipe.size, seed)
+    pictures = _data(data, recipe.size if size is None else size, seed)
     chosen = {name: value for name, value in dict(generator=generator, ngf=ngf, norm=norm).items() if value is not None}
     torch.manual_seed(seed)
     model = labkit.CycleGAN(**{**recipe.model, **chosen}).to(where)
     torch.backends.cudnn.benchmark = True  # pictures keep their size, so cuDNN may look for its fastest kernels
-    steps = steps or recipe.steps
+    steps = recipe.steps if steps is None else steps
+    decay_steps = round(recipe.decay * steps) if decay_steps is None else decay_steps
     started = time.process_time()
     try:
         labkit.fit(
-            labkit.make_step(model, lr=lr or recipe.lr),
+            labkit.make_step(model, lr=recipe.lr if lr is None else lr),
             pictures,
             steps,
             batch_size,

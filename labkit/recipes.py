@@ -8,11 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to train with: arguments of `CycleGAN`, picture size, steps, and learning rate (None: the model's own)."""
+    """What to train with: arguments of `CycleGAN`, picture size, steps, learning rate (None: the model's own), and
+    the share of the steps, at the end, over which the learning rate falls to 0."""
 
     size: int
     steps: int
     lr: float | None = None
+    decay: float = 0.0
     model: dict[str, Any] = field(default_factory=dict)
 
 
@@ -28,4 +30,4 @@ FRUIT = Recipe(
 )
 
 # The public reference's settings: 200 epochs of a set of about a thousand pictures.
-PHOTOGRAPHS = Recipe(size=256, steps=200_000)
+PHOTOGRAPHS = Recipe(size=256, steps=200_000, decay=0.5)

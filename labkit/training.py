@@ -75,7 +75,8 @@ def fit(
 ) -> Run:
     """Trains for `steps` steps, or goes on to that number if `checkpoint` already holds a part of them.
 
-    Going on gives the same weights, bit for bit on one machine, as never having stopped, also after ``kill -9``.
+    Going on gives the same weights as never having stopped, also after ``kill -9``: bit for bit on a CPU; on a GPU
+    as far as its kernels give the same bits twice.
     Ctrl-C and SIGTERM let the step under way finish, save, and say how to go on.
 
     Args:
@@ -83,13 +84,13 @@ def fit(
         data: from `labkit.fruit` or `labkit.folders`.
         steps: the step to train up to.
         batch_size: pictures of each domain in a step.
-        checkpoint: a folder for checkpoint and sample pictures; None keeps nothing.
+        checkpoint: a folder for checkpoint and sample pictures; None keeps neither.
         seed: settles which batches are drawn.
         workers: processes that prepare batches; 0 prepares them between the steps.
         schedule: from the number of steps done to the factor on the learning rate; None leaves it constant.
         report_every: steps between two looks at the losses, each of which waits for the device once.
-        sample_every: steps between two sample grids, ``samples/<step>.png``: pictures of A above their
-            translations, then pictures of B above theirs.
+        sample_every: steps between two looks at translations: a `CollapseWarning` if they are all alike, and a
+            grid, ``samples/<step>.png``: pictures of A above their translations, then pictures of B above theirs.
         save_minutes: minutes between two checkpoints; one is written at the end in any case.
         on_report: called with the `Run` after every look at the losses, for instance to draw them.
 
@@ -127,7 +128,7 @@ def fit(
                 bar.set_postfix({name: f"{values[-1]:.3f}" for name, values in run.losses.items()}, refresh=False)
                 if on_report is not None:
                     on_report(run)
-            if run.folder is not None and (run.done % sample_every == 0 or run.done == steps):
+            if run.done % sample_every == 0 or run.done == steps:
                 _sample(run, data)
             if save_due:
                 _save(run, settings)
@@ -156,7 +157,7 @@ def _look_at_losses(run: Run, pending: list[dict[str, Tensor]]) -> None:
 
 
 def _sample(run: Run, data: UnpairedData, n: int = 4) -> None:
-    """Writes a grid of translations, and warns if they are all alike."""
+    """Translates some test pictures: warns if the results are all alike, and writes a grid of them."""
     rows = []
     for direction, pictures in (("AtoB", data.test_a), ("BtoA", data.test_b)):
         real = to_float(torch.stack([pictures[i] for i in range(min(n, len(pictures)))]))
@@ -169,6 +170,8 @@ def _sample(run: Run, data: UnpairedData, n: int = 4) -> None:
                 CollapseWarning,
                 stacklevel=2,
             )
+    if run.folder is None:
+        return
     grid = make_grid(to_uint8(torch.cat(rows)), nrow=len(rows[0]), pad_value=255)
     write_picture(grid, run.folder / "samples" / f"{run.done:06d}.png")
 

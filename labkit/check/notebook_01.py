@@ -45,7 +45,7 @@ def residual_block(answer: type[nn.Module]) -> None:
             right(x.clone()),
             [
                 (residual(), "you return F(x): add the skip connection, x + F(x)."),
-                (F.relu(x + residual()), "no ReLU after the sum: the block must be able to give the identity."),
+                (F.relu(x + residual()), "no ReLU after the sum: it would cut off the negative half of x."),
                 (x + F.relu(residual()), "no ReLU after the second norm: F(x) must be able to subtract, too."),
                 (x + residual("constant"), "the borders differ: pad by reflection (nn.ReflectionPad2d), not by zeros."),
                 (x + residual("replicate"), "the borders differ: pad by reflection, not by repeating the edge."),

@@ -27,7 +27,7 @@ def adversarial_loss(verdict: Tensor, is_real: bool, mode: str = "lsgan") -> Ten
 def cycle_loss(real: Tensor, reconstruction: Tensor, weight: float = 10.0) -> Tensor:
     """`weight` times the mean absolute difference between pictures and what came back from the round trip.
 
-    Shapes: (B, 3, H, W) both. Source: Zhu et al. 2017, equation 2.
+    Shapes: (B, 3, H, W) both. Source: Zhu et al. 2017, one direction of equation 2, weighted as in equation 3.
     """
     return weight * F.l1_loss(reconstruction, real)
 

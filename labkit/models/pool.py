@@ -68,7 +68,7 @@ class Pool:
         """Carries out what `draw` decided: pictures (B, 3, H, W) in, as many out."""
         if self.buffer is None:
             self.buffer = pictures.new_zeros(self.size + 1, *pictures.shape[1:])
-        slot, given, own, write = torch.tensor(draw, device=pictures.device)
+        slot, given, own, write = torch.tensor(draw, device=pictures.device)  # four rows of integers, one transfer
         older = self.buffer[slot]
         answer = torch.where(given.bool().view(-1, 1, 1, 1), older, pictures[own])
         self.buffer.index_copy_(0, write, pictures)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 import labkit.steps
-from labkit.errors import check_known
+from labkit.errors import LabkitError, check_known
 from labkit.steps.step import Step
 
 if TYPE_CHECKING:
@@ -44,14 +44,19 @@ def make_step(
         lr, betas: Adam's, for every player; `lr=None` takes the model's own.
 
     Raises:
-        LabkitError: a name is unknown.
+        LabkitError: a name is unknown, two of them exclude each other, or one does not suit model or device.
     """
     known = known_speedups()
-    for name in speedups:
-        if not isinstance(name, type):
-            check_known("speed-up", name, known)
+    names = [name for name in speedups if not isinstance(name, type)]
+    for name in names:
+        check_known("speed-up", name, known)
+        for other in known[name].excludes:
+            if other in names:
+                raise LabkitError(f"speed-ups {name!r} and {other!r} exclude each other: leave one of them out.")
+        if reason := known[name].unsuited(model):
+            raise LabkitError(f"speed-up {name!r}: {reason}.")
     own = [speedup for speedup in speedups if isinstance(speedup, type)]
-    named = [speedup for name, speedup in known.items() if name in speedups]
+    named = [speedup for name, speedup in known.items() if name in names]
     return type("Step", (*own, *named, Step), {})(model, lr=lr, betas=betas)
 
 

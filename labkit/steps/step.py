@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.profiler import record_function
 
 from labkit.errors import DataError
 
@@ -58,7 +59,8 @@ class Step:
         losses = {}
         for player in self.players:
             losses |= self.learn(player, batch)
-            self.update(player)
+            with record_function(f"labkit: {player} optimizer"):
+                self.update(player)
         return {name: losses[name] for name in self.model.loss_names if name in losses}
 
     # ---- the seams
@@ -66,9 +68,13 @@ class Step:
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         """An optimiser for each player."""
         return {
-            player: torch.optim.Adam(weights, lr=self.lr[player], betas=betas)
+            player: torch.optim.Adam(weights, lr=self.lr[player], betas=betas, **self.adam_options())
             for player, weights in self.players.items()
         }
+
+    def adam_options(self) -> dict[str, bool]:
+        """How Adam computes: keyword arguments of `torch.optim.Adam`."""
+        return {}
 
     def one_cycle(self, go: nn.Module, back: nn.Module, real: Tensor, other: Tensor | None) -> Cycle:
         """There and back again, and `other`, which already is where `go` leads."""
@@ -97,8 +103,10 @@ class Step:
 
     def learn(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Losses and gradients of one player on one batch."""
-        losses = self.losses(player, batch)
-        self.backward(sum(losses.values()), player)
+        with record_function(f"labkit: {player} forward"):
+            losses = self.losses(player, batch)
+        with record_function(f"labkit: {player} backward"):
+            self.backward(sum(losses.values()), player)
         return {name: loss.detach() for name, loss in losses.items()}
 
     def update(self, player: str) -> None:
@@ -141,6 +149,8 @@ class Step:
         self.model.load_state_dict(state["model"])
         for player, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][player])
+            for group in optimizer.param_groups:  # which have just taken over how the other step computed
+                group.update(dict.fromkeys(("fused", "foreach", "capturable")) | self.adam_options())
         device = next(self.model.parameters()).device
         for name, pool in self.model.pools.items():
             pool.load_state_dict(state["pools"][name], device)

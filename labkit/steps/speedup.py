@@ -1,0 +1,27 @@
+"""What a speed-up says of itself, for `labkit.speedups()` and `labkit.make_step`."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+class SpeedUp:
+    """A speed-up is a class like this one in a file of its own, which overrides seams of `labkit.steps.step.Step`.
+
+    It does not derive from `Step` but is stacked on it, so that ``super().losses(...)`` is the next speed-up's seam,
+    or at last the step's own. It may not change *what* is computed: tests/test_speedups.py holds each, and every
+    pair, to the baseline. Its docstring says how it differs, what it should move, and when it does not help.
+    """
+
+    place: int  # in the stack: the lowest is outermost
+    seam: str  # which methods it overrides
+    changes: str  # what is different there
+    moves: str  # which part of a step's time, or its memory, should get smaller
+    needs: str  # device, companions, and what it cannot be combined with
+    tolerance: str  # "exact", or "16-bit" for rounding to 16 bits
+    excludes: tuple[str, ...] = ()  # names it cannot be combined with
+
+    @staticmethod
+    def unsuited(model: nn.Module) -> str | None:
+        """Why it cannot be used with this model, on the device it is on; None if it can."""
+        return None

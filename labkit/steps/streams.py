@@ -1,0 +1,61 @@
+"""streams: the two cycles on two CUDA streams, as the course paper tried it."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+from labkit.steps.speedup import SpeedUp
+from labkit.steps.step import Cycle
+
+
+class Streams(SpeedUp):
+    """Runs A -> B -> A on one CUDA stream and B -> A -> B on another.
+
+    Differs from the baseline in one seam, `both_cycles`. Three things keep it right. Each stream waits for the main
+    one before it starts (its inputs and the weights must be there), the main one waits for both before it goes on,
+    and the pictures that come back are marked as in use on the main stream, or their memory could be handed out again
+    too early. With 16-bit autocast the cast weights are made before the fork, since both streams use them.
+
+    Moves: idle time between kernels, if kernels leave multiprocessors free and the host launches fast enough to fill
+    two queues. Does not help where one stream keeps the device busy (large batches), nor where the host is the
+    bottleneck: the launches are as many as before.
+    """
+
+    name = "streams"
+    place = 30
+    seam = "both_cycles"
+    changes = "the two cycles run on two CUDA streams"
+    moves = "idle"
+    needs = "a GPU; elsewhere it does nothing"
+    tolerance = "exact"
+
+    side: tuple[torch.cuda.Stream, ...] | None = None  # made at the first step
+
+    def both_cycles(self, model: nn.Module, real_a: Tensor, real_b: Tensor) -> tuple[Cycle, Cycle]:  # noqa: D102
+        if not real_a.is_cuda:
+            if self.side is None:
+                self.side = ()
+                warnings.warn("streams: no CUDA streams here, the cycles run one after the other", stacklevel=2)
+            return super().both_cycles(model, real_a, real_b)
+        if self.side is None:
+            self.side = (torch.cuda.Stream(), torch.cuda.Stream())
+        main = torch.cuda.current_stream()
+        if torch.is_autocast_enabled(real_a.device.type):
+            for generator in (model.G_A, model.G_B):
+                generator(real_a[:0])  # no picture at all, yet autocast makes and keeps its copy of each weight
+        other_b, other_a = (real_b, real_a) if model.lambda_identity else (None, None)
+        journeys = ((model.G_A, model.G_B, real_a, other_b), (model.G_B, model.G_A, real_b, other_a))
+        cycles = []
+        for stream, journey in zip(self.side, journeys, strict=True):
+            stream.wait_stream(main)
+            with torch.cuda.stream(stream):
+                cycles.append(self.one_cycle(*journey))
+        for stream, cycle in zip(self.side, cycles, strict=True):
+            main.wait_stream(stream)
+            for pictures in cycle:
+                if pictures is not None:
+                    pictures.record_stream(main)
+        return tuple(cycles)

@@ -1,0 +1,142 @@
+"""Every speed-up, alone and in every legal pair, is the baseline at its stated tolerance."""
+
+import copy
+import itertools
+
+import pytest
+import torch
+
+import labkit
+from labkit.steps.making import known_speedups
+
+KNOWN = known_speedups()
+STACKS = [
+    names
+    for n in (1, 2)
+    for names in itertools.combinations(KNOWN, n)
+    if not any(other in KNOWN[name].excludes for name in names for other in names)
+]
+each_stack = pytest.mark.parametrize("names", STACKS, ids="+".join)
+pytestmark = pytest.mark.filterwarnings("ignore:streams")
+
+
+def exact(names):
+    return all(KNOWN[name].tolerance == "exact" for name in names)
+
+
+def first_step(model, names, real):
+    """Losses of the first step, and the gradient of each network as one vector, unscaled."""
+    gradients = {}
+
+    class Watched:
+        def update(self, player):
+            scale = self.scaler.get_scale() if hasattr(self, "scaler") else 1.0
+            for name in ("G_A", "G_B") if player == "generators" else ("D_A", "D_B"):
+                network = getattr(self.model, name)
+                gradients[name] = torch.cat([weight.grad.flatten() for weight in network.parameters()]) / scale
+            super().update(player)
+
+    losses = labkit.make_step(model, Watched, *names)(*real)
+    return losses, gradients
+
+
+@each_stack
+def test_losses_and_gradients_of_the_first_step_are_the_baseline_s(tiny, batch, names):
+    real = batch(2, size=32)
+    expected, right = first_step(tiny(ngf=8, ndf=8), (), real)
+    losses, gradients = first_step(tiny(ngf=8, ndf=8), names, real)
+    tolerance = 1e-5 if exact(names) else 1e-2
+    for name, loss in expected.items():
+        assert losses[name].item() == pytest.approx(loss.item(), rel=tolerance), name
+    for name, gradient in right.items():
+        if exact(names):
+            assert (gradients[name] - gradient).norm() <= 1e-5 * gradient.norm(), name
+        else:
+            assert torch.cosine_similarity(gradients[name], gradient, dim=0) >= 0.9, name
+
+
+@pytest.mark.parametrize("names", [names for names in STACKS if exact(names)], ids="+".join)
+def test_in_float64_an_exact_speedup_stays_the_baseline_for_fifty_steps(tiny, batch, names):
+    steps = [labkit.make_step(tiny(pool_size=3).double(), *stack) for stack in ((), names)]
+    for seed in range(50):
+        real = batch(2, size=16, seed=seed, dtype=torch.float64)
+        expected, got = (step(*real) for step in steps)
+        for name, loss in expected.items():
+            assert got[name].item() == pytest.approx(loss.item(), rel=1e-10 if seed == 0 else 1e-9), (name, seed)
+
+
+@each_stack
+def test_a_run_goes_on_under_other_speedups(tiny, batch, names):
+    plain = labkit.make_step(tiny())
+    plain(*batch())
+    other = labkit.make_step(tiny(), *names)
+    other.load_state_dict(copy.deepcopy(plain.state_dict()))
+    other(*batch(seed=1))
+    plain.load_state_dict(copy.deepcopy(other.state_dict()))
+    assert all(loss.isfinite() for loss in plain(*batch(seed=2)).values())
+    assert all(
+        group["fused"] == other.adam_options().get("fused") for group in other.optimizers["generators"].param_groups
+    )
+
+
+def test_fp16_skips_the_update_of_the_player_that_overflowed_and_of_no_other(tiny, batch):
+    class Overflows:
+        def backward(self, loss, player):
+            super().backward(loss, player)
+            if player == "discriminators":
+                self.players[player][0].grad.fill_(float("inf"))
+
+    step = labkit.make_step(tiny(), Overflows, "fp16")
+    before = {player: [weight.detach().clone() for weight in weights] for player, weights in step.players.items()}
+    scale = step.scaler.get_scale()
+    step(*batch())
+    moved = {
+        player: any(not torch.equal(now, then) for now, then in zip(step.players[player], before[player], strict=True))
+        for player in before
+    }
+    assert moved == {"generators": True, "discriminators": False}
+    assert step.scaler.get_scale() == scale / 2, "the scale is adapted once a step"
+
+
+def test_fp16_s_scale_goes_on_from_a_checkpoint(tiny, batch):
+    step = labkit.make_step(tiny(), "fp16")
+    step(*batch())
+    step.scaler.update(new_scale=1024.0)
+    fresh = labkit.make_step(tiny(), "fp16")
+    fresh.load_state_dict(step.state_dict())
+    assert fresh.scaler.get_scale() == 1024.0
+
+
+def test_streams_say_once_that_there_are_none_here(tiny, batch):
+    step = labkit.make_step(tiny(), "streams")
+    with pytest.warns(UserWarning, match="no CUDA streams here") as said:
+        step(*batch())
+        step(*batch())
+    assert len(said) == 1
+
+
+def test_an_impossible_pair_is_refused_with_its_reason(tiny):
+    with pytest.raises(labkit.LabkitError, match="'bf16' and 'fp16' exclude each other"):
+        labkit.make_step(tiny(), "bf16", "fp16")
+
+
+def test_emulated_bf16_is_refused(tiny, monkeypatch):
+    model = tiny()
+    monkeypatch.setattr(KNOWN["bf16"], "unsuited", staticmethod(lambda model: "a T4 only emulates it: use 'fp16'"))
+    with pytest.raises(labkit.LabkitError, match="speed-up 'bf16': a T4 only emulates it: use 'fp16'"):
+        labkit.make_step(model, "bf16")
+
+
+def test_the_table_says_everything_about_every_speedup():
+    table = labkit.speedups()
+    assert list(table.index) == list(KNOWN)
+    assert (table.map(len) > 0).all(axis=None)
+
+
+def test_deleting_a_file_makes_only_its_name_disappear(tiny, batch, monkeypatch):
+    from labkit.steps import making
+
+    modules = [module for module in making.pkgutil.iter_modules(labkit.steps.__path__) if module.name != "bf16"]
+    monkeypatch.setattr(making.pkgutil, "iter_modules", lambda path: modules)
+    assert set(labkit.speedups().index) == set(KNOWN) - {"bf16"}
+    labkit.make_step(tiny(), "streams", "fp16")
