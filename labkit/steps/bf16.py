@@ -35,6 +35,6 @@ class BF16(SpeedUp):
             return f"{torch.cuda.get_device_name()} only emulates bfloat16, which is slow: use 'fp16' on it"
         return None
 
-    def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:  # noqa: D102
+    def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         with torch.autocast(batch["real_a"].device.type, torch.bfloat16):
             return super().losses(player, batch)

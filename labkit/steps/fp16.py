@@ -30,33 +30,33 @@ class FP16(SpeedUp):
     excludes = ("bf16",)
     init_scale = 256.0  # PyTorch's 65536 overflows on this model's first steps, each of which is then lost
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:  # noqa: D102
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.scaler = torch.amp.GradScaler(next(self.model.parameters()).device.type, init_scale=self.init_scale)
         return super().build(betas)
 
-    def adam_options(self) -> dict[str, bool]:  # noqa: D102
+    def adam_options(self) -> dict[str, bool]:
         return {**super().adam_options(), "fused": True}
 
-    def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:  # noqa: D102
+    def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         with torch.autocast(batch["real_a"].device.type, torch.float16):
             return super().losses(player, batch)
 
-    def backward(self, loss: Tensor, player: str) -> None:  # noqa: D102
+    def backward(self, loss: Tensor, player: str) -> None:
         super().backward(self.scaler.scale(loss), player)
 
-    def update(self, player: str) -> None:  # noqa: D102
+    def update(self, player: str) -> None:
         self.scaler.step(self.optimizers[player])
         self.optimizers[player].zero_grad()
 
-    def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:  # noqa: D102
+    def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
         losses = super().__call__(real_a, real_b)
         self.scaler.update()
         return losses
 
-    def state_dict(self) -> dict:  # noqa: D102
+    def state_dict(self) -> dict:
         return {**super().state_dict(), "scaler": self.scaler.state_dict()}
 
-    def load_state_dict(self, state: dict) -> None:  # noqa: D102
+    def load_state_dict(self, state: dict) -> None:
         super().load_state_dict(state)
         if "scaler" in state:  # not if the state comes from a step without fp16
             self.scaler.load_state_dict(state["scaler"])

@@ -34,7 +34,7 @@ class Streams(SpeedUp):
 
     side: tuple[torch.cuda.Stream, ...] | None = None  # made at the first step
 
-    def both_cycles(self, model: nn.Module, real_a: Tensor, real_b: Tensor) -> tuple[Cycle, Cycle]:  # noqa: D102
+    def both_cycles(self, model: nn.Module, real_a: Tensor, real_b: Tensor) -> tuple[Cycle, Cycle]:
         if not real_a.is_cuda:
             if self.side is None:
                 self.side = ()
