@@ -23,6 +23,7 @@ _HOME = {
     "make_step": "labkit.steps.making",
     "speedups": "labkit.steps.making",
     "fit": "labkit.training",
+    "record": "labkit.measure.recording",
     "linear_schedule": "labkit.training",
     "load_model": "labkit.checkpoints",
     "load_generator": "labkit.checkpoints",

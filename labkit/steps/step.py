@@ -150,7 +150,7 @@ class Step:
         for player, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][player])
             for group in optimizer.param_groups:  # which have just taken over how the other step computed
-                group.update(dict.fromkeys(("fused", "foreach", "capturable")) | self.adam_options())
+                group.update({how: optimizer.defaults[how] for how in ("fused", "foreach", "capturable")})
         device = next(self.model.parameters()).device
         for name, pool in self.model.pools.items():
             pool.load_state_dict(state["pools"][name], device)
