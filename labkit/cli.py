@@ -1,4 +1,4 @@
-"""The command line: train a CycleGAN on pictures, and translate pictures with it."""
+"""The command line: train a CycleGAN on pictures, translate pictures with it, and measure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from typing import Annotated
 import typer
 
 from labkit import recipes
-from labkit.errors import LabkitError
+from labkit.errors import LabkitError, check_known
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+BatchSize = Annotated[int, typer.Option(help="Pictures of each domain in a step.")]
+Size = Annotated[int | None, typer.Option(help="Pixels, square.", show_default="by data")]
+Generator = Annotated[str | None, typer.Option(help="resnet_9blocks, unet_256, ...", show_default="by data")]
+Ngf = Annotated[int | None, typer.Option(help="Filters in its first layer.", show_default="by data")]
+Norm = Annotated[str | None, typer.Option(help="instance, batch, none, instance_blocks.", show_default="by data")]
+SpeedUps = Annotated[str, typer.Option(help="Names from labkit.speedups(), with commas: streams,bf16.")]
 
 
 @app.command()
@@ -25,43 +31,34 @@ def train(
         str, typer.Option(help="'fruit', a public set ('horse2zebra'), or a folder with trainA and trainB.")
     ] = "fruit",
     steps: Annotated[int | None, typer.Option(help="Steps to train up to.", show_default="by data")] = None,
-    batch_size: Annotated[int, typer.Option(help="Pictures of each domain in a step.")] = 1,
-    size: Annotated[int | None, typer.Option(help="Pixels to train on, square.", show_default="by data")] = None,
+    batch_size: BatchSize = 1,
+    size: Size = None,
     lr: Annotated[float | None, typer.Option(help="Adam's learning rate.", show_default="by data")] = None,
     decay_steps: Annotated[
         int | None, typer.Option(help="Last steps, over which the learning rate falls to 0.", show_default="by data")
     ] = None,
-    generator: Annotated[str | None, typer.Option(help="resnet_9blocks, unet_256, ...", show_default="by data")] = None,
-    ngf: Annotated[
-        int | None, typer.Option(help="Filters in a generator's first layer.", show_default="by data")
-    ] = None,
-    norm: Annotated[
-        str | None, typer.Option(help="instance, batch, none or instance_blocks.", show_default="by data")
-    ] = None,
+    generator: Generator = None,
+    ngf: Ngf = None,
+    norm: Norm = None,
+    speedups: SpeedUps = "",
     device: Device = "auto",
     workers: Annotated[int, typer.Option(help="Processes that prepare batches.")] = 2,
     seed: Annotated[int, typer.Option(help="Settles first weights and batches.")] = 0,
     save_minutes: Annotated[float, typer.Option(help="Minutes between two checkpoints.")] = 5.0,
 ) -> None:
     """Train a CycleGAN; run the same again to go on after a stop."""
-    import torch
-
     import labkit
-    from labkit.devices import pick_device
 
     recipe = recipes.FRUIT if data == "fruit" else recipes.PHOTOGRAPHS
-    where = pick_device(device)
+    model = _model(recipe, device, seed, generator=generator, ngf=ngf, norm=norm)
+    step = labkit.make_step(model, *_names(speedups), lr=recipe.lr if lr is None else lr)
     pictures = _data(data, recipe.size if size is None else size, seed)
-    chosen = {name: value for name, value in dict(generator=generator, ngf=ngf, norm=norm).items() if value is not None}
-    torch.manual_seed(seed)
-    model = labkit.CycleGAN(**{**recipe.model, **chosen}).to(where)
-    torch.backends.cudnn.benchmark = True  # pictures keep their size, so cuDNN may look for its fastest kernels
     steps = recipe.steps if steps is None else steps
     decay_steps = round(recipe.decay * steps) if decay_steps is None else decay_steps
     started = time.process_time()
     try:
         labkit.fit(
-            labkit.make_step(model, lr=recipe.lr if lr is None else lr),
+            step,
             pictures,
             steps,
             batch_size,
@@ -97,6 +94,56 @@ def translate(
     load = labkit.load_generator if run.suffix == ".pth" else labkit.load_model
     for written in labkit.translate(load(run, pick_device(device)), source, target, direction):
         typer.echo(written)
+
+
+@app.command()
+def profile(
+    out: Annotated[Path, typer.Option(help="The trace to write, .json or .json.gz.")],
+    data: Annotated[str, typer.Option(help="Whose networks and size: 'fruit' or 'photographs'.")] = "fruit",
+    steps: Annotated[int, typer.Option(help="Steps to record, after three that warm up.")] = 20,
+    batch_size: BatchSize = 1,
+    size: Size = None,
+    generator: Generator = None,
+    ngf: Ngf = None,
+    norm: Norm = None,
+    speedups: SpeedUps = "",
+    device: Device = "auto",
+) -> None:
+    """Record training steps on noise: print where the time goes by operator, and write the trace."""
+    import torch
+
+    import labkit
+    from labkit.measure import recording
+
+    check_known("data", data, ("fruit", "photographs"))
+    recipe = recipes.FRUIT if data == "fruit" else recipes.PHOTOGRAPHS
+    side = recipe.size if size is None else size
+    model = _model(recipe, device, seed=0, generator=generator, ngf=ngf, norm=norm)
+    recording.check_writable(out)
+    step = labkit.make_step(model, *_names(speedups))
+    batch = tuple(torch.rand(batch_size, 3, side, side, device=next(model.parameters()).device) * 2 - 1 for _ in "ab")
+    profiler = recording.profiled(step, batch, steps)
+    own_time = "self_device_time_total" if batch[0].is_cuda else "self_cpu_time_total"
+    typer.echo(profiler.key_averages().table(sort_by=own_time, row_limit=20))
+    typer.echo(f"{recording.export(profiler, out)}: {steps} steps; open it in ui.perfetto.dev or with HTA")
+
+
+def _names(speedups: str) -> list[str]:
+    return [name.strip() for name in speedups.split(",") if name.strip()]
+
+
+def _model(recipe: recipes.Recipe, device: str, seed: int, **chosen: str | int | None):  # noqa: ANN202 - as for _data
+    """The recipe's networks on a device, with what was chosen otherwise."""
+    import torch
+
+    import labkit
+    from labkit.devices import pick_device
+
+    where = pick_device(device)
+    torch.manual_seed(seed)
+    torch.backends.cudnn.benchmark = True  # pictures keep their size, so cuDNN may look for its fastest kernels
+    settings = {**recipe.model, **{name: value for name, value in chosen.items() if value is not None}}
+    return labkit.CycleGAN(**settings).to(where)
 
 
 def _data(name: str, size: int, seed: int):  # noqa: ANN202 - importing the type would import torch for --help

@@ -51,6 +51,19 @@ def test_train_on_folders_and_translate_back(call, tmp_path):
     assert status == 0 and out.count(".png") == 2
 
 
+def test_train_with_speedups_goes_on_from_a_run_without(call, tmp_path):
+    call("train", "--out", tmp_path / "run", *SMALL)
+    status, out, _ = call("train", "--out", tmp_path / "run", *SMALL, "--steps", "3", "--speedups", "streams, bf16")
+    assert status == 0 and "3 steps done" in out
+
+
+def test_profile_prints_operators_and_writes_a_trace(call, tmp_path):
+    small = ["--size", "16", "--ngf", "4", "--steps", "1", "--device", "cpu", "--speedups", "bf16"]
+    status, out, _ = call("profile", "--out", tmp_path / "trace.json.gz", *small)
+    assert status == 0 and "convolution_backward" in out
+    assert (tmp_path / "trace.json.gz").stat().st_size > 1000
+
+
 def test_translate_takes_a_generator_of_the_reference(call, tmp_path, tiny):
     torch.save(tiny().G_A.state_dict(), tmp_path / "latest_net_G.pth")
     write_picture(torch.zeros(3, 20, 20, dtype=torch.uint8), tmp_path / "in.png")
@@ -66,6 +79,9 @@ def test_translate_takes_a_generator_of_the_reference(call, tmp_path, tiny):
         (["train", "--out", "run", "--device", "tpu"], "device='tpu'"),
         (["train", "--out", "run", "--generator", "resnet_9block"], "did you mean 'resnet_9blocks'"),
         (["train", "--out", "run", "--generator", "unet_256", "--norm", "instance"], "multiples of 256"),
+        (["train", "--out", "run", "--speedups", "bf61"], "did you mean 'bf16'"),
+        (["train", "--out", "run", "--speedups", "bf16,fp16"], "exclude each other"),
+        (["profile", "--out", "trace.txt"], "ends in .json"),
         (["translate", "a.png", "b.png", "--run", "nowhere"], "there is no checkpoint"),
     ],
 )
