@@ -51,6 +51,7 @@ def test_train_on_folders_and_translate_back(call, tmp_path):
     assert status == 0 and out.count(".png") == 2
 
 
+@pytest.mark.filterwarnings("ignore:streams")
 def test_train_with_speedups_goes_on_from_a_run_without(call, tmp_path):
     call("train", "--out", tmp_path / "run", *SMALL)
     status, out, _ = call("train", "--out", tmp_path / "run", *SMALL, "--steps", "3", "--speedups", "streams, bf16")
