@@ -7,9 +7,10 @@ import torch
 from plain_loop import twin
 
 import labkit
+from labkit import recipes
 from labkit.data import folders as folders_module
 from labkit.data.reading import write_picture
-from labkit.measure.timing import alternate, ratio
+from labkit.measure.timing import alternate, ratio, spread
 
 PLAIN = dict(generator="resnet_3blocks", ngf=16, ndf=16)
 
@@ -59,3 +60,16 @@ def test_loader_against_a_step_of_15_ms(photographs, report, monkeypatch, kept):
     share = waited / (time.perf_counter() - started)
     report(share_of_time_waiting=round(share, 4))
     assert share <= 0.05
+
+
+def test_the_baseline_against_itself_ten_times(report):
+    model, again = (labkit.CycleGAN(**recipes.FRUIT.model) for _ in range(2))
+    one, other = labkit.make_step(model), labkit.make_step(again)
+    real = [torch.rand(1, 3, 64, 64) * 2 - 1 for _ in range(2)]
+    ratios, spreads = [], []
+    for _ in range(10):
+        seconds = alternate({"A": lambda: one(*real), "A again": lambda: other(*real)}, rounds=20)
+        ratios.append(round(ratio(seconds["A again"], seconds["A"]), 4))
+        spreads.append(round(spread(seconds["A"]), 4))
+    report(ratios=ratios, spreads=spreads)
+    assert all(abs(ratio - 1) <= 0.02 for ratio in ratios)

@@ -47,7 +47,7 @@ def test_the_step_is_the_same_before_and_after_bit_for_bit(tiny, batch, tmp_path
 
 def test_batches_may_come_from_a_loader_and_waiting_for_them_is_recorded(step, fruit):
     profiler = recording.profiled(step, labkit.batches(fruit, 1, 0, 9), steps=2)
-    parts = recording.ranges(profiler)
+    parts = recording.range_times(recording.range_events(profiler), steps=2)
     assert list(parts)[0] == "data" and all(milliseconds > 0 for milliseconds in parts.values())
     assert parts["generators backward"] > parts["data"]
 

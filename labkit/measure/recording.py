@@ -109,7 +109,7 @@ def operators(profiler: profile) -> pandas.DataFrame:
     """Where the time went by operator, one a row, most expensive first.
 
     Columns: calls; self_cpu_us and self_gpu_us, time in it but not in operators it called, summed over the recorded
-    steps, in microseconds. labkit's ranges are left out: see `ranges`.
+    steps, in microseconds. labkit's ranges are left out: see `range_times`.
     """
     import pandas
 
@@ -122,15 +122,20 @@ def operators(profiler: profile) -> pandas.DataFrame:
     return table.sort_values(["self_gpu_us", "self_cpu_us"], ascending=False)
 
 
-def ranges(profiler: profile) -> dict[str, float]:
-    """Milliseconds of host time a step spent in each of labkit's ranges, in the order of the step.
+def range_events(profiler: profile) -> list[tuple[str, float, float]]:
+    """labkit's ranges in the order they began: name, begin and duration on the host, in microseconds."""
+    times = [(event.name, event.time_range) for event in profiler.events() if event.name.startswith(RANGE)]
+    return sorted(
+        ((name.removeprefix(RANGE), time.start, time.elapsed_us()) for name, time in times), key=lambda event: event[1]
+    )
 
-    On a GPU that is the time to launch the range's work, not to do it.
+
+def range_times(events: list[tuple[str, float, float]], steps: int) -> dict[str, float]:
+    """Milliseconds of host time that one of `steps` steps spent in each range, on average, in the order of the step.
+
+    On a GPU that is the time to launch the range's work, not to do it. `events` as `range_events` gives them.
     """
-    events = [event for event in profiler.events() if event.name.startswith(RANGE)]
-    steps = sum(event.name == RANGE + "data" for event in events)
     total: dict[str, float] = {}
-    for event in sorted(events, key=lambda event: event.time_range.start):
-        name = event.name.removeprefix(RANGE)
-        total[name] = total.get(name, 0.0) + event.time_range.elapsed_us()
+    for name, _, microseconds in events:
+        total[name] = total.get(name, 0.0) + microseconds
     return {name: microseconds / 1e3 / steps for name, microseconds in total.items()}

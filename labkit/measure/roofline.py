@@ -32,6 +32,14 @@ def copy_rate(device: torch.device | str = "cpu") -> float:
     return 2 * source.nbytes / statistics.median(seconds)
 
 
+def amdahl(share: float, factor: float) -> float:
+    """How many times faster the whole gets if the part that takes `share` of its time gets `factor` times faster.
+
+    Source: Amdahl 1967. With factor infinity it is the most that work on this part can bring.
+    """
+    return 1 / (1 - share + share / factor)
+
+
 def step_flops(step: Step, batch: Batch) -> int:
     """Floating-point operations of one whole step, forward and backward; a multiplication and an addition are two.
 

@@ -4,10 +4,27 @@ from __future__ import annotations
 
 import sys
 
-from labkit.show.figures import loss_curves, picture_rows, size_bars, view
+from labkit.show.figures import (
+    loss_curves,
+    operator_bars,
+    picture_rows,
+    size_bars,
+    time_bars,
+    timing_strips,
+    view,
+)
 from labkit.show.widgets import LiveLosses
 
-__all__ = ["LiveLosses", "loss_curves", "picture_rows", "size_bars", "view"]
+__all__ = [
+    "LiveLosses",
+    "loss_curves",
+    "operator_bars",
+    "picture_rows",
+    "size_bars",
+    "time_bars",
+    "timing_strips",
+    "view",
+]
 
 if "google.colab" in sys.modules:  # Colab shows widgets of others only after being asked to
     from google.colab import output

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+import statistics
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.express as px
@@ -14,6 +16,9 @@ from torch import Tensor
 from torchvision.utils import make_grid
 
 from labkit.data.loading import to_uint8
+
+if TYPE_CHECKING:
+    import pandas
 
 # Okabe and Ito's colours, told apart by colour-blind eyes as well; one meaning each, everywhere.
 COLOURS = {"G": "#0072B2", "D": "#D55E00", "cycle": "#009E73", "idt": "#CC79A7"}
@@ -69,6 +74,80 @@ def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
         yaxis=dict(title="loss (no unit, log scale)", type="log"),
         height=420,
         meta={"text": f"Eight losses over the steps. At the end of what is drawn: {last or 'nothing yet'}."},
+    )
+    return figure
+
+
+def timing_strips(seconds: Mapping[str, Sequence[float]], title: str) -> go.Figure:
+    """Every measurement of several things that were timed in turn, one line each, round by round."""
+    figure = go.Figure()
+    for (name, times), colour in zip(seconds.items(), COLOURS.values(), strict=False):
+        milliseconds = [1e3 * time for time in times]
+        figure.add_scatter(y=milliseconds, name=name, mode="lines+markers", line_color=colour)
+    medians = ", ".join(f"{name} {1e3 * statistics.median(times):.1f} ms" for name, times in seconds.items())
+    figure.update_layout(
+        title=title,
+        xaxis_title="round",
+        yaxis=dict(title="milliseconds", rangemode="tozero"),
+        height=340,
+        meta={"text": f"Times by round, close to one another. Medians: {medians}."},
+    )
+    return figure
+
+
+def time_bars(steps: Mapping[str, Mapping[str, float]], title: str) -> go.Figure:
+    """Where the time of steps goes: for each a bar made of its parts, in milliseconds.
+
+    Generators are blue, discriminators orange; the backward pass is the darkest of each, the optimiser hatched.
+    """
+    figure = go.Figure()
+    for part in dict.fromkeys(part for parts in steps.values() for part in parts):
+        player, _, phase = part.partition(" ")
+        figure.add_bar(
+            y=list(steps),
+            x=[parts.get(part, 0.0) for parts in steps.values()],
+            name=part,
+            orientation="h",
+            marker=dict(
+                color={"generators": COLOURS["G"], "discriminators": COLOURS["D"]}.get(player, "#999999"),
+                opacity=0.55 if phase == "forward" else 1.0,
+                pattern_shape="/" if phase == "optimizer" else "",
+            ),
+            hovertemplate=f"{part}: %{{x:.2f}} ms<extra>%{{y}}</extra>",
+        )
+    words = "; ".join(
+        f"{name}: " + ", ".join(f"{part} {time:.1f} ms" for part, time in parts.items())
+        for name, parts in steps.items()
+    )
+    figure.update_layout(
+        title=title, barmode="stack", xaxis_title="milliseconds", height=220 + 50 * len(steps), meta={"text": words}
+    )
+    return figure
+
+
+def operator_bars(table: pandas.DataFrame, steps: int, top: int = 12) -> go.Figure:
+    """The operators that took most time of their own, in milliseconds a step; `table` from `operators`."""
+    column = "self_gpu_us" if table["self_gpu_us"].any() else "self_cpu_us"
+    shown = table.sort_values(column, ascending=False).head(top)
+    milliseconds = shown[column] / 1e3 / steps
+    figure = go.Figure(
+        go.Bar(
+            y=shown.index,
+            x=milliseconds,
+            orientation="h",
+            marker_color=COLOURS["G"],
+            customdata=shown["calls"] / steps,
+            hovertemplate="%{y}: %{x:.2f} ms in %{customdata:.0f} calls a step<extra></extra>",
+        )
+    )
+    share = shown[column].sum() / table[column].sum()
+    first = ", ".join(f"{name} {time:.1f} ms" for name, time in milliseconds.head(3).items())
+    figure.update_yaxes(autorange="reversed").update_layout(
+        title=f"Operators by their own time on the {'GPU' if column == 'self_gpu_us' else 'CPU'}",
+        xaxis_title=f"milliseconds a step; these {len(shown)} are {share:.0%} of all",
+        height=90 + 26 * len(shown),
+        margin_l=230,
+        meta={"text": f"Bars, longest first: {first}. The {len(shown)} shown take {share:.0%} of all operators' time."},
     )
     return figure
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,8 @@ class Streams(SpeedUp):
     Differs from the baseline in one seam, `both_cycles`. Three things keep it right. Each stream waits for the main
     one before it starts (its inputs and the weights must be there), the main one waits for both before it goes on,
     and the pictures that come back are marked as in use on the main stream, or their memory could be handed out again
-    too early. With 16-bit autocast the cast weights are made before the fork, since both streams use them.
+    too early. Under 16-bit autocast each use casts its weights anew: autocast's one copy for all would be made on one
+    stream, read on the other without waiting, and freed in the backward pass while a stream still reads it.
 
     Moves: idle time between kernels, if kernels leave multiprocessors free and the host launches fast enough to fill
     two queues. Does not help where one stream keeps the device busy (large batches), nor where the host is the
@@ -29,10 +31,16 @@ class Streams(SpeedUp):
     seam = "both_cycles"
     changes = "the two cycles run on two CUDA streams"
     moves = "idle"
-    needs = "a GPU; elsewhere it does nothing"
+    needs = "a GPU, elsewhere it does nothing; not batch norm"
     tolerance = "exact"
 
     side: tuple[torch.cuda.Stream, ...] | None = None  # made at the first step
+
+    @staticmethod
+    def unsuited(model: nn.Module) -> str | None:
+        if any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules()):
+            return "batch norm's running statistics would be updated from two streams at once: use instance norm"
+        return None
 
     def both_cycles(self, model: nn.Module, real_a: Tensor, real_b: Tensor) -> tuple[Cycle, Cycle]:
         if not real_a.is_cuda:
@@ -43,15 +51,12 @@ class Streams(SpeedUp):
         if self.side is None:
             self.side = (torch.cuda.Stream(), torch.cuda.Stream())
         main = torch.cuda.current_stream()
-        if torch.is_autocast_enabled(real_a.device.type):
-            for generator in (model.G_A, model.G_B):
-                generator(real_a[:0])  # no picture at all, yet autocast makes and keeps its copy of each weight
         other_b, other_a = (real_b, real_a) if model.lambda_identity else (None, None)
         journeys = ((model.G_A, model.G_B, real_a, other_b), (model.G_B, model.G_A, real_b, other_a))
         cycles = []
         for stream, journey in zip(self.side, journeys, strict=True):
             stream.wait_stream(main)
-            with torch.cuda.stream(stream):
+            with torch.cuda.stream(stream), _no_shared_casts(real_a.device.type):
                 cycles.append(self.one_cycle(*journey))
         for stream, cycle in zip(self.side, cycles, strict=True):
             main.wait_stream(stream)
@@ -59,3 +64,10 @@ class Streams(SpeedUp):
                 if pictures is not None:
                     pictures.record_stream(main)
         return tuple(cycles)
+
+
+def _no_shared_casts(device: str) -> AbstractContextManager:
+    """Autocast as it is, but without its cache of cast weights."""
+    if not torch.is_autocast_enabled(device):
+        return nullcontext()
+    return torch.autocast(device, torch.get_autocast_dtype(device), cache_enabled=False)

@@ -1,0 +1,399 @@
+"""The race checker names the raced tensor and the missing wait, and leaves everything as it found it."""
+
+import contextlib
+import copy
+
+import pytest
+import torch
+
+import labkit
+from labkit.check import notebook_04
+from labkit.check.answers import WrongAnswer
+from labkit.check.races import find_races
+from labkit.steps.step import Cycle
+
+BOTH_SIDES = {("main", "side 1"), ("main", "side 2")}
+BACK_FROM_BOTH = {("side 1", "main"), ("side 2", "main")}
+
+
+class Right:
+    """Two streams, step by step; every planted mistake below changes one of the steps."""
+
+    def both_cycles(self, model, real_a, real_b):
+        self.model, self.real_a = model, real_a
+        self.main, self.sides = torch.cuda.current_stream(), [torch.cuda.Stream(), torch.cuda.Stream()]
+        self.cast()
+        self.fork()
+        cycles = []
+        journeys = ((model.G_A, model.G_B, real_a, real_b), (model.G_B, model.G_A, real_b, real_a))
+        for side, journey in zip(self.sides, journeys, strict=True):
+            with torch.cuda.stream(side):
+                cycles.append(self.one_cycle(*journey))
+        self.join()
+        self.mark(cycles)
+        return tuple(cycles)
+
+    def cast(self):
+        if torch.is_autocast_enabled("cuda"):
+            for generator in (self.model.G_A, self.model.G_B):
+                generator(self.real_a[:0])
+
+    def fork(self):
+        for side in self.sides:
+            side.wait_stream(self.main)
+
+    def join(self):
+        for side in self.sides:
+            self.main.wait_stream(side)
+
+    def mark(self, cycles):
+        for cycle in cycles:
+            for pictures in cycle:
+                pictures.record_stream(self.main)
+
+
+class NoFork(Right):
+    def fork(self):
+        pass
+
+
+class ForkTheOtherWayRound(Right):
+    def fork(self):
+        for side in self.sides:
+            self.main.wait_stream(side)
+
+
+class NoJoin(Right):
+    def join(self):
+        pass
+
+
+class JoinOneOnly(Right):
+    def join(self):
+        self.main.wait_stream(self.sides[0])
+        self.main.wait_stream(self.sides[0])
+
+
+class NoRecordStream(Right):
+    def mark(self, cycles):
+        pass
+
+
+class RecordedOnTheWrongStream(Right):
+    def mark(self, cycles):
+        for side, cycle in zip(self.sides, cycles, strict=True):
+            for pictures in cycle:
+                pictures.record_stream(side)
+
+
+class NoCast(Right):
+    def cast(self):
+        pass
+
+
+class CastAfterTheFork(Right):
+    def cast(self):
+        self.fork()
+        super().cast()
+        self.fork = lambda: None
+
+
+class Events(Right):
+    def fork(self):
+        ready = torch.cuda.Event()
+        ready.record()
+        for side in self.sides:
+            side.wait_event(ready)
+
+    def join(self):
+        for side in self.sides:
+            self.main.wait_event(side.record_event())
+
+
+class EventRecordedTooEarly(Right):
+    def fork(self):
+        super().fork()
+        self.done = [side.record_event() for side in self.sides]
+
+    def join(self):
+        for event in self.done:
+            event.wait(self.main)
+
+
+class EventNeverRecorded(Right):
+    def join(self):
+        self.main.wait_event(torch.cuda.Event(enable_timing=True))
+
+
+class Synchronize(Right):
+    def fork(self):
+        torch.cuda.synchronize()
+
+    def join(self):
+        torch.cuda.synchronize()
+
+
+class SynchronizeEach(Right):
+    def join(self):
+        for side in self.sides:
+            side.synchronize()
+
+
+class SynchronizeOnly(Synchronize):
+    def mark(self, cycles):
+        pass
+
+
+class InTurn(Right):
+    """Nothing is wrong with it, and nothing overlaps."""
+
+    def both_cycles(self, model, real_a, real_b):
+        self.model, self.real_a, self.main = model, real_a, torch.cuda.current_stream()
+        self.cast()
+        cycles = []
+        for journey in ((model.G_A, model.G_B, real_a, real_b), (model.G_B, model.G_A, real_b, real_a)):
+            side = torch.cuda.Stream()
+            side.wait_stream(self.main)
+            with torch.cuda.stream(side):
+                cycles.append(self.one_cycle(*journey))
+            self.main.wait_stream(side)
+        self.mark(cycles)
+        return tuple(cycles)
+
+
+class Unused(Right):
+    def both_cycles(self, model, real_a, real_b):
+        return super(Right, self).both_cycles(model, real_a, real_b)
+
+
+class OneSide(Right):
+    def fork(self):
+        self.sides = self.sides[:1] * 2
+        super().fork()
+
+
+class Swapped(Right):
+    def both_cycles(self, model, real_a, real_b):
+        return super().both_cycles(model, real_a, real_b)[::-1]
+
+
+class NoReturn(Right):
+    def both_cycles(self, model, real_a, real_b):
+        super().both_cycles(model, real_a, real_b)
+
+
+class NoIdentity(Right):
+    def one_cycle(self, go, back, real, other):
+        return Cycle(*super().one_cycle(go, back, real, other)[:2], None)
+
+    def mark(self, cycles):
+        super().mark([cycle[:2] for cycle in cycles])
+
+
+class Raises(Right):
+    def join(self):
+        raise NotImplementedError
+
+
+@pytest.fixture
+def races(tiny, batch):
+    """A function that gives the races of an answer stacked on other speed-ups."""
+
+    def find(*speedups, **settings):
+        return find_races(labkit.make_step(tiny(**settings), *speedups), *batch())
+
+    return find
+
+
+def places(races):
+    return {race.streams for race in races}
+
+
+def kinds(races):
+    return {race.kind for race in races}
+
+
+@pytest.mark.parametrize("precision", [(), ("bf16",), ("fp16",)], ids=["float32", "bf16", "fp16"])
+@pytest.mark.parametrize("answer", ["streams", Right, Events, Synchronize, SynchronizeEach, InTurn, Unused])
+def test_what_is_ordered_is_no_race(races, answer, precision):
+    assert races(answer, *precision) == []
+
+
+@pytest.mark.parametrize("answer", [NoFork, ForkTheOtherWayRound])
+def test_no_wait_before(races, answer):
+    found = races(answer)
+    assert kinds(found) == {"before"} and places(found) == BOTH_SIDES
+    assert [race.tensor for race in found] == ["real_a", "real_b"]
+    assert "side 1 reads real_a (and " in found[0].message
+    assert "without having waited for main, which writes it: call side_1.wait_stream(main)" in found[0].message
+
+
+def test_weights_count_as_written_on_main(races):
+    class Inputs(NoFork):
+        """The inputs are made on the side streams themselves, so only the weights are left to race."""
+
+        def one_cycle(self, go, back, real, other):
+            return super().one_cycle(go, back, torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32))
+
+    assert {race.tensor for race in races(Inputs)} == {"G_A.model.1.weight", "G_B.model.1.weight"}
+
+
+@pytest.mark.parametrize("answer", [NoJoin, EventRecordedTooEarly, EventNeverRecorded])
+def test_no_wait_after(races, answer):
+    found = races(answer)
+    assert kinds(found) == {"after"} and places(found) == BACK_FROM_BOTH
+    assert {race.tensor for race in found} == {"G_A(real_a)", "G_B(real_b)"}
+    assert "main reads G_A(real_a) (and 2 more) without having waited for side 1" in found[0].message
+    assert "call main.wait_stream(side_1)" in found[0].message
+
+
+def test_a_wait_for_the_wrong_stream(races):
+    (race,) = races(JoinOneOnly)
+    assert (race.kind, race.tensor, race.streams) == ("after", "G_B(real_b)", ("side 2", "main"))
+
+
+def test_a_network_of_networks_is_named_by_both(races):
+    class MarksTheFakesOnly(Right):
+        def mark(self, cycles):
+            super().mark([cycle[::2] for cycle in cycles])
+
+    assert {race.tensor for race in races(MarksTheFakesOnly)} == {"G_B(G_A(real_a))", "G_A(G_B(real_b))"}
+
+
+@pytest.mark.parametrize("answer", [NoRecordStream, RecordedOnTheWrongStream, SynchronizeOnly])
+def test_no_record_stream(races, answer):
+    """A synchronised host does not help: main reads the pictures later, and nothing tells the allocator."""
+    found = races(answer)
+    assert kinds(found) == {"record_stream"} and places(found) == BACK_FROM_BOTH
+    assert {race.tensor for race in found} == {"G_A(real_a)", "G_B(real_b)"}
+    assert "unless you call .record_stream(main) on it, side 1 may hand that memory out again" in found[0].message
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16", "bfloat16"), ("fp16", "float16")])
+def test_one_cast_cache_for_two_streams(races, precision, dtype):
+    assert races(NoCast) == []
+    (race,) = races(NoCast, precision)
+    assert (race.kind, race.streams) == ("cast cache", ("side 1", "side 2"))
+    assert race.tensor == f"the {dtype} copy of G_B.model.1.weight"
+    assert "real_a[:0], on main before" in race.message
+
+
+def test_a_cast_that_nobody_waits_for(races):
+    found = races(CastAfterTheFork, "bf16")
+    assert kinds(found) == {"before"} and places(found) == BOTH_SIDES
+    assert {race.tensor for race in found} == {
+        "the bfloat16 copy of G_A.model.1.weight",
+        "the bfloat16 copy of G_B.model.1.weight",
+    }
+
+
+def test_writing_over_what_another_stream_reads(races):
+    class Overwrites(Right):
+        def join(self):
+            self.real_a.clamp_(-1, 1)
+            super().join()
+
+    found = races(Overwrites)
+    assert {(race.kind, race.tensor) for race in found} == {("after", "real_a")} and places(found) == BACK_FROM_BOTH
+    assert "main writes real_a without having waited for side 1, which uses it" in found[0].message
+
+
+def test_what_both_streams_write(races):
+    found = races(Right, norm="batch")
+    assert [(race.kind, race.tensor, race.streams) for race in found] == [
+        ("between", "G_B.model.2.num_batches_tracked", ("side 1", "side 2"))
+    ]
+
+
+def test_a_view_is_no_use(races):
+    class Views(Right):
+        def join(self):
+            self.views = [cycle.detach()[:, :1] for cycle in self.early]
+            super().join()
+
+        def one_cycle(self, *journey):
+            cycle = super().one_cycle(*journey)
+            self.early = cycle
+            return cycle
+
+    assert races(Views) == []
+
+
+@pytest.mark.parametrize("raised", [None, NotImplementedError])
+def test_everything_is_put_back(tiny, batch, raised):
+    step = labkit.make_step(tiny(), Raises if raised else Right, "bf16")
+    owners = (torch, torch.cuda, torch.Tensor)
+    before = [dict(vars(owner)) for owner in owners]
+    attributes, weights = dict(vars(step)), copy.deepcopy(step.model.state_dict())
+    with pytest.raises(raised) if raised else contextlib.nullcontext():
+        find_races(step, *batch())
+    for owner, was in zip(owners, before, strict=True):
+        assert all(vars(owner)[name] is value for name, value in was.items())
+    assert vars(torch.Tensor).keys() == before[-1].keys() and torch.zeros(1).is_cuda is False
+    assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
+    assert vars(step) == attributes and not any(network._forward_hooks for network in step.model.children())
+    torch.testing.assert_close(step.model.state_dict(), weights, rtol=0, atol=0)
+
+
+def test_the_same_step_twice(tiny, batch):
+    step = labkit.make_step(tiny(), NoJoin)
+    assert find_races(step, *batch()) == find_races(step, *batch()) != []
+
+
+def test_streams_kept_in_the_class(tiny, batch):
+    """They come back with the clocks of an earlier recording, which must not hide or add anything."""
+
+    class Kept(Right):
+        def both_cycles(self, model, real_a, real_b):
+            if not hasattr(type(self), "kept"):
+                type(self).kept = [torch.cuda.Stream(), torch.cuda.Stream()]
+            return super().both_cycles(model, real_a, real_b)
+
+        def cast(self):
+            self.sides = self.kept
+            super().cast()
+
+    class Careless(Kept, NoFork):
+        pass
+
+    for answer, expected in ((Kept, set()), (Careless, BOTH_SIDES)):
+        step = labkit.make_step(tiny(), answer)
+        for _ in range(2):
+            assert places(find_races(step, *batch())) == expected
+        assert places(find_races(labkit.make_step(tiny(), answer), *batch())) == expected
+
+
+def test_a_stream_from_before_is_refused(races):
+    class Foreign(Right):
+        def fork(self):
+            self.sides[0] = object()
+
+    with pytest.raises(WrongAnswer, match="make them in both_cycles, the first time"):
+        races(Foreign)
+
+
+@pytest.mark.parametrize("answer", [Right, Events, Synchronize])
+def test_right_answers_pass(answer, capsys):
+    notebook_04.streams(answer)
+    assert capsys.readouterr().out == "✓ streams: right\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (NoReturn, "Is a `return` missing"),
+        (NoIdentity, "the identity pictures are missing"),
+        (Swapped, "^G_A, G_B, cycle_A, cycle_B, idt_A, idt_B differ from the baseline's"),
+        (Unused, "all work ran on main: give each cycle a side stream of its own"),
+        (OneSide, "all work ran on side 1 and main: give each cycle a side stream of its own"),
+        (NoFork, "^side 1 reads real_a .*: call side_1.wait_stream"),
+        (NoJoin, r"^main reads G_A\(real_a\) .*: call main.wait_stream\(side_1\)"),
+        (JoinOneOnly, r"^main reads G_B\(real_b\) .*: call main.wait_stream\(side_2\)"),
+        (NoRecordStream, r"^G_A\(real_a\) .* lies in memory of side 1, and main uses it, too"),
+        (NoCast, "^with 'bf16': side 2 reads the bfloat16 copy of G_B"),
+        (InTurn, "^side 2 begins only when side 1 has finished"),
+    ],
+)
+def test_a_message_for_every_mistake(answer, message):
+    with pytest.raises(WrongAnswer, match=message):
+        notebook_04.streams(answer)

@@ -1,0 +1,10 @@
+# expects: only the launch is measured
+def alternate(steps, rounds, warmup, synchronise, clock):
+    seconds = {name: [] for name in steps}
+    for turn in range(warmup + rounds):
+        for name, step in steps.items():
+            started = clock()
+            step()
+            if turn >= warmup:
+                seconds[name].append(clock() - started)
+    return seconds

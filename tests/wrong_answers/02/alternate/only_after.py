@@ -1,0 +1,11 @@
+# expects: synchronise before reading the clock the first time
+def alternate(steps, rounds, warmup, synchronise, clock):
+    seconds = {name: [] for name in steps}
+    for turn in range(warmup + rounds):
+        for name, step in steps.items():
+            started = clock()
+            step()
+            synchronise()
+            if turn >= warmup:
+                seconds[name].append(clock() - started)
+    return seconds
