@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from labkit.check.answers import require
+from labkit.check.clocks import Event, Stream, own
 from labkit.steps.step import Step
 
 NO_WAIT = "{late} {late_does} {tensor} without having waited for {early}, which {early_does} it: "
@@ -41,7 +41,7 @@ MESSAGES = {  # by kind of race: what is wrong, and which call is missing
     "after": NO_WAIT + "call {late_name}.wait_stream({early_name}) once all work on {early} is launched.",
     "between": NO_WAIT + "leave it to one of the two streams, or call {late_name}.wait_stream({early_name}) first.",
     "cast cache": "{late} reads {tensor}, which autocast made on {early} and keeps for every stream, without having "
-    "waited for {early}: let both generators run on no picture at all, real_a[:0], on main before the two begin.",
+    "waited for {early}: turn that cache off in the side streams, torch.autocast(..., cache_enabled=False).",
     "record_stream": "{tensor} lies in memory of {early}, and {late} uses it, too: unless you call "
     ".record_stream({late_name}) on it, {early} may hand that memory out again before {late} has finished.",
 }
@@ -60,68 +60,6 @@ class Race:
     tensor: str  # the first one it was seen on
     streams: tuple[str, str]  # who came first (or whose memory it is), and who came without order
     message: str
-
-
-class Stream:
-    """Stands in for `torch.cuda.Stream`: nothing runs on it, it only knows how far every stream has come."""
-
-    names: Iterator[str]  # these three belong to all streams together; a Recorder begins them anew
-    host: Counter  # the clock of the Python program: what it has seen finish
-    entered: list[Stream]  # `with torch.cuda.stream(...)`, the current one last
-
-    def __init__(self, device: Any = None, priority: int = 0):
-        self.name = next(Stream.names)
-        self.clock = Counter()  # between Counters, | takes the larger of each pair of numbers
-
-    def wait_event(self, event: Event) -> None:
-        event.wait(self)
-
-    def wait_stream(self, stream: Stream) -> None:
-        self.wait_event(stream.record_event())
-
-    def record_event(self, event: Event | None = None) -> Event:
-        event = event or Event()
-        event.record(self)
-        return event
-
-    def synchronize(self) -> None:
-        Stream.host |= self.clock
-
-    def __enter__(self) -> Stream:
-        Stream.entered.append(self)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        Stream.entered.pop()
-
-
-class Event:
-    """Stands in for `torch.cuda.Event`: what the recorded stream knew at that moment."""
-
-    def __init__(self, *settings: Any, **named_settings: Any):
-        self.clock = Counter()  # waiting for an event that was never recorded waits for nothing, as in CUDA
-
-    def record(self, stream: Stream | None = None) -> None:
-        self.clock = Counter(own(stream).clock)
-
-    def wait(self, stream: Stream | None = None) -> None:
-        own(stream).clock |= self.clock
-
-    def synchronize(self) -> None:
-        Stream.host |= self.clock
-
-    def elapsed_time(self, end: Event) -> float:
-        return 0.0
-
-
-def own(stream: Stream | None = None) -> Stream:
-    """`stream`, or else the current one. Raises `WrongAnswer` if it is a real CUDA stream."""
-    stream = stream or Stream.entered[-1]
-    require(
-        isinstance(stream, Stream),
-        "one of the streams was there before the check: make them in both_cycles, the first time it is called.",
-    )
-    return stream
 
 
 class Memory:
