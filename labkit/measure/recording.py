@@ -53,6 +53,8 @@ def profiled(step: Step, batch: Batch | Iterator[Batch], steps: int = 20) -> pro
     stream = itertools.repeat(batch) if isinstance(batch, tuple) else batch
     on_gpu = next(step.model.parameters()).is_cuda
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
+    if not on_gpu:
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or it complains on stderr, each time, that there is no GPU
     with as_found(step), profile(activities=activities, schedule=schedule(wait=2, warmup=1, active=steps)) as profiler:
         for number in range(3 + steps):
             if number == 3:  # the profiler takes metadata while it records

@@ -120,7 +120,12 @@ def time_bars(steps: Mapping[str, Mapping[str, float]], title: str) -> go.Figure
         for name, parts in steps.items()
     )
     figure.update_layout(
-        title=title, barmode="stack", xaxis_title="milliseconds", height=220 + 50 * len(steps), meta={"text": words}
+        title=title,
+        barmode="stack",
+        xaxis_title="milliseconds",
+        legend_traceorder="normal",
+        height=300 + 40 * len(steps),
+        meta={"text": words},
     )
     return figure
 
