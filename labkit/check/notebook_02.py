@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 
 from labkit.check.answers import passed, require
@@ -35,6 +36,10 @@ def alternate(answer: Callable) -> None:
     require(isinstance(got, dict), f"a dict of lists is expected, not {type(got).__name__}. Is a `return` missing?")
     require(got.keys() == right.keys(), f"the dict's keys are {list(got)}, they should be the steps' names.")
     require(
+        all(isinstance(values, list) and values for values in got.values()),
+        "for each name a list is expected, with the seconds of every round: append to it.",
+    )
+    require(
         order.count("a") == order.count("b") == 5, "each step has to run warmup + rounds times: 2 + 3 in this check."
     )
     require(
@@ -43,7 +48,10 @@ def alternate(answer: Callable) -> None:
     times = [seconds for values in got.values() for seconds in values]
     require(max(times) < 4.0, "the first, slow rounds count: leave the warm-up out.")
     require(len(times) == 6, f"{len(times)} times came back: one for each of 3 rounds, of 2 steps.")
-    require(max(times) > 0.5, "only the launch is measured: synchronise after the step, before reading the clock.")
+    require(
+        max(times) > 0.5,
+        "only the launch is measured: synchronise after the step, and then read the clock you were given, `clock()`.",
+    )
     cold, right_cold = (measured(one, warmup=0)[0] for one in (answer, right_alternate))
     close = all(
         math.isclose(mine, its)
@@ -57,10 +65,12 @@ def alternate(answer: Callable) -> None:
 
 def range_times(answer: Callable[[list[tuple[str, float, float]], int], dict[str, float]]) -> None:
     """Holds ``answer(events, steps)`` to `labkit.measure.recording.range_times`."""
+    step_events = (("data", 0.0, 50.0), ("forward", 60.0, 300.0), ("forward", 370.0, 200.0), ("backward", 600.0, 500.0))
     events = [
-        (name, 1000.0 * step + begin, microseconds + step)
+        (name, 2000.0 * step + begin, microseconds + step)
         for step in range(4)
-        for name, begin, microseconds in (("data", 0.0, 50.0), ("forward", 60.0, 300.0), ("backward", 400.0, 500.0))
+        for name, begin, microseconds in step_events
+        if (name, step) != ("backward", 3)
     ]
     right, got = right_range_times(events, 4), answer(events, 4)
     require(isinstance(got, dict), f"a dict is expected, not {type(got).__name__}. Is a `return` missing?")
@@ -72,21 +82,24 @@ def range_times(answer: Callable[[list[tuple[str, float, float]], int], dict[str
     require(not scaled(4.0), "that is the time of all steps together: divide by their number.")
     require(not scaled(1000.0), "that is in microseconds: a millisecond has 1000 of them.")
     require(not scaled(4000.0), "that is in microseconds, and of all steps together.")
-    last = {name: microseconds / 1e3 for name, _, microseconds in events[-3:]}
-    require(got != last, "only the last step counts: add up the events of the same name.")
-    require(scaled(1.0), "the numbers differ: add up durations by name, then convert and divide.")
+    last = {name: microseconds / 1e3 for name, _, microseconds in events}
+    require(got != last, "only the last event counts: add up the events of the same name.")
+    means = {name: statistics.mean(time for other, _, time in events if other == name) / 1e3 for name in right}
+    require(got != means, "divide by `steps`, not by how often a range occurs: it can do so twice in a step, or not.")
+    require(scaled(1.0), "the numbers differ: add up durations by name, then convert and divide; do not round.")
     passed("range_times")
 
 
 def amdahl(answer: Callable[[float, float], float]) -> None:
     """Holds ``answer(share, factor)`` to `labkit.measure.roofline.amdahl`."""
-    share, factor = 0.75, 3.0
+    share, factor = 0.6, 4.0  # at these numbers every mistake below has a result of its own
     got = answer(share, factor)
     require(isinstance(got, (int, float)), f"a number is expected, not {type(got).__name__}. Is a `return` missing?")
     mistakes = {
         factor: "that is the part's own factor: the rest of the step takes as long as before.",
         1 - share + share / factor: "that is the time that is left: how many times faster is one over it.",
-        share * factor: "a quarter of the step is not faster at all: add up what is left of the time, part by part.",
+        share * factor: "the rest of the step still takes its time: add up what is left of it, part by part.",
+        1 / (share - share / factor): "that is one over the time saved: take one over the time left.",
         1 / (1 - share): "that is the bound for an infinite factor: the part still takes share / factor.",
         1 - share + share * factor: "the part takes share / factor of the time, not share * factor.",
     }
@@ -95,5 +108,8 @@ def amdahl(answer: Callable[[float, float], float]) -> None:
     require(
         math.isclose(got, right_amdahl(share, factor)), "of the time 1, 1 - share stays and share / factor is left."
     )
-    require(math.isclose(answer(0.5, math.inf), 2.0), "it must hold for an infinite factor, too.")
+    require(
+        math.isclose(answer(0.9, math.inf), 10.0),
+        "it must hold for an infinite factor, too: divide `share` by `factor`.",
+    )
     passed("amdahl")

@@ -35,7 +35,8 @@ def copy_rate(device: torch.device | str = "cpu") -> float:
 def amdahl(share: float, factor: float) -> float:
     """How many times faster the whole gets if the part that takes `share` of its time gets `factor` times faster.
 
-    Source: Amdahl 1967. With factor infinity it is the most that work on this part can bring.
+    `share` in [0, 1), `factor` positive; with an infinite factor it is the most that work on this part can bring. It
+    holds for parts that follow one another, not for ones that overlap. Source: Amdahl 1967.
     """
     return 1 / (1 - share + share / factor)
 

@@ -1,0 +1,3 @@
+# expects: divide `share` by `factor`
+def amdahl(share, factor):
+    return factor / (factor * (1 - share) + share)
