@@ -128,6 +128,19 @@ def profile(
     typer.echo(f"{recording.export(profiler, out)}: {steps} steps; open it in ui.perfetto.dev or with HTA")
 
 
+@app.command()
+def survey(
+    out: Annotated[Path, typer.Option(help="Folder for results.json and traces; results in it are continued.")],
+    minutes: Annotated[float, typer.Option(help="No measurement is begun that would end later.")] = 8.5,
+    earlier: Annotated[Path | None, typer.Option(help="results.json of an earlier call, to go on from.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Measure everything worth recording on this GPU, in the minutes there are; on a CPU, rehearse it."""
+    from labkit.measure.survey import survey
+
+    typer.echo(survey(out, minutes, earlier, device))
+
+
 def _names(speedups: str) -> list[str]:
     return [name.strip() for name in speedups.split(",") if name.strip()]
 

@@ -65,6 +65,11 @@ def test_profile_prints_operators_and_writes_a_trace(call, tmp_path):
     assert (tmp_path / "trace.json.gz").stat().st_size > 1000
 
 
+def test_survey_rehearses_on_a_cpu(call, tmp_path):
+    status, out, _ = call("survey", "--out", tmp_path, "--minutes", "0.001", "--device", "cpu")
+    assert status == 0 and "no time left" in out and (tmp_path / "results.json").is_file()
+
+
 def test_translate_takes_a_generator_of_the_reference(call, tmp_path, tiny):
     torch.save(tiny().G_A.state_dict(), tmp_path / "latest_net_G.pth")
     write_picture(torch.zeros(3, 20, 20, dtype=torch.uint8), tmp_path / "in.png")
@@ -108,6 +113,6 @@ def test_python_m_labkit_is_labkit():
 
 
 def test_importing_labkit_loads_nothing_that_a_gpu_machine_may_lack():
-    code = "import sys, labkit, labkit.cli, labkit.training; labkit.CycleGAN; labkit.make_step; print(*sys.modules)"
+    code = "import sys, labkit, labkit.cli, labkit.training, labkit.measure.survey; labkit.CycleGAN; labkit.make_step; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"plotly", "hta", "pandas", "ipywidgets", "IPython"} & set(loaded)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import labkit
+from labkit.measure.measurements import Watched
 from labkit.steps.making import known_speedups
 
 KNOWN = known_speedups()
@@ -26,18 +27,8 @@ def exact(names):
 
 def first_step(model, names, real):
     """Losses of the first step, and the gradient of each network as one vector, unscaled."""
-    gradients = {}
-
-    class Watched:
-        def update(self, player):
-            scale = self.scaler.get_scale() if hasattr(self, "scaler") else 1.0
-            for name in ("G_A", "G_B") if player == "generators" else ("D_A", "D_B"):
-                network = getattr(self.model, name)
-                gradients[name] = torch.cat([weight.grad.flatten() for weight in network.parameters()]) / scale
-            super().update(player)
-
-    losses = labkit.make_step(model, Watched, *names)(*real)
-    return losses, gradients
+    step = labkit.make_step(model, Watched, *names)
+    return step(*real), step.gradients
 
 
 @each_stack

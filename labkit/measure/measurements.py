@@ -1,0 +1,186 @@
+"""The four kinds of measurement of a survey: each gives a row's numbers, and what to say of them."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from labkit.errors import LabkitError
+from labkit.measure.plan import Item
+from labkit.measure.recording import Batch, as_found, record
+from labkit.measure.results import FILE
+from labkit.measure.roofline import copy_rate, matmul_rate
+from labkit.measure.timing import alternate, peak_memory, ratio, spread
+from labkit.steps.making import known_speedups
+
+MAX_TRACES, MAX_BYTES = 7, 15_000_000  # with the results eight files, each of a size that is easy to hand on
+LEAST_ROUNDS, MOST_ROUNDS = 5, 30
+
+
+@contextmanager
+def flags(tf32: str) -> Iterator[dict[str, bool]]:
+    """TF32 "on", "off" or as PyTorch has it by "default", and cuDNN's benchmark on, as in the public reference.
+
+    Gives the flags in force, under the names they have in `labkit.stamp`.
+    """
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    found = cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
+    cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = now = True, tf32 != "off", tf32 == "on"
+    try:
+        yield dict(zip(("cudnn_benchmark", "tf32_conv", "tf32_matmul"), now, strict=True))
+    finally:
+        cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = found
+
+
+def check_correctness(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """First steps against the baseline's, each from the same weights on another batch: a race shows now and then.
+
+    Exact speed-ups keep losses and gradients within 1e-5 in float32, and within 1e-10 in float64 (one batch only);
+    16-bit ones keep losses within 1e-2 and gradients at a cosine of at least 0.9.
+    """
+    tolerances = {known_speedups()[name].tolerance for name in item.speedups}
+    seen = {"float32": deviation(item, device, torch.float32, item.steps)}
+    if tolerances == {"exact"}:
+        seen["float64"] = deviation(item, device, torch.float64, batches=1)
+        limits = {"float32": 1e-5, "float64": 1e-10}
+        ok = all(seen[dtype][what] <= limit for dtype, limit in limits.items() for what in ("losses", "gradients"))
+    else:
+        ok = seen["float32"]["losses"] <= 1e-2 and seen["float32"]["cosine"] >= 0.9
+    numbers = ", ".join(f"{dtype} {what} {value:.1e}" for dtype in seen for what, value in seen[dtype].items())
+    return {"ok": ok, "seen": seen}, f"{'ok' if ok else 'NOT OK'}: {numbers}"
+
+
+def deviation(item: Item, device: torch.device, dtype: torch.dtype, batches: int) -> dict[str, float]:
+    """How far the speed-ups are from the baseline at worst: losses relative to each loss, gradients to each network's.
+
+    Also the lowest cosine between a network's gradient and the baseline's.
+    """
+    plain, fast = (one.step(device, Watched, dtype=dtype) for one in (item.baseline(), item))
+    losses, gradients, cosine = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64, device=device)
+    for seed in range(batches):
+        batch = item.batch(device, dtype, seed)
+        with as_found(plain), as_found(fast):
+            right, seen = (torch.stack(list(step(*batch).values())).double() for step in (plain, fast))
+            losses = torch.maximum(losses, ((seen - right) / right).abs().max())
+            for name, gradient in plain.gradients.items():
+                other = fast.gradients[name]
+                gradients = torch.maximum(gradients, (other - gradient).norm() / gradient.norm())
+                cosine = torch.minimum(cosine, torch.cosine_similarity(other, gradient, dim=0))
+    return {"losses": losses.item(), "gradients": gradients.item(), "cosine": cosine.item()}
+
+
+class Watched:
+    """Goes outermost on a step: keeps each network's gradient of the newest update, unscaled, as one vector."""
+
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
+        self.gradients: dict[str, Tensor] = {}
+        return super().build(betas)
+
+    def update(self, player: str) -> None:
+        scale = self.scaler.get_scale() if hasattr(self, "scaler") else 1.0
+        for name in ("G_A", "G_B") if player == "generators" else ("D_A", "D_B"):
+            weights = getattr(self.model, name).parameters()
+            self.gradients[name] = torch.cat([weight.grad.double().flatten() for weight in weights]) / scale
+        super().update(player)
+
+
+def measure_device(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """What the device can do at most: FLOP/s of matrix products by type, bytes/s of copies."""
+    rates = {"float32": matmul_rate(device)}
+    if has_tf32(device):
+        with flags("on"):
+            rates["tf32"] = matmul_rate(device)
+    if device.type == "cuda":  # a CPU may take half a minute for this in float16
+        rates |= {name: matmul_rate(device, getattr(torch, name)) for name in ("bfloat16", "float16")}
+    copied = copy_rate(device)
+    said = ", ".join(f"{name} {rate / 1e12:.3g} TFLOP/s" for name, rate in rates.items())
+    return {"matmul_flop_per_s": rates, "copy_bytes_per_s": copied}, f"{said}, copies {copied / 1e9:.3g} GB/s"
+
+
+def time_against_baseline(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """The item in turn with eager PyTorch at its default flags; an item without speed-ups shows what is noise.
+
+    Peak memory holds the model, its optimisers and all a step needs, but not the batch.
+
+    Raises:
+        LabkitError: a speed-up, or asking for TF32 to be on or off, does not suit the device.
+    """
+    if item.tf32 != "default" and not has_tf32(device):
+        raise LabkitError("does not suit this device: it computes nothing in TF32")
+    batch = item.batch(device)
+    runs, peaks = {}, {}
+    for name, one in (("baseline", item.baseline()), ("variant", item)):
+        held = torch.cuda.memory_allocated() if device.type == "cuda" else None
+        runs[name] = runner(one, device, batch)
+        runs[name]()  # Adam makes its state, and cuDNN tries its kernels: neither is a step's usual need
+        peaks[name] = None if held is None else peak_memory(runs[name]) - held
+    a_round = sum(seconds[0] for seconds in alternate(runs, rounds=1, warmup=2).values())
+    rounds = min(MOST_ROUNDS, max(LEAST_ROUNDS, int(item.seconds / 2 / a_round)))
+    seconds = alternate(runs, rounds, warmup=0)
+    medians = {name: statistics.median(taken) for name, taken in seconds.items()}
+    row = {
+        "rounds": rounds,
+        "seconds": seconds,
+        "median_s": medians,
+        "spread": {name: spread(taken) for name, taken in seconds.items()},
+        "ratio": ratio(seconds["variant"], seconds["baseline"]),
+        "images_per_s": {name: item.batch_size / median for name, median in medians.items()},  # of either domain
+        "peak_bytes": peaks,
+    }
+    return row, f"{1e3 * medians['variant']:.1f} ms, {row['ratio']:.3f} times the baseline's"
+
+
+def record_trace(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """A trace, of fewer steps than asked for if it would be too large a file; and the time of a step without profiler.
+
+    Raises:
+        LabkitError: the folder is full, or a single step makes too large a file.
+    """
+    path = out / (re.sub(r"[^A-Za-z0-9._-]+", "-", item.key) + ".json.gz")
+    if len({file.name for file in out.iterdir()} - {path.name, FILE}) >= MAX_TRACES:
+        raise LabkitError(f"{out} holds {MAX_TRACES} files: go on in another folder, with these results as the earlier")
+    batch = item.batch(device)
+    step = item.step(device)
+    seconds = statistics.median(alternate({"step": lambda: step(*batch)}, rounds=LEAST_ROUNDS)["step"])
+    steps = item.steps
+    while steps:
+        size = record(step, batch, path, steps).stat().st_size
+        if size <= MAX_BYTES:
+            row = {"file": path.name, "bytes": size, "recorded_steps": steps, "seconds_per_step": seconds}
+            return row, f"{steps} steps, {size / 1e6:.1f} MB, {1e3 * seconds:.1f} ms a step without profiler"
+        path.unlink()
+        steps = int(steps * 0.9 * MAX_BYTES / size)
+    raise LabkitError(f"{path.name}: even one step is more than {MAX_BYTES / 1e6:g} MB")
+
+
+MEASURES: dict[str, Callable[[Item, torch.device, Path], tuple[dict, str]]] = {
+    "correctness": check_correctness,
+    "device": measure_device,
+    "timing": time_against_baseline,
+    "trace": record_trace,
+}
+
+
+def has_tf32(device: torch.device) -> bool:
+    """Whether TF32 changes anything here: GPUs of compute capability 8.0 (Ampere) and later compute in it."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def runner(item: Item, device: torch.device, batch: Batch) -> Callable[[], None]:
+    """A function that does what the item's scope says, once, under its TF32 flags."""
+    step = item.step(device)
+
+    def run() -> None:
+        with flags(item.tf32):
+            if item.scope == "forward":
+                step.losses("generators", {"real_a": batch[0], "real_b": batch[1]})
+            else:
+                step(*batch)
+
+    return run

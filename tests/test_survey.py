@@ -1,0 +1,347 @@
+"""A survey measures what there is time for, loses nothing to what goes wrong, and goes on where it stopped."""
+
+import gzip
+import json
+import weakref
+from dataclasses import replace
+
+import pytest
+import torch
+
+from labkit import LabkitError
+from labkit.measure import measurements
+from labkit.measure import plan as plans
+from labkit.measure import survey as surveys
+from labkit.measure.plan import TINY, Item, gpu_plan, rehearsal_plan
+from labkit.measure.survey import NO_TIME, survey
+from labkit.stamp import stamp
+
+CPU = torch.device("cpu")
+PLAN = [Item("timing", 1, TINY, size) for size in (32, 64, 96)]
+KEYS = [item.key for item in PLAN]
+
+
+def flags():
+    return stamp()["cudnn_benchmark"], stamp()["tf32_conv"], stamp()["tf32_matmul"]
+
+
+def read(folder):
+    return json.loads((folder / "results.json").read_text())
+
+
+@pytest.fixture
+def measure(monkeypatch):
+    """Sets what a timing does, and lists the keys it did it for."""
+
+    def use(function=lambda item, out: None):
+        def row(item, device, out):
+            done.append(item.key)
+            function(item, out)
+            return {"number": 1}, "measured"
+
+        monkeypatch.setitem(measurements.MEASURES, "timing", row)
+        return done
+
+    done = []
+    return use
+
+
+# ---- measured in earnest
+
+
+@pytest.fixture(scope="module")
+def rehearsal(tmp_path_factory):
+    """The folder of a rehearsal on the CPU; the flags and the random numbers of the process before and after."""
+    folder = tmp_path_factory.mktemp("survey")
+    before = flags(), torch.get_rng_state()
+    survey(folder, minutes=2, device="cpu")
+    return folder, before, (flags(), torch.get_rng_state())
+
+
+def test_a_rehearsal_makes_rows_of_every_kind_and_says_what_it_left_out(rehearsal):
+    results = read(rehearsal[0])
+    rows = list(results["rows"].values())
+    assert {row["kind"] for row in rows} == {"correctness", "device", "timing", "trace"}
+    assert set(results["rows"]) | set(results["skipped"]) == {item.key for item in rehearsal_plan()}
+    reasons = sorted(reason.partition(":")[2] for reason in results["skipped"].values())
+    assert reasons == [
+        " it computes nothing in TF32",
+        " streams: no CUDA streams here, the cycles run one after the other",
+    ]
+    assert all(reason.startswith("does not suit this device") for reason in results["skipped"].values())
+    assert results["format"] == 1 and results["calls"] == [results["stamp"]]
+    assert results["stamp"]["device"] == stamp()["device"] and results["stamp"]["ran_on"] == "cpu"
+
+
+def test_rows_hold_the_numbers(rehearsal):
+    rows = read(rehearsal[0])["rows"]
+    row = {key.rpartition("/")[2]: row for key, row in rows.items() if key.startswith("correctness")}["bf16"]
+    assert row["ok"] is True and 0 < row["seen"]["float32"]["losses"] <= 1e-2
+    assert row["flags"] == {"cudnn_benchmark": True, "tf32_conv": False, "tf32_matmul": False}
+    assert rows["device"]["matmul_flop_per_s"]["float32"] > 1e9 and rows["device"]["copy_bytes_per_s"] > 1e8
+    timings = [row for row in rows.values() if row["kind"] == "timing"]
+    for row in timings:
+        assert row["flags"] == {"cudnn_benchmark": True, "tf32_conv": True, "tf32_matmul": False}
+        assert row["rounds"] == len(row["seconds"]["variant"]) >= 5
+        assert row["images_per_s"]["variant"] == pytest.approx(1 / row["median_s"]["variant"])
+        assert row["peak_bytes"] == {"baseline": None, "variant": None}
+    baseline, forward = (
+        next(row for row in timings if row["scope"] == scope and set(row["speedups"]) <= {"bf16"})
+        for scope in ("step", "forward")
+    )
+    assert 0.5 < baseline["ratio"] < 2, "the baseline against itself"
+    assert forward["median_s"]["baseline"] < 0.6 * baseline["median_s"]["baseline"]
+
+
+def test_the_trace_is_there_as_its_row_says(rehearsal):
+    folder = rehearsal[0]
+    (row,) = (row for row in read(folder)["rows"].values() if row["kind"] == "trace")
+    assert {file.name for file in folder.iterdir()} == {"results.json", row["file"]}
+    assert set(row["file"]) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+    assert (folder / row["file"]).stat().st_size == row["bytes"] < 15e6
+    with gzip.open(folder / row["file"]) as file:
+        assert json.load(file)["labkit"]["steps"] == row["recorded_steps"] == 2
+
+
+def test_flags_and_random_numbers_are_as_before(rehearsal):
+    _, (flags_before, random_before), (flags_after, random_after) = rehearsal
+    assert flags_after == flags_before and torch.equal(random_after, random_before)
+
+
+@pytest.mark.filterwarnings("ignore:streams")
+@pytest.mark.parametrize(("factor", "ok"), [(1.0, True), (1.001, False), (1 + 1e-8, False), (float("nan"), False)])
+def test_an_exact_speedup_is_checked_in_both_precisions_and_a_wrong_one_is_found(monkeypatch, factor, ok):
+    from labkit.steps.streams import Streams
+
+    right = Streams.both_cycles
+
+    def wrong(self, *args):
+        return tuple(cycle._replace(back=cycle.back * factor) for cycle in right(self, *args))
+
+    monkeypatch.setattr(Streams, "both_cycles", wrong)
+    row, said = measurements.check_correctness(
+        Item("correctness", 1, TINY, 32, speedups=("streams",), steps=2), CPU, None
+    )
+    assert row["ok"] is ok and set(row["seen"]) == {"float32", "float64"}
+    assert said.startswith("ok: " if ok else "NOT OK: ")
+
+
+@pytest.mark.filterwarnings("ignore:streams")
+def test_forward_goes_through_the_seams_and_leaves_the_weights(monkeypatch):
+    from labkit.steps import bf16
+
+    seen = []
+    autocast = torch.autocast
+    monkeypatch.setattr(bf16.torch, "autocast", lambda *args: seen.append(args) or autocast(*args))
+    item = Item("timing", 1, TINY, 32, scope="forward", speedups=("bf16",))
+    measurements.runner(item, CPU, item.batch(CPU))()
+    assert seen == [("cpu", torch.bfloat16)]
+
+
+def test_a_trace_too_large_is_recorded_again_with_fewer_steps(tmp_path, monkeypatch):
+    item = Item("trace", 1, TINY, 32, steps=3)
+    row, _ = measurements.record_trace(item, CPU, tmp_path)
+    monkeypatch.setattr(measurements, "MAX_BYTES", row["bytes"] - 1)
+    smaller, _ = measurements.record_trace(item, CPU, tmp_path)
+    assert smaller["recorded_steps"] == 2 and smaller["bytes"] < row["bytes"]
+    monkeypatch.setattr(measurements, "MAX_BYTES", 1000)
+    with pytest.raises(LabkitError, match="even one step is more than 0.001 MB"):
+        measurements.record_trace(replace(item, steps=1), CPU, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_eighth_trace_is_left_for_another_folder(tmp_path):
+    for number in range(7):
+        (tmp_path / f"{number}.json.gz").touch()
+    survey(tmp_path, plan=[Item("trace", 1, TINY, 32, steps=1)], device="cpu")
+    (reason,) = read(tmp_path)["skipped"].values()
+    assert "holds 7 files" in reason and len(list(tmp_path.iterdir())) == 8
+
+
+# ---- losing nothing
+
+
+def test_a_survey_goes_on_from_an_earlier_file_and_repeats_nothing(tmp_path, measure, capsys):
+    done = measure()
+    survey(tmp_path / "a", plan=PLAN[:2], device="cpu")
+    earlier = (tmp_path / "a/results.json").read_bytes()
+    survey(tmp_path / "b", earlier=tmp_path / "a/results.json", plan=PLAN, device="cpu")
+    assert done == KEYS
+    results = read(tmp_path / "b")
+    assert [row["call"] for row in results["rows"].values()] == [0, 0, 1] and len(results["calls"]) == 2
+    assert (tmp_path / "a/results.json").read_bytes() == earlier
+    survey(tmp_path / "b", plan=PLAN, device="cpu")
+    survey(tmp_path / "b", earlier=tmp_path / "b/results.json", plan=PLAN, device="cpu")
+    assert done == KEYS and list(read(tmp_path / "b")["rows"]) == KEYS
+    assert capsys.readouterr().out.count(": measured (") == 3
+
+
+def test_what_there_was_no_time_for_is_listed_and_done_by_the_next_call(tmp_path, measure):
+    done = measure()
+    survey(tmp_path, minutes=1e-6, plan=PLAN, device="cpu")
+    assert done == [] and read(tmp_path)["skipped"] == dict.fromkeys(KEYS, NO_TIME)
+    survey(tmp_path, plan=PLAN, device="cpu")
+    assert done == KEYS and read(tmp_path)["skipped"] == {}
+
+
+def test_it_learns_how_long_items_take_here(tmp_path, measure, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(surveys.time, "monotonic", lambda: now[0])
+
+    def slow(item, out):
+        now[0] += 25 * item.seconds
+
+    done = measure(slow)
+    survey(tmp_path, minutes=1, plan=PLAN, device="cpu")
+    assert done == KEYS[:2], "after two of 25 s there are 10 s left: enough for the estimate of 1 s, not for 25 s"
+    assert read(tmp_path)["skipped"] == {KEYS[2]: NO_TIME}
+
+
+def out_of_gpu_memory():
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35.00 GiB.")
+
+
+def out_of_host_memory():
+    raise MemoryError
+
+
+@pytest.mark.parametrize("fail", [out_of_gpu_memory, out_of_host_memory, lambda: torch.empty(2**58)])
+def test_running_out_of_memory_costs_one_row_and_its_memory_is_free_again(tmp_path, measure, fail):
+    held = []
+
+    def hungry(item, out):
+        if item == PLAN[1]:
+            weights = torch.zeros(3)
+            held.append(weakref.ref(weights))
+            fail()
+        assert all(tensor() is None for tensor in held)
+
+    measure(hungry)
+    survey(tmp_path, plan=PLAN, device="cpu")
+    results = read(tmp_path)
+    assert list(results["rows"]) == [KEYS[0], KEYS[2]] and results["skipped"] == {KEYS[1]: "out of memory"}
+    assert len(held) == 1
+
+
+def test_a_bug_costs_one_row_is_shown_and_tried_last_by_the_next_call(tmp_path, measure, capsys):
+    def broken(item, out):
+        if item == PLAN[0]:
+            raise ValueError("the bug\nand its details")
+
+    before = flags()
+    done = measure(broken)
+    survey(tmp_path, plan=PLAN[:2], device="cpu")
+    assert read(tmp_path)["skipped"] == {KEYS[0]: "ValueError: the bug"} and flags() == before
+    shown = capsys.readouterr()
+    assert f"{KEYS[0]}: skipped, ValueError: the bug (" in shown.out and "in broken" in shown.err
+    survey(tmp_path, plan=PLAN, device="cpu")
+    assert done == [KEYS[0], KEYS[1], KEYS[2], KEYS[0]]
+
+
+def test_a_kill_leaves_all_that_was_measured_before_it(tmp_path, measure):
+    def killed(item, out):
+        assert list(read(out)["rows"]) == KEYS[: len(done) - 1], "written after each item"
+        if item == PLAN[1]:
+            raise KeyboardInterrupt
+
+    before = flags()
+    done = measure(killed)
+    with pytest.raises(KeyboardInterrupt):
+        survey(tmp_path, plan=PLAN, device="cpu")
+    assert flags() == before
+    results = read(tmp_path)
+    assert list(results["rows"]) == KEYS[:1] and results["skipped"] == {KEYS[1]: "did not finish", KEYS[2]: NO_TIME}
+    measure()
+    survey(tmp_path, plan=PLAN, device="cpu")
+    assert done == [KEYS[0], KEYS[1], KEYS[2], KEYS[1]], (
+        "an item that killed one call cannot stop the others in the next"
+    )
+
+
+def test_a_gpu_that_fails_for_good_ends_the_survey_with_what_it_has(tmp_path, measure, monkeypatch):
+    def fails():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    measure()
+    free = surveys.free
+    monkeypatch.setattr(torch.cuda, "synchronize", fails)
+    monkeypatch.setattr(surveys, "free", lambda device, item: free(torch.device("cuda"), item))
+    with pytest.raises(LabkitError, match=f"no longer answers after {KEYS[0]}.*illegal memory access.*run the same"):
+        survey(tmp_path, plan=PLAN, device="cpu")
+    assert list(read(tmp_path)["rows"]) == KEYS[:1]
+
+
+# ---- what cannot be used
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no results can be read there"),
+        ('{"format": 1, "rows": {', "damaged"),
+        ("[1, 2]", "no results of a survey"),
+        ('{"format": 2, "stamp": {}, "calls": [], "rows": {}, "skipped": {}}', "in format 1"),
+        ('{"format": 1, "stamp": {}, "calls": [], "rows": []}', "no results of a survey"),
+        (
+            '{"format": 1, "stamp": {"device": "Tesla T4", "ran_on": "cuda"}, "calls": [], "rows": {}, "skipped": {}}',
+            r"measured on Tesla T4 \(cuda\), and this is",
+        ),
+    ],
+)
+def test_an_earlier_file_that_does_not_fit_is_refused(tmp_path, measure, content, message):
+    done = measure()
+    file = tmp_path / "earlier.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(LabkitError, match=message) as refused:
+        survey(tmp_path / "out", earlier=file, plan=PLAN, device="cpu")
+    assert str(file) in str(refused.value)
+    assert done == [] and not (tmp_path / "out").exists()
+
+
+def test_results_are_not_overwritten_by_those_of_another_folder(tmp_path, measure):
+    measure()
+    for folder in ("a", "b"):
+        survey(tmp_path / folder, plan=PLAN[:1], device="cpu")
+    with pytest.raises(LabkitError, match="would overwrite"):
+        survey(tmp_path / "b", earlier=tmp_path / "a/results.json", plan=PLAN, device="cpu")
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_runs(tmp_path, measure):
+    done = measure()
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(LabkitError, match="file/out/results.json: the results cannot be written"):
+        survey(tmp_path / "file/out", plan=PLAN, device="cpu")
+    assert done == []
+
+
+@pytest.mark.parametrize("minutes", [0, -1, float("nan")])
+def test_there_must_be_some_time(tmp_path, minutes):
+    with pytest.raises(LabkitError, match=f"minutes={minutes}"):
+        survey(tmp_path, minutes=minutes)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(LabkitError, match="finds 0 CUDA GPUs here"):
+        survey(tmp_path, device="cuda")
+
+
+# ---- what is worth measuring
+
+
+def test_the_plan_has_the_most_important_first():
+    plan = gpu_plan()
+    keys = [item.key for item in plan]
+    assert len(set(keys)) == len(keys)
+    assert "timing/step/resnet_9blocks/256/b1/tf32=default/streams+bf16" in keys
+    assert [item.kind for item in plan[:6]] == ["correctness"] * 5 + ["device"]
+    resnet = [key for key in keys if "resnet_9blocks" in key]
+    assert keys[6 : 6 + len(resnet)] == resnet, "U-Net comes after it"
+    assert sum(key.startswith("trace") for key in resnet) == measurements.MAX_TRACES
+
+
+def test_a_speedup_that_is_gone_is_gone_from_the_plan(monkeypatch):
+    known = plans.known_speedups()
+    monkeypatch.setattr(plans, "known_speedups", lambda: {name: known[name] for name in known if name != "bf16"})
+    assert not any("bf16" in item.speedups for item in gpu_plan())
