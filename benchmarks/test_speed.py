@@ -68,7 +68,7 @@ def test_the_baseline_against_itself_ten_times(report):
     real = [torch.rand(1, 3, 64, 64) * 2 - 1 for _ in range(2)]
     ratios, spreads = [], []
     for _ in range(10):
-        seconds = alternate({"A": lambda: one(*real), "A again": lambda: other(*real)}, rounds=20)
+        seconds = alternate({"A": lambda: one(*real), "A again": lambda: other(*real)}, rounds=50)
         ratios.append(round(ratio(seconds["A again"], seconds["A"]), 4))
         spreads.append(round(spread(seconds["A"]), 4))
     report(ratios=ratios, spreads=spreads)

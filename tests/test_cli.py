@@ -113,6 +113,7 @@ def test_python_m_labkit_is_labkit():
 
 
 def test_importing_labkit_loads_nothing_that_a_gpu_machine_may_lack():
-    code = "import sys, labkit, labkit.cli, labkit.training, labkit.measure.survey; labkit.CycleGAN; labkit.make_step; print(*sys.modules)"
+    modules = "labkit.cli, labkit.training, labkit.measure.survey"
+    code = f"import sys, {modules}, labkit; labkit.CycleGAN; labkit.make_step; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"plotly", "hta", "pandas", "ipywidgets", "IPython"} & set(loaded)
