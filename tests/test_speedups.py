@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import types
 
 import pytest
 import torch
@@ -111,11 +112,17 @@ def test_an_impossible_pair_is_refused_with_its_reason(tiny):
         labkit.make_step(tiny(), "bf16", "fp16")
 
 
-def test_emulated_bf16_is_refused(tiny, monkeypatch):
-    model = tiny()
-    monkeypatch.setattr(KNOWN["bf16"], "unsuited", staticmethod(lambda model: "a T4 only emulates it: use 'fp16'"))
-    with pytest.raises(labkit.LabkitError, match="speed-up 'bf16': a T4 only emulates it: use 'fp16'"):
-        labkit.make_step(model, "bf16")
+def test_emulated_bf16_is_refused(monkeypatch):
+    on_gpu = types.SimpleNamespace(parameters=lambda: iter([types.SimpleNamespace(is_cuda=True)]))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    with pytest.raises(labkit.LabkitError, match="speed-up 'bf16': Tesla T4 only emulates.*use 'fp16'"):
+        labkit.make_step(on_gpu, "bf16")
+
+
+def test_streams_and_batch_norm_are_refused(tiny):
+    with pytest.raises(labkit.LabkitError, match="speed-up 'streams': batch norm"):
+        labkit.make_step(tiny(norm="batch"), "streams")
 
 
 def test_the_table_says_everything_about_every_speedup():
