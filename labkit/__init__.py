@@ -24,6 +24,8 @@ _HOME = {
     "speedups": "labkit.steps.making",
     "fit": "labkit.training",
     "record": "labkit.measure.recording",
+    "Trace": "labkit.traces.tables",
+    "TraceError": "labkit.traces.reading",
     "linear_schedule": "labkit.training",
     "load_model": "labkit.checkpoints",
     "load_generator": "labkit.checkpoints",

@@ -13,13 +13,18 @@ from labkit.show.figures import (
     timing_strips,
     view,
 )
+from labkit.show.simulations import overlap_figure, overlap_widget, queue_figure, queue_widget
 from labkit.show.widgets import LiveLosses
 
 __all__ = [
     "LiveLosses",
     "loss_curves",
     "operator_bars",
+    "overlap_figure",
+    "overlap_widget",
     "picture_rows",
+    "queue_figure",
+    "queue_widget",
     "size_bars",
     "time_bars",
     "timing_strips",

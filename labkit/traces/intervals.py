@@ -1,0 +1,98 @@
+"""Intervals of time: when something was busy at all, how many were at once, which one was the innermost.
+
+Begins and ends are NumPy arrays, in microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+class Union:
+    """The time that at least one of some intervals covers, as intervals in order that do not touch.
+
+    Attributes:
+        begin, end: of these intervals. One of no duration, if nothing touches it, stays and covers no time.
+    """
+
+    def __init__(self, begin: ArrayLike, end: ArrayLike) -> None:
+        begin, end = np.asarray(begin, dtype=float), np.asarray(end, dtype=float)
+        order = np.argsort(begin, kind="stable")
+        begin, reached = begin[order], np.maximum.accumulate(end[order])
+        new = np.ones(len(begin), dtype=bool)  # where an interval begins after all those before it have ended
+        new[1:] = begin[1:] > reached[:-1]
+        last = np.ones(len(begin), dtype=bool)
+        last[:-1] = new[1:]
+        self.begin, self.end = begin[new], reached[last]
+
+    def length(self) -> float:
+        """The covered time."""
+        return float(np.sum(self.end - self.begin))
+
+    def covered(self, begin: ArrayLike, end: ArrayLike) -> np.ndarray:
+        """The covered time between each `begin` and its `end`."""
+        if not len(self.begin):
+            return np.zeros_like(np.asarray(begin, dtype=float))
+        # The covered time up to an instant grows by one while covered and stands still between.
+        instants = np.stack([self.begin, self.end], axis=1).ravel()
+        so_far = np.cumsum(self.end - self.begin)
+        heights = np.stack([so_far - (self.end - self.begin), so_far], axis=1).ravel()
+        return np.interp(end, instants, heights) - np.interp(begin, instants, heights)
+
+    def gaps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Begins and ends of the times between its intervals."""
+        return self.end[:-1], self.begin[1:]
+
+
+def time_at_each_level(unions: Iterable[Union], start: float, stop: float) -> np.ndarray:
+    """How long between `start` and `stop` exactly 0, 1, 2, ... of the unions covered the instant."""
+    unions = list(unions)
+    begins = np.concatenate([[], *(union.begin for union in unions)]).clip(start, stop)
+    ends = np.concatenate([[], *(union.end for union in unions)]).clip(start, stop)
+    instants = np.concatenate([[start], begins, ends, [stop]])
+    changes = np.concatenate([[0], np.ones(len(begins), int), -np.ones(len(ends), int), [0]])
+    order = np.lexsort((-changes, instants))  # what begins counts before what ends at the same instant
+    return np.bincount(np.cumsum(changes[order])[:-1], weights=np.diff(instants[order]))
+
+
+class Nesting:
+    """Intervals within intervals, as the calls of one thread are: which is the innermost, and when.
+
+    Kept as instants in order; from each to the next the innermost is the interval at that place in `holder`, -1 for
+    none. A child that ends after its parent, which rounded times bring about, is cut off there.
+    """
+
+    def __init__(self, begin: ArrayLike, end: ArrayLike) -> None:
+        self.begin, self.end = np.asarray(begin, dtype=float), np.array(end, dtype=float)
+        self._instants: list[float] = []
+        self._holder: list[int] = []
+        self._open: list[int] = []
+        for number in np.lexsort((-self.end, self.begin)):  # of two that begin together the longer is the parent
+            self._close_until(self.begin[number])
+            if self._open:
+                self.end[number] = min(self.end[number], self.end[self._open[-1]])
+            self._open.append(number)
+            self._change(self.begin[number])
+        self._close_until(np.inf)
+        self.instants, self.holder = np.array(self._instants), np.array(self._holder, dtype=int)
+
+    def _close_until(self, instant: float) -> None:
+        while self._open and self.end[self._open[-1]] <= instant:
+            self._change(self.end[self._open.pop()])
+
+    def _change(self, instant: float) -> None:
+        self._instants.append(instant)
+        self._holder.append(self._open[-1] if self._open else -1)
+
+    def at(self, times: ArrayLike) -> np.ndarray:
+        """The innermost interval at each time, by its place among those given; -1 for none, or if the time is NaN."""
+        place = np.searchsorted(self.instants, times, side="right") - 1
+        return np.where(place >= 0, self.holder[place], -1)
+
+    def own_time(self) -> np.ndarray:
+        """The time in each interval but not in those within it."""
+        inside = self.holder[:-1] >= 0
+        return np.bincount(self.holder[:-1][inside], weights=np.diff(self.instants)[inside], minlength=len(self.begin))

@@ -1,0 +1,133 @@
+"""One rank's events, joined: each kernel with the call that launched it, and with the range and step of that call."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import pandas
+
+from labkit.measure.recording import RANGE
+from labkit.traces.intervals import Nesting, Union
+from labkit.traces.reading import Recording, TraceError
+
+# What runs on a GPU, by the category of its event. A stream alone does not tell: the host's events of Triton have one,
+# and so have waits (cuda_sync) and copies of the host's ranges (gpu_user_annotation).
+GPU_WORK = {"kernel": "compute", "gpu_memcpy": "memory", "gpu_memset": "memory"}
+CALLS = ("cuda_runtime", "cuda_driver")  # of the driver: Triton's launches
+NOWHERE = "(none)"  # the name of no operator, or of no range
+
+
+class Rank:
+    """What one rank recorded, as the tables need it. All times are in microseconds since its first event.
+
+    Attributes:
+        recording: the file and its events.
+        operators: host events: operators and calls of the CUDA runtime or driver.
+        ranges: labkit's ranges on the host, their names without "labkit: ".
+        steps: the recorded steps on the host (ProfilerStep), their number in the column `step`. HTA leaves out the
+            last one; here it counts.
+        loading: the time the host spent on data, as a `Union`: labkit's range or the DataLoader's.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        events, names = recording.events, recording.events["name"].astype(str)
+        on_host = events["category"].isin(["user_annotation", "cpu_op"])
+        self.operators = events[events["category"].isin(["cpu_op", *CALLS])].reset_index(drop=True)
+        self.ranges = events[on_host & names.str.startswith(RANGE)].reset_index(drop=True)
+        self.ranges["name"] = self.ranges["name"].str.removeprefix(RANGE)
+        self.steps = events[on_host & names.str.match(r"ProfilerStep\s*#\s*\d+")].reset_index(drop=True)
+        self.steps["step"] = self.steps["name"].str.extract(r"(\d+)", expand=False).astype(int)
+        loading = events[on_host & ((names == RANGE + "data") | names.str.startswith("enumerate(DataLoader)"))]
+        self.loading = Union(loading["begin"], loading["end"])
+
+    @cached_property
+    def kernels(self) -> pandas.DataFrame:
+        """Kernels and memory operations, in the order they began.
+
+        Columns: name, kind (compute, memory, communication), stream, begin, end, duration; correlation; and, NaN
+        where the trace holds no call that launched it: call_begin, call_duration, delay (from the end of the call to
+        the begin of the kernel, at least 0), sharing (how many that call launched, more than 1 in a CUDA graph),
+        step (-1 outside of all), range (the place in `ranges` of the innermost range round the call, -1 for none).
+
+        Raises:
+            TraceError: the trace holds no GPU activity, or that of several GPUs.
+        """
+        from hta.utils.utils import is_comm_kernel
+
+        events = self.recording.events
+        kernels = events[events["category"].isin(GPU_WORK) & (events["stream"] >= 0)]
+        self._check_one_gpu(kernels)
+        kind = kernels["category"].map(GPU_WORK)
+        kind[(kind == "compute") & kernels["name"].map(is_comm_kernel).astype(bool)] = "communication"
+        kernels = kernels.assign(kind=kind).sort_values("begin", kind="stable", ignore_index=True)
+        calls = events[events["category"].isin(CALLS) & (events["correlation"] > 0)]
+        calls = calls.drop_duplicates("correlation").set_index("correlation")[["begin", "duration"]]
+        kernels = kernels.join(calls.add_prefix("call_"), on="correlation")
+        kernels["delay"] = (kernels["begin"] - kernels["call_begin"] - kernels["call_duration"]).clip(lower=0)
+        kernels["sharing"] = kernels.groupby("correlation")["name"].transform("size").where(kernels["delay"].notna())
+        step = innermost(self.steps, kernels["call_begin"])
+        kernels["step"] = np.append(self.steps["step"].to_numpy(), -1)[step]
+        kernels["range"] = innermost(self.ranges, kernels["call_begin"])
+        return kernels.drop(columns=["category", "pid", "tid"])
+
+    def _check_one_gpu(self, kernels: pandas.DataFrame) -> None:
+        file = self.recording.file
+        if kernels.empty and self.operators["name"].str.contains("LaunchKernel|GraphLaunch").any():
+            raise TraceError(
+                f"{file}: the host launched kernels, but none is in the trace: the profiler could not record the GPU. "
+                "Its counters may be closed to you (CUPTI needs permission): ask the administrator, and record anew."
+            )
+        if kernels.empty:
+            raise TraceError(
+                f"{file}: no GPU activity in this trace: recorded on a CPU. What a GPU trace would add is when each "
+                "kernel ran, on which stream, and what the GPU waited for. Record on a GPU, or open a recorded GPU "
+                "trace. operators() and ranges() work on this one."
+            )
+        if kernels["pid"].nunique() > 1:  # a GPU's events carry its number as their process
+            raise TraceError(
+                f"{file}: kernels of {kernels['pid'].nunique()} GPUs in one trace, while the tables are of one. "
+                "Record with one GPU a process."
+            )
+
+    @cached_property
+    def busy(self) -> Union:
+        """When at least one stream was busy."""
+        return Union(self.kernels["begin"], self.kernels["end"])
+
+    @property
+    def start(self) -> float:
+        """When the first GPU activity began."""
+        return float(self.kernels["begin"].min())
+
+    @property
+    def stop(self) -> float:
+        """When the last GPU activity ended."""
+        return float(self.kernels["end"].max())
+
+    def streams(self, kernels: pandas.DataFrame) -> dict[int, Union]:
+        """When each stream was busy with these kernels."""
+        return {stream: Union(group["begin"], group["end"]) for stream, group in kernels.groupby("stream")}
+
+
+def innermost(events: pandas.DataFrame, times: pandas.Series | np.ndarray) -> np.ndarray:
+    """The place of the host event that was the innermost at each time, -1 for none.
+
+    The events of each thread are nested. Of several threads that of the event begun last decides: during backward,
+    the autograd thread works while the main thread waits.
+    """
+    times = np.asarray(times, dtype=float)
+    found, begun = np.full(len(times), -1), np.full(len(times), -np.inf)
+    begin, end = events["begin"].to_numpy(), events["end"].to_numpy()
+    for rows in events.groupby(["pid", "tid"], sort=False).indices.values():
+        place = Nesting(begin[rows], end[rows]).at(times)
+        here = np.where(place >= 0, rows[place], -1)
+        later = (here >= 0) & (begin[here] > begun)
+        found, begun = np.where(later, here, found), np.where(later, begin[here], begun)
+    return found
+
+
+def names_at(events: pandas.DataFrame, times: pandas.Series | np.ndarray) -> np.ndarray:
+    """The name of the host event that was the innermost at each time, "(none)" where there was none."""
+    return np.append(events["name"].to_numpy(dtype=object), NOWHERE)[innermost(events, times)]

@@ -1,0 +1,52 @@
+"""Small Kineto traces whose every time is known, in microseconds."""
+
+import gzip
+import json
+from itertools import count
+
+HOST, AUTOGRAD, GPU = 4242, 4243, 0  # a process and thread of the host, another thread, and a GPU
+
+
+class SyntheticTrace:
+    """Collects events; `save` writes them as torch.profiler would."""
+
+    def __init__(self, rank=0, **meta):
+        self.meta = {"schemaVersion": 1, "distributedInfo": {"rank": rank}, **meta}
+        self.events = []
+        self.correlations = count(1)
+
+    def event(self, category, name, begin, duration, pid=HOST, tid=HOST, **args):
+        times = {"ts": begin, "dur": duration}
+        self.events.append({"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, **times, "args": args})
+
+    def operator(self, name, begin, duration, tid=HOST, **args):
+        self.event("cpu_op", name, begin, duration, tid=tid, **args)
+
+    def range(self, name, begin, duration):
+        """On the host and, as the profiler draws it, on the GPU."""
+        self.event("user_annotation", name, begin, duration)
+        self.event("gpu_user_annotation", name, begin, duration, pid=GPU, tid=7, stream=7)
+
+    def kernel(self, begin, duration, correlation=None, name="gemm", stream=7, category="kernel"):
+        correlation = next(self.correlations) if correlation is None else correlation
+        self.event(category, name, begin, duration, GPU, stream, device=0, stream=stream, correlation=correlation)
+
+    def call(self, begin, duration=4, name="cudaLaunchKernel", category="cuda_runtime", tid=HOST):
+        """A call of the host; gives its correlation."""
+        correlation = next(self.correlations)
+        self.event(category, name, begin, duration, tid=tid, correlation=correlation)
+        return correlation
+
+    def launch(self, call, begin, duration, call_duration=4, **kernel):
+        """A call at `call` and its kernel at `begin`."""
+        self.kernel(begin, duration, self.call(call, call_duration), **kernel)
+
+    def copy(self, call, begin, duration, name="Memcpy HtoD (Pageable -> Device)", **kernel):
+        correlation = self.call(call, name="cudaMemcpyAsync")
+        self.kernel(begin, duration, correlation, name=name, category="gpu_memcpy", **kernel)
+
+    def save(self, path, separators=None):
+        opened = gzip.open(path, "wt") if path.name.endswith(".gz") else open(path, "w")
+        with opened as file:
+            json.dump({**self.meta, "traceEvents": self.events}, file, separators=separators)
+        return path

@@ -1,0 +1,71 @@
+"""The SIMULATED figures say so and tell their numbers in words; the widgets redraw them in place."""
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from labkit.show.simulations import overlap_figure, overlap_widget, queue_figure, queue_widget
+
+
+def parts(widget):
+    """The controls, the figure and the words of a widget."""
+    *controls, figure, words = widget.children
+    return controls, figure, words
+
+
+@pytest.mark.parametrize("figure", [queue_figure(), queue_figure(streams=2, graph=True), overlap_figure()])
+def test_every_figure_says_that_it_is_simulated(figure):
+    assert type(figure) is go.Figure
+    assert "SIMULATED" in figure.layout.title.text
+    assert figure.layout.meta["text"].startswith("SIMULATED")
+    axes = [axis.title.text for axis in figure.select_xaxes()]
+    assert axes[0] == "microseconds" and None not in axes
+    assert sum(len(trace.x) for trace in figure.data if trace.type == "bar") < 200
+
+
+def test_the_verdict_turns_where_kernel_and_pause_take_as_long_as_a_launch():
+    verdicts = {us: queue_figure(kernel_us=us).layout.title.text for us in (8.5, 9, 30)}
+    assert "host bound" in verdicts[8.5] and "compute bound" in verdicts[9] and "compute bound" in verdicts[30]
+    assert "host bound" in queue_figure(kernel_us=18, streams=2).layout.title.text, "one host for two streams"
+    assert "compute bound" in queue_figure(kernel_us=1, graph=True).layout.title.text
+
+
+def test_the_words_have_the_numbers():
+    assert "wall time 408 microseconds, the GPU idle for 22%" in queue_figure().layout.meta["text"]
+    assert "waits for the host 78 microseconds" in queue_figure().layout.meta["text"]
+    assert "144, 1.20 times" in overlap_figure(0.6).layout.meta["text"].replace(" microseconds", "")
+    assert "<b>sum x 2.00, wall time x 1.00</b>" in overlap_figure(1.0).layout.title.text
+
+
+@pytest.mark.parametrize(
+    "make, moves, same",
+    [
+        (queue_widget, {0: 5.0, 1: 12.0}, lambda: queue_figure(host_us=5, kernel_us=12)),
+        (queue_widget, {2: 2, 3: True}, lambda: queue_figure(streams=2, graph=True)),
+        (overlap_widget, {0: 0.8}, lambda: overlap_figure(0.8)),
+    ],
+)
+def test_moving_a_control_redraws_the_same_figure(make, moves, same):
+    widget = make()
+    controls, figure, words = parts(widget)
+    before, text = [list(trace.x) for trace in figure.data], words.value
+    for position, value in moves.items():
+        controls[position].value = value
+    assert parts(widget)[1] is figure and isinstance(figure, go.FigureWidget)
+    assert [list(trace.x) for trace in figure.data] != before
+    assert words.value != text and figure.layout.meta["text"].partition(".")[0] in words.value
+    drawn = same()
+    assert figure.layout.title.text == drawn.layout.title.text
+    assert [note.text for note in figure.layout.annotations] == [note.text for note in drawn.layout.annotations]
+    for mine, new in zip(figure.data, drawn.data, strict=True):
+        np.testing.assert_array_equal(mine.x, new.x)
+        np.testing.assert_array_equal(mine.y, new.y)
+
+
+def test_a_control_moved_back_gives_the_first_figure_again():
+    widget = queue_widget()
+    controls, figure, words = parts(widget)
+    first, text = figure.to_json(), words.value
+    controls[2].value = 2
+    controls[2].value = 1
+    assert figure.to_json() == first and words.value == text
