@@ -49,8 +49,8 @@ class Streams(SpeedUp):
                 warnings.warn("streams: no CUDA streams here, the cycles run one after the other", stacklevel=2)
             return super().both_cycles(model, real_a, real_b)
         if self.side is None:
-            self.side = (torch.cuda.Stream(), torch.cuda.Stream())
-        main = torch.cuda.current_stream()
+            self.side = (torch.cuda.Stream(real_a.device), torch.cuda.Stream(real_a.device))
+        main = torch.cuda.current_stream(real_a.device)
         other_b, other_a = (real_b, real_a) if model.lambda_identity else (None, None)
         journeys = ((model.G_A, model.G_B, real_a, other_b), (model.G_B, model.G_A, real_b, other_a))
         cycles = []
