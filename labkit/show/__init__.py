@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from labkit.show.explorer import timeline_figure, trace_explorer
 from labkit.show.figures import (
     loss_curves,
     operator_bars,
@@ -14,20 +15,40 @@ from labkit.show.figures import (
     view,
 )
 from labkit.show.simulations import overlap_figure, overlap_widget, queue_figure, queue_widget
+from labkit.show.traces import (
+    concurrency_figure,
+    idle_figure,
+    kernel_kinds_figure,
+    launches_figure,
+    operators_figure,
+    temporal_figure,
+    top_kernels_figure,
+    trace_queue_figure,
+)
 from labkit.show.widgets import LiveLosses
 
 __all__ = [
+    "concurrency_figure",
+    "idle_figure",
+    "kernel_kinds_figure",
+    "launches_figure",
     "LiveLosses",
     "loss_curves",
     "operator_bars",
+    "operators_figure",
     "overlap_figure",
     "overlap_widget",
     "picture_rows",
     "queue_figure",
     "queue_widget",
     "size_bars",
+    "temporal_figure",
     "time_bars",
+    "timeline_figure",
     "timing_strips",
+    "top_kernels_figure",
+    "trace_explorer",
+    "trace_queue_figure",
     "view",
 ]
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, told apart by colour-blind eyes as well; one meaning each, everywhere.
 COLOURS = {"G": "#0072B2", "D": "#D55E00", "cycle": "#009E73", "idt": "#CC79A7"}
+HOST, KERNEL, WALL, UNUSED = "#E69F00", "#56B4E9", "#000000", "#999999"
 TERMS = {"G": "deceive D", "D": "discriminator", "cycle": "cycle", "idt": "identity"}
 
 

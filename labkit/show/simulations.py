@@ -15,9 +15,8 @@ from plotly.subplots import make_subplots
 
 from labkit.replay.queue import GAP_US, KernelTimes, Launch, Timeline, play, replay_graph
 from labkit.replay.sharing import Kernel, overlap
+from labkit.show.figures import HOST, KERNEL, UNUSED, WALL
 
-# Those of Okabe and Ito's colours that `labkit.show.figures` leaves, so that each keeps its one meaning.
-HOST, KERNEL, WALL, UNUSED = "#E69F00", "#56B4E9", "#000000", "#999999"
 GRAPH_US = 20.0  # an example: what the one call that launches a graph costs the host
 DURATIONS_US = np.arange(1.0, 31.0)  # of kernels: the slider's, and those the queue's curve goes through
 ALONE_US = 10.0  # how long each kernel of the overlap takes if nothing else runs
