@@ -68,7 +68,9 @@ class Pool:
         """Carries out what `draw` decided: pictures (B, 3, H, W) in, as many out."""
         if self.buffer is None:
             self.buffer = pictures.new_zeros(self.size + 1, *pictures.shape[1:])
-        slot, given, own, write = torch.tensor(draw, device=pictures.device)  # four rows of integers, one transfer
+        # Four rows of integers in one copy, from pinned memory: any other would make the host wait for the GPU.
+        rows = torch.tensor(draw, pin_memory=pictures.is_cuda)
+        slot, given, own, write = rows.to(pictures.device, non_blocking=True)
         older = self.buffer[slot]
         answer = torch.where(given.bool().view(-1, 1, 1, 1), older, pictures[own])
         self.buffer.index_copy_(0, write, pictures)

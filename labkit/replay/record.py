@@ -1,0 +1,152 @@
+"""The operators of one training step, without computing any: the real step, run on PyTorch's meta device.
+
+The meta device knows shapes only, so a full-size step takes about a second on any machine. PyTorch picks the same
+operators there as on a GPU, forward, backward and optimiser; `labkit.replay.costs` says which kernels they launch.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from labkit.errors import LabkitError
+from labkit.measure.recording import RANGE
+from labkit.steps.making import make_step
+
+Shape = tuple[int, ...]
+
+UPLOAD = "upload"
+GPU_ONLY = {"bf16", "fp16", "streams", "fused_adam", "graph", "compile"}  # do nothing on the meta device, or fail there
+# Do not read their first argument: they overwrite it, or take only its shape.
+WRITE_ONLY = {
+    f"aten::{name}" for name in ("copy_", "fill_", "zero_", "new_zeros", "zeros_like", "ones_like", "full_like")
+}
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One call of a PyTorch operator; one that copies from the host to the device is called `UPLOAD`.
+
+    `inputs` and `outputs` are the shapes of the tensors it is given and of those it writes. `flops` counts
+    convolutions and matrix products, a multiplication and an addition as two; `bytes_moved` is the least that has to
+    be read and written. `range` is labkit's range round it, without "labkit: ". A view moves nothing.
+    """
+
+    name: str
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...]
+    flops: int
+    bytes_moved: int
+    range: str
+    is_view: bool
+
+    @property
+    def signature(self) -> str:
+        """Name and shapes: operators that agree in it take equally long."""
+        return f"{self.name} {' '.join(map(str, self.inputs))} -> {' '.join(map(str, self.outputs))}"
+
+
+def record_operators(model: nn.Module, *speedups: str | type, batch_size: int = 1, size: int = 256) -> list[Operator]:
+    """The operators of one step of `model` on `batch_size` pictures of `size` x `size` pixels, in their order.
+
+    The step is not the first one: Adam has its moments, and the pool its buffer. `model` itself is not touched.
+
+    Args:
+        model: a `labkit.CycleGAN` or another model with players.
+        speedups: as for `labkit.make_step`; those that act on a GPU only cannot be recorded.
+        batch_size, size: of the batch.
+
+    Raises:
+        LabkitError: a speed-up acts on a GPU only, or the batch does not fit the model.
+    """
+    if needing_gpu := sorted(name for name in speedups if name in GPU_ONLY):
+        raise LabkitError(f"{', '.join(needing_gpu)}: acts on a GPU only, so its operators cannot be recorded here.")
+    model = copy.deepcopy(model).to("meta")
+    for pool in model.pools.values():
+        pool.buffer = None  # no parameter, so it stayed behind; the first step makes one where the fakes are
+    step = make_step(model, *speedups)
+    step._range_checked = True  # the range of pictures without values cannot be looked at
+    for optimizer in step.optimizers.values():
+        for group in optimizer.param_groups:
+            group["foreach"] = True  # which PyTorch chooses by itself on a GPU
+    batch = [torch.empty(batch_size, 3, size, size, device="meta") for _ in range(2)]
+    step(*batch)
+    with _Recorder() as recorder:
+        step(*batch)
+    return recorder.operators
+
+
+class _Recorder(TorchDispatchMode):
+    """Sees every operator on its way to the device, and the ranges of `record_function`, which are operators, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: list[Operator] = []
+        self._ranges: list[str] = []  # those we are in, innermost last
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        result = operator(*args, **kwargs)
+        name = operator.name().partition(".")[0]
+        if operator.namespace == "profiler":
+            self._follow_range(name, args)
+        elif operator.namespace == "aten":
+            inputs = _tensors([args, kwargs])
+            outputs = _tensors(result) or _tensors(args[:1])  # _foreach ones write to their first list, return nothing
+            flops = flop_registry.get(operator.overloadpacket, _no_flops)(*args, **kwargs, out_val=result)
+            self.note(name, inputs, outputs, flops, operator.is_view)
+        return result
+
+    def _follow_range(self, name: str, args: tuple) -> None:
+        if "enter" in name:
+            self._ranges.append(args[0])
+        else:
+            self._ranges.pop()
+
+    def note(
+        self, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], flops: int = 0, is_view: bool = False
+    ) -> None:
+        """Adds an operator, unless it is the host's own, as Adam's count of steps."""
+        if all(tensor.is_cpu for tensor in outputs):
+            return
+        if inputs and all(tensor.is_cpu for tensor in inputs):
+            name = UPLOAD
+        shapes = [tuple(tuple(tensor.shape) for tensor in tensors) for tensors in (inputs, outputs)]
+        bytes_moved = 0 if is_view else _bytes_moved(name, inputs, outputs)
+        ours = [entered.removeprefix(RANGE) for entered in self._ranges if entered.startswith(RANGE)]
+        self.operators.append(Operator(name, *shapes, flops, bytes_moved, ours[-1] if ours else "", is_view))
+
+
+def _no_flops(*args: Any, **kwargs: Any) -> int:
+    """For operators that only move data, as the count has it."""
+    return 0
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _bytes_moved(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> int:
+    """Every input read and every output written once; of the pool's buffer only the slots that are exchanged."""
+    if name == "aten::index":
+        return 2 * _bytes(outputs)
+    if name == "aten::index_copy_":
+        return 2 * _bytes(inputs[-1:])
+    return _bytes(inputs[1:] if name in WRITE_ONLY else inputs) + _bytes(outputs)
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    """What these tensors hold in memory: one that was expanded is there only once."""
+    return sum(
+        math.prod(n for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride) * tensor.itemsize
+        for tensor in tensors
+    )

@@ -1,0 +1,210 @@
+"""The replayed step: the real step's operators, durations and launches that add up, and a trace stamped SIMULATED."""
+
+import copy
+import gzip
+import json
+from collections import Counter
+
+import pytest
+import torch
+from killing import same
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import labkit
+from labkit.measure.roofline import step_flops
+from labkit.replay.costs import ROOFLINES, Roofline, kernels
+from labkit.replay.record import record_operators
+from labkit.replay.trace import replay, write_trace
+from labkit.traces.reading import unrounded_and_quiet
+
+
+@pytest.fixture(scope="module")
+def full_size():
+    """A function that gives the operators of the full-size step, on four pictures by default."""
+    model = labkit.CycleGAN()
+    recorded = {}
+
+    def operators(batch_size=4):
+        if batch_size not in recorded:
+            recorded[batch_size] = record_operators(model, batch_size=batch_size)
+        return recorded[batch_size]
+
+    return operators
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """A function that plays operators, writes the trace and opens it: what was played, and the trace."""
+
+    def open_trace(operators, host_us, **arguments):
+        played = replay(operators, host_us, **arguments)
+        return played, labkit.Trace(write_trace(played, tmp_path / "trace.json.gz"))
+
+    return open_trace
+
+
+class Counting(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = Counter()
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        self.names[operator.name().partition(".")[0]] += operator.namespace == "aten"
+        return operator(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("settings", [{}, {"lambda_identity": 0.0}, {"norm": "batch"}])
+def test_operators_and_flops_are_those_of_a_real_step(tiny, batch, settings):
+    recorded = record_operators(tiny(**settings), batch_size=2, size=32)
+    step = labkit.make_step(tiny(**settings))
+    assert sum(operator.flops for operator in recorded) == step_flops(step, batch(2))
+    pictures = batch(2)
+    step(*pictures)
+    step.update = lambda player: None  # Adam differs: on a GPU it goes over all weights at once
+    with Counting() as real:
+        step(*pictures)
+    names = Counter(operator.name for operator in recorded if not operator.range.endswith("optimizer"))
+    names["aten::lift_fresh"] = names.pop("upload")  # on a CPU there is nowhere to copy the pool's draws to
+    assert names == +real.names
+
+
+def test_adam_goes_over_all_weights_at_once_as_on_a_gpu(tiny):
+    optimizer = [operator for operator in record_operators(tiny(), size=32) if operator.range.endswith("optimizer")]
+    assert {operator.range for operator in optimizer} == {"generators optimizer", "discriminators optimizer"}
+    assert all(operator.name.startswith("aten::_foreach") for operator in optimizer)
+    assert all(len(operator.outputs) > 10 for operator in optimizer)
+
+
+def test_the_full_size_step_does_the_work_it_is_known_to_do(full_size):
+    with_identity = sum(operator.flops for operator in full_size(1))
+    without = sum(operator.flops for operator in record_operators(labkit.CycleGAN(lambda_identity=0.0)))
+    assert round(with_identity / 1e9) == 1879 and round(without / 1e9) == 1287
+    assert sum(operator.flops for operator in full_size(4)) == 4 * with_identity
+
+
+def test_recording_leaves_the_model_and_its_pools_as_found(tiny, batch):
+    model = tiny(pool_size=2)
+    step = labkit.make_step(model)
+    step(*batch())
+    before = copy.deepcopy(step.state_dict()), torch.get_rng_state()
+    record_operators(model, size=64)
+    assert same(step.state_dict(), before[0]) and torch.equal(torch.get_rng_state(), before[1])
+    assert next(model.parameters()).device.type == "cpu"
+
+
+def test_a_students_speedup_is_recorded_and_one_for_gpus_only_refused(tiny):
+    class Together:
+        def judge(self, discriminator, real, fake):
+            return discriminator(torch.cat([real, fake])).chunk(2)
+
+    names = [[operator.name for operator in record_operators(tiny(), *own, size=32)] for own in ([], [Together])]
+    assert "aten::cat" not in names[0] and names[1].count("aten::cat") == 4  # two, and the backward of chunk
+    with pytest.raises(labkit.LabkitError, match="bf16: acts on a GPU only"):
+        record_operators(tiny(), "bf16", size=32)
+
+
+def test_views_launch_nothing_and_some_operators_several_kernels(tiny):
+    operators = record_operators(tiny(), batch_size=2, size=32)
+    launched = Counter(kernel.operator for kernel in kernels(operators, ROOFLINES["T4"]))
+    of = {}
+    for place, operator in enumerate(operators):
+        of.setdefault(operator.name, set()).add(launched[place])
+    assert of["aten::view"] == of["aten::empty"] == {0} and of["aten::tanh"] == {1}
+    assert of["aten::native_batch_norm"] == {3} and of["aten::reflection_pad2d_backward"] == {2}
+    assert of["aten::convolution"] == {2}  # each has a bias
+    assert of["aten::convolution_backward"] == {1, 2, 3}  # the discriminators' while generators learn, or the first
+    assert of["aten::_foreach_addcdiv_"] == {1}
+
+
+def test_the_kernels_of_an_operator_do_its_work(tiny):
+    """With arithmetic the only cost, the durations are the FLOPs."""
+    arithmetic = Roofline("none", 1e6, 1e30, flops_share=1.0, least_us=0.0)  # 1 FLOP a microsecond
+    operators = record_operators(tiny(), size=32)
+    total = sum(kernel.us for kernel in kernels(operators, arithmetic))
+    assert total == pytest.approx(sum(operator.flops for operator in operators))
+
+
+def test_measured_durations_take_the_place_of_the_roofline(tiny):
+    operators = record_operators(tiny(), size=32)
+    place = next(i for i, operator in enumerate(operators) if operator.name == "aten::native_batch_norm")
+    signature = operators[place].signature
+    same_signature = {i for i, operator in enumerate(operators) if operator.signature == signature}
+    found = kernels(operators, ROOFLINES["A100"], {signature: 1234.0})
+    assert sum(kernel.us for kernel in found if kernel.operator == place) == pytest.approx(1234)
+    others = [kernel for kernel in found if kernel.operator not in same_signature]
+    roofline = kernels(operators, ROOFLINES["A100"])
+    assert others == [kernel for kernel in roofline if kernel.operator not in same_signature]
+    played = replay(operators, 10.0, durations={signature: 1234.0})
+    assert played.measured == pytest.approx(3 * len(same_signature) / len(found))
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("host_us", [2.0, 12.0, 150.0])
+def test_the_trace_shows_what_was_played(full_size, opened, host_us, graph):
+    played, trace = opened(full_size(1), host_us, graph=graph, steps=2)
+    timeline, us = played.timeline, trace.temporal().set_index("part")["us"]
+    rounding = 0.001 * len(timeline.kernel_start)
+    wall = timeline.wall - timeline.kernel_start.min()  # the first launch is before the first kernel
+    assert us["wall"] == pytest.approx(wall, abs=rounding)
+    assert us["busy"] == pytest.approx(timeline.busy, abs=rounding)
+    assert us["idle"] == pytest.approx(wall - timeline.busy, abs=rounding)
+    assert trace.summary()["idle_of_wall"].item() == pytest.approx(1 - timeline.busy / wall, abs=1e-3)
+    assert len(trace.temporal(by="step")["step"].unique()) == 2
+    assert trace.launches().set_index("what")["kernels"]["no launch found"] == 0
+    assert trace.queue()["waiting"].iloc[-1] == 0
+
+
+def test_every_kernel_is_in_its_range_and_step(full_size, opened):
+    played, trace = opened(full_size(4), 15.0, steps=5)
+    kernels, ranges = trace.ranks[0].kernels, trace.ranks[0].ranges["name"]
+    expected = [played.operators[kernel.operator].range for kernel in played.kernels] * 5
+    assert (kernels["range"] >= 0).all() and ranges[kernels["range"]].tolist() == expected
+    assert kernels["step"].tolist() == [step for step in range(5) for _ in played.kernels]
+
+
+def test_labkits_ranges_and_the_waits_are_on_the_host(tiny, opened):
+    _, trace = opened(record_operators(tiny(), size=32), 10.0)
+    players = [f"{who} {what}" for who in tiny().players() for what in ("forward", "backward", "optimizer")]
+    assert list(trace.ranges()["range"]) == players and set(trace.ranges()["count"]) == {2}
+    calls = trace.operators().set_index("name")["count"]
+    assert calls["cudaDeviceSynchronize"] == 2 and calls["cudaMemcpyAsync"] > 4
+
+
+def test_a_slow_host_is_the_bottleneck_and_a_fast_one_is_not(full_size, opened):
+    assert opened(full_size(1), 150.0)[1].summary()["bound_by"].item() == "host"
+    assert opened(full_size(4), 3.0)[1].summary()["bound_by"].item() == "compute"
+
+
+def test_a_graph_frees_the_gpu_from_waiting_for_the_host(full_size, opened):
+    def host_wait(trace):
+        return trace.idle().set_index(["scope", "cause"]).loc[("device", "host_wait"), "share_of_wall"]
+
+    eager, graph = (opened(full_size(1), 150.0, graph=graph) for graph in (False, True))
+    assert host_wait(eager[1]) > 0.5 and host_wait(graph[1]) < 0.001
+    assert graph[0].timeline.wall < eager[0].timeline.wall / 2
+    assert graph[1].operators().set_index("name")["count"]["cudaGraphLaunch"] == 2
+    assert graph[1].summary()["bound_by"].item() == "compute"
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_hta_by_itself_sees_the_same_idle_time(full_size, tmp_path, graph):
+    from hta.trace_analysis import TraceAnalysis
+
+    played = replay(full_size(1), 30.0, graph=graph, steps=1)
+    path = write_trace(played, tmp_path / "trace.json.gz")
+    with unrounded_and_quiet():
+        times = TraceAnalysis(trace_files={0: str(path)}).get_temporal_breakdown(visualize=False)
+    idle = played.timeline.wall - played.timeline.kernel_start.min() - played.timeline.busy
+    assert times["idle_time(us)"].item() == pytest.approx(idle, abs=0.001 * len(played.kernels))
+
+
+def test_the_stamp_says_simulated_and_on_what_constants(tiny, opened, tmp_path):
+    _, trace = opened(record_operators(tiny(), size=32), 7.0, roofline=ROOFLINES["T4"])
+    stamp = trace.stamp
+    assert stamp["SIMULATED"] is True and stamp["device"] == "SIMULATED T4" and stamp["steps"] == 2
+    assert stamp["constants"]["host_us"] == 7.0 and stamp["constants"]["roofline"]["bytes_per_s"] == 320e9
+    assert stamp["constants"]["share_of_kernels_with_measured_duration"] == 0
+    with gzip.open(tmp_path / "trace.json.gz") as file:
+        shown = [event["args"]["name"] for event in json.load(file)["traceEvents"] if event["ph"] == "M"]
+    assert shown and all(name.startswith("SIMULATED") for name in shown)
+    assert [file.name for file in tmp_path.iterdir()] == ["trace.json.gz"]
