@@ -59,7 +59,8 @@ def finish(
         figure.update_yaxes(autorange="reversed")
     figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor="rgba(0, 0, 0, 0)")
     figure.update_layout(
-        title=dict(text=title, subtitle=dict(text=html.escape(stamp)), yref="container", y=0.96, yanchor="top"),
+        # Not Plotly's subtitle, which a FigureWidget draws over the title.
+        title=dict(text=f"{title}<br><sub>{html.escape(stamp)}</sub>", yref="container", y=0.96, yanchor="top"),
         margin=dict(t=100, b=90),
         legend=dict(orientation="h", traceorder="normal", x=0, y=0.01, yref="container", yanchor="bottom"),
         meta={"text": f"{title}. {'. '.join(words)}.{note} Recorded on: {stamp}."},
