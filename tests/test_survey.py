@@ -141,7 +141,7 @@ def test_forward_goes_through_the_seams_and_leaves_the_weights(monkeypatch):
 def test_a_trace_too_large_is_recorded_again_with_fewer_steps(tmp_path, monkeypatch):
     item = Item("trace", 1, TINY, 32, steps=3)
     row, _ = measurements.record_trace(item, CPU, tmp_path)
-    monkeypatch.setattr(measurements, "MAX_BYTES", row["bytes"] - 1)
+    monkeypatch.setattr(measurements, "MAX_BYTES", int(0.9 * row["bytes"]))  # sizes vary a little from run to run
     smaller, _ = measurements.record_trace(item, CPU, tmp_path)
     assert smaller["recorded_steps"] == 2 and smaller["bytes"] < row["bytes"]
     monkeypatch.setattr(measurements, "MAX_BYTES", 1000)
