@@ -1,7 +1,7 @@
 """Operators -> kernels and how long each takes: measured durations where there are any, else a roofline.
 
-A roofline is a bound, not a prediction: with the data sheet's peaks it gave 0.6 times what a recorded A100 trace
-shows, and was 4 to 5 times off for CycleGAN in TF32. So read ratios off what it gives, with a range, and never times.
+A roofline is a bound, not a prediction: real kernels can take several times as long. So read ratios off what it
+gives, with a range, and never times.
 Source: Williams, Waterman, Patterson: "Roofline: an insightful visual performance model", 2009.
 
 Left out are the kernels by which cuDNN changes a picture's memory layout for tensor cores and back: whether there are

@@ -21,7 +21,7 @@ import numpy as np
 from labkit.errors import LabkitError
 
 QUEUE_LIMIT = 1024  # launches waiting in one stream, as seen by its users: https://stackoverflow.com/q/53970187
-GAP_US = 1.0  # between two kernels of a stream that does not wait: 0.75 on a V100, 1 to 2 on an A100 (recorded traces)
+GAP_US = 1.0  # between two kernels of a stream that does not wait: an assumption, of the right order for GPUs
 KERNEL_WAIT_US = 30.0  # a gap shorter than this is put down to the hardware: HTA's default
 
 

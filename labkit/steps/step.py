@@ -35,7 +35,7 @@ class Step:
 
     ``step(real_a, real_b)`` takes two batches (B, 3, H, W) in [-1, 1], on the model's device and of its float
     type, and returns the losses by name: detached 0-d tensors on the device, weighted as they enter their sum.
-    Nothing in it waits for the device.
+    After the first call nothing in it waits for the device.
 
     Args:
         model: a `CycleGAN`, or another model with players.
