@@ -1,9 +1,5 @@
 """Tables of traces whose every number is known, and every way a trace can be bad."""
 
-import gzip
-import json
-import re
-
 import numpy as np
 import pandas
 import pytest
@@ -315,64 +311,6 @@ def test_a_trace_recorded_on_a_cpu_says_what_it_lacks(tiny, batch, tmp_path, cap
         with pytest.raises(TraceError, match="trace.json.gz: no GPU activity.*What a GPU trace would add"):
             table()
     assert capsys.readouterr() == ("", "")  # HTA logs every file it reads
-
-
-def test_launches_without_kernels_are_a_profiler_without_permission(load):
-    trace = SyntheticTrace()
-    trace.call(0)
-    with pytest.raises(TraceError, match="CUPTI needs permission"):
-        load(trace).temporal()
-
-
-def test_kernels_of_two_gpus_are_refused(load, two_streams):
-    two_streams.event("kernel", "gemm", 800, 10, pid=1, tid=7, stream=7, correlation=99)
-    with pytest.raises(TraceError, match="kernels of 2 GPUs"):
-        load(two_streams).temporal()
-
-
-def compressed(**meta):
-    return gzip.compress(json.dumps(meta).encode())
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("none.json", None, "there is no such file or folder"),
-        ("trace.txt", b"{}", "a trace's name ends in"),
-        ("empty.json", b"", "the file is empty"),
-        ("empty.json.gz", b"", "the file is empty"),
-        ("cut.json.gz", compressed(traceEvents=[])[:-9], "damaged, cut off"),
-        ("plain.json.gz", b'{"traceEvents": []}', "not compressed"),
-        ("cut.json", b'{"traceEvents": [', "no JSON, or cut off"),
-        ("binary.json", b"\xff\xfe\x00\x81", "no JSON, or cut off"),
-        ("list.json", b'[{"ph": "X"}]', "a bare list of events"),
-        ("number.json", b"3", 'no list of "traceEvents"'),
-        ("other.json", b'{"rows": {}}', 'no list of "traceEvents"'),
-        ("no_list.json", b'{"traceEvents": 3}', 'no list of "traceEvents"'),
-        ("no_events.json", b'{"traceEvents": []}', "no complete events"),
-        ("only_names.json", b'{"traceEvents": [{"ph": "M", "name": "process_name", "ts": 0}]}', "no complete events"),
-        ("span.json", b'{"traceEvents": [{"ph": "X", "cat": "Trace", "name": "", "ts": 0, "dur": 1}]}', "no complete"),
-        ("strange.json", b'{"traceEvents": [{"dur": 1, "cat": "kernel"}]}', "HTA cannot read it"),
-    ],
-)
-def test_a_bad_file_is_named_with_cause_and_remedy(tmp_path, name, content, message):
-    path = tmp_path / name
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(TraceError, match=f"{re.escape(str(path))}: .*{message}.*[.?]"):
-        Trace(path)
-
-
-def test_bad_folders(tmp_path, two_streams):
-    with pytest.raises(TraceError, match=f"{tmp_path}: this folder is empty.*labkit.record"):
-        Trace(tmp_path)
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(TraceError, match="no trace among the files"):
-        Trace(tmp_path)
-    two_streams.save(tmp_path / "a.json")
-    two_streams.save(tmp_path / "b.json")
-    with pytest.raises(TraceError, match="a.json and .*b.json: both are of rank 0"):
-        Trace(tmp_path)
 
 
 def test_intervals_agree_with_counting_instants():

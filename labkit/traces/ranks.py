@@ -9,11 +9,8 @@ import pandas
 
 from labkit.measure.recording import RANGE
 from labkit.traces.intervals import Nesting, Union
-from labkit.traces.reading import Recording, TraceError
+from labkit.traces.reading import GPU_WORK, Recording, TraceError
 
-# What runs on a GPU, by the category of its event. A stream alone does not tell: the host's events of Triton have one,
-# and so have waits (cuda_sync) and copies of the host's ranges (gpu_user_annotation).
-GPU_WORK = {"kernel": "compute", "gpu_memcpy": "memory", "gpu_memset": "memory"}
 CALLS = ("cuda_runtime", "cuda_driver")  # of the driver: Triton's launches
 NOWHERE = "(none)"  # the name of no operator, or of no range
 
@@ -57,7 +54,7 @@ class Rank:
         from hta.utils.utils import is_comm_kernel
 
         events = self.recording.events
-        kernels = events[events["category"].isin(GPU_WORK) & (events["stream"] >= 0)]
+        kernels = events[events["category"].isin(GPU_WORK)]
         self._check_one_gpu(kernels)
         kind = kernels["category"].map(GPU_WORK)
         kind[(kind == "compute") & kernels["name"].map(is_comm_kernel).astype(bool)] = "communication"
