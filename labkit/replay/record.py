@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from labkit.errors import LabkitError
-from labkit.measure.recording import RANGE
+from labkit.measure import RANGE
 from labkit.steps.making import make_step
 
 Shape = tuple[int, ...]

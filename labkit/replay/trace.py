@@ -11,7 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from labkit.measure.recording import RANGE, check_writable
+from labkit.measure import RANGE
+from labkit.measure.recording import check_writable
 from labkit.replay.costs import ROOFLINES, Kernel, Roofline, kernels
 from labkit.replay.queue import GAP_US, QUEUE_LIMIT, Launch, Timeline, play
 from labkit.replay.record import Operator
