@@ -26,6 +26,7 @@ _HOME = {
     "record": "labkit.measure.recording",
     "Trace": "labkit.traces.tables",
     "TraceError": "labkit.traces.reading",
+    "gpu_trace": "labkit.evidence",
     "linear_schedule": "labkit.training",
     "load_model": "labkit.checkpoints",
     "load_generator": "labkit.checkpoints",
