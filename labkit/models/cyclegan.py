@@ -116,7 +116,7 @@ class CycleGAN(nn.Module):
         losses = {}
         for name, judge, domain in (("D_A", self.D_A, "b"), ("D_B", self.D_B, "a")):
             real = batch[f"real_{domain}"]
-            fake = self.pools[f"fake_{domain.upper()}"](batch[f"fake_{domain}"].to(real.dtype))
+            fake = step.recall(self.pools[f"fake_{domain.upper()}"], batch[f"fake_{domain}"].to(real.dtype))
             on_real, on_fake = step.judge(judge, real, fake)
             on_real = adversarial_loss(on_real, True, self.gan_mode)
             losses[name] = 0.5 * (on_real + adversarial_loss(on_fake, False, self.gan_mode))

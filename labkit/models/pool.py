@@ -17,6 +17,12 @@ class Draw(NamedTuple):
     own: list[int]  # else the picture of this batch that is given back
     write: list[int]  # the slot that keeps the picture; the spare slot stands for "not kept"
 
+    def on(self, device: torch.device) -> Tensor:
+        """The four lists as the rows of one tensor, (4, B) integers, on `device`."""
+        # One copy, from pinned memory: any other would make the host wait for the GPU.
+        rows = torch.tensor(self, pin_memory=device.type == "cuda")
+        return rows.to(device, non_blocking=True)
+
 
 class Pool:
     """Keeps `size` fakes and swaps half of the new ones for old ones.
@@ -41,7 +47,7 @@ class Pool:
             return pictures
         if self.buffer is not None and self.buffer.shape[1:] != pictures.shape[1:]:
             self.filled, self.buffer = 0, None  # pictures of another size: begin anew
-        return self.exchange(pictures, self.draw(len(pictures)))
+        return self.exchange(pictures, self.draw(len(pictures)).on(pictures.device))
 
     def draw(self, n: int) -> Draw:
         """Decides for `n` pictures, one after the other; touches no picture."""
@@ -64,13 +70,11 @@ class Pool:
             kept_from_this_batch[target] = i
         return Draw(slot, given, own, write)
 
-    def exchange(self, pictures: Tensor, draw: Draw) -> Tensor:
-        """Carries out what `draw` decided: pictures (B, 3, H, W) in, as many out."""
+    def exchange(self, pictures: Tensor, rows: Tensor) -> Tensor:
+        """Carries out what `draw` decided, given as `Draw.on` the device: pictures (B, 3, H, W) in, as many out."""
         if self.buffer is None:
             self.buffer = pictures.new_zeros(self.size + 1, *pictures.shape[1:])
-        # Four rows of integers in one copy, from pinned memory: any other would make the host wait for the GPU.
-        rows = torch.tensor(draw, pin_memory=pictures.is_cuda)
-        slot, given, own, write = rows.to(pictures.device, non_blocking=True)
+        slot, given, own, write = rows
         older = self.buffer[slot]
         answer = torch.where(given.bool().view(-1, 1, 1, 1), older, pictures[own])
         self.buffer.index_copy_(0, write, pictures)

@@ -25,7 +25,8 @@ from labkit.steps.making import make_step
 Shape = tuple[int, ...]
 
 UPLOAD = "upload"
-GPU_ONLY = {"bf16", "fp16", "streams", "fused_adam", "graph", "compile"}  # do nothing on the meta device, or fail there
+# Do nothing on the meta device, or fail there.
+GPU_ONLY = {"bf16", "fp16", "streams", "fused_adam", "graph", "compile", "channels_last"}
 # Do not read their first argument: they overwrite it, or take only its shape.
 WRITE_ONLY = {
     f"aten::{name}" for name in ("copy_", "fill_", "zero_", "new_zeros", "zeros_like", "ones_like", "full_like")

@@ -26,7 +26,7 @@ class BF16(SpeedUp):
     moves = "compute, memory"
     needs = "a GPU of compute capability 8.0 or a CPU; not together with fp16"
     tolerance = "16-bit"
-    excludes = ("fp16",)
+    excludes = {"fp16": "each sets the type that convolutions compute in"}
 
     @staticmethod
     def unsuited(model: nn.Module) -> str | None:

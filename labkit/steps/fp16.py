@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from labkit.steps.speedup import SpeedUp
+from labkit.steps.speedup import NeedsFusedAdam
 
 
-class FP16(SpeedUp):
+class FP16(NeedsFusedAdam):
     """Runs the losses under autocast to float16, scales each loss, and unscales before each optimiser's step.
 
     Differs from the baseline in four seams. `losses`: autocast, for the reasons that `bf16` gives. `backward`: the loss
@@ -17,7 +17,7 @@ class FP16(SpeedUp):
     adapted once for the whole step, after both players. Source: Micikevicius et al. 2018, section 3.2.
 
     Moves: compute time and memory, as `bf16` does, on older GPUs too. Does not help where the host is the
-    bottleneck. On a GPU Adam is fused: the plain one would wait for the device to hear whether to step.
+    bottleneck. Adam is fused: the plain one would wait for the device to hear whether to step.
     """
 
     name = "fp16"
@@ -27,15 +27,11 @@ class FP16(SpeedUp):
     moves = "compute, memory"
     needs = "a GPU; on a CPU it runs, slowly; not together with bf16"
     tolerance = "16-bit"
-    excludes = ("bf16",)
     init_scale = 256.0  # PyTorch's 65536 overflows on this model's first steps, each of which is then lost
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.scaler = torch.amp.GradScaler(next(self.model.parameters()).device.type, init_scale=self.init_scale)
         return super().build(betas)
-
-    def adam_options(self) -> dict[str, bool]:
-        return {**super().adam_options(), "fused": True}
 
     def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         with torch.autocast(batch["real_a"].device.type, torch.float16):

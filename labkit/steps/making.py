@@ -32,7 +32,11 @@ def known_speedups() -> dict[str, type]:
 
 
 def make_step(
-    model: nn.Module, *speedups: str | type, lr: float | None = None, betas: tuple[float, float] = (0.5, 0.999)
+    model: nn.Module,
+    *speedups: str | type,
+    lr: float | None = None,
+    betas: tuple[float, float] = (0.5, 0.999),
+    accumulate: int | None = None,
 ) -> Step:
     """The training step of `model` with speed-ups stacked on it; without any, the reference's update.
 
@@ -42,22 +46,29 @@ def make_step(
             `labkit.steps.step.Step`. Named ones stack in one fixed order whatever the order here; your own go
             round them, the first outermost.
         lr, betas: Adam's, for every player; `lr=None` takes the model's own.
+        accumulate: with a number, the speed-up "accumulate" in that many parts; by its name alone it makes two.
 
     Raises:
         LabkitError: a name is unknown, two of them exclude each other, or one does not suit model or device.
     """
     known = known_speedups()
     names = [name for name in speedups if not isinstance(name, type)]
+    attributes = {}
+    if accumulate is not None:
+        if accumulate < 1:
+            raise LabkitError(f"accumulate={accumulate}: a batch is computed in at least one part.")
+        names.append("accumulate")
+        attributes["parts"] = accumulate
     for name in names:
         check_known("speed-up", name, known)
-        for other in known[name].excludes:
+        for other, reason in known[name].excludes.items():
             if other in names:
-                raise LabkitError(f"speed-ups {name!r} and {other!r} exclude each other: leave one of them out.")
+                raise LabkitError(f"speed-ups {name!r} and {other!r} exclude each other: {reason}. Leave one out.")
         if reason := known[name].unsuited(model):
             raise LabkitError(f"speed-up {name!r}: {reason}.")
     own = [speedup for speedup in speedups if isinstance(speedup, type)]
     named = [speedup for name, speedup in known.items() if name in names]
-    return type("Step", (*own, *named, Step), {})(model, lr=lr, betas=betas)
+    return type("Step", (*own, *named, Step), attributes)(model, lr=lr, betas=betas)
 
 
 def speedups() -> pandas.DataFrame:

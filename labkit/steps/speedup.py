@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from torch import nn
 
 
@@ -19,9 +22,21 @@ class SpeedUp:
     moves: str  # which part of a step's time, or its memory, should get smaller
     needs: str  # device, companions, and what it cannot be combined with
     tolerance: str  # "exact", or "16-bit" for rounding to 16 bits
-    excludes: tuple[str, ...] = ()  # names it cannot be combined with
+    excludes: Mapping[str, str] = MappingProxyType({})  # names it cannot be combined with, and why
 
     @staticmethod
     def unsuited(model: nn.Module) -> str | None:
         """Why it cannot be used with this model, on the device it is on; None if it can."""
         return None
+
+
+class NeedsFusedAdam(SpeedUp):
+    """A speed-up with which Adam must be fused: it then reads all that changes between steps on the device."""
+
+    def adam_options(self) -> dict[str, bool]:
+        return {**super().adam_options(), "fused": True}
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """Whether some layer normalises over the whole batch, so that it matters what is computed together."""
+    return any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules())

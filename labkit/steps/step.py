@@ -3,7 +3,7 @@
 Algorithm (Zhu et al. 2017, section 4, in the order of its public reference):
 
     for each player in turn (CycleGAN: the generators, then the discriminators):
-        compute the player's losses          `losses`, through `one_cycle`, `both_cycles` and `judge`
+        compute the player's losses          `losses`, through `one_cycle`, `both_cycles`, `recall` and `judge`
         differentiate their sum              `backward`
         let the player's optimiser step      `update`
 
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 
 from labkit.errors import DataError
+from labkit.models.pool import Pool
 
 
 class Cycle(NamedTuple):
@@ -89,6 +90,10 @@ class Step:
             self.one_cycle(model.G_B, model.G_A, real_b, other_a),
         )
 
+    def recall(self, pool: Pool, fake: Tensor) -> Tensor:
+        """As many fakes as are new, some of them earlier ones out of the pool."""
+        return pool(fake)
+
     def judge(self, discriminator: nn.Module, real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
         """The verdicts on real pictures and on fakes."""
         return discriminator(real), discriminator(fake)
@@ -148,9 +153,18 @@ class Step:
         """Takes over what `state_dict` of a step over the same model gave, whatever its speed-ups."""
         self.model.load_state_dict(state["model"])
         for player, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][player])
-            for group in optimizer.param_groups:  # which have just taken over how the other step computed
-                group.update({how: optimizer.defaults[how] for how in ("fused", "foreach", "capturable")})
+            _load_adam(optimizer, state["optimizers"][player])
         device = next(self.model.parameters()).device
         for name, pool in self.model.pools.items():
             pool.load_state_dict(state["pools"][name], device)
+
+
+def _load_adam(adam: torch.optim.Adam, state: dict) -> None:
+    """Takes over learning rate, count of steps and moments, but not how, nor on which device, another Adam computed."""
+    how = {option: adam.defaults[option] for option in ("fused", "foreach", "capturable")}
+    adam.load_state_dict({**state, "param_groups": [{**group, **how} for group in state["param_groups"]]})
+    for weight, kept in adam.state.items():
+        if not (how["fused"] or how["capturable"]):
+            kept["step"] = kept["step"].cpu()  # on a GPU the host would wait for it in every step
+        for moment in ("exp_avg", "exp_avg_sq"):  # fused Adam takes for granted that they lie as the weight does
+            kept[moment] = torch.empty_like(weight).copy_(kept[moment])

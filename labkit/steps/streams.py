@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from labkit.steps.speedup import SpeedUp
+from labkit.steps.speedup import SpeedUp, has_batch_norm
 from labkit.steps.step import Cycle
 
 
@@ -38,7 +38,7 @@ class Streams(SpeedUp):
 
     @staticmethod
     def unsuited(model: nn.Module) -> str | None:
-        if any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules()):
+        if has_batch_norm(model):
             return "batch norm's running statistics would be updated from two streams at once: use instance norm"
         return None
 
