@@ -24,6 +24,8 @@ _HOME = {
     "speedups": "labkit.steps.making",
     "fit": "labkit.training",
     "record": "labkit.measure.recording",
+    "compare": "labkit.measure.comparing",
+    "choose": "labkit.measure.choosing",
     "Trace": "labkit.traces.tables",
     "TraceError": "labkit.traces.reading",
     "gpu_trace": "labkit.evidence",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import math
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -40,7 +41,11 @@ SPEED = (
 
 
 def compare(
-    steps: Mapping[str, Callable[[], Step]], batch: Batch, rounds: int = 10, warmup: int = 3, clock: Any = None
+    steps: Mapping[str, Callable[[], Step]],
+    batch: Batch,
+    rounds: int = 10,
+    warmup: int = 3,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> pandas.DataFrame:
     """Times steps in turn, in one process, and holds the first losses and gradients of each to those of the first.
 
@@ -50,7 +55,7 @@ def compare(
         batch: (real_a, real_b), (B, 3, H, W) in [-1, 1], on the models' device.
         rounds: measurements of each; at least 6, or the intervals would mean nothing.
         warmup: rounds that do not count.
-        clock: seconds; by default those on the wall.
+        clock: gives seconds; by default those on the wall.
 
     Returns:
         A row a step, and a second one of the baseline ("... again"), whose differences from the first are noise. The
@@ -67,17 +72,23 @@ def compare(
     Raises:
         LabkitError: there is nothing to compare, or a step cannot be made or run.
     """
+    _check(steps, rounds)
+    with torch.random.fork_rng([batch[0].device] if batch[0].is_cuda else []):
+        return _compare(steps, batch, rounds, warmup, clock)
+
+
+def _compare(
+    steps: Mapping[str, Callable[[], Step]], batch: Batch, rounds: int, warmup: int, clock: Callable[[], float]
+) -> pandas.DataFrame:
     import pandas
 
-    _check(steps, rounds)
     baseline = next(iter(steps))
     makers = {baseline: steps[baseline], AGAIN.format(baseline): steps[baseline], **steps}
     made = {name: _Made(name, maker, batch) for name, maker in makers.items()}
     running = {name: one.run for name, one in made.items() if not one.verdict}
     if baseline not in running:
         raise LabkitError(f"{baseline}, the baseline, does not run: {made[baseline].why}.")
-    arguments = {} if clock is None else {"clock": clock}
-    seconds = alternate(running, rounds, warmup, **arguments)
+    seconds = alternate(running, rounds, warmup, clock=clock)
     peak = matmul_rate(batch[0].device)
     noise = interval(ratios(seconds[baseline], seconds[AGAIN.format(baseline)]))
     rows = {}
@@ -87,7 +98,8 @@ def compare(
         verdict, why = _verdict(name, one, made[baseline], row, sameness, noise)
         rows[name] = {"verdict": verdict, "why": why, **row, **sameness}
     table = pandas.DataFrame.from_dict(rows, orient="index")
-    table.attrs = {"stamp": stamp() | {"batch_shape": list(batch[0].shape), "rounds": rounds}, "seconds": seconds}
+    measured = {"batch_shape": list(batch[0].shape), "rounds": rounds, "peak_flop_per_s": peak}
+    table.attrs = {"stamp": stamp() | measured, "seconds": seconds}
     return table
 
 

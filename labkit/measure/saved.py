@@ -43,6 +43,8 @@ def load(path: Path | str) -> pandas.DataFrame:
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']}")
         table = pandas.DataFrame(content["rows"]).set_index("step").rename_axis(None)
+        numbers = [column for column in table if column not in ("verdict", "why")]
+        table[numbers] = table[numbers].astype(float)  # null, where a whole column is not known, would be None
         table.attrs = {"stamp": content["stamp"], "seconds": content["seconds"]}
     except OSError as error:
         raise LabkitError(f"{path}: cannot be read ({error.strerror}). Is the path right?") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from labkit.show.comparisons import comparison, comparison_figure
 from labkit.show.explorer import timeline_figure, trace_explorer
 from labkit.show.figures import (
     loss_curves,
@@ -14,6 +15,7 @@ from labkit.show.figures import (
     timing_strips,
     view,
 )
+from labkit.show.report import comparison_report
 from labkit.show.simulations import overlap_figure, overlap_widget, queue_figure, queue_widget
 from labkit.show.traces import (
     concurrency_figure,
@@ -28,6 +30,9 @@ from labkit.show.traces import (
 from labkit.show.widgets import LiveLosses
 
 __all__ = [
+    "comparison",
+    "comparison_figure",
+    "comparison_report",
     "concurrency_figure",
     "idle_figure",
     "kernel_kinds_figure",
