@@ -36,7 +36,7 @@ _HOME = {
     "quality": "labkit.evaluation",
     "mean_difference": "labkit.evaluation",
 }
-_MODULES = ("check", "show")
+_MODULES = ("check", "replay", "show")
 
 __all__ = [*_HOME, *_MODULES]
 

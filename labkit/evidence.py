@@ -9,8 +9,7 @@ import torch
 from labkit.devices import pick_device
 from labkit.measure.recording import record
 from labkit.models.cyclegan import CycleGAN
-from labkit.replay.record import record_operators
-from labkit.replay.trace import replay, write_trace
+from labkit.replay import record_operators, replay, write_trace
 from labkit.steps.making import make_step
 from labkit.traces.tables import Trace
 

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 
 from labkit.check.answers import passed, require
 from labkit.models.cyclegan import CycleGAN
-from labkit.replay.record import record_operators
-from labkit.replay.trace import replay, write_trace
+from labkit.replay import record_operators, replay, write_trace
 from labkit.traces.intervals import busy as right_busy
 from labkit.traces.tables import Trace
 from labkit.traces.verdict import bound_by as right_bound_by
