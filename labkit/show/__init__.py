@@ -19,6 +19,7 @@ from labkit.show.figures import (
 from labkit.show.host import operators_figure, ranges_figure
 from labkit.show.kernels import kernel_kinds_figure, memory_figure, top_kernels_figure
 from labkit.show.launching import concurrency_figure, delays_figure, launches_figure, trace_queue_figure
+from labkit.show.recordings import stamped
 from labkit.show.report import comparison_report
 from labkit.show.simulations import overlap_figure, overlap_widget, queue_figure, queue_widget
 from labkit.show.timeline import timeline_figure
@@ -47,6 +48,7 @@ __all__ = [
     "queue_widget",
     "ranges_figure",
     "size_bars",
+    "stamped",
     "steps_figure",
     "summary_figure",
     "temporal_figure",
