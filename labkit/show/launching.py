@@ -68,7 +68,7 @@ def delays_figure(traces: Traces, delay_cutoff: float = 100.0) -> go.Figure:
     longest = max([10, 10 * delay_cutoff, *(kernels["delay"].max() for kernels in known.values() if len(kernels))])
     edges = 10 ** np.arange(0, np.log10(longest) + 1 / BINS_PER_DECADE, 1 / BINS_PER_DECADE)
     shares = ("share_of_kernels", "share_of_gpu_time")
-    figure = make_subplots(cols=2, shared_yaxes=True, subplot_titles=[SHARES[share][0] for share in shares])
+    figure = make_subplots(cols=2, shared_yaxes=True, subplot_titles=("share of the kernels", "share of the GPU time"))
     for number, (name, kernels) in enumerate(known.items()):
         for column, (share, weights) in enumerate(zip(shares, (None, kernels["duration"]), strict=True), start=1):
             heights = np.histogram(kernels["delay"].clip(edges[0], edges[-1]), edges, weights=weights)[0]
@@ -82,11 +82,11 @@ def delays_figure(traces: Traces, delay_cutoff: float = 100.0) -> go.Figure:
                 **dict(row=1, col=column),
             )
     figure.add_vline(x=max(delay_cutoff, edges[0]), line=dict(color=HOST, dash="dash"))
-    title = "µs from launch to begin (under 1 µs: in the first bin)"
-    figure.update_xaxes(type="log", title=title, dtick=1, tickformat=",", range=[-0.1, np.log10(edges[-1]) + 0.1])
+    figure.update_xaxes(title="µs from launch to begin", type="log", dtick=1, tickformat=",")
+    figure.update_xaxes(range=[-0.1, np.log10(edges[-1]) + 0.1])
     figure.update_yaxes(tickformat=".0%", rangemode="tozero").update_layout(height=420)
     words = [f"{name}: {_delayed(kernels, delay_cutoff)}" for name, kernels in known.items()]
-    title = f"Launch delays, on a logarithmic axis (dashed: {delay_cutoff:g} µs)"
+    title = f"Launch delays, on a logarithmic axis (dashed: {delay_cutoff:g} µs; under 1 µs in the first bin)"
     return finish(figure, title, traces, words, reverse=False)
 
 

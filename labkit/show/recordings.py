@@ -82,7 +82,7 @@ def panels(heights: Mapping[str, float], notes: Mapping[str, str] | None = None,
         subplot_titles=list(titles.values()),
         **{"shared_xaxes": True, **arguments},
     )
-    return figure.update_layout(height=height + ABOVE + BELOW)
+    return figure.update_layout(height=height + ABOVE + BELOW).update_annotations(font_size=13)
 
 
 def ranking(

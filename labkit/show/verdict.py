@@ -7,7 +7,7 @@ from math import ceil
 import numpy as np
 import plotly.graph_objects as go
 
-from labkit.show.recordings import Traces, finish, joined
+from labkit.show.recordings import ABOVE, BELOW, Traces, finish, joined
 from labkit.traces.tables import Trace
 from labkit.traces.verdict import LONG_DELAY
 
@@ -25,8 +25,8 @@ ROWS = {
     "long_delays_of_kernels": (f"begun over {LONG_DELAY:g} µs after launch, of the kernels", "{:.1%}"),
     "mean_queue": ("kernels waiting, on average", "{:,.1f}"),
 }
-LINE, WIDTH = 20, 800  # of the text in pixels: of a line the height; of the table the least width it is made for
-CHARACTER = 6.5
+LABEL, RECORDING = 3, 4  # how wide the columns are, relative to each other
+WIDTH, CHARACTER, LINE, PADDING = 640, 6.5, 16, 10  # in pixels, of the narrowest table that is shown whole
 
 
 def summary_figure(traces: Traces) -> go.Figure:
@@ -36,9 +36,9 @@ def summary_figure(traces: Traces) -> go.Figure:
     labels = [label for label, _ in ROWS.values()]
     figure = go.Figure(
         go.Table(
-            columnwidth=[3, *[4] * len(cells)],
-            header=dict(values=["", *(f"<b>{name}</b>" for name in cells)], align="left", height=LINE + 10),
-            cells=dict(values=[labels, *map(_emphasised, cells.values())], align="left", height=LINE + 6),
+            columnwidth=[LABEL, *[RECORDING] * len(cells)],
+            header=dict(values=["", *(f"<b>{name}</b>" for name in cells)], align="left", height=LINE + PADDING),
+            cells=dict(values=[labels, *map(_emphasised, cells.values())], align="left", height=LINE + PADDING),
         )
     )
     words = [
@@ -46,11 +46,13 @@ def summary_figure(traces: Traces) -> go.Figure:
         for name, column in cells.items()
     ]
     finish(figure, "What bounds each recording", traces, words, reverse=False)
-    letters_a_line = WIDTH * 4 / (3 + 4 * len(cells)) / CHARACTER
+    characters = WIDTH / (LABEL + RECORDING * len(cells)) / CHARACTER  # that fit, of a column as wide as 1
     lines = sum(
-        max(ceil(len(cell) / letters_a_line) for cell in row) for row in zip(labels, *cells.values(), strict=True)
+        max(ceil(len(label) / (LABEL * characters)), *(ceil(len(cell) / (RECORDING * characters)) for cell in row))
+        for label, *row in zip(labels, *cells.values(), strict=True)
     )
-    return figure.update_layout(height=170 + LINE * lines + 6 * len(ROWS), margin=dict(l=20, r=20, b=20))
+    height = ABOVE + LINE * lines + PADDING * (len(ROWS) + 1)
+    return figure.update_layout(height=height + BELOW, margin=dict(l=20, r=20, b=20))
 
 
 def _emphasised(cells: list[str]) -> list[str]:
