@@ -10,7 +10,7 @@ torch.set_num_threads(1)  # the machine's other cores belong to other tests
 TINY = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny():
     """A function that makes a tiny CycleGAN, always with the same weights; keywords override its settings."""
 
@@ -27,7 +27,7 @@ def fruit():
     return labkit.fruit(n=12, size=32, seed=0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def batch():
     """A function that makes a batch of noise in [-1, 1], another one for every seed."""
 
