@@ -24,8 +24,11 @@ _HOME = {
     "speedups": "labkit.steps.making",
     "fit": "labkit.training",
     "record": "labkit.measure.recording",
+    "compare": "labkit.measure.comparing",
+    "choose": "labkit.measure.choosing",
     "Trace": "labkit.traces.tables",
     "TraceError": "labkit.traces.reading",
+    "gpu_trace": "labkit.evidence",
     "linear_schedule": "labkit.training",
     "load_model": "labkit.checkpoints",
     "load_generator": "labkit.checkpoints",
@@ -33,7 +36,7 @@ _HOME = {
     "quality": "labkit.evaluation",
     "mean_difference": "labkit.evaluation",
 }
-_MODULES = ("check", "show")
+_MODULES = ("check", "replay", "show")
 
 __all__ = [*_HOME, *_MODULES]
 

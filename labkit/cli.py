@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 import warnings
@@ -40,7 +41,9 @@ def train(
     generator: Generator = None,
     ngf: Ngf = None,
     norm: Norm = None,
-    speedups: SpeedUps = "",
+    speedups: Annotated[
+        str, typer.Option(help="Names from labkit.speedups(), with commas; or auto: measures, and takes what helps.")
+    ] = "",
     device: Device = "auto",
     workers: Annotated[int, typer.Option(help="Processes that prepare batches.")] = 2,
     seed: Annotated[int, typer.Option(help="Settles first weights and batches.")] = 0,
@@ -50,9 +53,18 @@ def train(
     import labkit
 
     recipe = recipes.FRUIT if data == "fruit" else recipes.PHOTOGRAPHS
-    model = _model(recipe, device, seed, generator=generator, ngf=ngf, norm=norm)
-    step = labkit.make_step(model, *_names(speedups), lr=recipe.lr if lr is None else lr)
-    pictures = _data(data, recipe.size if size is None else size, seed)
+    side = recipe.size if size is None else size
+
+    def make_model():  # noqa: ANN202 - as for _data
+        return _model(recipe, device, seed, generator=generator, ngf=ngf, norm=norm)
+
+    names = _names(speedups)
+    if names == ["auto"]:
+        names, said = labkit.choose(make_model, _noise(batch_size, side, device))
+        typer.echo("\n".join([*said, f"auto: {', '.join(names) or 'the baseline'}"]))
+    model = make_model()
+    step = labkit.make_step(model, *names, lr=recipe.lr if lr is None else lr)
+    pictures = _data(data, side, seed)
     steps = recipe.steps if steps is None else steps
     decay_steps = round(recipe.decay * steps) if decay_steps is None else decay_steps
     started = time.process_time()
@@ -110,22 +122,63 @@ def profile(
     device: Device = "auto",
 ) -> None:
     """Record training steps on noise: print where the time goes by operator, and write the trace."""
-    import torch
-
     import labkit
     from labkit.measure import recording
 
-    check_known("data", data, ("fruit", "photographs"))
-    recipe = recipes.FRUIT if data == "fruit" else recipes.PHOTOGRAPHS
-    side = recipe.size if size is None else size
+    recipe = _recipe(data)
     model = _model(recipe, device, seed=0, generator=generator, ngf=ngf, norm=norm)
     recording.check_writable(out)
     step = labkit.make_step(model, *_names(speedups))
-    batch = tuple(torch.rand(batch_size, 3, side, side, device=next(model.parameters()).device) * 2 - 1 for _ in "ab")
+    batch = _noise(batch_size, recipe.size if size is None else size, device)
     profiler = recording.profiled(step, batch, steps)
     own_time = "self_device_time_total" if batch[0].is_cuda else "self_cpu_time_total"
     typer.echo(profiler.key_averages().table(sort_by=own_time, row_limit=20))
     typer.echo(f"{recording.export(profiler, out)}: {steps} steps; open it in ui.perfetto.dev or with HTA")
+
+
+@app.command()
+def compare(
+    stacks: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Each a speed-up, or several with commas: bf16 bf16,batched.",
+            show_default="each by itself that can save time here",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for compare.json and compare.html.")] = Path("out", "compare"),
+    data: Annotated[str, typer.Option(help="Whose networks and size: 'fruit' or 'photographs'.")] = "fruit",
+    batch_size: BatchSize = 1,
+    size: Size = None,
+    generator: Generator = None,
+    ngf: Ngf = None,
+    norm: Norm = None,
+    rounds: Annotated[int, typer.Option(help="Measurements of each, in turn.")] = 10,
+    device: Device = "auto",
+) -> None:
+    """Time training steps in turn, on noise, and say whether they compute the same as the baseline."""
+    import labkit
+    from labkit.measure.choosing import candidates
+    from labkit.measure.saved import save
+
+    recipe = _recipe(data)
+
+    def make_model():  # noqa: ANN202 - as for _data
+        return _model(recipe, device, seed=0, generator=generator, ngf=ngf, norm=norm)
+
+    def maker(*names: str):  # noqa: ANN202 - as for _data
+        return lambda: labkit.make_step(make_model(), *names)
+
+    said = []
+    if not stacks:
+        stacks, said = candidates(make_model)
+    makers = {"baseline": maker(), **{stack: maker(*_names(stack)) for stack in stacks}}
+    batch = _noise(batch_size, recipe.size if size is None else size, device)
+    table = labkit.compare(makers, batch, rounds)
+    said += [f"{name}: {row['verdict']}, {row['why']}" for name, row in table.iterrows()]
+    typer.echo("\n".join(said))
+    typer.echo(save(table, out / "compare.json"))
+    if importlib.util.find_spec("plotly"):
+        typer.echo(labkit.show.comparison_report(table, out / "compare.html"))
 
 
 @app.command()
@@ -139,6 +192,21 @@ def survey(
     from labkit.measure.survey import survey
 
     typer.echo(survey(out, minutes, earlier, device))
+
+
+def _recipe(data: str) -> recipes.Recipe:
+    check_known("data", data, ("fruit", "photographs"))
+    return recipes.FRUIT if data == "fruit" else recipes.PHOTOGRAPHS
+
+
+def _noise(batch_size: int, side: int, device: str):  # noqa: ANN202 - as for _data
+    """A batch of random pictures on a device: what is in them costs nothing."""
+    import torch
+
+    from labkit.devices import pick_device
+
+    where = pick_device(device)
+    return tuple(torch.rand(batch_size, 3, side, side, device=where) * 2 - 1 for _ in range(2))
 
 
 def _names(speedups: str) -> list[str]:

@@ -50,3 +50,36 @@ class SyntheticTrace:
         with opened as file:
             json.dump({**self.meta, "traceEvents": self.events}, file, separators=separators)
         return path
+
+
+def two_streams():
+    """Stream 7 busy 100-200, 210-300 and, copying, 500-540; stream 20 250-350 and 600-700: wall 600, idle 220."""
+    trace = SyntheticTrace(labkit={"device": "NVIDIA Imaginary", "torch": "2.11.0"})
+    trace.range("ProfilerStep#3", 0, 460)
+    trace.range("labkit: generators forward", 10, 390)
+    trace.launch(50, 100, 100, name="void gemm<4, float>(int)")
+    trace.launch(60, 210, 90, name="relu")
+    trace.launch(70, 250, 100, stream=20)
+    trace.range("ProfilerStep#4", 460, 150)
+    trace.range("labkit: data", 465, 30)
+    trace.copy(470, 500, 40)
+    trace.operator("aten::mul", 480, 110)
+    trace.launch(520, 600, 100, call_duration=60, stream=20)
+    return trace
+
+
+def one_kernel(rank=0):
+    """Stream 7 busy 10-100, in its only step."""
+    trace = SyntheticTrace(rank=rank)
+    trace.range("ProfilerStep#7", 0, 9)
+    trace.launch(1, 10, 90)
+    return trace
+
+
+def on_a_cpu():
+    """No GPU activity: a range, and an operator in it."""
+    trace = SyntheticTrace(labkit={"device": "a CPU", "torch": "2.15.0"})
+    trace.range("ProfilerStep#0", 0, 50)
+    trace.range("labkit: generators forward", 0, 40)
+    trace.operator("aten::conv2d", 0, 30)
+    return trace

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from labkit.errors import LabkitError
-from labkit.replay.queue import KernelTimes, Launch, play, replay_graph
-from labkit.replay.sharing import Kernel, overlap
+from labkit.replay.queue import Launch, Timeline, play, replay_graph
 
 
 def same(n, host_us, kernel_us, streams=1):
@@ -77,12 +76,13 @@ def test_a_full_queue_blocks_the_host():
 
 
 def test_nothing_takes_no_time():
-    for times in (play([]), replay_graph([], graph_us=20), overlap([], [])):
+    for times in (play([]), replay_graph([], graph_us=20)):
         assert (times.wall, times.busy, times.kernel_sum, times.idle_share) == (0, 0, 0, 0)
 
 
 def test_the_union_counts_overlapping_kernels_once():
-    times = KernelTimes(np.array([0.0, 50, 10, 70]), np.array([40.0, 60, 20, 80]), np.array([0, 0, 1, 1]))
+    start, end, launched = np.array([0.0, 50, 10, 70]), np.array([40.0, 60, 20, 80]), np.zeros(4)
+    times = Timeline(start, end, np.array([0, 0, 1, 1]), launched, launched)
     assert (times.busy, times.kernel_sum, times.wall) == (60, 70, 80)
 
 
@@ -92,7 +92,8 @@ def test_what_always_holds(seed):
     launches = []
     for i in range(60):
         after = tuple(draw.sample(range(i), k=min(i, draw.choice([0, 0, 0, 2]))))
-        launches.append(Launch("k", draw.uniform(0, 20), draw.uniform(0, 20), draw.randrange(3), after))
+        share = draw.choice([0.0, 0.4, 1.0])
+        launches.append(Launch("k", draw.uniform(0, 20), draw.uniform(0, 20), draw.randrange(3), after, share))
     timeline = play(launches, synchronise={10, 40}, queue_limit=4)
     assert (timeline.launch_delays >= 0).all(), "no kernel starts before its launch is done"
     assert (timeline.host_start[1:] >= timeline.host_end[:-1]).all(), "one launch after the other"
@@ -103,22 +104,50 @@ def test_what_always_holds(seed):
         assert (start[1:] >= end[:-1] + 1).all(), "kernels of one stream never overlap"
         assert timeline.wall >= (end - start).sum()
         assert sum(timeline.idle(stream).values()) == pytest.approx((start[1:] - end[:-1]).sum())
+    work = np.array([launch.kernel_us for launch in launches])
+    assert (timeline.kernel_end - timeline.kernel_start >= work - 1e-9).all(), "no kernel is faster than alone"
+    full = np.array([launch.kernel_us * launch.share for launch in launches])
+    assert timeline.busy >= full.sum() - 1e-9, "and all together do no more than the whole GPU can"
     for i, launch in enumerate(launches):
         assert all(timeline.kernel_start[i] >= timeline.kernel_end[j] for j in launch.after)
 
 
+def on_two_streams(a, b):
+    """Plays kernels, each a duration and a share, of stream 0 and of stream 1: all launched already, no pauses."""
+    work = [(0, *kernel) for kernel in a] + [(1, *kernel) for kernel in b]
+    return play([Launch("k", 0, us, stream=stream, share=share) for stream, us, share in work], gap_us=0)
+
+
 @pytest.mark.parametrize("share, sums, wall", [(0.2, 1, 0.5), (0.5, 1, 0.5), (0.6, 1.2, 0.6), (1.0, 2, 1)])
 def test_overlap_lengthens_the_sum_while_the_wall_time_falls(share, sums, wall):
-    work = [Kernel(10, share)] * 6
-    one, two = overlap(work + work, []), overlap(work, work)
+    work = [(10, share)] * 6
+    one, two = on_two_streams(work + work, []), on_two_streams(work, work)
     assert (one.kernel_sum, one.wall, one.busy) == (120, 120, 120)
     assert two.kernel_sum == pytest.approx(sums * 120)
     assert two.wall == two.busy == pytest.approx(wall * 120)
 
 
 def test_kernels_slow_down_only_while_they_overlap():
-    times = overlap([Kernel(10, 1.0), Kernel(5, 1.0)], [Kernel(4, 0.5)])
+    times = on_two_streams([(10, 1.0), (5, 1.0)], [(4, 0.5)])
     # Both at 1 / 1.5 of their speed until the short one is done at 6, with 4 of the first kernel's 10 behind it.
     assert times.kernel_end.tolist() == pytest.approx([12, 17, 6])
     assert times.kernel_start.tolist() == pytest.approx([0, 12, 0])
-    assert times.stream.tolist() == [0, 0, 1]
+
+
+def test_a_slower_kernel_delays_its_stream_those_that_wait_for_it_and_the_host():
+    launches = [
+        Launch("a", 1, 10, share=1.0),
+        Launch("b", 1, 10, stream=1, share=1.0),  # from 2 on, both at half speed: a ends at 20, b at 21
+        Launch("after b", 1, 4, after=(1,), share=1.0),
+        Launch("late", 5, 1),
+    ]
+    timeline = play(launches, synchronise={2}, gap_us=0)
+    assert timeline.kernel_end.tolist() == pytest.approx([20, 21, 25, 31])
+    assert timeline.host_start.tolist() == pytest.approx([0, 1, 2, 25])
+
+
+def test_the_order_of_launches_does_not_matter_to_streams_that_share():
+    """The host is ahead either way, and what it launches later cannot slow down what ran before."""
+    a, b = [Launch("a", 0, 7, share=0.8)] * 30, [Launch("b", 0, 3, stream=1, share=0.8)] * 30
+    one_by_one = [launch for pair in zip(a, b, strict=True) for launch in pair]
+    assert play(a + b).wall == pytest.approx(play(one_by_one).wall) == pytest.approx(play(b + a).wall)

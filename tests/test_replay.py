@@ -12,9 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import labkit
 from labkit.measure.roofline import step_flops
-from labkit.replay.costs import ROOFLINES, Roofline, kernels
-from labkit.replay.record import record_operators
-from labkit.replay.trace import replay, write_trace
+from labkit.replay import ROOFLINES, record_operators, replay, write_trace
+from labkit.replay.costs import Roofline, kernels
 from labkit.traces.reading import unrounded_and_quiet
 
 
@@ -99,8 +98,8 @@ def test_a_students_speedup_is_recorded_and_one_for_gpus_only_refused(tiny):
 
     names = [[operator.name for operator in record_operators(tiny(), *own, size=32)] for own in ([], [Together])]
     assert "aten::cat" not in names[0] and names[1].count("aten::cat") == 4  # two, and the backward of chunk
-    with pytest.raises(labkit.LabkitError, match="bf16: acts on a GPU only"):
-        record_operators(tiny(), "bf16", size=32)
+    with pytest.raises(labkit.LabkitError, match="compile: acts on a GPU only"):
+        record_operators(tiny(), "compile", size=32)
 
 
 def test_views_launch_nothing_and_some_operators_several_kernels(tiny):
@@ -118,7 +117,7 @@ def test_views_launch_nothing_and_some_operators_several_kernels(tiny):
 
 def test_the_kernels_of_an_operator_do_its_work(tiny):
     """With arithmetic the only cost, the durations are the FLOPs."""
-    arithmetic = Roofline("none", 1e6, 1e30, flops_share=1.0, least_us=0.0)  # 1 FLOP a microsecond
+    arithmetic = Roofline("none", {"float32": 1e6}, 1e30, flops_share=1.0, least_us=0.0)  # 1 FLOP a microsecond
     operators = record_operators(tiny(), size=32)
     total = sum(kernel.us for kernel in kernels(operators, arithmetic))
     assert total == pytest.approx(sum(operator.flops for operator in operators))
@@ -135,7 +134,8 @@ def test_measured_durations_take_the_place_of_the_roofline(tiny):
     roofline = kernels(operators, ROOFLINES["A100"])
     assert others == [kernel for kernel in roofline if kernel.operator not in same_signature]
     played = replay(operators, 10.0, durations={signature: 1234.0})
-    assert played.measured == pytest.approx(3 * len(same_signature) / len(found))
+    measured = played.assumed["constants"]["share_of_kernels_with_measured_duration"]
+    assert measured == pytest.approx(3 * len(same_signature) / len(found))
 
 
 @pytest.mark.parametrize("graph", [False, True])
@@ -156,10 +156,11 @@ def test_the_trace_shows_what_was_played(full_size, opened, host_us, graph):
 
 def test_every_kernel_is_in_its_range_and_step(full_size, opened):
     played, trace = opened(full_size(4), 15.0, steps=5)
-    kernels, ranges = trace.ranks[0].kernels, trace.ranks[0].ranges["name"]
-    expected = [played.operators[kernel.operator].range for kernel in played.kernels] * 5
-    assert (kernels["range"] >= 0).all() and ranges[kernels["range"]].tolist() == expected
-    assert kernels["step"].tolist() == [step for step in range(5) for _ in played.kernels]
+    launched, ranges = trace.ranks[0].kernels, trace.ranks[0].ranges["name"]
+    of_a_step = kernels(full_size(4), ROOFLINES["A100"])
+    expected = [full_size(4)[kernel.operator].range for kernel in of_a_step] * 5
+    assert (launched["range"] >= 0).all() and ranges[launched["range"]].tolist() == expected
+    assert launched["step"].tolist() == [step for step in range(5) for _ in of_a_step]
 
 
 def test_labkits_ranges_and_the_waits_are_on_the_host(tiny, opened):
@@ -195,7 +196,7 @@ def test_hta_by_itself_sees_the_same_idle_time(full_size, tmp_path, graph):
     with unrounded_and_quiet():
         times = TraceAnalysis(trace_files={0: str(path)}).get_temporal_breakdown(visualize=False)
     idle = played.timeline.wall - played.timeline.kernel_start.min() - played.timeline.busy
-    assert times["idle_time(us)"].item() == pytest.approx(idle, abs=0.001 * len(played.kernels))
+    assert times["idle_time(us)"].item() == pytest.approx(idle, abs=0.001 * len(played.launches))
 
 
 def test_the_stamp_says_simulated_and_on_what_constants(tiny, opened, tmp_path):
@@ -208,3 +209,11 @@ def test_the_stamp_says_simulated_and_on_what_constants(tiny, opened, tmp_path):
         shown = [event["args"]["name"] for event in json.load(file)["traceEvents"] if event["ph"] == "M"]
     assert shown and all(name.startswith("SIMULATED") for name in shown)
     assert [file.name for file in tmp_path.iterdir()] == ["trace.json.gz"]
+
+
+def test_a_host_that_loads_data_before_each_step_is_what_the_gpu_waits_for(tiny, opened):
+    _, trace = opened(record_operators(tiny(), size=32), 2.0, data_us=50_000.0, steps=3)
+    assert trace.summary()["bound_by"].item() == "data"
+    data = trace.ranges().set_index("range").loc["data"]
+    assert data["count"] == 3 and data["mean_us"] == pytest.approx(50_000)
+    assert (trace.gaps(2)["range_at_begin"] == "data").all()

@@ -1,9 +1,5 @@
 """Tables of traces whose every number is known, and every way a trace can be bad."""
 
-import gzip
-import json
-import re
-
 import numpy as np
 import pandas
 import pytest
@@ -11,7 +7,7 @@ from synthetic_trace import GPU, SyntheticTrace
 
 import labkit
 from labkit.errors import LabkitError
-from labkit.traces.intervals import Nesting, Union, time_at_each_level
+from labkit.traces.intervals import Nesting, Union, busy, time_at_each_level
 from labkit.traces.reading import TraceError
 from labkit.traces.tables import Trace
 
@@ -301,6 +297,70 @@ def test_a_folder_holds_one_trace_of_each_rank(tmp_path, two_streams):
     assert trace.stamp is None and Trace(tmp_path / "a.json").stamp == {"device": "made up"}
 
 
+TABLES = {
+    "temporal": Trace.temporal,
+    "temporal by step": lambda trace: trace.temporal(by="step"),
+    "idle": Trace.idle,
+    "gaps": Trace.gaps,
+    "kernels": Trace.kernels,
+    "kernels by kind": lambda trace: trace.kernels(by="kind"),
+    "memory": lambda trace: trace.kernels(by="memory"),
+    "launches": Trace.launches,
+    "queue": Trace.queue,
+    "concurrency": Trace.concurrency,
+    "summary": Trace.summary,
+    "operators": Trace.operators,
+    "ranges": Trace.ranges,
+}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_all_steps_are_the_whole(load, two_streams, table):
+    whole = load(two_streams)
+    pandas.testing.assert_frame_equal(table(whole.steps(3, 4)), table(whole))
+
+
+def test_a_step_has_its_own_host_events_and_the_kernels_launched_in_it(load, two_streams):
+    two_streams.launch(450, 800, 50, name="late")  # launched in step 3, run after all of step 4
+    two_streams.launch(770, 860, 5, name="afterwards")  # launched in no step
+    two_streams.kernel(870, 5, name="nobody's")
+    trace = load(two_streams)
+    third, fourth = trace.steps(3), trace.steps(4)
+    assert set(third.kernels()["name"]) == {"gemm", "relu", "late"}
+    assert set(fourth.kernels()["name"]) == {"gemm", "Memcpy HtoD (Pageable -> Device)"}
+    assert parts(third.temporal())["wall"] == 750 and parts(fourth.temporal())["wall"] == 200
+    assert set(third.operators()["name"]) == {"aten::conv2d", "cudaLaunchKernel"}
+    assert fourth.ranges()["range"].tolist() == ["data"] and fourth.ranges()["us_per_step"].tolist() == [30]
+    assert third.gaps(largest=1)["begin_us"].tolist() == [350], "times are those of the whole recording"
+    assert trace.only_steps is None and fourth.only_steps == (4, 4) and trace.steps(3, 4).steps(3).only_steps == (3, 3)
+    assert len(trace.kernels()) == 6, "the whole is left as it was"
+
+
+def test_kernels_of_a_graph_belong_to_the_step_that_launched_it(load):
+    trace = SyntheticTrace()
+    for number in range(2):
+        trace.range(f"ProfilerStep#{number}", number * 100, 90)
+        graph = trace.call(number * 100 + 10, name="cudaGraphLaunch")
+        for begin in (20, 40, 60):
+            trace.kernel(number * 100 + begin, 10 + number, graph)
+    assert load(trace).steps(1).kernels()[["count", "mean_us"]].iloc[0].tolist() == [3, 11]
+
+
+def test_steps_that_are_not_there(load, two_streams):
+    two_streams.range("ProfilerStep#5", 800, 10)
+    trace = load(two_streams)
+    with pytest.raises(TraceError, match="trace.json: there is no step 7 in this trace. Choose among 3, 4, 5"):
+        trace.steps(4, 7)
+    with pytest.raises(TraceError, match="no kernel was launched in the steps 5 to 5"):
+        trace.steps(5)
+    with pytest.raises(LabkitError, match="first=4 comes after last=3"):
+        trace.steps(4, 3)
+    unmarked = SyntheticTrace()
+    unmarked.launch(0, 10, 90)
+    with pytest.raises(TraceError, match="no steps in this trace.*labkit.record marks the steps"):
+        load(unmarked).steps(0)
+
+
 def test_a_trace_recorded_on_a_cpu_says_what_it_lacks(tiny, batch, tmp_path, capsys):
     step = labkit.make_step(tiny(pool_size=2))
     trace = Trace(labkit.record(step, batch(), tmp_path / "trace.json.gz", steps=2))
@@ -310,69 +370,13 @@ def test_a_trace_recorded_on_a_cpu_says_what_it_lacks(tiny, batch, tmp_path, cap
     ranges = trace.ranges().set_index("range")
     assert (ranges["count"] == 2).all() and {"data", "generators forward"} <= set(ranges.index)
     assert ranges["us_per_step"].tolist() == pytest.approx((ranges["total_us"] / 2).tolist())
+    one_step = trace.steps(4).ranges().set_index("range")
+    assert (one_step["count"] == 1).all() and one_step["us_per_step"].equals(one_step["total_us"])
     tables = (trace.temporal, trace.idle, trace.gaps, trace.kernels, trace.launches, trace.queue, trace.concurrency)
     for table in (*tables, trace.summary):
         with pytest.raises(TraceError, match="trace.json.gz: no GPU activity.*What a GPU trace would add"):
             table()
     assert capsys.readouterr() == ("", "")  # HTA logs every file it reads
-
-
-def test_launches_without_kernels_are_a_profiler_without_permission(load):
-    trace = SyntheticTrace()
-    trace.call(0)
-    with pytest.raises(TraceError, match="CUPTI needs permission"):
-        load(trace).temporal()
-
-
-def test_kernels_of_two_gpus_are_refused(load, two_streams):
-    two_streams.event("kernel", "gemm", 800, 10, pid=1, tid=7, stream=7, correlation=99)
-    with pytest.raises(TraceError, match="kernels of 2 GPUs"):
-        load(two_streams).temporal()
-
-
-def compressed(**meta):
-    return gzip.compress(json.dumps(meta).encode())
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("none.json", None, "there is no such file or folder"),
-        ("trace.txt", b"{}", "a trace's name ends in"),
-        ("empty.json", b"", "the file is empty"),
-        ("empty.json.gz", b"", "the file is empty"),
-        ("cut.json.gz", compressed(traceEvents=[])[:-9], "damaged, cut off"),
-        ("plain.json.gz", b'{"traceEvents": []}', "not compressed"),
-        ("cut.json", b'{"traceEvents": [', "no JSON, or cut off"),
-        ("binary.json", b"\xff\xfe\x00\x81", "no JSON, or cut off"),
-        ("list.json", b'[{"ph": "X"}]', "a bare list of events"),
-        ("number.json", b"3", 'no list of "traceEvents"'),
-        ("other.json", b'{"rows": {}}', 'no list of "traceEvents"'),
-        ("no_list.json", b'{"traceEvents": 3}', 'no list of "traceEvents"'),
-        ("no_events.json", b'{"traceEvents": []}', "no complete events"),
-        ("only_names.json", b'{"traceEvents": [{"ph": "M", "name": "process_name", "ts": 0}]}', "no complete events"),
-        ("span.json", b'{"traceEvents": [{"ph": "X", "cat": "Trace", "name": "", "ts": 0, "dur": 1}]}', "no complete"),
-        ("strange.json", b'{"traceEvents": [{"dur": 1, "cat": "kernel"}]}', "HTA cannot read it"),
-    ],
-)
-def test_a_bad_file_is_named_with_cause_and_remedy(tmp_path, name, content, message):
-    path = tmp_path / name
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(TraceError, match=f"{re.escape(str(path))}: .*{message}.*[.?]"):
-        Trace(path)
-
-
-def test_bad_folders(tmp_path, two_streams):
-    with pytest.raises(TraceError, match=f"{tmp_path}: this folder is empty.*labkit.record"):
-        Trace(tmp_path)
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(TraceError, match="no trace among the files"):
-        Trace(tmp_path)
-    two_streams.save(tmp_path / "a.json")
-    two_streams.save(tmp_path / "b.json")
-    with pytest.raises(TraceError, match="a.json and .*b.json: both are of rank 0"):
-        Trace(tmp_path)
 
 
 def test_intervals_agree_with_counting_instants():
@@ -383,7 +387,7 @@ def test_intervals_agree_with_counting_instants():
         end = begin + random.integers(0, 9, 12)
         unions.append(Union(begin, end))
         covers.append([((begin <= instant) & (instant < end)).any() for instant in range(100)])
-        assert unions[-1].length() == np.sum(covers[-1])
+        assert busy(begin, end) == np.sum(covers[-1])
         assert unions[-1].covered([0, 20], [100, 50]).tolist() == [np.sum(covers[-1]), np.sum(covers[-1][20:50])]
     levels = np.bincount(np.sum(covers, axis=0))
     assert time_at_each_level(unions, 0, 100)[: len(levels)].tolist() == levels.tolist()

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from labkit.errors import LabkitError
+from labkit.measure import RANGE
 from labkit.stamp import stamp
 from labkit.steps.step import Step
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import pandas
 
 Batch = tuple[Tensor, Tensor]
-RANGE = "labkit: "  # what the names of labkit's own ranges begin with, in traces and tables
 
 
 def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: int = 20) -> Path:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
 
 import torch
+
+from labkit.errors import LabkitError
 
 
 def synchronise() -> None:
@@ -42,7 +45,29 @@ def alternate(
 
 def ratio(seconds: list[float], baseline: list[float]) -> float:
     """How many times longer than the baseline: the median over the rounds, each of which measured both."""
-    return statistics.median(mine / its for mine, its in zip(seconds, baseline, strict=True))
+    return statistics.median(ratios(seconds, baseline))
+
+
+def ratios(seconds: list[float], baseline: list[float]) -> list[float]:
+    """How many times longer than the baseline in each round: what disturbs a round disturbs both."""
+    return [mine / its for mine, its in zip(seconds, baseline, strict=True)]
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """A confidence interval of at least 95% for the median of what `values` are drawn from; it takes 6 of them.
+
+    The median lies below the k-th smallest of n values with the probability that fewer than k of n coins show heads,
+    and likewise above the k-th largest; k is the largest for which the two add up to 5% at most. Source: Conover,
+    "Practical Nonparametric Statistics", section 3.2.
+    """
+    n, below, k = len(values), 0.0, 0
+    while 2 * (below + math.comb(n, k) / 2**n) <= 0.05:
+        below += math.comb(n, k) / 2**n
+        k += 1
+    if k == 0:
+        raise LabkitError(f"{n} values are too few for an interval of 95%: measure at least 6.")
+    ordered = sorted(values)
+    return ordered[k - 1], ordered[-k]
 
 
 def spread(seconds: list[float]) -> float:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from labkit.errors import check_known
 from labkit.replay.record import UPLOAD, Operator
 
 
@@ -22,30 +23,36 @@ from labkit.replay.record import UPLOAD, Operator
 class Roofline:
     """What a device can do at most.
 
-    `flops_per_s` and `bytes_per_s` are dense peaks from NVIDIA's data sheets, for convolutions as PyTorch computes
-    them by default: in TF32 where the device has it, else in float32. `flops_share` and `bytes_share` are what large
-    kernels reach of them, `least_us` is the shortest kernel in microseconds: typical values, not measured on each
-    device.
+    `flops_per_s`, by type, and `bytes_per_s` are dense peaks from NVIDIA's data sheets, for convolutions as PyTorch
+    computes them by default: those in float32 in TF32 where the device has it. A type that is missing is one that the
+    device does not compute in. `flops_share` and `bytes_share` are what large kernels reach of them, `least_us` is the
+    shortest kernel in microseconds: typical values, not measured on each device.
     """
 
     device: str
-    flops_per_s: float
+    flops_per_s: Mapping[str, float]
     bytes_per_s: float
     flops_share: float = 0.5
     bytes_share: float = 0.85
     least_us: float = 2.0
 
-    def microseconds(self, flops: float, bytes_moved: float) -> float:
-        """The longer of computing and moving, and at least the shortest kernel."""
-        computing = flops / (self.flops_per_s * self.flops_share)
-        moving = bytes_moved / (self.bytes_per_s * self.bytes_share)
-        return max(1e6 * computing, 1e6 * moving, self.least_us)
+    def microseconds(self, flops: float, bytes_moved: float, dtype: str = "float32") -> float:
+        """The longer of computing and moving, and at least the shortest kernel.
+
+        Raises:
+            LabkitError: there is something to compute, in a type that the device does not compute in.
+        """
+        seconds = bytes_moved / (self.bytes_per_s * self.bytes_share)
+        if flops:
+            check_known(f"{self.device}: type", dtype, self.flops_per_s)
+            seconds = max(seconds, flops / (self.flops_per_s[dtype] * self.flops_share))
+        return max(1e6 * seconds, self.least_us)
 
 
 ROOFLINES = {
-    "T4": Roofline("T4", 8.1e12, 320e9),
-    "A100": Roofline("A100", 156e12, 1555e9),
-    "H100": Roofline("H100", 494.7e12, 3350e9),
+    "T4": Roofline("T4", {"float32": 8.1e12, "float16": 65e12}, 320e9),
+    "A100": Roofline("A100", {"float32": 156e12, "float16": 312e12, "bfloat16": 312e12}, 1555e9),
+    "H100": Roofline("H100", {"float32": 494.7e12, "float16": 989e12, "bfloat16": 989e12}, 3350e9),
 }
 
 
@@ -82,9 +89,10 @@ PARTS = {
     UPLOAD: (Part("Memcpy HtoD (Pinned -> Device)"),),
 }
 
-# One launch of a _foreach operator takes at most so many tensors, by how many lists it is given, and 320 blocks of
-# 65536 elements. Source: PyTorch, aten/src/ATen/native/cuda/MultiTensorApply.cuh.
-FOREACH_TENSORS = {1: 110, 2: 64, 3: 48}
+# One launch of an operator on lists of tensors takes at most so many, by how many lists it is given, and 320 blocks
+# of 65536 elements. Source: PyTorch, aten/src/ATen/native/cuda/MultiTensorApply.cuh.
+ON_LISTS = ("_foreach", "_fused_adam", "_amp_foreach")
+FOREACH_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36}
 FOREACH_ELEMENTS = 320 * 65536
 
 
@@ -103,12 +111,15 @@ def kernels(
 
     `durations` has microseconds by `Operator.signature`, all kernels of the operator together: they share it as the
     roofline would have it. An operator without a measured duration takes what the roofline gives.
+
+    Raises:
+        LabkitError: the device of the roofline does not compute in the type of a convolution.
     """
     found = []
     for place, operator in enumerate(operators):
         parts = parts_of(operator)
         us = [
-            roofline.microseconds(part.flops * operator.flops, part.bytes_moved * operator.bytes_moved)
+            roofline.microseconds(part.flops * operator.flops, part.bytes_moved * operator.bytes_moved, operator.dtype)
             for part in parts
         ]
         measured = (durations or {}).get(operator.signature)
@@ -129,7 +140,7 @@ def parts_of(operator: Operator) -> Sequence[Part]:
         return [Part("convolution", flops=1)] + [Part("add_bias")] * with_bias
     if short == "convolution_backward":
         return convolution_backward(operator)
-    if short.startswith("_foreach"):
+    if short.startswith(ON_LISTS):
         launches = foreach_launches(operator)
         return [Part(f"multi_tensor_apply {short}", bytes_moved=1 / launches)] * launches
     return [Part(short, flops=1)]
@@ -146,7 +157,7 @@ def convolution_backward(operator: Operator) -> list[Part]:
 
 
 def foreach_launches(operator: Operator) -> int:
-    """How many launches a _foreach operator needs for all its tensors."""
+    """How many launches an operator on lists needs for all its tensors."""
     tensors = len(operator.outputs)
     lists = min(max(1, len(operator.inputs) // tensors), max(FOREACH_TENSORS))
     elements = sum(math.prod(shape) for shape in operator.outputs)

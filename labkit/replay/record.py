@@ -2,6 +2,7 @@
 
 The meta device knows shapes only, so a full-size step takes about a second on any machine. PyTorch picks the same
 operators there as on a GPU, forward, backward and optimiser; `labkit.replay.costs` says which kernels they launch.
+Where a speed-up needs what only a GPU has, `labkit.replay.standins` takes its place.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from labkit.errors import LabkitError
-from labkit.measure.recording import RANGE
+from labkit.measure import RANGE
+from labkit.replay.schedule import Schedule
+from labkit.replay.standins import OnCUDA, standing_in
 from labkit.steps.making import make_step
 
 Shape = tuple[int, ...]
 
 UPLOAD = "upload"
-# Do nothing on the meta device, or fail there.
-GPU_ONLY = {"bf16", "fp16", "streams", "fused_adam", "graph", "compile", "channels_last"}
+GPU_ONLY = {"graph", "compile", "channels_last"}  # fail on the meta device
 # Do not read their first argument: they overwrite it, or take only its shape.
 WRITE_ONLY = {
     f"aten::{name}" for name in ("copy_", "fill_", "zero_", "new_zeros", "zeros_like", "ones_like", "full_like")
@@ -37,23 +39,28 @@ WRITE_ONLY = {
 class Operator:
     """One call of a PyTorch operator; one that copies from the host to the device is called `UPLOAD`.
 
-    `inputs` and `outputs` are the shapes of the tensors it is given and of those it writes. `flops` counts
-    convolutions and matrix products, a multiplication and an addition as two; `bytes_moved` is the least that has to
-    be read and written. `range` is labkit's range round it, without "labkit: ". A view moves nothing.
+    `inputs` and `outputs` are the shapes of the tensors it is given and of those it writes, `dtype` the type of its
+    first output, such as "float32". `flops` counts convolutions and matrix products, a multiplication and an addition
+    as two; `bytes_moved` is the least that has to be read and written. `range` is labkit's range round it, without
+    "labkit: ". A view moves nothing. `stream` is 0 for the main stream, else 1, 2, ... in the order they were made;
+    `after` has the positions, among the operators, of those on other streams that it waits for.
     """
 
     name: str
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
+    dtype: str
     flops: int
     bytes_moved: int
     range: str
     is_view: bool
+    stream: int
+    after: tuple[int, ...]
 
     @property
     def signature(self) -> str:
-        """Name and shapes: operators that agree in it take equally long."""
-        return f"{self.name} {' '.join(map(str, self.inputs))} -> {' '.join(map(str, self.outputs))}"
+        """Name, shapes and type: operators that agree in it take equally long."""
+        return f"{self.name} {' '.join(map(str, self.inputs))} -> {self.dtype} {' '.join(map(str, self.outputs))}"
 
 
 def record_operators(model: nn.Module, *speedups: str | type, batch_size: int = 1, size: int = 256) -> list[Operator]:
@@ -63,34 +70,41 @@ def record_operators(model: nn.Module, *speedups: str | type, batch_size: int = 
 
     Args:
         model: a `labkit.CycleGAN` or another model with players.
-        speedups: as for `labkit.make_step`; those that act on a GPU only cannot be recorded.
+        speedups: as for `labkit.make_step`. Those that put networks on streams may do so in `both_cycles` and `judge`,
+            and wait with `wait_stream`. "graph" and "compile" cannot be recorded.
         batch_size, size: of the batch.
 
     Raises:
-        LabkitError: a speed-up acts on a GPU only, or the batch does not fit the model.
+        LabkitError: a speed-up cannot be recorded or does not suit the model, or the batch does not fit it.
     """
-    if needing_gpu := sorted(name for name in speedups if name in GPU_ONLY):
-        raise LabkitError(f"{', '.join(needing_gpu)}: acts on a GPU only, so its operators cannot be recorded here.")
+    if refused := sorted(name for name in speedups if name in GPU_ONLY):
+        raise LabkitError(
+            f"{', '.join(refused)}: acts on a GPU only, so its operators cannot be recorded here. "
+            "labkit.replay.replay plays any step as a graph."
+        )
     model = copy.deepcopy(model).to("meta")
     for pool in model.pools.values():
         pool.buffer = None  # no parameter, so it stayed behind; the first step makes one where the fakes are
-    step = make_step(model, *speedups)
-    step._range_checked = True  # the range of pictures without values cannot be looked at
-    for optimizer in step.optimizers.values():
-        for group in optimizer.param_groups:
-            group["foreach"] = True  # which PyTorch chooses by itself on a GPU
     batch = [torch.empty(batch_size, 3, size, size, device="meta") for _ in range(2)]
-    step(*batch)
-    with _Recorder() as recorder:
+    schedule = Schedule()
+    with standing_in(schedule):
+        step = make_step(model, OnCUDA, *speedups)
+        step._range_checked = True  # the range of pictures without values cannot be looked at
+        for optimizer in step.optimizers.values():
+            for group in optimizer.param_groups:
+                group["foreach"] = not group["fused"]  # which PyTorch chooses by itself on a GPU
         step(*batch)
+        with _Recorder(schedule) as recorder:
+            step(*batch)
     return recorder.operators
 
 
 class _Recorder(TorchDispatchMode):
     """Sees every operator on its way to the device, and the ranges of `record_function`, which are operators, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, schedule: Schedule) -> None:
         super().__init__()
+        self.schedule = schedule
         self.operators: list[Operator] = []
         self._ranges: list[str] = []  # those we are in, innermost last
 
@@ -124,7 +138,11 @@ class _Recorder(TorchDispatchMode):
         shapes = [tuple(tuple(tensor.shape) for tensor in tensors) for tensors in (inputs, outputs)]
         bytes_moved = 0 if is_view else _bytes_moved(name, inputs, outputs)
         ours = [entered.removeprefix(RANGE) for entered in self._ranges if entered.startswith(RANGE)]
-        self.operators.append(Operator(name, *shapes, flops, bytes_moved, ours[-1] if ours else "", is_view))
+        dtype = str(outputs[0].dtype).removeprefix("torch.")
+        where = self.schedule.add(inputs, [] if is_view else outputs)
+        self.operators.append(
+            Operator(name, *shapes, dtype, flops, bytes_moved, ours[-1] if ours else "", is_view, *where)
+        )
 
 
 def _no_flops(*args: Any, **kwargs: Any) -> int:

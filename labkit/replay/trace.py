@@ -1,86 +1,75 @@
-"""Operators played through the launch-queue model, and written as a trace: SIMULATED, and stamped so."""
+"""What was played, written as a trace: SIMULATED, and stamped so."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from labkit.measure.recording import RANGE, check_writable
-from labkit.replay.costs import ROOFLINES, Kernel, Roofline, kernels
-from labkit.replay.queue import GAP_US, QUEUE_LIMIT, Launch, Timeline, play
-from labkit.replay.record import Operator
+from labkit.measure import RANGE
+from labkit.measure.recording import check_writable
+from labkit.replay.queue import Launch, Timeline
 from labkit.stamp import stamp
 
-GRAPH_US = 20.0  # the host's time for launching a whole graph: the prototype's assumption
-CALL_US = 4.5  # of the host's time for a launch, what the CUDA call takes, but at most half: likewise
-HOST, GPU, STREAM = 1000, 0, 7  # processes in the trace, and what PyTorch's profiler calls the default stream
+CALL_US = 4.5  # of the host's time for a launch, what the CUDA call takes, but at most half: the prototype's assumption
+HOST, GPU = 1000, 0  # processes in the trace
 CORRELATIONS = 100_000  # the first correlation: HTA 0.5.0 fails on small ones
 
 Event = dict[str, Any]
+
+
+class Source(NamedTuple):
+    """Where a launch comes from.
+
+    `call` numbers the CUDA calls, `operator` PyTorch's operators, each in their order: launches with the same number
+    come from the same one, which in a graph's case is one call for many. No operator is -1, no range "", outside of
+    all steps -1.
+    """
+
+    call: int
+    operator: int
+    operator_name: str
+    range: str
+    step: int
 
 
 @dataclass(frozen=True)
 class Replay:
     """What was played, and when what happened.
 
-    `kernels` are those of one step; `timeline` has them `steps` times, one step after the other, and after each the
-    host waited for the GPU. `measured` is the share of the kernels whose durations were measured.
+    `launches`, their `sources` and the `timeline` agree in their order; streams have the numbers that PyTorch's
+    profiler gives them. `synchronised` has the positions of the launches after which the host waited for the GPU.
+    `device` is what it stands for, and `assumed` what the stamp has to say beyond that. At the begin of every step,
+    the host spent `data_us` on data; this is part of its time for the first launch.
     """
 
-    operators: Sequence[Operator]
-    kernels: Sequence[Kernel]
+    launches: Sequence[Launch]
+    sources: Sequence[Source]
     timeline: Timeline
-    steps: int
-    host_us: float
-    graph: bool
-    roofline: Roofline
-    measured: float
+    synchronised: Collection[int]
+    device: str
+    assumed: Mapping[str, Any]
+    data_us: float = 0.0
 
-
-def replay(
-    operators: Sequence[Operator],
-    host_us: float,
-    roofline: Roofline = ROOFLINES["A100"],
-    durations: Mapping[str, float] | None = None,
-    graph: bool = False,
-    steps: int = 2,
-) -> Replay:
-    """Plays `steps` steps of these operators on one stream.
-
-    The host waits for the GPU where it does in a recording: after each step, as `labkit.record` has it.
-
-    Args:
-        operators: of one step, from `record_operators`.
-        host_us: microseconds of host time for every launch: an assumption to vary, not a claim.
-        roofline: of the device it stands for.
-        durations: measured ones, in microseconds by `Operator.signature`, to be preferred to the roofline's.
-        graph: whether one call launches the whole step, as a CUDA graph.
-        steps: how many.
-    """
-    found = kernels(operators, roofline, durations)
-    launches = [Launch(kernel.name, 0.0 if graph else host_us, kernel.us) for kernel in found]
-    if graph:
-        launches[0] = Launch(found[0].name, GRAPH_US, found[0].us)
-    after_each_step = [len(found) * step - 1 for step in range(1, steps + 1)]
-    limit = len(found) + 1 if graph else QUEUE_LIMIT  # a graph is one entry of the queue
-    timeline = play(launches * steps, after_each_step, queue_limit=limit)
-    measured = sum(operators[kernel.operator].signature in (durations or {}) for kernel in found) / len(found)
-    return Replay(operators, found, timeline, steps, host_us, graph, roofline, measured)
+    def host_free(self, i: int) -> float:
+        """When the host went on after a launch, and after the wait that followed it."""
+        if i + 1 < len(self.launches):
+            return float(self.timeline.host_start[i + 1])
+        return self.timeline.wall if i in self.synchronised else float(self.timeline.host_end[i])
 
 
 def write_trace(played: Replay, path: Path | str) -> Path:
     """Writes a trace that `labkit.Trace`, Holistic Trace Analysis (HTA) and ui.perfetto.dev read.
 
-    Under "labkit" it holds the stamp, with "SIMULATED": true and the constants it rests on.
+    Under "labkit" it holds the stamp, with "SIMULATED": true and what it rests on.
 
     Args:
-        played: from `replay`.
+        played: from `replay` or `replay_recorded`.
         path: a file ending in .json or, compressed, in .json.gz.
 
     Raises:
@@ -88,11 +77,11 @@ def write_trace(played: Replay, path: Path | str) -> Path:
     """
     path = Path(path)
     check_writable(path)
-    device = f"SIMULATED {played.roofline.device}"
-    simulated = {"SIMULATED": True, "device": device, "steps": played.steps, "constants": constants(played)}
+    device = f"SIMULATED {played.device}"
+    steps = len({source.step for source in played.sources} - {-1})
     trace = {
         "schemaVersion": 1,
-        "labkit": stamp() | simulated,
+        "labkit": stamp() | {"SIMULATED": True, "device": device, "steps": steps, **played.assumed},
         "deviceProperties": [{"id": GPU, "name": device}],
         "traceEvents": [_process_name(HOST, "SIMULATED host"), _process_name(GPU, device), *events(played)],
     }
@@ -104,73 +93,50 @@ def write_trace(played: Replay, path: Path | str) -> Path:
     return path
 
 
-def constants(played: Replay) -> dict[str, Any]:
-    """All that was assumed: with others, other times."""
-    return {
-        "host_us": None if played.graph else played.host_us,
-        "graph_us": GRAPH_US if played.graph else None,
-        "gap_us": GAP_US,
-        "queue_limit": None if played.graph else QUEUE_LIMIT,
-        "roofline": asdict(played.roofline),
-        "share_of_kernels_with_measured_duration": played.measured,
-    }
-
-
 def events(played: Replay) -> Iterator[Event]:
-    """The events of all steps, on the host and on the GPU."""
-    for step in range(played.steps):
-        first = step * len(played.kernels)
-        yield from _waits(played, first)
-        yield from _launching_graph(played, first) if played.graph else _launching(played, first)
-        yield from _kernels(played, first)
-        last = first + len(played.kernels) - 1
-        begin, end = played.timeline.host_start[first], _host_free(played, last)
-        yield _event("user_annotation", f"ProfilerStep#{step}", begin, end)
-
-
-def _launching(played: Replay, first: int) -> Iterator[Event]:
-    """Of a step whose first launch is at `first`: labkit's ranges, operators, and a call for each kernel."""
-    begin, end = played.timeline.host_start[first:], played.timeline.host_end[first:]
-    ranges = [played.operators[kernel.operator].range for kernel in played.kernels]
-    for name, i, j in _runs(ranges):
+    """The events on the host and on the GPU."""
+    begin, end = played.timeline.host_start.copy(), played.timeline.host_end
+    for step, i, j in _runs(source.step for source in played.sources):
+        if step >= 0:
+            yield _event("user_annotation", f"ProfilerStep#{step}", begin[i], played.host_free(j))
+            if played.data_us:
+                yield _event("user_annotation", RANGE + "data", begin[i], begin[i] + played.data_us)
+                begin[i] += played.data_us
+    for (_, name), i, j in _runs((source.step, source.range) for source in played.sources):
         if name:
             yield _event("user_annotation", RANGE + name, begin[i], end[j])
-    for operator, i, j in _runs(kernel.operator for kernel in played.kernels):
-        yield _event("cpu_op", played.operators[operator].name, begin[i], end[j])
-    call_us = min(CALL_US, played.host_us / 2)
-    for i, kernel in enumerate(played.kernels):
-        call = "cudaMemcpyAsync" if kernel.name.startswith("Memcpy") else "cudaLaunchKernel"
-        call_begin = begin[i] + played.host_us - call_us  # until the end: a full queue makes the call itself wait
-        yield _event("cuda_runtime", call, call_begin, end[i], correlation=CORRELATIONS + first + i)
+    for operator, i, j in _runs(source.operator for source in played.sources):
+        if operator >= 0:
+            yield _event("cpu_op", played.sources[i].operator_name, begin[i], end[j])
+    yield from _calls(played)
+    for i in played.synchronised:
+        yield _event("cuda_runtime", "cudaDeviceSynchronize", end[i], played.host_free(i))
+    yield from _kernels(played)
 
 
-def _launching_graph(played: Replay, first: int) -> Iterator[Event]:
-    """One call for the whole step. PyTorch runs no operator and enters no range."""
-    begin, end = played.timeline.host_start[first], played.timeline.host_end[first]
-    yield _event("cuda_runtime", "cudaGraphLaunch", begin, end, correlation=CORRELATIONS + first)
+def _calls(played: Replay) -> Iterator[Event]:
+    """The CUDA calls that launch: at the very end of the host's time for a launch."""
+    for call, i, j in _runs(source.call for source in played.sources):
+        host_us, name = played.launches[i].host_us, played.launches[i].name
+        call_us = min(CALL_US, host_us / 2)
+        what = "cudaLaunchKernel"
+        if j > i:
+            what, call_us = "cudaGraphLaunch", host_us - played.data_us
+        elif name.startswith("Mem"):
+            what = "cudaMemsetAsync" if name.startswith("Memset") else "cudaMemcpyAsync"
+        begin = played.timeline.host_start[i] + host_us - call_us
+        end = played.timeline.host_end[i]  # later still where a full queue makes the call itself wait
+        yield _event("cuda_runtime", what, begin, end, correlation=CORRELATIONS + call)
 
 
-def _waits(played: Replay, first: int) -> Iterator[Event]:
-    """The host's wait for the GPU after a step."""
-    last = first + len(played.kernels) - 1
-    yield _event("cuda_runtime", "cudaDeviceSynchronize", played.timeline.host_end[last], _host_free(played, last))
-
-
-def _host_free(played: Replay, i: int) -> float:
-    """When the host went on after a launch after which it had waited."""
-    following = played.timeline.host_start[i + 1 : i + 2]
-    return float(following[0]) if len(following) else played.timeline.wall
-
-
-def _kernels(played: Replay, first: int) -> Iterator[Event]:
-    """What ran on the GPU; each kernel of a graph has the correlation of the graph's launch."""
-    begin, end = played.timeline.kernel_start[first:], played.timeline.kernel_end[first:]
-    for i, kernel in enumerate(played.kernels):
-        category = "gpu_memcpy" if kernel.name.startswith("Memcpy") else "kernel"
-        correlation = CORRELATIONS + first + (0 if played.graph else i)
-        stream = STREAM + int(played.timeline.stream[first + i])
-        where = {"device": GPU, "stream": stream, "correlation": correlation}
-        yield _event(category, kernel.name, begin[i], end[i], GPU, stream, **where)
+def _kernels(played: Replay) -> Iterator[Event]:
+    """What ran on the GPU, each with the correlation of the call that launched it."""
+    categories = {"Memcpy": "gpu_memcpy", "Memset": "gpu_memset"}
+    begin, end = played.timeline.kernel_start, played.timeline.kernel_end
+    for i, (launch, source) in enumerate(zip(played.launches, played.sources, strict=True)):
+        category = categories.get(launch.name[:6], "kernel")
+        where = {"device": GPU, "stream": launch.stream, "correlation": CORRELATIONS + source.call}
+        yield _event(category, launch.name, begin[i], end[i], GPU, launch.stream, **where)
 
 
 def _event(

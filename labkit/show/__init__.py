@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from labkit.show.explorer import timeline_figure, trace_explorer
+from labkit.show.breakdowns import gaps_figure, idle_figure, steps_figure, temporal_figure
+from labkit.show.comparisons import comparison, comparison_figure
+from labkit.show.explorer import trace_explorer
 from labkit.show.figures import (
     loss_curves,
     operator_bars,
@@ -14,26 +16,29 @@ from labkit.show.figures import (
     timing_strips,
     view,
 )
+from labkit.show.host import operators_figure, ranges_figure
+from labkit.show.kernels import kernel_kinds_figure, memory_figure, top_kernels_figure
+from labkit.show.launching import concurrency_figure, delays_figure, launches_figure, trace_queue_figure
+from labkit.show.recordings import stamped
+from labkit.show.report import comparison_report
 from labkit.show.simulations import overlap_figure, overlap_widget, queue_figure, queue_widget
-from labkit.show.traces import (
-    concurrency_figure,
-    idle_figure,
-    kernel_kinds_figure,
-    launches_figure,
-    operators_figure,
-    temporal_figure,
-    top_kernels_figure,
-    trace_queue_figure,
-)
+from labkit.show.timeline import timeline_figure
+from labkit.show.verdict import summary_figure
 from labkit.show.widgets import LiveLosses
 
 __all__ = [
+    "comparison",
+    "comparison_figure",
+    "comparison_report",
     "concurrency_figure",
+    "delays_figure",
+    "gaps_figure",
     "idle_figure",
     "kernel_kinds_figure",
     "launches_figure",
     "LiveLosses",
     "loss_curves",
+    "memory_figure",
     "operator_bars",
     "operators_figure",
     "overlap_figure",
@@ -41,7 +46,11 @@ __all__ = [
     "picture_rows",
     "queue_figure",
     "queue_widget",
+    "ranges_figure",
     "size_bars",
+    "stamped",
+    "steps_figure",
+    "summary_figure",
     "temporal_figure",
     "time_bars",
     "timeline_figure",

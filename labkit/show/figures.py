@@ -11,6 +11,7 @@ import numpy as np
 import plotly.express as px
 import plotly.graph_objects as go
 from IPython.display import HTML, display
+from plotly.colors import hex_to_rgb
 from plotly.subplots import make_subplots
 from torch import Tensor
 from torchvision.utils import make_grid
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, told apart by colour-blind eyes as well; one meaning each, everywhere.
 COLOURS = {"G": "#0072B2", "D": "#D55E00", "cycle": "#009E73", "idt": "#CC79A7"}
 HOST, KERNEL, WALL, UNUSED = "#E69F00", "#56B4E9", "#000000", "#999999"
+PLAYERS = {"generators": COLOURS["G"], "discriminators": COLOURS["D"]}
 TERMS = {"G": "deceive D", "D": "discriminator", "cycle": "cycle", "idt": "identity"}
 
 
@@ -97,23 +99,16 @@ def timing_strips(seconds: Mapping[str, Sequence[float]], title: str) -> go.Figu
 
 
 def time_bars(steps: Mapping[str, Mapping[str, float]], title: str) -> go.Figure:
-    """Where the time of steps goes: for each a bar made of its parts, in milliseconds.
-
-    Generators are blue, discriminators orange; the backward pass is the darkest of each, the optimiser hatched.
-    """
+    """Where the time of steps goes: for each a bar made of its parts, in milliseconds; colours as in `range_look`."""
     figure = go.Figure()
     for part in dict.fromkeys(part for parts in steps.values() for part in parts):
-        player, _, phase = part.partition(" ")
+        colour, pattern = range_look(part)
         figure.add_bar(
             y=list(steps),
             x=[parts.get(part, 0.0) for parts in steps.values()],
             name=part,
             orientation="h",
-            marker=dict(
-                color={"generators": COLOURS["G"], "discriminators": COLOURS["D"]}.get(player, "#999999"),
-                opacity=0.55 if phase == "forward" else 1.0,
-                pattern_shape="/" if phase == "optimizer" else "",
-            ),
+            marker=dict(color=colour, pattern_shape=pattern),
             hovertemplate=f"{part}: %{{x:.2f}} ms<extra>%{{y}}</extra>",
         )
     words = "; ".join(
@@ -129,6 +124,18 @@ def time_bars(steps: Mapping[str, Mapping[str, float]], title: str) -> go.Figure
         meta={"text": words},
     )
     return figure
+
+
+def range_look(name: str) -> tuple[str, str]:
+    """Colour and hatching of a bar for one of labkit's ranges, such as "generators backward".
+
+    Generators are blue, discriminators orange; the forward pass is the palest of each, the optimiser hatched.
+    """
+    player, _, phase = name.partition(" ")
+    colour = PLAYERS.get(player, UNUSED)
+    if phase == "forward":
+        colour = f"rgba{(*hex_to_rgb(colour), 0.55)}"  # opacity the legend would not show
+    return colour, "/" if phase == "optimizer" else ""
 
 
 def operator_bars(table: pandas.DataFrame, steps: int, top: int = 12) -> go.Figure:

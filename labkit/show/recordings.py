@@ -1,4 +1,4 @@
-"""What the figures of traces share: recordings by name, bars, and what every such figure says."""
+"""What the figures of traces share: recordings by name, colours, bars, and what every such figure says."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ import pandas
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from labkit.show.figures import KERNEL
+from labkit.traces.ranks import Rank
 from labkit.traces.tables import Trace
 
 Traces = Trace | Mapping[str, Trace]
-QUEUE_POINTS = 2000
+# Okabe and Ito's yellow, which nothing else has, and a wine of Paul Tol's that goes with them.
+KINDS = {"compute": KERNEL, "memory": "#F0E442", "communication": "#882255"}
+ABOVE, BETWEEN, BELOW = 100, 75, 90  # pixels: title, names of panels and their ticks, legend
+PATTERNS = ("", "/", ".", "x", "-", "+")  # of recordings, where colours have another meaning
 
 
 def named(traces: Traces) -> dict[str, Trace]:
@@ -25,13 +30,27 @@ def named(traces: Traces) -> dict[str, Trace]:
     return dict(traces)
 
 
+def rank_names(name: str, trace: Trace) -> dict[int, str]:
+    """What figures call each rank of a trace: the trace's name, and the rank if there are several. HTML is escaped."""
+    several = len(trace.ranks) > 1
+    return {rank: escaped(f"{name}, rank {rank}" if several else name) for rank in trace.ranks}
+
+
+def each_rank(traces: Traces) -> dict[str, Rank]:
+    """All ranks of all traces, by what figures call them."""
+    return {
+        shown: trace.ranks[rank]
+        for name, trace in named(traces).items()
+        for rank, shown in rank_names(name, trace).items()
+    }
+
+
 def joined(traces: Traces, of_trace: Callable[[Trace], pandas.DataFrame]) -> pandas.DataFrame:
-    """A table of each trace, below one another; the column `recording` has the trace's name, and rank if several."""
+    """A table of each trace, below one another; the column `recording` has what figures call the row's rank."""
     tables = []
     for name, trace in named(traces).items():
         table = of_trace(trace)
-        many = len(trace.ranks) > 1
-        tables.append(table.assign(recording=[f"{name}, rank {rank}" if many else name for rank in table["rank"]]))
+        tables.append(table.assign(recording=table["rank"].map(rank_names(name, trace))))
     return pandas.concat(tables, ignore_index=True)
 
 
@@ -47,6 +66,51 @@ def look(colour: str, pattern: str = "") -> dict[str, Any]:
     return dict(color=colour, line=edge, pattern=dict(shape=pattern, fgcolor="#333333", size=7))
 
 
+def panels(heights: Mapping[str, float], notes: Mapping[str, str] | None = None, **arguments: Any) -> go.Figure:
+    """One panel a recording, below one another, on one scale of x; under their names if they are several.
+
+    `heights` are the panels', in pixels, and `notes` what to say over each; `arguments` go to `make_subplots`.
+    """
+    titles = {name: name if len(heights) > 1 else "" for name in heights}
+    if notes:
+        titles = {name: ": ".join(filter(None, (title, notes[name]))) for name, title in titles.items()}
+    height = sum(heights.values()) + BETWEEN * (len(heights) - 1)
+    figure = make_subplots(
+        len(heights),
+        row_heights=list(heights.values()),
+        vertical_spacing=BETWEEN / height if len(heights) > 1 else 0.0,
+        subplot_titles=list(titles.values()),
+        **{"shared_xaxes": True, **arguments},
+    )
+    return figure.update_layout(height=height + ABOVE + BELOW).update_annotations(font_size=13)
+
+
+def ranking(
+    table: pandas.DataFrame, traces: Traces, top: int, colours: Mapping[str, str], title: str, unit: str
+) -> go.Figure:
+    """The names whose `value` is largest over all recordings, with their `kind`, `share`, and `hover`."""
+    names = list(table.groupby("name")["value"].sum().nlargest(top).index)
+    table = table[table["name"].isin(names)]
+    place = {name: position for position, name in enumerate(names)}
+    recordings = list(table["recording"].unique())
+    figure = go.Figure()
+    for (recording, kind), rows in table.groupby(["recording", "kind"], sort=False):
+        number = recordings.index(recording)
+        pattern = PATTERNS[number % len(PATTERNS)]
+        shown = dict(name=f"{recording}: {kind}" if len(recordings) > 1 else kind, offsetgroup=str(number))
+        marker = look(colours[kind], pattern)
+        add_bars(figure, rows["name"].map(place), rows["value"], rows["hover"], marker=marker, **shown)
+    words = [
+        f"{recording}: "
+        + "; ".join(f"{shortened(row.name)} {row.value:,.2f} ({percent(row.share)})" for row in rows.itertuples())
+        for recording, rows in table.groupby("recording", sort=False)
+    ]
+    figure.update_yaxes(tickvals=list(place.values()), ticktext=[escaped(shortened(name)) for name in names])
+    figure.update_xaxes(title=unit, tickformat=",", rangemode="tozero")
+    figure.update_layout(barmode="group", height=220 + (14 + 14 * len(recordings)) * len(names))
+    return finish(figure, f"{title}: the first {len(names)}", traces, words, f" In {unit}.")
+
+
 def finish(
     figure: go.Figure, title: str, traces: Traces, words: Iterable[str], note: str = "", reverse: bool = True
 ) -> go.Figure:
@@ -60,29 +124,30 @@ def finish(
     figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor="rgba(0, 0, 0, 0)")
     figure.update_layout(
         # Not Plotly's subtitle, which a FigureWidget draws over the title.
-        title=dict(text=f"{title}<br><sub>{html.escape(stamp)}</sub>", yref="container", y=0.96, yanchor="top"),
-        margin=dict(t=100, b=90),
+        title=dict(text=f"{title}<br><sub>{escaped(stamp)}</sub>", yref="container", y=0.96, yanchor="top"),
+        margin=dict(t=ABOVE, b=BELOW),
         legend=dict(orientation="h", traceorder="normal", x=0, y=0.01, yref="container", yanchor="bottom"),
-        meta={"text": f"{title}. {'. '.join(words)}.{note} Recorded on: {stamp}."},
+        meta={"text": f"{title}. {html.unescape('. '.join(words))}.{note} Recorded on: {stamp}."},
     )
     return figure
 
 
 def stamped(trace: Trace) -> str:
-    """What a trace was recorded on, in a few words."""
+    """What a trace was recorded on, in a few words, and which of its steps these are."""
     stamp = trace.stamp
     if stamp is None:
-        return "not recorded by labkit"
-    return f"{stamp.get('device', 'device unknown')}, torch {stamp.get('torch', 'unknown')}"
+        what = "not recorded by labkit"
+    else:
+        what = f"{stamp.get('device', 'device unknown')}, torch {stamp.get('torch', 'unknown')}"
+    if trace.only_steps is None:
+        return what
+    first, last = trace.only_steps
+    return f"{what}, only step {first}" if first == last else f"{what}, only steps {first} to {last}"
 
 
-def thin_steps(values: np.ndarray, points: int = QUEUE_POINTS) -> np.ndarray:
-    """Which of `values` to draw: at most `points`, the least and the largest of every stretch among them."""
-    if len(values) <= points:
-        return np.arange(len(values))
-    stretches = np.array_split(np.arange(len(values)), points // 2)
-    extremes = [(part[values[part].argmin()], part[values[part].argmax()]) for part in stretches]
-    return np.unique(extremes)
+def escaped(name: str) -> str:
+    """A name as Plotly shows it literally."""
+    return html.escape(name, quote=False)
 
 
 def shortened(name: str, length: int = 44) -> str:
@@ -94,10 +159,3 @@ def shortened(name: str, length: int = 44) -> str:
 def percent(share: float) -> str:
     """A share in words; of nothing, it is not known."""
     return "an unknown share" if np.isnan(share) else f"{share:.1%}"
-
-
-def panels(recordings: list[str]) -> go.Figure:
-    """One panel a recording, below one another, on one scale of x; under their names if they are several."""
-    several = len(recordings) > 1
-    titles, spacing = (recordings, 0.3 / len(recordings)) if several else (None, 0.0)
-    return make_subplots(len(recordings), shared_xaxes=True, subplot_titles=titles, vertical_spacing=spacing)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import ipywidgets
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from labkit.replay.queue import GAP_US, KernelTimes, Launch, Timeline, play, replay_graph
-from labkit.replay.sharing import Kernel, overlap
+from labkit.replay.queue import GAP_US, Launch, Timeline, play, replay_graph
 from labkit.show.figures import HOST, KERNEL, UNUSED, WALL
 
 GRAPH_US = 20.0  # an example: what the one call that launches a graph costs the host
@@ -145,9 +145,11 @@ def _played(host_us: float, kernel_us: float, kernels: int, streams: int, graph:
     return replay_graph(launches, GRAPH_US) if graph else play(launches)
 
 
-def _on_one_and_two_streams(share: float, kernels: int) -> tuple[KernelTimes, KernelTimes]:
-    work = [Kernel(ALONE_US, share)] * kernels
-    return overlap(work, []), overlap(work[: kernels // 2], work[kernels // 2 :])
+def _on_one_and_two_streams(share: float, kernels: int) -> tuple[Timeline, Timeline]:
+    """All kernels on one stream, and half of them on each of two; launched already, and without pauses."""
+    two = [Launch("kernel", 0, ALONE_US, stream=2 * i // kernels, share=share) for i in range(kernels)]
+    one = [replace(launch, stream=0) for launch in two]
+    return play(one, gap_us=0), play(two, gap_us=0)
 
 
 def _add_lanes(figure: go.Figure, timeline: Timeline) -> None:
@@ -222,7 +224,7 @@ def _add_here(figure: go.Figure, x: list[float], y: list[float], hover: str, pla
     figure.add_scatter(x=x, y=y, mode="markers", marker=marker, name="you are here", hovertemplate=hover, **place)
 
 
-def _add_gpu(figure: go.Figure, times: KernelTimes, share: float, bottom: float) -> None:
+def _add_gpu(figure: go.Figure, times: Timeline, share: float, bottom: float) -> None:
     """All multiprocessors, from `bottom` to `bottom` + 1, and on them the kernels, as high as the share they get."""
     took = times.kernel_end - times.kernel_start
     gets = share * ALONE_US / took
@@ -234,7 +236,7 @@ def _add_gpu(figure: go.Figure, times: KernelTimes, share: float, bottom: float)
     figure.add_bar(y=y, width=gets, base=times.kernel_start, x=took, hovertext=hover, marker=marker, **bars)
 
 
-def _add_totals(figure: go.Figure, one: KernelTimes, two: KernelTimes) -> None:
+def _add_totals(figure: go.Figure, one: Timeline, two: Timeline) -> None:
     names = [f"{total}, {streams}" for total in ("sum", "wall") for streams in ("one stream", "two streams")]
     totals = [one.kernel_sum, two.kernel_sum, one.busy, two.busy]
     look = dict(marker_color=[KERNEL, KERNEL, WALL, WALL], orientation="h", texttemplate="%{x:.0f}")

@@ -42,6 +42,10 @@ class Compile(SpeedUp):
             return "compiling for a CPU needs a C++ compiler, and there is none here: install g++, or leave it out"
         return None
 
+    @staticmethod
+    def untried(model: nn.Module) -> str | None:
+        return None if next(model.parameters()).is_cuda else "compiling for a CPU takes minutes before the first step"
+
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         from torch._dynamo import config as dynamo_config  # takes a while to import
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labkit.errors import DataError, LabkitError
 from labkit.models.pool import Pool
@@ -38,6 +38,10 @@ class Graph(NeedsFusedAdam):
     warmup = 2
     stream: torch.cuda.Stream | None = None
     warned = False
+
+    @staticmethod
+    def inactive(model: nn.Module) -> str | None:
+        return None if next(model.parameters()).is_cuda else "there are no CUDA graphs here"
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.device = next(self.model.parameters()).device

@@ -31,6 +31,10 @@ class Recompute(SpeedUp):
     needs = "time for a second forward pass of the generators"
     tolerance = "exact"
 
+    @staticmethod
+    def untried(model: nn.Module) -> str:
+        return "it saves memory, not time"
+
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.has_dropout = any(isinstance(layer, nn.modules.dropout._DropoutNd) for layer in self.model.modules())
         return super().build(betas)

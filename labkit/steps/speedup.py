@@ -29,6 +29,16 @@ class SpeedUp:
         """Why it cannot be used with this model, on the device it is on; None if it can."""
         return None
 
+    @staticmethod
+    def inactive(model: nn.Module) -> str | None:
+        """Why it changes nothing on the device the model is on, though it does no harm there; None if it acts."""
+        return None
+
+    @staticmethod
+    def untried(model: nn.Module) -> str | None:
+        """Why `labkit.choose` should not try it to save time; None if it should."""
+        return None
+
 
 class NeedsFusedAdam(SpeedUp):
     """A speed-up with which Adam must be fused: it then reads all that changes between steps on the device."""

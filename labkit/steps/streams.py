@@ -42,6 +42,10 @@ class Streams(SpeedUp):
             return "batch norm's running statistics would be updated from two streams at once: use instance norm"
         return None
 
+    @staticmethod
+    def inactive(model: nn.Module) -> str | None:
+        return None if next(model.parameters()).is_cuda else "there are no CUDA streams here"
+
     def both_cycles(self, model: nn.Module, real_a: Tensor, real_b: Tensor) -> tuple[Cycle, Cycle]:
         if not real_a.is_cuda:
             if self.side is None:

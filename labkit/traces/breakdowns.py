@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas
 
-from labkit.traces.intervals import Nesting, Union
+from labkit.traces.intervals import Nesting, Union, busy
 from labkit.traces.ranks import Rank, names_at
 from labkit.traces.reading import TraceError
 
@@ -132,7 +132,7 @@ def memory_operations(rank: Rank) -> pandas.DataFrame:
 
 def _totals(rank: Rank, kernels: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
     table = kernels.groupby(by)["duration"].agg(count="size", total_us="sum", mean_us="mean").reset_index()
-    table["share_of_busy"] = share(table["total_us"], rank.busy.length())
+    table["share_of_busy"] = share(table["total_us"], busy(rank.kernels["begin"], rank.kernels["end"]))
     return table.sort_values("total_us", ascending=False, ignore_index=True)
 
 

@@ -28,10 +28,6 @@ class Union:
         last[:-1] = new[1:]
         self.begin, self.end = begin[new], reached[last]
 
-    def length(self) -> float:
-        """The covered time."""
-        return float(np.sum(self.end - self.begin))
-
     def covered(self, begin: ArrayLike, end: ArrayLike) -> np.ndarray:
         """The covered time between each `begin` and its `end`."""
         if not len(self.begin):
@@ -45,6 +41,12 @@ class Union:
     def gaps(self) -> tuple[np.ndarray, np.ndarray]:
         """Begins and ends of the times between its intervals."""
         return self.end[:-1], self.begin[1:]
+
+
+def busy(begin: ArrayLike, end: ArrayLike) -> float:
+    """How long at least one of the intervals was under way: the length of their union, not the sum of their lengths."""
+    union = Union(begin, end)
+    return float(np.sum(union.end - union.begin))
 
 
 def time_at_each_level(unions: Iterable[Union], start: float, stop: float) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas
 
-from labkit.traces.intervals import Union, time_at_each_level
+from labkit.traces.intervals import busy, time_at_each_level
 from labkit.traces.ranks import Rank
 from labkit.traces.reading import TraceError
 
@@ -39,7 +39,7 @@ def _shares(rank: Rank, these: pandas.Series, among: pandas.Series) -> dict[str,
         "share_of_kernels": len(ours) / among.sum(),
         "gpu_us": time[these].sum(),
         "share_of_gpu_time": time[these].sum() / (time[among].sum() or np.nan),
-        "share_of_wall": Union(ours["begin"], ours["end"]).length() / ((rank.stop - rank.start) or np.nan),
+        "share_of_wall": busy(ours["begin"], ours["end"]) / ((rank.stop - rank.start) or np.nan),
     }
 
 
@@ -94,7 +94,7 @@ def _levels(rank: Rank, name: str, times: list[pandas.DataFrame]) -> pandas.Data
         here = time_at_each_level(streams.values(), kernels["begin"].min(), kernels["end"].max())
         size = max(len(levels), len(here))
         levels = np.pad(levels, (0, size - len(levels))) + np.pad(here, (0, size - len(here)))
-        union += Union(kernels["begin"], kernels["end"]).length()
+        union += busy(kernels["begin"], kernels["end"])
         total += kernels["duration"].sum()
     shares = levels / (levels.sum() or np.nan)
     columns = {"range": name, "busy_streams": np.arange(len(levels)), "us": levels, "share_of_wall": shares}

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import pandas
 
-from labkit.measure.recording import RANGE
+from labkit.measure import RANGE
 from labkit.traces.intervals import Nesting, Union
-from labkit.traces.reading import Recording, TraceError
+from labkit.traces.reading import GPU_WORK, Recording, TraceError
 
-# What runs on a GPU, by the category of its event. A stream alone does not tell: the host's events of Triton have one,
-# and so have waits (cuda_sync) and copies of the host's ranges (gpu_user_annotation).
-GPU_WORK = {"kernel": "compute", "gpu_memcpy": "memory", "gpu_memset": "memory"}
 CALLS = ("cuda_runtime", "cuda_driver")  # of the driver: Triton's launches
+ON_HOST = ("cpu_op", "user_annotation", *CALLS)
 NOWHERE = "(none)"  # the name of no operator, or of no range
 
 
@@ -57,20 +56,54 @@ class Rank:
         from hta.utils.utils import is_comm_kernel
 
         events = self.recording.events
-        kernels = events[events["category"].isin(GPU_WORK) & (events["stream"] >= 0)]
+        kernels = events[events["category"].isin(GPU_WORK)]
         self._check_one_gpu(kernels)
         kind = kernels["category"].map(GPU_WORK)
         kind[(kind == "compute") & kernels["name"].map(is_comm_kernel).astype(bool)] = "communication"
         kernels = kernels.assign(kind=kind).sort_values("begin", kind="stable", ignore_index=True)
-        calls = events[events["category"].isin(CALLS) & (events["correlation"] > 0)]
-        calls = calls.drop_duplicates("correlation").set_index("correlation")[["begin", "duration"]]
-        kernels = kernels.join(calls.add_prefix("call_"), on="correlation")
+        kernels = kernels.join(self._calls.add_prefix("call_"), on="correlation")
         kernels["delay"] = (kernels["begin"] - kernels["call_begin"] - kernels["call_duration"]).clip(lower=0)
         kernels["sharing"] = kernels.groupby("correlation")["name"].transform("size").where(kernels["delay"].notna())
         step = innermost(self.steps, kernels["call_begin"])
         kernels["step"] = np.append(self.steps["step"].to_numpy(), -1)[step]
         kernels["range"] = innermost(self.ranges, kernels["call_begin"])
         return kernels.drop(columns=["category", "pid", "tid"])
+
+    @cached_property
+    def _calls(self) -> pandas.DataFrame:
+        """The begin and duration of the CUDA call of each correlation."""
+        calls = self.operators[self.operators["category"].isin(CALLS) & (self.operators["correlation"] > 0)]
+        return calls.drop_duplicates("correlation").set_index("correlation")[["begin", "duration"]]
+
+    def within(self, first: int, last: int) -> Rank:
+        """What the host began in the steps from `first` to `last`, and the kernels launched in them.
+
+        Raises:
+            TraceError: a step is not there, or the trace holds kernels but none that was launched in these steps.
+        """
+        file, events = self.recording.file, self.recording.events
+        numbers = self.steps["step"].tolist()
+        if not numbers:
+            raise TraceError(
+                f"{file}: no steps in this trace: no range in it is named ProfilerStep. labkit.record marks the steps; "
+                "elsewhere call the profiler's step() after each."
+            )
+        for step in (first, last):
+            if step not in numbers:
+                raise TraceError(
+                    f"{file}: there is no step {step} in this trace. Choose among {', '.join(map(str, numbers))}."
+                )
+        steps = self.steps[self.steps["step"].between(first, last)]
+        launching = self._calls.index[innermost(steps, self._calls["begin"]) >= 0]
+        on_host = events["category"].isin(ON_HOST) & (innermost(steps, events["begin"]) >= 0)
+        on_gpu = events["category"].isin(GPU_WORK)
+        launched = on_gpu & events["correlation"].isin(launching)
+        if on_gpu.any() and not launched.any():
+            raise TraceError(
+                f"{file}: no kernel was launched in the steps {first} to {last}, or its launch is not in the trace. "
+                f"Choose other steps among {', '.join(map(str, numbers))}, or use the whole trace."
+            )
+        return Rank(replace(self.recording, events=events[on_host | launched]))
 
     def _check_one_gpu(self, kernels: pandas.DataFrame) -> None:
         file = self.recording.file

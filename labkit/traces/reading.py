@@ -13,12 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from labkit.errors import LabkitError
 
 if TYPE_CHECKING:
     import pandas
 
 SUFFIXES = (".json", ".json.gz")
+# What runs on a GPU, by the category of its event. A stream alone does not tell: the host's events of Triton have one,
+# and so have waits (cuda_sync) and copies of the host's ranges (gpu_user_annotation).
+GPU_WORK = {"kernel": "compute", "gpu_memcpy": "memory", "gpu_memset": "memory"}
 
 
 class TraceError(LabkitError):
@@ -90,11 +95,29 @@ def read_file(file: Path) -> Recording:
         try:
             arguments = ParserConfig.get_minimum_args()  # stream and correlation among them
             meta, events, symbols = parse_trace_dataframe(str(file), ParserConfig(arguments))
-            if not events.empty:
-                return Recording(file, rank_of(meta), meta, tidy(events, symbols.get_sym_table()))
+            events = tidy(events, symbols.get_sym_table()) if len(events) else events
         except Exception as error:  # HTA fails in many ways, and none names the file
             raise TraceError(f"{file}: {what_is_wrong(file, error)}") from error
-    raise TraceError(f"{file}: {what_is_wrong(file)}")
+    if events.empty:
+        raise TraceError(f"{file}: {what_is_wrong(file)}")
+    check_sound(file, events)
+    return Recording(file, rank_of(meta), meta, events)
+
+
+def check_sound(file: Path, events: pandas.DataFrame) -> None:
+    """Raises `TraceError` for events that would make every number wrong: without a time, or without a stream."""
+    on_gpu = events["category"].isin(GPU_WORK)
+    for what, bad in (
+        ("a negative duration", events["duration"] < 0),
+        ("no time, or an infinite one", ~np.isfinite(events["end"])),
+        ("no stream, though they ran on the GPU", on_gpu & (events["stream"] < 0)),
+    ):
+        if bad.any():
+            raise TraceError(
+                f"{file}: {bad.sum()} of {len(events)} events have {what}, the first of them "
+                f"{events['name'][bad].iloc[0][:80]!r}. No profiler writes that: record anew, or take the file as it "
+                "was before it was edited."
+            )
 
 
 def rank_of(meta: dict[str, Any]) -> int:
@@ -135,7 +158,7 @@ def tidy(events: pandas.DataFrame, symbols: list[str]) -> pandas.DataFrame:
     begin = events["ts"].astype("float64") - events["ts"].min()
     columns = {
         "category": decoded.reindex(events["cat"]).to_numpy(),
-        "name": decoded.reindex(events["name"]).to_numpy(),
+        "name": decoded.reindex(events["name"]).map(str).to_numpy(),
         "begin": begin.to_numpy(),
         "duration": events["dur"].astype("float64").to_numpy(),
         "end": (begin + events["dur"]).to_numpy(),

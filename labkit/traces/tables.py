@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas
 
-from labkit.errors import check_known
+from labkit.errors import LabkitError, check_known
 from labkit.traces import breakdowns, launching, verdict
 from labkit.traces.ranks import Rank
 from labkit.traces.reading import read
@@ -24,6 +25,7 @@ class Trace:
 
     Attributes:
         ranks: what was recorded, by rank; see `labkit.traces.ranks.Rank`.
+        only_steps: the first and the last step, if it is a part that `steps` made; None for a whole recording.
 
     Args:
         path: a file ending in .json or .json.gz, or a folder of such files, one of each rank.
@@ -34,12 +36,36 @@ class Trace:
 
     def __init__(self, path: Path | str) -> None:
         self.ranks = {number: Rank(recording) for number, recording in read(path).items()}
+        self.only_steps: tuple[int, int] | None = None
 
     @property
     def stamp(self) -> dict | None:
         """What the trace (of several ranks, the first) was recorded on; None if labkit did not record it."""
         first = next(iter(self.ranks.values()))
         return first.recording.meta.get("labkit")
+
+    def steps(self, first: int, last: int | None = None) -> Trace:
+        """The steps from `first` to `last` alone, as a trace of which every table and figure can be made.
+
+        They hold what the host began in these steps, and the kernels launched in them, whenever these ran: with a full
+        queue that is in a later step. Left out is what lies outside of all steps, as do kernels whose launch is not
+        in the trace. Times are still since the first event of the whole recording.
+
+        Args:
+            first: a step by its number, which `temporal(by="step")` and ProfilerStep's name show.
+            last: another; None for `first` alone.
+
+        Raises:
+            LabkitError: the last comes before the first.
+            TraceError: a step is not in the trace, or none is marked, or nothing was launched in them on the GPU.
+        """
+        last = first if last is None else last
+        if last < first:
+            raise LabkitError(f"first={first} comes after last={last}. Name the earlier step first.")
+        part = copy.copy(self)
+        part.ranks = {number: rank.within(first, last) for number, rank in self.ranks.items()}
+        part.only_steps = first, last
+        return part
 
     def temporal(self, by: str = "rank") -> pandas.DataFrame:
         """Busy and idle time of the whole device, all streams together.

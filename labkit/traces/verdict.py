@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas
 
@@ -15,8 +17,8 @@ LONG_DELAY = 100.0  # microseconds, HTA's default
 def summary(rank: Rank) -> pandas.DataFrame:
     """One row: the numbers, the verdict, and the verdict in words."""
     numbers = _numbers(rank)
-    bound_by = _bound_by(numbers)
-    return pandas.DataFrame([{"bound_by": bound_by, "why": _why(bound_by, numbers), **numbers}])
+    bound = bound_by(numbers)
+    return pandas.DataFrame([{"bound_by": bound, "why": _why(bound, numbers), **numbers}])
 
 
 def _numbers(rank: Rank) -> dict[str, float]:
@@ -36,8 +38,13 @@ def _numbers(rank: Rank) -> dict[str, float]:
     }
 
 
-def _bound_by(numbers: dict[str, float]) -> str:
-    """What would have to get faster first. The delays play no part in it: with a full queue they are long, too."""
+def bound_by(numbers: Mapping[str, float]) -> str:
+    """What would have to get faster first: "host", "data", "compute", "memory", "communication", or "unknown".
+
+    The rule is that of `labkit.Trace.summary`, and `numbers` are its columns of that name: idle_of_wall,
+    data_of_idle, host_wait_of_idle, compute_of_busy, memory_of_busy and communication_of_busy, shares from 0 to 1.
+    Launch delays play no part in it: with a full queue they are long, and the GPU is busy.
+    """
     if not numbers["idle_of_wall"] <= 0.5:  # NaN, if nothing took any time, ends up unknown
         if numbers["data_of_idle"] > 0.5:
             return "data"
@@ -45,7 +52,7 @@ def _bound_by(numbers: dict[str, float]) -> str:
     return max(breakdowns.KINDS, key=lambda kind: numbers[f"{kind}_of_busy"])
 
 
-def _why(bound_by: str, numbers: dict[str, float]) -> str:
+def _why(bound_by: str, numbers: Mapping[str, float]) -> str:
     """The verdict in words, with the numbers it rests on."""
     idle = f"The GPU was idle for {numbers['idle_of_wall']:.0%} of the wall time"
     if np.isnan(numbers["idle_of_wall"]):
@@ -61,7 +68,7 @@ def _why(bound_by: str, numbers: dict[str, float]) -> str:
     return f"{idle}, {reason} {_queue_in_words(numbers)}"
 
 
-def _queue_in_words(numbers: dict[str, float]) -> str:
+def _queue_in_words(numbers: Mapping[str, float]) -> str:
     if np.isnan(numbers["mean_queue"]):
         return "No launches are in the trace, so the queue is not known."
     return (

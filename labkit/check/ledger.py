@@ -1,0 +1,84 @@
+"""What you predicted, beside what was measured: kept in a file from notebook to notebook, and scored in the last."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from numbers import Real
+from pathlib import Path
+
+import pandas
+
+from labkit.errors import LabkitError
+
+FILE = Path("out", "ledger.json")
+
+
+class Ledger:
+    """Predictions of one notebook.
+
+    Args:
+        notebook: its number, such as "04".
+        path: where all notebooks' predictions are kept.
+    """
+
+    def __init__(self, notebook: str, path: Path | str = FILE) -> None:
+        self.notebook, self.path = notebook, Path(path)
+
+    def predict(self, what: str, guess: float | None) -> None:
+        """Writes a prediction down, before the measurement; None if you have none."""
+        if guess is not None and not (isinstance(guess, Real) and math.isfinite(guess) and guess > 0):
+            raise LabkitError(f"prediction of {what!r}: a number above 0 is expected, not {guess!r}; or None for none.")
+        self._put(what, {"guess": guess, "measured": None})
+
+    def measured(self, what: str, value: float) -> None:
+        """Writes down what came out. Only what was predicted, or declined to be, can be measured."""
+        entries = read(self.path).get(self.notebook, {})
+        if what not in entries:
+            raise LabkitError(f"{what!r} was never predicted in notebook {self.notebook}: run the cells above first.")
+        self._put(what, entries[what] | {"measured": float(value)})
+
+    def _put(self, what: str, entry: dict) -> None:
+        everything = read(self.path)
+        everything.setdefault(self.notebook, {})[what] = entry
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.path.with_name(f"part-{self.path.name}")
+        beside.write_text(json.dumps(everything, indent=1), encoding="utf-8")
+        os.replace(beside, self.path)
+
+    def table(self) -> pandas.DataFrame:
+        """This notebook's predictions; see `scores`."""
+        table = scores(self.path)
+        return table[table["notebook"] == self.notebook].drop(columns="notebook").reset_index(drop=True)
+
+
+def read(path: Path | str = FILE) -> dict[str, dict]:
+    """All notebooks' entries, by notebook and by what was predicted; none if there is no file yet.
+
+    Raises:
+        LabkitError: the file is damaged.
+    """
+    path = Path(path)
+    if not path.exists():
+        return {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise LabkitError(f"{path}: damaged ({error}). Delete it, and run the notebooks' predictions again.") from error
+
+
+def scores(path: Path | str = FILE) -> pandas.DataFrame:
+    """One row a prediction: notebook, what, guess, measured, and off_by, how many times too high or too low it was.
+
+    off_by is at least 1, and 1 is exact; NaN where there is no guess or nothing was measured.
+    """
+    rows = [
+        {"notebook": notebook, "what": what, "guess": entry["guess"], "measured": entry["measured"]}
+        for notebook, entries in read(path).items()
+        for what, entry in entries.items()
+    ]
+    table = pandas.DataFrame(rows, columns=["notebook", "what", "guess", "measured"])
+    table[["guess", "measured"]] = table[["guess", "measured"]].astype(float)
+    ratio = table["guess"] / table["measured"]
+    return table.assign(off_by=ratio.where(ratio >= 1, 1 / ratio))

@@ -1,0 +1,59 @@
+"""The GPU traces that notebooks show: recorded here, or shipped with the lab or, failing both, SIMULATED."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from labkit.devices import pick_device
+from labkit.measure.recording import record
+from labkit.models.cyclegan import CycleGAN
+from labkit.replay import record_operators, replay, write_trace
+from labkit.steps.making import make_step
+from labkit.traces.tables import Trace
+
+SHIPPED = Path(__file__).parents[1] / "data" / "traces"  # in a clone; an installed package has none
+HOST_US = 40.0  # SIMULATED: an assumption, to be varied
+STEPS = 3
+
+
+def gpu_trace(
+    *speedups: str,
+    batch_size: int = 1,
+    generator: str = "resnet_9blocks",
+    afresh: bool = False,
+    host_us: float = HOST_US,
+) -> Trace:
+    """The trace of CycleGAN's training step at full size, on pictures of 256 x 256 pixels; its stamp says of which GPU.
+
+    It is looked for in data/traces/<device>/, of which the first is taken. If there is none, the step is replayed
+    without a GPU: the trace is SIMULATED, and its stamp says so.
+
+    Args:
+        speedups: names from `labkit.speedups()`.
+        batch_size: pictures of either domain.
+        generator: as for `labkit.CycleGAN`.
+        afresh: record on this machine's GPU instead, into out/recorded.
+        host_us: SIMULATED: the host's microseconds for every launch.
+
+    Raises:
+        LabkitError: afresh without a GPU; or a speed-up is unknown, or has no recording and cannot be replayed.
+    """
+    name = f"{generator}_b{batch_size}_{'+'.join(sorted(speedups)) or 'baseline'}.json.gz"
+    if afresh:
+        return Trace(_recorded(name, speedups, batch_size, generator))
+    if shipped := sorted(SHIPPED.glob(f"*/{name}")):
+        return Trace(shipped[0])
+    graph = "graph" in speedups  # changes how kernels are launched, and no operator
+    recordable = [speedup for speedup in speedups if speedup != "graph"]
+    operators = record_operators(CycleGAN(generator), *recordable, batch_size=batch_size)
+    path = Path("out", "simulated", name)
+    return Trace(write_trace(replay(operators, host_us, graph=graph, steps=STEPS), path))
+
+
+def _recorded(name: str, speedups: tuple[str, ...], batch_size: int, generator: str) -> Path:
+    device = pick_device("cuda")
+    step = make_step(CycleGAN(generator).to(device), *speedups)
+    batch = tuple(torch.rand(batch_size, 3, 256, 256, device=device) * 2 - 1 for _ in range(2))
+    return record(step, batch, Path("out", "recorded", name), steps=STEPS)

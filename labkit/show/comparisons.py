@@ -1,0 +1,112 @@
+"""What `labkit.compare` found as a figure: of one device or of several, with what is noise beside what is not."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+
+import ipywidgets
+import pandas
+import plotly.graph_objects as go
+
+from labkit.errors import check_known
+from labkit.show.explorer import replace
+from labkit.show.figures import KERNEL, UNUSED, WALL
+
+Tables = pandas.DataFrame | Mapping[str, pandas.DataFrame]
+
+# What can be compared: its name for the reader, and by how much to divide its column.
+MEASURES = {
+    "times_faster": ("times faster than the baseline", 1),
+    "median_s": ("milliseconds a step, median", 1e-3),
+    "images_per_s": ("images a second, of either domain", 1),
+    "peak_bytes": ("peak memory, GB", 1e9),
+    "flop_per_s": ("TFLOP/s", 1e12),
+    "share_of_peak": ("share of the device's measured float32 peak", 1),
+}
+SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up")
+
+
+def comparison_figure(tables: Tables, measure: str = "times_faster") -> go.Figure:
+    """Each step's `measure` as a point, with its interval where it has one; the grey band is the baseline's own noise.
+
+    What does nothing on a device, does not fit, or computes something else has no point: its reason stands there.
+
+    Args:
+        tables: from `labkit.compare`, one, or several by the name of their device.
+        measure: a column of the table, one of `MEASURES`.
+    """
+    check_known("measure", measure, MEASURES)
+    tables = {tables.attrs["stamp"]["device"]: tables} if isinstance(tables, pandas.DataFrame) else dict(tables)
+    label, unit = MEASURES[measure]
+    figure, words = go.Figure(), []
+    for (device, table), symbol in zip(tables.items(), SYMBOLS * len(tables), strict=False):
+        shown = table[table["verdict"] != "noise"]
+        good = shown[shown[measure].notna() & (shown["verdict"] != "not equivalent")]
+        values = good[measure] / unit
+        error = None
+        if measure == "times_faster":
+            above, below = good["times_faster_high"] - values, values - good["times_faster_low"]
+            error = dict(type="data", array=above, arrayminus=below, color=WALL, thickness=1.5)
+            noise = table[table["verdict"] == "noise"].iloc[0]
+            band = dict(fillcolor=UNUSED, opacity=0.25, line_width=0, layer="below")
+            figure.add_vrect(x0=noise["times_faster_low"], x1=noise["times_faster_high"], **band)
+        hover = [
+            f"{html.escape(name)}, {html.escape(device)}: {value:,.3g}<br>{row.verdict}: {html.escape(row.why)}"
+            for name, value, row in zip(good.index, values, good.itertuples(), strict=True)
+        ]
+        look = dict(size=12, color=KERNEL, symbol=symbol, line=dict(color=WALL, width=1))
+        figure.add_scatter(
+            y=[html.escape(name) for name in good.index],
+            x=values,
+            error_x=error,
+            **dict(mode="markers", marker=look, name=device, hovertext=hover, hoverinfo="text"),
+        )
+        for name, row in shown.drop(good.index).iterrows():
+            note = f"{row['verdict']}: {row['why']}" if row["verdict"] else "not known here"
+            place = dict(xref="paper", x=0.01, y=html.escape(name), xanchor="left")
+            figure.add_annotation(text=html.escape(f"{device}: {note}"[:110]), showarrow=False, **place)
+        words.append(_in_words(device, shown, good, values))
+    order = list(dict.fromkeys(name for table in tables.values() for name in table.index))
+    order = [html.escape(name) for name in order if not name.endswith(" again")]
+    figure.update_yaxes(
+        categoryorder="array", categoryarray=order[::-1], automargin=True, range=[-0.6, len(order) - 0.4]
+    )
+    figure.update_xaxes(title=label, rangemode="tozero")
+    stamps = "; ".join(_stamped(table) for table in tables.values())
+    figure.update_layout(
+        title=dict(text=f"Training steps compared: {label}<br><sub>{html.escape(stamps)}</sub>"),
+        height=210 + 36 * len(order),
+        showlegend=len(tables) > 1,
+        legend=dict(orientation="h", y=-0.25),
+        meta={"text": f"Training steps compared, {label}. {' '.join(words)} Measured on: {stamps}."},
+    )
+    return figure
+
+
+def comparison(tables: Tables) -> ipywidgets.VBox:
+    """`comparison_figure`, with a choice of what to compare."""
+    choice = ipywidgets.Dropdown(options=[(name, measure) for measure, (name, _) in MEASURES.items()])
+    figure, words = go.FigureWidget(), ipywidgets.HTML()
+
+    def redraw(_change: object = None) -> None:
+        drawn = comparison_figure(tables, choice.value)
+        replace(figure, drawn)
+        text = html.escape(drawn.layout.meta["text"])
+        words.value = f"<details><summary>This figure in words</summary>{text}</details>"
+
+    redraw()
+    choice.observe(redraw, names="value")
+    return ipywidgets.VBox([choice, figure, words])
+
+
+def _stamped(table: pandas.DataFrame) -> str:
+    stamp = table.attrs["stamp"]
+    batch = "x".join(map(str, stamp["batch_shape"]))
+    return f"{stamp['device']}, torch {stamp['torch']}, {stamp['threads']} threads, batch {batch}"
+
+
+def _in_words(device: str, shown: pandas.DataFrame, good: pandas.DataFrame, values: pandas.Series) -> str:
+    told = [f"{name} {value:,.3g} ({good.loc[name, 'verdict']})" for name, value in values.items()]
+    told += [f"{name}: {row['verdict']}, {row['why']}" for name, row in shown.drop(good.index).iterrows()]
+    return f"{device}: {'; '.join(told)}."

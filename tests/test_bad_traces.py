@@ -1,0 +1,233 @@
+"""Every way a trace can be damaged: an error that names the file, the cause and the remedy, or a right answer."""
+
+import gzip
+import json
+import re
+import warnings
+
+import numpy as np
+import pytest
+from synthetic_trace import GPU, SyntheticTrace
+
+from labkit.traces.reading import TraceError
+from labkit.traces.tables import Trace
+
+NAN, INFINITY = float("nan"), float("inf")
+ON_GPU = ("kernel", "gpu_memcpy")
+
+
+def sound():
+    """Two kernels 100-200 and 250-300 with their launches, and a host that also computes."""
+    trace = SyntheticTrace()
+    trace.operator("aten::conv2d", 40, 20)
+    trace.launch(50, 100, 100, name="gemm")
+    trace.launch(210, 250, 50, name="relu")
+    return trace
+
+
+def text(trace=None, **meta):
+    return json.dumps({**meta, "traceEvents": (trace or sound()).events})
+
+
+def zipped(content):
+    return gzip.compress(content.encode())
+
+
+UNREADABLE = {
+    "missing": ("none.json", None, "there is no such file or folder"),
+    "another ending": ("trace.txt", b"{}", "a trace's name ends in"),
+    "empty": ("empty.json", b"", "the file is empty"),
+    "blank": ("blank.json", b" \n", "the file is empty"),
+    "empty, .gz": ("empty.json.gz", b"", "the file is empty"),
+    "cut off, .gz": ("cut.json.gz", zipped(text())[:-9], "damaged, cut off"),
+    "one byte changed, .gz": ("bit.json.gz", zipped(text())[:-6] + b"\x00" + zipped(text())[-5:], "damaged"),
+    "appended to, .gz": ("more.json.gz", zipped(text()) + b"garbage", "damaged"),
+    "not compressed": ("plain.json.gz", text().encode(), "not compressed"),
+    "another archive": ("zip.json.gz", b"PK\x03\x04junk", "not compressed"),
+    "compressed, not so named": ("zipped.json", zipped(text()), "no JSON"),
+    "no events yet": ("begun.json", b'{"traceEvents": [', "no JSON, or cut off"),
+    "cut off mid-write": ("cut.json", text().encode()[:-40], "no JSON, or cut off"),
+    "appended to": ("more.json", text().encode() + b"]", "no JSON"),
+    "bad escape": ("escape.json", text().replace("relu", "re\\lu").encode(), "no JSON"),
+    "binary": ("binary.json", b"\xff\xfe\x00\x81", "no JSON, or cut off"),
+    "not UTF-8": ("latin.json", text().replace("relu", "é").encode("latin-1"), "no JSON"),
+    "UTF-16": ("wide.json", text().encode("utf-16"), "HTA cannot read it"),
+    "a web page": ("page.json", b"<html>404 Not Found</html>", "no JSON"),
+    "a pointer of Git LFS": ("lfs.json", b"version https://git-lfs.github.com/spec/v1\nsize 12\n", "no JSON"),
+    "a list": ("list.json", b'[{"ph": "X"}]', "a bare list of events"),
+    "a number": ("number.json", b"3", 'no list of "traceEvents"'),
+    "other JSON": ("other.json", b'{"rows": {}}', 'no list of "traceEvents"'),
+    "events that are no list": ("no_list.json", b'{"traceEvents": 3}', 'no list of "traceEvents"'),
+    "no events": ("no_events.json", b'{"traceEvents": []}', "no complete events"),
+    "metadata only": ("only_names.json", b'{"traceEvents": [{"ph": "M", "name": "process", "ts": 0}]}', "no complete"),
+    "the profiler's span only": (
+        "span.json", b'{"traceEvents": [{"ph": "X", "cat": "Trace", "name": "", "ts": 0, "dur": 1}]}', "no complete"
+    ),
+    "begins without durations": (
+        "begins.json", b'{"traceEvents": [{"ph": "B", "cat": "cpu_op", "name": "a", "ts": 0}]}', "no complete events"
+    ),
+    "no times": ("strange.json", b'{"traceEvents": [{"dur": 1, "cat": "kernel"}]}', "HTA cannot read it"),
+    "a number among the events": ("junk.json", text().replace("[", "[3, ", 1).encode(), "HTA cannot read it"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "message"), UNREADABLE.values(), ids=UNREADABLE)
+def test_what_cannot_be_read_is_named_with_cause_and_remedy(tmp_path, name, content, message):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(TraceError, match=f"{re.escape(str(path))}: .*{message}.*[.?]"):
+        Trace(path)
+
+
+# A change to the first of these events, and what the error says.
+SENSELESS = {
+    "a negative duration": (ON_GPU, dict(dur=-5), "1 of 5 events have a negative duration.* 'gemm'"),
+    "an operator's negative duration": (["cpu_op"], dict(dur=-1), "negative duration.* 'aten::conv2d'"),
+    "an endless kernel": (ON_GPU, dict(dur=INFINITY), "no time, or an infinite one"),
+    "begun at no time": (ON_GPU, dict(ts=NAN), "no time, or an infinite one"),
+    "begin left out": (ON_GPU, dict(ts=None), "no time, or an infinite one"),
+    "a time in words": (ON_GPU, dict(ts="noon"), "HTA cannot read it"),
+    "a duration in words": (ON_GPU, dict(dur="long"), "HTA cannot read it"),
+    "no stream": (ON_GPU, dict(args={"correlation": 1}), "no stream, though"),
+    "a stream in words": (ON_GPU, dict(args={"stream": "default", "correlation": 1}), "no stream, though"),
+    "no arguments": (ON_GPU, dict(args=None), "no stream, though"),
+    "a correlation in words": (ON_GPU, dict(args={"stream": 7, "correlation": "x"}), "HTA cannot read it"),
+}
+
+
+@pytest.mark.parametrize(("categories", "change", "message"), SENSELESS.values(), ids=SENSELESS)
+def test_events_without_sense_are_refused(tmp_path, categories, change, message):
+    trace = sound()
+    next(event for event in trace.events if event["cat"] in categories).update(change)
+    with pytest.raises(TraceError, match=f"trace.json: .*{message}"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Trace(trace.save(tmp_path / "trace.json"))
+
+
+def without(trace, *categories):
+    trace.events = [event for event in trace.events if event["cat"] not in categories]
+
+
+def shuffled(trace):
+    trace.events = [trace.events[place] for place in np.random.default_rng(0).permutation(len(trace.events))]
+
+
+def twice(trace):
+    trace.events = trace.events * 2
+
+
+def rename(name):
+    def change(trace):
+        for event in trace.events:
+            event["name"] = name if event["cat"] == "kernel" else event["name"]
+
+    return change
+
+
+def since_1970(trace):
+    for event in trace.events:
+        event["ts"] += 1.7e15
+
+
+# What does no harm: the GPU was idle for 50 of 200 us, 10 of them for the host, whatever is done to the file.
+HARMLESS = {
+    "out of order": shuffled,
+    "each event twice": twice,
+    "a very long name": rename("k" * 100_000),
+    "HTML in names": rename("<script>alert(1)</script>&<b"),
+    "names of every script": rename("ядро 核 \U0001f600\u202e\x00"),
+    "half a character": rename("\ud83d"),
+    "an empty name": rename(""),
+    "a number for a name": rename(5),
+    "no name": rename(None),
+    "times since 1970": since_1970,
+    "an operator that overlaps its neighbour": lambda trace: trace.operator("aten::relu", 50, 500),
+    "an operator of no duration": lambda trace: trace.operator("aten::view", 50, 0),
+    "an operator long before": lambda trace: trace.operator("aten::empty", -1e9, 1),
+    "a range that looks like GPU work": lambda trace: trace.range("ProfilerStep#x", 0, 900),
+    "no operators": lambda trace: without(trace, "cpu_op"),
+    "a rank that is no number": lambda trace: trace.meta.update(distributedInfo={"rank": "first"}),
+    "a stamp that is none": lambda trace: trace.meta.update(distributedInfo=[1]),
+}
+
+
+@pytest.mark.parametrize("change", HARMLESS.values(), ids=HARMLESS)
+def test_what_does_no_harm_is_answered_rightly(tmp_path, change):
+    trace = sound()
+    change(trace)
+    opened = Trace(trace.save(tmp_path / "trace.json"))
+    times = opened.temporal().set_index("part")["us"]
+    assert times["wall"] == 200 and times["busy"] == 150 and times["idle"] == 50
+    causes = opened.idle().set_index(["scope", "cause"])["us"]["device"]
+    assert causes.to_dict() == {"host_wait": 50, "kernel_wait": 0, "other": 0, "unknown": 0}
+    assert opened.summary()["bound_by"].item() == "compute"
+    for table in (opened.gaps, opened.kernels, opened.launches, opened.queue, opened.concurrency, opened.operators):
+        assert table() is not None
+
+
+def test_without_launches_the_cause_of_idle_time_is_unknown_and_never_zero(tmp_path):
+    trace = sound()
+    without(trace, "cuda_runtime")
+    opened = Trace(trace.save(tmp_path / "trace.json"))
+    assert opened.idle().set_index(["scope", "cause"])["us"]["device", "unknown"] == 50
+    assert opened.launches()["kernels"].isna().tolist() == [True, True, True, False]
+    assert np.isnan(opened.summary()["mean_queue"].item())
+    with pytest.raises(TraceError, match="no launch of any kernel in this trace"):
+        opened.queue()
+
+
+def test_launches_without_kernels_are_a_profiler_without_permission(tmp_path):
+    trace = sound()
+    without(trace, "kernel")
+    with pytest.raises(TraceError, match="CUPTI needs permission"):
+        Trace(trace.save(tmp_path / "trace.json")).temporal()
+
+
+def test_kernels_of_two_gpus_are_refused(tmp_path):
+    trace = sound()
+    trace.event("kernel", "gemm", 800, 10, pid=1, tid=7, stream=7, correlation=99)
+    with pytest.raises(TraceError, match="kernels of 2 GPUs"):
+        Trace(trace.save(tmp_path / "trace.json")).temporal()
+
+
+def test_folders_without_a_trace_or_with_two_of_one_rank(tmp_path):
+    with pytest.raises(TraceError, match=f"{re.escape(str(tmp_path))}: this folder is empty.*labkit.record"):
+        Trace(tmp_path)
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(TraceError, match="no trace among the files"):
+        Trace(tmp_path)
+    sound().save(tmp_path / "a.json")
+    sound().save(tmp_path / "b.json")
+    with pytest.raises(TraceError, match="a.json and .*b.json: both are of rank 0"):
+        Trace(tmp_path)
+
+
+def test_a_damaged_file_in_a_folder_is_named(tmp_path):
+    sound().save(tmp_path / "a.json")
+    (tmp_path / "b.json").write_text("{")
+    with pytest.raises(TraceError, match="b.json: no JSON"):
+        Trace(tmp_path)
+
+
+@pytest.mark.parametrize("ranks", [[3], [0, 2]])
+def test_a_rank_that_is_missing_is_not_made_up(tmp_path, ranks):
+    for rank in ranks:
+        trace = SyntheticTrace(rank=rank)
+        trace.launch(0, 10 + rank, 90)
+        trace.save(tmp_path / f"of_rank_{rank}.json.gz")
+    walls = Trace(tmp_path).temporal().query("part == 'wall'").set_index("rank")["us"]
+    assert walls.to_dict() == dict.fromkeys(ranks, 90)
+
+
+def test_a_million_events_are_read(tmp_path):
+    """Written as text, since making so many dictionaries takes longer than reading them."""
+    event = '{"ph":"X","cat":"%s","name":"%s","pid":%d,"tid":7,"ts":%d,"dur":%d,"args":{"stream":7,"correlation":%d}}'
+    lines = []
+    for i in range(500_000):
+        lines.append(event % ("cuda_runtime", "cudaLaunchKernel", 4242, 4 * i, 1, i + 1))
+        lines.append(event % ("kernel", "gemm", GPU, 4 * i + 2, 3, i + 1))
+    path = tmp_path / "trace.json"
+    path.write_text('{"traceEvents": [' + ",".join(lines) + "]}")
+    times = Trace(path).temporal().set_index("part")["us"]
+    assert times["wall"] == 4 * 500_000 - 1 and times["busy"] == 3 * 500_000

@@ -1,0 +1,294 @@
+"""Steps side by side: the verdicts, what is never measured as 1.00, the file, the figure, and the choice."""
+
+import json
+import math
+
+import pandas
+import pytest
+import torch
+
+import labkit
+from labkit import show
+from labkit.errors import LabkitError
+from labkit.measure import choosing
+from labkit.measure.saved import load, save
+from labkit.measure.timing import interval
+
+
+class Clock:
+    """Seconds that pass only when a step says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def taking(self, *seconds):
+        """A class for `make_step`: each call takes the next of `seconds`, over and over."""
+        clock = self
+
+        class Takes:
+            calls = 0
+
+            def __call__(self, real_a, real_b):
+                clock.now += seconds[self.calls % len(seconds)]
+                type(self).calls += 1
+                return super().__call__(real_a, real_b)
+
+        return Takes
+
+
+@pytest.fixture
+def compared(tiny, batch):
+    """A function that compares stacks by name with a baseline of 1 second; keywords are classes or names."""
+
+    def run(clock=None, rounds=6, **stacks):
+        clock = clock or Clock()
+        second = clock.taking(1.0)
+        steps = {"baseline": lambda: labkit.make_step(tiny(), second)}
+        for name, stack in stacks.items():
+            steps[name] = lambda stack=stack: labkit.make_step(tiny(), *stack)
+        return labkit.compare(steps, batch(2), rounds, warmup=1, clock=clock)
+
+    return run
+
+
+def test_faster_slower_and_no_difference_are_told_from_noise(compared):
+    clock = Clock()
+    stacks = {"fast": [0.5], "slow": [2.0], "same": [1.0], "now and then": [0.5, 2.0, 1.0]}
+    table = compared(clock, **{name: [clock.taking(*seconds)] for name, seconds in stacks.items()})
+    verdicts = ["baseline", "noise", "faster", "slower", "no difference", "no difference"]
+    assert table["verdict"].tolist() == verdicts
+    assert table.loc["fast", ["median_s", "times_faster", "times_faster_low", "images_per_s"]].tolist() == [
+        0.5,
+        2,
+        2,
+        4,
+    ]
+    assert table.loc["baseline again", "times_faster"] == 1
+    assert table["peak_bytes"].isna().all() or torch.cuda.is_available()
+    assert (table["share_of_peak"] * table.attrs["stamp"]["peak_flop_per_s"]).tolist() == table["flop_per_s"].tolist()
+
+
+def test_a_difference_within_the_baseline_s_own_noise_is_none(compared, tiny, batch):
+    clock = Clock()
+    uneven = clock.taking(1.0, 1.3, 0.8, 1.1, 1.5)  # as the baseline, twice
+    steps = {
+        "baseline": lambda: labkit.make_step(tiny(), uneven),
+        "a little faster": lambda: labkit.make_step(tiny(), clock.taking(0.95)),
+    }
+    table = labkit.compare(steps, batch(), rounds=9, clock=clock)
+    assert table.loc["a little faster", "verdict"] == "no difference"
+
+
+class LeavesOut:
+    def losses(self, player, batch):
+        return {name: loss for name, loss in super().losses(player, batch).items() if name != "cycle_A"}
+
+
+class Doubles:
+    def losses(self, player, batch):
+        return {n: loss * (2 if n == "cycle_A" else 1) for n, loss in super().losses(player, batch).items()}
+
+
+class Turns:
+    def backward(self, loss, player):
+        super().backward(-loss, player)
+
+
+class Rests:
+    def update(self, player):
+        if player == "generators":
+            super().update(player)
+
+
+@pytest.mark.parametrize(
+    ("own", "why"),
+    [
+        (LeavesOut, "it leaves out cycle_A"),
+        (Doubles, "cycle_A is .*, the baseline's "),
+        (Turns, r"gradients point elsewhere \(cosine -1.00\)"),
+        (Rests, "the discriminators do not learn"),
+    ],
+)
+def test_a_step_that_computes_something_else_is_not_equivalent(compared, own, why):
+    clock = Clock()
+    row = compared(clock, other=[own, clock.taking(0.1)]).loc["other"]
+    assert row["verdict"] == "not equivalent" and pandas.Series(row["why"]).str.match(why).item()
+
+
+def test_16_bit_steps_are_equivalent_and_say_how_far_they_are(compared):
+    clock = Clock()
+    table = compared(clock, bf16=["bf16", clock.taking(0.5)])
+    assert table.loc["bf16", "verdict"] == "faster"
+    assert 1e-6 < table.loc["bf16", "loss_difference"] < 1e-2 and table.loc["bf16", "gradient_cosine"] < 1
+    assert table.loc["baseline again", "loss_difference"] == 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there are CUDA streams here")
+@pytest.mark.parametrize("stack", [["streams"], ["bf16", "streams"], ["graph"]])
+def test_what_cannot_act_here_is_inactive_and_has_no_numbers(compared, stack):
+    row = compared(idle=stack).loc["idle"]
+    assert row["verdict"] == "inactive" and "here" in row["why"]
+    assert row.drop(["verdict", "why"]).isna().all()
+
+
+def test_what_does_not_fit_into_memory_costs_its_own_row_only(compared):
+    class TooLarge:
+        def losses(self, player, batch):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
+
+    clock = Clock()
+    table = compared(clock, large=[TooLarge], fast=[clock.taking(0.5)])
+    assert table["verdict"].tolist() == ["baseline", "noise", "out of memory", "faster"]
+    assert table.loc["large", "why"] == "CUDA out of memory" and math.isnan(table.loc["large", "times_faster"])
+
+
+def test_another_model_is_timed_and_not_held_to_the_baseline(tiny, batch):
+    clock = Clock()
+    steps = {
+        "baseline": lambda: labkit.make_step(tiny(), clock.taking(1.0)),
+        "narrow": lambda: labkit.make_step(tiny(ngf=2), clock.taking(0.25)),
+    }
+    row = labkit.compare(steps, batch(), rounds=6, clock=clock).loc["narrow"]
+    assert row["verdict"] == "another model" and row["times_faster"] == 4 and math.isnan(row["loss_difference"])
+
+
+def test_comparing_leaves_the_random_numbers_alone(compared):
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    compared()
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("steps", "rounds", "message"),
+    [
+        ({}, 6, "give at least a baseline"),
+        ({"baseline": lambda: None}, 5, "rounds=5"),
+        ({"baseline": 3}, 6, r"steps\['baseline'\] is int: give a function"),
+        ({"baseline": lambda: "step"}, 6, "makes a str: it should return a step"),
+    ],
+)
+def test_bad_arguments_are_named(batch, steps, rounds, message):
+    with pytest.raises(LabkitError, match=message):
+        labkit.compare(steps, batch(), rounds)
+
+
+def test_a_step_instead_of_its_maker_is_refused(tiny, batch):
+    with pytest.raises(LabkitError, match="is Step: give a function that makes the step and its model"):
+        labkit.compare({"baseline": labkit.make_step(tiny())}, batch())
+
+
+def test_the_interval_of_a_median_holds_it_often_enough():
+    assert interval([5, 1, 4, 2, 3, 6]) == (1, 6) and interval(list(range(10))) == (1, 8)
+    random = torch.Generator().manual_seed(0)
+    draws = torch.randn(2000, 15, generator=random)
+    inside = [low <= 0 <= high for low, high in map(interval, draws.tolist())]
+    assert sum(inside) / 2000 >= 0.95
+    with pytest.raises(LabkitError, match="5 values are too few"):
+        interval([1.0] * 5)
+
+
+@pytest.fixture(scope="module")
+def table():
+    """A comparison on a device that does not exist."""
+    numbers = dict(times_faster=2.0, times_faster_low=1.9, times_faster_high=2.2, median_s=0.5, peak_bytes=2e9)
+    noise = dict(times_faster=1.0, times_faster_low=0.97, times_faster_high=1.02, median_s=1.0, peak_bytes=4e9)
+    rows = {
+        "baseline": {"verdict": "baseline", "why": "what", **noise},
+        "baseline again": {"verdict": "noise", "why": "itself", **noise},
+        "<fast>": {"verdict": "faster", "why": "2 times faster", **numbers},
+        "streams": {"verdict": "inactive", "why": "streams: no CUDA"},
+        "wrong": {"verdict": "not equivalent", "why": "it leaves out idt_A", **numbers},
+    }
+    table = pandas.DataFrame.from_dict(rows, orient="index")
+    for column in ("images_per_s", "flop_per_s", "share_of_peak"):
+        table[column] = math.nan
+    stamp = {"device": "Imaginary GPU", "torch": "2.11", "threads": 1, "batch_shape": [1, 3, 64, 64]}
+    table.attrs = {"stamp": stamp, "seconds": {"baseline": [1.0]}}
+    return table
+
+
+def test_a_comparison_is_kept_with_its_stamp_and_every_measurement(table, tmp_path):
+    again = load(save(table, tmp_path / "new" / "compare.json"))
+    pandas.testing.assert_frame_equal(again, table, check_dtype=False)
+    assert again.attrs == table.attrs
+    assert json.loads((tmp_path / "new" / "compare.json").read_text())["rows"][3]["times_faster"] is None
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", '{"format": 2}', '{"format": 1, "rows": []}'])
+def test_a_file_without_a_comparison_is_refused(tmp_path, content):
+    path = tmp_path / "compare.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(LabkitError, match="compare.json: (cannot be read|no comparison)"):
+        load(path)
+
+
+def test_the_figure_draws_what_was_measured_and_says_why_the_rest_was_not(table):
+    figure = show.comparison_figure(table)
+    (points,) = figure.data
+    assert list(points.y) == ["baseline", "&lt;fast&gt;"] and list(points.x) == [1, 2]
+    assert list(points.error_x.array) == pytest.approx([0.02, 0.2])
+    notes = [note.text for note in figure.layout.annotations]
+    assert len(notes) == 2 and "inactive: streams: no CUDA" in notes[0] and "it leaves out idt_A" in notes[1]
+    (band,) = figure.layout.shapes
+    assert (band.x0, band.x1) == (0.97, 1.02)
+    assert "Imaginary GPU" in figure.layout.title.text and "<fast> 2 (faster)" in figure.layout.meta["text"]
+
+
+def test_several_devices_share_a_figure(table):
+    figure = show.comparison_figure({"one": table, "other": table}, "peak_bytes")
+    assert [points.name for points in figure.data] == ["one", "other"] and list(figure.data[1].x) == [4, 2]
+    with pytest.raises(LabkitError, match="measure"):
+        show.comparison_figure(table, "speed")
+
+
+def test_the_widget_redraws_one_figure_in_place(table):
+    choice, figure, words = show.comparison(table).children
+    choice.value = "peak_bytes"
+    assert "peak memory" in figure.layout.title.text and list(figure.data[0].x) == [4, 2] and "peak" in words.value
+
+
+def test_the_report_opens_without_a_network(table, tmp_path):
+    page = show.comparison_report(table, tmp_path / "new" / "compare.html").read_text()
+    assert 'src="http' not in page and page.count("<details>") == 3
+    assert "Imaginary GPU" in page and "&lt;fast&gt;" in page and "<fast>" not in page
+
+
+def test_speedups_are_stacked_as_long_as_they_help_beyond_noise(tiny, batch, monkeypatch):
+    gains = {"batched": 1.3, "fused_adam": 1.2, "bf16": 1.5, "out_of_place": 0.8}
+    tried = []
+
+    def compare(makers, batch, rounds):
+        if "without" in makers:
+            names = [speedup.name for speedup in type(makers["with"]()).__mro__ if "name" in vars(speedup)]
+            tried.append(names)
+            verdict = "no difference" if "fused_adam" in names else "faster"
+            return pandas.DataFrame({"verdict": verdict, "why": "measured"}, index=["with"])
+        rows = {name: {"times_faster": gains.get(name, 0.9), "verdict": "faster", "why": "alone"} for name in makers}
+        return pandas.DataFrame.from_dict(rows, orient="index")
+
+    monkeypatch.setattr(choosing, "compare", compare)
+    names, said = labkit.choose(tiny, batch())
+    assert names == ["bf16", "batched"]
+    assert [set(stack) for stack in tried] == [{"bf16"}, {"bf16", "batched"}, {"bf16", "batched", "fused_adam"}]
+    told = dict(line.split(": ", 1) for line in said)
+    assert told["fused_adam"].startswith("left out, on top of bf16, batched no difference")
+    assert told["recompute"] == "not tried, it saves memory, not time"
+    assert told["out_of_place"].startswith("left out")
+
+
+def test_what_excludes_one_already_chosen_is_left_out(tiny, batch, monkeypatch):
+    def compare(makers, batch, rounds):
+        for maker in makers.values():
+            maker()
+        rows = {name: {"times_faster": 2.0, "verdict": "faster", "why": "measured"} for name in makers}
+        return pandas.DataFrame.from_dict(rows, orient="index")
+
+    monkeypatch.setattr(choosing, "compare", compare)
+    names, said = labkit.choose(tiny, batch())
+    assert ("bf16" in names) != ("fp16" in names)
+    assert any("exclude each other" in line for line in said)

@@ -1,0 +1,39 @@
+"""Predictions survive from notebook to notebook, and are scored by the factor they are off by."""
+
+import math
+
+import pytest
+
+from labkit.check.ledger import Ledger, scores
+from labkit.errors import LabkitError
+
+
+def test_predictions_of_several_notebooks_are_scored(tmp_path):
+    path = tmp_path / "out" / "ledger.json"
+    first, second = Ledger("04", path), Ledger("05", path)
+    first.predict("streams", 2)
+    first.predict("none", None)
+    second.predict("graph", 2.0)
+    second.predict("unmeasured", 1.5)
+    first.measured("streams", 0.5)
+    first.measured("none", 1.0)
+    second.measured("graph", 4.0)
+    table = scores(path).set_index("what")
+    assert table["notebook"].tolist() == ["04", "04", "05", "05"]
+    assert table.loc["streams", "off_by"] == 4 and table.loc["graph", "off_by"] == 2
+    assert math.isnan(table.loc["none", "off_by"]) and math.isnan(table.loc["unmeasured", "off_by"])
+    first.predict("streams", 1.0)
+    assert math.isnan(first.table()["measured"][0]), "a new prediction waits for a new measurement"
+    assert [file.name for file in path.parent.iterdir()] == ["ledger.json"]
+
+
+def test_what_cannot_be_kept_is_refused(tmp_path):
+    ledger = Ledger("04", tmp_path / "ledger.json")
+    for guess in ("fast", 0, -1.0, math.nan, math.inf):
+        with pytest.raises(LabkitError, match="a number above 0 is expected"):
+            ledger.predict("streams", guess)
+    with pytest.raises(LabkitError, match="'streams' was never predicted in notebook 04"):
+        ledger.measured("streams", 1.0)
+    (tmp_path / "ledger.json").write_text("{")
+    with pytest.raises(LabkitError, match="ledger.json: damaged"):
+        ledger.predict("streams", 1.0)

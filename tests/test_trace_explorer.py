@@ -1,0 +1,216 @@
+"""The timeline of one recording or more; the explorer redraws one figure in place."""
+
+import plotly.graph_objects as go
+import pytest
+import synthetic_trace
+from synthetic_trace import SyntheticTrace
+
+from labkit import show
+from labkit.errors import LabkitError
+from labkit.show.explorer import ALL, VIEWS
+from labkit.show.timeline import MOST_BARS, events_between, thin
+from labkit.traces.tables import Trace
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
+    """A function that saves a synthetic trace and opens it."""
+    return lambda synthetic: Trace(synthetic.save(tmp_path_factory.mktemp("trace") / "trace.json"))
+
+
+@pytest.fixture(scope="module")
+def two_streams(load):
+    return load(synthetic_trace.two_streams())
+
+
+@pytest.fixture(scope="module")
+def one_kernel(load):
+    return load(synthetic_trace.one_kernel())
+
+
+@pytest.fixture(scope="module")
+def on_a_cpu(load):
+    return load(synthetic_trace.on_a_cpu())
+
+
+def test_the_timeline_has_host_and_streams_as_lanes(two_streams):
+    figure = show.timeline_figure({"two": two_streams}, 0, 400)
+    lanes = figure.layout.yaxis.ticktext
+    assert lanes == ("steps", "ranges", "CUDA calls", "stream 7", "stream 20")
+    compute = next(bar for bar in figure.data if bar.name == "compute")
+    drawn = {(lanes[y], base): x for y, base, x in zip(compute.y, compute.base, compute.x, strict=True)}
+    assert drawn == {("stream 7", 100): 100, ("stream 7", 210): 90, ("stream 20", 250): 100}
+    assert "relu" in "".join(compute.hovertext) and "thinned" not in figure.layout.title.text
+    assert "stream 7: 2 events, 190.0 µs in all" in figure.layout.meta["text"]
+    cut = show.timeline_figure(two_streams, 150, 220)
+    assert "stream 7: 2 events, 60.0 µs in all" in cut.layout.meta["text"] and "stream 20" in cut.layout.yaxis.ticktext
+
+
+def test_a_timeline_is_thinned_truly_and_says_so(load):
+    trace = SyntheticTrace()
+    for number in range(2000):
+        trace.launch(number * 10, number * 10 + 5, 4)
+    trace = load(trace)
+    figure = show.timeline_figure(trace, 0, 20_000)
+    drawn = [time for bar in figure.data for time in bar.x]
+    assert len(drawn) <= MOST_BARS and sum(drawn) == pytest.approx(2000 * (4 + 4))
+    assert f"4,000 events thinned to {len(drawn):,} bars" in figure.layout.title.text
+    few = thin(events_between(trace.ranks[0], 0, 1000), 0, 1000)
+    assert len(few) == 200 and (few["events"] == 1).all()
+
+
+def test_two_timelines_begin_with_their_own_first_events_and_are_equally_long(two_streams, one_kernel):
+    figure = show.timeline_figure({"part": two_streams.steps(4), "whole": one_kernel}, 0, 90)
+    assert figure.layout.xaxis.range == (460, 550) and figure.layout.xaxis2.range == (0, 90)
+    assert figure.layout.xaxis.matches is figure.layout.xaxis2.matches is None
+    assert [note.text for note in figure.layout.annotations] == ["part", "whole"]
+    assert "90 µs of each" in figure.layout.title.text
+    compute = [bar for bar in figure.data if bar.name == "compute"]
+    assert [(bar.yaxis, bar.base, bar.x) for bar in compute] == [("y2", (10,), (80,))]
+    assert [bar.name for bar in figure.data if bar.showlegend].count("CUDA call") == 1
+    assert "part, from 460.0 to 550.0 µs: steps: 1 event, 90.0 µs in all" in figure.layout.meta["text"]
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    for rank in (0, 1):
+        trace = synthetic_trace.one_kernel(rank=rank)
+        trace.launch(2, 200, 50 + rank)
+        trace.save(folder / f"{rank}.json")
+    return Trace(folder)
+
+
+def test_a_timeline_of_several_ranks_is_of_the_chosen_one(two_ranks, one_kernel):
+    first, second = (show.timeline_figure({"run": two_ranks, "one": one_kernel}, 0, 300, rank) for rank in (None, 1))
+    assert [note.text for note in first.layout.annotations] == ["run, rank 0", "one"]
+    assert [note.text for note in second.layout.annotations] == ["run, rank 1", "one"]
+    assert (
+        "run, rank 1, from 0.0 to 300.0 µs" in second.layout.meta["text"] and "141.0 µs" in second.layout.meta["text"]
+    )
+    with pytest.raises(LabkitError, match="rank='2' is unknown.*0, 1"):
+        show.timeline_figure(two_ranks, 0, 300, rank=2)
+
+
+class Parts:
+    """The widgets of an explorer by name."""
+
+    def __init__(self, box):
+        self.recording, self.all_steps, self.steps, self.view, *rest = box.children
+        self.runtime, self.delay, self.rank, self.interval, *rest = rest
+        self.message, self.figure, self.words, self.files = rest
+
+
+def same(figure, drawn):
+    """Whether a widget shows what a figure does, but for the ids that widgets give their traces."""
+    mine, theirs = figure.to_plotly_json(), drawn.to_plotly_json()
+    for trace in mine["data"]:
+        trace.pop("uid", None)
+    return str(mine) == str(theirs) or go.Figure(mine).to_json() == go.Figure(theirs).to_json()
+
+
+def test_the_explorer_draws_every_figure_into_one_widget(two_streams, one_kernel):
+    recordings = {"two": two_streams, "one": one_kernel}
+    parts = Parts(show.trace_explorer(recordings))
+    first = parts.figure
+    assert isinstance(first, go.FigureWidget) and same(first, show.temporal_figure({"two": two_streams}))
+    for view in [*VIEWS, *reversed(VIEWS)]:  # each after another one, of which nothing may be left
+        parts.view.value = view
+        arguments = parts.interval.value if view == "timeline" else ()
+        drawn = VIEWS[view]({"two": two_streams}, *arguments)
+        assert parts.figure is first and same(first, drawn), view
+        assert drawn.layout.title.text.partition(" ")[0] in parts.words.value
+    parts.recording.value = "one"
+    assert same(first, show.temporal_figure({"one": one_kernel}))
+    parts.recording.value = ALL
+    assert same(first, show.temporal_figure(recordings))
+    parts.view.value = "timeline"
+    assert same(first, show.timeline_figure(recordings, *parts.interval.value))
+
+
+def test_chosen_steps_are_those_of_every_figure(two_streams, one_kernel):
+    parts = Parts(show.trace_explorer({"two": two_streams, "one": one_kernel}))
+    assert parts.all_steps.layout.display == "" and parts.steps.layout.display == "none"
+    parts.all_steps.value = False
+    assert parts.steps.layout.display == "" and parts.steps.max == 2
+    assert same(parts.figure, show.temporal_figure({"two": two_streams.steps(3)}))
+    parts.steps.value = (2, 2)
+    for view in VIEWS:
+        parts.view.value = view
+        arguments = parts.interval.value if view == "timeline" else ()
+        assert same(parts.figure, VIEWS[view]({"two": two_streams.steps(4)}, *arguments)), view
+    assert parts.interval.max == 700 - 460 and parts.interval.value == (40, 60)
+    parts.recording.value = ALL  # one of them has a single step, so there is nothing to choose
+    assert parts.all_steps.layout.display == parts.steps.layout.display == "none"
+    parts.view.value = "where the time went"
+    assert same(parts.figure, show.temporal_figure({"two": two_streams, "one": one_kernel}))
+
+
+def test_a_step_without_kernels_is_no_dead_end(load):
+    trace = SyntheticTrace()
+    trace.range("ProfilerStep#0", 0, 40)
+    trace.launch(10, 20, 5)
+    trace.range("ProfilerStep#1", 50, 40)
+    trace.operator("aten::mul", 60, 10)
+    parts = Parts(show.trace_explorer(load(trace)))
+    parts.all_steps.value = False
+    assert not parts.message.value
+    parts.steps.value = (2, 2)
+    assert "no kernel was launched in the steps 1 to 1" in parts.message.value
+    parts.steps.value = (1, 1)
+    assert not parts.message.value and "only step 0" in parts.figure.layout.title.text
+
+
+def test_a_change_of_recording_draws_once(two_streams, one_kernel, monkeypatch):
+    parts = Parts(show.trace_explorer({"two": two_streams, "one": one_kernel}))
+    drawn = []
+    monkeypatch.setitem(VIEWS, "where the time went", lambda of: drawn.append(of) or show.temporal_figure(of))
+    parts.recording.value = "one"
+    assert drawn == [{"one": one_kernel}], "and not once for every slider whose limits change"
+
+
+def test_ranks_are_chosen_for_the_timeline(two_ranks, one_kernel):
+    parts = Parts(show.trace_explorer({"run": two_ranks, "one": one_kernel}))
+    assert parts.rank.layout.display == "none"
+    parts.view.value = "timeline"
+    assert parts.rank.layout.display == "" and parts.rank.options == (0, 1)
+    parts.rank.value = 1
+    assert same(parts.figure, show.timeline_figure({"run": two_ranks}, *parts.interval.value, rank=1))
+    parts.recording.value = "one"
+    assert parts.rank.layout.display == "none"
+    assert same(parts.figure, show.timeline_figure({"one": one_kernel}, *parts.interval.value))
+
+
+def test_files_are_linked_relative_to_the_notebook_s_folder(tmp_path, monkeypatch):
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "my traces").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    file = synthetic_trace.one_kernel().save(tmp_path / "my traces" / "a&b.json.gz")
+    parts = Parts(show.trace_explorer({"base<line>": Trace(file)}))
+    shown = parts.files.outputs[0]["data"]["text/html"]
+    assert '<a href="../my%20traces/a%26b.json.gz" download>' in shown and "base&lt;line&gt;: " in shown
+    assert f"<code>{tmp_path}/my traces/a&amp;b.json.gz</code>" in shown and "Open trace file" in shown
+
+
+def test_the_explorer_s_sliders_act(two_streams):
+    parts = Parts(show.trace_explorer(two_streams))
+    assert parts.delay.layout.display == parts.interval.layout.display == "none"
+    parts.view.value = "launches"
+    assert parts.delay.layout.display == "" and parts.interval.layout.display == "none"
+    parts.delay.value, parts.runtime.value = 150, 60
+    assert parts.figure.data[0].y[:2] == ("delay over 150 µs", "call over 60 µs")
+    parts.view.value = "timeline"
+    assert parts.interval.layout.display == "" and parts.interval.value == (100, 160) and parts.interval.max == 700
+    parts.interval.value = (200, 300)
+    assert "200 to 300 µs" in parts.figure.layout.title.text and "200 to 300 µs" in parts.words.value
+    assert parts.figure.layout.xaxis.range == (200, 300)
+
+
+def test_the_explorer_shows_what_a_cpu_s_trace_has(two_streams, on_a_cpu):
+    parts = Parts(show.trace_explorer({"GPU": two_streams, "CPU": on_a_cpu}))
+    assert not parts.message.value
+    parts.recording.value = "CPU"
+    assert "no GPU activity" in parts.message.value
+    assert same(parts.figure, show.operators_figure({"CPU": on_a_cpu}))
+    parts.recording.value = "GPU"
+    assert not parts.message.value and "wall time" in parts.figure.layout.title.text

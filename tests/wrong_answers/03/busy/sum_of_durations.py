@@ -1,0 +1,3 @@
+# expects: sum of the durations
+def busy(begin, end):
+    return float(np.sum(end - begin))

@@ -1,0 +1,2 @@
+# expects: full or empty
+diagnosis = {"A": "compute", "B": "data", "C": "compute"}

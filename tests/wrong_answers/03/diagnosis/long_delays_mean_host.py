@@ -1,0 +1,2 @@
+# expects: was the GPU idle meanwhile
+diagnosis = {"A": "host", "B": "data", "C": "compute"}

@@ -1,0 +1,2 @@
+# expects: the gaps of stream 7 by itself
+idle_by_hand = {"host_wait": 46, "kernel_wait": 4, "other": 0}
