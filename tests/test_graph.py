@@ -12,6 +12,10 @@ from labkit.measure.recording import as_found
 from labkit.steps.graph import Graph
 
 
+def addresses(tree):
+    return [leaf.data_ptr() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
 class Recording(TorchDispatchMode):
     """Keeps every operator with its arguments and results. `replay` runs them again, into the same results."""
 
@@ -24,14 +28,15 @@ class Recording(TorchDispatchMode):
             raise RuntimeError("operation not permitted when stream is capturing")
         result = operator(*args, **(kwargs or {}))
         if "empty" not in operator.name():
-            self.calls.append((operator, args, kwargs or {}, result))
+            self.calls.append((operator, args, kwargs or {}, result, addresses((args, kwargs))))
         elif result.dtype == torch.int64:
             result.zero_()  # memory that a graph would not read before it is replayed
         return result
 
     @torch.no_grad()
     def replay(self):
-        for operator, args, kwargs, result in self.calls:
+        for operator, args, kwargs, result, there in self.calls:
+            assert addresses((args, kwargs)) == there, "a graph would still read the old address"
             for old, new in zip(tree_leaves(result), tree_leaves(operator(*args, **kwargs)), strict=True):
                 if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
                     old.copy_(new)
@@ -136,7 +141,9 @@ def test_a_batch_of_another_shape_is_refused_and_changes_nothing(tiny, batch):
     for seed in range(8):
         real = float64(batch, 2, seed)
         assert_same(step(*real), plain(*real), 1e-7, seed)
-        with pytest.raises(labkit.LabkitError, match=r"recorded for batches of shape \(2, 3, 16, 16\).*\(1, 3, 16, 16\)"):
+        with pytest.raises(
+            labkit.LabkitError, match=r"recorded for batches of shape \(2, 3, 16, 16\).*\(1, 3, 16, 16\)"
+        ):
             step(*float64(batch, 1, seed))
         with pytest.raises(labkit.LabkitError, match="float32, the networks are torch.float64"):
             step(*batch(2, size=16))

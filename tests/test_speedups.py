@@ -1,15 +1,19 @@
 """Every speed-up, alone and in every legal pair, is the baseline at its stated tolerance."""
 
+import ast
 import copy
 import functools
 import itertools
 import types
+from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 import labkit
 from labkit.measure.measurements import Watched
+from labkit.replay.record import record_operators
 from labkit.steps.making import known_speedups
 
 KNOWN = known_speedups()
@@ -31,6 +35,11 @@ def quick_compiler(monkeypatch):
 
 def exact(names):
     return all(KNOWN[name].tolerance == "exact" for name in names)
+
+
+def same(one, other):
+    pairs = list(zip(tree_leaves(one), tree_leaves(other), strict=True))
+    return all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in pairs)
 
 
 def make(tiny, names, *own, like=None):
@@ -116,6 +125,18 @@ def test_fp16_skips_the_update_of_the_player_that_overflowed_and_of_no_other(tin
     assert step.scaler.get_scale() == scale / 2, "the scale is adapted once a step"
 
 
+def test_fp16_survives_pictures_that_are_not_numbers(tiny, batch):
+    step = labkit.make_step(tiny(pool_size=0), "fp16")
+    step(*batch())
+    before = copy.deepcopy(step.state_dict())
+    real_a, real_b = batch(seed=1)
+    step(real_a, torch.full_like(real_b, float("nan")))
+    after = step.state_dict()
+    assert same(after["model"], before["model"]) and same(after["optimizers"], before["optimizers"])
+    assert after["scaler"]["scale"] == before["scaler"]["scale"] / 2
+    assert all(loss.isfinite() for loss in step(*batch(seed=2)).values())
+
+
 def test_fp16_s_scale_goes_on_from_a_checkpoint(tiny, batch):
     step = labkit.make_step(tiny(), "fp16")
     step(*batch())
@@ -134,8 +155,8 @@ def test_streams_say_once_that_there_are_none_here(tiny, batch):
 
 
 def test_an_impossible_pair_is_refused_with_its_reason(tiny):
-    with pytest.raises(labkit.LabkitError, match="'bf16' and 'fp16' exclude each other"):
-        labkit.make_step(tiny(), "bf16", "fp16")
+    with pytest.raises(labkit.LabkitError, match="'bf16' and 'fp16' exclude each other: each sets the type"):
+        labkit.make_step(tiny(), "fp16", "bf16")
 
 
 def test_emulated_bf16_is_refused(monkeypatch):
@@ -146,9 +167,10 @@ def test_emulated_bf16_is_refused(monkeypatch):
         labkit.make_step(on_gpu, "bf16")
 
 
-def test_streams_and_batch_norm_are_refused(tiny):
-    with pytest.raises(labkit.LabkitError, match="speed-up 'streams': batch norm"):
-        labkit.make_step(tiny(norm="batch"), "streams")
+@pytest.mark.parametrize("name", ["streams", "batched", "accumulate"])
+def test_batch_norm_is_refused_by_what_it_would_change(tiny, name):
+    with pytest.raises(labkit.LabkitError, match=f"speed-up '{name}': batch norm.*use instance norm"):
+        labkit.make_step(tiny(norm="batch"), name)
 
 
 def test_the_table_says_everything_about_every_speedup():
@@ -157,10 +179,199 @@ def test_the_table_says_everything_about_every_speedup():
     assert (table.map(len) > 0).all(axis=None)
 
 
-def test_deleting_a_file_makes_only_its_name_disappear(tiny, batch, monkeypatch):
+def test_deleting_a_file_makes_only_its_name_disappear(tiny, monkeypatch):
     from labkit.steps import making
 
     modules = [module for module in making.pkgutil.iter_modules(labkit.steps.__path__) if module.name != "bf16"]
     monkeypatch.setattr(making.pkgutil, "iter_modules", lambda path: modules)
     assert set(labkit.speedups().index) == set(KNOWN) - {"bf16"}
     labkit.make_step(tiny(), "streams", "fp16")
+
+
+def test_nothing_in_labkit_imports_a_speedup_s_file():
+    files = {speedup.__module__ for speedup in KNOWN.values()}
+    for path in Path(labkit.__file__).parent.rglob("*.py"):
+        nodes = ast.walk(ast.parse(path.read_text()))
+        assert not files & {node.module for node in nodes if isinstance(node, ast.ImportFrom)}, path
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        set(KNOWN) - {"compile", "bf16", "fp16"},
+        set(KNOWN) - {"compile", "bf16"},
+        set(KNOWN) - {"out_of_place", "channels_last", "bf16", "fp16"},
+    ],
+    ids=["exact", "fp16", "compile"],
+)
+def test_all_that_go_together_are_the_baseline_together(tiny, batch, names):
+    names = tuple(sorted(names))
+    step = make(tiny, names)
+    for seed, right in enumerate(expected(tiny, batch, names)[0][:6]):
+        assert_close(step(*pictures(batch, names, seed=seed)), right, 1e-9 if exact(names) else 5e-2, seed)
+
+
+def test_a_class_that_overrides_no_seam_changes_nothing(tiny, batch):
+    class Nothing:
+        pass
+
+    assert make(tiny, (), Nothing, like=("streams",))(*pictures(batch, ("streams",))) == expected(tiny, batch, ())[0][0]
+
+
+# ---- accumulate
+
+
+@pytest.mark.parametrize(("n", "parts"), [(5, 2), (5, 3), (3, 3), (2, 1)])
+def test_parts_of_any_size_are_the_whole_batch(tiny, batch, n, parts):
+    plain, step = (labkit.make_step(tiny(pool_size=3).double(), **options) for options in ({}, {"accumulate": parts}))
+    for seed in range(6):
+        real = batch(n, size=16, seed=seed, dtype=torch.float64)
+        assert_close(step(*real), plain(*real), 1e-9, seed)
+
+
+def test_more_parts_than_pictures_are_refused_before_anything_changes(tiny, batch):
+    step = labkit.make_step(tiny(pool_size=2), accumulate=3)
+    step(*batch(3))
+    before = copy.deepcopy(step.state_dict())
+    with pytest.raises(labkit.LabkitError, match="accumulate=3: a batch of 2 cannot.*accumulate=2"):
+        step(*batch(2))
+    assert same(step.state_dict(), before)
+    with pytest.raises(labkit.LabkitError, match="accumulate=0: .* at least one part"):
+        labkit.make_step(tiny(), accumulate=0)
+
+
+# ---- recompute
+
+
+class Kept:
+    """Counts the bytes that autograd holds for the backward pass of the generators when it begins."""
+
+    def losses(self, player, batch):
+        if player != "generators":
+            return super().losses(player, batch)
+        held = {}
+
+        def note(tensor):
+            held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            losses = super().losses(player, batch)
+        self.kept = sum(held.values())
+        return losses
+
+
+def test_recompute_keeps_a_fraction_of_the_activations(tiny, batch):
+    kept = []
+    for names in ((), ("recompute",)):
+        step = labkit.make_step(tiny(ndf=1), Kept, *names)
+        step(*batch(size=64))
+        kept.append(step.kept)
+    assert kept[1] < 0.2 * kept[0]
+
+
+def test_recompute_draws_the_same_dropout_twice(tiny, batch):
+    losses = []
+    for names in ((), ("recompute",)):
+        model = tiny().double()
+        model.G_A.model[10].conv_block.insert(4, torch.nn.Dropout(0.5))
+        step = labkit.make_step(model, Watched, *names)
+        torch.manual_seed(1)
+        losses.append((step(*batch(dtype=torch.float64)), step.gradients["G_A"]))
+    assert losses[0][0] == losses[1][0]
+    assert torch.equal(losses[0][1], losses[1][1])
+
+
+# ---- out_of_place
+
+
+def test_out_of_place_saves_three_copies_for_each_activation_after_a_norm(tiny):
+    copies = [
+        sum(operator.name == "aten::copy_" for operator in record_operators(tiny(), *names, size=32))
+        for names in ((), ("out_of_place",))
+    ]
+    step = labkit.make_step(tiny(), "out_of_place")
+    generator_passes, discriminator_passes = 3, 3  # of each network: there, back, identity; deceive, real, fake
+    in_generators = sum(activation in set(step.model.G_A.modules()) for activation in step.activations)
+    in_discriminators = len(step.activations) // 2 - in_generators
+    passes = 2 * (generator_passes * in_generators + discriminator_passes * in_discriminators)
+    assert copies[0] - copies[1] == 3 * passes > 0
+
+
+def test_out_of_place_leaves_the_model_as_found_even_after_an_error(tiny, batch):
+    class Breaks:
+        def losses(self, player, batch):
+            raise ZeroDivisionError
+
+    model = tiny()
+    before = [getattr(layer, "inplace", None) for layer in model.modules()]
+    labkit.make_step(model, "out_of_place")(*batch())
+    step = labkit.make_step(model, "out_of_place")
+    step.losses = lambda player, batch: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        step(*batch())
+    assert [getattr(layer, "inplace", None) for layer in model.modules()] == before
+
+
+def test_a_u_net_s_skips_go_on_carrying_what_was_changed_in_place(tiny):
+    step = labkit.make_step(tiny(generator="unet_128"), "out_of_place")
+    discriminators = {layer for network in (step.model.D_A, step.model.D_B) for layer in network.modules()}
+    assert step.activations and set(step.activations) <= discriminators
+
+
+# ---- channels_last
+
+
+def test_weights_and_pictures_are_channels_last(tiny, batch):
+    seen = []
+
+    class Looks:
+        def losses(self, player, batch):
+            seen.extend(batch[name].is_contiguous(memory_format=torch.channels_last) for name in ("real_a", "real_b"))
+            return super().losses(player, batch)
+
+    model = tiny()
+    step = labkit.make_step(model, "channels_last")
+    model.G_A.register_forward_hook(
+        lambda layer, inputs, output: seen.append(inputs[0].is_contiguous(memory_format=torch.channels_last))
+    )
+    step(*batch(2))
+    assert seen[0], "the first picture a generator sees"
+    assert all(
+        weight.is_contiguous(memory_format=torch.channels_last) for weight in model.parameters() if weight.dim() == 4
+    )
+
+
+def test_instance_norm_is_guarded_once_and_only_where_it_is_wrong(tiny, monkeypatch):
+    from labkit.steps import channels_last
+
+    counts = []
+    for wrong in (False, True):
+        monkeypatch.setattr(channels_last, "instance_norm_is_wrong", lambda device, wrong=wrong: wrong)
+        model = tiny()
+        for _ in range(2):
+            labkit.make_step(model, "channels_last")
+        norms = [layer for layer in model.modules() if isinstance(layer, torch.nn.InstanceNorm2d)]
+        counts.append({len(norm._forward_hooks) for norm in norms})
+    assert counts == [{0}, {1}]
+
+
+# ---- compile
+
+
+def test_a_compiled_model_keeps_its_names_and_works_in_other_steps(tiny, batch):
+    names = list(tiny().state_dict())
+    model = tiny(pool_size=3).double()
+    steps = [labkit.make_step(model, *stack) for stack in (("compile",), (), ("compile",), ("batched",))]
+    assert list(model.state_dict()) == names
+    losses, _ = expected(tiny, batch, ())
+    for seed, step in enumerate(steps):
+        step.optimizers = steps[0].optimizers
+        assert_close(step(*pictures(batch, (), seed=seed)), losses[seed], 1e-9, seed)
+    copy.deepcopy(model)
+
+
+def test_compiling_without_a_compiler_is_refused(tiny, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda command: None)
+    with pytest.raises(labkit.LabkitError, match="speed-up 'compile': .*C.. compiler.*install"):
+        labkit.make_step(tiny(), "compile")
