@@ -17,6 +17,7 @@ from labkit.traces.intervals import busy as right_busy
 from labkit.traces.tables import Trace
 from labkit.traces.verdict import bound_by as right_bound_by
 
+BOUNDS = ("data", "host", "unknown", "compute", "memory", "communication")
 UNKNOWN = {"A": "compute", "B": "data", "C": "host"}  # what bounds each of `unknown_traces`
 
 
@@ -27,12 +28,13 @@ def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
         "two that overlap": ([0, 10], [15, 30]),
         "a short one inside a long one": ([0, 10, 30], [50, 20, 70]),
         "kernels not in the order they began": ([40, 0, 10], [50, 20, 30]),
+        "times between microseconds": ([0.25, 0.5, 3.0], [1.0, 1.75, 3.5]),
         "no kernel": ([], []),
     }
     for what, (begin, end) in cases.items():
         begin, end = np.array(begin, dtype=float), np.array(end, dtype=float)
         before = begin.copy(), end.copy()
-        got, right = answer(begin, end), right_busy(begin, end)
+        got, right = _busy_time(answer, begin, end), right_busy(begin, end)
         require(isinstance(got, Real), f"a number is expected, not {type(got).__name__}. Is a `return` missing?")
         where = f"{what}, begin {before[0].tolist()}, end {before[1].tolist()}: your answer is {got:g}"
         if not math.isclose(got, right):
@@ -60,6 +62,16 @@ def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
     passed("busy")
 
 
+def _busy_time(answer: Callable[[ArrayLike, ArrayLike], float], begin: np.ndarray, end: np.ndarray) -> float:
+    """The answer as a plain number, if it is one in some form."""
+    try:
+        got = answer(begin, end)
+    except (IndexError, ValueError) as error:
+        require(len(begin) > 0, f"without any kernel your function fails ({error}): it should return 0.0.")
+        raise
+    return got.item() if hasattr(got, "item") and getattr(got, "ndim", 1) == 0 else got
+
+
 def idle_by_hand(answer: Mapping[str, float]) -> None:
     """Holds the idle times read off the trace of six kernels to what they are; in microseconds."""
     right = {"host_wait": 38, "kernel_wait": 2, "other": 40}
@@ -83,6 +95,7 @@ def idle_by_hand(answer: Mapping[str, float]) -> None:
         answer["host_wait"] not in (78, 80),
         "one of the gaps is not the host's fault: its kernel had been launched when the gap began.",
     )
+    require(answer["host_wait"] != 50, "a copy (Memcpy) keeps the GPU busy, too: the gap ends where the copy begins.")
     require(
         sum(answer.values()) != 90,
         "wall time begins with the first kernel, not at 0: what is before it is no gap between kernels.",
@@ -126,10 +139,26 @@ def bound_by(answer: Callable[[Mapping[str, float]], str]) -> None:
             "there is a third kind of kernel: communication.",
         ),
         (idle_gpu | {"host_wait_of_idle": 0.2}, 'neither data nor the host covers half of the idle time: "unknown".'),
+        (
+            idle_gpu | dict(long_delays_of_kernels=0.99, mean_queue=400.0),
+            "here the queue is long on average, and the GPU is idle all the same: the idle time decides.",
+        ),
+        (
+            busy_gpu | {"idle_of_wall": 0.45, "mean_queue": 0.5},
+            "idle for less than half of the wall time is not host bound.",
+        ),
+        (idle_gpu | {"idle_of_wall": 0.55}, "idle for more than half of the wall time, waiting for the host."),
+        (idle_gpu | {"data_of_idle": 0.45}, "data covers less than half of the idle time, and the host most of it."),
+        (idle_gpu | {"data_of_idle": 0.55}, "data covers more than half of the idle time."),
+        (
+            busy_gpu | dict(compute_of_busy=0.35, memory_of_busy=0.4, communication_of_busy=0.25),
+            "the largest share decides, even if it is less than half.",
+        ),
     ]
     for numbers, hint in cases:
         got, right = answer(dict(numbers)), right_bound_by(numbers)
         require(isinstance(got, str), f"a word is expected, not {type(got).__name__}. Is a `return` missing?")
+        require(got in BOUNDS, f"{got!r} is none of the words: they are {', '.join(BOUNDS)}.")
         told = ", ".join(f"{name} {value:g}" for name, value in numbers.items())
         require(got == right, f"{hint} Of {told} your answer is {got!r}.")
     passed("bound_by")
@@ -140,7 +169,7 @@ def unknown_traces(folder: Path | str) -> dict[str, Trace]:
     operators = {batch_size: record_operators(CycleGAN(), batch_size=batch_size) for batch_size in (1, 4)}
     played = {
         "A": replay(operators[4], host_us=6.0),
-        "B": replay(operators[1], host_us=6.0, data_us=90_000.0),
+        "B": replay(operators[1], host_us=6.0, data_us=90_000.0, steps=4),
         "C": replay(operators[1], host_us=60.0),
     }
     return {name: Trace(write_trace(one, Path(folder, f"{name}.json.gz"))) for name, one in played.items()}
@@ -151,12 +180,13 @@ def diagnosis(answer: Mapping[str, str]) -> None:
     require(
         isinstance(answer, Mapping) and answer.keys() == UNKNOWN.keys(), f"a dict is expected with {[*UNKNOWN]} in it."
     )
-    require(all(answer.values()), "put a word for each trace: host, data, compute, memory or communication.")
+    given = {name: str(value).strip().lower() for name, value in answer.items()}
+    require(set(given.values()) <= set(BOUNDS), f"put one of these words for each trace: {', '.join(BOUNDS)}.")
     hints = {
         "A": "nearly every kernel started long after its launch: was the GPU idle meanwhile?",
-        "B": "which of labkit's ranges was the host in during the largest gaps?",
+        "B": "which of labkit's ranges was the host in when the largest gaps began? `gaps()` has a column for it.",
         "C": "which share of the wall time was the GPU idle, and was the launch queue full or empty?",
     }
     for name, right in UNKNOWN.items():
-        require(answer[name] == right, f"trace {name} is not bound by {answer[name]}: {hints[name]}")
+        require(given[name] == right, f"trace {name} is not bound by {given[name]}: {hints[name]}")
     passed("diagnosis")

@@ -94,7 +94,10 @@ def idle_figure(traces: Traces) -> go.Figure:
     table = table[table["scope"] == "device"].rename(columns={"share_of_idle": "other_share"})
     figure = _stacked_shares(table, "cause", CAUSES, "idle time")
     idle = table.groupby("recording", sort=False)["us"].sum()
-    words = [f"{name}, idle for {us:,.1f} µs: {_in_words(table, name, 'cause')}" for name, us in idle.items()]
+    words = [
+        f"{name}, idle for {us:,.1f} µs; of the wall time, {_in_words(table, name, 'cause')}"
+        for name, us in idle.items()
+    ]
     return finish(figure, "What the GPU waited for while no stream was busy", traces, words)
 
 

@@ -1,0 +1,7 @@
+# expects: the queue is long on average, and the GPU is idle all the same
+def bound_by(numbers):
+    if numbers["mean_queue"] < 1:
+        if numbers["data_of_idle"] > 0.5:
+            return "data"
+        return "host" if numbers["host_wait_of_idle"] > 0.5 else "unknown"
+    return max(("compute", "memory", "communication"), key=lambda kind: numbers[f"{kind}_of_busy"])
