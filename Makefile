@@ -3,6 +3,7 @@
 #   make lab             JupyterLab on the notebooks
 #   make test            the tests, then every notebook
 #   make bench           the benchmarks
+#   make compare         training steps side by side on this machine, with and without speed-ups
 #   make assignments     student notebooks into assignments/release
 #   make format          formatting of code and notebooks
 #
@@ -34,7 +35,7 @@ LAB_ARGS += $(if $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname)),,--
 # So that JupyterLab's terminals and `!labkit` in a notebook find the commands that were installed.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: lab test bench assignments format
+.PHONY: lab test bench compare assignments format
 
 lab: .venv/installed
 	cd notebooks && ../.venv/bin/python -m jupyterlab $(LAB_ARGS) $(ARGS)
@@ -44,6 +45,9 @@ test: .venv/installed
 
 bench: .venv/installed
 	.venv/bin/python -m pytest -q -s benchmarks $(ARGS)
+
+compare: .venv/installed
+	.venv/bin/labkit compare $(ARGS)
 
 assignments: .venv/installed
 	.venv/bin/python tools/assignments.py
