@@ -93,6 +93,15 @@ def test_rows_hold_the_numbers(rehearsal):
     assert forward["median_s"]["baseline"] < 0.6 * baseline["median_s"]["baseline"]
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("streams", "no CUDA streams here"), ("graph", "no CUDA graphs here"), ("accumulate", "cannot be split")],
+)
+def test_what_cannot_act_is_left_out_with_its_reason_and_never_timed_as_no_gain(name, reason):
+    row, said = surveys.measured(Item("timing", 1, TINY, 32, speedups=(name,)), CPU, None)
+    assert row is None and reason in said
+
+
 def test_the_trace_is_there_as_its_row_says(rehearsal):
     folder = rehearsal[0]
     (row,) = (row for row in read(folder)["rows"].values() if row["kind"] == "trace")
@@ -335,9 +344,10 @@ def test_the_plan_has_the_most_important_first():
     keys = [item.key for item in plan]
     assert len(set(keys)) == len(keys)
     assert "timing/step/resnet_9blocks/256/b1/tf32=default/streams+bf16" in keys
-    assert [item.kind for item in plan[:6]] == ["correctness"] * 5 + ["device"]
+    stacks = len(plans.known_speedups()) + len(plans.PAIRS)
+    assert [item.kind for item in plan[: stacks + 1]] == ["correctness"] * stacks + ["device"]
     resnet = [key for key in keys if "resnet_9blocks" in key]
-    assert keys[6 : 6 + len(resnet)] == resnet, "U-Net comes after it"
+    assert keys[stacks + 1 : stacks + 1 + len(resnet)] == resnet, "U-Net comes after it"
     assert sum(key.startswith("trace") for key in resnet) == measurements.MAX_TRACES
 
 

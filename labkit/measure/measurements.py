@@ -41,15 +41,20 @@ def flags(tf32: str) -> Iterator[dict[str, bool]]:
 def check_correctness(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
     """First steps against the baseline's, each from the same weights on another batch: a race shows now and then.
 
-    Exact speed-ups keep losses and gradients within 1e-5 in float32, and within 1e-10 in float64 (one batch only);
-    16-bit ones keep losses within 1e-2 and gradients at a cosine of at least 0.9.
+    Exact speed-ups keep losses and gradients within 1e-10 in float64 (one batch only). In float32 losses stay within
+    1e-5, gradients only within 2e-2: where a picture and its reconstruction are nearly equal, rounding turns the sign
+    that the pixel has in the gradient of the L1 loss. 16-bit ones keep losses within 1e-2 and gradients at a cosine of
+    at least 0.9.
     """
     tolerances = {known_speedups()[name].tolerance for name in item.speedups}
     seen = {"float32": deviation(item, device, torch.float32, item.steps)}
     if tolerances == {"exact"}:
         seen["float64"] = deviation(item, device, torch.float64, batches=1)
-        limits = {"float32": 1e-5, "float64": 1e-10}
-        ok = all(seen[dtype][what] <= limit for dtype, limit in limits.items() for what in ("losses", "gradients"))
+        limits = {"float32": (1e-5, 2e-2), "float64": (1e-10, 1e-10)}
+        ok = all(
+            seen[dtype]["losses"] <= of_losses and seen[dtype]["gradients"] <= of_gradients
+            for dtype, (of_losses, of_gradients) in limits.items()
+        )
     else:
         ok = seen["float32"]["losses"] <= 1e-2 and seen["float32"]["cosine"] >= 0.9
     numbers = ", ".join(f"{dtype} {what} {value:.1e}" for dtype in seen for what, value in seen[dtype].items())

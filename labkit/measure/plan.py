@@ -92,7 +92,7 @@ class Cycles(CycleGAN):
 
 
 def gpu_plan() -> list[Item]:
-    """All that is to be told of a GPU: on an H200 about eight minutes up to U-Net-256, and as many again for it."""
+    """All that is to be told of a GPU: on an H200 about twelve minutes up to U-Net-256, and ten more for it."""
     known = known_speedups()
     stacks = [*((name,) for name in known), *PAIRS]
     plan = [Item("correctness", 8, SMALL, 128, 2, tf32="off", speedups=stack, steps=50) for stack in stacks]
