@@ -45,6 +45,7 @@ class Graph(NeedsFusedAdam):
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.device = next(self.model.parameters()).device
+        self.lr_now: dict[str, float] = {}
         self.start_over()
         optimizers = super().build(betas)
         self.rates = {player: torch.zeros((), device=self.device) for player in optimizers}  # float32, for fused Adam
@@ -68,7 +69,6 @@ class Graph(NeedsFusedAdam):
         """Puts each learning rate where the graph reads it; `lr_now` keeps it as the number it is."""
         if not self.acts():
             return
-        self.lr_now = {}
         for player, optimizer in optimizers.items():
             for group in optimizer.param_groups:
                 self.lr_now[player] = group["lr"]
@@ -126,6 +126,8 @@ class Graph(NeedsFusedAdam):
         try:
             self.replay = self.capture(self.body)
         except RuntimeError as error:
+            for optimizer in self.optimizers.values():
+                optimizer.zero_grad()  # what there is was never computed
             raise LabkitError(
                 f"graph: the step cannot be recorded ({error}). Nothing in it may wait for the device: no .item(), "
                 "no print of a tensor, no `if` on its value in a seam."
@@ -157,9 +159,9 @@ class Graph(NeedsFusedAdam):
 
     def state_dict(self) -> dict:
         state = super().state_dict()
-        for player, adam in state["optimizers"].items() if self.acts() else ():
-            for group in adam["param_groups"]:
-                group["lr"] = self.lr_now[player]
+        for player, rate in self.lr_now.items():
+            for group in state["optimizers"][player]["param_groups"]:
+                group["lr"] = rate
         return state
 
     def load_state_dict(self, state: dict) -> None:
