@@ -45,6 +45,7 @@ class Graph(NeedsFusedAdam):
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.device = next(self.model.parameters()).device
+        self.acts = self.inactive(self.model) is None
         self.lr_now: dict[str, float] = {}
         self.start_over()
         optimizers = super().build(betas)
@@ -53,11 +54,7 @@ class Graph(NeedsFusedAdam):
         return optimizers
 
     def adam_options(self) -> dict[str, bool]:
-        return {**super().adam_options(), "capturable": self.acts()}
-
-    def acts(self) -> bool:
-        """Whether there are CUDA graphs where the model is."""
-        return self.device.type == "cuda"
+        return {**super().adam_options(), "capturable": self.acts}
 
     def start_over(self) -> None:
         """Forgets what was recorded: the next step is the first again."""
@@ -67,7 +64,7 @@ class Graph(NeedsFusedAdam):
 
     def hold_rates(self, optimizers: dict[str, torch.optim.Optimizer]) -> None:
         """Puts each learning rate where the graph reads it; `lr_now` keeps it as the number it is."""
-        if not self.acts():
+        if not self.acts:
             return
         for player, optimizer in optimizers.items():
             for group in optimizer.param_groups:
@@ -75,7 +72,7 @@ class Graph(NeedsFusedAdam):
                 group["lr"] = self.rates[player].fill_(group["lr"])
 
     def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
-        if not self.acts():
+        if not self.acts:
             if not self.warned:
                 self.warned = True
                 warnings.warn("graph: no CUDA graphs here, each step is launched anew", stacklevel=2)
