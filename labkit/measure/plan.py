@@ -15,7 +15,23 @@ from labkit.steps.step import Step
 
 SMALL = {"generator": "resnet_3blocks", "ngf": 16, "discriminator": "n_layers", "n_layers": 2, "ndf": 16}
 TINY = SMALL | {"ngf": 4, "ndf": 4}
-PAIRS = [("streams", "bf16"), ("streams", "fp16")]  # what is worth stacking
+RESNET, UNET = {"generator": "resnet_9blocks"}, {"generator": "unet_256"}
+FEWER_LAUNCHES = ("batched", "fused_adam", "out_of_place")
+# What is worth stacking: on one another, those that take launches away, and those that make kernels shorter.
+STACKS = [
+    FEWER_LAUNCHES,
+    (*FEWER_LAUNCHES, "bf16"),
+    (*FEWER_LAUNCHES, "bf16", "channels_last"),
+    ("graph", *FEWER_LAUNCHES),
+    ("graph", *FEWER_LAUNCHES, "bf16"),
+    ("graph", *FEWER_LAUNCHES, "bf16", "channels_last"),
+    ("graph", "streams"),
+    ("streams", "bf16"),
+    ("streams", "fp16"),
+]
+COMPILED = [("compile", "bf16"), ("graph", "compile", "batched", "bf16"), ("compile",)]  # each costs a minute before
+MEMORY = [("recompute",), ("accumulate",), ("recompute", "bf16")]
+BEST = ("graph", *FEWER_LAUNCHES, "bf16")
 
 
 @dataclass(frozen=True)
@@ -23,7 +39,7 @@ class Item:
     """One thing to measure, of which a survey makes one row.
 
     Args:
-        kind: "correctness", "device", "timing" or "trace"; for "device" only the next one means anything.
+        kind: "correctness", "device", "timing", "trace" or "durations"; for "device" only the next one means anything.
         seconds: about how long it takes on an H200. A survey learns by how much that is off where it runs.
         settings: keyword arguments of `labkit.CycleGAN`.
         size, batch_size: pixels of a picture's side, pictures of either domain.
@@ -92,41 +108,66 @@ class Cycles(CycleGAN):
 
 
 def gpu_plan() -> list[Item]:
-    """All that is to be told of a GPU: on an H200 about twelve minutes up to U-Net-256, and ten more for it."""
+    """All that is to be told of a GPU, for a few calls of eight minutes each, the most important first.
+
+    First whether every speed-up is right here, and ResNet-9 at batch 1 and 16, each speed-up alone and the stacks, with
+    traces and the durations for replay; then what is compiled, batch 4, memory, the cycles alone, and U-Net-256.
+    """
+    alone = [(name,) for name in known_speedups() if (name,) not in (*COMPILED, *MEMORY)]
+    plan = [*correctness([*alone, BEST, ("streams", "bf16"), ("graph", "streams")], 6), Item("device", 10)]
+    plan += [*baselines(RESNET, 1, 5), *timings(RESNET, 1, 6, [*STACKS, *alone])]
+    plan += [*baselines(RESNET, 16, 8), *timings(RESNET, 16, 12, STACKS)]
+    in_pairs = [(size, stack) for stack in ((), ("streams",), BEST) for size in (1, 16)]
+    plan += traces(RESNET, [*in_pairs, (1, ("bf16",))])
+    plan += [Item("durations", 20, RESNET, 256, size, speedups=stack) for size in (1, 16) for stack in ((), ("bf16",))]
+    plan += timings(RESNET, 16, 12, alone)
+    plan += [item for stack in COMPILED for size in (1, 16) for item in timings(RESNET, size, 90, [stack])]
+    plan += [*correctness(COMPILED, 60), *timings(RESNET, 16, 15, MEMORY)]
+    plan += [*baselines(RESNET, 4, 6), *timings(RESNET, 4, 8, STACKS)]
+    in_forward = [(), ("streams",), ("batched",), ("bf16",), ("streams", "bf16")]  # others act on the rest of a step
+    for settings in (RESNET, UNET):
+        if settings is UNET:
+            plan += [*baselines(UNET, 1, 5), *timings(UNET, 1, 6, [("streams",), ("bf16",), BEST])]
+            plan += [*baselines(UNET, 16, 8), *timings(UNET, 16, 12, [("streams",), ("bf16",), BEST])]
+        plan += [*timings(settings, 1, 6, in_forward, "forward"), *timings(settings, 16, 10, in_forward, "forward")]
+    plan += traces(UNET, [(16, ()), (16, ("streams",)), (16, BEST), (1, ())])
+    plan += traces(RESNET, [(16, ("bf16",)), (1, FEWER_LAUNCHES), (1, ("compile", "bf16"))])
+    return [item for item in plan if is_possible(item.speedups)]
+
+
+def is_possible(stack: tuple[str, ...]) -> bool:
+    """Whether there are all these speed-ups, and none excludes another."""
     known = known_speedups()
-    stacks = [*((name,) for name in known), *PAIRS]
-    plan = [Item("correctness", 8, SMALL, 128, 2, tf32="off", speedups=stack, steps=50) for stack in stacks]
-    plan.append(Item("device", 10))
-    for generator in ("resnet_9blocks", "unet_256"):
-        plan += timings({"generator": generator}, stacks) + traces({"generator": generator})
-    return [item for item in plan if known.keys() >= set(item.speedups)]
+    return known.keys() >= set(stack) and not any(other in known[name].excludes for name in stack for other in stack)
 
 
-def timings(settings: dict, stacks: list[tuple[str, ...]]) -> list[Item]:
-    """Whole steps, then the cycles alone, at batch 1 and 16; each time the baseline first, against itself."""
-    items = []
-    for batch_size, seconds in ((1, 8), (16, 15)):
-        items += [Item("timing", seconds, settings, 256, batch_size, tf32=tf32) for tf32 in ("default", "on", "off")]
-        items += [Item("timing", seconds, settings, 256, batch_size, speedups=stack) for stack in stacks]
-    in_forward = [(), ("streams",), ("bf16",), ("fp16",), *PAIRS]  # other speed-ups act on the rest of a step
-    for batch_size, seconds in ((1, 6), (16, 10)):
-        items += [Item("timing", seconds, settings, 256, batch_size, "forward", speedups=stack) for stack in in_forward]
-    return items
-
-
-def traces(settings: dict) -> list[Item]:
-    """The baseline at length and shorter ones to lay beside it: seven, as many as a survey's folder takes."""
-    beside = [
-        (1, ("streams",)),
-        (1, ("bf16",)),
-        (1, ("streams", "bf16")),
-        (16, ()),
-        (16, ("streams",)),
-        (16, ("bf16",)),
-    ]
+def correctness(stacks: list[tuple[str, ...]], seconds: float) -> list[Item]:
+    """Each stack against the baseline, on many batches, as a race shows only now and then; graphs over 200 steps."""
     return [
-        Item("trace", 45, settings, 256, 1, steps=20),
-        *(Item("trace", 15, settings, 256, batch_size, speedups=stack, steps=5) for batch_size, stack in beside),
+        Item("correctness", seconds, SMALL, 128, 2, tf32="off", speedups=stack, steps=200 if "graph" in stack else 50)
+        for stack in stacks
+    ]
+
+
+def baselines(settings: dict, batch_size: int, seconds: float) -> list[Item]:
+    """The baseline against itself, and against itself with TF32 on everywhere, and nowhere."""
+    return [Item("timing", seconds, settings, 256, batch_size, tf32=tf32) for tf32 in ("default", "on", "off")]
+
+
+def timings(
+    settings: dict, batch_size: int, seconds: float, stacks: list[tuple[str, ...]], scope: str = "step"
+) -> list[Item]:
+    """Each stack against the baseline."""
+    return [Item("timing", seconds, settings, 256, batch_size, scope, speedups=stack) for stack in stacks]
+
+
+def traces(settings: dict, wanted: list[tuple[int, tuple[str, ...]]]) -> list[Item]:
+    """A trace of each batch size and stack; of the baseline at batch 1 a long one."""
+    return [
+        Item("trace", 45, settings, 256, batch_size, steps=20)
+        if (batch_size, stack) == (1, ())
+        else Item("trace", 15, settings, 256, batch_size, speedups=stack, steps=5)
+        for batch_size, stack in wanted
     ]
 
 
@@ -141,4 +182,5 @@ def rehearsal_plan() -> list[Item]:
         Item("timing", 1, TINY, 32, speedups=("bf16",)),
         Item("timing", 1, TINY, 32, scope="forward", speedups=("bf16",)),
         Item("trace", 2, TINY, 32, steps=2),
+        Item("durations", 2, TINY, 32),
     ]

@@ -60,7 +60,12 @@ class Operator:
     @property
     def signature(self) -> str:
         """Name, shapes and type: operators that agree in it take equally long."""
-        return f"{self.name} {' '.join(map(str, self.inputs))} -> {self.dtype} {' '.join(map(str, self.outputs))}"
+        return signature(self.name, self.inputs, self.outputs, self.dtype)
+
+
+def signature(name: str, inputs: Iterable[Shape], outputs: Iterable[Shape], dtype: str) -> str:
+    """What durations are looked up by; see `Operator` for the parts."""
+    return f"{name} {' '.join(map(str, inputs))} -> {dtype} {' '.join(map(str, outputs))}"
 
 
 def record_operators(model: nn.Module, *speedups: str | type, batch_size: int = 1, size: int = 256) -> list[Operator]:
@@ -115,8 +120,10 @@ class _Recorder(TorchDispatchMode):
         if operator.namespace == "profiler":
             self._follow_range(name, args)
         elif operator.namespace == "aten":
-            inputs = _tensors([args, kwargs])
-            outputs = _tensors(result) or _tensors(args[:1])  # _foreach ones write to their first list, return nothing
+            inputs = tensors_in([args, kwargs])
+            outputs = tensors_in(result) or tensors_in(
+                args[:1]
+            )  # _foreach ones write to their first list, return nothing
             flops = flop_registry.get(operator.overloadpacket, _no_flops)(*args, **kwargs, out_val=result)
             self.note(name, inputs, outputs, flops, operator.is_view)
         return result
@@ -150,7 +157,8 @@ def _no_flops(*args: Any, **kwargs: Any) -> int:
     return 0
 
 
-def _tensors(tree: Any) -> list[Tensor]:
+def tensors_in(tree: Any) -> list[Tensor]:
+    """The tensors among an operator's arguments or results."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 

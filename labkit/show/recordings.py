@@ -124,9 +124,9 @@ def finish(
     figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor="rgba(0, 0, 0, 0)")
     figure.update_layout(
         # Not Plotly's subtitle, which a FigureWidget draws over the title.
-        title=dict(text=f"{title}<br><sub>{escaped(stamp)}</sub>", yref="container", y=0.96, yanchor="top"),
+        title=dict(text=f"{title}<br><sub>{escaped(stamp)}</sub>", yref="container", y=1, yanchor="top", pad_t=16),
         margin=dict(t=ABOVE, b=BELOW),
-        legend=dict(orientation="h", traceorder="normal", x=0, y=0.01, yref="container", yanchor="bottom"),
+        legend=dict(orientation="h", traceorder="normal", x=0, y=0, yref="container", yanchor="bottom"),
         meta={"text": f"{title}. {html.unescape('. '.join(words))}.{note} Recorded on: {stamp}."},
     )
     return figure

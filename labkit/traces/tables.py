@@ -47,9 +47,10 @@ class Trace:
     def steps(self, first: int, last: int | None = None) -> Trace:
         """The steps from `first` to `last` alone, as a trace of which every table and figure can be made.
 
-        They hold what the host began in these steps, and the kernels launched in them, whenever these ran: with a full
-        queue that is in a later step. Left out is what lies outside of all steps, as do kernels whose launch is not
-        in the trace. Times are still since the first event of the whole recording.
+        They hold what the host began in these steps, and the kernels launched in them, whenever these ran. Left out is
+        what lies outside of all steps, as do kernels whose launch is not in the trace; and what the GPU still had to
+        do of earlier steps: nothing if `labkit.record` made the trace, as it waits for the GPU after each step, but
+        elsewhere the GPU may seem idle at the begin. Times are still since the first event of the whole recording.
 
         Args:
             first: a step by its number, which `temporal(by="step")` and ProfilerStep's name show.
