@@ -219,6 +219,11 @@ def test_what_is_ordered_is_no_race(races, answer, precision):
     assert races(answer, *precision) == []
 
 
+@pytest.mark.parametrize("name", ["batched", "recompute", "channels_last", "out_of_place", "fused_adam", "accumulate"])
+def test_other_speedups_bring_no_race_to_streams(tiny, batch, name):
+    assert find_races(labkit.make_step(tiny(), "streams", name, "bf16"), *batch(2)) == []
+
+
 @pytest.mark.parametrize("answer", [NoFork, ForkTheOtherWayRound])
 def test_no_wait_before(races, answer):
     found = races(answer)

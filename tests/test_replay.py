@@ -14,6 +14,8 @@ import labkit
 from labkit.measure.roofline import step_flops
 from labkit.replay import ROOFLINES, record_operators, replay, write_trace
 from labkit.replay.costs import Roofline, kernels
+from labkit.replay.record import GPU_ONLY
+from labkit.steps.making import known_speedups
 from labkit.traces.reading import unrounded_and_quiet
 
 
@@ -89,6 +91,13 @@ def test_recording_leaves_the_model_and_its_pools_as_found(tiny, batch):
     record_operators(model, size=64)
     assert same(step.state_dict(), before[0]) and torch.equal(torch.get_rng_state(), before[1])
     assert next(model.parameters()).device.type == "cpu"
+
+
+@pytest.mark.parametrize("name", [name for name in known_speedups() if name not in GPU_ONLY])
+def test_every_other_speedup_can_be_recorded_also_in_16_bits(tiny, name):
+    assert record_operators(tiny(), name, batch_size=2, size=32)
+    if name not in ("bf16", "fp16"):
+        assert record_operators(tiny(), name, "bf16", batch_size=2, size=32)
 
 
 def test_a_students_speedup_is_recorded_and_one_for_gpus_only_refused(tiny):

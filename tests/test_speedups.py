@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils._pytree import tree_leaves
+from killing import same
 
 import labkit
 from labkit.measure.measurements import Watched
@@ -35,11 +35,6 @@ def quick_compiler(monkeypatch):
 
 def exact(names):
     return all(KNOWN[name].tolerance == "exact" for name in names)
-
-
-def same(one, other):
-    pairs = list(zip(tree_leaves(one), tree_leaves(other), strict=True))
-    return all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in pairs)
 
 
 def make(tiny, names, *own, like=None):

@@ -41,18 +41,19 @@ def flags(tf32: str) -> Iterator[dict[str, bool]]:
 def check_correctness(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
     """First steps against the baseline's, each from the same weights on another batch: a race shows now and then.
 
-    Exact speed-ups keep losses and gradients within 1e-5 in float32, and within 1e-10 in float64 (one batch only), and
-    the losses of a whole run in float64 within 1e-6, since rounding grows from step to step; 16-bit ones keep losses
-    within 1e-2 and gradients at a cosine of at least 0.9.
+    Exact speed-ups keep losses and gradients within 1e-10 in float64 (one batch only), and the losses of a whole run in
+    float64 within 1e-6, since rounding grows from step to step. In float32 they keep losses within 1e-5, but gradients
+    only within 2e-2: where a picture and its reconstruction are nearly equal, rounding turns the sign that the pixel
+    has in the gradient of the L1 loss. 16-bit ones keep losses within 1e-2 and gradients at a cosine of at least 0.9.
     """
     tolerances = {known_speedups()[name].tolerance for name in item.speedups}
     seen = {"float32": deviation(item, device, torch.float32, item.steps)}
     if tolerances == {"exact"}:
         seen["float64"] = deviation(item, device, torch.float64, batches=1)
         seen["run"] = {"losses": drift(item, device, item.steps)}
-        limits = {"float32": 1e-5, "float64": 1e-10}
-        ok = all(seen[dtype][what] <= limit for dtype, limit in limits.items() for what in ("losses", "gradients"))
-        ok = ok and seen["run"]["losses"] <= 1e-6
+        limits = {"float32": {"losses": 1e-5, "gradients": 2e-2}, "float64": {"losses": 1e-10, "gradients": 1e-10}}
+        limits["run"] = {"losses": 1e-6}
+        ok = all(seen[run][what] <= limit for run in limits for what, limit in limits[run].items())
     else:
         ok = seen["float32"]["losses"] <= 1e-2 and seen["float32"]["cosine"] >= 0.9
     numbers = ", ".join(f"{dtype} {what} {value:.1e}" for dtype in seen for what, value in seen[dtype].items())

@@ -42,9 +42,9 @@ class Autocast(TorchFunctionMode):
 
     entered: list[Autocast] = []  # the innermost last
 
-    def __init__(self, device_type: str, dtype: torch.dtype, cache_enabled: bool = True):
+    def __init__(self, device_type: str, dtype: torch.dtype, enabled: bool = True, cache_enabled: bool = True):
         super().__init__()
-        self.dtype, self.cache_enabled = dtype, cache_enabled
+        self.dtype, self.enabled, self.cache_enabled = dtype, enabled, cache_enabled
         self.copies: dict[int, Tensor] = {}
 
     def __enter__(self) -> Autocast:
@@ -56,6 +56,8 @@ class Autocast(TorchFunctionMode):
         super().__exit__(*error)
 
     def __torch_function__(self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if not self.enabled:
+            return function(*args, **(kwargs or {}))
         if function in IN_16_BITS:
             args = tuple(self.in_16_bits(arg) for arg in args)
         elif function in IN_FLOAT32:
@@ -109,8 +111,9 @@ def standing_in(schedule: Schedule) -> Iterator[None]:
         (torch.cuda, "current_stream"): lambda device=None: Stream(schedule, schedule.current),
         (Tensor, "record_stream"): lambda tensor, stream: None,
         (torch, "autocast"): Autocast,
-        (torch, "is_autocast_enabled"): lambda device_type: bool(Autocast.entered),
-        (torch, "get_autocast_dtype"): lambda device_type: Autocast.entered[-1].dtype,
+        (torch.amp, "autocast"): Autocast,  # by this name checkpoints enter it again
+        (torch, "is_autocast_enabled"): lambda device_type: bool(Autocast.entered) and Autocast.entered[-1].enabled,
+        (torch, "get_autocast_dtype"): lambda device_type: Autocast.entered[-1].dtype if Autocast.entered else None,
         (optimizer, "_get_fused_kernels_supported_devices"): lambda: ["meta"],
     }
     with ExitStack() as stack:

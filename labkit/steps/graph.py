@@ -45,6 +45,8 @@ class Graph(NeedsFusedAdam):
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.device = next(self.model.parameters()).device
+        self.acts = self.inactive(self.model) is None
+        self.lr_now: dict[str, float] = {}
         self.start_over()
         optimizers = super().build(betas)
         self.rates = {player: torch.zeros((), device=self.device) for player in optimizers}  # float32, for fused Adam
@@ -52,11 +54,7 @@ class Graph(NeedsFusedAdam):
         return optimizers
 
     def adam_options(self) -> dict[str, bool]:
-        return {**super().adam_options(), "capturable": self.acts()}
-
-    def acts(self) -> bool:
-        """Whether there are CUDA graphs where the model is."""
-        return self.device.type == "cuda"
+        return {**super().adam_options(), "capturable": self.acts}
 
     def start_over(self) -> None:
         """Forgets what was recorded: the next step is the first again."""
@@ -66,16 +64,15 @@ class Graph(NeedsFusedAdam):
 
     def hold_rates(self, optimizers: dict[str, torch.optim.Optimizer]) -> None:
         """Puts each learning rate where the graph reads it; `lr_now` keeps it as the number it is."""
-        if not self.acts():
+        if not self.acts:
             return
-        self.lr_now = {}
         for player, optimizer in optimizers.items():
             for group in optimizer.param_groups:
                 self.lr_now[player] = group["lr"]
                 group["lr"] = self.rates[player].fill_(group["lr"])
 
     def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
-        if not self.acts():
+        if not self.acts:
             if not self.warned:
                 self.warned = True
                 warnings.warn("graph: no CUDA graphs here, each step is launched anew", stacklevel=2)
@@ -126,6 +123,8 @@ class Graph(NeedsFusedAdam):
         try:
             self.replay = self.capture(self.body)
         except RuntimeError as error:
+            for optimizer in self.optimizers.values():
+                optimizer.zero_grad()  # what there is was never computed
             raise LabkitError(
                 f"graph: the step cannot be recorded ({error}). Nothing in it may wait for the device: no .item(), "
                 "no print of a tensor, no `if` on its value in a seam."
@@ -157,9 +156,9 @@ class Graph(NeedsFusedAdam):
 
     def state_dict(self) -> dict:
         state = super().state_dict()
-        for player, adam in state["optimizers"].items() if self.acts() else ():
-            for group in adam["param_groups"]:
-                group["lr"] = self.lr_now[player]
+        for player, rate in self.lr_now.items():
+            for group in state["optimizers"][player]["param_groups"]:
+                group["lr"] = rate
         return state
 
     def load_state_dict(self, state: dict) -> None:
