@@ -29,6 +29,7 @@ _HOME = {
     "Trace": "labkit.traces.tables",
     "TraceError": "labkit.traces.reading",
     "gpu_trace": "labkit.evidence",
+    "gpu_results": "labkit.evidence",
     "linear_schedule": "labkit.training",
     "load_model": "labkit.checkpoints",
     "load_generator": "labkit.checkpoints",

@@ -7,13 +7,14 @@ from pathlib import Path
 import torch
 
 from labkit.devices import pick_device
+from labkit.measure import results
 from labkit.measure.recording import record
 from labkit.models.cyclegan import CycleGAN
 from labkit.replay import record_operators, replay, write_trace
 from labkit.steps.making import make_step
 from labkit.traces.tables import Trace
 
-SHIPPED = Path(__file__).parents[1] / "data" / "traces"  # in a clone; an installed package has none
+DATA = Path(__file__).parents[1] / "data"  # in a clone; an installed package has none
 HOST_US = 40.0  # SIMULATED: an assumption, to be varied
 STEPS = 3
 
@@ -43,7 +44,7 @@ def gpu_trace(
     name = f"{generator}_b{batch_size}_{'+'.join(sorted(speedups)) or 'baseline'}.json.gz"
     if afresh:
         return Trace(_recorded(name, speedups, batch_size, generator))
-    if shipped := sorted(SHIPPED.glob(f"*/{name}")):
+    if shipped := sorted((DATA / "traces").glob(f"*/{name}")):
         return Trace(shipped[0])
     graph = "graph" in speedups  # changes how kernels are launched, and no operator
     recordable = [speedup for speedup in speedups if speedup != "graph"]
@@ -57,3 +58,11 @@ def _recorded(name: str, speedups: tuple[str, ...], batch_size: int, generator: 
     step = make_step(CycleGAN(generator).to(device), *speedups)
     batch = tuple(torch.rand(batch_size, 3, 256, 256, device=device) * 2 - 1 for _ in range(2))
     return record(step, batch, Path("out", "recorded", name), steps=STEPS)
+
+
+def gpu_results() -> dict[str, dict]:
+    """What surveys measured on GPUs, shipped with the lab: by device, as `labkit.measure.results.read` gives it.
+
+    Empty as long as none is shipped. The files are data/results/<device>.json.
+    """
+    return {file.stem: results.read(file) for file in sorted((DATA / "results").glob("*.json"))}

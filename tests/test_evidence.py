@@ -12,7 +12,7 @@ from labkit import evidence
 def elsewhere(tmp_path, monkeypatch):
     """A folder to work in, with a place for shipped traces that is empty."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(evidence, "SHIPPED", tmp_path / "data")
+    monkeypatch.setattr(evidence, "DATA", tmp_path / "data")
     return tmp_path
 
 
@@ -20,8 +20,9 @@ def elsewhere(tmp_path, monkeypatch):
 def test_a_shipped_recording_is_shown_with_its_own_stamp(elsewhere, device):
     trace = SyntheticTrace(labkit={"device": device})
     trace.launch(0, 10, 90)
-    (elsewhere / "data" / device).mkdir(parents=True)
-    trace.save(elsewhere / "data" / device / "resnet_9blocks_b16_bf16+streams.json.gz")
+    folder = elsewhere / "data" / "traces" / device
+    folder.mkdir(parents=True)
+    trace.save(folder / "resnet_9blocks_b16_bf16+streams.json.gz")
     assert labkit.gpu_trace("streams", "bf16", batch_size=16).stamp == {"device": device}
     assert not (elsewhere / "out").exists()
 

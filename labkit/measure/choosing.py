@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -10,6 +12,9 @@ from labkit.errors import LabkitError
 from labkit.measure.comparing import compare
 from labkit.measure.recording import Batch
 from labkit.steps.making import known_speedups, make_step
+
+if TYPE_CHECKING:
+    import pandas
 
 
 def choose(make_model: Callable[[], nn.Module], batch: Batch, rounds: int = 8) -> tuple[list[str], list[str]]:
@@ -47,6 +52,17 @@ def choose(make_model: Callable[[], nn.Module], batch: Batch, rounds: int = 8) -
         else:
             said.append(f"{name}: left out, on top of {', '.join(chosen) or 'nothing'} {verdict}: {why}")
     return chosen, said
+
+
+def pick(table: pandas.DataFrame, memory_bytes: float = math.inf) -> str:
+    """The name of the fastest step of a comparison that computes the same and fits; the baseline if none is faster.
+
+    Args:
+        table: from `labkit.compare`.
+        memory_bytes: what the step may hold at most. A step whose memory is not known (NaN) is taken to fit.
+    """
+    good = table[(table["verdict"] == "faster") & ~(table["peak_bytes"] > memory_bytes)]
+    return table.index[0] if good.empty else good["times_faster"].idxmax()
 
 
 def candidates(make_model: Callable[[], nn.Module]) -> tuple[list[str], list[str]]:

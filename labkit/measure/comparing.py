@@ -214,15 +214,24 @@ def _verdict(name: str, one: _Made, baseline: _Made, row: Mapping, sameness: Map
     if one is baseline:
         return "baseline", "what the others are compared with"
     low, high = row["times_faster_low"], row["times_faster_high"]
-    measured = f"{row['times_faster']:.3f} times faster, between {low:.3f} and {high:.3f}"
     if one.networks != baseline.networks:
-        return "another model", measured
+        return "another model", _measured(row["times_faster"], (low, high))
     if reason := _difference(one, baseline, sameness):
         return "not equivalent", reason
     if name.endswith(AGAIN.format("")):
         return "noise", f"the baseline against itself: between {low:.3f} and {high:.3f}"
-    if low > max(1.0, noise[1]):
-        return "faster", measured
-    if high < min(1.0, noise[0]):
-        return "slower", measured
-    return "no difference", f"{measured}; the baseline against itself: between {noise[0]:.3f} and {noise[1]:.3f}"
+    return speed_verdict(row["times_faster"], (low, high), noise)
+
+
+def speed_verdict(times: float, between: tuple[float, float], noise: tuple[float, float]) -> tuple[str, str]:
+    """Whether a step that is `times` faster, `between` these, differs by more than the baseline does from itself."""
+    if between[0] > max(1.0, noise[1]):
+        return "faster", _measured(times, between)
+    if between[1] < min(1.0, noise[0]):
+        return "slower", _measured(times, between)
+    against = f"the baseline against itself: between {noise[0]:.3f} and {noise[1]:.3f}"
+    return "no difference", f"{_measured(times, between)}; {against}"
+
+
+def _measured(times: float, between: tuple[float, float]) -> str:
+    return f"{times:.3f} times faster, between {between[0]:.3f} and {between[1]:.3f}"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.errors import LabkitError
 from labkit.measure.plan import Item
@@ -20,7 +21,7 @@ from labkit.measure.timing import alternate, peak_memory, ratio, spread
 from labkit.steps.making import known_speedups
 
 MAX_TRACES, MAX_BYTES = 7, 15_000_000  # with the results eight files, each of a size that is easy to hand on
-LEAST_ROUNDS, MOST_ROUNDS = 5, 30
+LEAST_ROUNDS, MOST_ROUNDS = 6, 30  # fewer give no interval of 95%
 
 
 @contextmanager
@@ -129,11 +130,13 @@ def time_against_baseline(item: Item, device: torch.device, out: Path) -> tuple[
     if item.tf32 != "default" and not has_tf32(device):
         raise LabkitError("does not suit this device: it computes nothing in TF32")
     batch = item.batch(device)
-    runs, peaks = {}, {}
+    runs, peaks, flops = {}, {}, 0
     for name, one in (("baseline", item.baseline()), ("variant", item)):
         held = torch.cuda.memory_allocated() if device.type == "cuda" else None
         runs[name] = runner(one, device, batch)
-        runs[name]()  # Adam makes its state, and cuDNN tries its kernels: neither is a step's usual need
+        with FlopCounterMode(display=False) if name == "baseline" else nullcontext() as counter:
+            runs[name]()  # Adam makes its state, and cuDNN tries its kernels: neither is a step's usual need
+        flops = flops or counter.get_total_flops()
         peaks[name] = None if held is None else peak_memory(runs[name]) - held
     a_round = sum(seconds[0] for seconds in alternate(runs, rounds=1, warmup=2).values())
     rounds = min(MOST_ROUNDS, max(LEAST_ROUNDS, int(item.seconds / 2 / a_round)))
@@ -147,6 +150,7 @@ def time_against_baseline(item: Item, device: torch.device, out: Path) -> tuple[
         "ratio": ratio(seconds["variant"], seconds["baseline"]),
         "images_per_s": {name: item.batch_size / median for name, median in medians.items()},  # of either domain
         "peak_bytes": peaks,
+        "flops": flops,  # the baseline's: what has to be computed, however often a step computes it
     }
     return row, f"{1e3 * medians['variant']:.1f} ms, {row['ratio']:.3f} times the baseline's"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from labkit.show.batches import batch_figure, batch_widget
 from labkit.show.breakdowns import gaps_figure, idle_figure, steps_figure, temporal_figure
 from labkit.show.comparisons import comparison, comparison_figure
 from labkit.show.explorer import trace_explorer
@@ -27,6 +28,8 @@ from labkit.show.verdict import summary_figure
 from labkit.show.widgets import LiveLosses
 
 __all__ = [
+    "batch_figure",
+    "batch_widget",
     "comparison",
     "comparison_figure",
     "comparison_report",

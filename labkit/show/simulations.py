@@ -106,12 +106,12 @@ def queue_widget() -> ipywidgets.VBox:
         "streams": toggles(options=[("one stream", 1), ("two streams", 2)]),
         "graph": toggles(options=[("launch by launch", False), ("as a CUDA graph", True)]),
     }
-    return _explorer(queue_figure, controls)
+    return controlled(queue_figure, controls)
 
 
 def overlap_widget() -> ipywidgets.VBox:
     """`overlap_figure`, with a control for the share of the multiprocessors that each kernel fills."""
-    return _explorer(overlap_figure, {"share": _slider("share of the GPU", 0.6, 0.1, 1, 0.05)})
+    return controlled(overlap_figure, {"share": _slider("share of the GPU", 0.6, 0.1, 1, 0.05)})
 
 
 def _slider(description: str, value: float, least: float, most: float, step: float) -> ipywidgets.FloatSlider:
@@ -119,12 +119,16 @@ def _slider(description: str, value: float, least: float, most: float, step: flo
     return ipywidgets.FloatSlider(value, min=least, max=most, step=step, description=description, style=wide)
 
 
-def _explorer(draw: Callable[..., go.Figure], controls: dict[str, ipywidgets.Widget]) -> ipywidgets.VBox:
+def controlled(draw: Callable[..., go.Figure], controls: dict[str, ipywidgets.Widget]) -> ipywidgets.VBox:
     """A figure under its controls, which are `draw`'s arguments by name, and above its text alternative."""
-    figure, words = go.FigureWidget(draw()), ipywidgets.HTML()
+
+    def drawn_now() -> go.Figure:
+        return draw(**{name: control.value for name, control in controls.items()})
+
+    figure, words = go.FigureWidget(drawn_now()), ipywidgets.HTML()
 
     def redraw(_change: object = None) -> None:
-        drawn = draw(**{name: control.value for name, control in controls.items()})
+        drawn = drawn_now()
         with figure.batch_update():  # updated, not shown again: Colab cannot show a figure twice
             for mine, new in zip(figure.data, drawn.data, strict=True):
                 mine.update(new.to_plotly_json())
