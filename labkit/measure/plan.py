@@ -142,11 +142,8 @@ def is_possible(stack: tuple[str, ...]) -> bool:
 
 
 def correctness(stacks: list[tuple[str, ...]], seconds: float) -> list[Item]:
-    """Each stack against the baseline, on many batches, as a race shows only now and then; graphs over 200 steps."""
-    return [
-        Item("correctness", seconds, SMALL, 128, 2, tf32="off", speedups=stack, steps=200 if "graph" in stack else 50)
-        for stack in stacks
-    ]
+    """Each stack against the baseline, on many batches, as a race shows only now and then."""
+    return [Item("correctness", seconds, SMALL, 128, 2, tf32="off", speedups=stack, steps=50) for stack in stacks]
 
 
 def baselines(settings: dict, batch_size: int, seconds: float) -> list[Item]:
