@@ -1,15 +1,21 @@
-"""Checks of notebook 04: the two cycles on two CUDA streams, without a GPU."""
+"""Checks of notebook 04, without a GPU: the two cycles on two CUDA streams, and two totals of what they take."""
 
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from numbers import Real
 
+import pandas
 import torch
 from torch import Tensor, nn
 
 from labkit.check.answers import WrongAnswer, passed, require
 from labkit.check.races import record
 from labkit.models.cyclegan import CycleGAN
+from labkit.replay.queue import Launch, Timeline, play
 from labkit.steps.making import make_step
 from labkit.steps.step import Cycle
 
@@ -67,3 +73,57 @@ def streams(answer: type) -> None:
             "for main and do their work, and only then let main wait for the one and the other.",
         )
     passed("streams")
+
+
+def times_as_long(answer: Callable[[pandas.DataFrame, pandas.DataFrame], Mapping[str, float]]) -> None:
+    """Holds ``answer(one, two)`` to the totals of kernels played on one stream and on two: SIMULATED.
+
+    Args:
+        answer: is given two tables of kernels with the columns stream, begin and end, in microseconds, in the order
+            they began; says how many times as long as the first the second took, by the "sum" of the durations and
+            by the "wall" time, from the first begin to the last end.
+
+    Raises:
+        WrongAnswer: a total differs; the message names the mistake that gives it.
+    """
+    durations = (300.0, 40.0, 60.0, 50.0, 30.0, 20.0)  # on two streams, the first begins first and ends last
+    apart = [Launch("kernel", 0.0, us, stream=20 + 4 * (i > 0), share=0.7) for i, us in enumerate(durations)]
+    together = [replace(launch, stream=7) for launch in apart]
+    one, two = play(together, gap_us=5.0), play(apart, gap_us=5.0)
+    right = {"sum": two.kernel_sum / one.kernel_sum, "wall": two.wall / one.wall}
+    got = answer(_table(one, 1000.0), _table(two, 3000.0))
+    require(
+        isinstance(got, Mapping) and got.keys() == right.keys(),
+        f"a dict is expected with the keys {[*right]}. Is a `return` missing?",
+    )
+    require(all(isinstance(value, Real) for value in got.values()), "both values should be numbers.")
+    for total, value in right.items():
+        require(
+            not math.isclose(got[total], 1 / value),
+            f"{total}: that is one over it: divide the time of two streams by that of one.",
+        )
+    sides = [two.stream == stream for stream in (20, 24)]
+    in_turn = sum(two.kernel_end[side].max() - two.kernel_start[side].min() for side in sides)
+    walls = {
+        right["sum"]: "that is the ratio of the sums: while two kernels run at once, the clock counts once.",
+        in_turn / one.wall: "those are the times of both streams, added up: they passed at the same time.",
+        two.busy / one.busy: "that is the ratio of the unions, when any kernel ran: the clock runs on in gaps.",
+        (3000.0 + two.wall) / (1000.0 + one.wall): "neither table begins at 0: subtract the first begin.",
+        two.kernel_end[-1] / one.wall: "the kernel that began last need not be the last to end: take max().",
+    }
+    for wrong, message in walls.items():
+        require(not math.isclose(got["wall"], wrong), f"wall: {message}")
+    for total, value in right.items():
+        require(
+            math.isclose(got[total], value),
+            f"{total}: {got[total]:.3f}, it should be {value:.3f}. A duration is end - begin; the wall time goes from "
+            "the first begin to the last end, over all streams.",
+        )
+    passed("times_as_long")
+
+
+def _table(timeline: Timeline, begin: float) -> pandas.DataFrame:
+    """The kernels in the order they began, the first of them at `begin` microseconds."""
+    columns = {"stream": timeline.stream, "begin": timeline.kernel_start, "end": timeline.kernel_end}
+    table = pandas.DataFrame(columns).sort_values("begin", kind="stable", ignore_index=True)
+    return table.assign(begin=table["begin"] + begin, end=table["end"] + begin)

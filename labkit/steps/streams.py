@@ -60,7 +60,7 @@ class Streams(SpeedUp):
         cycles = []
         for stream, journey in zip(self.side, journeys, strict=True):
             stream.wait_stream(main)
-            with torch.cuda.stream(stream), _no_shared_casts(real_a.device.type):
+            with torch.cuda.stream(stream), no_shared_casts(real_a.device.type):
                 cycles.append(self.one_cycle(*journey))
         for stream, cycle in zip(self.side, cycles, strict=True):
             main.wait_stream(stream)
@@ -70,8 +70,8 @@ class Streams(SpeedUp):
         return tuple(cycles)
 
 
-def _no_shared_casts(device: str) -> AbstractContextManager:
-    """Autocast as it is, but without its cache of cast weights."""
+def no_shared_casts(device: str) -> AbstractContextManager:
+    """Autocast as it is on this type of device ("cuda"), on or off, but without its cache of cast weights."""
     if not torch.is_autocast_enabled(device):
         return nullcontext()
     return torch.autocast(device, torch.get_autocast_dtype(device), cache_enabled=False)
