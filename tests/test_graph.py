@@ -5,42 +5,12 @@ import copy
 import pytest
 import torch
 from killing import same
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import labkit
+from labkit.check.tape import Tape
 from labkit.measure.recording import as_found
 from labkit.steps.graph import Graph
-
-
-def addresses(tree):
-    return [leaf.data_ptr() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
-class Recording(TorchDispatchMode):
-    """Keeps every operator with its arguments and results. `replay` runs them again, into the same results."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        if operator is torch.ops.aten._local_scalar_dense.default:
-            raise RuntimeError("operation not permitted when stream is capturing")
-        result = operator(*args, **(kwargs or {}))
-        if "empty" not in operator.name():
-            self.calls.append((operator, args, kwargs or {}, result, addresses((args, kwargs))))
-        elif result.dtype == torch.int64:
-            result.zero_()  # memory that a graph would not read before it is replayed
-        return result
-
-    @torch.no_grad()
-    def replay(self):
-        for operator, args, kwargs, result, there in self.calls:
-            assert addresses((args, kwargs)) == there, "a graph would still read the old address"
-            for old, new in zip(tree_leaves(result), tree_leaves(operator(*args, **kwargs)), strict=True):
-                if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
-                    old.copy_(new)
 
 
 class OnCPU(Graph):
@@ -60,11 +30,11 @@ class OnCPU(Graph):
         held += [self.scaler._scale, self.scaler._growth_tracker] if hasattr(self, "scaler") else []
         held += self.model.parameters()
         before = [tensor.clone() for tensor in held]
-        with torch.enable_grad(), Recording() as recording:
+        with torch.enable_grad(), Tape() as tape:
             body()
         for tensor, value in zip(held, before, strict=True):
             tensor.copy_(value)
-        return recording.replay
+        return tape.replay
 
 
 def float64(batch, n, seed):

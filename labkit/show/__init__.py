@@ -18,6 +18,7 @@ from labkit.show.figures import (
     view,
 )
 from labkit.show.host import operators_figure, ranges_figure
+from labkit.show.hosts import host_figure, host_widget
 from labkit.show.kernels import kernel_kinds_figure, memory_figure, top_kernels_figure
 from labkit.show.launching import concurrency_figure, delays_figure, launches_figure, trace_queue_figure
 from labkit.show.recordings import stamped
@@ -36,6 +37,8 @@ __all__ = [
     "concurrency_figure",
     "delays_figure",
     "gaps_figure",
+    "host_figure",
+    "host_widget",
     "idle_figure",
     "kernel_kinds_figure",
     "launches_figure",

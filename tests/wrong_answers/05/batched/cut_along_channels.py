@@ -1,0 +1,15 @@
+# expects: chunk(2) cuts a batch into two halves
+class Batched:
+    @staticmethod
+    def unsuited(model):
+        return "batch norm" if any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules()) else None
+
+    def one_cycle(self, go, back, real, other):
+        if other is None:
+            return super().one_cycle(go, back, real, other)
+        fake, same = go(torch.cat([real, other])).chunk(2, dim=2)
+        return Cycle(fake, back(fake), same)
+
+    def judge(self, discriminator, real, fake):
+        on_real, on_fake = discriminator(torch.cat([real, fake])).chunk(2)
+        return on_real, on_fake

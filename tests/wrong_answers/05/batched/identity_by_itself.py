@@ -1,0 +1,15 @@
+# expects: `go` is run 2 times
+class Batched:
+    @staticmethod
+    def unsuited(model):
+        return "batch norm" if any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules()) else None
+
+    def one_cycle(self, go, back, real, other):
+        if other is None:
+            return super().one_cycle(go, back, real, other)
+        fake = go(real)
+        return Cycle(fake, back(fake), go(other))
+
+    def judge(self, discriminator, real, fake):
+        on_real, on_fake = discriminator(torch.cat([real, fake])).chunk(2)
+        return on_real, on_fake

@@ -1,0 +1,11 @@
+# expects: copy_ repeats it to fit
+class Captured:
+    def __init__(self, body, example):
+        self.static = example.clone()
+        with Tape() as self.tape:
+            self.result = body(self.static)
+
+    def __call__(self, a):
+        self.static.copy_(a)
+        self.tape.replay()
+        return self.result.clone()

@@ -1,0 +1,11 @@
+# expects: adds_up is not right: something that changes in it is Python's
+replayed = {
+    "normalises": "right",
+    "clips_if": "refused",
+    "clips_where": "right",
+    "decays_number": "stale",
+    "decays_tensor": "right",
+    "adds_up": "right",
+    "draws_random": "stale",
+    "draws_torch": "right",
+}

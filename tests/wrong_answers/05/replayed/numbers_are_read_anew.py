@@ -1,0 +1,11 @@
+# expects: decays_number is not right: something that changes in it is Python's
+replayed = {
+    "normalises": "right",
+    "clips_if": "refused",
+    "clips_where": "right",
+    "decays_number": "right",
+    "decays_tensor": "right",
+    "adds_up": "stale",
+    "draws_random": "stale",
+    "draws_torch": "right",
+}

@@ -1,0 +1,11 @@
+# expects: draws_torch is not stale
+replayed = {
+    "normalises": "right",
+    "clips_if": "refused",
+    "clips_where": "right",
+    "decays_number": "stale",
+    "decays_tensor": "right",
+    "adds_up": "stale",
+    "draws_random": "stale",
+    "draws_torch": "stale",
+}
