@@ -10,11 +10,12 @@ from killing import same, train_killed, train_unbroken
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_fruit_is_learned(tmp_path, report, seed):
+@pytest.mark.parametrize("speedups", ["", "bf16", "bf16,batched,fused_adam"])
+def test_fruit_is_learned(tmp_path, report, speedups, seed):
     command = [sys.executable, "-m", "labkit", "train", "--data", "fruit", "--device", "cpu", "--workers", "0"]
     started = time.perf_counter()
     done = subprocess.run(
-        [*command, "--seed", str(seed), "--out", str(tmp_path)],
+        [*command, "--seed", str(seed), "--speedups", speedups, "--out", str(tmp_path)],
         env={"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -97,7 +97,7 @@ def fit(
     Raises:
         LabkitError: the arguments or the data do not fit.
         CheckpointError: the checkpoint is damaged, or of another model or other batches.
-        TrainingError: a loss is no longer finite; the last good checkpoint is kept.
+        TrainingError: a loss is no longer finite, or memory ran out; the last good checkpoint is kept.
     """
     for name, number in (("steps", steps), ("batch_size", batch_size), ("report_every", report_every)):
         if number < 1:
@@ -118,7 +118,7 @@ def fit(
         for real_a, real_b in stream:
             if schedule is not None:
                 step.scale_lr(schedule(run.done))
-            pending.append(step(real_a, real_b))
+            pending.append(_stepped(run, real_a, real_b))
             run.done += 1
             bar.update()
             last = run.done == steps or bool(interrupted)
@@ -138,6 +138,22 @@ def fit(
     return run
 
 
+def _stepped(run: Run, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
+    """The next step's losses. Raises `TrainingError` if it does not fit into memory."""
+    try:
+        return run.step(real_a, real_b)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise TrainingError(
+            f"step {run.done + 1}: out of memory with batches of {len(real_a)} ({str(error).partition('. ')[0]})."
+            f"{_kept(run)} Train with smaller batches or pictures; or with the speed-ups 'bf16' or 'recompute', or "
+            "accumulate (the same update in parts), which need less memory."
+        ) from error
+
+
+def _kept(run: Run) -> str:
+    return "" if run.folder is None else f" The last good checkpoint is kept in {run.folder}."
+
+
 def _look_at_losses(run: Run, pending: list[dict[str, Tensor]]) -> None:
     """Moves the pending losses into the run's history: the loop's only wait for the device."""
     names = list(pending[0])
@@ -147,7 +163,7 @@ def _look_at_losses(run: Run, pending: list[dict[str, Tensor]]) -> None:
     for number, row in enumerate(rows, start=first):
         bad = [name for name, loss in zip(names, row, strict=True) if not abs(loss) < float("inf")]
         if bad:
-            kept = "" if run.folder is None else f" The last good checkpoint is kept in {run.folder}."
+            kept = _kept(run)
             raise TrainingError(
                 f"step {number}: {', '.join(bad)} is no longer a finite number, so training stopped.{kept} "
                 "Usual causes: a learning rate that is too high, or 16-bit arithmetic without loss scaling."

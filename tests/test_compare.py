@@ -134,15 +134,21 @@ def test_what_cannot_act_here_is_inactive_and_has_no_numbers(compared, stack):
     assert row.drop(["verdict", "why"]).isna().all()
 
 
-def test_what_does_not_fit_into_memory_costs_its_own_row_only(compared):
+@pytest.mark.parametrize(("limit", "fits"), [(3, "a batch of 2 fits"), (0, "not even one picture fits")])
+def test_what_does_not_fit_costs_its_own_row_only_and_it_is_said_what_fits(tiny, batch, limit, fits):
     class TooLarge:
         def losses(self, player, batch):
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
+            if len(batch["real_a"]) > limit:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
+            return super().losses(player, batch)
 
     clock = Clock()
-    table = compared(clock, large=[TooLarge], fast=[clock.taking(0.5)])
+    stacks = {"baseline": [clock.taking(1.0)], "large": [TooLarge], "fast": [clock.taking(0.5)]}
+    steps = {name: lambda stack=stack: labkit.make_step(tiny(), *stack) for name, stack in stacks.items()}
+    table = labkit.compare(steps, batch(4), rounds=6, warmup=1, clock=clock)
     assert table["verdict"].tolist() == ["baseline", "noise", "out of memory", "faster"]
-    assert table.loc["large", "why"] == "CUDA out of memory" and math.isnan(table.loc["large", "times_faster"])
+    assert table.loc["large", "why"] == f"CUDA out of memory; {fits}"
+    assert math.isnan(table.loc["large", "times_faster"])
 
 
 def test_another_model_is_timed_and_not_held_to_the_baseline(tiny, batch):

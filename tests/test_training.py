@@ -146,3 +146,22 @@ def test_a_size_the_network_cannot_take_is_refused_before_the_first_step(fruit):
     model = labkit.CycleGAN("unet_128", ngf=1, ndf=1)
     with pytest.raises(labkit.LabkitError, match="'fruit': pictures of 32x32 pixels"):
         labkit.fit(labkit.make_step(model), fruit, 1)
+
+
+def test_running_out_of_memory_keeps_the_checkpoint_and_says_what_to_do(tiny, fruit, tmp_path):
+    class TooMuch:
+        limit = 4
+
+        def losses(self, player, batch):
+            if len(batch["real_a"]) > self.limit:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
+            return super().losses(player, batch)
+
+    step = labkit.make_step(tiny(), TooMuch)
+    labkit.fit(step, fruit, 2, 4, checkpoint=tmp_path)
+    kept = (tmp_path / checkpoints.FILE).read_bytes()
+    TooMuch.limit = 1
+    message = r"step 3: out of memory with batches of 4 \(CUDA out of memory\).*kept in .*'recompute'.*accumulate"
+    with pytest.raises(TrainingError, match=message):
+        labkit.fit(labkit.make_step(tiny(), TooMuch), fruit, 3, 4, checkpoint=tmp_path)
+    assert (tmp_path / checkpoints.FILE).read_bytes() == kept

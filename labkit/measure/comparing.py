@@ -141,7 +141,22 @@ class _Made:
                 self.peak_bytes = peak - held
         except OUT_OF_MEMORY as error:
             self.verdict, self.why = "out of memory", str(error).partition(". ")[0]
+        if self.verdict:  # out of the handler, which would keep the memory that ran out
             torch.cuda.empty_cache()
+            self.why += f"; {what_fits(maker, batch)}"
+
+
+def what_fits(maker: Callable[[], Step], batch: Batch) -> str:
+    """Halves a batch that does not fit until it does, and says so in words."""
+    images = len(batch[0]) // 2
+    while images:
+        try:
+            maker()(*(pictures[:images] for pictures in batch))
+            return f"a batch of {images} fits"
+        except OUT_OF_MEMORY:
+            images //= 2
+        torch.cuda.empty_cache()
+    return "not even one picture fits"
 
 
 def inactive(step: Step) -> str | None:
