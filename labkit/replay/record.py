@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +22,11 @@ from torch.utils.flop_counter import flop_registry
 
 from labkit.errors import LabkitError
 from labkit.measure import RANGE
+from labkit.measure.recording import Batch
 from labkit.replay.schedule import Schedule
 from labkit.replay.standins import OnCUDA, standing_in
 from labkit.steps.making import make_step
+from labkit.steps.step import Step
 
 Shape = tuple[int, ...]
 
@@ -77,6 +80,24 @@ def record_operators(model: nn.Module, *speedups: str | type, batch_size: int = 
     Raises:
         LabkitError: a speed-up cannot be recorded or does not suit the model, or the batch does not fit it.
     """
+    with meta_step(model, *speedups, batch_size=batch_size, size=size) as (step, batch, schedule):
+        step(*batch)
+        with _Recorder(schedule) as recorder:
+            step(*batch)
+    return recorder.operators
+
+
+@contextmanager
+def meta_step(
+    model: nn.Module, *speedups: str | type, batch_size: int, size: int, accumulate: int | None = None
+) -> Iterator[tuple[Step, Batch, Schedule]]:
+    """A step of a copy of `model` on the meta device, a batch for it, and the schedule of the streams it uses.
+
+    Inside it what a GPU has stands in for what the meta device has not. Arguments as for `labkit.make_step`.
+
+    Raises:
+        LabkitError: a speed-up cannot act on the meta device or does not suit the model, or the batch does not fit it.
+    """
     if refused := sorted(name for name in speedups if name in GPU_ONLY):
         raise LabkitError(
             f"{', '.join(refused)}: acts on a GPU only, so its operators cannot be recorded here. "
@@ -85,18 +106,15 @@ def record_operators(model: nn.Module, *speedups: str | type, batch_size: int = 
     model = copy.deepcopy(model).to("meta")
     for pool in model.pools.values():
         pool.buffer = None  # no parameter, so it stayed behind; the first step makes one where the fakes are
-    batch = [torch.empty(batch_size, 3, size, size, device="meta") for _ in range(2)]
+    real_a, real_b = (torch.empty(batch_size, 3, size, size, device="meta") for _ in range(2))
     schedule = Schedule()
     with standing_in(schedule):
-        step = make_step(model, OnCUDA, *speedups)
+        step = make_step(model, OnCUDA, *speedups, accumulate=accumulate)
         step._range_checked = True  # the range of pictures without values cannot be looked at
         for optimizer in step.optimizers.values():
             for group in optimizer.param_groups:
                 group["foreach"] = not group["fused"]  # which PyTorch chooses by itself on a GPU
-        step(*batch)
-        with _Recorder(schedule) as recorder:
-            step(*batch)
-    return recorder.operators
+        yield step, (real_a, real_b), schedule
 
 
 class _Recorder(TorchDispatchMode):

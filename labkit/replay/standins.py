@@ -6,7 +6,7 @@ With them in place the speed-ups run on meta as they are, a student's own as wel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -89,6 +89,13 @@ def _meta_says_cuda() -> mock._patch:
     return mock.patch.object(Tensor, "is_cuda", property(lambda tensor: tensor.is_meta))
 
 
+def _autocast_again(
+    device_type: str, dtype: torch.dtype | None, enabled: bool, cache_enabled: bool
+) -> AbstractContextManager:
+    """What a checkpoint enters for its second forward pass: the autocast, if any, of the first."""
+    return Autocast(device_type, dtype, cache_enabled) if enabled else nullcontext()
+
+
 @contextmanager
 def standing_in(schedule: Schedule) -> Iterator[None]:
     """Puts the stand-ins in the place of PyTorch's own, and takes them out again whatever happens."""
@@ -110,7 +117,8 @@ def standing_in(schedule: Schedule) -> Iterator[None]:
         (Tensor, "record_stream"): lambda tensor, stream: None,
         (torch, "autocast"): Autocast,
         (torch, "is_autocast_enabled"): lambda device_type: bool(Autocast.entered),
-        (torch, "get_autocast_dtype"): lambda device_type: Autocast.entered[-1].dtype,
+        (torch, "get_autocast_dtype"): lambda device_type: Autocast.entered[-1].dtype if Autocast.entered else None,
+        (torch.amp, "autocast"): _autocast_again,
         (optimizer, "_get_fused_kernels_supported_devices"): lambda: ["meta"],
     }
     with ExitStack() as stack:
