@@ -136,7 +136,9 @@ def test_a_batch_of_another_shape_is_refused_and_changes_nothing(tiny, batch):
     for seed in range(8):
         real = float64(batch, 2, seed)
         assert_same(step(*real), plain(*real), 1e-7, seed)
-        with pytest.raises(labkit.LabkitError, match=r"recorded for batches of shape \(2, 3, 16, 16\).*\(1, 3, 16, 16\)"):
+        with pytest.raises(
+            labkit.LabkitError, match=r"recorded for batches of shape \(2, 3, 16, 16\).*\(1, 3, 16, 16\)"
+        ):
             step(*float64(batch, 1, seed))
         with pytest.raises(labkit.LabkitError, match="float32, the networks are torch.float64"):
             step(*batch(2, size=16))
