@@ -23,6 +23,7 @@ from labkit.show.kernels import kernel_kinds_figure, memory_figure, top_kernels_
 from labkit.show.launching import concurrency_figure, delays_figure, launches_figure, trace_queue_figure
 from labkit.show.recordings import stamped
 from labkit.show.report import comparison_report
+from labkit.show.scaling import scaling_figure, scaling_widget
 from labkit.show.simulations import overlap_figure, overlap_widget, queue_figure, queue_widget
 from labkit.show.timeline import timeline_figure
 from labkit.show.verdict import summary_figure
@@ -53,6 +54,8 @@ __all__ = [
     "queue_figure",
     "queue_widget",
     "ranges_figure",
+    "scaling_figure",
+    "scaling_widget",
     "size_bars",
     "stamped",
     "steps_figure",

@@ -1,0 +1,96 @@
+"""Loss scaling: where gradients lie in float16's range, and how a scale moves them."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+
+import ipywidgets
+import numpy as np
+import plotly.graph_objects as go
+import torch
+from torch import Tensor
+
+from labkit.measure.floats import fates
+from labkit.show.explorer import replace
+from labkit.show.figures import PLAYERS, UNUSED
+
+LEFT, RIGHT = -50, 30  # the powers of two that are drawn
+ZERO, NORMAL, INFINITE = -25, -14, 16  # up to 2^-25 all is rounded to zero, from 2^16 on all is infinite
+LINES = {player: (colour, dash) for (player, colour), dash in zip(PLAYERS.items(), ("solid", "dash"), strict=True)}
+REGIONS = {
+    "flushed to zero": (LEFT, ZERO, 0.45),
+    "subnormal": (ZERO, NORMAL, 0.2),
+    "overflow": (INFINITE, RIGHT, 0.45),
+}
+
+
+def scaling_figure(gradients: Mapping[str, Tensor], exponent: int = 0) -> go.Figure:
+    """The sizes of gradients, multiplied by 2 to the power of `exponent`, in the range of float16.
+
+    Args:
+        gradients: by player, "generators" or "discriminators": any shape, in float32; zeros are left out.
+        exponent: of the scale.
+    """
+    figure, words = go.Figure(), []
+    for player, values in gradients.items():
+        powers, shares = _histogram(values)
+        colour, dash = LINES[player]
+        figure.add_scatter(
+            **dict(x=powers + exponent + 0.5, y=shares, name=player, mode="lines"),
+            line=dict(shape="hvh", color=colour, dash=dash, width=2),
+            customdata=powers + exponent,
+            hovertemplate=f"{player}: %{{y:.1%}} of them from 2^%{{customdata}} on, up to twice that<extra></extra>",
+        )
+        told = ", ".join(f"{_percent(share)} {fate}" for fate, share in fates(values, 2.0**exponent).items())
+        words.append(f"{player}: {told}")
+    for name, (low, high, opacity) in REGIONS.items():
+        figure.add_vrect(x0=low, x1=high, fillcolor=UNUSED, opacity=opacity, line_width=0, layer="below")
+        figure.add_annotation(x=(low + high) / 2, y=1, yref="paper", yanchor="bottom", text=name, showarrow=False)
+    powers = range(LEFT, RIGHT + 1, 10)
+    figure.update_xaxes(
+        title="size of a gradient after scaling, logarithmic (no unit)",
+        **dict(range=[LEFT, RIGHT], tickvals=list(powers), ticktext=[f"2<sup>{power}</sup>" for power in powers]),
+    )
+    figure.update_yaxes(title="share of a player's gradients", tickformat=".0%", rangemode="tozero")
+    title = f"Gradients in float16, losses scaled by 2<sup>{exponent}</sup>" + "".join(
+        f"<br><sub>{line}</sub>" for line in words
+    )
+    figure.update_layout(
+        title=title,
+        height=490,
+        margin_t=155,
+        legend=dict(orientation="h", y=-0.22),
+        meta={"text": f"Gradients in float16, losses scaled by 2 to the power of {exponent}. {'; '.join(words)}."},
+    )
+    return figure
+
+
+def scaling_widget(gradients: Mapping[str, Tensor], exponent: int = 0) -> ipywidgets.VBox:
+    """`scaling_figure`, with a slider for the exponent."""
+    style = {"description_width": "130px"}
+    slider = ipywidgets.IntSlider(exponent, min=-10, max=32, description="scale: 2 to the", style=style)
+    figure, words = go.FigureWidget(), ipywidgets.HTML()
+
+    def redraw(_change: object = None) -> None:
+        drawn = scaling_figure(gradients, slider.value)
+        replace(figure, drawn)
+        text = html.escape(drawn.layout.meta["text"])
+        words.value = f"<details><summary>This figure in words</summary>{text}</details>"
+
+    redraw()
+    slider.observe(redraw, names="value")
+    return ipywidgets.VBox([slider, figure, words])
+
+
+def _histogram(values: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Powers of two, and the share of the non-zero `values` whose size is from each one to the next."""
+    exponents = torch.frexp(values[values != 0].flatten()).exponent - 1
+    least = exponents.min()
+    counts = torch.bincount(exponents - least)
+    return np.arange(len(counts)) + least.item(), (counts / counts.sum()).numpy()
+
+
+def _percent(share: float) -> str:
+    """A single overflow loses a whole step, so what is not zero must not look like it."""
+    return "under 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
