@@ -17,7 +17,7 @@ from labkit.errors import LabkitError, check_known
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-BatchSize = Annotated[int, typer.Option(help="Pictures of each domain in a step.")]
+BatchSize = Annotated[int, typer.Option(help="Pictures of each domain in a step.", min=1)]
 Size = Annotated[int | None, typer.Option(help="Pixels, square.", show_default="by data")]
 Generator = Annotated[str | None, typer.Option(help="resnet_9blocks, unet_256, ...", show_default="by data")]
 Ngf = Annotated[int | None, typer.Option(help="Filters in its first layer.", show_default="by data")]
@@ -60,6 +60,7 @@ def train(
 
     names = _names(speedups)
     if names == ["auto"]:
+        _check_folder(out)
         names, said = labkit.choose(make_model, _noise(batch_size, side, device))
         typer.echo("\n".join([*said, f"auto: {', '.join(names) or 'the baseline'}"]))
     model = make_model()
@@ -161,6 +162,7 @@ def compare(
     from labkit.measure.saved import save
 
     recipe = _recipe(data)
+    _check_folder(out)
 
     def make_model():  # noqa: ANN202 - as for _data
         return _model(recipe, device, seed=0, generator=generator, ngf=ngf, norm=norm)
@@ -197,6 +199,19 @@ def survey(
 def _recipe(data: str) -> recipes.Recipe:
     check_known("data", data, ("fruit", "photographs"))
     return recipes.FRUIT if data == "fruit" else recipes.PHOTOGRAPHS
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises `LabkitError` if nothing can be written to a folder: better before measuring than after."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / "part-probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise LabkitError(
+            f"{folder}: nothing can be written there ({error.strerror}). Choose another folder."
+        ) from error
 
 
 def _noise(batch_size: int, side: int, device: str):  # noqa: ANN202 - as for _data

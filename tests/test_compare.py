@@ -60,6 +60,7 @@ def test_faster_slower_and_no_difference_are_told_from_noise(compared):
     table = compared(clock, **{name: [clock.taking(*seconds)] for name, seconds in stacks.items()})
     verdicts = ["baseline", "noise", "faster", "slower", "no difference", "no difference"]
     assert table["verdict"].tolist() == verdicts
+    assert table.attrs["stamp"]["model"] == "CycleGAN" and table.attrs["stamp"]["ngf"] == 4
     assert table.loc["fast", ["median_s", "times_faster", "times_faster_low", "images_per_s"]].tolist() == [
         0.5,
         2,
@@ -103,18 +104,56 @@ class Rests:
             super().update(player)
 
 
+class Adds:
+    def __call__(self, real_a, real_b):
+        return super().__call__(real_a, real_b) | {"perceptual": real_a.mean()}
+
+
+class Halves:
+    def backward(self, loss, player):
+        super().backward(loss / 2, player)
+
+
+class NotANumber:
+    def losses(self, player, batch):
+        losses = super().losses(player, batch)
+        return losses | ({"D_A": losses["D_A"] * math.nan} if player == "discriminators" else {})
+
+
+class Remembers:
+    """Is fast from its second call on."""
+
+    def __call__(self, real_a, real_b):
+        if not hasattr(self, "kept"):
+            self.kept = super().__call__(real_a, real_b)
+        return self.kept
+
+
+class BreaksLater:
+    calls = 0
+
+    def losses(self, player, batch):
+        self.calls += 1
+        return {name: loss / (self.calls < 6) for name, loss in super().losses(player, batch).items()}
+
+
 @pytest.mark.parametrize(
     ("own", "why"),
     [
         (LeavesOut, "it leaves out cycle_A"),
+        (Adds, "it adds perceptual"),
         (Doubles, "cycle_A is .*, the baseline's "),
-        (Turns, r"gradients point elsewhere \(cosine -1.00\)"),
+        (Turns, r"the gradients of the generators point elsewhere \(cosine -1.00\)"),
+        (Halves, "the gradients of the generators are 0.5 times as long"),
         (Rests, "the discriminators do not learn"),
+        (NotANumber, "D_A is nan, the baseline's "),
+        (Remembers, "after its first update the generators, discriminators no longer learn"),
+        (BreaksLater, "D_A, G_A, .* became nan or infinite"),
     ],
 )
 def test_a_step_that_computes_something_else_is_not_equivalent(compared, own, why):
     clock = Clock()
-    row = compared(clock, other=[own, clock.taking(0.1)]).loc["other"]
+    row = compared(clock, other=[clock.taking(0.1), own]).loc["other"]
     assert row["verdict"] == "not equivalent" and pandas.Series(row["why"]).str.match(why).item()
 
 
@@ -171,9 +210,13 @@ def test_comparing_leaves_the_random_numbers_alone(compared):
 @pytest.mark.parametrize(
     ("steps", "rounds", "message"),
     [
-        ({}, 6, "give at least a baseline"),
+        ({}, 6, "give steps by name, a baseline at least"),
+        ([print], 6, "give steps by name, a baseline at least"),
         ({"baseline": lambda: None}, 5, "rounds=5"),
-        ({"baseline": 3}, 6, r"steps\['baseline'\] is int: give a function"),
+        ({"baseline": lambda: None}, "8", "rounds='8'"),
+        ({"baseline": 3}, 6, r"steps\['baseline'\] is int: give it a name, and a function"),
+        ({"": lambda: None}, 6, r"steps\[''\] is function: give it a name"),
+        ({"base": print, "base again": print}, 6, "so the baseline's second row is called"),
         ({"baseline": lambda: "step"}, 6, "makes a str: it should return a step"),
     ],
 )
@@ -183,8 +226,39 @@ def test_bad_arguments_are_named(batch, steps, rounds, message):
 
 
 def test_a_step_instead_of_its_maker_is_refused(tiny, batch):
-    with pytest.raises(LabkitError, match="is Step: give a function that makes the step and its model"):
+    with pytest.raises(LabkitError, match="is Step: give it a name, and a function that makes the step"):
         labkit.compare({"baseline": labkit.make_step(tiny())}, batch())
+
+
+def test_what_fails_costs_its_own_row_only(compared):
+    class Raises:
+        def __call__(self, real_a, real_b):
+            raise ZeroDivisionError("division by zero")
+
+    class ReturnsNothing:
+        def __call__(self, real_a, real_b):
+            super().__call__(real_a, real_b)
+
+    clock = Clock()
+    table = compared(clock, fails=[Raises], nothing=[ReturnsNothing], fast=[clock.taking(0.5)])
+    assert table["verdict"].tolist() == ["baseline", "noise", "does not run", "does not run", "faster"]
+    assert "step 'fails' fails (ZeroDivisionError: division by zero)" in table.loc["fails", "why"]
+    assert "return its losses by name" in table.loc["nothing", "why"]
+
+
+def test_a_baseline_that_is_none_is_refused(tiny, batch):
+    with pytest.raises(LabkitError, match="the baseline, does not run: step 'baseline' fails"):
+        labkit.compare({"baseline": lambda: labkit.make_step(tiny(), type("No", (), {"__call__": print}))}, batch())
+    with pytest.raises(LabkitError, match="the baseline: D_A is not a finite number"):
+        labkit.compare({"baseline": lambda: labkit.make_step(tiny(), NotANumber)}, batch())
+    with pytest.raises(LabkitError, match="batch: give two tensors"):
+        labkit.compare({"baseline": lambda: labkit.make_step(tiny())}, batch()[0])
+
+
+def test_steps_that_share_a_model_are_refused(tiny, batch):
+    model = tiny()
+    with pytest.raises(LabkitError, match="two steps share one model"):
+        labkit.compare({"baseline": lambda: labkit.make_step(model)}, batch())
 
 
 def test_the_interval_of_a_median_holds_it_often_enough():
@@ -210,7 +284,7 @@ def table():
         "wrong": {"verdict": "not equivalent", "why": "it leaves out idt_A", **numbers},
     }
     table = pandas.DataFrame.from_dict(rows, orient="index")
-    for column in ("images_per_s", "flop_per_s", "share_of_peak"):
+    for column in ("images_per_s", "flop_per_s", "share_of_peak", "loss_difference", "gradient_cosine"):
         table[column] = math.nan
     stamp = {"device": "Imaginary GPU", "torch": "2.11", "threads": 1, "batch_shape": [1, 3, 64, 64]}
     table.attrs = {"stamp": stamp, "seconds": {"baseline": [1.0]}}

@@ -24,6 +24,10 @@ def speed_verdict(answer: Callable[[float, tuple[float, float], tuple[float, flo
         (0.97, (0.95, 0.99), (0.94, 1.03), "the baseline against itself differs by as much."),
         (1.02, (0.99, 1.04), (1.01, 1.03), "the interval holds 1, wherever the noise lies."),
         (1.03, (1.02, 1.05), (0.9, 0.95), "the whole interval lies above 1, and above the noise, which lies below."),
+        (1.03, (1.01, 1.05), (1.08, 1.15), "the interval does not lie above the noise, but below it."),
+        (0.98, (0.97, 0.99), (0.9, 0.95), "the interval does not lie below the noise, but above it."),
+        (1.03, (1.02, 1.05), (0.98, 1.02), "the interval touches the noise."),
+        (0.97, (0.95, 0.98), (0.98, 1.02), "the interval touches the noise."),
     ]
     for times, between, noise, hint in cases:
         got, (right, _) = answer(times, between, noise), right_speed_verdict(times, between, noise)
@@ -40,21 +44,23 @@ def speed_verdict(answer: Callable[[float, tuple[float, float], tuple[float, flo
 def pick(answer: Callable[[pandas.DataFrame, float], str]) -> None:
     """Holds ``answer(table, memory_bytes)`` to `labkit.measure.choosing.pick`."""
     rows = {
-        "baseline": ("baseline", 1.0, 5e9),
-        "baseline again": ("noise", 1.01, 5e9),
+        "plain": ("baseline", 1.0, 5e9),
+        "plain again": ("noise", 1.01, 5e9),
         "no identity": ("not equivalent", 3.0, 4e9),
-        "graph": ("faster", 2.0, 7e9),
         "bf16": ("faster", 1.6, 3e9),
+        "graph": ("faster", 2.0, 7e9),
+        "batched": ("faster", 1.2, 6e9),
         "channels_last": ("no difference", 1.7, 5e9),
         "streams": ("inactive", math.nan, math.nan),
         "compile": ("out of memory", math.nan, math.nan),
     }
     table = pandas.DataFrame.from_dict(rows, orient="index", columns=["verdict", "times_faster", "peak_bytes"])
     unknown = table.assign(peak_bytes=math.nan)
-    hopeless = table.loc[["baseline", "baseline again", "no identity", "channels_last"]]
+    hopeless = table.loc[["plain", "plain again", "no identity", "channels_last"]]
     cases = [
         (table, math.inf, "take the fastest whose verdict is `faster`."),
         (table, 6e9, "it holds more than the memory there is."),
+        (table, 7e9, "a step that holds just as much as there is fits."),
         (table, 2e9, "nothing that is faster fits: stay with the baseline."),
         (hopeless, math.inf, "nothing is faster and computes the same: stay with the baseline."),
         (unknown, 6e9, "memory that is not known (NaN, as on a CPU) is no reason against a step."),
@@ -62,10 +68,10 @@ def pick(answer: Callable[[pandas.DataFrame, float], str]) -> None:
     for given, memory_bytes, hint in cases:
         try:
             got = answer(given.copy(), memory_bytes)
-        except ValueError as error:
+        except (ValueError, IndexError) as error:
             require(False, f"your function fails ({error}): {hint}")
         right = right_pick(given, memory_bytes)
-        require(got is not None, "a name is expected, not None. Is a `return` missing?")
+        require(isinstance(got, str), f"a name is expected, not {type(got).__name__}. Is a `return` missing?")
         require(got != "no identity", "no identity is fast because it computes something else: its verdict says so.")
         require(
             got != "channels_last", "channels_last is a guess: it cannot be told from noise, so its verdict is no gain."

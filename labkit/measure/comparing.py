@@ -6,16 +6,16 @@ import copy
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from tqdm.auto import tqdm
 
 from labkit.errors import LabkitError
 from labkit.measure.recording import Batch
 from labkit.measure.roofline import matmul_rate, step_flops
+from labkit.measure.sameness import Update
 from labkit.measure.timing import alternate, interval, peak_memory, ratios, spread
 from labkit.stamp import stamp
 from labkit.steps.making import make_step
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pandas
 
 AGAIN = "{} again"  # the baseline a second time: what differs between these two is noise
-SIXTEEN_BIT, LEAST_COSINE = 1e-2, 0.9  # how far losses, relative, and gradients of a step in 16 bits may be
 OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
 SPEED = (
     "median_s",
@@ -67,12 +66,14 @@ def compare(
         ``attrs["seconds"]`` holds every measurement.
 
         verdict is "baseline", "noise" (the second baseline), "faster", "slower", "no difference", "not equivalent",
-        "another model", "inactive" or "out of memory". Where nothing was measured the numbers are NaN, never 1.00.
+        "another model", "inactive", "does not run" or "out of memory". Where nothing was measured the numbers are NaN,
+        never 1.00. "Not equivalent" is a step that leaves out or adds a loss; whose first losses or gradients differ by
+        more than 16 bits explain; or that later no longer learns.
 
     Raises:
-        LabkitError: there is nothing to compare, or a step cannot be made or run.
+        LabkitError: an argument cannot be used, or the baseline does not run.
     """
-    _check(steps, rounds)
+    _check(steps, batch, rounds)
     with torch.random.fork_rng([batch[0].device] if batch[0].is_cuda else []):
         return _compare(steps, batch, rounds, warmup, clock)
 
@@ -83,65 +84,95 @@ def _compare(
     import pandas
 
     baseline = next(iter(steps))
-    makers = {baseline: steps[baseline], AGAIN.format(baseline): steps[baseline], **steps}
-    made = {name: _Made(name, maker, batch) for name, maker in makers.items()}
-    running = {name: one.run for name, one in made.items() if not one.verdict}
-    if baseline not in running:
-        raise LabkitError(f"{baseline}, the baseline, does not run: {made[baseline].why}.")
-    seconds = alternate(running, rounds, warmup, clock=clock)
+    again = AGAIN.format(baseline)
+    makers = {baseline: steps[baseline], again: steps[baseline], **steps}
+    made = {name: _Made(name, maker, batch) for name, maker in tqdm(makers.items(), "first steps", delay=5)}
+    first = made[baseline]
+    if first.verdict:
+        raise LabkitError(f"{baseline}, the baseline, does not run: {first.why}.")
+    if bad := [name for name, loss in first.update.losses.items() if not math.isfinite(loss)]:
+        raise LabkitError(f"{baseline}, the baseline: {', '.join(bad)} is not a finite number. Is the batch?")
+    if len({id(one.step.model) for one in made.values()}) < len(made):
+        raise LabkitError("two steps share one model: let each function make a model of its own.")
+    seconds = _timed({name: one.run for name, one in made.items() if not one.verdict}, rounds, warmup, clock)
     peak = matmul_rate(batch[0].device)
-    noise = interval(ratios(seconds[baseline], seconds[AGAIN.format(baseline)]))
+    noise = interval(ratios(seconds[baseline], seconds[again]))
     rows = {}
     for name, one in made.items():
         row = _speed(one, seconds.get(name), seconds[baseline], len(batch[0]), peak)
-        sameness = _sameness(one, made[baseline])
-        verdict, why = _verdict(name, one, made[baseline], row, sameness, noise)
-        rows[name] = {"verdict": verdict, "why": why, **row, **sameness}
+        if name == baseline:
+            verdict, why = "baseline", "what the others are compared with"
+        elif name == again:
+            verdict, why = "noise", f"the baseline against itself: between {noise[0]:.3f} and {noise[1]:.3f}"
+        else:
+            verdict, why = _verdict(one, first, row, noise)
+        rows[name] = {"verdict": verdict, "why": why, **row, **_distance(one, first)}
     table = pandas.DataFrame.from_dict(rows, orient="index")
-    measured = {"batch_shape": list(batch[0].shape), "rounds": rounds, "peak_flop_per_s": peak}
+    model = {"model": type(first.step.model).__name__, **first.step.model.settings}
+    measured = {"batch_shape": list(batch[0].shape), "rounds": rounds, "peak_flop_per_s": peak, **model}
     table.attrs = {"stamp": stamp() | measured, "seconds": seconds}
     return table
 
 
-def _check(steps: Mapping[str, Callable[[], Step]], rounds: int) -> None:
-    if not steps:
-        raise LabkitError("steps={}: give at least a baseline, as {'baseline': lambda: labkit.make_step(model())}.")
-    if rounds < 6:
-        raise LabkitError(f"rounds={rounds}: of fewer than 6 no interval of 95% can be given. Use at least 6.")
+def _timed(
+    running: Mapping[str, Callable], rounds: int, warmup: int, clock: Callable[[], float]
+) -> dict[str, list[float]]:
+    """`labkit.measure.timing.alternate`, with a bar that shows how far it is."""
+    with tqdm(desc="rounds", total=len(running) * (rounds + warmup), delay=5) as bar:
+
+        def counted(run: Callable) -> Callable[[], None]:
+            def counting() -> None:
+                run()
+                bar.update()
+
+            return counting
+
+        return alternate({name: counted(run) for name, run in running.items()}, rounds, warmup, clock=clock)
+
+
+def _check(steps: Mapping[str, Callable[[], Step]], batch: Batch, rounds: int) -> None:
+    if not isinstance(steps, Mapping) or not steps:
+        raise LabkitError("give steps by name, a baseline at least: {'baseline': lambda: labkit.make_step(model())}.")
+    if not (isinstance(batch, tuple | list) and len(batch) == 2):
+        raise LabkitError("batch: give two tensors, (real_a, real_b).")
+    if not isinstance(rounds, int) or rounds < 6:
+        raise LabkitError(f"rounds={rounds!r}: of fewer than 6 no interval of 95% can be given. Use at least 6.")
+    again = AGAIN.format(next(iter(steps)))
+    if again in steps:
+        raise LabkitError(f"steps[{again!r}]: so the baseline's second row is called. Give the step another name.")
     for name, maker in steps.items():
-        if isinstance(maker, Step) or not callable(maker):
+        if not name or isinstance(maker, Step) or not callable(maker):
             raise LabkitError(
-                f"steps[{name!r}] is {type(maker).__name__}: give a function that makes the step and its model, as "
-                "lambda: labkit.make_step(labkit.CycleGAN(), 'bf16'), so that each has weights of its own."
+                f"steps[{name!r}] is {type(maker).__name__}: give it a name, and a function that makes the step and "
+                "its model, as lambda: labkit.make_step(labkit.CycleGAN(), 'bf16'), so that each has its own weights."
             )
 
 
 class _Made:
-    """A step that was made and run once: its first losses and gradients, its memory, or why it does not run."""
+    """A step that was made and run once: its first update and its memory, or why it does not run."""
 
     def __init__(self, name: str, maker: Callable[[], Step], batch: Batch) -> None:
         held = torch.cuda.memory_allocated() if batch[0].is_cuda else 0
         torch.manual_seed(0)
-        step = maker()
-        if not isinstance(step, Step):
-            raise LabkitError(f"steps[{name!r}] makes a {type(step).__name__}: it should return a step.")
-        self.run = lambda: step(*batch)
-        self.networks = {name: weight.shape for name, weight in step.model.state_dict().items()}
-        self.losses: dict[str, float] = {}
-        self.gradients: dict[str, Tensor] = {}
+        self.step = maker()
+        if not isinstance(self.step, Step):
+            raise LabkitError(f"steps[{name!r}] makes a {type(self.step).__name__}: it should return a step.")
+        self.run = lambda: self.step(*batch)
+        self.update: Update | None = None
         self.peak_bytes, self.flops, self.verdict = math.nan, math.nan, ""
-        if reason := inactive(step):
+        if reason := inactive(self.step):
             self.verdict, self.why = "inactive", reason
             return
         try:
-            self.flops = step_flops(make_step(copy.deepcopy(step.model)), batch)
-            with first_gradients(step, self.gradients):
-                self.losses = {name: loss.item() for name, loss in self.run().items()}
+            self.flops = step_flops(make_step(copy.deepcopy(self.step.model)), batch)
+            self.update = Update(self.step, batch, name)
             if (peak := peak_memory(self.run)) is not None:
                 self.peak_bytes = peak - held
         except OUT_OF_MEMORY as error:
             self.verdict, self.why = "out of memory", str(error).partition(". ")[0]
-        if self.verdict:  # out of the handler, which would keep the memory that ran out
+        except LabkitError as error:
+            self.verdict, self.why = "does not run", str(error)
+        if self.verdict == "out of memory":  # out of the handler, which would keep the memory that ran out
             torch.cuda.empty_cache()
             self.why += f"; {what_fits(maker, batch)}"
 
@@ -166,25 +197,6 @@ def inactive(step: Step) -> str | None:
     return "; ".join(reasons) or None
 
 
-@contextmanager
-def first_gradients(step: Step, gradients: dict[str, Tensor]) -> Iterator[None]:
-    """Inside, keeps each player's gradient as one vector the moment its optimiser steps, whatever the step's class."""
-
-    def keep(player: str) -> Callable:
-        def hook(*_: object) -> None:
-            weights = step.players[player]
-            gradients[player] = torch.cat([weight.grad.detach().double().flatten() for weight in weights])
-
-        return hook
-
-    hooks = [optimizer.register_step_pre_hook(keep(player)) for player, optimizer in step.optimizers.items()]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
 def _speed(one: _Made, seconds: list[float] | None, baseline: list[float], images: int, peak: float) -> dict:
     """The numbers of a row; NaN where the step did not run."""
     if seconds is None:
@@ -194,48 +206,23 @@ def _speed(one: _Made, seconds: list[float] | None, baseline: list[float], image
     return dict(zip(SPEED, (*values, one.flops / median, one.flops / median / peak), strict=True))
 
 
-def _sameness(one: _Made, baseline: _Made) -> dict[str, float]:
-    """How far the first losses and gradients are from the baseline's; NaN for another model."""
-    if not one.losses or one.networks != baseline.networks:
-        return {"loss_difference": math.nan, "gradient_cosine": math.nan}
-    shared = baseline.losses.keys() & one.losses.keys()
-    differences = [abs(one.losses[name] / baseline.losses[name] - 1) for name in shared]
-    cosines = [
-        torch.cosine_similarity(one.gradients[player], gradient, dim=0).item()
-        for player, gradient in baseline.gradients.items()
-        if player in one.gradients
-    ]
-    return {"loss_difference": max(differences, default=math.nan), "gradient_cosine": min(cosines, default=math.nan)}
-
-
-def _difference(one: _Made, baseline: _Made, sameness: Mapping[str, float]) -> str | None:
-    """In what a step is not the baseline's equal, None if it is."""
-    if missing := [name for name in baseline.losses if name not in one.losses]:
-        return f"it leaves out {', '.join(missing)}"
-    if idle := [player for player in baseline.gradients if player not in one.gradients]:
-        return f"the {', '.join(idle)} do not learn"
-    if not sameness["loss_difference"] <= SIXTEEN_BIT:
-        worst = max(baseline.losses, key=lambda name: abs(one.losses[name] / baseline.losses[name] - 1))
-        return f"{worst} is {one.losses[worst]:.4g}, the baseline's {baseline.losses[worst]:.4g}"
-    if not sameness["gradient_cosine"] >= LEAST_COSINE:
-        return f"gradients point elsewhere (cosine {sameness['gradient_cosine']:.2f})"
-    return None
-
-
-def _verdict(name: str, one: _Made, baseline: _Made, row: Mapping, sameness: Mapping, noise: tuple) -> tuple[str, str]:
-    """The verdict on a step, and why."""
+def _verdict(one: _Made, baseline: _Made, row: Mapping, noise: tuple[float, float]) -> tuple[str, str]:
+    """The verdict on a step that is not the baseline, and why."""
     if one.verdict:
         return one.verdict, one.why
-    if one is baseline:
-        return "baseline", "what the others are compared with"
-    low, high = row["times_faster_low"], row["times_faster_high"]
-    if one.networks != baseline.networks:
-        return "another model", _measured(row["times_faster"], (low, high))
-    if reason := _difference(one, baseline, sameness):
+    between = (row["times_faster_low"], row["times_faster_high"])
+    if one.update.networks != baseline.update.networks:
+        return "another model", _measured(row["times_faster"], between)
+    if reason := one.update.difference(baseline.update) or one.update.later():
         return "not equivalent", reason
-    if name.endswith(AGAIN.format("")):
-        return "noise", f"the baseline against itself: between {low:.3f} and {high:.3f}"
-    return speed_verdict(row["times_faster"], (low, high), noise)
+    return speed_verdict(row["times_faster"], between, noise)
+
+
+def _distance(one: _Made, baseline: _Made) -> dict[str, float]:
+    """How far first losses and gradients are from the baseline's; NaN for another model, or one that did not run."""
+    if one.update is None or one.update.networks != baseline.update.networks:
+        return {"loss_difference": math.nan, "gradient_cosine": math.nan}
+    return one.update.distance(baseline.update)
 
 
 def speed_verdict(times: float, between: tuple[float, float], noise: tuple[float, float]) -> tuple[str, str]:

@@ -41,9 +41,10 @@ def batch_figure(steps: BatchSizes, device: str = "A100", host_us: float = 40.0)
         hover = f"batch %{{x}}: %{{y:{unit}}}<extra></extra>"
         look = dict(mode="lines+markers", line_color=colour, showlegend=False)
         figure.add_scatter(x=BATCHES, y=values, **look, hovertemplate=hover, row=row, col=1)
-    for name, size in MEMORIES.items():
+    for number, (name, size) in enumerate(MEMORIES.items()):
         line = dict(color=UNUSED, dash="dot", width=1)
-        figure.add_hline(y=size / 1e9, line=line, annotation_text=name, annotation_position="top left", row=3, col=1)
+        side = "top right" if number % 2 else "top left"  # neighbours would overlap
+        figure.add_hline(y=size / 1e9, line=line, annotation_text=name, annotation_position=side, row=3, col=1)
     figure.update_xaxes(type="log", tickvals=BATCHES, range=[-0.1, 1.6])
     figure.update_xaxes(title="batch size, pictures of either domain", row=3, col=1)
     figure.update_yaxes(rangemode="tozero").update_yaxes(tickformat=".0%", range=[0, 1], row=2, col=1)

@@ -65,7 +65,8 @@ def comparison_figure(tables: Tables, measure: str = "times_faster") -> go.Figur
         for name, row in shown.drop(good.index).iterrows():
             note = f"{row['verdict']}: {row['why']}" if row["verdict"] else "not known here"
             place = dict(xref="paper", x=0.01, y=html.escape(name), xanchor="left")
-            figure.add_annotation(text=html.escape(f"{device}: {note}"[:110]), showarrow=False, **place)
+            note = f"{device}: {note}" if len(tables) > 1 else note
+            figure.add_annotation(text=html.escape(note[:110]), showarrow=False, **place)
         words.append(_in_words(device, shown, good, values))
     order = list(dict.fromkeys(name for table in tables.values() for name in table.index))
     order = [html.escape(name) for name in order if not name.endswith(" again")]
@@ -103,7 +104,8 @@ def comparison(tables: Tables) -> ipywidgets.VBox:
 def _stamped(table: pandas.DataFrame) -> str:
     stamp = table.attrs["stamp"]
     batch = "x".join(map(str, stamp["batch_shape"]))
-    return f"{stamp['device']}, torch {stamp['torch']}, {stamp['threads']} threads, batch {batch}"
+    threads = f"{stamp['threads']} thread{'s' * (stamp['threads'] != 1)}"
+    return f"{stamp['device']}, torch {stamp['torch']}, {threads}, batch {batch}"
 
 
 def _in_words(device: str, shown: pandas.DataFrame, good: pandas.DataFrame, values: pandas.Series) -> str:

@@ -11,9 +11,10 @@ from labkit.errors import LabkitError
 from labkit.show.comparisons import MEASURES, comparison_figure
 
 PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>labkit compare</title><style>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>labkit compare</title><style>
 body {{ font-family: sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; }}
-table {{ border-collapse: collapse; font-size: 0.85em; }}
+table {{ border-collapse: collapse; font-size: 0.85em; display: block; overflow-x: auto; }}
 td, th {{ padding: 0.3em 0.7em; text-align: left; border-bottom: 1px solid #ddd; }}
 </style></head><body><h1>Training steps compared</h1>
 <p>Each step was timed in turn with the others, in one process. The baseline was timed twice: what differs between these
@@ -31,10 +32,14 @@ def comparison_report(table: pandas.DataFrame, path: Path | str) -> Path:
     """
     path = Path(path)
     columns = [measure for measure in MEASURES if table[measure].notna().any()]
-    shown = table[["verdict", "why", *columns]].rename(columns={name: MEASURES[name][0] for name in columns})
+    shown = table[["verdict", "why"]].copy()
     for name in columns:
-        shown[MEASURES[name][0]] = [_number(value / MEASURES[name][1]) for value in table[name]]
-    stamp = pandas.Series(table.attrs["stamp"], name="").map(str).to_frame()
+        label, unit = MEASURES[name]
+        shown[label] = [_number(value / unit) for value in table[name].mask(table["verdict"] == "not equivalent")]
+    for name in ("loss_difference", "gradient_cosine"):
+        shown[f"first step: {name.replace('_', ' ')}"] = [_number(value) for value in table[name]]
+    told = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in table.attrs["stamp"].items()}
+    stamp = pandas.Series(told, name="").map(str).to_frame()
     figures = []
     for number, measure in enumerate(columns):
         figure = comparison_figure(table, measure)
