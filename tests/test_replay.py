@@ -226,3 +226,36 @@ def test_a_host_that_loads_data_before_each_step_is_what_the_gpu_waits_for(tiny,
     data = trace.ranges().set_index("range").loc["data"]
     assert data["count"] == 3 and data["mean_us"] == pytest.approx(50_000)
     assert (trace.gaps(2)["range_at_begin"] == "data").all()
+
+
+def test_events_order_streams_as_wait_stream_does(tiny):
+    class Waits:
+        side = None
+
+        def both_cycles(self, model, real_a, real_b):
+            main, self.side = torch.cuda.current_stream(), self.side or torch.cuda.Stream()
+            self.wait(self.side, main)
+            with torch.cuda.stream(self.side):
+                first = self.one_cycle(model.G_A, model.G_B, real_a, real_b)
+            second = self.one_cycle(model.G_B, model.G_A, real_b, real_a)
+            self.wait(main, self.side)
+            return first, second
+
+        def wait(self, stream, other):
+            stream.wait_stream(other)
+
+    class WaitsForEvents(Waits):
+        def wait(self, stream, other):
+            stream.wait_event(other.record_event())
+
+    class RecordsEvents(Waits):
+        def wait(self, stream, other):
+            event = torch.cuda.Event()
+            event.record(other)
+            event.wait(stream)
+
+    streams, events, recorded = (
+        record_operators(tiny(), way, size=32) for way in (Waits, WaitsForEvents, RecordsEvents)
+    )
+    assert streams == events == recorded
+    assert {operator.stream for operator in streams} == {0, 1} and any(operator.after for operator in streams)

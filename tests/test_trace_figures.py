@@ -53,7 +53,7 @@ def test_every_figure_says_what_it_is_and_what_was_measured_on_what(draw, two_st
     title, stamp = figure.layout.title.text.removesuffix("</sub>").split("<br><sub>")
     assert title and stamp == stamps
     text = figure.layout.meta["text"]
-    assert text.startswith(title) and text.endswith(f"Recorded on: {stamps}.")
+    assert text.startswith(title) and text.endswith(f"Stamps: {stamps}.")
     assert "nan" not in text and "two" in text and "one" in text
     if draw is not show.summary_figure:  # a table has no axes, and all that it knows is seen
         for bar in figure.data:

@@ -22,13 +22,18 @@ def require(condition: bool, message: str) -> None:
         raise WrongAnswer(message)
 
 
+def instead(got: object) -> str:
+    """What an answer is that has the wrong type: how a message ends that says what was expected."""
+    return "not None. Is a `return` missing?" if got is None else f"not a {type(got).__name__}."
+
+
 def compare(answer: Tensor, right: Tensor, mistakes: Iterable[tuple[Tensor, str]], otherwise: str) -> None:
     """Compares an answer with the right one, and else with what likely mistakes would give.
 
     Raises:
         WrongAnswer: the message of the mistake whose result the answer equals, or `otherwise`.
     """
-    require(isinstance(answer, Tensor), f"a tensor is expected, not {type(answer).__name__}. Is a `return` missing?")
+    require(isinstance(answer, Tensor), f"a tensor is expected, {instead(answer)}")
     require(
         answer.shape == right.shape,
         f"the result has shape {tuple(answer.shape)}, it should have {tuple(right.shape)}.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 from labkit.check.answers import require
@@ -12,12 +11,13 @@ from labkit.check.answers import require
 class Stream:
     """Stands in for `torch.cuda.Stream`: nothing runs on it, it only knows how far every stream has come."""
 
-    names: Iterator[str]  # these three belong to all streams together; a Recorder begins them anew
+    made: list[Stream]  # these three belong to all streams together; a Recorder begins them anew
     host: Counter  # the clock of the Python program: what it has seen finish
     entered: list[Stream]  # `with torch.cuda.stream(...)`, the current one last
 
     def __init__(self, device: Any = None, priority: int = 0):
-        self.name = next(Stream.names)
+        self.name = f"side {len(Stream.made)}" if Stream.made else "main"
+        Stream.made.append(self)
         self.clock = Counter()  # between Counters, | takes the larger of each pair of numbers
 
     def wait_event(self, event: Event) -> None:

@@ -11,13 +11,15 @@ from numbers import Real
 import pandas
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
-from labkit.check.answers import WrongAnswer, passed, require
+from labkit.check.answers import WrongAnswer, instead, passed, require
+from labkit.check.clocks import Stream
 from labkit.check.races import record
 from labkit.models.cyclegan import CycleGAN
 from labkit.replay.queue import Launch, Timeline, play
 from labkit.steps.making import make_step
-from labkit.steps.step import Cycle
+from labkit.steps.step import Cycle, Step
 
 
 class ReturnsCycles:
@@ -25,10 +27,9 @@ class ReturnsCycles:
 
     def both_cycles(self, model: nn.Module, real_a: Tensor, real_b: Tensor) -> tuple[Cycle, Cycle]:  # noqa: D102
         cycles = super().both_cycles(model, real_a, real_b)
-        require(
-            cycles is not None and [type(cycle) for cycle in cycles] == [Cycle, Cycle],
-            "both_cycles must return two Cycles, A -> B -> A and B -> A -> B. Is a `return` missing?",
-        )
+        pair = "both_cycles must return two Cycles, A -> B -> A and B -> A -> B"
+        require(isinstance(cycles, tuple | list), f"{pair}, {instead(cycles)}")
+        require([type(cycle) for cycle in cycles] == [Cycle, Cycle], f"{pair}.")
         require(
             all(cycle.same is not None for cycle in cycles),
             "the identity pictures are missing: hand self.one_cycle the real picture of the other domain as well.",
@@ -43,7 +44,8 @@ def streams(answer: type) -> None:
         answer: overrides `both_cycles`; it is tried alone, and with "bf16".
 
     Raises:
-        WrongAnswer: the losses differ, the cycles are not on two side streams, there is a race, or nothing overlaps.
+        WrongAnswer: the losses differ, the cycles are not on two side streams, there is a race, nothing overlaps, the
+            host waits, or the streams are not kept.
     """
     for others in ((), ("bf16",)):
         under = "with 'bf16': " if others else ""
@@ -51,7 +53,7 @@ def streams(answer: type) -> None:
         model = CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
         real_a, real_b = (torch.rand(1, 3, 32, 32) * 2 - 1 for _ in range(2))
         right = make_step(model, *others).losses("generators", {"real_a": real_a, "real_b": real_b})
-        recorder, losses = record(make_step(model, ReturnsCycles, answer, *others), real_a, real_b)
+        recorder, losses = record(_step(model, ReturnsCycles, answer, *others), real_a, real_b)
         wrong = [name for name in right if not torch.allclose(losses[name], right[name], rtol=1e-4)]
         require(
             not wrong,
@@ -60,11 +62,20 @@ def streams(answer: type) -> None:
         )
         sides = [stream for stream in recorder.begun if stream is not recorder.main]
         require(
-            len(sides) >= 2,
-            f"{under}all work ran on {' and '.join(stream.name for stream in recorder.begun)}: give each cycle a side "
-            "stream of its own, in `with torch.cuda.stream(...)`. Whether there is CUDA, ask real_a.is_cuda: "
-            "here tensors lie on the CPU, but say yes.",
+            len(sides) > 0,
+            f"{under}all work ran on main: launch each cycle in `with torch.cuda.stream(...)`, on a side stream of its "
+            "own. Whether there is CUDA, ask real_a.is_cuda: here tensors lie on the CPU, but say yes.",
         )
+        require(
+            len(sides) > 1,
+            f"{under}besides main, only {sides[0].name} has work: give each cycle a side stream of its own.",
+        )
+        require(
+            not any(isinstance(leaf, Stream) for leaf in tree_leaves(list(vars(answer).values()))),
+            "the streams are kept in the class, so every step ever made would share them: keep them in self.",
+        )
+        made = len(recorder.made) - 1
+        require(made == 2, f"{under}{made} side streams were made, and two are needed: one for each cycle.")
         for race in recorder.races():
             raise WrongAnswer(under + race.message)
         require(
@@ -72,7 +83,28 @@ def streams(answer: type) -> None:
             f"{under}{sides[1].name} begins only when {sides[0].name} has finished, so nothing overlaps: let both wait "
             "for main and do their work, and only then let main wait for the one and the other.",
         )
+    step = make_step(model, answer)
+    first, again = (record(step, real_a, real_b)[0] for _ in range(2))
+    require(
+        not first.host,
+        "the host waits, in a `synchronize`, and launches nothing meanwhile: wait_stream lets only the GPU wait.",
+    )
+    require(
+        len(again.made) == 1,
+        "the second call makes new streams: make them at the first call, and keep them in self.",
+    )
     passed("streams")
+
+
+def _step(model: nn.Module, *speedups: str | type) -> Step:
+    """The step, or what is likely wrong if there is none."""
+    try:
+        return make_step(model, *speedups)
+    except (AssertionError, RuntimeError, TypeError) as error:
+        raise WrongAnswer(
+            f"no step can be made with your class ({error}): leave __init__ out, and make the streams in both_cycles, "
+            "the first time it is called."
+        ) from error
 
 
 def times_as_long(answer: Callable[[pandas.DataFrame, pandas.DataFrame], Mapping[str, float]]) -> None:
@@ -88,13 +120,14 @@ def times_as_long(answer: Callable[[pandas.DataFrame, pandas.DataFrame], Mapping
     """
     durations = (300.0, 40.0, 60.0, 50.0, 30.0, 20.0)  # on two streams, the first begins first and ends last
     apart = [Launch("kernel", 0.0, us, stream=20 + 4 * (i > 0), share=0.7) for i, us in enumerate(durations)]
-    together = [replace(launch, stream=7) for launch in apart]
+    together = [replace(launch, stream=7) for launch in apart[:-1]]  # one fewer, or means were as good as sums
     one, two = play(together, gap_us=5.0), play(apart, gap_us=5.0)
     right = {"sum": two.kernel_sum / one.kernel_sum, "wall": two.wall / one.wall}
     got = answer(_table(one, 1000.0), _table(two, 3000.0))
     require(
         isinstance(got, Mapping) and got.keys() == right.keys(),
-        f"a dict is expected with the keys {[*right]}. Is a `return` missing?",
+        f"a dict with the keys {[*right]} is expected, "
+        + (f"not one with {[*got]}." if isinstance(got, Mapping) else instead(got)),
     )
     require(all(isinstance(value, Real) for value in got.values()), "both values should be numbers.")
     for total, value in right.items():
@@ -102,6 +135,11 @@ def times_as_long(answer: Callable[[pandas.DataFrame, pandas.DataFrame], Mapping
             not math.isclose(got[total], 1 / value),
             f"{total}: that is one over it: divide the time of two streams by that of one.",
         )
+    means = (two.kernel_sum / len(two.stream)) / (one.kernel_sum / len(one.stream))
+    require(
+        not math.isclose(got["sum"], means),
+        "sum: that is the ratio of the mean durations: one of the two recordings may have more kernels.",
+    )
     sides = [two.stream == stream for stream in (20, 24)]
     in_turn = sum(two.kernel_end[side].max() - two.kernel_start[side].min() for side in sides)
     walls = {

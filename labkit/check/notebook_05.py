@@ -11,17 +11,17 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 
-from labkit.check.answers import WrongAnswer, passed, require
+from labkit.check.answers import WrongAnswer, instead, passed, require
 from labkit.check.tape import Tape
 from labkit.models.cyclegan import CycleGAN
 from labkit.steps.making import make_step
 from labkit.steps.step import Cycle, Step
 
 SMALL = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
-OUTCOMES = {
-    "right": "all that changes in it is in tensors that keep their memory, or is drawn by torch's generator.",
-    "stale": "something that changes in it is Python's: a number, a draw, or a name that is given to another tensor.",
-    "refused": "one of its lines asks for a tensor's value on the host.",
+HINTS = {  # by what was expected of a replay and does not come out
+    "right": "what in it does Python do, remember or ask for? Only operations on tensors are recorded.",
+    "stale": "what would be old? Follow each value that changes: is it in a tensor, and does that keep its place?",
+    "refused": "an error comes only where the host asks for a tensor's value, and it does so in none of these lines.",
 }
 
 
@@ -31,7 +31,8 @@ def estimate(answer: Callable[[float, float, float], tuple[float, float]]) -> No
         got = answer(launches, host_us, busy_us)
         require(
             isinstance(got, tuple) and len(got) == 2,
-            f"a pair is expected, (microseconds, idle share), not {got!r}. Is a `return` missing?",
+            "a pair is expected, (microseconds, idle share), "
+            + (f"not {len(got)} values." if isinstance(got, tuple) else instead(got)),
         )
         host = launches * host_us
         right = max(host, busy_us), 1 - busy_us / max(host, busy_us)
@@ -84,7 +85,7 @@ def _hold_one_cycle(step: Step, plain: Step, model: nn.Module, real: Tensor, oth
     right = plain.one_cycle(model.G_A, model.G_B, real, other)
     with _passes(model) as sizes:
         cycle = step.one_cycle(model.G_A, model.G_B, real, other)
-    require(isinstance(cycle, Cycle), "one_cycle returns a Cycle(fake, back, same). Is a `return` missing?")
+    require(isinstance(cycle, Cycle), f"one_cycle returns a Cycle(fake, back, same), {instead(cycle)}")
     require(
         not _equal(cycle.fake, right.same),
         "fake and same are mixed up: chunk gives the parts in the order in which cat put them together.",
@@ -123,8 +124,12 @@ def _hold_judge(step: Step, plain: Step, model: nn.Module, real: Tensor, fake: T
     with _passes(model) as sizes:
         verdicts = step.judge(model.D_A, real, fake)
     require(
-        isinstance(verdicts, tuple) and len(verdicts) == 2,
-        "judge returns two tensors: the verdicts on real, and those on fake.",
+        isinstance(verdicts, tuple | list),
+        f"judge returns two tensors, the verdicts on real and those on fake, {instead(verdicts)}",
+    )
+    require(
+        len(verdicts) == 2,
+        f"judge returns two tensors, the verdicts on real and those on fake; here are {len(verdicts)}.",
     )
     require(
         not _equal(verdicts[0], right[1]), "judge: the verdicts on real come first, then those on fake; yours are not."
@@ -143,16 +148,20 @@ def _hold_batch_norm(answer: type, model: nn.Module) -> None:
     unsuited = getattr(answer, "unsuited", None)
     require(callable(unsuited), "unsuited(model) is missing: it says for which model the class is not exact.")
     try:
-        reason = unsuited(CycleGAN(**SMALL, norm="batch"))
+        reason, none = unsuited(CycleGAN(**SMALL, norm="batch")), unsuited(model)
     except TypeError as error:
         raise WrongAnswer(
             f"unsuited is asked of the class, with the model alone: put @staticmethod ({error})."
+        ) from error
+    except Exception as error:
+        raise WrongAnswer(
+            f"unsuited raises {error!r}: it is to return the reason, or None, and to raise nothing."
         ) from error
     require(
         isinstance(reason, str) and reason.strip() != "",
         "unsuited: a model with batch norm is let in. Its mean would be taken over pictures of two kinds: say so.",
     )
-    require(unsuited(model) is None, "unsuited: a model with instance norm is refused, though each picture is alone.")
+    require(none is None, "unsuited: a model with instance norm is refused, though each picture is alone.")
 
 
 @contextmanager
@@ -218,9 +227,8 @@ def replayed(answer: Mapping[str, str], steps: Mapping[str, Callable]) -> None:
         isinstance(answer, Mapping) and answer.keys() == steps.keys(), f"a dict is expected with the keys {[*steps]}."
     )
     for name, step in steps.items():
-        require(answer[name] in OUTCOMES, f"{name}: put one of {', '.join(OUTCOMES)}, not {answer[name]!r}.")
-        right = outcome(step)
-        require(answer[name] == right, f"{name} is not {answer[name]}: {OUTCOMES[right]}")
+        require(answer[name] in HINTS, f"{name}: put one of {', '.join(HINTS)}, not {answer[name]!r}.")
+        require(answer[name] == outcome(step), f"{name} is not {answer[name]}: {HINTS[answer[name]]}")
     passed("replayed")
 
 
@@ -235,7 +243,7 @@ def captured(answer: type) -> None:
     example, inputs = torch.full((2, 3), 5.0), [torch.arange(6.0).reshape(2, 3) + shift for shift in (0, 1)]
     capture = answer(body, example)
     first = capture(inputs[0])
-    require(isinstance(first, Tensor), "__call__ is to return the result, a tensor. Is a `return` missing?")
+    require(isinstance(first, Tensor), f"__call__ is to return the result, a tensor, {instead(first)}")
     right = [torch.relu(a - 1) * 2 for a in inputs]
     kept = first.clone()
     require(
@@ -258,12 +266,13 @@ def captured(answer: type) -> None:
         torch.equal(example, torch.full((2, 3), 5.0)),
         "the example that was handed to you has changed: keep a clone of it as the memory that replays read.",
     )
-    try:
-        capture(inputs[0][:1])
-    except (ValueError, RuntimeError):
-        passed("captured")
-        return
-    raise WrongAnswer(
-        "an input of shape (1, 3) passes, though (2, 3) was recorded: copy_ repeats it to fit. Raise a ValueError if "
-        "the shape is another."
-    )
+    for other in (inputs[0][:1], inputs[0][:, :1], inputs[0].reshape(3, 2)):
+        where = f"an input of shape {tuple(other.shape)}, where (2, 3) was recorded,"
+        try:
+            capture(other)
+        except ValueError:
+            continue
+        except Exception as error:
+            raise WrongAnswer(f"{where} raises {error!r}: compare the shapes first, and raise a ValueError.") from error
+        raise WrongAnswer(f"{where} passes: copy_ repeats it to fit. Raise a ValueError if the shape is another.")
+    passed("captured")

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -32,6 +31,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from labkit.check.answers import WrongAnswer
 from labkit.check.clocks import Event, Stream, own
 from labkit.steps.step import Step
 
@@ -41,7 +41,8 @@ MESSAGES = {  # by kind of race: what is wrong, and which call is missing
     "after": NO_WAIT + "call {late_name}.wait_stream({early_name}) once all work on {early} is launched.",
     "between": NO_WAIT + "leave it to one of the two streams, or call {late_name}.wait_stream({early_name}) first.",
     "cast cache": "{late} reads {tensor}, which autocast made on {early} and keeps for every stream, without having "
-    "waited for {early}: turn that cache off in the side streams, torch.autocast(..., cache_enabled=False).",
+    "waited for {early}: turn that cache off in the side streams, with `no_shared_casts(real_a.device.type)`, which is "
+    "torch.autocast(..., cache_enabled=False).",
     "record_stream": "{tensor} lies in memory of {early}, and {late} uses it, too: unless you call "
     ".record_stream({late_name}) on it, {early} may hand that memory out again before {late} has finished.",
 }
@@ -93,8 +94,8 @@ class Recorder(TorchDispatchMode):
 
     def __init__(self, named: dict[str, Tensor]):
         super().__init__()
-        Stream.names = itertools.chain(["main"], (f"side {number}" for number in itertools.count(1)))
-        Stream.host = Counter()
+        Stream.made = self.made = []  # all streams in their order, main first
+        Stream.host = self.host = Counter()  # empty until the host waits
         self.main = Stream()
         self.main.clock[self.main] = 1  # one operation of the main stream made all that was there before
         Stream.entered = [self.main]
@@ -177,6 +178,10 @@ class Recorder(TorchDispatchMode):
         for stream in (self.main, *self.begun):
             stream.synchronize()
 
+    def set_stream(self, stream: Stream) -> None:
+        """Stands in for `torch.cuda.set_stream`, after which it would be the program's to go back."""
+        raise WrongAnswer("torch.cuda.set_stream leaves the stream on for what comes after: use torch.cuda.stream.")
+
     @contextmanager
     def standing_in(self, networks: dict[str, nn.Module], device: torch.device) -> Iterator[None]:
         """Puts the stand-ins in the place of CUDA's, and takes them out again whatever happens."""
@@ -185,6 +190,7 @@ class Recorder(TorchDispatchMode):
             (torch.cuda, "Stream"): Stream,
             (torch.cuda, "Event"): Event,
             (torch.cuda, "stream"): lambda stream: own(stream) if stream else nullcontext(),
+            (torch.cuda, "set_stream"): self.set_stream,
             (torch.cuda, "current_stream"): lambda device=None: own(),
             (torch.cuda, "default_stream"): lambda device=None: self.main,
             (torch.cuda, "synchronize"): self.synchronize,
@@ -257,11 +263,11 @@ def changed_in_place(operation: Any, args: tuple, kwargs: dict) -> list[Any]:
 
 
 def record(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[Recorder, dict[str, Tensor]]:
-    """What was seen while the generators' losses were computed, and the losses. Leaves `step` as it was."""
+    """What was seen while the generators' losses were computed, and the losses. `step` may keep stand-in streams."""
     batch = {"real_a": real_a, "real_b": real_b}
     recorder = Recorder({**batch, **dict(step.model.named_parameters()), **dict(step.model.named_buffers())})
     with recorder.standing_in(dict(step.model.named_children()), real_a.device):
-        losses = copy.copy(step).losses("generators", batch)  # the copy may keep the stand-in streams it makes
+        losses = step.losses("generators", batch)
     return recorder, losses
 
 
@@ -277,7 +283,7 @@ def find_races(step: Step, real_a: Tensor, real_b: Tensor) -> list[Race]:
         real_a, real_b: (B, 3, H, W) in [-1, 1].
 
     Raises:
-        WrongAnswer: the step uses a CUDA stream that was made before.
+        WrongAnswer: the step uses a CUDA stream that was made before, or torch.cuda.set_stream.
     """
-    recorder, _ = record(step, real_a, real_b)
+    recorder, _ = record(copy.copy(step), real_a, real_b)  # the copy may keep the stand-in streams it makes
     return recorder.races()

@@ -33,10 +33,14 @@ class Schedule:
         self.current = stream
         self._switches.append((torch._C._autograd._get_sequence_nr(), stream))
 
-    def wait(self, waiting: int, other: int) -> None:
-        """Lets the stream `waiting` wait for all that is on `other` by now."""
-        if other in self._newest:
-            self._waits[waiting].add(self._newest[other])
+    def newest(self, stream: int) -> int | None:
+        """The operator that `stream` was given last, None if there is none yet."""
+        return self._newest.get(stream)
+
+    def wait(self, waiting: int, operator: int | None) -> None:
+        """Lets the stream `waiting` wait for `operator`, and so for all before it on its stream."""
+        if operator is not None:
+            self._waits[waiting].add(operator)
 
     def add(self, reads: list[Tensor], writes: list[Tensor]) -> tuple[int, tuple[int, ...]]:
         """The stream of the next operator, and the operators it waits for, at most one of every other stream.

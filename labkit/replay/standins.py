@@ -34,7 +34,29 @@ class Stream:
     number: int
 
     def wait_stream(self, other: Stream) -> None:
-        self.schedule.wait(self.number, other.number)
+        self.wait_event(other.record_event())
+
+    def wait_event(self, event: Event) -> None:
+        self.schedule.wait(self.number, event.newest)
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = event or Event(self.schedule)
+        event.record(self)
+        return event
+
+
+class Event:
+    """Stands in for `torch.cuda.Event`: remembers which operator its stream was given last."""
+
+    def __init__(self, schedule: Schedule):
+        self.schedule = schedule
+        self.newest: int | None = None
+
+    def record(self, stream: Stream | None = None) -> None:
+        self.newest = self.schedule.newest(stream.number if stream else self.schedule.current)
+
+    def wait(self, stream: Stream | None = None) -> None:
+        self.schedule.wait(stream.number if stream else self.schedule.current, self.newest)
 
 
 class Autocast(TorchFunctionMode):
@@ -107,6 +129,7 @@ def standing_in(schedule: Schedule) -> Iterator[None]:
 
     stand_ins = {
         (torch.cuda, "Stream"): lambda device=None, priority=0: Stream(schedule, next(numbers)),
+        (torch.cuda, "Event"): lambda **settings: Event(schedule),
         (torch.cuda, "stream"): on_stream,
         (torch.cuda, "current_stream"): lambda device=None: Stream(schedule, schedule.current),
         (Tensor, "record_stream"): lambda tensor, stream: None,

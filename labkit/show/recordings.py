@@ -127,7 +127,7 @@ def finish(
         title=dict(text=f"{title}<br><sub>{escaped(stamp)}</sub>", yref="container", y=1, yanchor="top", pad_t=16),
         margin=dict(t=ABOVE, b=BELOW),
         legend=dict(orientation="h", traceorder="normal", x=0, y=0, yref="container", yanchor="bottom"),
-        meta={"text": f"{title}. {html.unescape('. '.join(words))}.{note} Recorded on: {stamp}."},
+        meta={"text": f"{title}. {html.unescape('. '.join(words))}.{note} Stamps: {stamp}."},
     )
     return figure
 

@@ -1,4 +1,4 @@
-# expects: clips_if is not stale: one of its lines asks for a tensor's value
+# expects: clips_if is not stale: what would be old?
 replayed = {
     "normalises": "right",
     "clips_if": "stale",

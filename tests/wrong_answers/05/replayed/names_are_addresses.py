@@ -1,4 +1,4 @@
-# expects: adds_up is not right: something that changes in it is Python's
+# expects: adds_up is not right: what in it does Python do
 replayed = {
     "normalises": "right",
     "clips_if": "refused",

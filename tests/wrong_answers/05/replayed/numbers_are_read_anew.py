@@ -1,4 +1,4 @@
-# expects: decays_number is not right: something that changes in it is Python's
+# expects: decays_number is not right: what in it does Python do
 replayed = {
     "normalises": "right",
     "clips_if": "refused",
