@@ -198,6 +198,7 @@ def _sample(run: Run, data: UnpairedData, n: int = 4) -> None:
 def _save(run: Run, settings: dict) -> None:
     on_gpu = next(run.model.parameters()).is_cuda
     state = {
+        "kind": run.model.kind,
         "settings": run.model.settings,
         "batches": settings,
         "step": run.step.state_dict(),
@@ -220,6 +221,7 @@ def _go_on(run: Run, settings: dict) -> None:
         return
     device = next(run.model.parameters()).device
     state = checkpoints.load(run.folder, device)
+    checkpoints.check_settings(run.folder, "model", {"kind": state["kind"]}, {"kind": run.model.kind})
     checkpoints.check_settings(run.folder, "model", state["settings"], run.model.settings)
     checkpoints.check_settings(run.folder, "run", state["batches"], settings)
     run.step.load_state_dict(state["step"])

@@ -8,6 +8,7 @@ import torch
 import labkit
 from labkit.models.deviation import IdentityWarning
 from labkit.models.losses import deviation_loss
+from labkit.networks.codes import scaled
 
 
 @pytest.fixture
@@ -87,10 +88,12 @@ def test_losses_are_what_the_networks_say(one, batch):
     real_a, real_b = batch(2)
     with torch.no_grad():
         code_a, code_b = model.encoder(real_a), model.encoder(real_b)
+        back_a, back_b = model.decoder(code_a), model.decoder(code_b)
+        code_a, code_b = (code / code.square().mean((1, 2, 3), keepdim=True).sqrt() for code in (code_a, code_b))
         fake, same = model.T_A(code_a), model.T_A(code_b)
         expected = {
-            "rec_A": (model.decoder(code_a) - real_a).abs().mean(),
-            "rec_B": (model.decoder(code_b) - real_b).abs().mean(),
+            "rec_A": (back_a - real_a).abs().mean(),
+            "rec_B": (back_b - real_b).abs().mean(),
             "dev_A": 2 * (fake - code_a).abs().mean(),
             "idt_A": 3 * (same - code_b).abs().mean(),
             "G_A": ((model.D_A(fake) - 1) ** 2).mean(),
@@ -106,7 +109,7 @@ def test_a_cycle_of_codes_ends_where_it_began(one, batch):
     model = one(**OPTIONS["cycle"], lambda_cycle=2.0)
     real_a, real_b = batch()
     with torch.no_grad():
-        code = model.encoder(real_b)
+        code, _ = scaled(model.encoder(real_b))
         expected = 2 * (model.T_A(model.T_B(code)) - code).abs().mean()
     assert labkit.make_step(model)(real_a, real_b)["cycle_B"].item() == pytest.approx(expected.item(), rel=1e-5)
 
@@ -124,17 +127,29 @@ def test_codes_are_computed_once_a_step_and_never_carry_gradients(one, batch):
     assert sum(code.requires_grad for code in codes) == fakes_judged_by_translators
 
 
-def test_codes_have_one_scale_however_bright_the_picture(one, batch):
-    encoder = one().encoder
-    codes = encoder(torch.cat([0.1 * batch()[0], batch()[0]]))
-    assert codes.square().mean((1, 2, 3)).tolist() == pytest.approx([1.0, 1.0], rel=1e-4)
+def test_translators_are_given_codes_of_one_scale(one, batch):
+    model, seen = one(), []
+    model.T_A.register_forward_hook(lambda layer, inputs, output: seen.append(inputs[0]))
+    real_a, real_b = batch(2)
+    real_a[0] *= 0.1
+    labkit.make_step(model)(real_a, real_b)
+    model.translator()(real_a)
+    for code in seen:
+        assert code.square().mean((1, 2, 3)).tolist() == pytest.approx([1.0, 1.0], rel=1e-4)
+
+
+def test_the_pictures_that_are_judged_are_those_that_the_model_translates(one, batch):
+    model, kept = one(judged="pictures"), {"real_a": batch(2)[0], "real_b": batch(2)[1]}
+    labkit.make_step(model).losses("autoencoder", kept)
+    labkit.make_step(model).losses("translator", kept)
+    assert torch.allclose(kept["fake_B"], model.translator()(kept["real_a"]), atol=1e-6)
 
 
 def test_the_translator_starts_as_the_identity(batch):
     model = labkit.DeviationGAN(ngf=4, ndf=4, blocks=1)
     real, _ = batch()
     with torch.no_grad():
-        assert torch.equal(model.translator()(real), model.decoder(model.encoder(real)))
+        assert torch.allclose(model.translator()(real), model.decoder(model.encoder(real)), atol=1e-6)
 
 
 @pytest.mark.parametrize(("judged", "shape"), [("codes", (16, 8, 8)), ("pictures", (3, 32, 32))])
@@ -172,7 +187,8 @@ def test_each_domain_has_its_own_autoencoder_if_there_are_two(one, batch):
     model = one(**OPTIONS["two autoencoders"])
     real, _ = batch()
     with torch.no_grad():
-        expected = model.decoder_B(model.T_A(model.encoder_A(real)))
+        code, scale = scaled(model.encoder_A(real))
+        expected = model.decoder_B(scale * model.T_A(code))
         assert torch.equal(model.translator("AtoB")(real), expected)
 
 

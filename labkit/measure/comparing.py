@@ -199,13 +199,20 @@ def _sameness(one: _Made, baseline: _Made) -> dict[str, float]:
     if not one.losses or one.networks != baseline.networks:
         return {"loss_difference": math.nan, "gradient_cosine": math.nan}
     shared = baseline.losses.keys() & one.losses.keys()
-    differences = [abs(one.losses[name] / baseline.losses[name] - 1) for name in shared]
+    differences = [relative_difference(one.losses[name], baseline.losses[name]) for name in shared]
     cosines = [
         torch.cosine_similarity(one.gradients[player], gradient, dim=0).item()
         for player, gradient in baseline.gradients.items()
         if player in one.gradients
     ]
     return {"loss_difference": max(differences, default=math.nan), "gradient_cosine": min(cosines, default=math.nan)}
+
+
+def relative_difference(value: float, right: float) -> float:
+    """How far `value` is from `right`, as a share of it; 0 if both are 0, as a deviation loss is at first."""
+    if value == right:
+        return 0.0
+    return abs(value / right - 1) if right else math.inf
 
 
 def _difference(one: _Made, baseline: _Made, sameness: Mapping[str, float]) -> str | None:
@@ -215,7 +222,7 @@ def _difference(one: _Made, baseline: _Made, sameness: Mapping[str, float]) -> s
     if idle := [player for player in baseline.gradients if player not in one.gradients]:
         return f"the {', '.join(idle)} do not learn"
     if not sameness["loss_difference"] <= SIXTEEN_BIT:
-        worst = max(baseline.losses, key=lambda name: abs(one.losses[name] / baseline.losses[name] - 1))
+        worst = max(baseline.losses, key=lambda name: relative_difference(one.losses[name], baseline.losses[name]))
         return f"{worst} is {one.losses[worst]:.4g}, the baseline's {baseline.losses[worst]:.4g}"
     if not sameness["gradient_cosine"] >= LEAST_COSINE:
         return f"gradients point elsewhere (cosine {sameness['gradient_cosine']:.2f})"

@@ -72,7 +72,7 @@ def deviation(item: Item, device: torch.device, dtype: torch.dtype, batches: int
         batch = item.batch(device, dtype, seed)
         with as_found(plain), as_found(fast):
             right, seen = (torch.stack(list(step(*batch).values())).double() for step in (plain, fast))
-            losses = torch.maximum(losses, ((seen - right) / right).abs().max())
+            losses = torch.maximum(losses, relative_differences(seen, right).max())
             for name, gradient in plain.gradients.items():
                 other = fast.gradients[name]
                 gradients = torch.maximum(gradients, (other - gradient).norm() / gradient.norm())
@@ -93,8 +93,13 @@ def drift(item: Item, device: torch.device, steps: int) -> float:
     for seed in range(steps):
         batch = item.batch(device, torch.float64, seed)
         right, seen = (torch.stack(list(step(*batch).values())) for step in (plain, fast))
-        worst = torch.maximum(worst, ((seen - right) / right).abs().max())
+        worst = torch.maximum(worst, relative_differences(seen, right).max())
     return worst.item()
+
+
+def relative_differences(seen: Tensor, right: Tensor) -> Tensor:
+    """Of losses, as shares of the right ones; 0 where both are 0, as a deviation loss is at first."""
+    return torch.where(seen == right, 0.0, ((seen - right) / right).abs())
 
 
 class Watched:
@@ -106,9 +111,11 @@ class Watched:
 
     def update(self, player: str) -> None:
         scale = self.scaler.get_scale() if hasattr(self, "scaler") else 1.0
-        for name in ("G_A", "G_B") if player == "generators" else ("D_A", "D_B"):
-            weights = getattr(self.model, name).parameters()
-            self.gradients[name] = torch.cat([weight.grad.double().flatten() for weight in weights]) / scale
+        learning = set(self.players[player])
+        for name, network in self.model.named_children():
+            if learning.issuperset(network.parameters()):
+                gradients = [weight.grad.double().flatten() for weight in network.parameters()]
+                self.gradients[name] = torch.cat(gradients) / scale
         super().update(player)
 
 

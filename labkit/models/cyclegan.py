@@ -43,6 +43,7 @@ class CycleGAN(Model):
         LabkitError: an argument is unknown or out of range.
     """
 
+    kind = "CycleGAN"
     loss_names = ("D_A", "G_A", "cycle_A", "idt_A", "D_B", "G_B", "cycle_B", "idt_B")
 
     def __init__(

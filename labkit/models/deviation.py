@@ -18,7 +18,7 @@ from labkit.errors import LabkitError, check_known
 from labkit.models.losses import adversarial_loss, deviation_loss
 from labkit.models.model import Model
 from labkit.models.pool import Pool
-from labkit.networks.codes import CodeDiscriminator, CodeGenerator, Decoder, Encoder, Translator
+from labkit.networks.codes import CodeDiscriminator, CodeGenerator, Decoder, Encoder, Translator, scaled
 from labkit.networks.discriminators import PatchDiscriminator
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ class DeviationGAN(Model):
     encoded once a step: translator and discriminator take the code as the autoencoder computed it, before its update
     and without gradients, so that nothing they want reaches the encoder.
 
-    The article leaves open how codes are scaled (here: to root mean square 1), how the translator starts (at the
-    identity), whether gradients of translator and discriminator reach the encoder (no, that hurts), which norm the
-    deviation is measured in (L1), its weight (1), on which domain it acts (A alone by default), the autoencoder's
-    normalisation (none), and the learning rates. The defaults are those that worked on the fruit at 64 x 64 pixels
-    with ngf=16, ndf=16, blocks=3; nobody has tried them on photographs.
+    The article leaves open how codes are scaled for the translator (here: to root mean square 1), how the translator
+    starts (at the identity), whether gradients of translator and discriminator reach the encoder (no), which norm the
+    deviation is measured in (L1), its weight (1), on which domain it acts (the one that is translated), the
+    autoencoder's normalisation (none), and the learning rates. The defaults are those that worked on the fruit at
+    64 x 64 pixels with ngf=16, ndf=16, blocks=3; nobody has tried them on photographs.
 
     Args:
         ngf, ndf: filters in the encoder's first layer and, four times as many, in the discriminator's on codes.
@@ -74,6 +74,7 @@ class DeviationGAN(Model):
         IdentityWarning: the deviation weighs so much that the identity is the best translation.
     """
 
+    kind = "DeviationGAN"
     loss_names = tuple(f"{term}_{name}" for name in "AB" for term in ("rec", "D", "G", "dev", "idt", "cycle"))
     multiple, least = 4, 24  # a smaller code leaves a discriminator nothing to judge
 
@@ -169,7 +170,7 @@ class DeviationGAN(Model):
             else:
                 losses[f"dev_{source}"] = deviation_loss(code, fake, self.lambda_deviation)
             if self.judged == "pictures":
-                fake = getattr(self, self.named("decoder", target))(fake)
+                fake = getattr(self, self.named("decoder", target))(batch[f"scale_{source}"] * fake)
             batch[f"fake_{target}"] = fake.detach()
             losses[f"G_{source}"] = adversarial_loss(getattr(self, f"D_{source}")(fake), True)
         return losses
@@ -186,10 +187,12 @@ class DeviationGAN(Model):
         return losses
 
     def encode(self, step: Step, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The codes of both batches, (B, 4 * ngf, H / 4, W / 4); without gradients they stay in `batch` for others."""
+        """The codes of both batches, (B, 4 * ngf, H / 4, W / 4); `batch` keeps them scaled and without gradients."""
         codes = self.of_both_domains(step, "encoder", batch["real_a"], batch["real_b"])
-        # Of the pictures' type even if autocast computed them in 16 bits: the pool keeps them from step to step.
-        batch["code_A"], batch["code_B"] = (code.detach().to(batch["real_a"].dtype) for code in codes)
+        for domain, code in zip("AB", codes, strict=True):
+            # Of the pictures' type even if autocast computed it in 16 bits: the pool keeps it from step to step.
+            code = code.detach().to(batch["real_a"].dtype)
+            batch[f"code_{domain}"], batch[f"scale_{domain}"] = scaled(code)
         return codes
 
     def of_both_domains(self, step: Step, kind: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

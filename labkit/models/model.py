@@ -17,14 +17,16 @@ class Model(nn.Module):
     """Networks that learn to translate between two domains from unpaired pictures.
 
     Attributes:
+        kind: the name of the class, which those derived from it keep.
         loss_names: all its losses, in the order they are reported in.
-        settings: the arguments it was made with; ``type(model)(**model.settings)`` has the same networks.
+        settings: the arguments it was made with; made with them again it has the same networks.
         directions: those it translates, of "AtoB" and "BtoA".
         multiple, least: pictures to train on have sides that are multiples of `multiple` and at least `least` pixels.
         parts: its networks in words, for messages.
         pools: by name.
     """
 
+    kind: str
     loss_names: tuple[str, ...]
     settings: dict[str, Any]
     directions: tuple[str, ...] = ("AtoB", "BtoA")

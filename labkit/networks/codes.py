@@ -6,7 +6,6 @@ Source: the article's "single generator" for CycleGAN; what it leaves open is se
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from labkit.networks.generators import ResidualBlock
 from labkit.networks.layers import initialise
@@ -17,8 +16,7 @@ class Encoder(nn.Module):
 
     Shapes: (B, 3, H, W) in [-1, 1] -> (B, 4 * width, H / 4, W / 4); H and W multiples of 4.
 
-    Instance norm would take the absolute colours out of a code, and the decoder could not put them back. Instead each
-    code is divided by its root mean square, so that a deviation loss means the same whatever the encoder has learned.
+    Instance norm would take the absolute colours out of a code, and the decoder could not put them back.
     """
 
     def __init__(self, width: int = 64):
@@ -34,8 +32,7 @@ class Encoder(nn.Module):
         _initialise_unnormalised(self)
 
     def forward(self, picture: Tensor) -> Tensor:
-        code = self.model(picture)
-        return F.rms_norm(code, code.shape[1:])
+        return self.model(picture)
 
 
 class Decoder(nn.Module):
@@ -101,8 +98,20 @@ class CodeDiscriminator(nn.Module):
         return self.model(code)
 
 
+def scaled(code: Tensor) -> tuple[Tensor, Tensor]:
+    """A code over its root mean square, and that, one number a picture: (B, C, h, w) -> the same and (B, 1, 1, 1).
+
+    A translator works on scaled codes, and a deviation loss then weighs the same whatever the encoder has learned.
+    """
+    scale = code.square().mean((1, 2, 3), keepdim=True).sqrt().clamp(min=1e-6)
+    return code / scale, scale
+
+
 class CodeGenerator(nn.Module):
-    """Encoder, translator and decoder as one generator: (B, 3, H, W) in [-1, 1] in and out; H, W multiples of 4."""
+    """Encoder, translator of scaled codes, and decoder as one generator.
+
+    Shapes: (B, 3, H, W) in [-1, 1] in and out; H and W multiples of 4, at least 8.
+    """
 
     multiple, least = 4, 8
 
@@ -111,7 +120,8 @@ class CodeGenerator(nn.Module):
         self.encoder, self.translator, self.decoder = encoder, translator, decoder
 
     def forward(self, picture: Tensor) -> Tensor:
-        return self.decoder(self.translator(self.encoder(picture)))
+        code, scale = scaled(self.encoder(picture))
+        return self.decoder(scale * self.translator(code))
 
 
 def _initialise_unnormalised(network: nn.Module) -> None:
