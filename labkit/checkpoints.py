@@ -17,7 +17,8 @@ from labkit.devices import pick_device
 from labkit.errors import CheckpointError
 from labkit.models.kinds import MODELS
 from labkit.models.model import Model
-from labkit.networks.generators import ResnetGenerator, make_generator
+from labkit.networks.generators import make_generator
+from labkit.networks.resnet import ResnetGenerator
 
 FILE = "checkpoint.pt"
 

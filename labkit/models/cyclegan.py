@@ -29,7 +29,8 @@ class CycleGAN(Model):
     """G_A translates A to B, G_B translates B to A; D_A judges pictures of B, D_B pictures of A.
 
     Args:
-        generator: "resnet_9blocks", "resnet_6blocks", "resnet_3blocks", "unet_256" or "unet_128".
+        generator: "resnet_9blocks", "resnet_6blocks", "resnet_3blocks", "unet_256", "unet_128", or a light one:
+            "resnet_9blocks_narrow", "..._tapered", "..._separable", "..._grouped" or "..._inverted".
         discriminator: "basic", "n_layers" or "pixel".
         ngf, ndf: filters in the first layer of the generators and of the discriminators.
         n_layers: strided layers of an "n_layers" discriminator.

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from labkit.networks.generators import ResidualBlock
 from labkit.networks.layers import initialise
+from labkit.networks.resnet import ResidualBlock
 
 
 class Encoder(nn.Module):
