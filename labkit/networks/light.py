@@ -80,8 +80,8 @@ def grouped_block(channels: int, norm: str = "instance") -> Skip:
 class SqueezeExcitation(nn.Module):
     """A gate between 0 and 1 for each channel, decided in `squeezed` channels from the means of all.
 
-    Shapes: (B, channels, H, W) in and out. Source: Hu et al. 2018, as in Tan, Le 2019 ("EfficientNet"): with SiLU. After
-    instance norm the means hardly differ from picture to picture, so that a ReLU which is off would stay off.
+    Shapes: (B, channels, H, W) in and out. Source: Hu et al. 2018; with SiLU, as in Tan, Le 2019 ("EfficientNet"):
+    after instance norm the means hardly differ from picture to picture, so a ReLU that is off would stay off.
     """
 
     def __init__(self, channels: int, squeezed: int):
