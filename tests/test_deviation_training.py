@@ -10,6 +10,9 @@ import labkit
 from labkit import checkpoints
 from labkit.errors import CheckpointError
 from labkit.measure.measurements import Watched
+from labkit.measure.plan import Item
+from labkit.measure.results import read
+from labkit.measure.survey import survey
 from labkit.replay.record import record_operators
 from labkit.steps.making import known_speedups
 
@@ -126,3 +129,25 @@ def test_a_step_is_recorded_player_by_player(batch, tmp_path):
     trace = labkit.Trace(labkit.record(step, batch(), tmp_path / "trace.json.gz", steps=2))
     assert trace.stamp["steps"] == 2
     assert same(step.state_dict(), before)
+
+
+def test_a_survey_measures_it(tmp_path):
+    settings = {"ngf": 4, "ndf": 4, "blocks": 1}
+    kinds = {"correctness": ("batched",), "timing": ("fused_adam",), "trace": (), "durations": ()}
+    plan = [
+        Item(
+            kind,
+            0.2,
+            settings,
+            32,
+            tf32="off" if kind == "correctness" else "default",
+            speedups=stack,
+            steps=1,
+            model="DeviationGAN",
+        )
+        for kind, stack in kinds.items()
+    ]
+    rows = read(survey(tmp_path, plan=plan, device="cpu"))["rows"]
+    assert [row["kind"] for row in rows.values()] == list(kinds)
+    assert "correctness/step/DeviationGAN,ngf=4,ndf=4,blocks=1/32/b1/tf32=off/batched" in rows
+    assert rows[plan[0].key]["ok"], "though the deviation is 0 at first"
