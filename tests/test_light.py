@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import labkit
-from labkit.networks.counting import count
+from labkit.networks.counting import count, flop_counter
 from labkit.networks.generators import make_generator
 from labkit.networks.light import LIGHT, SqueezeExcitation, grouped_block, inverted_block, separable_block
 from labkit.replay import network_costs
@@ -32,7 +32,7 @@ def test_blocks_multiply_as_often_as_their_sources_say():
     pixels = size * size
 
     def products(block):
-        with torch.utils.flop_counter.FlopCounterMode(display=False) as counter, torch.no_grad():
+        with flop_counter() as counter, torch.no_grad():
             block(torch.zeros(1, channels, size, size))
         return counter.get_total_flops() / 2
 
@@ -41,6 +41,20 @@ def test_blocks_multiply_as_often_as_their_sources_say():
     inner = 4 * channels
     around_the_gates = pixels * (2 * channels * inner + 9 * inner)
     assert products(inverted_block(channels)) == around_the_gates + 2 * inner * channels // 4
+
+
+def test_a_gradient_of_a_grouped_convolution_costs_what_its_forward_pass_does():
+    picture = torch.zeros(1, 8, 6, 6, requires_grad=True)
+    for groups in (1, 2, 8):
+        for convolution in (
+            torch.nn.Conv2d(8, 16, 3, groups=groups),
+            torch.nn.ConvTranspose2d(8, 16, 3, groups=groups),
+        ):
+            with flop_counter() as forward:
+                result = convolution(picture).sum()
+            with flop_counter() as backward:
+                result.backward()
+            assert backward.get_total_flops() == 2 * forward.get_total_flops() > 0
 
 
 @pytest.mark.parametrize("block", [separable_block, grouped_block, inverted_block])

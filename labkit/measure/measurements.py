@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.errors import LabkitError
 from labkit.measure.plan import Item
@@ -18,6 +17,7 @@ from labkit.measure.recording import Batch, as_found, record
 from labkit.measure.results import FILE
 from labkit.measure.roofline import copy_rate, matmul_rate
 from labkit.measure.timing import alternate, peak_memory, ratio, spread
+from labkit.networks.counting import flop_counter
 from labkit.steps.making import known_speedups
 
 MAX_TRACES, MAX_BYTES = 7, 15_000_000  # with the results eight files, each of a size that is easy to hand on
@@ -147,7 +147,7 @@ def time_against_baseline(item: Item, device: torch.device, out: Path) -> tuple[
     for name, one in (("baseline", item.baseline()), ("variant", item)):
         held = torch.cuda.memory_allocated() if device.type == "cuda" else None
         runs[name] = runner(one, device, batch)
-        with FlopCounterMode(display=False) if name == "baseline" else nullcontext() as counter:
+        with flop_counter() if name == "baseline" else nullcontext() as counter:
             runs[name]()  # Adam makes its state, and cuDNN tries its kernels: neither is a step's usual need
         flops = flops or counter.get_total_flops()
         peaks[name] = None if held is None else peak_memory(runs[name]) - held
