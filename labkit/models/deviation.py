@@ -31,7 +31,7 @@ STAGES = {
 }
 JUDGED = ("codes", "pictures")
 CONSISTENCIES = ("deviation_source", "deviation_both", "cycle")
-COLLAPSES = 10.0  # with this weight of the deviation only the identity was left
+COLLAPSES = 10.0  # at this weight of the deviation the fruit stays what it is: the discriminator wins outright
 
 
 class IdentityWarning(UserWarning):
@@ -220,7 +220,7 @@ def _check(settings: dict) -> None:
         check_known(name, settings[name], known)
     for name in ("translators", "autoencoders"):
         if settings[name] not in (1, 2):
-            raise LabkitError(f"{name}={settings[name]}: there can be 1, for both domains, or 2, one for each.")
+            raise LabkitError(f"{name}={settings[name]}: there can be 1 or 2; see labkit.DeviationGAN.")
     for name, least in (("ngf", 2), ("ndf", 1), ("blocks", 1)):
         if settings[name] < least:
             raise LabkitError(f"{name}={settings[name]}: at least {least} is needed.")
