@@ -20,6 +20,7 @@ _HOME = {
     "to_float": "labkit.data.loading",
     "to_uint8": "labkit.data.loading",
     "CycleGAN": "labkit.models.cyclegan",
+    "DeviationGAN": "labkit.models.deviation",
     "make_step": "labkit.steps.making",
     "speedups": "labkit.steps.making",
     "fit": "labkit.training",

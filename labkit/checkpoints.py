@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 from labkit.devices import pick_device
 from labkit.errors import CheckpointError
-from labkit.models.cyclegan import CycleGAN
-from labkit.networks.generators import ResnetGenerator, make_generator
+from labkit.models.kinds import MODELS
+from labkit.models.model import Model
+from labkit.networks.generators import make_generator
+from labkit.networks.resnet import ResnetGenerator
 
 FILE = "checkpoint.pt"
 
@@ -57,10 +59,10 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
     state = _read(_file(path), device)
     if not isinstance(state, dict) or "settings" not in state or "step" not in state:
         raise CheckpointError(f"{path}: this is not a checkpoint of labkit. See labkit.load_generator for others.")
-    return state
+    return {"kind": "CycleGAN", **state}  # the only kind there was before it was written down
 
 
-def load_model(path: Path | str, device: torch.device | str = "cpu") -> CycleGAN:
+def load_model(path: Path | str, device: torch.device | str = "cpu") -> Model:
     """The trained model of a run, from its folder or its checkpoint file.
 
     Raises:
@@ -68,7 +70,7 @@ def load_model(path: Path | str, device: torch.device | str = "cpu") -> CycleGAN
     """
     state = load(path, device)
     try:
-        model = CycleGAN(**state["settings"]).to(device)
+        model = MODELS[state["kind"]](**state["settings"]).to(device)
         model.load_state_dict(state["step"]["model"])
     except (TypeError, RuntimeError, KeyError) as error:
         raise CheckpointError(f"{path}: settings and weights do not agree ({_first_line(error)}).") from error

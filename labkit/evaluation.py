@@ -8,11 +8,11 @@ from torch import Tensor
 from labkit.data.fruit import FruitData
 from labkit.data.loading import UnpairedData, to_float
 from labkit.errors import LabkitError
-from labkit.models.cyclegan import CycleGAN
 from labkit.models.inference import run_network
+from labkit.models.model import Model
 
 
-def quality(model: CycleGAN, data: UnpairedData) -> dict[str, float]:
+def quality(model: Model, data: UnpairedData) -> dict[str, float]:
     """How far translated apples are from the truth, in percent of the range from black to white; lower is better.
 
     Returns:

@@ -21,6 +21,7 @@ from labkit.data.loading import UnpairedData, batches, to_float, to_uint8
 from labkit.data.reading import write_picture
 from labkit.errors import LabkitError, TrainingError
 from labkit.models.inference import run_network
+from labkit.models.model import Model
 from labkit.steps.step import Step
 
 COLLAPSED = 0.1  # outputs that differ less than this share of what their inputs differ count as all alike
@@ -41,7 +42,7 @@ class Run:
     losses: dict[str, list[float]] = field(default_factory=dict)
 
     @property
-    def model(self) -> torch.nn.Module:
+    def model(self) -> Model:
         """The model that is trained."""
         return self.step.model
 
@@ -90,7 +91,8 @@ def fit(
         schedule: from the number of steps done to the factor on the learning rate; None leaves it constant.
         report_every: steps between two looks at the losses, each of which waits for the device once.
         sample_every: steps between two looks at translations: a `CollapseWarning` if they are all alike, and a
-            grid, ``samples/<step>.png``: pictures of A above their translations, then pictures of B above theirs.
+            grid, ``samples/<step>.png``: pictures of A above their translations, then, if the model translates those,
+            pictures of B above theirs.
         save_minutes: minutes between two checkpoints; one is written at the end in any case.
         on_report: called with the `Run` after every look at the losses, for instance to draw them.
 
@@ -175,7 +177,8 @@ def _look_at_losses(run: Run, pending: list[dict[str, Tensor]]) -> None:
 def _sample(run: Run, data: UnpairedData, n: int = 4) -> None:
     """Translates some test pictures: warns if the results are all alike, and writes a grid of them."""
     rows = []
-    for direction, pictures in (("AtoB", data.test_a), ("BtoA", data.test_b)):
+    for direction in run.model.directions:
+        pictures = data.test_a if direction == "AtoB" else data.test_b
         real = to_float(torch.stack([pictures[i] for i in range(min(n, len(pictures)))]))
         fake = run_network(run.model.translator(direction), real)
         rows += [real, fake]
@@ -195,6 +198,7 @@ def _sample(run: Run, data: UnpairedData, n: int = 4) -> None:
 def _save(run: Run, settings: dict) -> None:
     on_gpu = next(run.model.parameters()).is_cuda
     state = {
+        "kind": run.model.kind,
         "settings": run.model.settings,
         "batches": settings,
         "step": run.step.state_dict(),
@@ -217,6 +221,7 @@ def _go_on(run: Run, settings: dict) -> None:
         return
     device = next(run.model.parameters()).device
     state = checkpoints.load(run.folder, device)
+    checkpoints.check_settings(run.folder, "model", {"kind": state["kind"]}, {"kind": run.model.kind})
     checkpoints.check_settings(run.folder, "model", state["settings"], run.model.settings)
     checkpoints.check_settings(run.folder, "run", state["batches"], settings)
     run.step.load_state_dict(state["step"])

@@ -12,16 +12,14 @@ from torch import Tensor, nn
 from labkit.data.loading import to_float, to_uint8
 from labkit.data.reading import find_pictures, read_picture, write_picture
 from labkit.errors import DataError, LabkitError
-from labkit.models.cyclegan import CycleGAN
 from labkit.models.inference import run_network
+from labkit.models.model import Model
 
 TILE = 1024  # pixels; a full-width ResNet-9 needs about 2 GB for a tile of this side
 OVERLAP = 128
 
 
-def translate(
-    model: CycleGAN | nn.Module, source: Path | str, target: Path | str, direction: str = "AtoB"
-) -> list[Path]:
+def translate(model: Model | nn.Module, source: Path | str, target: Path | str, direction: str = "AtoB") -> list[Path]:
     """Translates a picture into `target`, or every picture of a folder into the folder `target`.
 
     Pictures keep their size: the network sees them mirrored at the edges up to a size it can take. Pictures with
@@ -29,7 +27,7 @@ def translate(
     measures each tile by itself, so tiles of a network that uses it can differ in brightness and colour.
 
     Args:
-        model: a `labkit.CycleGAN`, or a generator from `labkit.load_generator`.
+        model: a `labkit.CycleGAN`, a `labkit.DeviationGAN`, or a generator from `labkit.load_generator`.
         source: a picture, or a folder; unreadable pictures in it are left out, with a warning.
         target: where the result goes; its suffix (.png, .jpg, .webp) is its format. Folders keep names and write PNG.
         direction: "AtoB" or "BtoA"; of no account for a single generator.
@@ -39,9 +37,9 @@ def translate(
 
     Raises:
         DataError: there is nothing to translate, a picture cannot be read or a result cannot be written.
-        LabkitError: the direction is unknown, or the result would take the place of its source.
+        LabkitError: the direction is unknown or not the model's, or the result would take the place of its source.
     """
-    network = model.translator(direction) if isinstance(model, CycleGAN) else model
+    network = model.translator(direction) if isinstance(model, Model) else model
     source, target = Path(source), Path(target)
     if source.resolve() == target.resolve():
         raise LabkitError(f"{target}: the translation would take the place of its source. Name another target.")

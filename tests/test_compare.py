@@ -334,7 +334,7 @@ def test_the_widget_redraws_one_figure_in_place(table):
 
 def test_the_report_opens_without_a_network(table, tmp_path):
     page = show.comparison_report(table, tmp_path / "new" / "compare.html").read_text()
-    assert '<script src' not in page and '<link' not in page and page.count("<details>") == 3
+    assert "<script src" not in page and "<link" not in page and page.count("<details>") == 3
     assert "Imaginary GPU" in page and "&lt;fast&gt;" in page and "<fast>" not in page
 
 

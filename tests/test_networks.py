@@ -5,7 +5,8 @@ import torch
 
 import labkit
 from labkit.networks.discriminators import make_discriminator
-from labkit.networks.generators import GENERATORS, ResidualBlock, make_generator
+from labkit.networks.generators import GENERATORS, make_generator
+from labkit.networks.resnet import ResidualBlock
 
 
 def parameters(network):

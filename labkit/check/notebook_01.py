@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from labkit.check.answers import compare, passed, require
 from labkit.models.losses import cycle_loss as right_cycle_loss
 from labkit.models.pool import Pool as RightPool
-from labkit.networks.generators import ResidualBlock as RightBlock
+from labkit.networks.resnet import ResidualBlock as RightBlock
 
 
 def residual_block(answer: type[nn.Module]) -> None:

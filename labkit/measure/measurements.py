@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.errors import LabkitError
 from labkit.measure.plan import Item
@@ -18,6 +17,7 @@ from labkit.measure.recording import Batch, as_found, record
 from labkit.measure.results import FILE
 from labkit.measure.roofline import copy_rate, matmul_rate
 from labkit.measure.timing import alternate, peak_memory, ratio, spread
+from labkit.networks.counting import flop_counter
 from labkit.steps.making import known_speedups
 
 MAX_TRACES, MAX_BYTES = 7, 15_000_000  # with the results eight files, each of a size that is easy to hand on
@@ -72,7 +72,7 @@ def deviation(item: Item, device: torch.device, dtype: torch.dtype, batches: int
         batch = item.batch(device, dtype, seed)
         with as_found(plain), as_found(fast):
             right, seen = (torch.stack(list(step(*batch).values())).double() for step in (plain, fast))
-            losses = torch.maximum(losses, ((seen - right) / right).abs().max())
+            losses = torch.maximum(losses, relative_differences(seen, right).max())
             for name, gradient in plain.gradients.items():
                 other = fast.gradients[name]
                 gradients = torch.maximum(gradients, (other - gradient).norm() / gradient.norm())
@@ -93,8 +93,13 @@ def drift(item: Item, device: torch.device, steps: int) -> float:
     for seed in range(steps):
         batch = item.batch(device, torch.float64, seed)
         right, seen = (torch.stack(list(step(*batch).values())) for step in (plain, fast))
-        worst = torch.maximum(worst, ((seen - right) / right).abs().max())
+        worst = torch.maximum(worst, relative_differences(seen, right).max())
     return worst.item()
+
+
+def relative_differences(seen: Tensor, right: Tensor) -> Tensor:
+    """Of losses, as shares of the right ones; 0 where both are 0, as a deviation loss is at first."""
+    return torch.where(seen == right, 0.0, ((seen - right) / right).abs())
 
 
 class Watched:
@@ -106,9 +111,11 @@ class Watched:
 
     def update(self, player: str) -> None:
         scale = self.scaler.get_scale() if hasattr(self, "scaler") else 1.0
-        for name in ("G_A", "G_B") if player == "generators" else ("D_A", "D_B"):
-            weights = getattr(self.model, name).parameters()
-            self.gradients[name] = torch.cat([weight.grad.double().flatten() for weight in weights]) / scale
+        learning = set(self.players[player])
+        for name, network in self.model.named_children():
+            if learning.issuperset(network.parameters()):
+                gradients = [weight.grad.double().flatten() for weight in network.parameters()]
+                self.gradients[name] = torch.cat(gradients) / scale
         super().update(player)
 
 
@@ -140,7 +147,7 @@ def time_against_baseline(item: Item, device: torch.device, out: Path) -> tuple[
     for name, one in (("baseline", item.baseline()), ("variant", item)):
         held = torch.cuda.memory_allocated() if device.type == "cuda" else None
         runs[name] = runner(one, device, batch)
-        with FlopCounterMode(display=False) if name == "baseline" else nullcontext() as counter:
+        with flop_counter() if name == "baseline" else nullcontext() as counter:
             runs[name]()  # Adam makes its state, and cuDNN tries its kernels: neither is a step's usual need
         flops = flops or counter.get_total_flops()
         peaks[name] = None if held is None else peak_memory(runs[name]) - held

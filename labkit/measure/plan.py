@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -10,11 +11,14 @@ from torch import Tensor
 from labkit.errors import LabkitError
 from labkit.measure.recording import Batch
 from labkit.models.cyclegan import CycleGAN
+from labkit.models.kinds import MODELS
+from labkit.networks.light import LIGHT
 from labkit.steps.making import known_speedups, make_step
 from labkit.steps.step import Step
 
 SMALL = {"generator": "resnet_3blocks", "ngf": 16, "discriminator": "n_layers", "n_layers": 2, "ndf": 16}
 TINY = SMALL | {"ngf": 4, "ndf": 4}
+ONE_GENERATOR = ({}, {"consistency": "deviation_both"})
 RESNET, UNET = {"generator": "resnet_9blocks"}, {"generator": "unet_256"}
 FEWER_LAUNCHES = ("batched", "fused_adam", "out_of_place")
 # What is worth stacking: on one another, those that take launches away, and those that make kernels shorter.
@@ -41,12 +45,13 @@ class Item:
     Args:
         kind: "correctness", "device", "timing", "trace" or "durations"; for "device" only the next one means anything.
         seconds: about how long it takes on an H200. A survey learns by how much that is off where it runs.
-        settings: keyword arguments of `labkit.CycleGAN`.
+        settings: keyword arguments of the model.
         size, batch_size: pixels of a picture's side, pictures of either domain.
-        scope: "step", or "forward": the two cycles without identity, as the course paper timed it.
+        scope: "step", or "forward": CycleGAN's two cycles without identity, as the course paper timed them.
         tf32: "on", "off", or "default", PyTorch's own: convolutions in TF32, matrix products in float32.
         speedups: names for `labkit.make_step`; without any, the baseline itself.
         steps: how many batches to compare, or how many steps to record. A timing takes what its seconds allow.
+        model: "CycleGAN" or "DeviationGAN".
     """
 
     kind: str
@@ -58,13 +63,15 @@ class Item:
     tf32: str = "default"
     speedups: tuple[str, ...] = ()
     steps: int = 0
+    model: str = "CycleGAN"
 
     @property
     def key(self) -> str:
         """Its name in the results, as "timing/step/resnet_9blocks/256/b1/tf32=default/streams+bf16"."""
         if self.kind == "device":
             return "device"
-        model = ",".join(value if name == "generator" else f"{name}={value}" for name, value in self.settings.items())
+        named = [value if name == "generator" else f"{name}={value}" for name, value in self.settings.items()]
+        model = ",".join(named if self.model == "CycleGAN" else [self.model, *named])
         stack = "+".join(self.speedups) or "baseline"
         return f"{self.kind}/{self.scope}/{model}/{self.size}/b{self.batch_size}/tf32={self.tf32}/{stack}"
 
@@ -86,7 +93,7 @@ class Item:
         torch.manual_seed(0)
         with device:  # on a GPU weights are drawn there, which is much faster
             forward = self.scope == "forward"
-            model = Cycles(**self.settings, lambda_identity=0.0) if forward else CycleGAN(**self.settings)
+            model = Cycles(**self.settings, lambda_identity=0.0) if forward else MODELS[self.model](**self.settings)
         try:
             return make_step(model.to(dtype), *own, *self.speedups)
         except LabkitError as error:
@@ -111,7 +118,8 @@ def gpu_plan() -> list[Item]:
     """All that is to be told of a GPU, for a few calls of eight minutes each, the most important first.
 
     First whether every speed-up is right here, and ResNet-9 at batch 1 and 16, each speed-up alone and the stacks, with
-    traces and the durations for replay; then what is compiled, batch 4, memory, the cycles alone, and U-Net-256.
+    traces and the durations for replay; then what is compiled, batch 4, memory, the cycles alone, and U-Net-256; at
+    last one generator instead of two, and the light ones.
     """
     alone = [(name,) for name in known_speedups() if (name,) not in (*COMPILED, *MEMORY)]
     plan = [*correctness([*alone, BEST, ("streams", "bf16"), ("graph", "streams")], 6), Item("device", 10)]
@@ -132,6 +140,9 @@ def gpu_plan() -> list[Item]:
         plan += [*timings(settings, 1, 6, in_forward, "forward"), *timings(settings, 16, 10, in_forward, "forward")]
     plan += traces(UNET, [(16, ()), (16, ("streams",)), (16, BEST), (1, ())])
     plan += traces(RESNET, [(16, ("bf16",)), (1, FEWER_LAUNCHES), (1, ("compile", "bf16"))])
+    for settings, stack in product(ONE_GENERATOR, ((), BEST)):
+        plan += [Item("timing", 6, settings, 256, size, speedups=stack, model="DeviationGAN") for size in (1, 16)]
+    plan += [Item("timing", 8, {"generator": name}, 256, size) for name in LIGHT for size in (1, 16)]
     return [item for item in plan if is_possible(item.speedups)]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.measure.recording import Batch, as_found
 from labkit.measure.timing import alternate
+from labkit.networks.counting import flop_counter
 from labkit.steps.step import Step
 
 
@@ -46,6 +46,6 @@ def step_flops(step: Step, batch: Batch) -> int:
 
     Counts convolutions and matrix products, as is usual. Runs the step once, and leaves it as it was found.
     """
-    with as_found(step), FlopCounterMode(display=False) as counter:
+    with as_found(step), flop_counter() as counter:
         step(*batch)
     return counter.get_total_flops()

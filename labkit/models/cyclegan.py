@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from labkit.errors import DataError, LabkitError, check_known
+from labkit.errors import LabkitError, check_known
 from labkit.models.losses import GAN_MODES, adversarial_loss, cycle_loss, identity_loss
+from labkit.models.model import Model
 from labkit.models.pool import Pool
 from labkit.networks.discriminators import make_discriminator
 from labkit.networks.generators import make_generator
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
 DIRECTIONS = {"AtoB": "G_A", "BtoA": "G_B"}
 
 
-class CycleGAN(nn.Module):
+class CycleGAN(Model):
     """G_A translates A to B, G_B translates B to A; D_A judges pictures of B, D_B pictures of A.
 
     Args:
-        generator: "resnet_9blocks", "resnet_6blocks", "resnet_3blocks", "unet_256" or "unet_128".
+        generator: "resnet_9blocks", "resnet_6blocks", "resnet_3blocks", "unet_256", "unet_128", or a light one:
+            "resnet_9blocks_narrow", "..._tapered", "..._separable", "..._grouped" or "..._inverted".
         discriminator: "basic", "n_layers" or "pixel".
         ngf, ndf: filters in the first layer of the generators and of the discriminators.
         n_layers: strided layers of an "n_layers" discriminator.
@@ -42,6 +44,7 @@ class CycleGAN(nn.Module):
         LabkitError: an argument is unknown or out of range.
     """
 
+    kind = "CycleGAN"
     loss_names = ("D_A", "G_A", "cycle_A", "idt_A", "D_B", "G_B", "cycle_B", "idt_B")
 
     def __init__(
@@ -71,11 +74,13 @@ class CycleGAN(nn.Module):
         self.G_B = make_generator(generator, ngf, norm)
         self.D_A = make_discriminator(discriminator, ndf, n_layers, norm)
         self.D_B = make_discriminator(discriminator, ndf, n_layers, norm)
+        self.multiple, self.least = self.G_A.multiple, max(self.G_A.least, self.D_A.least)
+        self.parts = f"{generator}, {discriminator}"
         seed_a, seed_b = torch.randint(2**31, (2,)).tolist()  # so that torch.manual_seed settles the pools as well
         self.pools = {"fake_A": Pool(pool_size, seed_a), "fake_B": Pool(pool_size, seed_b)}
 
     def players(self) -> dict[str, list[nn.Parameter]]:
-        """Who learns, in turn, and what each may change."""
+        """The generators, then the discriminators."""
         return {
             "generators": [*self.G_A.parameters(), *self.G_B.parameters()],
             "discriminators": [*self.D_A.parameters(), *self.D_B.parameters()],
@@ -86,11 +91,7 @@ class CycleGAN(nn.Module):
         return {"generators": 2e-4, "discriminators": 2e-4}
 
     def losses(self, player: str, step: Step, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The terms `player` lowers together, by name, weighted as they enter their sum.
-
-        `batch` holds "real_a" and "real_b", (B, 3, H, W) in [-1, 1]; the generators leave their fakes in it for
-        the discriminators. How networks are run is the step's affair.
-        """
+        """The terms of the generators, who leave their fakes in `batch`, or those of the discriminators."""
         if player == "generators":
             return self.generator_losses(step, batch)
         return self.discriminator_losses(step, batch)
@@ -123,35 +124,6 @@ class CycleGAN(nn.Module):
         return losses
 
     def translator(self, direction: str = "AtoB") -> nn.Module:
-        """The network that translates "AtoB" or "BtoA": (B, 3, H, W) in [-1, 1] in and out."""
+        """G_A for "AtoB", G_B for "BtoA"."""
         check_known("direction", direction, DIRECTIONS)
         return getattr(self, DIRECTIONS[direction])
-
-    def check_batch(self, real_a: Tensor, real_b: Tensor) -> None:
-        """Raises `DataError` if the networks cannot take these pictures. Looks at shapes only: no synchronisation."""
-        weight = next(self.G_A.parameters())
-        for name, pictures in (("real_a", real_a), ("real_b", real_b)):
-            if pictures.dim() != 4 or pictures.shape[1] != 3:
-                raise DataError(f"{name} has shape {tuple(pictures.shape)}; a batch has shape (B, 3, H, W).")
-            if pictures.dtype != weight.dtype:
-                raise DataError(
-                    f"{name} is {pictures.dtype}, the networks are {weight.dtype}. "
-                    "Turn uint8 pictures into [-1, 1] with labkit.to_float, or convert with .to(...)."
-                )
-            if pictures.device != weight.device:
-                raise DataError(
-                    f"{name} is on {pictures.device}, the networks are on {weight.device}: move one of them with .to()."
-                )
-            self.check_size(*pictures.shape[-2:], where=name)
-        if len(real_a) != len(real_b):
-            raise DataError(f"real_a holds {len(real_a)} pictures, real_b {len(real_b)}: give as many of each.")
-
-    def check_size(self, height: int, width: int, where: str = "the batch") -> None:
-        """Raises `DataError` if the networks cannot be trained on pictures of this size."""
-        multiple, least = self.G_A.multiple, max(self.G_A.least, self.D_A.least)
-        if height % multiple or width % multiple or min(height, width) < least:
-            raise DataError(
-                f"{where}: pictures of {height}x{width} pixels do not fit these networks "
-                f"({self.settings['generator']}, {self.settings['discriminator']}): both sides must be multiples of "
-                f"{multiple} and at least {least}. Choose another size, or another generator."
-            )

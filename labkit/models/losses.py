@@ -1,4 +1,4 @@
-"""The terms a CycleGAN's losses are made of, each a 0-d tensor."""
+"""The terms that losses are made of, each a 0-d tensor."""
 
 from __future__ import annotations
 
@@ -38,3 +38,11 @@ def identity_loss(real: Tensor, same: Tensor, weight: float = 5.0) -> Tensor:
     Shapes: (B, 3, H, W) both. Source: Zhu et al. 2017, section 5.2 ("Photo generation from paintings").
     """
     return weight * F.l1_loss(same, real)
+
+
+def deviation_loss(code: Tensor, translated: Tensor, weight: float = 1.0) -> Tensor:
+    """`weight` times the mean absolute change of codes in translation.
+
+    Shapes: (B, C, h, w) both. Source: the article behind `labkit.DeviationGAN`, which leaves the norm open.
+    """
+    return weight * F.l1_loss(translated, code)

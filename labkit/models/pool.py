@@ -39,10 +39,10 @@ class Pool:
     def __init__(self, size: int = 50, seed: int = 0):
         self.size, self.filled = size, 0
         self.random = random.Random(seed)
-        self.buffer: Tensor | None = None  # (size + 1, 3, H, W): the last slot is spare, nobody reads it
+        self.buffer: Tensor | None = None  # (size + 1, C, H, W): the last slot is spare, nobody reads it
 
     def __call__(self, pictures: Tensor) -> Tensor:
-        """Pictures (B, 3, H, W) in; as many out, some of them from earlier batches."""
+        """Pictures (B, 3, H, W), or codes (B, C, h, w), in; as many out, some of them from earlier batches."""
         if self.size == 0:
             return pictures
         if self.buffer is not None and self.buffer.shape[1:] != pictures.shape[1:]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 
 class Size(NamedTuple):
@@ -24,6 +25,22 @@ def count(network: nn.Module, size: int = 256) -> Size:
     runs on PyTorch's meta device, which knows shapes only.
     """
     shapes_only = copy.deepcopy(network).to("meta")
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
+    with flop_counter() as counter, torch.no_grad():
         shapes_only(torch.empty(1, 3, size, size, device="meta"))
     return Size(sum(weight.numel() for weight in network.parameters()), counter.get_total_flops())
+
+
+def flop_counter() -> FlopCounterMode:
+    """PyTorch's counter of floating-point operations, silent, and right about grouped convolutions, too."""
+    return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _backward_flops})
+
+
+def _backward_flops(
+    grad_shape: Sequence[int], picture_shape: Sequence[int], weight_shape: Sequence[int], *others: Any, **_: Any
+) -> int:
+    """As many for each gradient, the picture's and the weight's, as forward.
+
+    PyTorch's own formula takes the weight of a grouped convolution for as large as that of one without groups.
+    """
+    transposed, output_mask = others[4], others[7]
+    return sum(output_mask[:2]) * conv_flop_count(picture_shape, weight_shape, grad_shape, transposed)

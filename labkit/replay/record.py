@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
 from labkit.errors import LabkitError
 from labkit.measure import RANGE
 from labkit.measure.recording import Batch
+from labkit.networks.counting import flop_counter
 from labkit.replay.schedule import Schedule
 from labkit.replay.standins import OnCUDA, standing_in
 from labkit.steps.making import make_step
@@ -30,6 +30,7 @@ from labkit.steps.step import Step
 
 Shape = tuple[int, ...]
 
+FLOPS = flop_counter().flop_registry
 UPLOAD = "upload"
 GPU_ONLY = {"graph", "compile", "channels_last"}  # fail on the meta device
 # Do not read their first argument: they overwrite it, or take only its shape.
@@ -142,7 +143,7 @@ class Recorder(TorchDispatchMode):
             outputs = tensors_in(result) or tensors_in(
                 args[:1]
             )  # _foreach ones write to their first list, return nothing
-            flops = flop_registry.get(operator.overloadpacket, _no_flops)(*args, **kwargs, out_val=result)
+            flops = FLOPS.get(operator.overloadpacket, _no_flops)(*args, **kwargs, out_val=result)
             self.note(name, inputs, outputs, flops, operator.is_view)
         return result
 

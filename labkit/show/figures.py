@@ -22,10 +22,23 @@ if TYPE_CHECKING:
     import pandas
 
 # Okabe and Ito's colours, told apart by colour-blind eyes as well; one meaning each, everywhere.
-COLOURS = {"G": "#0072B2", "D": "#D55E00", "cycle": "#009E73", "idt": "#CC79A7"}
+COLOURS = {"G": "#0072B2", "D": "#D55E00", "cycle": "#009E73", "idt": "#CC79A7", "dev": "#F0E442", "rec": "#56B4E9"}
 HOST, KERNEL, WALL, UNUSED = "#E69F00", "#56B4E9", "#000000", "#999999"
-PLAYERS = {"generators": COLOURS["G"], "discriminators": COLOURS["D"]}
-TERMS = {"G": "deceive D", "D": "discriminator", "cycle": "cycle", "idt": "identity"}
+PLAYERS = {
+    "generators": COLOURS["G"],
+    "discriminators": COLOURS["D"],
+    "autoencoder": COLOURS["rec"],
+    "translator": COLOURS["G"],
+    "discriminator": COLOURS["D"],
+}
+TERMS = {
+    "G": "deceive D",
+    "D": "discriminator",
+    "cycle": "cycle",
+    "idt": "identity",
+    "dev": "deviation",
+    "rec": "reconstruction",
+}
 
 
 def view(figure: go.Figure) -> None:
@@ -57,8 +70,8 @@ def picture_rows(rows: Mapping[str, Tensor], title: str, text: str, scale: int =
 def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
     """Every loss of a run over its steps, a moving mean over 25 of them; solid for A, dashed for B.
 
-    A cycle and an identity loss fall as translations get faithful. The two of the game, G and D, do not have to
-    fall: each is as good as the other side allows.
+    Cycle, identity and reconstruction losses fall as translations get faithful. The two of the game, G and D, do not
+    have to fall: each is as good as the other side allows.
     """
     figure = go.Figure()
     for name, values in losses.items():
@@ -76,7 +89,7 @@ def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
         xaxis=dict(title="step", range=[0, steps]),
         yaxis=dict(title="loss (no unit, log scale)", type="log"),
         height=420,
-        meta={"text": f"Eight losses over the steps. At the end of what is drawn: {last or 'nothing yet'}."},
+        meta={"text": f"{len(losses)} losses over the steps. At the end of what is drawn: {last or 'nothing yet'}."},
     )
     return figure
 
@@ -129,7 +142,8 @@ def time_bars(steps: Mapping[str, Mapping[str, float]], title: str) -> go.Figure
 def range_look(name: str) -> tuple[str, str]:
     """Colour and hatching of a bar for one of labkit's ranges, such as "generators backward".
 
-    Generators are blue, discriminators orange; the forward pass is the palest of each, the optimiser hatched.
+    Generators are blue, discriminators orange, an autoencoder light blue;
+    the forward pass is the palest of each, the optimiser hatched.
     """
     player, _, phase = name.partition(" ")
     colour = PLAYERS.get(player, UNUSED)

@@ -17,7 +17,9 @@ from labkit.show.figures import PLAYERS, UNUSED
 
 LEFT, RIGHT = -50, 30  # the powers of two that are drawn
 ZERO, NORMAL, INFINITE = -25, -14, 16  # up to 2^-25 all is rounded to zero, from 2^16 on all is infinite
-LINES = {player: (colour, dash) for (player, colour), dash in zip(PLAYERS.items(), ("solid", "dash"), strict=True)}
+LINES = {
+    player: (colour, "dash" if player.startswith("discriminator") else "solid") for player, colour in PLAYERS.items()
+}
 REGIONS = {
     "flushed to zero": (LEFT, ZERO, 0.45),
     "subnormal": (ZERO, NORMAL, 0.2),
@@ -29,7 +31,7 @@ def scaling_figure(gradients: Mapping[str, Tensor], exponent: int = 0) -> go.Fig
     """The sizes of gradients, multiplied by 2 to the power of `exponent`, in the range of float16.
 
     Args:
-        gradients: by player, "generators" or "discriminators": any shape, in float32; zeros are left out.
+        gradients: by player, such as "generators": any shape, in float32; zeros are left out.
         exponent: of the scale.
     """
     figure, words = go.Figure(), []

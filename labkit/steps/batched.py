@@ -12,8 +12,9 @@ from labkit.steps.step import Cycle
 class Batched(SpeedUp):
     """Runs a generator on (real, other) in one pass, and a discriminator on (real, fake) in one pass.
 
-    Differs from the baseline in two seams, `one_cycle` and `judge`. It is exact since no layer looks beyond one
-    picture: instance norm takes its mean and variance from each picture by itself. Batch norm would mix the two halves.
+    Differs from the baseline in two seams, `one_cycle` and `both`, through which `judge` goes. It is exact since no
+    layer looks beyond one picture: instance norm takes its mean and variance from each picture by itself. Batch norm
+    would mix the two halves.
     The way back of a cycle stays alone: its input is only known after the first pass.
 
     Moves: launches, and kernels too small to fill the device. Does not help where one pass fills the device already,
@@ -22,7 +23,7 @@ class Batched(SpeedUp):
 
     name = "batched"
     place = 45
-    seam = "one_cycle, judge"
+    seam = "one_cycle, both"
     changes = "real and other, real and fake pass through a network as one batch"
     moves = "launches, idle"
     needs = "not batch norm"
@@ -40,6 +41,6 @@ class Batched(SpeedUp):
         fake, same = go(torch.cat([real, other])).chunk(2)
         return Cycle(fake, back(fake), same)
 
-    def judge(self, discriminator: nn.Module, real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
-        on_real, on_fake = discriminator(torch.cat([real, fake])).chunk(2)
-        return on_real, on_fake
+    def both(self, network: nn.Module, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        of_first, of_second = network(torch.cat([first, second])).chunk(2)
+        return of_first, of_second

@@ -41,7 +41,7 @@ def make_step(
     """The training step of `model` with speed-ups stacked on it; without any, the reference's update.
 
     Args:
-        model: a `labkit.CycleGAN`.
+        model: a `labkit.CycleGAN` or a `labkit.DeviationGAN`.
         speedups: names from `labkit.speedups()`, or classes of your own that override a seam of
             `labkit.steps.step.Step`. Named ones stack in one fixed order whatever the order here; your own go
             round them, the first outermost.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from labkit.steps.speedup import SpeedUp
+from labkit.steps.speedup import SpeedUp, without_cycles
 from labkit.steps.step import Cycle
 
 
@@ -28,8 +28,12 @@ class Recompute(SpeedUp):
     seam = "one_cycle"
     changes = "activations inside generators are computed again in the backward pass"
     moves = "memory"
-    needs = "time for a second forward pass of the generators"
+    needs = "CycleGAN; time for a second forward pass of the generators"
     tolerance = "exact"
+
+    @staticmethod
+    def unsuited(model: nn.Module) -> str | None:
+        return without_cycles(model)
 
     @staticmethod
     def untried(model: nn.Module) -> str:

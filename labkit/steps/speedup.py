@@ -7,6 +7,8 @@ from types import MappingProxyType
 
 from torch import nn
 
+from labkit.models.cyclegan import CycleGAN
+
 
 class SpeedUp:
     """A speed-up is a class like this one in a file of its own, which overrides seams of `labkit.steps.step.Step`.
@@ -45,6 +47,11 @@ class NeedsFusedAdam(SpeedUp):
 
     def adam_options(self) -> dict[str, bool]:
         return {**super().adam_options(), "fused": True}
+
+
+def without_cycles(model: nn.Module) -> str | None:
+    """Why a speed-up of the two cycles cannot be used with a model that has none; None if it has them."""
+    return None if isinstance(model, CycleGAN) else f"it changes how CycleGAN's two cycles run; {model.kind} has none"
 
 
 def has_batch_norm(model: nn.Module) -> bool:

@@ -3,7 +3,7 @@
 Algorithm (Zhu et al. 2017, section 4, in the order of its public reference):
 
     for each player in turn (CycleGAN: the generators, then the discriminators):
-        compute the player's losses          `losses`, through `one_cycle`, `both_cycles`, `recall` and `judge`
+        compute the player's losses          `losses`, through `one_cycle`, `both_cycles`, `both`, `recall`, `judge`
         differentiate their sum              `backward`
         let the player's optimiser step      `update`
 
@@ -39,7 +39,7 @@ class Step:
     After the first call nothing in it waits for the device.
 
     Args:
-        model: a `CycleGAN`, or another model with players.
+        model: a `CycleGAN`, a `DeviationGAN`, or another model with players.
         lr: Adam's learning rate for every player; None takes the model's own.
         betas: Adam's decay rates.
 
@@ -96,7 +96,11 @@ class Step:
 
     def judge(self, discriminator: nn.Module, real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
         """The verdicts on real pictures and on fakes."""
-        return discriminator(real), discriminator(fake)
+        return self.both(discriminator, real, fake)
+
+    def both(self, network: nn.Module, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        """Two batches of equal size through the same network."""
+        return network(first), network(second)
 
     def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """The terms that `player` lowers, by name."""

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from labkit.steps.speedup import SpeedUp, has_batch_norm
+from labkit.steps.speedup import SpeedUp, has_batch_norm, without_cycles
 from labkit.steps.step import Cycle
 
 
@@ -31,7 +31,7 @@ class Streams(SpeedUp):
     seam = "both_cycles"
     changes = "the two cycles run on two CUDA streams"
     moves = "idle"
-    needs = "a GPU, elsewhere it does nothing; not batch norm"
+    needs = "CycleGAN; a GPU, elsewhere it does nothing; not batch norm"
     tolerance = "exact"
 
     side: tuple[torch.cuda.Stream, ...] | None = None  # made at the first step
@@ -40,7 +40,7 @@ class Streams(SpeedUp):
     def unsuited(model: nn.Module) -> str | None:
         if has_batch_norm(model):
             return "batch norm's running statistics would be updated from two streams at once: use instance norm"
-        return None
+        return without_cycles(model)
 
     @staticmethod
     def inactive(model: nn.Module) -> str | None:

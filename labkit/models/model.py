@@ -1,0 +1,84 @@
+"""What every model of labkit is to a step and to training: networks, players, pools, and the batches it takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from labkit.errors import DataError
+from labkit.models.pool import Pool
+
+if TYPE_CHECKING:
+    from labkit.steps.step import Step
+
+
+class Model(nn.Module):
+    """Networks that learn to translate between two domains from unpaired pictures.
+
+    Attributes:
+        kind: the name of the class, which those derived from it keep.
+        loss_names: all its losses, in the order they are reported in.
+        settings: the arguments it was made with; made with them again it has the same networks.
+        directions: those it translates, of "AtoB" and "BtoA".
+        multiple, least: pictures to train on have sides that are multiples of `multiple` and at least `least` pixels.
+        parts: its networks in words, for messages.
+        pools: by name.
+    """
+
+    kind: str
+    loss_names: tuple[str, ...]
+    settings: dict[str, Any]
+    directions: tuple[str, ...] = ("AtoB", "BtoA")
+    multiple: int
+    least: int
+    parts: str
+    pools: dict[str, Pool]
+
+    def players(self) -> dict[str, list[nn.Parameter]]:
+        """Who learns, in turn, and what each may change."""
+        raise NotImplementedError
+
+    def learning_rates(self) -> dict[str, float]:
+        """Adam's learning rate for each player."""
+        raise NotImplementedError
+
+    def losses(self, player: str, step: Step, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The terms `player` lowers together, by name, weighted as they enter their sum.
+
+        `batch` holds "real_a" and "real_b", (B, 3, H, W) in [-1, 1]; a player leaves in it what the next ones need.
+        How networks are run is the step's affair.
+        """
+        raise NotImplementedError
+
+    def translator(self, direction: str = "AtoB") -> nn.Module:
+        """The network that translates "AtoB" or "BtoA": (B, 3, H, W) in [-1, 1] in and out."""
+        raise NotImplementedError
+
+    def check_batch(self, real_a: Tensor, real_b: Tensor) -> None:
+        """Raises `DataError` if the networks cannot take these pictures. Looks at shapes only: no synchronisation."""
+        weight = next(self.parameters())
+        for name, pictures in (("real_a", real_a), ("real_b", real_b)):
+            if pictures.dim() != 4 or pictures.shape[1] != 3:
+                raise DataError(f"{name} has shape {tuple(pictures.shape)}; a batch has shape (B, 3, H, W).")
+            if pictures.dtype != weight.dtype:
+                raise DataError(
+                    f"{name} is {pictures.dtype}, the networks are {weight.dtype}. "
+                    "Turn uint8 pictures into [-1, 1] with labkit.to_float, or convert with .to(...)."
+                )
+            if pictures.device != weight.device:
+                raise DataError(
+                    f"{name} is on {pictures.device}, the networks are on {weight.device}: move one of them with .to()."
+                )
+            self.check_size(*pictures.shape[-2:], where=name)
+        if len(real_a) != len(real_b):
+            raise DataError(f"real_a holds {len(real_a)} pictures, real_b {len(real_b)}: give as many of each.")
+
+    def check_size(self, height: int, width: int, where: str = "the batch") -> None:
+        """Raises `DataError` if the networks cannot be trained on pictures of this size."""
+        if height % self.multiple or width % self.multiple or min(height, width) < self.least:
+            raise DataError(
+                f"{where}: pictures of {height}x{width} pixels do not fit these networks ({self.parts}): both sides "
+                f"must be multiples of {self.multiple} and at least {self.least}. Choose another size, or other "
+                "networks."
+            )

@@ -1,0 +1,153 @@
+"""DeviationGAN wherever CycleGAN goes: speed-ups, training, checkpoints, translation, comparison, recording."""
+
+import copy
+
+import pytest
+import torch
+from killing import same
+
+import labkit
+from labkit import checkpoints
+from labkit.errors import CheckpointError
+from labkit.measure.measurements import Watched
+from labkit.measure.plan import Item
+from labkit.measure.results import read
+from labkit.measure.survey import survey
+from labkit.replay.record import record_operators
+from labkit.steps.making import known_speedups
+
+KNOWN = known_speedups()
+REFUSED = {"streams", "recompute"}
+EXACT = sorted(name for name in set(KNOWN) - REFUSED if KNOWN[name].tolerance == "exact")
+STACKS = [*((name,) for name in KNOWN if name not in REFUSED)]
+STACKS += [
+    tuple(name for name in EXACT if name not in leave_out)
+    for leave_out in ({"compile"}, {"out_of_place", "channels_last"})
+]
+pytestmark = pytest.mark.filterwarnings("ignore:graph")
+
+
+@pytest.fixture(autouse=True)
+def quick_compiler(monkeypatch):
+    """Traces what torch.compile would compile, and runs that as it is: inductor takes minutes."""
+    monkeypatch.setattr(KNOWN["compile"], "backend", "aot_eager")
+
+
+def one(**settings):
+    """A tiny DeviationGAN, always with the same weights, that translates both ways and looks at all its losses."""
+    torch.manual_seed(0)
+    small = {"ngf": 4, "ndf": 4, "blocks": 1, "pool_size": 3, "translators": 2, "consistency": "deviation_both"}
+    return labkit.DeviationGAN(**{**small, **settings})
+
+
+@pytest.mark.parametrize("names", STACKS, ids="+".join)
+def test_a_speedup_computes_what_the_baseline_does(batch, names):
+    exact = all(KNOWN[name].tolerance == "exact" for name in names)
+    dtype, near = (torch.float64, 1e-9) if exact else (torch.float32, 2e-2)
+    plain, fast = (labkit.make_step(one().to(dtype), Watched, *stack) for stack in ((), names))
+    for seed in range(8 if exact else 2):
+        real = batch(2, seed=seed, dtype=dtype)
+        right, losses = plain(*real), fast(*real)
+        for name, loss in right.items():
+            assert losses[name].item() == pytest.approx(loss.item(), rel=near, abs=1e-9), (name, seed)
+        if seed == 0:
+            for name, gradient in plain.gradients.items():
+                if exact:
+                    assert (fast.gradients[name] - gradient).norm() <= 1e-10 * gradient.norm(), name
+                else:
+                    assert torch.cosine_similarity(fast.gradients[name], gradient, dim=0) >= 0.9, name
+    fast.load_state_dict(copy.deepcopy(plain.state_dict()))
+    plain.load_state_dict(copy.deepcopy(fast.state_dict()))
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_changes_cycles_is_refused_with_its_reason(name):
+    with pytest.raises(labkit.LabkitError, match=f"speed-up '{name}': .*two cycles run; DeviationGAN has none"):
+        labkit.make_step(one(), name)
+
+
+def test_under_bf16_the_pool_stays_in_float32(batch):
+    step = labkit.make_step(one(), "bf16")
+    step(*batch())
+    assert step.model.pools["fake_B"].buffer.dtype == torch.float32
+
+
+@pytest.mark.filterwarnings("ignore:.*nearly the same picture")
+def test_a_run_that_stops_goes_on_as_if_it_had_not(fruit, tmp_path):
+    kept = []
+    for parts in ((4,), (2, 4)):
+        folder = tmp_path / f"{len(parts)} parts"
+        for steps in parts:
+            model = one(translators=1)
+            labkit.fit(labkit.make_step(model), fruit, steps, checkpoint=folder, sample_every=100)
+        kept.append(checkpoints.load(folder)["step"])
+        assert (folder / "samples" / "000004.png").exists()
+    assert same(*kept)
+    loaded = labkit.load_model(folder)
+    assert type(loaded) is labkit.DeviationGAN and same(loaded.state_dict(), model.state_dict())
+    assert labkit.quality(loaded, fruit).keys() == {"fg", "bg"}
+
+
+@pytest.mark.filterwarnings("ignore:.*nearly the same picture")
+def test_a_checkpoint_of_another_kind_of_model_is_named(fruit, tiny, tmp_path):
+    labkit.fit(labkit.make_step(tiny()), fruit, 1, checkpoint=tmp_path)
+    with pytest.raises(CheckpointError, match="kind='CycleGAN' there, 'DeviationGAN' here"):
+        labkit.fit(labkit.make_step(one()), fruit, 1, checkpoint=tmp_path)
+
+
+def test_pictures_of_any_size_are_translated(tmp_path):
+    from labkit.data.reading import read_picture, write_picture
+
+    picture = torch.randint(0, 256, (3, 37, 50), dtype=torch.uint8)
+    write_picture(picture, tmp_path / "in.png")
+    labkit.translate(one(), tmp_path / "in.png", tmp_path / "out.png", "BtoA")
+    assert read_picture(tmp_path / "out.png").shape == picture.shape
+    with pytest.raises(labkit.LabkitError, match="translators=2"):
+        labkit.translate(one(translators=1), tmp_path / "in.png", tmp_path / "out.png", "BtoA")
+
+
+def test_it_is_compared_with_itself_and_with_cyclegan(batch, tiny):
+    makers = {
+        "one": lambda: labkit.make_step(one()),
+        "batched": lambda: labkit.make_step(one(), "batched"),
+        "cyclegan": lambda: labkit.make_step(tiny()),
+    }
+    table = labkit.compare(makers, batch(), rounds=6, warmup=1)
+    assert table.loc["one again", "loss_difference"] == 0, "though the deviation is 0 at first"
+    assert table.loc["batched", "loss_difference"] < 1e-4 and table.loc["batched", "gradient_cosine"] > 0.99
+    assert table.loc["batched", "verdict"] in ("faster", "no difference", "slower")
+    assert table.loc["cyclegan", "verdict"] == "another model"
+
+
+def test_a_step_is_recorded_player_by_player(batch, tmp_path):
+    ranges = [operator.range for operator in record_operators(one(), "batched", size=32)]
+    phases = ("forward", "backward", "optimizer")
+    expected = [f"{player} {phase}" for player in ("autoencoder", "translator", "discriminator") for phase in phases]
+    assert list(dict.fromkeys(filter(None, ranges))) == expected
+    step = labkit.make_step(one())
+    before = copy.deepcopy(step.state_dict())
+    trace = labkit.Trace(labkit.record(step, batch(), tmp_path / "trace.json.gz", steps=2))
+    assert trace.stamp["steps"] == 2
+    assert same(step.state_dict(), before)
+
+
+def test_a_survey_measures_it(tmp_path):
+    settings = {"ngf": 4, "ndf": 4, "blocks": 1}
+    kinds = {"correctness": ("batched",), "timing": ("fused_adam",), "trace": (), "durations": ()}
+    plan = [
+        Item(
+            kind,
+            0.2,
+            settings,
+            32,
+            tf32="off" if kind == "correctness" else "default",
+            speedups=stack,
+            steps=1,
+            model="DeviationGAN",
+        )
+        for kind, stack in kinds.items()
+    ]
+    rows = read(survey(tmp_path, plan=plan, device="cpu"))["rows"]
+    assert [row["kind"] for row in rows.values()] == list(kinds)
+    assert "correctness/step/DeviationGAN,ngf=4,ndf=4,blocks=1/32/b1/tf32=off/batched" in rows
+    assert rows[plan[0].key]["ok"], "though the deviation is 0 at first"
