@@ -72,10 +72,17 @@ def test_hta_agrees_where_it_is_right(tmp_path, two_streams):
     two_streams.range("ProfilerStep#5", 800, 10)
     two_streams.events = [event for event in two_streams.events if event["cat"] != "gpu_user_annotation"]
     path = two_streams.save(tmp_path / "trace.json")
-    theirs = TraceAnalysis(trace_files={0: str(path)}, trace_dir="").get_temporal_breakdown(visualize=False).iloc[0]
-    ours = parts(Trace(path).temporal())
+    analysis, trace = TraceAnalysis(trace_files={0: str(path)}, trace_dir=""), Trace(path)
+    theirs, ours = analysis.get_temporal_breakdown(visualize=False).iloc[0], parts(trace.temporal())
     assert theirs["idle_time(us)"] == ours["idle"] and theirs["compute_time(us)"] == ours["compute"]
     assert theirs["kernel_time(us)"] == ours["wall"]
+    idle = trace.idle().set_index(["scope", "cause"])["us"]
+    for row in analysis.get_idle_time_breakdown(visualize=False, streams=[7, 20])[0].itertuples():
+        assert row.idle_time == idle[f"stream {row.stream}", row.idle_category]
+    launched = analysis.get_cuda_kernel_launch_stats(visualize=False)[0]
+    counts = trace.launches().set_index("what")["kernels"]
+    assert counts["delay > 100 us"] == (launched["launch_delay"] > 100).sum()
+    assert counts["call > 50 us"] == (launched["cpu_duration"] > 50).sum()
 
 
 def test_idle_time_of_the_device_and_of_each_stream_by_cause(load, two_streams):
