@@ -1,6 +1,7 @@
 """What many tests need: small networks, small pictures, one thread."""
 
 import pytest
+import synthetic_trace
 import torch
 
 import labkit
@@ -36,3 +37,27 @@ def batch():
         return tuple(torch.rand(n, 3, size, size, generator=random, dtype=dtype) * 2 - 1 for _ in range(2))
 
     return make
+
+
+# Traces whose every number is known, for the tests of figures and widgets.
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
+    """A function that saves a synthetic trace and opens it."""
+    return lambda synthetic: labkit.Trace(synthetic.save(tmp_path_factory.mktemp("trace") / "trace.json"))
+
+
+@pytest.fixture(scope="module")
+def two_streams(load):
+    return load(synthetic_trace.two_streams())
+
+
+@pytest.fixture(scope="module")
+def one_kernel(load):
+    return load(synthetic_trace.one_kernel())
+
+
+@pytest.fixture(scope="module")
+def on_a_cpu(load):
+    return load(synthetic_trace.on_a_cpu())

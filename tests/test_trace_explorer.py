@@ -12,27 +12,6 @@ from labkit.show.timeline import MOST_BARS, events_between, thin
 from labkit.traces.tables import Trace
 
 
-@pytest.fixture(scope="module")
-def load(tmp_path_factory):
-    """A function that saves a synthetic trace and opens it."""
-    return lambda synthetic: Trace(synthetic.save(tmp_path_factory.mktemp("trace") / "trace.json"))
-
-
-@pytest.fixture(scope="module")
-def two_streams(load):
-    return load(synthetic_trace.two_streams())
-
-
-@pytest.fixture(scope="module")
-def one_kernel(load):
-    return load(synthetic_trace.one_kernel())
-
-
-@pytest.fixture(scope="module")
-def on_a_cpu(load):
-    return load(synthetic_trace.on_a_cpu())
-
-
 def test_the_timeline_has_host_and_streams_as_lanes(two_streams):
     figure = show.timeline_figure({"two": two_streams}, 0, 400)
     lanes = figure.layout.yaxis.ticktext

@@ -3,7 +3,6 @@
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-import synthetic_trace
 from synthetic_trace import SyntheticTrace
 
 from labkit import show
@@ -15,27 +14,6 @@ from labkit.traces.tables import Trace
 
 ON_A_CPU = [show.operators_figure, show.ranges_figure]
 OF_A_GPU = [view for view in VIEWS.values() if view not in (show.timeline_figure, *ON_A_CPU)]
-
-
-@pytest.fixture(scope="module")
-def load(tmp_path_factory):
-    """A function that saves a synthetic trace and opens it."""
-    return lambda synthetic: Trace(synthetic.save(tmp_path_factory.mktemp("trace") / "trace.json"))
-
-
-@pytest.fixture(scope="module")
-def two_streams(load):
-    return load(synthetic_trace.two_streams())
-
-
-@pytest.fixture(scope="module")
-def one_kernel(load):
-    return load(synthetic_trace.one_kernel())
-
-
-@pytest.fixture(scope="module")
-def on_a_cpu(load):
-    return load(synthetic_trace.on_a_cpu())
 
 
 def bars(figure, axis="x"):
