@@ -31,12 +31,17 @@ _HOME = {
     "TraceError": "labkit.traces.reading",
     "gpu_trace": "labkit.evidence",
     "gpu_results": "labkit.evidence",
+    "study": "labkit.evidence",
+    "study_pictures": "labkit.evidence",
     "linear_schedule": "labkit.training",
     "load_model": "labkit.checkpoints",
     "load_generator": "labkit.checkpoints",
     "translate": "labkit.translating",
     "quality": "labkit.evaluation",
     "mean_difference": "labkit.evaluation",
+    "learning_curves": "labkit.measure.learning",
+    "time_to_quality": "labkit.measure.learning",
+    "best_within": "labkit.measure.learning",
 }
 _MODULES = ("check", "replay", "show")
 

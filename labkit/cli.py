@@ -1,4 +1,4 @@
-"""The command line: train a CycleGAN on pictures, translate pictures with it, and measure."""
+"""The command line: train a model on pictures, translate pictures with it, and measure."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 BatchSize = Annotated[int, typer.Option(help="Pictures of each domain in a step.", min=1)]
 Size = Annotated[int | None, typer.Option(help="Pixels, square.", show_default="by data")]
+ModelKind = Annotated[str, typer.Option("--model", help="CycleGAN, or DeviationGAN: one generator, A to B only.")]
 Generator = Annotated[str | None, typer.Option(help="resnet_9blocks, unet_256, ...", show_default="by data")]
 Ngf = Annotated[int | None, typer.Option(help="Filters in its first layer.", show_default="by data")]
 Norm = Annotated[str | None, typer.Option(help="instance, batch, none, instance_blocks.", show_default="by data")]
@@ -38,6 +39,7 @@ def train(
     decay_steps: Annotated[
         int | None, typer.Option(help="Last steps, over which the learning rate falls to 0.", show_default="by data")
     ] = None,
+    model_kind: ModelKind = "CycleGAN",
     generator: Generator = None,
     ngf: Ngf = None,
     norm: Norm = None,
@@ -49,10 +51,10 @@ def train(
     seed: Annotated[int, typer.Option(help="Settles first weights and batches.")] = 0,
     save_minutes: Annotated[float, typer.Option(help="Minutes between two checkpoints.")] = 5.0,
 ) -> None:
-    """Train a CycleGAN; run the same again to go on after a stop."""
+    """Train a model; run the same again to go on after a stop."""
     import labkit
 
-    recipe = recipes.FRUIT if data == "fruit" else recipes.PHOTOGRAPHS
+    recipe = recipes.find(data, model_kind)
     side = recipe.size if size is None else size
 
     def make_model():  # noqa: ANN202 - as for _data
@@ -116,6 +118,7 @@ def profile(
     steps: Annotated[int, typer.Option(help="Steps to record, after three that warm up.")] = 20,
     batch_size: BatchSize = 1,
     size: Size = None,
+    model_kind: ModelKind = "CycleGAN",
     generator: Generator = None,
     ngf: Ngf = None,
     norm: Norm = None,
@@ -126,7 +129,8 @@ def profile(
     import labkit
     from labkit.measure import recording
 
-    recipe = _recipe(data)
+    check_known("data", data, ("fruit", "photographs"))
+    recipe = recipes.find(data, model_kind)
     model = _model(recipe, device, seed=0, generator=generator, ngf=ngf, norm=norm)
     recording.check_writable(out)
     step = labkit.make_step(model, *_names(speedups))
@@ -150,6 +154,7 @@ def compare(
     data: Annotated[str, typer.Option(help="Whose networks and size: 'fruit' or 'photographs'.")] = "fruit",
     batch_size: BatchSize = 1,
     size: Size = None,
+    model_kind: ModelKind = "CycleGAN",
     generator: Generator = None,
     ngf: Ngf = None,
     norm: Norm = None,
@@ -161,7 +166,8 @@ def compare(
     from labkit.measure.choosing import candidates
     from labkit.measure.saved import save
 
-    recipe = _recipe(data)
+    check_known("data", data, ("fruit", "photographs"))
+    recipe = recipes.find(data, model_kind)
     _check_folder(out)
 
     def make_model():  # noqa: ANN202 - as for _data
@@ -196,11 +202,6 @@ def survey(
     typer.echo(survey(out, minutes, earlier, device))
 
 
-def _recipe(data: str) -> recipes.Recipe:
-    check_known("data", data, ("fruit", "photographs"))
-    return recipes.FRUIT if data == "fruit" else recipes.PHOTOGRAPHS
-
-
 def _check_folder(folder: Path) -> None:
     """Raises `LabkitError` if nothing can be written to a folder: better before measuring than after."""
     try:
@@ -232,14 +233,16 @@ def _model(recipe: recipes.Recipe, device: str, seed: int, **chosen: str | int |
     """The recipe's networks on a device, with what was chosen otherwise."""
     import torch
 
-    import labkit
     from labkit.devices import pick_device
+    from labkit.models.kinds import MODELS
 
     where = pick_device(device)
     torch.manual_seed(seed)
     torch.backends.cudnn.benchmark = True  # pictures keep their size, so cuDNN may look for its fastest kernels
-    settings = {**recipe.model, **{name: value for name, value in chosen.items() if value is not None}}
-    return labkit.CycleGAN(**settings).to(where)
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    if recipe.kind != "CycleGAN" and chosen.keys() - {"ngf"}:
+        raise LabkitError(f"--generator and --norm choose among CycleGAN's networks; a {recipe.kind} has --ngf only.")
+    return MODELS[recipe.kind](**{**recipe.model, **chosen}).to(where)
 
 
 def _data(name: str, size: int, seed: int):  # noqa: ANN202 - importing the type would import torch for --help

@@ -16,9 +16,10 @@ def quality(model: Model, data: UnpairedData) -> dict[str, float]:
     """How far translated apples are from the truth, in percent of the range from black to white; lower is better.
 
     Returns:
-        ``{"fg": ..., "bg": ...}``: inside the outline of the fruit, the mean difference from the same scene with
-        an orange; outside it, the mean difference from the scene as it was. Leaving a picture as it is scores
-        0 outside, which is why the two are never added up.
+        ``{"fg": ..., "bg": ..., "changed": ...}``. fg: inside the outline of the fruit, the mean difference from the
+        same scene with an orange. bg: outside it, the mean difference from the scene as it was. Leaving a picture as
+        it is scores 0 there, which is why the two are never added up. changed: how far an orange, which could stay
+        what it is, is from itself after the same translation, inside the outline.
 
     Raises:
         LabkitError: `data` has no paired truth; only `labkit.fruit` has.
@@ -29,11 +30,13 @@ def quality(model: Model, data: UnpairedData) -> dict[str, float]:
             "For pictures of your own, look at the sample grids of the run."
         )
     apples, oranges = to_float(data.test_a), to_float(data.test_b)
-    translated = run_network(model.translator("AtoB"), apples)
+    to_orange = model.translator("AtoB")
+    translated = run_network(to_orange, apples)
     inside = data.test_mask.float()
     return {
         "fg": mean_difference(translated, oranges, inside),
         "bg": mean_difference(translated, apples, 1 - inside),
+        "changed": mean_difference(run_network(to_orange, oranges), oranges, inside),
     }
 
 

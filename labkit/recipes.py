@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from labkit.errors import check_known
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to train with: arguments of `CycleGAN`, picture size, steps, learning rate (None: the model's own), and
-    the share of the steps, at the end, over which the learning rate falls to 0."""
+    """What to train with: the model's kind and arguments, picture size, steps, learning rate (None: the model's own),
+    and the share of the steps, at the end, over which the learning rate falls to 0."""
 
     size: int
     steps: int
     lr: float | None = None
     decay: float = 0.0
+    kind: str = "CycleGAN"
     model: dict[str, Any] = field(default_factory=dict)
 
 
@@ -31,3 +34,20 @@ FRUIT = Recipe(
 
 # The public reference's settings: 200 epochs of a set of about a thousand pictures.
 PHOTOGRAPHS = Recipe(size=256, steps=200_000, decay=0.5)
+
+# Three players that each do less work: more steps, in less time.
+FRUIT_ONE_GENERATOR = Recipe(size=64, steps=2000, kind="DeviationGAN", model=dict(ngf=16, ndf=16, blocks=3))
+
+# The reference's schedule; nobody has tried one generator on photographs.
+PHOTOGRAPHS_ONE_GENERATOR = Recipe(size=256, steps=200_000, decay=0.5, kind="DeviationGAN")
+
+
+def find(data: str, kind: str) -> Recipe:
+    """The recipe for a kind of model, on "fruit" or on other data, which are photographs.
+
+    Raises:
+        LabkitError: there is no such kind.
+    """
+    recipes = {"CycleGAN": (FRUIT, PHOTOGRAPHS), "DeviationGAN": (FRUIT_ONE_GENERATOR, PHOTOGRAPHS_ONE_GENERATOR)}
+    check_known("model", kind, recipes)
+    return recipes[kind][data != "fruit"]

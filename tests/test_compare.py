@@ -303,7 +303,7 @@ def test_a_file_without_a_comparison_is_refused(tmp_path, content):
     path = tmp_path / "compare.json"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(LabkitError, match="compare.json: (cannot be read|no comparison)"):
+    with pytest.raises(LabkitError, match="compare.json: (cannot be read|no table)"):
         load(path)
 
 

@@ -85,7 +85,7 @@ def test_a_run_that_stops_goes_on_as_if_it_had_not(fruit, tmp_path):
     assert same(*kept)
     loaded = labkit.load_model(folder)
     assert type(loaded) is labkit.DeviationGAN and same(loaded.state_dict(), model.state_dict())
-    assert labkit.quality(loaded, fruit).keys() == {"fg", "bg"}
+    assert labkit.quality(loaded, fruit).keys() == {"fg", "bg", "changed"}
 
 
 @pytest.mark.filterwarnings("ignore:.*nearly the same picture")

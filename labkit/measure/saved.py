@@ -1,4 +1,4 @@
-"""A comparison as a JSON file, with its stamp and every measurement."""
+"""Tables of measurements as JSON files, each with its stamp."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ FORMAT = 1
 
 
 def save(table: pandas.DataFrame, path: Path | str) -> Path:
-    """Writes what `labkit.compare` gave to a file ending in .json; what is not known (NaN) becomes null.
+    """Writes a table, such as `labkit.compare` gives, with its ``attrs`` to a file ending in .json; NaN becomes null.
 
     Raises:
         LabkitError: the name ends otherwise, or nothing can be written there.
     """
     path = Path(path)
     if path.suffix != ".json":
-        raise LabkitError(f"{path}: a comparison's name ends in .json.")
-    rows = json.loads(table.rename_axis("step").reset_index().to_json(orient="records"))
-    content = {"format": FORMAT, **table.attrs, "rows": rows}
-    results.write(content, path)
+        raise LabkitError(f"{path}: a table's name ends in .json.")
+    rows = json.loads(table.to_json(orient="records", double_precision=15))
+    results.write({"format": FORMAT, "attrs": table.attrs, "index": list(table.index), "rows": rows}, path)
     return path
 
 
@@ -34,7 +33,7 @@ def load(path: Path | str) -> pandas.DataFrame:
     """Reads what `save` wrote.
 
     Raises:
-        LabkitError: there is no such file, or it holds no comparison.
+        LabkitError: there is no such file, or it holds no table.
     """
     import pandas
 
@@ -42,14 +41,13 @@ def load(path: Path | str) -> pandas.DataFrame:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']}")
-        table = pandas.DataFrame(content["rows"]).set_index("step").rename_axis(None)
-        numbers = [column for column in table if column not in ("verdict", "why")]
-        table[numbers] = table[numbers].astype(float)  # null, where a whole column is not known, would be None
-        table.attrs = {"stamp": content["stamp"], "seconds": content["seconds"]}
+        table = pandas.DataFrame(content["rows"], index=content["index"])
+        table.attrs = {"stamp": content["attrs"]["stamp"], **content["attrs"]}
     except OSError as error:
         raise LabkitError(f"{path}: cannot be read ({error.strerror}). Is the path right?") from error
     except (ValueError, KeyError, TypeError) as error:
         raise LabkitError(
-            f"{path}: no comparison in format {FORMAT} ({error}). `labkit compare` writes such a file."
+            f"{path}: no table in format {FORMAT} ({error}). `labkit compare` writes such a file."
         ) from error
-    return table
+    unknown = [column for column in table if table[column].isna().all()]
+    return table.astype(dict.fromkeys(unknown, float))  # null alone would be None, not NaN

@@ -1,0 +1,139 @@
+"""Train on the fruit, over and over, and write to data/quality what notebooks 07 and 08 show of it.
+
+    python tools/learn.py one_generator | ablation | deviation | lighter
+
+Each takes up to an hour on one processor core. After every seed, data/quality/STUDY.json holds the curves so far, and
+data/quality/STUDY/ the best pictures of each run in its first 100 seconds: a row of test pictures, then a row a seed.
+"deviation" writes its models to data/checkpoints as well.
+"""
+
+import sys
+import time
+import warnings
+from collections.abc import Callable
+
+import pandas
+import torch
+from torchvision.utils import make_grid
+
+import labkit
+from labkit import checkpoints
+from labkit.data.reading import write_picture
+from labkit.evidence import DATA, STUDIED
+from labkit.measure.learning import shortfall
+from labkit.measure.roofline import step_flops
+from labkit.measure.saved import save
+from labkit.models.inference import run_network
+from labkit.models.model import Model
+from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
+from labkit.steps.step import Step
+from labkit.training import Run
+
+SECONDS = 100  # the best pictures are looked for in these
+FIRST = 500  # steps of an autoencoder that is trained first
+Maker = Callable[[], Step]
+
+
+def cyclegan(**settings: object) -> Maker:
+    """Makes a step of the recipe's CycleGAN, with other settings."""
+    return lambda: labkit.make_step(labkit.CycleGAN(**FRUIT.model | settings), lr=FRUIT.lr)
+
+
+def one_generator(**settings: object) -> Maker:
+    """Makes a step of the recipe's `DeviationGAN`, with other settings."""
+    return lambda: labkit.make_step(labkit.DeviationGAN(**FRUIT_ONE_GENERATOR.model | settings))
+
+
+def autoencoder_first() -> Step:
+    """A step of translator and discriminator, on an autoencoder that has learned; `before` is what that took."""
+    first = one_generator(stage="autoencoder")()
+    started = time.process_time()
+    labkit.fit(first, data, FIRST, seed=torch.initial_seed())
+    before["seconds"] = time.process_time() - started
+    before["flops"] = FIRST * step_flops(first, (to_judge[:1], to_judge[:1]))
+    step = one_generator(stage="translation")()
+    step.model.load_state_dict(first.model.state_dict())
+    return step
+
+
+LIGHT = (
+    "9blocks",
+    "3blocks",
+    *(f"9blocks_{kind}" for kind in ("narrow", "tapered", "separable", "grouped", "inverted")),
+)
+STUDIES: dict[str, tuple[dict[str, Maker], dict[str, int], int]] = {  # makers, steps of each, seeds
+    "one_generator": (
+        {
+            "CycleGAN": cyclegan(),
+            "CycleGAN without identity": cyclegan(lambda_identity=0.0),
+            "one generator, A only": one_generator(),
+            "one generator, both domains": one_generator(consistency="deviation_both"),
+        },
+        {"CycleGAN": 1500, "CycleGAN without identity": 1500},
+        5,
+    ),
+    "ablation": (
+        {
+            "all four changes": one_generator(),
+            "two translators": one_generator(translators=2),
+            "two autoencoders": one_generator(autoencoders=2),
+            "autoencoder first": autoencoder_first,
+            "pictures judged": one_generator(judged="pictures"),
+            "cycle": one_generator(consistency="cycle", translators=2),
+        },
+        {"autoencoder first": 2000 - FIRST},
+        3,
+    ),
+    "deviation": ({f"{weight:g}": one_generator(lambda_deviation=weight) for weight in (0, 0.3, 1, 3, 10)}, {}, 1),
+    "lighter": (
+        {f"resnet_{blocks}": cyclegan(generator=f"resnet_{blocks}") for blocks in LIGHT},
+        {f"resnet_{blocks}": FRUIT.steps for blocks in LIGHT},
+        3,
+    ),
+}
+
+
+def learn(study: str) -> None:
+    """Trains what the study asks for, seed by seed, and writes what is known after each."""
+    makers, steps, seeds = STUDIES[study]
+    steps = {name: FRUIT_ONE_GENERATOR.steps for name in makers} | steps
+    curves: list[pandas.DataFrame] = []
+    rows = {name: [to_judge] for name in makers}
+    for seed in range(seeds):
+        best: dict[str, float] = {}
+
+        def look(name: str, seed: int, run: Run, row: dict, best: dict[str, float] = best) -> None:
+            print(name, *(f"{key} {value:.4g}" for key, value in row.items() if key != "name"), flush=True)
+            falls_short = shortfall(pandas.DataFrame([row]))[0]
+            if row["seconds"] <= SECONDS and falls_short < best.get(name, float("inf")):
+                best[name] = falls_short
+                rows[name][1 + seed :] = [run_network(run.model.translator("AtoB"), to_judge)]
+            if study == "deviation" and run.done == steps[name]:
+                keep(run.model, name)
+
+        part = labkit.learning_curves(makers, data, steps, [seed], on_look=look)
+        if "autoencoder first" in makers:
+            mine = part["name"] == "autoencoder first"
+            part.loc[mine, list(before)] += list(before.values())
+        curves.append(part)
+        table = pandas.concat(curves, ignore_index=True)
+        table.attrs = {**part.attrs, "steps": steps, "seeds": seed + 1}
+        save(table, DATA / "quality" / f"{study}.json")
+        for name, of_name in rows.items():
+            grid = make_grid(labkit.to_uint8(torch.cat(of_name)), nrow=STUDIED, padding=0)
+            write_picture(grid, DATA / "quality" / study / f"{name}.png")
+
+
+def keep(model: Model, name: str) -> None:
+    """Writes a model's weights, in 16 bits, as a checkpoint that `labkit.load_model` reads."""
+    weights = {key: weight.half() for key, weight in model.state_dict().items()}
+    state = {"kind": model.kind, "settings": model.settings, "step": {"model": weights}}
+    checkpoints.save(state, DATA / "checkpoints" / f"deviation_{name}")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # of models that are expected to fail: that is shown
+    data, before = labkit.fruit(), {"images": FIRST}
+    to_judge = labkit.to_float(torch.cat([data.test_a[: STUDIED - 3], data.test_b[:3]]))
+    learn(sys.argv[1])
