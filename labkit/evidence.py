@@ -1,31 +1,20 @@
-"""What notebooks show and do not measure themselves, since it takes a GPU or an hour: shipped with the lab in data/.
-
-A GPU's traces that are not there are SIMULATED.
-"""
+"""The GPU traces that notebooks show: recorded here, or shipped with the lab or, failing both, SIMULATED."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
-from labkit.data.reading import read_picture
 from labkit.devices import pick_device
-from labkit.errors import LabkitError
-from labkit.measure import results, saved
+from labkit.measure import results
 from labkit.measure.recording import record
 from labkit.models.cyclegan import CycleGAN
 from labkit.replay import record_operators, replay, write_trace
 from labkit.steps.making import make_step
 from labkit.traces.tables import Trace
 
-if TYPE_CHECKING:
-    import pandas
-
 DATA = Path(__file__).parents[1] / "data"  # in a clone; an installed package has none
-STUDIED = 9  # test pictures in each row that tools/learn.py kept
 HOST_US = 40.0  # SIMULATED: an assumption, to be varied
 STEPS = 3
 
@@ -77,41 +66,3 @@ def gpu_results() -> dict[str, dict]:
     Empty as long as none is shipped. The files are data/results/<device>.json.
     """
     return {file.stem: results.read(file) for file in sorted((DATA / "results").glob("*.json"))}
-
-
-def study(name: str) -> pandas.DataFrame:
-    """What `python tools/learn.py` measured of many runs on the fruit, as `labkit.learning_curves` gives it.
-
-    Args:
-        name: "one_generator", "ablation", "deviation" or "lighter".
-
-    Raises:
-        LabkitError: there is no such study here; an installed package, other than a clone, has none.
-    """
-    return saved.load(_studied(f"{name}.json"))
-
-
-def study_pictures(name: str) -> dict[str, Tensor]:
-    """The best pictures of each run of a study in its first 100 seconds, by the run's name, ``uint8``.
-
-    Each is of shape (1 + seeds, 9, 3, 64, 64): a row of test pictures, six apples and three oranges, then for each seed
-    what the run made of them, oranges from apples.
-
-    Raises:
-        LabkitError: as `study`.
-    """
-    files = sorted(_studied(name).glob("*.png"))
-    return {file.stem: _cut(read_picture(file)) for file in files}
-
-
-def _studied(what: str) -> Path:
-    path = DATA / "quality" / what
-    if not path.exists():
-        raise LabkitError(f"{path}: there is no such study here. Use a clone of labkit, or measure: tools/learn.py.")
-    return path
-
-
-def _cut(grid: Tensor) -> Tensor:
-    """(3, rows * size, 9 * size) -> (rows, 9, 3, size, size)."""
-    size = grid.shape[-1] // STUDIED
-    return grid.unflatten(2, (STUDIED, size)).unflatten(1, (-1, size)).permute(1, 3, 0, 2, 4)

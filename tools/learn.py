@@ -19,7 +19,7 @@ from torchvision.utils import make_grid
 import labkit
 from labkit import checkpoints
 from labkit.data.reading import write_picture
-from labkit.evidence import DATA, STUDIED
+from labkit.evidence import DATA
 from labkit.measure.learning import shortfall
 from labkit.measure.roofline import step_flops
 from labkit.measure.saved import save
@@ -27,6 +27,7 @@ from labkit.models.inference import run_network
 from labkit.models.model import Model
 from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
 from labkit.steps.step import Step
+from labkit.studies import STUDIED
 from labkit.training import Run
 
 SECONDS = 100  # the best pictures are looked for in these

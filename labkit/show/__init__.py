@@ -21,6 +21,7 @@ from labkit.show.host import operators_figure, ranges_figure
 from labkit.show.hosts import host_figure, host_widget
 from labkit.show.kernels import kernel_kinds_figure, memory_figure, top_kernels_figure
 from labkit.show.launching import concurrency_figure, delays_figure, launches_figure, trace_queue_figure
+from labkit.show.learning import deviation_figure, deviation_widget, learning_figure, passes_figure
 from labkit.show.recordings import stamped
 from labkit.show.report import comparison_report
 from labkit.show.scaling import scaling_figure, scaling_widget
@@ -37,12 +38,15 @@ __all__ = [
     "comparison_report",
     "concurrency_figure",
     "delays_figure",
+    "deviation_figure",
+    "deviation_widget",
     "gaps_figure",
     "host_figure",
     "host_widget",
     "idle_figure",
     "kernel_kinds_figure",
     "launches_figure",
+    "learning_figure",
     "LiveLosses",
     "loss_curves",
     "memory_figure",
@@ -50,6 +54,7 @@ __all__ = [
     "operators_figure",
     "overlap_figure",
     "overlap_widget",
+    "passes_figure",
     "picture_rows",
     "queue_figure",
     "queue_widget",

@@ -1,0 +1,135 @@
+"""Quality over a run, when it is good enough, and the studies that are shipped."""
+
+import itertools
+import math
+
+import pandas
+import plotly.graph_objects as go
+import pytest
+import torch
+
+import labkit
+from labkit import show, studies
+from labkit.checkpoints import save
+from labkit.data.reading import write_picture
+from labkit.errors import LabkitError
+from labkit.measure import learning
+from labkit.measure.roofline import step_flops
+from labkit.measure.saved import save as save_table
+
+
+def test_a_curve_says_what_was_seen_spent_and_reached_and_looking_costs_nothing(tiny, fruit, monkeypatch):
+    clock = itertools.count()  # every look at it is a second later
+    monkeypatch.setattr(learning.time, "process_time", lambda: next(clock))
+    looks = []
+
+    def look(name, seed, run, row):
+        looks.append((name, seed, run.done))
+        for _ in range(100):
+            next(clock)
+
+    def make():
+        return labkit.make_step(labkit.CycleGAN(**tiny().settings))
+
+    curves = labkit.learning_curves({"one": make, "other": make}, fruit, 4, seeds=[3, 4], every=2, on_look=look)
+    assert looks == [(name, seed, done) for seed in (3, 4) for name in ("one", "other") for done in (2, 4)]
+    assert curves["images"].tolist() == [2, 4] * 4 and curves["seconds"].tolist() == [1, 2] * 4
+    step = make()
+    real = torch.zeros(1, 3, 32, 32)
+    assert curves["flops"][0] == 2 * step_flops(step, (real, real))
+    scores = curves[["fg", "bg", "changed"]]
+    assert scores[:2].equals(scores[2:4].reset_index(drop=True)), "one seed, the same run"
+    assert not scores[:2].equals(scores[4:6].reset_index(drop=True)), "another seed, another run"
+    torch.manual_seed(3)
+    model = make().model
+    labkit.fit(labkit.make_step(model), fruit, 4, seed=3)
+    assert labkit.quality(model, fruit) == pytest.approx(scores.iloc[1].to_dict()), "looking changes nothing"
+
+
+def curve(name, seed, scores):
+    """Looks after 100, 200... pictures, each 10 seconds, with these pairs of fg and bg."""
+    rows = [
+        {"name": name, "seed": seed, "images": 100 * i, "seconds": 10.0 * i, "flops": 1e12 * i, "fg": fg, "bg": bg}
+        for i, (fg, bg) in enumerate(scores, start=1)
+    ]
+    return pandas.DataFrame(rows)
+
+
+@pytest.fixture
+def curves():
+    table = pandas.concat(
+        [
+            curve("<A>", 0, [(9, 5), (8, 4), (10, 3), (9, 4), (7, 3)]),  # 200 is luck, 400 and 500 are two running
+            curve("<A>", 1, [(9, 4), (9, 4), (12, 9), (7, 1), (7, 9)]),
+            curve("B", 0, [(9, 4), (9, 4.1), (9, 4), (9.1, 4), (9, 4)]),  # never twice
+            curve("B", 1, [(20, 20), (20, 20), (20, 20), (20, 20), (8, 2)]),  # a pass before does not come from <A>
+        ],
+        ignore_index=True,
+    )
+    table.attrs = {"stamp": {"device": "Imaginary", "torch": "2.11", "threads": 1, "data": "fruit", "size": 64}}
+    return table
+
+
+def test_two_passes_running_are_needed_and_failures_are_kept(curves):
+    taken = labkit.time_to_quality(curves)
+    assert taken.loc["<A>", "images"].tolist() == [500, 200] and taken.loc["<A>", "seconds"].tolist() == [50, 20]
+    assert taken.loc["<A>", "flops"].tolist() == [5e12, 2e12]
+    assert taken.loc["B"].isna().all(axis=None) and len(taken) == 4
+    assert labkit.time_to_quality(curves, bg=4.1).loc[("B", 0), "images"] == 200
+
+
+def test_the_best_look_is_the_one_whose_worse_share_is_least(curves):
+    best = labkit.best_within(curves, 40)
+    assert best.loc[("<A>", 0), "images"] == 200 and best.loc[("<A>", 1), "images"] == 400
+    assert best.loc[("B", 0), "images"] == 100, "not 200, whose bg is over its goal, though its fg is no worse"
+    with pytest.raises(LabkitError, match="seconds=5"):
+        labkit.best_within(curves, 5)
+
+
+def test_figures_show_every_seed_and_say_which_failed(curves):
+    figure = show.passes_figure(curves)
+    assert [list(trace.x) for trace in figure.data] == [[50, 20], [35], []], "two runs of A, their median, none of B"
+    assert [note.text for note in figure.layout.annotations] == ["2 of 2 never passed"]
+    assert "<A>: median 35, 20 to 50, 0 of 2 never" in figure.layout.meta["text"]
+    assert "B: no median, 2 of 2 never" in figure.layout.meta["text"]
+    lines = show.learning_figure(curves, "flops").data
+    assert [trace.name for trace in lines if trace.showlegend] == ["&lt;A&gt;", "B"] and len(lines) == 8
+    assert list(lines[0].x) == [1, 2, 3, 4, 5] and list(lines[1].y) == [5, 4, 3, 4, 3]
+    with pytest.raises(LabkitError, match="against"):
+        show.passes_figure(curves, "epochs")
+
+
+def test_a_study_is_read_as_it_was_written(curves, tmp_path, monkeypatch):
+    monkeypatch.setattr(studies, "DATA", tmp_path)
+    for read in (labkit.study, labkit.study_pictures):
+        with pytest.raises(LabkitError, match="no such study"):
+            read("lighter")
+    save_table(curves, tmp_path / "quality" / "lighter.json")
+    again = labkit.study("lighter")
+    pandas.testing.assert_frame_equal(again, curves)
+    assert again.attrs == curves.attrs
+    pictures = torch.randint(256, (2, 9, 3, 4, 4), dtype=torch.uint8)
+    grid = torch.cat([torch.cat([*row], dim=2) for row in pictures], dim=1)
+    write_picture(grid, tmp_path / "quality" / "lighter" / "A.png")
+    assert labkit.study_pictures("lighter")["A"].equal(pictures)
+
+
+def test_the_widget_shows_what_each_weight_does(tmp_path, monkeypatch, fruit):
+    monkeypatch.setattr(studies, "DATA", tmp_path)
+    with pytest.raises(LabkitError, match="no models here"):
+        labkit.deviation_models()
+    for weight in (0.5, 10.0):
+        with pytest.warns(UserWarning) if weight == 10 else torch.no_grad():
+            model = labkit.DeviationGAN(4, 4, 1, lambda_deviation=weight)
+        torch.nn.init.constant_(model.T_A.change.weight, 1 / weight)
+        state = {"kind": model.kind, "settings": model.settings, "step": {"model": model.half().state_dict()}}
+        save(state, tmp_path / "checkpoints" / f"deviation_{weight:g}")
+    models = labkit.deviation_models()
+    assert list(models) == [0.5, 10.0] or list(models) == [10.0, 0.5]
+    slider, figure, words = show.deviation_widget(models, fruit.test_a[:3], fruit.test_b[:3]).children
+    assert isinstance(figure, go.FigureWidget) and slider.value == 10.0
+    before, title = figure.data[0].source, figure.layout.title.text
+    slider.value = 0.5
+    assert figure.data[0].source != before and figure.layout.title.text != title
+    assert "lambda_deviation 0.5" in words.value
+    assert not math.isnan(float(title.split("by ")[1].split("%")[0]))
