@@ -117,3 +117,26 @@ def test_importing_labkit_loads_nothing_that_a_gpu_machine_may_lack():
     code = f"import sys, {modules}, labkit; labkit.CycleGAN; labkit.make_step; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"plotly", "hta", "pandas", "ipywidgets", "IPython"} & set(loaded)
+
+
+def test_one_generator_is_trained_and_goes_one_way(call, tmp_path):
+    options = [*SMALL, "--size", "24", "--model", "DeviationGAN"]
+    status, out, _ = call("train", "--out", tmp_path / "run", *options)
+    assert status == 0 and re.search(r"fg \d+\.\d\d %", out)
+    apple = labkit.fruit(n=1, size=24).test_a[0]
+    write_picture(apple, tmp_path / "apple.png")
+    translate = ("translate", tmp_path / "apple.png", tmp_path / "orange.png", "--run", tmp_path / "run")
+    assert call(*translate)[0] == 0 and (tmp_path / "orange.png").is_file()
+    status, _, error = call(*translate, "--direction", "BtoA")
+    assert status == 1 and "translators=2" in error
+    status, _, error = call("train", "--out", tmp_path / "run", *SMALL, "--size", "24")
+    assert status == 1 and "kind='DeviationGAN' there" in error
+
+
+def test_what_one_generator_does_not_have_is_refused(call, tmp_path):
+    options = ["--model", "DeviationGAN", *SMALL]
+    for more in (["--generator", "unet_128"], ["--norm", "batch"]):
+        status, _, error = call("train", "--out", tmp_path / "run", *options, *more)
+        assert status == 1 and "DeviationGAN has --ngf only" in error
+    status, _, error = call("profile", "--out", tmp_path / "trace.json", "--model", "Cyclegan")
+    assert status == 1 and "CycleGAN, DeviationGAN" in error
