@@ -73,6 +73,10 @@ def fates(answer: Callable[[Tensor, float], Mapping[str, float]]) -> None:
             scale == 1 or got["flushed"] != right_fates(gradients, 1.0)["flushed"],
             f"{where} Scale first, while they are in float32: what float16 has flushed, no scale brings back.",
         )
+        require(
+            math.isclose(got["flushed"], right["flushed"]),
+            f"{where} Flushed are those of the 8 that `.half()` rounds, to the nearest, to 0: a share from 0 to 1.",
+        )
         require(got["overflowed"] == right["overflowed"], f"{where} Is -inf counted as well? `isinf` does.")
         require(False, f"{where} Subnormal are those below `finfo.tiny` in size that are not 0; mind the sign.")
     passed("fates")
@@ -94,6 +98,7 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
     """Holds ``answer(scaler, optimizers, max_norm)`` to what one step of two players under one scaler does."""
     gradients = {"generators": torch.tensor([3.0, 4.0]), "discriminators": torch.tensor([0.0, 0.5])}
     clipped = {"generators": torch.tensor([0.6, 0.8]), "discriminators": gradients["discriminators"]}
+    norm_of_both = torch.cat([*gradients.values()]).norm()
     for overflowed in (None, "discriminators", "generators"):
         scaler = CountingScaler()
         weights = {player: nn.Parameter(torch.zeros(2)) for player in gradients}
@@ -118,8 +123,9 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
             f"{where}scaler.update() was called {scaler.updates} times. Call it once, after both players: it changes "
             "the scale, and the second player's gradients carry the scale from before.",
         )
-        for player in gradients.keys() - {overflowed}:
-            _require_moved(where, player, moved[player], gradients[player], clipped[player])
+        for player, gradient in gradients.items():
+            if player != overflowed:
+                _require_moved(where, player, moved[player], gradient, clipped[player], norm_of_both)
         require(
             all(weight.grad is None or not weight.grad.any() for weight in weights.values()),
             f"{where}gradients are left over and would be added to the next step's: zero_grad() in either case.",
@@ -127,7 +133,9 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
     passed("update")
 
 
-def _require_moved(where: str, player: str, moved: Tensor, gradient: Tensor, clipped: Tensor) -> None:
+def _require_moved(
+    where: str, player: str, moved: Tensor, gradient: Tensor, clipped: Tensor, norm_of_both: Tensor
+) -> None:
     """Of a player whose gradient is finite: it moved by its unscaled gradient, clipped to a norm of 1."""
 
     def by(other: Tensor) -> bool:
@@ -140,12 +148,34 @@ def _require_moved(where: str, player: str, moved: Tensor, gradient: Tensor, cli
         not by(gradient / gradient.norm() / SCALE),
         f"{told} Clipped while still scaled: call scaler.unscale_(optimizer) before you clip.",
     )
+    require(
+        not by(gradient / norm_of_both), f"{told} Each player's gradients have a norm of their own: clip them apart."
+    )
     require(not by(gradient), f"{told} Clip the gradients to max_norm, after unscaling and before the step.")
     require(
         not by(gradient / gradient.norm()) and not by(SCALE * gradient),
         f"{told} These gradients are still scaled: scaler.unscale_(optimizer) divides them by the scale.",
     )
     require(False, told)
+
+
+class PartByPart:
+    """A step that notes whether a player's losses were asked for before those of the part before had gone backward."""
+
+    waiting: frozenset[str] = frozenset()
+    kept_parts = False
+
+    def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        self.kept_parts |= player in self.waiting
+        self.waiting |= {player}
+
+        def went_backward(_gradient: Tensor) -> None:
+            self.waiting -= {player}
+
+        losses = super().losses(player, batch)
+        for loss in losses.values():
+            loss.register_hook(went_backward)
+        return losses
 
 
 def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
@@ -155,7 +185,7 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
     """
     torch.manual_seed(0)
     model = CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4, pool_size=0)
-    step = make_step(model)
+    step = make_step(model, PartByPart)
     real_a, real_b = (torch.rand(4, 3, 16, 16) * 2 - 1 for _ in range(2))
     for k in (4, 2):
         right, strange, last = _gradients(step, real_a, real_b, k)
@@ -175,6 +205,11 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
             where = f"k = {k}, the {player}' gradient"
             require(gradient is not None, f"{where} is missing: backward() for both players, in every part.")
             _require_gradient(where, player, gradient, right[player], last[player], strange, k)
+        require(
+            not step.kept_parts,
+            "the gradients are right, but all parts were kept for one backward() at the end, which takes the memory of "
+            "the whole batch: backward() in every part.",
+        )
     passed("accumulate")
 
 
