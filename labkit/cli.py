@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from labkit import recipes
-from labkit.errors import LabkitError, check_known
+from labkit.errors import LabkitError, check_folder, check_known
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
@@ -62,7 +62,7 @@ def train(
 
     names = _names(speedups)
     if names == ["auto"]:
-        _check_folder(out)
+        check_folder(out)
         names, said = labkit.choose(make_model, _noise(batch_size, side, device))
         typer.echo("\n".join([*said, f"auto: {', '.join(names) or 'the baseline'}"]))
     model = make_model()
@@ -168,7 +168,7 @@ def compare(
 
     check_known("data", data, ("fruit", "photographs"))
     recipe = recipes.find(data, model_kind)
-    _check_folder(out)
+    check_folder(out)
 
     def make_model():  # noqa: ANN202 - as for _data
         return _model(recipe, device, seed=0, generator=generator, ngf=ngf, norm=norm)
@@ -200,19 +200,6 @@ def survey(
     from labkit.measure.survey import survey
 
     typer.echo(survey(out, minutes, earlier, device))
-
-
-def _check_folder(folder: Path) -> None:
-    """Raises `LabkitError` if nothing can be written to a folder: better before measuring than after."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / "part-probe"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise LabkitError(
-            f"{folder}: nothing can be written there ({error.strerror}). Choose another folder."
-        ) from error
 
 
 def _noise(batch_size: int, side: int, device: str):  # noqa: ANN202 - as for _data

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from labkit.errors import LabkitError
+from labkit.errors import LabkitError, check_folder
 from labkit.measure import RANGE
 from labkit.stamp import stamp
 from labkit.steps.step import Step
@@ -98,13 +98,7 @@ def check_writable(path: Path) -> None:
     """Raises `LabkitError` if a trace could not be written to `path`: better before recording than after."""
     if not path.name.endswith((".json", ".json.gz")):
         raise LabkitError(f"{path}: a trace's name ends in .json or .json.gz.")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        probe = path.with_name(f"part-{path.name}")
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise LabkitError(f"{path}: nothing can be written there ({error.strerror}). Choose another folder.") from error
+    check_folder(path.parent)
 
 
 def operators(profiler: profile) -> pandas.DataFrame:

@@ -12,7 +12,7 @@ from labkit.replay.batches import BatchSizes
 from labkit.replay.costs import ROOFLINES
 from labkit.replay.playing import replay
 from labkit.show.figures import HOST, KERNEL, UNUSED, WALL
-from labkit.show.simulations import controlled
+from labkit.show.widgets import controlled
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 MEMORIES = {"6 GB": 6e9, "16 GB (T4)": 16e9, "24 GB": 24e9, "80 GB (A100, H100)": 80e9}

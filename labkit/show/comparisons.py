@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 from collections.abc import Mapping
 
@@ -10,8 +11,8 @@ import pandas
 import plotly.graph_objects as go
 
 from labkit.errors import check_known
-from labkit.show.explorer import replace
 from labkit.show.figures import KERNEL, UNUSED, WALL
+from labkit.show.widgets import controlled
 
 Tables = pandas.DataFrame | Mapping[str, pandas.DataFrame]
 
@@ -88,17 +89,7 @@ def comparison_figure(tables: Tables, measure: str = "times_faster") -> go.Figur
 def comparison(tables: Tables) -> ipywidgets.VBox:
     """`comparison_figure`, with a choice of what to compare."""
     choice = ipywidgets.Dropdown(options=[(name, measure) for measure, (name, _) in MEASURES.items()])
-    figure, words = go.FigureWidget(), ipywidgets.HTML()
-
-    def redraw(_change: object = None) -> None:
-        drawn = comparison_figure(tables, choice.value)
-        replace(figure, drawn)
-        text = html.escape(drawn.layout.meta["text"])
-        words.value = f"<details><summary>This figure in words</summary>{text}</details>"
-
-    redraw()
-    choice.observe(redraw, names="value")
-    return ipywidgets.VBox([choice, figure, words])
+    return controlled(functools.partial(comparison_figure, tables), {"measure": choice})
 
 
 def _stamped(table: pandas.DataFrame) -> str:

@@ -13,8 +13,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from labkit.show import breakdowns, host, kernels, launching, verdict
+from labkit.show.figures import in_words
 from labkit.show.recordings import each_rank, named
 from labkit.show.timeline import timeline_figure
+from labkit.show.widgets import replace
 from labkit.traces.reading import TraceError
 from labkit.traces.tables import Trace
 
@@ -133,8 +135,7 @@ class _Explorer:
             drawn = host.operators_figure(self._recordings())
             self.message.value = f"<b>{html.escape(str(error))}</b>"
         replace(self.figure, drawn)
-        words = html.escape(drawn.layout.meta["text"])
-        self.words.value = f"<details><summary>This figure in words</summary>{words}</details>"
+        self.words.value = in_words(drawn)
 
     def _draw(self, view: str) -> go.Figure:
         settings = {
@@ -179,14 +180,3 @@ def _step_numbers(trace: Trace) -> list[int]:
 def _show(shown: bool, *controls: ipywidgets.Widget) -> None:
     for control in controls:
         control.layout.display = "" if shown else "none"
-
-
-def replace(figure: go.FigureWidget, drawn: go.Figure) -> None:
-    """Makes `figure` show what `drawn` does, which may be of another kind, in place: Colab cannot show it again."""
-    layout = drawn.layout.to_plotly_json()
-    del layout["template"]  # the same in every figure, and slow to update
-    gone = {part: None for part in figure.layout.to_plotly_json() if part not in layout and part != "template"}
-    figure.data = ()
-    with figure.batch_update():
-        figure.update_layout({**gone, **layout}, overwrite=True)
-    figure.add_traces(drawn.data)

@@ -44,8 +44,12 @@ TERMS = {
 def view(figure: go.Figure) -> None:
     """Shows a figure, and under it, folded away, what it shows in words."""
     display(figure)
-    words = html.escape(figure.layout.meta["text"])
-    display(HTML(f"<details><summary>This figure in words</summary>{words}</details>"))
+    display(HTML(in_words(figure)))
+
+
+def in_words(figure: go.Figure) -> str:
+    """A figure's text alternative, folded away, as HTML."""
+    return f"<details><summary>This figure in words</summary>{html.escape(figure.layout.meta['text'])}</details>"
 
 
 def picture_rows(rows: Mapping[str, Tensor], title: str, text: str, scale: int = 2) -> go.Figure:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import html
 
 import ipywidgets
 import pandas
 import plotly.graph_objects as go
 
-from labkit.show.explorer import replace
 from labkit.show.figures import HOST, WALL
 from labkit.show.recordings import panels
+from labkit.show.widgets import controlled
 
 LOOKS = (("solid", "circle"), ("dash", "square"), ("dot", "diamond"), ("dashdot", "cross"), ("longdash", "x"))
 
@@ -52,7 +53,7 @@ def host_figure(table: pandas.DataFrame, host_us: float) -> go.Figure:
 
 
 def host_widget(table: pandas.DataFrame) -> ipywidgets.VBox:
-    """`host_figure`, with a slider for the host, and below it the steps at the marked place in words."""
+    """`host_figure`, with a slider for the host; below it the steps at the marked place, in words."""
     hosts = sorted(table["host_us"].unique())
     slider = ipywidgets.SelectionSlider(
         options=[(f"{host:g}", host) for host in hosts],
@@ -60,16 +61,7 @@ def host_widget(table: pandas.DataFrame) -> ipywidgets.VBox:
         description="µs a launch",
         continuous_update=False,
     )
-    figure, words = go.FigureWidget(), ipywidgets.HTML()
-
-    def redraw(_change: object = None) -> None:
-        drawn = host_figure(table, slider.value)
-        replace(figure, drawn)
-        words.value = html.escape(drawn.layout.meta["text"])
-
-    redraw()
-    slider.observe(redraw, names="value")
-    return ipywidgets.VBox([slider, figure, words])
+    return controlled(functools.partial(host_figure, table), {"host_us": slider})
 
 
 def _in_words(point: object) -> str:

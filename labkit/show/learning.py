@@ -19,7 +19,7 @@ from labkit.measure.learning import GOAL, time_to_quality
 from labkit.models.inference import run_network
 from labkit.models.model import Model
 from labkit.show.figures import COLOURS, HOST, UNUSED, WALL, picture_rows
-from labkit.show.simulations import controlled
+from labkit.show.widgets import controlled
 
 if TYPE_CHECKING:
     import pandas

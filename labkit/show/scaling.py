@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import html
+import functools
 from collections.abc import Mapping
 
 import ipywidgets
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from labkit.measure.floats import fates
-from labkit.show.explorer import replace
 from labkit.show.figures import PLAYERS, UNUSED
+from labkit.show.widgets import controlled
 
 LEFT, RIGHT = -50, 30  # the powers of two that are drawn
 ZERO, NORMAL, INFINITE = -25, -14, 16  # up to 2^-25 all is rounded to zero, from 2^16 on all is infinite
@@ -72,17 +72,7 @@ def scaling_widget(gradients: Mapping[str, Tensor], exponent: int = 0) -> ipywid
     """`scaling_figure`, with a slider for the exponent."""
     style = {"description_width": "130px"}
     slider = ipywidgets.IntSlider(exponent, min=-10, max=32, description="scale: 2 to the", style=style)
-    figure, words = go.FigureWidget(), ipywidgets.HTML()
-
-    def redraw(_change: object = None) -> None:
-        drawn = scaling_figure(gradients, slider.value)
-        replace(figure, drawn)
-        text = html.escape(drawn.layout.meta["text"])
-        words.value = f"<details><summary>This figure in words</summary>{text}</details>"
-
-    redraw()
-    slider.observe(redraw, names="value")
-    return ipywidgets.VBox([slider, figure, words])
+    return controlled(functools.partial(scaling_figure, gradients), {"exponent": slider})
 
 
 def _histogram(values: Tensor) -> tuple[np.ndarray, np.ndarray]:

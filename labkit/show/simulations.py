@@ -5,8 +5,7 @@ Each is a figure, and a widget that redraws this figure in place.
 
 from __future__ import annotations
 
-import html
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import ipywidgets
@@ -16,6 +15,7 @@ from plotly.subplots import make_subplots
 
 from labkit.replay.queue import GAP_US, Launch, Timeline, play, replay_graph
 from labkit.show.figures import HOST, KERNEL, UNUSED, WALL
+from labkit.show.widgets import controlled
 
 GRAPH_US = 20.0  # an example: what the one call that launches a graph costs the host
 DURATIONS_US = np.arange(1.0, 31.0)  # of kernels: the slider's, and those the queue's curve goes through
@@ -117,31 +117,6 @@ def overlap_widget() -> ipywidgets.VBox:
 def _slider(description: str, value: float, least: float, most: float, step: float) -> ipywidgets.FloatSlider:
     wide = {"description_width": "130px"}
     return ipywidgets.FloatSlider(value, min=least, max=most, step=step, description=description, style=wide)
-
-
-def controlled(draw: Callable[..., go.Figure], controls: dict[str, ipywidgets.Widget]) -> ipywidgets.VBox:
-    """A figure under its controls, which are `draw`'s arguments by name, and above its text alternative."""
-
-    def drawn_now() -> go.Figure:
-        return draw(**{name: control.value for name, control in controls.items()})
-
-    figure, words = go.FigureWidget(drawn_now()), ipywidgets.HTML()
-
-    def redraw(_change: object = None) -> None:
-        drawn = drawn_now()
-        with figure.batch_update():  # updated, not shown again: Colab cannot show a figure twice
-            for mine, new in zip(figure.data, drawn.data, strict=True):
-                mine.update(new.to_plotly_json())
-            layout = drawn.layout.to_plotly_json()
-            del layout["template"]  # the same in every figure, and slow to update
-            figure.update_layout(layout)
-        text = html.escape(drawn.layout.meta["text"])
-        words.value = f"<details><summary>This figure in words</summary>{text}</details>"
-
-    redraw()
-    for control in controls.values():
-        control.observe(redraw, names="value")
-    return ipywidgets.VBox([*controls.values(), figure, words])
 
 
 def _played(host_us: float, kernel_us: float, kernels: int, streams: int, graph: bool) -> Timeline:
