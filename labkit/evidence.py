@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -41,7 +42,7 @@ def gpu_trace(
     Raises:
         LabkitError: afresh without a GPU; or a speed-up is unknown, or has no recording and cannot be replayed.
     """
-    name = f"{generator}_b{batch_size}_{'+'.join(sorted(speedups)) or 'baseline'}.json.gz"
+    name = trace_name(generator, batch_size, speedups)
     if afresh:
         return Trace(_recorded(name, speedups, batch_size, generator))
     if shipped := sorted((DATA / "traces").glob(f"*/{name}")):
@@ -51,6 +52,11 @@ def gpu_trace(
     operators = record_operators(CycleGAN(generator), *recordable, batch_size=batch_size)
     path = Path("out", "simulated", name)
     return Trace(write_trace(replay(operators, host_us, graph=graph, steps=STEPS), path))
+
+
+def trace_name(generator: str, batch_size: int, speedups: Iterable[str]) -> str:
+    """The file that holds the trace of such a step, in data/traces/<device>/."""
+    return f"{generator}_b{batch_size}_{'+'.join(sorted(speedups)) or 'baseline'}.json.gz"
 
 
 def _recorded(name: str, speedups: tuple[str, ...], batch_size: int, generator: str) -> Path:

@@ -1,0 +1,100 @@
+"""Bring what `labkit survey` wrote on a GPU into data/, in the form that is shipped.
+
+    python tools/ship.py out/survey [out/survey2 ...] --name h200     # folders of one device, the last results count
+
+results.json becomes data/results/NAME.json. Traces become data/traces/NAME/*.json.gz under the names that
+`labkit.gpu_trace` looks for, and thinned: the last steps only, without what neither HTA nor labkit reads.
+"""
+
+import argparse
+import gzip
+import json
+import os
+from pathlib import Path
+
+from labkit.errors import LabkitError
+from labkit.evidence import DATA, trace_name
+from labkit.measure import results
+from labkit.measure.results import FILE
+
+SHIPPED = {"model": "CycleGAN", "scope": "step", "tf32": "default", "size": 256}  # what `labkit.gpu_trace` asks for
+STEPS = 8  # of those recorded; the stamp says that there were more
+KEPT_ARGUMENTS = {"stream", "correlation", "device", "bytes", "External id", "Sequence number"}
+
+
+def thin(source: Path, target: Path, steps: int = STEPS) -> None:
+    """Writes the last `steps` steps of the trace `source` to `target`, without arrows and launch geometry.
+
+    Work on the GPU goes with the call that launched it, or without one by when it began.
+
+    Raises:
+        LabkitError: no step is marked in it.
+    """
+    opened = gzip.open if source.name.endswith(".gz") else open
+    with opened(source, "rt", encoding="utf-8") as file:
+        trace = json.load(file)
+    events = trace["traceEvents"]
+    spans = [event for event in events if event.get("ph") == "X"]
+    marks = [mark for mark in spans if mark["name"].startswith("ProfilerStep#") and mark["cat"] == "user_annotation"]
+    if not marks:
+        raise LabkitError(f"{source}: no step is marked in it. Record it with labkit.record.")
+    kept = sorted(marks, key=lambda mark: mark["ts"])[-steps:]
+    start, stop = kept[0]["ts"], kept[-1]["ts"] + kept[-1]["dur"]
+    # A call and its kernels share a correlation: when the call began is when all of them count.
+    on_host = [span for span in spans if span.get("cat") in ("cuda_runtime", "cuda_driver")]
+    called = {span["args"]["correlation"]: span["ts"] for span in on_host if "correlation" in span["args"]}
+
+    def belongs(span: dict) -> bool:
+        return start <= called.get(span.get("args", {}).get("correlation"), span["ts"]) <= stop
+
+    # "Trace" is the profiler's own span over the whole recording, which this no longer is.
+    chosen = [span for span in spans if span.get("cat") != "Trace" and belongs(span)]
+    for span in chosen:
+        span["args"] = {name: value for name, value in span.get("args", {}).items() if name in KEPT_ARGUMENTS}
+    trace["traceEvents"] = [event for event in events if event.get("ph") == "M"] + chosen
+    stamp = trace["labkit"]
+    stamp["thinned"] = f"the last {len(kept)} of {len(marks)} steps, without arrows and launch geometry"
+    stamp["steps"] = len(kept)
+    write(trace, target)
+
+
+def write(trace: dict, target: Path) -> None:
+    """Writes a trace beside its place first, compressed as far as possible; the same trace gives the same bytes."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f"part-{target.name}")
+    with open(beside, "wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as file:
+        file.write(json.dumps(trace, separators=(",", ":")).encode())
+    os.replace(beside, target)
+
+
+def ship(folders: list[Path], name: str, data: Path = DATA) -> list[Path]:
+    """Writes the results of the last folder and the traces of all of them under `data`; gives the files.
+
+    Raises:
+        LabkitError: there are no results, they are not of a GPU, or a trace they name is in none of the folders.
+    """
+    found = results.read(folders[-1] / FILE)
+    if found["stamp"].get("ran_on") != "cuda":
+        raise LabkitError(f"{folders[-1]}: measured on {found['stamp'].get('device')}, which is no GPU.")
+    shipped = []
+    for row in found["rows"].values():
+        if row["kind"] != "trace" or any(row[name] != value for name, value in SHIPPED.items()):
+            continue
+        sources = [folder / row["file"] for folder in folders if (folder / row["file"]).exists()]
+        if not sources:
+            raise LabkitError(f"{row['file']}: in none of the folders. Name those of all calls of the survey.")
+        shipped.append(
+            data / "traces" / name / trace_name(row["settings"]["generator"], row["batch_size"], row["speedups"])
+        )
+        thin(sources[-1], shipped[-1])
+    results.write(found, data / "results" / f"{name}.json")
+    return [*shipped, data / "results" / f"{name}.json"]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--name", required=True, help="of the device, short: h200, t4")
+    arguments = parser.parse_args()
+    for file in ship(arguments.folders, arguments.name):
+        print(f"{file}: {file.stat().st_size / 1e6:.2f} MB")
