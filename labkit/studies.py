@@ -26,7 +26,8 @@ def study(name: str) -> pandas.DataFrame:
     """What `python tools/learn.py` measured of many runs on the fruit, as `labkit.learning_curves` gives it.
 
     Args:
-        name: "one_generator", "ablation", "deviation" or "lighter"; or "full_size" or "lighter_steps", as `labkit.compare` gives them.
+        name: "one_generator", "ablation", "deviation" or "lighter"; or "full_size", "one_generator_steps" or
+            "lighter_steps", times of single steps, as `labkit.compare` gives them (tools/time_steps.py).
 
     Raises:
         LabkitError: there is no such study here; an installed package, other than a clone, has none.
