@@ -24,6 +24,7 @@ from labkit.show.launching import concurrency_figure, delays_figure, launches_fi
 from labkit.show.learning import deviation_figure, deviation_widget, learning_figure, passes_figure
 from labkit.show.recordings import stamped
 from labkit.show.report import comparison_report
+from labkit.show.roofline import roofline_figure
 from labkit.show.scaling import scaling_figure, scaling_widget
 from labkit.show.simulations import overlap_figure, overlap_widget, queue_figure, queue_widget
 from labkit.show.timeline import timeline_figure
@@ -59,6 +60,7 @@ __all__ = [
     "queue_figure",
     "queue_widget",
     "ranges_figure",
+    "roofline_figure",
     "scaling_figure",
     "scaling_widget",
     "size_bars",
