@@ -62,8 +62,8 @@ def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: fl
         title=f"{html.escape(title)}<br><sub>{html.escape(on)}</sub>",
         height=440,
         meta={
-            "text": f"{title}. The roof rises with {bytes_per_s / 1e9:.3g} GB/s up to {bend:.1f} FLOP a byte; from there "
-            f"on it is flat at {flops_per_s / 1e9:.3g} GFLOP/s. {'; '.join(told)}. {on}."
+            "text": f"{title}. The roof rises with {bytes_per_s / 1e9:.3g} GB/s up to {bend:.1f} FLOP a byte; from "
+            f"there on it is flat at {flops_per_s / 1e9:.3g} GFLOP/s. {'; '.join(told)}. {on}."
         },
     )
     return figure
