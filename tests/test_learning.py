@@ -86,6 +86,20 @@ def test_the_best_look_is_the_one_whose_worse_share_is_least(curves):
         labkit.best_within(curves, 5)
 
 
+def test_within_the_spread_is_a_median_no_worse_than_the_baselines_worst_seed():
+    pairs = {
+        "baseline": [(7, 3), (8, 2)],
+        "at the edge": [(8, 3), (8, 3)],
+        "worse in fg": [(8.2, 1), (8, 1)],
+        "worse in bg": [(1, 3.2), (1, 3)],
+        "better": [(1, 1), (1, 1)],
+    }
+    rows = [(name, seed, *pair) for name, scores in pairs.items() for seed, pair in enumerate(scores)]
+    scores = pandas.DataFrame(rows, columns=["name", "seed", "fg", "bg"]).set_index(["name", "seed"])
+    within = learning.within_spread(scores.assign(seconds=99), "baseline")
+    assert within.to_dict() == dict(zip(pairs, [True, True, False, False, True], strict=True))
+
+
 def test_figures_show_every_seed_and_say_which_failed(curves):
     figure = show.passes_figure(curves)
     assert [list(trace.x) for trace in figure.data] == [[50, 20], [35], []], "two runs of A, their median, none of B"
