@@ -113,6 +113,19 @@ def test_figures_show_every_seed_and_say_which_failed(curves):
         show.passes_figure(curves, "epochs")
 
 
+def test_a_tradeoff_shows_every_seed_over_its_cost_and_the_baselines_worst(curves):
+    scores = curves.groupby(["name", "seed"])[["fg", "bg"]].mean()
+    figure = show.tradeoff_figure(pandas.Series({"<A>": 2.0, "B": 1.0}), scores, "<A>", "seconds a step")
+    seeds = [trace for trace in figure.data if trace.marker.symbol is None]
+    assert [trace.name for trace in seeds if trace.showlegend] == ["&lt;A&gt;", "B"]
+    assert [list(trace.x) for trace in seeds] == [[2, 2], [2, 2], [1, 1], [1, 1]]
+    assert list(seeds[0].y) == scores.loc["<A>", "fg"].tolist() and list(seeds[3].y) == scores.loc["B", "bg"].tolist()
+    assert [band.y1 for band in figure.layout.shapes] == scores.loc["<A>"].max().tolist()
+    words = figure.layout.meta["text"]
+    assert f"<A>: 2, median fg {scores.loc['<A>', 'fg'].median():.1f} %" in words
+    assert f"The worst seed of <A>: fg {scores.loc['<A>', 'fg'].max():.1f} %" in words
+
+
 def test_a_study_is_read_as_it_was_written(curves, tmp_path, monkeypatch):
     monkeypatch.setattr(studies, "DATA", tmp_path)
     for read in (labkit.study, labkit.study_pictures):

@@ -28,6 +28,7 @@ from labkit.show.roofline import roofline_figure
 from labkit.show.scaling import scaling_figure, scaling_widget
 from labkit.show.simulations import overlap_figure, overlap_widget, queue_figure, queue_widget
 from labkit.show.timeline import timeline_figure
+from labkit.show.tradeoff import tradeoff_figure
 from labkit.show.verdict import summary_figure
 from labkit.show.widgets import LiveLosses
 
@@ -74,6 +75,7 @@ __all__ = [
     "top_kernels_figure",
     "trace_explorer",
     "trace_queue_figure",
+    "tradeoff_figure",
     "view",
 ]
 

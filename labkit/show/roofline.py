@@ -16,6 +16,7 @@ from labkit.show.learning import LINES
 if TYPE_CHECKING:
     import pandas
 
+TICKS = [digit * 10**power for power in range(-2, 7) for digit in (1, 2, 5)]
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x")
 
 
@@ -53,8 +54,8 @@ def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: fl
     figure.add_annotation(
         x=np.log10(bend), y=np.log10(roof[1]), text=f"{bend:.1f} FLOP a byte", yshift=14, showarrow=False
     )
-    figure.update_xaxes(title="FLOP per byte moved at least (logarithmic)", type="log")
-    figure.update_yaxes(title="GFLOP/s (logarithmic)", type="log")
+    figure.update_xaxes(title="FLOP per byte moved at least (logarithmic)", type="log", tickvals=TICKS)
+    figure.update_yaxes(title="GFLOP/s (logarithmic)", type="log", tickvals=TICKS)
     stamp = costs.attrs["stamp"]
     threads = f"{stamp['threads']} thread{'s' * (stamp['threads'] != 1)}"
     on = f"{stamp['device']}, {threads}, batch of shape {tuple(stamp['batch_shape'])}"
