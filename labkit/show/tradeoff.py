@@ -47,9 +47,11 @@ def tradeoff_figure(costs: pandas.Series, scores: pandas.DataFrame, baseline: st
         medians = " and ".join(f"{metric} {of_name[metric].median():.1f} %" for metric in METRICS)
         told.append(f"{name}: {cost:.3g}, median {medians}")
     for column, metric in enumerate(METRICS, start=1):
+        shown = scores.loc[costs.index, metric]
+        figure.update_yaxes(range=[0.8 * shown.min(), 1.1 * shown.max()], row=1, col=column)
         figure.add_hrect(y0=0, y1=worst[metric], fillcolor=UNUSED, opacity=0.25, line_width=0, row=1, col=column)
     limits = " and ".join(f"{metric} {worst[metric]:.1f} %" for metric in METRICS)
-    figure.update_xaxes(title=label, rangemode="tozero").update_yaxes(rangemode="tozero")
+    figure.update_xaxes(title=label, rangemode="tozero")
     figure.update_layout(
         title="What a step costs, and how good the pictures get",
         height=430,
