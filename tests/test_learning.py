@@ -86,6 +86,20 @@ def test_the_best_look_is_the_one_whose_worse_share_is_least(curves):
         labkit.best_within(curves, 5)
 
 
+def test_within_the_spread_is_a_median_no_worse_than_the_baselines_worst_seed():
+    pairs = {
+        "baseline": [(7, 3), (8, 2)],
+        "at the edge": [(8, 3), (8, 3)],
+        "worse in fg": [(8.2, 1), (8, 1)],
+        "worse in bg": [(1, 3.2), (1, 3)],
+        "better": [(1, 1), (1, 1)],
+    }
+    rows = [(name, seed, *pair) for name, scores in pairs.items() for seed, pair in enumerate(scores)]
+    scores = pandas.DataFrame(rows, columns=["name", "seed", "fg", "bg"]).set_index(["name", "seed"])
+    within = learning.within_spread(scores.assign(seconds=99), "baseline")
+    assert within.to_dict() == dict(zip(pairs, [True, True, False, False, True], strict=True))
+
+
 def test_figures_show_every_seed_and_say_which_failed(curves):
     figure = show.passes_figure(curves)
     assert [list(trace.x) for trace in figure.data] == [[50, 20], [35], []], "two runs of A, their median, none of B"
@@ -97,6 +111,19 @@ def test_figures_show_every_seed_and_say_which_failed(curves):
     assert list(lines[0].x) == [1, 2, 3, 4, 5] and list(lines[1].y) == [5, 4, 3, 4, 3]
     with pytest.raises(LabkitError, match="against"):
         show.passes_figure(curves, "epochs")
+
+
+def test_a_tradeoff_shows_every_seed_over_its_cost_and_the_baselines_worst(curves):
+    scores = curves.groupby(["name", "seed"])[["fg", "bg"]].mean()
+    figure = show.tradeoff_figure(pandas.Series({"<A>": 2.0, "B": 1.0}), scores, "<A>", "seconds a step")
+    seeds = [trace for trace in figure.data if trace.marker.symbol is None]
+    assert [trace.name for trace in seeds if trace.showlegend] == ["&lt;A&gt;", "B"]
+    assert [list(trace.x) for trace in seeds] == [[2, 2], [2, 2], [1, 1], [1, 1]]
+    assert list(seeds[0].y) == scores.loc["<A>", "fg"].tolist() and list(seeds[3].y) == scores.loc["B", "bg"].tolist()
+    assert [band.y1 for band in figure.layout.shapes] == scores.loc["<A>"].max().tolist()
+    words = figure.layout.meta["text"]
+    assert f"<A>: 2, median fg {scores.loc['<A>', 'fg'].median():.1f} %" in words
+    assert f"The worst seed of <A>: fg {scores.loc['<A>', 'fg'].max():.1f} %" in words
 
 
 def test_a_study_is_read_as_it_was_written(curves, tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import labkit
-from labkit.networks.counting import count, flop_counter
+from labkit.networks.counting import count, flop_counter, multiply_adds
 from labkit.networks.generators import make_generator
 from labkit.networks.light import LIGHT, SqueezeExcitation, grouped_block, inverted_block, separable_block
 from labkit.replay import network_costs
@@ -91,3 +91,24 @@ def test_costs_are_those_of_a_pass_forward_and_backward():
     assert light["flops"] / full["flops"] < light["bytes_moved"] / full["bytes_moved"], "FLOPs fall further than bytes"
     assert (table["median_s"] > 0).all()
     assert all(weight.grad is None for network in networks.values() for weight in network.parameters())
+
+
+def test_a_weight_that_takes_no_part_moves_no_bytes():
+    class Idle(torch.nn.Conv2d):
+        """A convolution with a large weight beside it."""
+
+        def __init__(self):
+            super().__init__(3, 4, 1)
+            self.idle = torch.nn.Linear(500, 500)
+
+    picture = torch.zeros(1, 3, 8, 8)
+    table = network_costs({"idle": Idle(), "plain": torch.nn.Conv2d(3, 4, 1)}, picture, rounds=2)
+    assert table.loc["idle", "bytes_moved"] == table.loc["plain", "bytes_moved"]
+
+
+@pytest.mark.parametrize(("channels", "kernel", "groups"), [((8, 16), 3, 1), ((8, 16), 3, 8), ((8, 4), 1, 2)])
+def test_multiply_adds_are_half_the_flops_that_pytorch_counts(channels, kernel, groups):
+    layer = torch.nn.Conv2d(*channels, kernel, groups=groups)
+    with flop_counter() as counter, torch.no_grad():
+        layer(torch.zeros(1, channels[0], kernel, kernel))  # one output pixel
+    assert multiply_adds(*channels, kernel, groups) == counter.get_total_flops() / 2

@@ -137,6 +137,21 @@ def best_within(curves: pandas.DataFrame, seconds: float) -> pandas.DataFrame:
     return curves.loc[best].set_index(["name", "seed"])
 
 
+def within_spread(scores: pandas.DataFrame, baseline: str) -> pandas.Series:
+    """Which are no worse than `baseline` already is from seed to seed: True or False, by name.
+
+    A name is within the spread if the median over its seeds is at most the worst of the baseline's seeds, in fg and in
+    bg. With three seeds that is a weak claim: a baseline of more seeds has a larger spread.
+
+    Args:
+        scores: fg and bg in percent, a row a run, by name and seed.
+        baseline: one of the names.
+    """
+    scores = scores[list(GOAL)]
+    medians = scores.groupby("name", sort=False).median()
+    return (medians <= scores.loc[baseline].max()).all(axis=1)
+
+
 def shortfall(looks: pandas.DataFrame) -> pandas.Series:
     """How far each look is from the goal: the larger of fg and bg as shares of theirs; 1 and less has reached it."""
     return (looks[list(GOAL)] / list(GOAL.values())).max(axis=1)

@@ -32,6 +32,14 @@ def copy_rate(device: torch.device | str = "cpu") -> float:
     return 2 * source.nbytes / statistics.median(seconds)
 
 
+def roofline_seconds(flops: float, bytes_moved: float, flops_per_s: float, bytes_per_s: float) -> float:
+    """The least seconds for this work: computing and moving go on at the same time, and the longer of the two counts.
+
+    Source: Williams, Waterman, Patterson: "Roofline: an insightful visual performance model", 2009.
+    """
+    return max(flops / flops_per_s, bytes_moved / bytes_per_s)
+
+
 def amdahl(share: float, factor: float) -> float:
     """How many times faster the whole gets if the part that takes `share` of its time gets `factor` times faster.
 

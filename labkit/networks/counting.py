@@ -30,6 +30,14 @@ def count(network: nn.Module, size: int = 256) -> Size:
     return Size(sum(weight.numel() for weight in network.parameters()), counter.get_total_flops())
 
 
+def multiply_adds(in_channels: int, out_channels: int, kernel: int, groups: int = 1) -> int:
+    """Multiplications, each with an addition, that a convolution needs for one output pixel, all channels of it.
+
+    Each output channel sees the input channels of its own group. Source: Howard et al. 2017 ("MobileNets"), 3.1.
+    """
+    return kernel**2 * (in_channels // groups) * out_channels
+
+
 def flop_counter() -> FlopCounterMode:
     """PyTorch's counter of floating-point operations, silent, and right about grouped convolutions, too."""
     return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _backward_flops})

@@ -2,7 +2,6 @@
 
 A roofline is a bound, not a prediction: real kernels can take several times as long. So read ratios off what it
 gives, with a range, and never times.
-Source: Williams, Waterman, Patterson: "Roofline: an insightful visual performance model", 2009.
 
 Left out are the kernels by which cuDNN changes a picture's memory layout for tensor cores and back: whether there are
 any depends on the device and on the algorithm it chooses. They would be up to 8 for a convolution and its gradients.
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from labkit.errors import check_known
+from labkit.measure.roofline import roofline_seconds
 from labkit.replay.record import UPLOAD, Operator
 
 
@@ -42,10 +42,11 @@ class Roofline:
         Raises:
             LabkitError: there is something to compute, in a type that the device does not compute in.
         """
-        seconds = bytes_moved / (self.bytes_per_s * self.bytes_share)
+        reached = math.inf  # where there is nothing to compute
         if flops:
             check_known(f"{self.device}: type", dtype, self.flops_per_s)
-            seconds = max(seconds, flops / (self.flops_per_s[dtype] * self.flops_share))
+            reached = self.flops_per_s[dtype] * self.flops_share
+        seconds = roofline_seconds(flops, bytes_moved, reached, self.bytes_per_s * self.bytes_share)
         return max(1e6 * seconds, self.least_us)
 
 

@@ -24,9 +24,11 @@ from labkit.show.launching import concurrency_figure, delays_figure, launches_fi
 from labkit.show.learning import deviation_figure, deviation_widget, learning_figure, passes_figure
 from labkit.show.recordings import stamped
 from labkit.show.report import comparison_report
+from labkit.show.roofline import roofline_figure
 from labkit.show.scaling import scaling_figure, scaling_widget
 from labkit.show.simulations import overlap_figure, overlap_widget, queue_figure, queue_widget
 from labkit.show.timeline import timeline_figure
+from labkit.show.tradeoff import tradeoff_figure
 from labkit.show.verdict import summary_figure
 from labkit.show.widgets import LiveLosses
 
@@ -59,6 +61,7 @@ __all__ = [
     "queue_figure",
     "queue_widget",
     "ranges_figure",
+    "roofline_figure",
     "scaling_figure",
     "scaling_widget",
     "size_bars",
@@ -72,6 +75,7 @@ __all__ = [
     "top_kernels_figure",
     "trace_explorer",
     "trace_queue_figure",
+    "tradeoff_figure",
     "view",
 ]
 

@@ -1,0 +1,43 @@
+"""The roofline as a function and as a figure."""
+
+import pandas
+import pytest
+
+from labkit import show
+from labkit.measure.roofline import roofline_seconds
+from labkit.replay.costs import Roofline
+
+
+@pytest.fixture
+def costs():
+    rows = {  # on a device of 100 GFLOP/s and 10 GB/s
+        "<plain>": {"flops": 2e9, "bytes_moved": 1e8, "median_s": 0.04},  # 20 FLOP a byte, half of what is possible
+        "depthwise": {"flops": 2e8, "bytes_moved": 1e8, "median_s": 0.02},  # 2 FLOP a byte, half of what is possible
+    }
+    table = pandas.DataFrame(rows).T
+    table["flop_per_byte"] = table["flops"] / table["bytes_moved"]
+    table.attrs = {"stamp": {"device": "Imaginary", "threads": 1, "batch_shape": [1, 3, 8, 8]}}
+    return table
+
+
+def test_the_longer_of_computing_and_moving_counts():
+    assert roofline_seconds(2e9, 1e8, 100e9, 10e9) == 2e9 / 100e9
+    assert roofline_seconds(2e8, 1e8, 100e9, 10e9) == 1e8 / 10e9
+
+
+def test_a_replay_has_the_same_roofline():
+    device = Roofline("Imaginary", {"float32": 200e9}, 20e9, flops_share=0.5, bytes_share=0.5)
+    for flops in (0, 2e8, 2e9):
+        assert device.microseconds(flops, 1e8) == pytest.approx(1e6 * roofline_seconds(flops, 1e8, 100e9, 10e9))
+    assert device.microseconds(0, 0) == device.least_us
+
+
+def test_points_lie_at_what_was_measured_under_a_roof_that_bends_where_the_rates_meet(costs):
+    figure = show.roofline_figure(costs, 100e9, 10e9, "Two layers")
+    roof, *points = figure.data
+    assert list(roof.x) == [1, 10, 40] and list(roof.y) == pytest.approx([10, 100, 100])
+    assert [(point.x[0], point.y[0]) for point in points] == [(20, pytest.approx(50)), (2, pytest.approx(10))]
+    assert [point.name for point in points] == ["&lt;plain&gt;", "depthwise"]
+    words = figure.layout.meta["text"]
+    assert "<plain>: 50 GFLOP/s at 20 FLOP a byte, 50% of the roof" in words
+    assert "depthwise: 10 GFLOP/s at 2 FLOP a byte, 50% of the roof" in words

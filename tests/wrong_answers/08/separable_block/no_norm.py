@@ -1,0 +1,10 @@
+# expects: instance norms are missing
+def separable_block(channels):
+    def separable():
+        return [
+            nn.ReflectionPad2d(1),
+            nn.Conv2d(channels, channels, 3, groups=channels, bias=False),
+            nn.Conv2d(channels, channels, 1),
+        ]
+
+    return Skip(*separable(), nn.ReLU(True), *separable())

@@ -1,0 +1,11 @@
+# expects: each of the block's two becomes a pair
+def separable_block(channels):
+    def separable():
+        return [
+            nn.ReflectionPad2d(1),
+            nn.Conv2d(channels, channels, 3, groups=channels, bias=False),
+            nn.Conv2d(channels, channels, 1),
+            nn.InstanceNorm2d(channels),
+        ]
+
+    return Skip(*separable())

@@ -1,0 +1,12 @@
+# expects: nothing goes there
+def separable_block(channels):
+    def separable():
+        return [
+            nn.ReflectionPad2d(1),
+            nn.Conv2d(channels, channels, 3, groups=channels, bias=False),
+            nn.ReLU(),
+            nn.Conv2d(channels, channels, 1),
+            nn.InstanceNorm2d(channels),
+        ]
+
+    return Skip(*separable(), nn.ReLU(True), *separable())

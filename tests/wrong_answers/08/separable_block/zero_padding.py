@@ -1,0 +1,10 @@
+# expects: pad by reflection
+def separable_block(channels):
+    def separable():
+        return [
+            nn.Conv2d(channels, channels, 3, groups=channels, bias=False, padding=1),
+            nn.Conv2d(channels, channels, 1),
+            nn.InstanceNorm2d(channels),
+        ]
+
+    return Skip(*separable(), nn.ReLU(True), *separable())
