@@ -2,7 +2,7 @@
 
     python tools/learn.py one_generator | ablation | deviation | lighter
 
-Each takes up to an hour on one processor core. After every seed, data/quality/STUDY.json holds the curves so far, and
+Each takes up to an hour on one processor core. After every run, data/quality/STUDY.json holds the curves so far, and
 data/quality/STUDY/ the best pictures of each run in its first 100 seconds: a row of test pictures, then a row a seed.
 "deviation" writes its models to data/checkpoints as well.
 """
@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from statistics import median
 
 import pandas
 import torch
@@ -23,9 +24,11 @@ from labkit.evidence import DATA
 from labkit.measure.learning import shortfall
 from labkit.measure.roofline import step_flops
 from labkit.measure.saved import save
+from labkit.measure.timing import alternate
 from labkit.models.inference import run_network
 from labkit.models.model import Model
 from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
+from labkit.stamp import stamp
 from labkit.steps.step import Step
 from labkit.studies import STUDIED
 from labkit.training import Run
@@ -48,10 +51,10 @@ def one_generator(**settings: object) -> Maker:
 def autoencoder_first() -> Step:
     """A step of translator and discriminator, on an autoencoder that has learned; `before` is what that took."""
     first = one_generator(stage="autoencoder")()
-    started = time.process_time()
+    batch = (to_judge[:1], to_judge[1:2])
+    before["flops"] = FIRST * step_flops(first, batch)
+    before["seconds"] = FIRST * median(alternate({"step": lambda: first(*batch)}, clock=time.process_time)["step"])
     labkit.fit(first, data, FIRST, seed=torch.initial_seed())
-    before["seconds"] = time.process_time() - started
-    before["flops"] = FIRST * step_flops(first, (to_judge[:1], to_judge[:1]))
     step = one_generator(stage="translation")()
     step.model.load_state_dict(first.model.state_dict())
     return step
@@ -95,34 +98,36 @@ STUDIES: dict[str, tuple[dict[str, Maker], dict[str, int], int]] = {  # makers, 
 
 
 def learn(study: str) -> None:
-    """Trains what the study asks for, seed by seed, and writes what is known after each."""
+    """Trains what the study asks for, seed by seed, and writes what is known after each run."""
     makers, steps, seeds = STUDIES[study]
     steps = {name: FRUIT_ONE_GENERATOR.steps for name in makers} | steps
-    curves: list[pandas.DataFrame] = []
-    rows = {name: [to_judge] for name in makers}
-    for seed in range(seeds):
-        best: dict[str, float] = {}
+    rows: list[dict] = []
+    best: dict[tuple[str, int], float] = {}
+    pictures = {name: [to_judge] for name in makers}
 
-        def look(name: str, seed: int, run: Run, row: dict, best: dict[str, float] = best) -> None:
-            print(name, *(f"{key} {value:.4g}" for key, value in row.items() if key != "name"), flush=True)
-            falls_short = shortfall(pandas.DataFrame([row]))[0]
-            if row["seconds"] <= SECONDS and falls_short < best.get(name, float("inf")):
-                best[name] = falls_short
-                rows[name][1 + seed :] = [run_network(run.model.translator("AtoB"), to_judge)]
-            if study == "deviation" and run.done == steps[name]:
+    def look(run: Run, row: dict) -> None:
+        print(*(f"{key} {value:.4g}" if key != "name" else value for key, value in row.items()), flush=True)
+        name, seed = row["name"], row["seed"]
+        falls_short = shortfall(pandas.DataFrame([row]))[0]
+        if row["seconds"] <= SECONDS and falls_short < best.get((name, seed), float("inf")):
+            best[name, seed] = falls_short
+            pictures[name][1 + seed :] = [run_network(run.model.translator("AtoB"), to_judge)]
+        rows.append(row)
+        if run.done == steps[name]:
+            write(pandas.DataFrame(rows))
+            if study == "deviation":
                 keep(run.model, name)
 
-        part = labkit.learning_curves(makers, data, steps, [seed], on_look=look)
+    def write(table: pandas.DataFrame) -> None:
         if "autoencoder first" in makers:
-            mine = part["name"] == "autoencoder first"
-            part.loc[mine, list(before)] += list(before.values())
-        curves.append(part)
-        table = pandas.concat(curves, ignore_index=True)
-        table.attrs = {**part.attrs, "steps": steps, "seeds": seed + 1}
+            table.loc[table["name"] == "autoencoder first", list(before)] += list(before.values())
+        table.attrs = {"stamp": stamp(), **table.attrs, "steps": steps}
         save(table, DATA / "quality" / f"{study}.json")
-        for name, of_name in rows.items():
+        for name, of_name in pictures.items():
             grid = make_grid(labkit.to_uint8(torch.cat(of_name)), nrow=STUDIED, padding=0)
             write_picture(grid, DATA / "quality" / study / f"{name}.png")
+
+    write(labkit.learning_curves(makers, data, steps, range(seeds), on_look=look))
 
 
 def keep(model: Model, name: str) -> None:

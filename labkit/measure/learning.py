@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,8 +13,9 @@ import torch
 from labkit.data.fruit import FruitData
 from labkit.errors import LabkitError
 from labkit.evaluation import quality
+from labkit.measure.recording import Batch
 from labkit.measure.roofline import step_flops
-from labkit.measure.timing import synchronise
+from labkit.measure.timing import alternate
 from labkit.stamp import stamp
 from labkit.steps.step import Step
 from labkit.training import Run, fit
@@ -29,67 +32,63 @@ def learning_curves(
     steps: Mapping[str, int] | int,
     seeds: Sequence[int] = (0, 1, 2),
     every: int = 100,
-    on_look: Callable[[str, int, Run, dict], None] | None = None,
+    on_look: Callable[[Run, dict], None] | None = None,
 ) -> pandas.DataFrame:
     """Trains each step at batch 1 with every seed, and looks at its `labkit.quality` every `every` steps.
 
-    Seed by seed, each step in turn, so that what changes on the machine meets all of them. Looking costs no time.
+    An hour of training does not find a machine equally fast throughout. So the steps are timed in turn, before all
+    else, and a run's time is the number of its steps times the median of these.
 
     Args:
         makers: functions that make a step with fresh weights, by name; a seed settles those, and the batches.
         data: from `labkit.fruit`.
         steps: how long to train, of all or by name.
         every: steps between two looks.
-        on_look: called after each with the name, the seed, the `Run` and the row; its time does not count either.
+        on_look: called after each with the `Run` and the row.
 
     Returns:
         A row a look: name; seed; images (of either domain, seen so far); seconds (of processor time on a CPU, by the
-        clock on a GPU); flops; and what `labkit.quality` gives. ``attrs["stamp"]`` says on what it was measured.
+        clock on a GPU); flops; and what `labkit.quality` gives. ``attrs["stamp"]`` says on what it was measured,
+        ``attrs["step_seconds"]`` holds the steps' times.
 
     Raises:
         LabkitError: as `labkit.fit` and `labkit.quality`, for instance for data without truth.
     """
     import pandas
 
-    rows = []
+    once = {name: make() for name, make in makers.items()}
+    flops = {name: step_flops(step, _blank(step, data)) for name, step in once.items()}
+    step_seconds = _step_seconds(once, data)
+    rows: list[dict] = []
     for seed in seeds:
         for name, make in makers.items():
             torch.manual_seed(seed)
             step, until = make(), steps if isinstance(steps, int) else steps[name]
-            rows += _learn(step, data, until, seed, every, name, on_look)
+            seconds = statistics.median(step_seconds[name])
+
+            def look(run: Run, seed: int = seed, name: str = name, seconds: float = seconds) -> None:
+                spent = {"seconds": seconds * run.done, "flops": flops[name] * run.done}
+                row = {"name": name, "seed": seed, "images": run.done, **spent, **quality(run.model, data)}
+                rows.append(row)
+                if on_look is not None:
+                    on_look(run, row)
+
+            fit(step, data, until, seed=seed, report_every=every, sample_every=until, on_report=look)
     table = pandas.DataFrame(rows)
-    table.attrs = {"stamp": stamp() | {"data": data.name, "size": data.size, "pictures": len(data.train_a)}}
+    measured_on = stamp() | {"data": data.name, "size": data.size, "pictures": len(data.train_a)}
+    table.attrs = {"stamp": measured_on, "step_seconds": step_seconds}
     return table
 
 
-def _learn(
-    step: Step,
-    data: FruitData,
-    steps: int,
-    seed: int,
-    every: int,
-    name: str,
-    on_look: Callable[[str, int, Run, dict], None] | None,
-) -> list[dict]:
-    """One run's rows. The clock stands still while it is looked at."""
-    weight = next(step.model.parameters())
-    clock = time.perf_counter if weight.is_cuda else time.process_time
-    flops = step_flops(step, (torch.zeros(1, 3, data.size, data.size).to(weight),) * 2)
-    rows: list[dict] = []
-    spent, since = 0.0, clock()
+def _blank(step: Step, data: FruitData) -> Batch:
+    """A batch of one grey picture of each domain: what is in it changes neither time nor FLOPs."""
+    return (torch.zeros(1, 3, data.size, data.size).to(next(step.model.parameters())),) * 2
 
-    def look(run: Run) -> None:
-        nonlocal spent, since
-        synchronise()
-        spent += clock() - since
-        row = {"name": name, "seed": seed, "images": run.done, "seconds": spent, "flops": flops * run.done}
-        rows.append(row | quality(run.model, data))
-        if on_look is not None:
-            on_look(name, seed, run, rows[-1])
-        since = clock()
 
-    fit(step, data, steps, seed=seed, report_every=every, sample_every=steps, on_report=look)
-    return rows
+def _step_seconds(steps: Mapping[str, Step], data: FruitData) -> dict[str, list[float]]:
+    on_gpu = any(next(step.model.parameters()).is_cuda for step in steps.values())
+    runs = {name: functools.partial(step, *_blank(step, data)) for name, step in steps.items()}
+    return alternate(runs, clock=time.perf_counter if on_gpu else time.process_time)
 
 
 def time_to_quality(curves: pandas.DataFrame, fg: float = GOAL["fg"], bg: float = GOAL["bg"]) -> pandas.DataFrame:
