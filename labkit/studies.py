@@ -26,8 +26,8 @@ def study(name: str) -> pandas.DataFrame:
     """What `python tools/learn.py` measured of many runs on the fruit, as `labkit.learning_curves` gives it.
 
     Args:
-        name: "one_generator", "ablation", "deviation" or "lighter"; or "full_size", "one_generator_steps" or
-            "lighter_steps", times of single steps, as `labkit.compare` gives them (tools/time_steps.py).
+        name: "one_generator", "ablation", "deviation" or "lighter"; or "full_size", times of single steps, as
+            `labkit.compare` gives them (tools/full_size.py).
 
     Raises:
         LabkitError: there is no such study here; an installed package, other than a clone, has none.
