@@ -24,7 +24,7 @@ from labkit.show.widgets import controlled
 if TYPE_CHECKING:
     import pandas
 
-AGAINST = {"images": ("pictures seen, of either domain", 1), "seconds": ("seconds", 1), "flops": ("TFLOP", 1e12)}
+AGAINST = {"images": ("pictures seen, of each domain", 1), "seconds": ("seconds", 1), "flops": ("TFLOP", 1e12)}
 LINES = [*COLOURS.values(), HOST, WALL]
 METRICS = {"fg": "fg, %: fruit, from the truth", "bg": "bg, %: background, from what it was"}
 
