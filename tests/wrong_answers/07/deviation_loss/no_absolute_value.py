@@ -1,0 +1,3 @@
+# expects: changes of opposite sign cancel
+def deviation_loss(code, translated, weight):
+    return weight * (translated - code).mean()

@@ -1,0 +1,3 @@
+# expects: the weight is not used
+def deviation_loss(code, translated, weight):
+    return (translated - code).abs().mean()
