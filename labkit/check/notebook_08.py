@@ -56,7 +56,7 @@ def separable_block(answer: Callable[[int], nn.Module]) -> None:
     kernels = [layer.kernel_size[0] for layer in mine]
     require(
         len(mine) == len(its),
-        f"there are {len(mine)} convolutions: each of the block's two becomes a pair.",
+        f"there are {len(mine)} convolutions (one used twice counts once): each of the block's two becomes a pair.",
     )
     require(
         kernels != [1, 3, 1, 3], "the 1x1 comes first in yours: begin with what looks at neighbours in each channel."
@@ -132,11 +132,15 @@ def roofline_seconds(answer: Callable[[float, float, float, float], float]) -> N
     """Holds ``answer(flops, bytes_moved, flops_per_s, bytes_per_s)`` to `labkit.measure.roofline.roofline_seconds`."""
     for work in ((4e9, 1e8, 50e9, 10e9), (1e8, 2e8, 50e9, 10e9), (0, 2e8, 50e9, 10e9)):
         flops, moved, flops_per_s, bytes_per_s = work
-        got, right = answer(*work), right_seconds(*work)
+        told = f"{flops:g} FLOPs and {moved:g} bytes at {flops_per_s:g} FLOP/s and {bytes_per_s:g} bytes/s:"
+        try:
+            got, right = answer(*work), right_seconds(*work)
+        except ZeroDivisionError as error:
+            raise WrongAnswer(f"{told} yours divides by zero. Without FLOPs, what still takes time?") from error
         require(isinstance(got, Real), f"a number is expected, {instead(got)}")
         if math.isclose(got, right):
             continue
-        told = f"{flops:g} FLOPs and {moved:g} bytes at {flops_per_s:g} FLOP/s and {bytes_per_s:g} bytes/s: {got:g} s."
+        told = f"{told} {got:g} s."
         computing, moving = flops / flops_per_s, moved / bytes_per_s
         require(
             not math.isclose(got, computing + moving),
@@ -160,17 +164,19 @@ def within_spread(answer: Callable[[pandas.DataFrame, str], pandas.Series]) -> N
         "baseline": [(7.0, 3.0), (8.0, 2.5), (7.5, 3.5)],
         "better": [(5.0, 1.0), (5.5, 1.2), (6.0, 1.1)],
         "alike": [(7.9, 3.4), (7.8, 3.3), (7.9, 3.4)],
+        "at the edge": [(8.0, 3.5), (8.0, 3.5), (8.0, 3.5)],
         "one good seed": [(7.0, 3.0), (9.0, 4.0), (9.5, 4.5)],
         "one bad seed": [(7.2, 2.6), (7.4, 2.8), (20.0, 9.0)],
         "muddy": [(7.0, 5.0), (7.1, 5.5), (7.2, 5.2)],
         "still apples": [(12.0, 2.0), (12.5, 2.1), (12.2, 2.2)],
     }
     hints = {
-        "baseline": "the baseline is no worse than its own worst seed.",
+        "baseline": "the baseline is no worse than its own worst, in fg and in bg, each by itself.",
         "better": "lower is better: what is below all of the baseline's seeds is not worse than they are.",
         "alike": "it may be worse than the baseline's median, as the baseline's own worst seed is.",
+        "at the edge": "as bad as the baseline's worst seed is no worse.",
         "one good seed": "its median is worse than the worst of the baseline's seeds: one lucky seed is not enough.",
-        "one bad seed": "its median is no worse than the baseline's worst seed: take the median, not the mean.",
+        "one bad seed": "its median is at most the baseline's worst seed: take the median, neither mean nor worst.",
         "muddy": "its fg is fine, and its bg is not: both count.",
         "still apples": "its bg is fine, and its fg is not: both count.",
     }
