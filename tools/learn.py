@@ -21,14 +21,13 @@ import labkit
 from labkit import checkpoints
 from labkit.data.reading import write_picture
 from labkit.evidence import DATA
-from labkit.measure.learning import shortfall
+from labkit.measure.learning import shortfall, stamp_with
 from labkit.measure.roofline import step_flops
 from labkit.measure.saved import save
 from labkit.measure.timing import alternate
 from labkit.models.inference import run_network
 from labkit.models.model import Model
 from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
-from labkit.stamp import stamp
 from labkit.steps.step import Step
 from labkit.studies import STUDIED
 from labkit.training import Run
@@ -121,7 +120,7 @@ def learn(study: str) -> None:
     def write(table: pandas.DataFrame) -> None:
         if "autoencoder first" in makers:
             table.loc[table["name"] == "autoencoder first", list(before)] += list(before.values())
-        table.attrs = {"stamp": stamp(), **table.attrs, "steps": steps}
+        table.attrs = {"stamp": stamp_with(data), **table.attrs, "steps": steps}
         save(table, DATA / "quality" / f"{study}.json")
         for name, of_name in pictures.items():
             grid = make_grid(labkit.to_uint8(torch.cat(of_name)), nrow=STUDIED, padding=0)

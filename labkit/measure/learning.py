@@ -75,9 +75,13 @@ def learning_curves(
 
             fit(step, data, until, seed=seed, report_every=every, sample_every=until, on_report=look)
     table = pandas.DataFrame(rows)
-    measured_on = stamp() | {"data": data.name, "size": data.size, "pictures": len(data.train_a)}
-    table.attrs = {"stamp": measured_on, "step_seconds": step_seconds}
+    table.attrs = {"stamp": stamp_with(data), "step_seconds": step_seconds}
     return table
+
+
+def stamp_with(data: FruitData) -> dict:
+    """What runs were measured on, and with which data."""
+    return stamp() | {"data": data.name, "size": data.size, "pictures": len(data.train_a)}
 
 
 def _blank(step: Step, data: FruitData) -> Batch:
