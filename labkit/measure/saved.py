@@ -42,7 +42,7 @@ def load(path: Path | str) -> pandas.DataFrame:
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']}")
         table = pandas.DataFrame(content["rows"], index=content["index"])
-        table.attrs = {"stamp": content["attrs"]["stamp"], **content["attrs"]}
+        table.attrs = content["attrs"]
     except OSError as error:
         raise LabkitError(f"{path}: cannot be read ({error.strerror}). Is the path right?") from error
     except (ValueError, KeyError, TypeError) as error:

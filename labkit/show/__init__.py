@@ -7,6 +7,7 @@ import sys
 from labkit.show.batches import batch_figure, batch_widget
 from labkit.show.breakdowns import gaps_figure, idle_figure, steps_figure, temporal_figure
 from labkit.show.comparisons import comparison, comparison_figure
+from labkit.show.deviations import deviation_figure, deviation_widget
 from labkit.show.explorer import trace_explorer
 from labkit.show.figures import (
     loss_curves,
@@ -21,7 +22,7 @@ from labkit.show.host import operators_figure, ranges_figure
 from labkit.show.hosts import host_figure, host_widget
 from labkit.show.kernels import kernel_kinds_figure, memory_figure, top_kernels_figure
 from labkit.show.launching import concurrency_figure, delays_figure, launches_figure, trace_queue_figure
-from labkit.show.learning import deviation_figure, deviation_widget, learning_figure, passes_figure
+from labkit.show.learning import learning_figure, passes_figure
 from labkit.show.recordings import stamped
 from labkit.show.report import comparison_report
 from labkit.show.roofline import roofline_figure

@@ -1,25 +1,17 @@
-"""How well models have learned, after how much: curves, when they reached the goal, and what a weight does."""
+"""How well models have learned, after how much: curves, and when they reached the goal."""
 
 from __future__ import annotations
 
-import functools
 import html
-from collections.abc import Mapping
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-import ipywidgets
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
-from torch import Tensor
 
-from labkit.data.loading import to_float
 from labkit.errors import check_known
 from labkit.measure.learning import GOAL, time_to_quality
-from labkit.models.inference import run_network
-from labkit.models.model import Model
-from labkit.show.figures import COLOURS, HOST, UNUSED, WALL, picture_rows
-from labkit.show.widgets import controlled
+from labkit.show.figures import COLOURS, HOST, UNUSED, WALL
 
 if TYPE_CHECKING:
     import pandas
@@ -109,37 +101,6 @@ def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figu
         meta={"text": f"Time to quality, in {label}. {'; '.join(told)}. {_stamped(curves)}."},
     )
     return figure
-
-
-def deviation_figure(models: Mapping[float, Model], apples: Tensor, oranges: Tensor, weight: float) -> go.Figure:
-    """What a translator that was trained with this weight of the deviation makes of apples, and of oranges.
-
-    Args:
-        models: from `labkit.deviation_models`.
-        apples, oranges: test pictures, ``uint8`` (N, 3, H, W), the same scenes with either fruit.
-        weight: of the deviation, one of the models'.
-    """
-    translator = models[weight].translator("AtoB")
-    from_apples, from_oranges = (run_network(translator, to_float(pictures)) for pictures in (apples, oranges))
-    rows = {"apples": apples, "translated": from_apples, "oranges": oranges, "oranges translated": from_oranges}
-    moved = float((from_apples - to_float(apples)).abs().mean() / 2)
-    text = (
-        f"Apples, what the translator trained with lambda_deviation {weight:g} makes of them, oranges, and what it "
-        f"makes of those. On average it changes apples by {moved:.1%} of the range from black to white."
-    )
-    return picture_rows(rows, f"lambda_deviation = {weight:g}: apples change by {moved:.1%} of the range", text)
-
-
-def deviation_widget(models: Mapping[float, Model], apples: Tensor, oranges: Tensor) -> ipywidgets.VBox:
-    """`deviation_figure`, with a choice of the weight."""
-    weights = sorted(models)
-    slider = ipywidgets.SelectionSlider(
-        options=[(f"{weight:g}", weight) for weight in weights],
-        value=weights[len(weights) // 2],
-        description="lambda_deviation",
-        style={"description_width": "130px"},
-    )
-    return controlled(functools.partial(deviation_figure, models, apples, oranges), {"weight": slider})
 
 
 def _stamped(curves: pandas.DataFrame) -> str:
