@@ -61,15 +61,12 @@ def test_faster_slower_and_no_difference_are_told_from_noise(compared):
     verdicts = ["baseline", "noise", "faster", "slower", "no difference", "no difference"]
     assert table["verdict"].tolist() == verdicts
     assert table.attrs["stamp"]["model"] == "CycleGAN" and table.attrs["stamp"]["ngf"] == 4
-    assert table.loc["fast", ["median_s", "times_faster", "times_faster_low", "images_per_s"]].tolist() == [
-        0.5,
-        2,
-        2,
-        4,
-    ]
+    fast = table.loc["fast", ["median_s", "times_faster", "times_faster_low", "images_per_s"]]
+    assert fast.tolist() == [0.5, 2, 2, 4]
     assert table.loc["baseline again", "times_faster"] == 1
     assert table["peak_bytes"].isna().all() or torch.cuda.is_available()
-    assert (table["share_of_peak"] * table.attrs["stamp"]["peak_flop_per_s"]).tolist() == table["flop_per_s"].tolist()
+    peak = table.attrs["stamp"]["peak_flop_per_s"]  # measured, so the division rounds as it may
+    assert (table["share_of_peak"] * peak).tolist() == pytest.approx(table["flop_per_s"].tolist())
 
 
 def test_a_difference_within_the_baseline_s_own_noise_is_none(compared, tiny, batch):
