@@ -6,8 +6,8 @@ import torch
 from killing import same
 
 import labkit
+from labkit.measure.durations import operator_durations
 from labkit.replay import record_operators, replay
-from labkit.replay.durations import operator_durations
 
 
 def test_nearly_every_operator_of_a_replay_has_a_duration(tiny, batch):

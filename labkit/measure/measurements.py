@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from labkit.errors import LabkitError
+from labkit.measure.durations import operator_durations
 from labkit.measure.plan import Item
 from labkit.measure.recording import Batch, as_found, record
 from labkit.measure.results import FILE
@@ -193,8 +194,6 @@ def record_trace(item: Item, device: torch.device, out: Path) -> tuple[dict, str
 
 def measure_durations(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
     """Microseconds of each operator of a step, by signature, for `labkit.replay`."""
-    from labkit.replay.durations import operator_durations  # which is built on what is measured here
-
     found = operator_durations(item.step(device), item.batch(device))
     return {"microseconds": found}, f"{len(found)} signatures, {sum(found.values()) / 1e3:.1f} ms together"
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from labkit.errors import check_known
+from labkit.measure.operators import UPLOAD
 from labkit.measure.roofline import roofline_seconds
-from labkit.replay.record import UPLOAD, Operator
+from labkit.replay.record import Operator
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from labkit.errors import LabkitError
 from labkit.measure import RANGE
+from labkit.measure.operators import Call, Shape, call_on, signature
 from labkit.measure.recording import Batch
 from labkit.networks.counting import flop_counter
 from labkit.replay.schedule import Schedule
@@ -28,10 +28,7 @@ from labkit.replay.standins import OnCUDA, standing_in
 from labkit.steps.making import make_step
 from labkit.steps.step import Step
 
-Shape = tuple[int, ...]
-
 FLOPS = flop_counter().flop_registry
-UPLOAD = "upload"
 GPU_ONLY = {"graph", "compile", "channels_last"}  # fail on the meta device
 # Do not read their first argument: they overwrite it, or take only its shape.
 WRITE_ONLY = {
@@ -65,11 +62,6 @@ class Operator:
     def signature(self) -> str:
         """Name, shapes and type: operators that agree in it take equally long."""
         return signature(self.name, self.inputs, self.outputs, self.dtype)
-
-
-def signature(name: str, inputs: Iterable[Shape], outputs: Iterable[Shape], dtype: str) -> str:
-    """What durations are looked up by; see `Operator` for the parts."""
-    return f"{name} {' '.join(map(str, inputs))} -> {dtype} {' '.join(map(str, outputs))}"
 
 
 def record_operators(model: nn.Module, *speedups: str | type, batch_size: int = 1, size: int = 256) -> list[Operator]:
@@ -135,16 +127,11 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         result = operator(*args, **kwargs)
-        name = operator.name().partition(".")[0]
         if operator.namespace == "profiler":
-            self._follow_range(name, args)
-        elif operator.namespace == "aten":
-            inputs = tensors_in([args, kwargs])
-            outputs = tensors_in(result) or tensors_in(
-                args[:1]
-            )  # _foreach ones write to their first list, return nothing
+            self._follow_range(operator.name(), args)
+        elif call := call_on("meta", operator, args, kwargs, result):
             flops = FLOPS.get(operator.overloadpacket, _no_flops)(*args, **kwargs, out_val=result)
-            self.note(name, inputs, outputs, flops, operator.is_view)
+            self.operators.append(self._noted(call, flops, operator.is_view))
         return result
 
     def _follow_range(self, name: str, args: tuple) -> None:
@@ -153,21 +140,12 @@ class Recorder(TorchDispatchMode):
         else:
             self._ranges.pop()
 
-    def note(
-        self, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], flops: int = 0, is_view: bool = False
-    ) -> None:
-        """Adds an operator, unless it is the host's own, as Adam's count of steps."""
-        if all(tensor.is_cpu for tensor in outputs):
-            return
-        if inputs and all(tensor.is_cpu for tensor in inputs):
-            name = UPLOAD
-        shapes = [tuple(tuple(tensor.shape) for tensor in tensors) for tensors in (inputs, outputs)]
-        bytes_moved = 0 if is_view else _bytes_moved(name, inputs, outputs)
+    def _noted(self, call: Call, flops: int, is_view: bool) -> Operator:
+        bytes_moved = 0 if is_view else _bytes_moved(call)
         ours = [entered.removeprefix(RANGE) for entered in self._ranges if entered.startswith(RANGE)]
-        dtype = str(outputs[0].dtype).removeprefix("torch.")
-        where = self.schedule.add(inputs, [] if is_view else outputs)
-        self.operators.append(
-            Operator(name, *shapes, dtype, flops, bytes_moved, ours[-1] if ours else "", is_view, *where)
+        where = self.schedule.add(call.inputs, [] if is_view else call.outputs)
+        return Operator(
+            call.name, *call.shapes, call.dtype, flops, bytes_moved, ours[-1] if ours else "", is_view, *where
         )
 
 
@@ -176,18 +154,13 @@ def _no_flops(*args: Any, **kwargs: Any) -> int:
     return 0
 
 
-def tensors_in(tree: Any) -> list[Tensor]:
-    """The tensors among an operator's arguments or results."""
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
-
-
-def _bytes_moved(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> int:
+def _bytes_moved(call: Call) -> int:
     """Every input read and every output written once; of the pool's buffer only the slots that are exchanged."""
-    if name == "aten::index":
-        return 2 * _bytes(outputs)
-    if name == "aten::index_copy_":
-        return 2 * _bytes(inputs[-1:])
-    return _bytes(inputs[1:] if name in WRITE_ONLY else inputs) + _bytes(outputs)
+    if call.name == "aten::index":
+        return 2 * _bytes(call.outputs)
+    if call.name == "aten::index_copy_":
+        return 2 * _bytes(call.inputs[-1:])
+    return _bytes(call.inputs[1:] if call.name in WRITE_ONLY else call.inputs) + _bytes(call.outputs)
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:

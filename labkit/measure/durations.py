@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from labkit.measure.operators import call_on, signature
 from labkit.measure.recording import Batch, as_found
-from labkit.replay.record import UPLOAD, signature, tensors_in
 from labkit.steps.step import Step
 
 REPEATS = 10
@@ -18,7 +18,7 @@ HEAD_START = 10_000_000  # clock cycles, some milliseconds
 
 
 def operator_durations(step: Step, batch: Batch) -> dict[str, float]:
-    """Microseconds that each operator of the step takes on its device, by `labkit.replay.record.Operator.signature`.
+    """Microseconds that each operator of the step takes on its device, by `labkit.measure.operators.signature`.
 
     Each signature is measured where it first occurs, ten times in a row on the very tensors of the step; the step is
     afterwards as it was found. On a GPU all ten are launched while it is still busy with something else, so that what
@@ -42,13 +42,10 @@ class _Stopwatch(TorchDispatchMode):
     def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         result = operator(*args, **kwargs)
-        inputs, outputs = tensors_in([args, kwargs]), tensors_in(result) or tensors_in(args[:1])
-        if operator.namespace != "aten" or not outputs or outputs[0].device.type != self.device.type:
+        call = call_on(self.device.type, operator, args, kwargs, result)
+        if call is None:
             return result
-        from_host = inputs and all(tensor.device.type != self.device.type for tensor in inputs)
-        name = UPLOAD if from_host else operator.name().partition(".")[0]
-        shapes = [[tuple(tensor.shape) for tensor in tensors] for tensors in (inputs, outputs)]
-        key = signature(name, *shapes, str(outputs[0].dtype).removeprefix("torch."))
+        key = signature(call.name, *call.shapes, call.dtype)
         if key not in self.microseconds:
             self.microseconds[key] = self.measure(lambda: operator(*args, **kwargs))
         return result
