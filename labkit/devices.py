@@ -6,6 +6,12 @@ import torch
 
 from labkit.errors import LabkitError
 
+OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
+LESS_MEMORY = (
+    "Use smaller batches or pictures; or the speed-ups 'bf16' or 'recompute', or accumulate (the same update in "
+    "parts), which need less memory."
+)
+
 
 def pick_device(name: str | torch.device = "auto") -> torch.device:
     """The device called `name`: "cpu", "cuda", "cuda:1", or "auto" for the GPU if there is one.

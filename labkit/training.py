@@ -19,6 +19,7 @@ from tqdm.auto import tqdm
 from labkit import checkpoints
 from labkit.data.loading import UnpairedData, batches, to_float, to_uint8
 from labkit.data.reading import write_picture
+from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
 from labkit.errors import LabkitError, TrainingError
 from labkit.models.inference import run_network
 from labkit.models.model import Model
@@ -144,11 +145,10 @@ def _stepped(run: Run, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
     """The next step's losses. Raises `TrainingError` if it does not fit into memory."""
     try:
         return run.step(real_a, real_b)
-    except (torch.OutOfMemoryError, MemoryError) as error:
+    except OUT_OF_MEMORY as error:
         raise TrainingError(
             f"step {run.done + 1}: out of memory with batches of {len(real_a)} ({str(error).partition('. ')[0]})."
-            f"{_kept(run)} Train with smaller batches or pictures; or with the speed-ups 'bf16' or 'recompute', or "
-            "accumulate (the same update in parts), which need less memory."
+            f"{_kept(run)} {LESS_MEMORY}"
         ) from error
 
 

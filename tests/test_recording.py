@@ -9,6 +9,7 @@ import torch
 from killing import same
 
 import labkit
+from labkit.errors import LabkitError
 from labkit.measure import recording
 from labkit.measure.roofline import step_flops
 from labkit.networks.counting import count
@@ -84,6 +85,24 @@ def test_what_cannot_be_recorded_is_refused_before_anything_runs(step, batch, tm
     with pytest.raises(labkit.LabkitError, match=message):
         labkit.record(step, batch(), tmp_path / name, steps=steps)
     assert same(step.state_dict(), before)
+
+
+def test_running_out_of_memory_leaves_the_step_as_it_was_and_says_what_to_do(tiny, batch, tmp_path):
+    class TooMuch:
+        limit = 2
+
+        def losses(self, player, batch):
+            if player == "discriminators" and len(batch["real_a"]) > self.limit:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
+            return super().losses(player, batch)
+
+    step = labkit.make_step(tiny(pool_size=2), TooMuch)
+    step(*batch())
+    before = copy.deepcopy(step.state_dict())
+    message = r"out of memory with batches of 3 \(CUDA out of memory\).*smaller batches.*'recompute'"
+    with pytest.raises(LabkitError, match=message):
+        labkit.record(step, batch(3), tmp_path / "trace.json", steps=1)
+    assert same(step.state_dict(), before) and not [*tmp_path.iterdir()]
 
 
 def test_a_step_s_operations_are_those_of_its_passes(tiny, batch):

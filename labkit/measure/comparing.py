@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from tqdm.auto import tqdm
 
+from labkit.devices import OUT_OF_MEMORY
 from labkit.errors import LabkitError
 from labkit.measure.recording import Batch
 from labkit.measure.roofline import matmul_rate, step_flops
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import pandas
 
 AGAIN = "{} again"  # the baseline a second time: what differs between these two is noise
-OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
 SPEED = (
     "median_s",
     "spread",

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
+from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
 from labkit.errors import LabkitError, check_folder
 from labkit.measure import RANGE
 from labkit.stamp import stamp
@@ -39,7 +40,7 @@ def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: 
         steps: how many to record, after three that warm up. HTA leaves out the last.
 
     Raises:
-        LabkitError: there is nothing to record, or the file cannot be written.
+        LabkitError: there is nothing to record, the batch does not fit into memory, or the file cannot be written.
     """
     path = Path(path)
     check_writable(path)
@@ -61,7 +62,12 @@ def profiled(step: Step, batch: Batch | Iterator[Batch], steps: int = 20) -> pro
                 profiler.add_metadata_json("labkit", json.dumps(stamp() | {"steps": steps}))
             with record_function(RANGE + "data"):
                 real_a, real_b = next(stream)
-            step(real_a, real_b)
+            try:
+                step(real_a, real_b)
+            except OUT_OF_MEMORY as error:
+                raise LabkitError(
+                    f"out of memory with batches of {len(real_a)} ({str(error).partition('. ')[0]}). {LESS_MEMORY}"
+                ) from error
             if on_gpu:
                 torch.cuda.synchronize()  # so that a step's kernels lie inside its step
             profiler.step()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from labkit.devices import OUT_OF_MEMORY
 from labkit.errors import LabkitError
 from labkit.measure.recording import Batch
 from labkit.steps.step import Step
@@ -37,7 +38,7 @@ class Update:
         try:
             losses = self.step(*self.batch)
             return {name: loss.item() for name, loss in losses.items()}
-        except (LabkitError, torch.OutOfMemoryError, MemoryError):
+        except (LabkitError, *OUT_OF_MEMORY):
             raise
         except Exception as error:
             raise LabkitError(
