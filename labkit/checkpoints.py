@@ -58,7 +58,10 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
     """
     state = _read(_file(path), device)
     if not isinstance(state, dict) or "settings" not in state or "step" not in state:
-        raise CheckpointError(f"{path}: this is not a checkpoint of labkit. See labkit.load_generator for others.")
+        raise CheckpointError(
+            f"{path}: this is not a checkpoint of labkit. A generator of the public reference is read by "
+            "labkit.load_generator, and on the command line if its name ends in .pth."
+        )
     return {"kind": "CycleGAN", **state}  # the only kind there was before it was written down
 
 
@@ -92,7 +95,7 @@ def load_generator(path: Path | str, device: torch.device | str = "cpu") -> nn.M
             # Checkpoints of PyTorch before 0.4 hold running statistics that instance norm does not have.
             weights = {name: tensor for name, tensor in weights.items() if ".running_" not in name}
         generator.load_state_dict(weights)
-    except (RuntimeError, KeyError) as error:
+    except (RuntimeError, KeyError, ValueError) as error:
         raise CheckpointError(
             f"{path}: not a ResNet or U-Net generator of the public reference ({_first_line(error)})."
         ) from error
@@ -136,10 +139,12 @@ def _read(file: Path, device: torch.device | str) -> Any:
     device = pick_device(device)
     try:
         return torch.load(file, map_location=device, weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError, OSError) as error:
-        raise CheckpointError(
-            f"{file}: the checkpoint cannot be read: it is damaged, or holds more than weights "
-            f"and was refused ({_first_line(error)}). Use a copy, or train again into another folder."
+    except OSError as error:
+        raise CheckpointError(f"{file}: the checkpoint cannot be read ({error.strerror or error}).") from error
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
+        raise CheckpointError(  # without PyTorch's own words, which advise to read it unsafely
+            f"{file}: this is no checkpoint, or it is damaged, or holds more than weights and was refused. "
+            "Use a copy, or train again into another folder."
         ) from error
 
 

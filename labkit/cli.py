@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import sys
 import time
@@ -18,12 +19,25 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 BatchSize = Annotated[int, typer.Option(help="Pictures of each domain in a step.", min=1)]
-Size = Annotated[int | None, typer.Option(help="Pixels, square.", show_default="by data")]
+Size = Annotated[int | None, typer.Option(help="Pixels, square.", min=16, show_default="fruit 64, others 256")]
 ModelKind = Annotated[str, typer.Option("--model", help="CycleGAN, or DeviationGAN: one generator, A to B only.")]
-Generator = Annotated[str | None, typer.Option(help="resnet_9blocks, unet_256, ...", show_default="by data")]
-Ngf = Annotated[int | None, typer.Option(help="Filters in its first layer.", show_default="by data")]
-Norm = Annotated[str | None, typer.Option(help="instance, batch, none, instance_blocks.", show_default="by data")]
-SpeedUps = Annotated[str, typer.Option(help="Names from labkit.speedups(), with commas: streams,bf16.")]
+Generator = Annotated[
+    str | None,
+    typer.Option(
+        help="resnet_9blocks, _6blocks or _3blocks, unet_256 or unet_128, or a light one, such as "
+        "resnet_9blocks_narrow.",
+        show_default="fruit resnet_3blocks, others resnet_9blocks",
+    ),
+]
+WIDTHS = "fruit 16, others 64"
+Ngf = Annotated[int | None, typer.Option(help="Filters in its first layer.", min=1, show_default=WIDTHS)]
+Ndf = Annotated[int | None, typer.Option(help="The same of the discriminators.", min=1, show_default=WIDTHS)]
+Norm = Annotated[
+    str | None,
+    typer.Option(help="instance, batch, none, instance_blocks.", show_default="fruit instance_blocks, others instance"),
+]
+NAMES = "with commas (bf16,batched); `labkit speedups` lists them"
+SpeedUps = Annotated[str, typer.Option(help=f"Names, {NAMES}.")]
 
 
 @app.command()
@@ -32,33 +46,44 @@ def train(
     data: Annotated[
         str, typer.Option(help="'fruit', a public set ('horse2zebra'), or a folder with trainA and trainB.")
     ] = "fruit",
-    steps: Annotated[int | None, typer.Option(help="Steps to train up to.", show_default="by data")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps to train up to.", show_default="fruit 1200, others 200000")
+    ] = None,
     batch_size: BatchSize = 1,
     size: Size = None,
-    lr: Annotated[float | None, typer.Option(help="Adam's learning rate.", show_default="by data")] = None,
+    lr: Annotated[
+        float | None, typer.Option(help="Adam's learning rate.", show_default="fruit 5e-4, others 2e-4")
+    ] = None,
     decay_steps: Annotated[
-        int | None, typer.Option(help="Last steps, over which the learning rate falls to 0.", show_default="by data")
+        int | None,
+        typer.Option(
+            help="Last steps, over which the learning rate falls to 0.",
+            min=0,
+            show_default="fruit 0, others half of the steps",
+        ),
     ] = None,
     model_kind: ModelKind = "CycleGAN",
     generator: Generator = None,
     ngf: Ngf = None,
+    ndf: Ndf = None,
     norm: Norm = None,
     speedups: Annotated[
-        str, typer.Option(help="Names from labkit.speedups(), with commas; or auto: measures, and takes what helps.")
+        str, typer.Option(help=f"Names, {NAMES}; or auto alone: measures for minutes, and takes what helps.")
     ] = "",
     device: Device = "auto",
-    workers: Annotated[int, typer.Option(help="Processes that prepare batches.")] = 2,
-    seed: Annotated[int, typer.Option(help="Settles first weights and batches.")] = 0,
-    save_minutes: Annotated[float, typer.Option(help="Minutes between two checkpoints.")] = 5.0,
+    workers: Annotated[int, typer.Option(help="Processes that prepare batches.", min=0)] = 2,
+    seed: Annotated[int, typer.Option(help="Settles first weights and batches.", min=0, max=2**32)] = 0,
+    save_minutes: Annotated[float, typer.Option(help="Minutes between two checkpoints.", min=0)] = 5.0,
 ) -> None:
     """Train a model; run the same again to go on after a stop."""
     import labkit
 
     recipe = recipes.find(data, model_kind)
     side = recipe.size if size is None else size
+    pictures = _data(data, side, seed)
 
     def make_model():  # noqa: ANN202 - as for _data
-        return _model(recipe, device, seed, generator=generator, ngf=ngf, norm=norm)
+        return _model(recipe, device, seed, generator=generator, ngf=ngf, ndf=ndf, norm=norm)
 
     names = _names(speedups)
     if names == ["auto"]:
@@ -67,12 +92,11 @@ def train(
         typer.echo("\n".join([*said, f"auto: {', '.join(names) or 'the baseline'}"]))
     model = make_model()
     step = labkit.make_step(model, *names, lr=recipe.lr if lr is None else lr)
-    pictures = _data(data, side, seed)
     steps = recipe.steps if steps is None else steps
     decay_steps = round(recipe.decay * steps) if decay_steps is None else decay_steps
     started = time.process_time()
     try:
-        labkit.fit(
+        run = labkit.fit(
             step,
             pictures,
             steps,
@@ -84,9 +108,10 @@ def train(
             save_minutes=save_minutes,
         )
     except KeyboardInterrupt as stopped:
-        typer.echo(f"labkit: {stopped or 'stopped'}", err=True)
+        typer.echo(f"labkit: {str(stopped) or 'broken off: what was not saved is lost'}", err=True)
         raise typer.Exit(130) from None
-    typer.echo(f"{out}: {steps} steps done, {time.process_time() - started:.0f} CPU seconds in this process")
+    more = f", which is more than the {steps} asked for" * (run.done > steps)
+    typer.echo(f"{out}: {run.done} steps done{more}, {time.process_time() - started:.0f} CPU seconds in this process")
     if data == "fruit":
         scores = labkit.quality(model, pictures)
         typer.echo(f"fg {scores['fg']:.2f} %, bg {scores['bg']:.2f} % (lower is better)")
@@ -121,6 +146,7 @@ def profile(
     model_kind: ModelKind = "CycleGAN",
     generator: Generator = None,
     ngf: Ngf = None,
+    ndf: Ndf = None,
     norm: Norm = None,
     speedups: SpeedUps = "",
     device: Device = "auto",
@@ -131,7 +157,7 @@ def profile(
 
     check_known("data", data, ("fruit", "photographs"))
     recipe = recipes.find(data, model_kind)
-    model = _model(recipe, device, seed=0, generator=generator, ngf=ngf, norm=norm)
+    model = _model(recipe, device, seed=0, generator=generator, ngf=ngf, ndf=ndf, norm=norm)
     recording.check_writable(out)
     step = labkit.make_step(model, *_names(speedups))
     batch = _noise(batch_size, recipe.size if size is None else size, device)
@@ -139,6 +165,15 @@ def profile(
     own_time = "self_device_time_total" if batch[0].is_cuda else "self_cpu_time_total"
     typer.echo(profiler.key_averages().table(sort_by=own_time, row_limit=20))
     typer.echo(f"{recording.export(profiler, out)}: {steps} steps; open it in ui.perfetto.dev or with HTA")
+
+
+@app.command()
+def speedups() -> None:
+    """List the speed-ups: what each changes, what it should move, and what it needs."""
+    import labkit
+
+    for name, row in labkit.speedups().iterrows():
+        typer.echo(f"{name}: {row['changes']}\n    moves {row['moves']}; needs {row['needs']}")
 
 
 @app.command()
@@ -150,13 +185,16 @@ def compare(
             show_default="each by itself that can save time here",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for compare.json and compare.html.")] = Path("out", "compare"),
+    out: Annotated[Path, typer.Option(help="Folder for compare.json and compare.html; replaces them.")] = Path(
+        "out", "compare"
+    ),
     data: Annotated[str, typer.Option(help="Whose networks and size: 'fruit' or 'photographs'.")] = "fruit",
     batch_size: BatchSize = 1,
     size: Size = None,
     model_kind: ModelKind = "CycleGAN",
     generator: Generator = None,
     ngf: Ngf = None,
+    ndf: Ndf = None,
     norm: Norm = None,
     rounds: Annotated[int, typer.Option(help="Measurements of each, in turn.")] = 10,
     device: Device = "auto",
@@ -171,7 +209,7 @@ def compare(
     check_folder(out)
 
     def make_model():  # noqa: ANN202 - as for _data
-        return _model(recipe, device, seed=0, generator=generator, ngf=ngf, norm=norm)
+        return _model(recipe, device, seed=0, generator=generator, ngf=ngf, ndf=ndf, norm=norm)
 
     def maker(*names: str):  # noqa: ANN202 - as for _data
         return lambda: labkit.make_step(make_model(), *names)
@@ -227,8 +265,8 @@ def _model(recipe: recipes.Recipe, device: str, seed: int, **chosen: str | int |
     torch.manual_seed(seed)
     torch.backends.cudnn.benchmark = True  # pictures keep their size, so cuDNN may look for its fastest kernels
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    if recipe.kind != "CycleGAN" and chosen.keys() - {"ngf"}:
-        raise LabkitError(f"--generator and --norm choose among CycleGAN's networks; a {recipe.kind} has --ngf only.")
+    if recipe.kind != "CycleGAN" and chosen.keys() - {"ngf", "ndf"}:
+        raise LabkitError(f"--generator and --norm choose among CycleGAN's networks; a {recipe.kind} has neither.")
     return MODELS[recipe.kind](**{**recipe.model, **chosen}).to(where)
 
 
@@ -240,6 +278,9 @@ def _data(name: str, size: int, seed: int):  # noqa: ANN202 - importing the type
         return labkit.fruit(size=size, seed=seed)
     if name in PUBLIC_SETS and not Path(name).is_dir():
         return labkit.folders(labkit.download(name), size=size)
+    close = difflib.get_close_matches(name, ["fruit", *PUBLIC_SETS], n=1)
+    if close and not Path(name).exists():
+        raise LabkitError(f"--data {name}: there is no such folder or set. Did you mean {close[0]!r}?")
     return labkit.folders(name, size=size)
 
 
@@ -248,6 +289,6 @@ def main() -> None:
     warnings.showwarning = lambda message, *_, **__: print(f"labkit: {message}", file=sys.stderr)
     try:
         app()
-    except LabkitError as error:
+    except (LabkitError, OSError) as error:  # OSError: its text names the file and what is wrong with it
         print(f"labkit: {error}", file=sys.stderr)
         sys.exit(1)

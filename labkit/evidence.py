@@ -9,6 +9,7 @@ import torch
 
 from labkit.devices import pick_device
 from labkit.measure import results
+from labkit.measure.apart import apart
 from labkit.measure.recording import record
 from labkit.models.cyclegan import CycleGAN
 from labkit.replay import record_operators, replay, write_trace
@@ -44,7 +45,7 @@ def gpu_trace(
     """
     name = trace_name(generator, batch_size, speedups)
     if afresh:
-        return Trace(_recorded(name, speedups, batch_size, generator))
+        return Trace(apart(_recorded, name, speedups, batch_size, generator, pick_device("cuda")))
     if shipped := sorted((DATA / "traces").glob(f"*/{name}")):
         return Trace(shipped[0])
     graph = "graph" in speedups  # changes how kernels are launched, and no operator
@@ -59,8 +60,7 @@ def trace_name(generator: str, batch_size: int, speedups: Iterable[str]) -> str:
     return f"{generator}_b{batch_size}_{'+'.join(sorted(speedups)) or 'baseline'}.json.gz"
 
 
-def _recorded(name: str, speedups: tuple[str, ...], batch_size: int, generator: str) -> Path:
-    device = pick_device("cuda")
+def _recorded(name: str, speedups: tuple[str, ...], batch_size: int, generator: str, device: torch.device) -> Path:
     step = make_step(CycleGAN(generator).to(device), *speedups)
     batch = tuple(torch.rand(batch_size, 3, 256, 256, device=device) * 2 - 1 for _ in range(2))
     return record(step, batch, Path("out", "recorded", name), steps=STEPS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -20,7 +21,7 @@ from labkit import checkpoints
 from labkit.data.loading import UnpairedData, batches, to_float, to_uint8
 from labkit.data.reading import write_picture
 from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
-from labkit.errors import LabkitError, TrainingError
+from labkit.errors import DataError, LabkitError, TrainingError
 from labkit.models.inference import run_network
 from labkit.models.model import Model
 from labkit.steps.step import Step
@@ -52,12 +53,17 @@ def linear_schedule(constant: int, decay: int, epoch: int = 1) -> Callable[[int]
     """The reference's learning-rate schedule: 1 for `constant` steps, then down to nearly 0 over `decay` steps.
 
     The factor changes once every `epoch` steps; the reference's own run is
-    ``linear_schedule(100 * n, 100 * n, epoch=n)`` with n the steps of an epoch.
+    ``linear_schedule(100 * n, 100 * n, epoch=n)`` with n the steps of an epoch. After all of them it is 0.
 
     Returns:
         a function from the number of steps done to the factor on the learning rate.
+
+    Raises:
+        LabkitError: a number of steps is negative.
     """
-    return lambda done: 1 - max(0, done // epoch + 1 - constant // epoch) / (decay // epoch + 1)
+    if min(constant, decay) < 0 or epoch < 1:
+        raise LabkitError(f"linear_schedule({constant}, {decay}, epoch={epoch}): no number of steps is negative.")
+    return lambda done: max(0.0, 1 - max(0, done // epoch + 1 - constant // epoch) / (decay // epoch + 1))
 
 
 def fit(
@@ -102,9 +108,12 @@ def fit(
         CheckpointError: the checkpoint is damaged, or of another model or other batches.
         TrainingError: a loss is no longer finite, or memory ran out; the last good checkpoint is kept.
     """
-    for name, number in (("steps", steps), ("batch_size", batch_size), ("report_every", report_every)):
-        if number < 1:
-            raise LabkitError(f"{name}={number}: at least 1 is needed.")
+    if not isinstance(data, UnpairedData):
+        raise LabkitError(f"data={data!r}: give pictures, from labkit.folders(...) or labkit.fruit().")
+    least = {"steps": 1, "batch_size": 1, "report_every": 1, "sample_every": 1, "workers": 0}
+    for name, number in zip(least, (steps, batch_size, report_every, sample_every, workers), strict=True):
+        if not isinstance(number, int) or number < least[name]:
+            raise LabkitError(f"{name}={number}: a whole number, at least {least[name]}, is needed.")
     model = step.model
     model.check_size(data.size, data.size, where=f"data {data.name!r}")
     run = Run(step, steps, None if checkpoint is None else Path(checkpoint))
@@ -120,7 +129,7 @@ def fit(
     with _interrupts() as interrupted, tqdm(initial=run.done, total=steps, unit="step") as bar:
         for real_a, real_b in stream:
             if schedule is not None:
-                step.scale_lr(schedule(run.done))
+                step.scale_lr(_factor(schedule, run.done))
             pending.append(_stepped(run, real_a, real_b))
             run.done += 1
             bar.update()
@@ -141,6 +150,13 @@ def fit(
     return run
 
 
+def _factor(schedule: Callable[[int], float], done: int) -> float:
+    factor = schedule(done)
+    if not 0 <= factor < float("inf"):
+        raise LabkitError(f"schedule({done}) is {factor}: a factor on the learning rate is 0 or a positive number.")
+    return factor
+
+
 def _stepped(run: Run, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
     """The next step's losses. Raises `TrainingError` if it does not fit into memory."""
     try:
@@ -153,7 +169,9 @@ def _stepped(run: Run, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
 
 
 def _kept(run: Run) -> str:
-    return "" if run.folder is None else f" The last good checkpoint is kept in {run.folder}."
+    if run.folder is None or not (run.folder / checkpoints.FILE).exists():
+        return " Nothing was saved before it."
+    return f" The last good checkpoint is kept in {run.folder}."
 
 
 def _look_at_losses(run: Run, pending: list[dict[str, Tensor]]) -> None:
@@ -168,7 +186,8 @@ def _look_at_losses(run: Run, pending: list[dict[str, Tensor]]) -> None:
             kept = _kept(run)
             raise TrainingError(
                 f"step {number}: {', '.join(bad)} is no longer a finite number, so training stopped.{kept} "
-                "Usual causes: a learning rate that is too high, or 16-bit arithmetic without loss scaling."
+                "Usual causes: a learning rate that is too high, or 16-bit arithmetic without loss scaling. Mend it, "
+                "and run the same again: it goes on from the checkpoint, or begins anew."
             )
         for name, loss in zip(names, row, strict=True):
             run.losses.setdefault(name, []).append(loss)
@@ -192,7 +211,10 @@ def _sample(run: Run, data: UnpairedData, n: int = 4) -> None:
     if run.folder is None:
         return
     grid = make_grid(to_uint8(torch.cat(rows)), nrow=len(rows[0]), pad_value=255)
-    write_picture(grid, run.folder / "samples" / f"{run.done:06d}.png")
+    try:
+        write_picture(grid, run.folder / "samples" / f"{run.done:06d}.png")
+    except DataError as error:  # no reason to lose what was learned
+        warnings.warn(f"step {run.done}: {error}", stacklevel=2)
 
 
 def _save(run: Run, settings: dict) -> None:
@@ -247,6 +269,8 @@ def _interrupts() -> Iterator[list[int]]:
     def note(number: int, frame: object) -> None:
         received.append(number)
         signal.signal(signal.SIGINT, before[signal.SIGINT])
+        # Not print: the signal may have come in the middle of one.
+        os.write(2, b"\nlabkit: stops after this step, and saves; Ctrl-C again breaks it off at once\n")
 
     for name in before:
         signal.signal(name, note)

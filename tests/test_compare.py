@@ -1,7 +1,9 @@
 """Steps side by side: the verdicts, what is never measured as 1.00, the file, the figure, and the choice."""
 
+import gc
 import json
 import math
+import weakref
 
 import pandas
 import pytest
@@ -126,6 +128,27 @@ class Remembers:
         return self.kept
 
 
+class Plain:
+    def build(self, betas):
+        return {player: torch.optim.SGD(weights, lr=self.lr[player]) for player, weights in self.players.items()}
+
+
+class Hurries:
+    def build(self, betas):
+        self.lr = {player: 2 * lr for player, lr in self.lr.items()}
+        return super().build(betas)
+
+
+class Replays:
+    """From its third call on, as a graph does, but something stale."""
+
+    calls = 0
+
+    def losses(self, player, batch):
+        self.calls += 1
+        return {name: loss * (1 + (self.calls > 4)) for name, loss in super().losses(player, batch).items()}
+
+
 class BreaksLater:
     calls = 0
 
@@ -145,6 +168,9 @@ class BreaksLater:
         (Rests, "the discriminators do not learn"),
         (NotANumber, "D_A is nan, the baseline's "),
         (Remembers, "after its first update the generators, discriminators no longer learn"),
+        (Plain, "three updates move the generators .* times as far"),
+        (Hurries, "three updates move the generators 1.9"),
+        (Replays, "in its third step D_A is .*, the baseline's "),
         (BreaksLater, "D_A, G_A, .* became nan or infinite"),
     ],
 )
@@ -152,6 +178,25 @@ def test_a_step_that_computes_something_else_is_not_equivalent(compared, own, wh
     clock = Clock()
     row = compared(clock, other=[clock.taking(0.1), own]).loc["other"]
     assert row["verdict"] == "not equivalent" and pandas.Series(row["why"]).str.match(why).item()
+
+
+def test_nothing_of_a_comparison_stays_in_memory(compared):
+    """Without waiting for the garbage collector, which a GPU that runs out of memory does not ask."""
+    made = []
+
+    class Noted:
+        def build(self, betas):
+            made.append(weakref.ref(self.model))
+            return super().build(betas)
+
+    clock = Clock()
+    gc.collect()
+    gc.disable()
+    try:
+        compared(clock, other=[Noted, clock.taking(1.0)])
+        assert made and not any(model() for model in made)
+    finally:
+        gc.enable()
 
 
 def test_16_bit_steps_are_equivalent_and_say_how_far_they_are(compared):

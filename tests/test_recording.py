@@ -71,6 +71,11 @@ def test_a_trace_opens_in_hta(step, batch, tmp_path, monkeypatch):
     assert any(name.startswith("labkit: generators backward") for name in symbols.get_sym_table())
 
 
+def test_batches_that_run_out_are_named(step, batch, tmp_path):
+    with pytest.raises(LabkitError, match="batch: 5 are needed, of which three warm up, and there were 4"):
+        labkit.record(step, iter([batch()] * 4), tmp_path / "trace.json", steps=2)
+
+
 @pytest.mark.parametrize(
     ("name", "steps", "message"),
     [

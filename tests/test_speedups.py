@@ -154,8 +154,9 @@ def test_an_impossible_pair_is_refused_with_its_reason(tiny):
         labkit.make_step(tiny(), "fp16", "bf16")
 
 
-def test_emulated_bf16_is_refused(monkeypatch):
-    on_gpu = types.SimpleNamespace(parameters=lambda: iter([types.SimpleNamespace(is_cuda=True)]))
+def test_emulated_bf16_is_refused(tiny, monkeypatch):
+    on_gpu = tiny()
+    monkeypatch.setattr(on_gpu, "parameters", lambda: iter([types.SimpleNamespace(is_cuda=True)]))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
     with pytest.raises(labkit.LabkitError, match="speed-up 'bf16': Tesla T4 only emulates.*use 'fp16'"):
@@ -206,11 +207,34 @@ def test_all_that_go_together_are_the_baseline_together(tiny, batch, names):
         assert_close(step(*pictures(batch, names, seed=seed)), right, 1e-9 if exact(names) else 5e-2, seed)
 
 
-def test_a_class_that_overrides_no_seam_changes_nothing(tiny, batch):
+def test_a_class_that_overrides_no_seam_is_refused(tiny):
     class Nothing:
-        pass
+        def updaet(self, player):
+            super().update(player)
 
-    assert make(tiny, (), Nothing, like=("streams",))(*pictures(batch, ("streams",))) == expected(tiny, batch, ())[0][0]
+    with pytest.raises(labkit.LabkitError, match="Nothing overrides nothing of a step.*Did you mean 'update'"):
+        labkit.make_step(tiny(), Nothing)
+
+
+class Twice:
+    def update(self, player):
+        super().update(player)
+
+
+@pytest.mark.parametrize(
+    ("own", "options", "message"),
+    [
+        ((), {"lr": float("nan")}, "lr=nan: a learning rate is a positive number"),
+        ((), {"lr": -1.0}, "lr=-1.0: a learning rate"),
+        ((), {"betas": (1.0, 2.0)}, r"betas=\(1.0, 2.0\): each is at least 0"),
+        ((Twice, Twice), {}, "named twice"),
+    ],
+)
+def test_what_makes_no_step_is_refused(tiny, own, options, message):
+    with pytest.raises(labkit.LabkitError, match=message):
+        labkit.make_step(tiny(), *own, **options)
+    with pytest.raises(labkit.LabkitError, match="model='CycleGAN': give a model"):
+        labkit.make_step("CycleGAN")
 
 
 # ---- accumulate

@@ -126,6 +126,28 @@ def test_an_exact_speedup_is_checked_in_both_precisions_and_a_wrong_one_is_found
     assert said.startswith("ok: " if ok else "NOT OK: ")
 
 
+@pytest.mark.parametrize(("factor", "ok"), [(1, True), (3, False)])
+def test_of_a_graph_in_16_bits_the_replays_are_checked(monkeypatch, factor, ok):
+    from test_graph import OnCPU
+
+    from labkit.steps.graph import Graph
+
+    def capture(self, body):
+        replay = OnCPU.capture(self, body)
+
+        def wrong():
+            replay()
+            self.values *= factor
+
+        return wrong
+
+    for name, value in {"inactive": OnCPU.inactive, "apart": OnCPU.apart, "capture": capture}.items():
+        monkeypatch.setattr(Graph, name, staticmethod(value) if name == "inactive" else value)
+    item = Item("correctness", 1, TINY | {"ngf": 8}, 32, 2, speedups=("graph", "bf16"), steps=2)
+    row, said = measurements.check_correctness(item, CPU, None)
+    assert row["ok"] is ok and set(row["seen"]) == {"float32", "run"}, said
+
+
 @pytest.mark.filterwarnings("ignore:streams")
 def test_what_goes_wrong_only_later_in_a_run_is_found(monkeypatch):
     """As a graph would whose learning rate or draws are stale."""

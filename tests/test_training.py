@@ -118,6 +118,9 @@ def test_linear_schedule_is_the_reference_s():
     reference = [1 - max(0, epoch + 1 - 100) / 101 for epoch in range(200)]
     assert [per_epoch(7 * epoch + 3) for epoch in range(200)] == reference
     assert labkit.linear_schedule(10, 0)(9) == 1.0
+    assert labkit.linear_schedule(10, 10)(60) == 0, "never below: that would undo what was learned"
+    with pytest.raises(labkit.LabkitError, match="no number of steps is negative"):
+        labkit.linear_schedule(10, -1)
 
 
 def test_another_model_or_other_batches_do_not_go_on_from_a_checkpoint(tiny, fruit, tmp_path):
@@ -136,10 +139,28 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_first_step(tiny, fru
         train(tiny(), fruit, 1, tmp_path / "file" / "run")
 
 
-@pytest.mark.parametrize("name", ["steps", "batch_size", "report_every"])
+def test_a_sample_that_cannot_be_written_costs_no_training(tiny, fruit, tmp_path):
+    (tmp_path / "samples" / "000002.png").mkdir(parents=True)
+    with pytest.warns(UserWarning, match=r"step 2: .*000002.png cannot be written"):
+        run = labkit.fit(labkit.make_step(tiny()), fruit, 3, checkpoint=tmp_path, sample_every=2)
+    assert run.done == 3 and checkpoints.load(tmp_path)["done"] == 3
+
+
+@pytest.mark.parametrize("factor", [-0.1, float("nan")])
+def test_a_schedule_that_undoes_learning_is_refused(tiny, fruit, factor):
+    with pytest.raises(labkit.LabkitError, match=rf"schedule\(0\) is {factor}"):
+        labkit.fit(labkit.make_step(tiny()), fruit, 1, schedule=lambda done: factor)
+
+
+def test_pictures_are_needed_not_their_name(tiny):
+    with pytest.raises(labkit.LabkitError, match=r"data='photos': give pictures, from labkit.folders"):
+        labkit.fit(labkit.make_step(tiny()), "photos", 1)
+
+
+@pytest.mark.parametrize("name", ["steps", "batch_size", "report_every", "sample_every"])
 def test_counts_below_one_are_refused(tiny, fruit, name):
     with pytest.raises(labkit.LabkitError, match=f"{name}=0"):
-        labkit.fit(labkit.make_step(tiny()), fruit, **{"steps": 1, "batch_size": 1, "report_every": 1, name: 0})
+        labkit.fit(labkit.make_step(tiny()), fruit, **{"steps": 1, name: 0})
 
 
 def test_a_size_the_network_cannot_take_is_refused_before_the_first_step(fruit):

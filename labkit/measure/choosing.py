@@ -47,10 +47,10 @@ def choose(make_model: Callable[[], nn.Module], batch: Batch, rounds: int = 8) -
             continue
         verdict, why = table.loc["with", ["verdict", "why"]]
         if verdict == "faster":
-            said.append(f"{name}: chosen, on top of {', '.join(chosen) or 'nothing'} {why}")
+            said.append(f"{name}: chosen, on top of {', '.join(chosen) or 'the baseline'} {why}")
             chosen.append(name)
         else:
-            said.append(f"{name}: left out, on top of {', '.join(chosen) or 'nothing'} {verdict}: {why}")
+            said.append(f"{name}: left out, {verdict} on top of {', '.join(chosen) or 'the baseline'}: {why}")
     return chosen, said
 
 

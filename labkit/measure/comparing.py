@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import statistics
 import time
@@ -17,7 +18,7 @@ from labkit.errors import LabkitError
 from labkit.measure.recording import Batch
 from labkit.measure.roofline import matmul_rate, step_flops
 from labkit.measure.sameness import Update
-from labkit.measure.timing import alternate, interval, peak_memory, ratios, spread
+from labkit.measure.timing import alternate, interval, ratios, spread
 from labkit.stamp import stamp
 from labkit.steps.making import make_step
 from labkit.steps.step import Step
@@ -67,8 +68,8 @@ def compare(
 
         verdict is "baseline", "noise" (the second baseline), "faster", "slower", "no difference", "not equivalent",
         "another model", "inactive", "does not run" or "out of memory". Where nothing was measured the numbers are NaN,
-        never 1.00. "Not equivalent" is a step that leaves out or adds a loss; whose first losses or gradients differ by
-        more than 16 bits explain; or that later no longer learns.
+        never 1.00. "Not equivalent" is a step that leaves out or adds a loss; whose first losses or gradients, or whose
+        losses and weights after three updates, differ by more than 16 bits explain; or that later no longer learns.
 
     Raises:
         LabkitError: an argument cannot be used, or the baseline does not run.
@@ -94,7 +95,14 @@ def _compare(
         raise LabkitError(f"{baseline}, the baseline: {', '.join(bad)} is not a finite number. Is the batch?")
     if len({id(one.step.model) for one in made.values()}) < len(made):
         raise LabkitError("two steps share one model: let each function make a model of its own.")
-    seconds = _timed({name: one.run for name, one in made.items() if not one.verdict}, rounds, warmup, clock)
+    running = {name: one.run for name, one in made.items() if not one.verdict}
+    try:
+        seconds = _timed(running, rounds, warmup, clock)
+    except OUT_OF_MEMORY as error:
+        raise LabkitError(
+            f"out of memory with {len(running)} steps at once, each with weights and optimiser of its own: compare "
+            "fewer at a time, or smaller batches."
+        ) from error
     peak = matmul_rate(batch[0].device)
     noise = interval(ratios(seconds[baseline], seconds[again]))
     rows = {}
@@ -157,7 +165,7 @@ class _Made:
         self.step = maker()
         if not isinstance(self.step, Step):
             raise LabkitError(f"steps[{name!r}] makes a {type(self.step).__name__}: it should return a step.")
-        self.run = lambda: self.step(*batch)
+        self.run = functools.partial(self.step, *batch)
         self.update: Update | None = None
         self.peak_bytes, self.flops, self.verdict = math.nan, math.nan, ""
         if reason := inactive(self.step):
@@ -166,8 +174,8 @@ class _Made:
         try:
             self.flops = step_flops(make_step(copy.deepcopy(self.step.model)), batch)
             self.update = Update(self.step, batch, name)
-            if (peak := peak_memory(self.run)) is not None:
-                self.peak_bytes = peak - held
+            if batch[0].is_cuda:
+                self.peak_bytes = self.update.peak_bytes - held
         except OUT_OF_MEMORY as error:
             self.verdict, self.why = "out of memory", str(error).partition(". ")[0]
         except LabkitError as error:
@@ -213,7 +221,7 @@ def _verdict(one: _Made, baseline: _Made, row: Mapping, noise: tuple[float, floa
     between = (row["times_faster_low"], row["times_faster_high"])
     if one.update.networks != baseline.update.networks:
         return "another model", _measured(row["times_faster"], between)
-    if reason := one.update.difference(baseline.update) or one.update.later():
+    if reason := one.update.difference(baseline.update) or one.update.later(baseline.update):
         return "not equivalent", reason
     return speed_verdict(row["times_faster"], between, noise)
 

@@ -17,11 +17,11 @@ from labkit.measure.plan import Item
 from labkit.measure.recording import Batch, as_found, record
 from labkit.measure.results import FILE
 from labkit.measure.roofline import copy_rate, matmul_rate
-from labkit.measure.timing import alternate, peak_memory, ratio, spread
+from labkit.measure.timing import PeakMemory, alternate, ratio, spread
 from labkit.networks.counting import flop_counter
 from labkit.steps.making import known_speedups
 
-MAX_TRACES, MAX_BYTES = 7, 15_000_000  # with the results eight files, each of a size that is easy to hand on
+MAX_TRACES, MAX_BYTES = 7, 9_000_000  # with the results eight files, which together stay below 64 MiB
 LEAST_ROUNDS, MOST_ROUNDS = 6, 30  # fewer give no interval of 95%
 
 
@@ -45,19 +45,22 @@ def check_correctness(item: Item, device: torch.device, out: Path) -> tuple[dict
 
     Exact speed-ups keep losses and gradients within 1e-10 in float64 (one batch only), and the losses of a whole run in
     float64 within 1e-6, since rounding grows from step to step. In float32 they keep losses within 1e-5, but gradients
-    only within 2e-2: where a picture and its reconstruction are nearly equal, rounding turns the sign that the pixel
-    has in the gradient of the L1 loss. 16-bit ones keep losses within 1e-2 and gradients at a cosine of at least 0.9.
+    only within 1e-1: where a picture and its reconstruction are nearly equal, rounding turns the sign that the pixel
+    has in the gradient of the L1 loss. 16-bit ones keep losses within 1e-2 and gradients at a cosine of at least 0.9;
+    with a graph, which only replays from the third step on, the losses of six steps within 5e-2.
     """
     tolerances = {known_speedups()[name].tolerance for name in item.speedups}
     seen = {"float32": deviation(item, device, torch.float32, item.steps)}
     if tolerances == {"exact"}:
         seen["float64"] = deviation(item, device, torch.float64, batches=1)
         seen["run"] = {"losses": drift(item, device, item.steps)}
-        limits = {"float32": {"losses": 1e-5, "gradients": 2e-2}, "float64": {"losses": 1e-10, "gradients": 1e-10}}
+        limits = {"float32": {"losses": 1e-5, "gradients": 1e-1}, "float64": {"losses": 1e-10, "gradients": 1e-10}}
         limits["run"] = {"losses": 1e-6}
-        ok = all(seen[run][what] <= limit for run in limits for what, limit in limits[run].items())
     else:
-        ok = seen["float32"]["losses"] <= 1e-2 and seen["float32"]["cosine"] >= 0.9
+        limits = {"float32": {"losses": 1e-2, "1 - cosine": 0.1}}
+        if "graph" in item.speedups:
+            seen["run"], limits["run"] = {"losses": drift(item, device, 6, torch.float32)}, {"losses": 5e-2}
+    ok = all(seen[run][what] <= limit for run in limits for what, limit in limits[run].items())
     numbers = ", ".join(f"{dtype} {what} {value:.1e}" for dtype in seen for what, value in seen[dtype].items())
     return {"ok": ok, "seen": seen}, f"{'ok' if ok else 'NOT OK'}: {numbers}"
 
@@ -78,22 +81,22 @@ def deviation(item: Item, device: torch.device, dtype: torch.dtype, batches: int
                 other = fast.gradients[name]
                 gradients = torch.maximum(gradients, (other - gradient).norm() / gradient.norm())
                 cosine = torch.minimum(cosine, torch.cosine_similarity(other, gradient, dim=0))
-    return {"losses": losses.item(), "gradients": gradients.item(), "cosine": cosine.item()}
+    return {"losses": losses.item(), "gradients": gradients.item(), "1 - cosine": 1 - cosine.item()}
 
 
-def drift(item: Item, device: torch.device, steps: int) -> float:
-    """How far the losses of a run over `steps` batches are from the baseline's at worst, in float64.
+def drift(item: Item, device: torch.device, steps: int, dtype: torch.dtype = torch.float64) -> float:
+    """How far the losses of a run over `steps` batches are from the baseline's at worst.
 
     Training magnifies every difference, so that of 200 steps rounding alone leaves nothing to compare: 50 are plenty.
     """
-    plain, fast = (one.step(device, dtype=torch.float64) for one in (item.baseline(), item))
+    plain, fast = (one.step(device, dtype=dtype) for one in (item.baseline(), item))
     for step in (plain, fast):
         step.lr = dict.fromkeys(step.lr, 2**-12)  # a graph holds it in float32, where this is the same number
         step.scale_lr(1.0)
     worst = torch.zeros((), dtype=torch.float64, device=device)
     for seed in range(steps):
-        batch = item.batch(device, torch.float64, seed)
-        right, seen = (torch.stack(list(step(*batch).values())) for step in (plain, fast))
+        batch = item.batch(device, dtype, seed)
+        right, seen = (torch.stack(list(step(*batch).values())).double() for step in (plain, fast))
         worst = torch.maximum(worst, relative_differences(seen, right).max())
     return worst.item()
 
@@ -151,7 +154,10 @@ def time_against_baseline(item: Item, device: torch.device, out: Path) -> tuple[
         with flop_counter() if name == "baseline" else nullcontext() as counter:
             runs[name]()  # Adam makes its state, and cuDNN tries its kernels: neither is a step's usual need
         flops = flops or counter.get_total_flops()
-        peaks[name] = None if held is None else peak_memory(runs[name]) - held
+        with PeakMemory() as peak:
+            for _ in range(2):  # a graph is recorded in the third call of its step
+                runs[name]()
+        peaks[name] = None if held is None else peak.bytes - held
     a_round = sum(seconds[0] for seconds in alternate(runs, rounds=1, warmup=2).values())
     rounds = min(MOST_ROUNDS, max(LEAST_ROUNDS, int(item.seconds / 2 / a_round)))
     seconds = alternate(runs, rounds, warmup=0)
@@ -180,11 +186,11 @@ def record_trace(item: Item, device: torch.device, out: Path) -> tuple[dict, str
         raise LabkitError(f"{out} holds {MAX_TRACES} files: go on in another folder, with these results as the earlier")
     batch = item.batch(device)
     step = item.step(device)
-    seconds = statistics.median(alternate({"step": lambda: step(*batch)}, rounds=LEAST_ROUNDS)["step"])
     steps = item.steps
     while steps:
         size = record(step, batch, path, steps).stat().st_size
         if size <= MAX_BYTES:
+            seconds = statistics.median(alternate({"step": lambda: step(*batch)}, rounds=LEAST_ROUNDS)["step"])
             row = {"file": path.name, "bytes": size, "recorded_steps": steps, "seconds_per_step": seconds}
             return row, f"{steps} steps, {size / 1e6:.1f} MB, {1e3 * seconds:.1f} ms a step without profiler"
         path.unlink()

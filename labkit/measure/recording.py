@@ -61,7 +61,9 @@ def profiled(step: Step, batch: Batch | Iterator[Batch], steps: int = 20) -> pro
             if number == 3:  # the profiler takes metadata while it records
                 profiler.add_metadata_json("labkit", json.dumps(stamp() | {"steps": steps}))
             with record_function(RANGE + "data"):
-                real_a, real_b = next(stream)
+                real_a, real_b = next(stream, (None, None))
+            if real_a is None:
+                raise LabkitError(f"batch: {3 + steps} are needed, of which three warm up, and there were {number}.")
             try:
                 step(real_a, real_b)
             except OUT_OF_MEMORY as error:

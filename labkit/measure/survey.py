@@ -15,6 +15,7 @@ import torch
 from labkit.devices import pick_device
 from labkit.errors import LabkitError
 from labkit.measure import results as files
+from labkit.measure.apart import apart
 from labkit.measure.measurements import MEASURES, flags
 from labkit.measure.plan import Item, gpu_plan, rehearsal_plan
 from labkit.stamp import stamp
@@ -81,7 +82,7 @@ def work_through(plan: list[Item], results: dict, out: Path, device: torch.devic
         skipped[item.key] = "did not finish"
         files.write(results, out / files.FILE)
         started = time.monotonic()
-        row, said = measured(item, device, out)
+        row, said = (recorded_apart if item.kind == "trace" else measured)(item, device, out)
         took = time.monotonic() - started
         if row is None:
             skipped[item.key], said = said, f"skipped, {said}"
@@ -112,6 +113,14 @@ def measured(item: Item, device: torch.device, out: Path) -> tuple[dict | None, 
             return None, str(error)
         traceback.print_exception(error)
         return None, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+
+def recorded_apart(item: Item, device: torch.device, out: Path) -> tuple[dict | None, str]:
+    """`measured`, in a process of its own: the profiler would stay in the way of the traces and timings to come."""
+    try:
+        return apart(measured, item, device, out)
+    except LabkitError as error:
+        return None, str(error)
 
 
 def free(device: torch.device, item: Item) -> None:

@@ -76,11 +76,17 @@ def spread(seconds: list[float]) -> float:
     return (high - low) / 2 / middle
 
 
-def peak_memory(step: Callable[[], object]) -> int | None:
-    """Bytes the GPU's allocator held at most while `step` ran; None without a GPU, where PyTorch does not count."""
-    if not torch.cuda.is_available():
-        return None
-    torch.cuda.reset_peak_memory_stats()
-    step()
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated()
+class PeakMemory:
+    """Watches, inside ``with``, how much the GPU's allocator holds at most: `bytes`, None where there is no GPU."""
+
+    bytes: int | None = None
+
+    def __enter__(self) -> PeakMemory:
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+            self.bytes = torch.cuda.max_memory_allocated()

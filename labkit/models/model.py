@@ -79,6 +79,5 @@ class Model(nn.Module):
         if height % self.multiple or width % self.multiple or min(height, width) < self.least:
             raise DataError(
                 f"{where}: pictures of {height}x{width} pixels do not fit these networks ({self.parts}): both sides "
-                f"must be multiples of {self.multiple} and at least {self.least}. Choose another size, or other "
-                "networks."
+                f"must be multiples of {self.multiple} and at least {self.least}. Choose another size or generator."
             )

@@ -71,10 +71,12 @@ def make_discriminator(name: str, width: int = 64, n_layers: int = 3, norm: str 
     `norm="instance_blocks"` speaks of residual blocks, which no discriminator has: it is instance norm here.
 
     Raises:
-        LabkitError: the name or the norm is unknown, or there are no layers.
+        LabkitError: the name or the norm is unknown, or there are no layers or filters.
     """
     check_known("discriminator", name, DISCRIMINATORS)
     check_known("norm", norm, NORMS)
+    if width < 1:
+        raise LabkitError(f"ndf={width}: the first layer has at least one filter.")
     if n_layers < 1:
         raise LabkitError(f"n_layers={n_layers}: a PatchGAN has at least one layer.")
     norm = "instance" if norm == "instance_blocks" else norm

@@ -78,10 +78,12 @@ def make_generator(name: str, width: int = 64, norm: str = "instance") -> nn.Mod
     """The generator called `name`, with `width` filters in its first layer.
 
     Raises:
-        LabkitError: the name or the norm is unknown, or the two do not go together.
+        LabkitError: the name or the norm is unknown, the two do not go together, or there are no filters.
     """
     check_known("generator", name, GENERATORS)
     check_known("norm", norm, NORMS)
+    if width < 1:
+        raise LabkitError(f"ngf={width}: the first layer has at least one filter.")
     if norm == "instance_blocks" and name.startswith("unet"):
         raise LabkitError(
             f"norm='instance_blocks' means residual blocks, and {name} has none. "

@@ -12,6 +12,7 @@ import ipywidgets
 import numpy as np
 import plotly.graph_objects as go
 
+from labkit.errors import LabkitError
 from labkit.show import breakdowns, host, kernels, launching, verdict
 from labkit.show.figures import in_words
 from labkit.show.recordings import each_rank, named
@@ -48,6 +49,8 @@ def trace_explorer(traces: Trace | Mapping[str, Trace]) -> ipywidgets.VBox:
     shows their numbers under its title. Of a trace recorded on a CPU the explorer says what is missing, and shows the
     operators.
     """
+    if not traces:
+        raise LabkitError("traces: give at least one, as {'baseline': labkit.Trace(path)}.")
     return _Explorer(named(traces)).box
 
 

@@ -118,13 +118,15 @@ class Graph(NeedsFusedAdam):
         return pool.exchange(fake, rows)
 
     def record(self) -> None:
-        """Records `body`. Raises `LabkitError` if it cannot be recorded."""
+        """Records `body`. Raises `LabkitError` if it cannot be recorded, unless memory does not suffice."""
         self.draws, self.recording = [], True
         try:
             self.replay = self.capture(self.body)
         except RuntimeError as error:
             for optimizer in self.optimizers.values():
                 optimizer.zero_grad()  # what there is was never computed
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
             raise LabkitError(
                 f"graph: the step cannot be recorded ({error}). Nothing in it may wait for the device: no .item(), "
                 "no print of a tensor, no `if` on its value in a seam."
@@ -145,8 +147,10 @@ class Graph(NeedsFusedAdam):
     def capture(self, body: Callable[[], None]) -> Callable[[], None]:
         """A function that replays what `body` gives the device to do; nothing is done yet."""
         graph = torch.cuda.CUDAGraph()
-        # Only this thread's calls are watched: the loader's may pin memory meanwhile.
-        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+        # The outer `with` leaves the stream even if ending the recording fails, which the inner one does not. Only this
+        # thread's calls are watched: the loader's may pin memory meanwhile.
+        recording = torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local")
+        with torch.cuda.stream(self.stream), recording:
             body()
         return graph.replay
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import math
 import pkgutil
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ from torch import nn
 
 import labkit.steps
 from labkit.errors import LabkitError, check_known
+from labkit.models.model import Model
 from labkit.steps.step import Step
 
 if TYPE_CHECKING:
@@ -49,8 +52,15 @@ def make_step(
         accumulate: with a number, the speed-up "accumulate" in that many parts; by its name alone it makes two.
 
     Raises:
-        LabkitError: a name is unknown, two of them exclude each other, or one does not suit model or device.
+        LabkitError: a name is unknown, two of them exclude each other, or one does not suit model or device; a class
+            overrides no seam; or a number is out of range.
     """
+    if not isinstance(model, Model):
+        raise LabkitError(f"model={model!r:.60}: give a model, such as labkit.CycleGAN().")
+    if not all(0 <= rate < math.inf for rate in [*model.learning_rates().values(), 0.0 if lr is None else lr]):
+        raise LabkitError(f"lr={lr}: a learning rate is a positive number, such as 2e-4.")
+    if not all(0 <= beta < 1 for beta in betas):
+        raise LabkitError(f"betas={betas}: each is at least 0 and less than 1.")
     known = known_speedups()
     names = [name for name in speedups if not isinstance(name, type)]
     attributes = {}
@@ -67,8 +77,25 @@ def make_step(
         if reason := known[name].unsuited(model):
             raise LabkitError(f"speed-up {name!r}: {reason}.")
     own = [speedup for speedup in speedups if isinstance(speedup, type)]
+    for speedup in own:
+        _check_overrides(speedup)
+    if len(set(own)) < len(own):
+        raise LabkitError("a class of your own is named twice: it can be stacked once.")
     named = [speedup for name, speedup in known.items() if name in names]
     return type("Step", (*own, *named, Step), attributes)(model, lr=lr, betas=betas)
+
+
+def _check_overrides(speedup: type) -> None:
+    """Raises `LabkitError` if a class overrides nothing of a step, perhaps since a name is misspelt."""
+    seams = [name for name in vars(Step) if name == "__call__" or not name.startswith("_")]
+    own = {name for base in speedup.__mro__[:-1] for name in vars(base) if name in seams or not name.startswith("__")}
+    if own.isdisjoint(seams):
+        close = [match for name in sorted(own) for match in difflib.get_close_matches(name, seams, n=1)]
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise LabkitError(
+            f"{speedup.__name__} overrides nothing of a step, so it would change nothing.{hint} "
+            f"There are: {', '.join(seams)}."
+        )
 
 
 def speedups() -> pandas.DataFrame:
