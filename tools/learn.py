@@ -2,7 +2,7 @@
 
     python tools/learn.py one_generator | ablation | deviation | lighter
 
-Each takes up to an hour on one processor core. After every run, data/quality/STUDY.json holds the curves so far, and
+Each takes an hour or two on one processor core. After every run, data/quality/STUDY.json holds the curves so far, and
 data/quality/STUDY/ the best pictures of each run in its first 100 seconds: a row of test pictures, then a row a seed.
 "deviation" writes its models to data/checkpoints as well.
 """
@@ -91,7 +91,7 @@ STUDIES: dict[str, tuple[dict[str, Maker], dict[str, int], int]] = {  # makers, 
     "lighter": (
         {f"resnet_{blocks}": cyclegan(generator=f"resnet_{blocks}") for blocks in LIGHT},
         {f"resnet_{blocks}": FRUIT.steps for blocks in LIGHT},
-        3,
+        5,
     ),
 }
 

@@ -144,7 +144,7 @@ def within_spread(scores: pandas.DataFrame, baseline: str) -> pandas.Series:
     """Which are no worse than `baseline` already is from seed to seed: True or False, by name.
 
     A name is within the spread if the median over its seeds is at most the worst of the baseline's seeds, in fg and in
-    bg. With three seeds that is a weak claim: a baseline of more seeds has a larger spread.
+    bg. With few seeds that is a weak claim: a baseline of more seeds has a larger spread.
 
     Args:
         scores: fg and bg in percent, a row a run, by name and seed.
