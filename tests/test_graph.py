@@ -137,6 +137,23 @@ def test_a_seam_that_waits_for_the_device_is_named(tiny, batch):
     assert all(weight.grad is None for weight in step.model.parameters())
 
 
+@pytest.mark.parametrize("ends_badly", [False, True])
+def test_memory_that_does_not_suffice_is_not_taken_for_waiting(tiny, batch, ends_badly):
+    class Full(OnCPU):
+        def capture(self, body):
+            try:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            finally:
+                if ends_badly:  # as CUDA does, after an error in a recording
+                    raise RuntimeError("operation failed due to a previous error during capture")
+
+    step = labkit.make_step(tiny(), Full)
+    for _ in range(step.warmup):
+        step(*batch())
+    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+        step(*batch())
+
+
 def test_without_a_gpu_it_says_so_once(tiny, batch):
     step = labkit.make_step(tiny(), "graph")
     with pytest.warns(UserWarning, match="graph: no CUDA graphs here") as said:

@@ -125,10 +125,11 @@ class Graph(NeedsFusedAdam):
         except RuntimeError as error:
             for optimizer in self.optimizers.values():
                 optimizer.zero_grad()  # what there is was never computed
-            if isinstance(error, torch.OutOfMemoryError):
-                raise
+            first = error.__context__ or error  # ending a recording that failed fails in its turn
+            if isinstance(first, torch.OutOfMemoryError):
+                raise first from None
             raise LabkitError(
-                f"graph: the step cannot be recorded ({error}). Nothing in it may wait for the device: no .item(), "
+                f"graph: the step cannot be recorded ({first}). Nothing in it may wait for the device: no .item(), "
                 "no print of a tensor, no `if` on its value in a seam."
             ) from error
         finally:
