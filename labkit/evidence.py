@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -19,6 +19,7 @@ from labkit.traces.tables import Trace
 DATA = Path(__file__).parents[1] / "data"  # in a clone; an installed package has none
 HOST_US = 40.0  # SIMULATED: an assumption, to be varied
 STEPS = 3
+ASKED_FOR = {"model": "CycleGAN", "scope": "step", "tf32": "default", "size": 256}  # by `gpu_trace`
 
 
 def gpu_trace(
@@ -58,6 +59,13 @@ def gpu_trace(
 def trace_name(generator: str, batch_size: int, speedups: Iterable[str]) -> str:
     """The file that holds the trace of such a step, in data/traces/<device>/."""
     return f"{generator}_b{batch_size}_{'+'.join(sorted(speedups)) or 'baseline'}.json.gz"
+
+
+def shipped_as(row: Mapping) -> str | None:
+    """As `trace_name`, of a row of a survey's results; None for a trace that `gpu_trace` is never asked for."""
+    if any(row[name] != value for name, value in ASKED_FOR.items()):
+        return None
+    return trace_name(row["settings"]["generator"], row["batch_size"], row["speedups"])
 
 
 def _recorded(name: str, speedups: tuple[str, ...], batch_size: int, generator: str, device: torch.device) -> Path:

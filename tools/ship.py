@@ -13,11 +13,10 @@ import os
 from pathlib import Path
 
 from labkit.errors import LabkitError
-from labkit.evidence import DATA, trace_name
+from labkit.evidence import DATA, shipped_as
 from labkit.measure import results
 from labkit.measure.results import FILE
 
-SHIPPED = {"model": "CycleGAN", "scope": "step", "tf32": "default", "size": 256}  # what `labkit.gpu_trace` asks for
 STEPS = 8  # of those recorded; the stamp says that there were more
 KEPT_ARGUMENTS = {"stream", "correlation", "device", "bytes", "External id", "Sequence number"}
 
@@ -78,14 +77,12 @@ def ship(folders: list[Path], name: str, data: Path = DATA) -> list[Path]:
         raise LabkitError(f"{folders[-1]}: measured on {found['stamp'].get('device')}, which is no GPU.")
     shipped = []
     for row in found["rows"].values():
-        if row["kind"] != "trace" or any(row[name] != value for name, value in SHIPPED.items()):
+        if row["kind"] != "trace" or not (file := shipped_as(row)):
             continue
         sources = [folder / row["file"] for folder in folders if (folder / row["file"]).exists()]
         if not sources:
             raise LabkitError(f"{row['file']}: in none of the folders. Name those of all calls of the survey.")
-        shipped.append(
-            data / "traces" / name / trace_name(row["settings"]["generator"], row["batch_size"], row["speedups"])
-        )
+        shipped.append(data / "traces" / name / file)
         thin(sources[-1], shipped[-1])
     results.write(found, data / "results" / f"{name}.json")
     return [*shipped, data / "results" / f"{name}.json"]

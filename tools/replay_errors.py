@@ -1,0 +1,72 @@
+"""How far replays are from what was recorded of a GPU that is shipped in data/.
+
+    python tools/replay_errors.py h200
+
+A row a shipped trace. "unmodified" is the same trace played again; "predicted" is its step played without it: from the
+operators that PyTorch would run, the survey's durations, and the host's time for a launch in the baseline of batch 1.
+Both are times the recorded wall time; 1 is right. "measured durations" is the share of kernels whose duration the
+survey has.
+"""
+
+import argparse
+import statistics
+from pathlib import Path
+
+import pandas
+
+import labkit
+from labkit.errors import LabkitError
+from labkit.evidence import DATA, shipped_as
+from labkit.measure import results
+from labkit.replay import record_operators, replay, replay_recorded
+from labkit.replay.recorded import read_launches
+from labkit.replay.trace import Replay
+
+STEPS = 2
+
+
+def replay_errors(name: str, data: Path = DATA) -> pandas.DataFrame:
+    """The table, of the device called `name`: a row a trace, by its file.
+
+    Raises:
+        LabkitError: of this device no survey or no baseline of batch 1 is shipped.
+    """
+    found = results.read(data / "results" / f"{name}.json")["rows"].values()
+    rows = {file: row for row in found if row["kind"] == "trace" and (file := shipped_as(row))}
+    traces = {file: labkit.Trace(data / "traces" / name / file) for file in rows}
+    durations = {key: us for row in found if row["kind"] == "durations" for key, us in row["microseconds"].items()}
+    host_us = _host_us(rows, traces)
+    table = {}
+    for file, trace in traces.items():
+        wall = trace.summary()["wall_us"].item()
+        steps = trace.temporal(by="step")["step"].nunique()
+        try:
+            played = _played(rows[file], host_us, durations)
+            share = played.assumed["constants"]["share_of_kernels_with_measured_duration"]
+            predicted = played.timeline.wall / STEPS / (wall / steps)
+        except LabkitError:  # of "compile" nobody knows the operators
+            predicted = share = float("nan")
+        unmodified = replay_recorded(trace).timeline.wall / wall
+        table[file] = {"unmodified": unmodified, "predicted": predicted, "measured durations": share}
+    return pandas.DataFrame.from_dict(table, orient="index")
+
+
+def _host_us(rows: dict[str, dict], traces: dict[str, labkit.Trace]) -> float:
+    """The host's microseconds for a launch, the mean over the baseline of batch 1."""
+    for file, row in rows.items():
+        if row["batch_size"] == 1 and not row["speedups"]:
+            (rank,) = traces[file].ranks.values()
+            return statistics.mean(launch.host_us for launch in read_launches(rank).launches)
+    raise LabkitError("no trace of a baseline of batch 1: go on with the survey, and ship it again.")
+
+
+def _played(row: dict, host_us: float, durations: dict[str, float]) -> Replay:
+    names = [name for name in row["speedups"] if name != "graph"]
+    operators = record_operators(labkit.CycleGAN(**row["settings"]), *names, batch_size=row["batch_size"])
+    return replay(operators, host_us, durations=durations, graph="graph" in row["speedups"], steps=STEPS)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", help="of the device: a file in data/results, without .json")
+    print(replay_errors(parser.parse_args().name).round(3).to_string())
