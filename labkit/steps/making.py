@@ -88,9 +88,10 @@ def make_step(
 def _check_overrides(speedup: type) -> None:
     """Raises `LabkitError` if a class overrides nothing of a step, perhaps since a name is misspelt."""
     seams = [name for name in vars(Step) if name == "__call__" or not name.startswith("_")]
-    own = {name for base in speedup.__mro__[:-1] for name in vars(base) if name in seams or not name.startswith("__")}
-    if own.isdisjoint(seams):
-        close = [match for name in sorted(own) for match in difflib.get_close_matches(name, seams, n=1)]
+    own = {name for base in speedup.__mro__[:-1] for name in vars(base)}
+    if own.isdisjoint([*seams, "__init__"]):
+        spelt = sorted(name for name in own if not name.startswith("__"))
+        close = [match for name in spelt for match in difflib.get_close_matches(name, seams, n=1)]
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise LabkitError(
             f"{speedup.__name__} overrides nothing of a step, so it would change nothing.{hint} "
