@@ -15,26 +15,33 @@ import typer
 from labkit import recipes
 from labkit.errors import LabkitError, check_folder, check_known
 
+# What --help says of the defaults; what a recipe leaves open is the model's own, as in the paper.
+FRUIT, PHOTOGRAPHS = recipes.FRUIT, recipes.PHOTOGRAPHS
+SIZES = f"fruit {FRUIT.size}, others {PHOTOGRAPHS.size}"
+STEPS = f"fruit {FRUIT.steps}, with one generator {recipes.FRUIT_ONE_GENERATOR.steps}; others {PHOTOGRAPHS.steps}"
+RATES = f"fruit, with CycleGAN, {FRUIT.lr}; others the model's own"
+DECAYS = f"fruit none, others {PHOTOGRAPHS.decay:.0%} of the steps"
+NETWORKS = {name: f"fruit {value}, others the paper's" for name, value in FRUIT.model.items()}
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 BatchSize = Annotated[int, typer.Option(help="Pictures of each domain in a step.", min=1)]
-Size = Annotated[int | None, typer.Option(help="Pixels, square.", min=16, show_default="fruit 64, others 256")]
+Size = Annotated[int | None, typer.Option(help="Pixels, square.", min=16, show_default=SIZES)]
 ModelKind = Annotated[str, typer.Option("--model", help="CycleGAN, or DeviationGAN: one generator, A to B only.")]
 Generator = Annotated[
     str | None,
     typer.Option(
         help="resnet_9blocks, _6blocks or _3blocks, unet_256 or unet_128, or a light one, such as "
         "resnet_9blocks_narrow.",
-        show_default="fruit resnet_3blocks, others resnet_9blocks",
+        show_default=NETWORKS["generator"],
     ),
 ]
-WIDTHS = "fruit 16, others 64"
-Ngf = Annotated[int | None, typer.Option(help="Filters in its first layer.", min=1, show_default=WIDTHS)]
-Ndf = Annotated[int | None, typer.Option(help="The same of the discriminators.", min=1, show_default=WIDTHS)]
+Ngf = Annotated[int | None, typer.Option(help="Filters in its first layer.", min=1, show_default=NETWORKS["ngf"])]
+Ndf = Annotated[int | None, typer.Option(help="The same of the discriminators.", min=1, show_default=NETWORKS["ndf"])]
 Norm = Annotated[
     str | None,
-    typer.Option(help="instance, batch, none, instance_blocks.", show_default="fruit instance_blocks, others instance"),
+    typer.Option(help="instance, batch, none, instance_blocks.", show_default=NETWORKS["norm"]),
 ]
 NAMES = "with commas (bf16,batched); `labkit speedups` lists them"
 SpeedUps = Annotated[str, typer.Option(help=f"Names, {NAMES}.")]
@@ -46,20 +53,16 @@ def train(
     data: Annotated[
         str, typer.Option(help="'fruit', a public set ('horse2zebra'), or a folder with trainA and trainB.")
     ] = "fruit",
-    steps: Annotated[
-        int | None, typer.Option(help="Steps to train up to.", show_default="fruit 1200, others 200000")
-    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps to train up to.", show_default=STEPS)] = None,
     batch_size: BatchSize = 1,
     size: Size = None,
-    lr: Annotated[
-        float | None, typer.Option(help="Adam's learning rate.", show_default="fruit 5e-4, others 2e-4")
-    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Adam's learning rate.", show_default=RATES)] = None,
     decay_steps: Annotated[
         int | None,
         typer.Option(
             help="Last steps, over which the learning rate falls to 0.",
             min=0,
-            show_default="fruit 0, others half of the steps",
+            show_default=DECAYS,
         ),
     ] = None,
     model_kind: ModelKind = "CycleGAN",

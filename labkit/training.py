@@ -270,7 +270,7 @@ def _interrupts() -> Iterator[list[int]]:
         received.append(number)
         signal.signal(signal.SIGINT, before[signal.SIGINT])
         # Not print: the signal may have come in the middle of one.
-        os.write(2, b"\nlabkit: stops after this step, and saves; Ctrl-C again breaks it off at once\n")
+        os.write(2, b"\nlabkit: stops after this step; Ctrl-C again breaks it off at once\n")
 
     for name in before:
         signal.signal(name, note)

@@ -1,4 +1,4 @@
-"""Whether two training steps compute the same, from their first update and from what has become of them at the end."""
+"""Whether two training steps compute the same, from their first three updates and from how they end."""
 
 from __future__ import annotations
 
@@ -142,9 +142,9 @@ class Update:
         now = self._sums()
         if stuck := [player for player in self.gradients if now[player] == self.sums[player]]:
             return f"after its first update the {', '.join(stuck)} no longer learn"
-        for player, way in self.moved.items():
-            if not abs(way / baseline.moved[player] - 1) <= MOVED:
-                return f"three updates move the {player} {way / baseline.moved[player]:.3g} times as far"
+        for player, right in baseline.moved.items():
+            if not _relative(self.moved[player], right) <= MOVED:
+                return f"three updates move the {player} by {self.moved[player]:.4g}, the baseline's by {right:.4g}"
         for name, right in baseline.third.items():
             value = self.third.get(name, math.nan)
             if not _relative(value, right) <= THIRD:
@@ -153,5 +153,5 @@ class Update:
 
 
 def _relative(value: float, right: float) -> float:
-    """How far a loss is off; of two zeros, not at all."""
+    """How far a number is off; of two zeros, not at all."""
     return 0.0 if value == right else abs(value - right) / (abs(right) or math.nan)
