@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from labkit import checkpoints
 from labkit.data.fruit import scenes
-from labkit.data.reading import read_picture
+from labkit.data.images import read_picture
+from labkit.training import checkpoints
 
 STEPS = 60
 CAMERA = (3000, 4000)  # 12 megapixels

@@ -156,7 +156,7 @@ def profile(
 ) -> None:
     """Record training steps on noise: print where the time goes by operator, and write the trace."""
     import labkit
-    from labkit.measure import recording
+    from labkit.measure import record as recording
 
     check_known("data", data, ("fruit", "photographs"))
     recipe = recipes.find(data, model_kind)
@@ -204,8 +204,8 @@ def compare(
 ) -> None:
     """Time training steps in turn, on noise, and say whether they compute the same as the baseline."""
     import labkit
-    from labkit.measure.choosing import candidates
-    from labkit.measure.saved import save
+    from labkit.measure.autotune import candidates
+    from labkit.measure.tables import save
 
     check_known("data", data, ("fruit", "photographs"))
     recipe = recipes.find(data, model_kind)
@@ -262,7 +262,7 @@ def _model(recipe: recipes.Recipe, device: str, seed: int, **chosen: str | int |
     import torch
 
     from labkit.devices import pick_device
-    from labkit.models.kinds import MODELS
+    from labkit.models import MODELS
 
     where = pick_device(device)
     torch.manual_seed(seed)
@@ -275,7 +275,7 @@ def _model(recipe: recipes.Recipe, device: str, seed: int, **chosen: str | int |
 
 def _data(name: str, size: int, seed: int):  # noqa: ANN202 - importing the type would import torch for --help
     import labkit
-    from labkit.data.public import PUBLIC_SETS
+    from labkit.data.download import PUBLIC_SETS
 
     if name == "fruit":
         return labkit.fruit(size=size, seed=seed)

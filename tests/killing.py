@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from labkit import checkpoints
+from labkit.training import checkpoints
 
 ARGUMENTS = "train --size 16 --ngf 4 --batch-size 2 --steps {steps} --save-minutes 0 --workers 1 --device cpu --out"
 

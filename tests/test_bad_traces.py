@@ -10,7 +10,7 @@ import pytest
 from synthetic_trace import GPU, SyntheticTrace
 
 from labkit.traces.reading import TraceError
-from labkit.traces.tables import Trace
+from labkit.traces.trace import Trace
 
 NAN, INFINITY = float("nan"), float("inf")
 ON_GPU = ("kernel", "gpu_memcpy")

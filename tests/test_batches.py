@@ -3,8 +3,8 @@
 import pytest
 
 from labkit import show
-from labkit.replay import record_operators, step_memory
-from labkit.replay.batches import any_batch_size
+from labkit.simulate import record_operators, step_memory
+from labkit.simulate.batches import any_batch_size
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import labkit
-from labkit import checkpoints
 from labkit.errors import CheckpointError
 from labkit.networks.generators import make_generator
+from labkit.training import checkpoints
 
 
 @pytest.fixture

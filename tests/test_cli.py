@@ -9,7 +9,7 @@ import torch
 
 import labkit
 from labkit import cli
-from labkit.data.reading import write_picture
+from labkit.data.images import write_picture
 
 SMALL = ["--size", "16", "--ngf", "4", "--steps", "2", "--workers", "0", "--device", "cpu"]
 
@@ -102,7 +102,7 @@ def test_an_interrupt_ends_with_130_and_how_to_go_on(call, tmp_path, monkeypatch
     def interrupted(*_, **__):
         raise KeyboardInterrupt("stopped after step 1 of 2; saved in run: run the same again to go on from there.")
 
-    monkeypatch.setattr("labkit.training.fit", interrupted)
+    monkeypatch.setattr("labkit.training.fit.fit", interrupted)
     status, _, err = call("train", "--out", tmp_path, *SMALL)
     assert status == 130 and "run the same again" in err
 
@@ -113,7 +113,7 @@ def test_python_m_labkit_is_labkit():
 
 
 def test_importing_labkit_loads_nothing_that_a_gpu_machine_may_lack():
-    modules = "labkit.cli, labkit.training, labkit.measure.survey"
+    modules = "labkit.cli, labkit.training.fit, labkit.measure.survey"
     code = f"import sys, {modules}, labkit; labkit.CycleGAN; labkit.make_step; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"plotly", "hta", "pandas", "ipywidgets", "IPython"} & set(loaded)

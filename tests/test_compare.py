@@ -13,8 +13,8 @@ import torch
 import labkit
 from labkit import show
 from labkit.errors import LabkitError
-from labkit.measure import choosing
-from labkit.measure.saved import load, save
+from labkit.measure import autotune as choosing
+from labkit.measure.tables import load, save
 from labkit.measure.timing import interval
 
 

@@ -7,14 +7,14 @@ import torch
 from killing import same
 
 import labkit
-from labkit import checkpoints
 from labkit.errors import CheckpointError
 from labkit.measure.measurements import Watched
 from labkit.measure.plan import Item
 from labkit.measure.results import read
 from labkit.measure.survey import survey
-from labkit.replay.record import record_operators
-from labkit.steps.making import known_speedups
+from labkit.simulate.operators import record_operators
+from labkit.training import checkpoints
+from labkit.variants.registry import known_speedups
 
 KNOWN = known_speedups()
 REFUSED = {"streams", "recompute"}
@@ -96,7 +96,7 @@ def test_a_checkpoint_of_another_kind_of_model_is_named(fruit, tiny, tmp_path):
 
 
 def test_pictures_of_any_size_are_translated(tmp_path):
-    from labkit.data.reading import read_picture, write_picture
+    from labkit.data.images import read_picture, write_picture
 
     picture = torch.randint(0, 256, (3, 37, 50), dtype=torch.uint8)
     write_picture(picture, tmp_path / "in.png")

@@ -7,7 +7,7 @@ from killing import same
 
 import labkit
 from labkit.measure.durations import operator_durations
-from labkit.replay import record_operators, replay
+from labkit.simulate import record_operators, replay
 
 
 def test_nearly_every_operator_of_a_replay_has_a_duration(tiny, batch):

@@ -5,7 +5,7 @@ import torch
 from synthetic_trace import SyntheticTrace
 
 import labkit
-from labkit import evidence
+from labkit.course import shipped as evidence
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.measure.floats import fates, limits
+from labkit.course.floats import fates, limits
 
 
 @pytest.mark.parametrize(

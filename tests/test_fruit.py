@@ -5,8 +5,8 @@ import torch
 from torch.nn.functional import avg_pool2d
 
 import labkit
+from labkit.data.batches import UnpairedData
 from labkit.data.fruit import FIRST_OF_A, FIRST_OF_B, FIRST_OF_TEST, TEST_SCENES, FruitData, scenes
-from labkit.data.loading import UnpairedData
 from labkit.errors import DataError
 
 ONE_OF_EACH = [1, 2, 3, 6, 8]  # wall, two on wood, a green apple on leaves, two on a table, gingham

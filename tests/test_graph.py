@@ -8,9 +8,9 @@ from killing import same
 from torch.utils._pytree import tree_leaves
 
 import labkit
-from labkit.check.tape import Tape
-from labkit.measure.recording import as_found
-from labkit.steps.graph import Graph
+from labkit.course.tape import Tape
+from labkit.measure.record import as_found
+from labkit.variants.graph import Graph
 
 
 class OnCPU(Graph):

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 import labkit
-from labkit import show, studies
-from labkit.checkpoints import save
-from labkit.data.reading import write_picture
+from labkit import show
+from labkit.course import studies
+from labkit.data.images import write_picture
 from labkit.errors import LabkitError
 from labkit.measure import learning
 from labkit.measure.roofline import step_flops
-from labkit.measure.saved import save as save_table
+from labkit.measure.tables import save as save_table
+from labkit.training.checkpoints import save
 
 
 def test_a_curve_says_what_was_seen_spent_and_reached(tiny, fruit, monkeypatch):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from labkit.check.ledger import Ledger, scores
+from labkit.course.ledger import Ledger, scores
 from labkit.errors import LabkitError
 
 

@@ -7,7 +7,7 @@ import labkit
 from labkit.networks.counting import count, flop_counter, multiply_adds
 from labkit.networks.generators import make_generator
 from labkit.networks.light import LIGHT, SqueezeExcitation, grouped_block, inverted_block, separable_block
-from labkit.replay import network_costs
+from labkit.simulate import network_costs
 
 each = pytest.mark.parametrize("name", LIGHT)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.data.loading import UnpairedData, batches, to_float, to_uint8
+from labkit.data.batches import UnpairedData, batches, to_float, to_uint8
 
 
 @pytest.fixture

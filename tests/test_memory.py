@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from labkit.errors import LabkitError
-from labkit.replay import record_operators, step_memory
-from labkit.replay.memory import LiveBytes
+from labkit.simulate import record_operators, step_memory
+from labkit.simulate.memory import LiveBytes
 
 
 def test_what_lives_is_counted_once_until_it_is_freed():

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import labkit
-from labkit.networks.discriminators import make_discriminator
 from labkit.networks.generators import GENERATORS, make_generator
+from labkit.networks.patchgan import make_discriminator
 from labkit.networks.resnet import ResidualBlock
 
 

@@ -10,7 +10,7 @@ from zipfile import ZipFile, ZipInfo
 import pytest
 
 import labkit
-from labkit.data import public
+from labkit.data import download as public
 from labkit.errors import DataError, LabkitError
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from labkit.errors import LabkitError
-from labkit.replay.queue import Launch, Timeline, play, replay_graph
+from labkit.simulate.launch_queue import Launch, Timeline, play, replay_graph
 
 
 def same(n, host_us, kernel_us, streams=1):

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import labkit
-from labkit.check import notebook_04
-from labkit.check.answers import WrongAnswer
-from labkit.check.races import find_races
-from labkit.steps.step import Cycle
+from labkit.course.checks import notebook_04
+from labkit.course.checks.answers import WrongAnswer
+from labkit.course.races import find_races
+from labkit.step import Cycle
 
 BOTH_SIDES = {("main", "side 1"), ("main", "side 2")}
 BACK_FROM_BOTH = {("side 1", "main"), ("side 2", "main")}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from labkit.data.reading import find_pictures, read_picture, write_picture
+from labkit.data.images import find_pictures, read_picture, write_picture
 from labkit.errors import DataError
 
 Y, X = np.mgrid[0:32, 0:48]

@@ -10,7 +10,7 @@ from killing import same
 
 import labkit
 from labkit.errors import LabkitError
-from labkit.measure import recording
+from labkit.measure import record as recording
 from labkit.measure.roofline import step_flops
 from labkit.networks.counting import count
 

@@ -12,11 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import labkit
 from labkit.measure.roofline import step_flops
-from labkit.replay import ROOFLINES, record_operators, replay, write_trace
-from labkit.replay.costs import Roofline, kernels
-from labkit.replay.record import GPU_ONLY
-from labkit.steps.making import known_speedups
+from labkit.simulate import ROOFLINES, record_operators, replay, write_trace
+from labkit.simulate.cost_model import Roofline, kernels
+from labkit.simulate.operators import GPU_ONLY
 from labkit.traces.reading import unrounded_and_quiet
+from labkit.variants.registry import known_speedups
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ import shutil
 import pytest
 
 import labkit
+from labkit.course.shipped import ASKED_FOR, shipped_as
 from labkit.errors import LabkitError
-from labkit.evidence import ASKED_FOR, shipped_as
 from labkit.measure import results
-from labkit.replay import record_operators, replay, write_trace
+from labkit.simulate import record_operators, replay, write_trace
 from tools.replay_errors import replay_errors
 
 HOST_US = 30.0

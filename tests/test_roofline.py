@@ -5,7 +5,7 @@ import pytest
 
 from labkit import show
 from labkit.measure.roofline import roofline_seconds
-from labkit.replay.costs import Roofline
+from labkit.simulate.cost_model import Roofline
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from synthetic_trace import SyntheticTrace
 
 import labkit
-from labkit import evidence
+from labkit.course import shipped as evidence
 from labkit.errors import LabkitError
 from labkit.measure.results import write
 from tools.ship import ship, thin

@@ -13,8 +13,8 @@ from killing import same
 
 import labkit
 from labkit.measure.measurements import Watched
-from labkit.replay.record import record_operators
-from labkit.steps.making import known_speedups
+from labkit.simulate.operators import record_operators
+from labkit.variants.registry import known_speedups
 
 KNOWN = known_speedups()
 STACKS = [
@@ -176,9 +176,9 @@ def test_the_table_says_everything_about_every_speedup():
 
 
 def test_deleting_a_file_makes_only_its_name_disappear(tiny, monkeypatch):
-    from labkit.steps import making
+    from labkit.variants import registry as making
 
-    modules = [module for module in making.pkgutil.iter_modules(labkit.steps.__path__) if module.name != "bf16"]
+    modules = [module for module in making.pkgutil.iter_modules(labkit.variants.__path__) if module.name != "bf16"]
     monkeypatch.setattr(making.pkgutil, "iter_modules", lambda path: modules)
     assert set(labkit.speedups().index) == set(KNOWN) - {"bf16"}
     labkit.make_step(tiny(), "streams", "fp16")
@@ -362,7 +362,7 @@ def test_weights_and_pictures_are_channels_last(tiny, batch):
 
 
 def test_instance_norm_is_guarded_once_and_only_where_it_is_wrong(tiny, monkeypatch):
-    from labkit.steps import channels_last
+    from labkit.variants import channels_last
 
     counts = []
     for wrong in (False, True):

@@ -111,7 +111,7 @@ def test_flags_and_random_numbers_are_as_before(rehearsal):
 @pytest.mark.filterwarnings("ignore:streams")
 @pytest.mark.parametrize(("factor", "ok"), [(1.0, True), (1.001, False), (1 + 1e-8, False), (float("nan"), False)])
 def test_an_exact_speedup_is_checked_in_both_precisions_and_a_wrong_one_is_found(monkeypatch, factor, ok):
-    from labkit.steps.streams import Streams
+    from labkit.variants.streams import Streams
 
     right = Streams.both_cycles
 
@@ -130,7 +130,7 @@ def test_an_exact_speedup_is_checked_in_both_precisions_and_a_wrong_one_is_found
 def test_of_a_graph_in_16_bits_the_replays_are_checked(monkeypatch, factor, ok):
     from test_graph import OnCPU
 
-    from labkit.steps.graph import Graph
+    from labkit.variants.graph import Graph
 
     def capture(self, body):
         replay = OnCPU.capture(self, body)
@@ -151,7 +151,7 @@ def test_of_a_graph_in_16_bits_the_replays_are_checked(monkeypatch, factor, ok):
 @pytest.mark.filterwarnings("ignore:streams")
 def test_what_goes_wrong_only_later_in_a_run_is_found(monkeypatch):
     """As a graph would whose learning rate or draws are stale."""
-    from labkit.steps.streams import Streams
+    from labkit.variants.streams import Streams
 
     def late(self, player, batch):
         self.calls = getattr(self, "calls", 0) + 1
@@ -167,7 +167,7 @@ def test_what_goes_wrong_only_later_in_a_run_is_found(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:streams")
 def test_forward_goes_through_the_seams_and_leaves_the_weights(monkeypatch):
-    from labkit.steps import bf16
+    from labkit.variants import bf16
 
     seen = []
     autocast = torch.autocast

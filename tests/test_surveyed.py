@@ -7,7 +7,7 @@ import pytest
 
 from labkit import show
 from labkit.errors import LabkitError
-from labkit.measure.choosing import pick
+from labkit.measure.autotune import pick
 from labkit.measure.surveyed import comparison_of
 
 

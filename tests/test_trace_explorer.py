@@ -9,7 +9,7 @@ from labkit import show
 from labkit.errors import LabkitError
 from labkit.show.explorer import ALL, VIEWS
 from labkit.show.timeline import MOST_BARS, events_between, thin
-from labkit.traces.tables import Trace
+from labkit.traces.trace import Trace
 
 
 def test_the_timeline_has_host_and_streams_as_lanes(two_streams):

@@ -10,7 +10,7 @@ from labkit.errors import LabkitError
 from labkit.show.explorer import VIEWS
 from labkit.show.launching import thin_steps
 from labkit.traces.reading import TraceError
-from labkit.traces.tables import Trace
+from labkit.traces.trace import Trace
 
 ON_A_CPU = [show.operators_figure, show.ranges_figure]
 OF_A_GPU = [view for view in VIEWS.values() if view not in (show.timeline_figure, *ON_A_CPU)]

@@ -9,7 +9,7 @@ import labkit
 from labkit.errors import LabkitError
 from labkit.traces.intervals import Nesting, Union, busy, time_at_each_level
 from labkit.traces.reading import TraceError
-from labkit.traces.tables import Trace
+from labkit.traces.trace import Trace
 
 
 @pytest.fixture

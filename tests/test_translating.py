@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import labkit
-from labkit import translating
-from labkit.data.reading import read_picture, write_picture
+from labkit.data.images import read_picture, write_picture
 from labkit.networks.generators import make_generator
+from labkit.training import translate as translating
 
 
 class Negative(nn.Module):

@@ -11,8 +11,8 @@ import time
 import torch
 
 import labkit
-from labkit.evidence import DATA
-from labkit.measure.saved import save
+from labkit.course.shipped import DATA
+from labkit.measure.tables import save
 
 MAKERS = {
     "CycleGAN": lambda: labkit.make_step(labkit.CycleGAN()),

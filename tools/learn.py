@@ -18,19 +18,18 @@ import torch
 from torchvision.utils import make_grid
 
 import labkit
-from labkit import checkpoints
-from labkit.data.reading import write_picture
-from labkit.evidence import DATA
+from labkit.course.shipped import DATA
+from labkit.course.studies import STUDIED
+from labkit.data.images import write_picture
 from labkit.measure.learning import shortfall, stamp_with
 from labkit.measure.roofline import step_flops
-from labkit.measure.saved import save
+from labkit.measure.tables import save
 from labkit.measure.timing import alternate
 from labkit.models.inference import run_network
 from labkit.models.model import Model
 from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
-from labkit.steps.step import Step
-from labkit.studies import STUDIED
-from labkit.training import Run
+from labkit.step import Step
+from labkit.training.fit import Run, checkpoints
 
 SECONDS = 100  # the best pictures are looked for in these
 FIRST = 500  # steps of an autoencoder that is trained first

@@ -15,12 +15,12 @@ from pathlib import Path
 import pandas
 
 import labkit
+from labkit.course.shipped import DATA, shipped_as
 from labkit.errors import LabkitError
-from labkit.evidence import DATA, shipped_as
 from labkit.measure import results
-from labkit.replay import record_operators, replay, replay_recorded
-from labkit.replay.recorded import read_launches
-from labkit.replay.trace import Replay
+from labkit.simulate import record_operators, replay, replay_recorded
+from labkit.simulate.trace_file import Replay
+from labkit.simulate.what_if import read_launches
 
 STEPS = 2
 

@@ -12,8 +12,8 @@ import json
 import os
 from pathlib import Path
 
+from labkit.course.shipped import DATA, shipped_as
 from labkit.errors import LabkitError
-from labkit.evidence import DATA, shipped_as
 from labkit.measure import results
 from labkit.measure.results import FILE
 

@@ -17,8 +17,8 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as transforms
 from tqdm.auto import tqdm
 
-from labkit.data.loading import UnpairedData
-from labkit.data.reading import find_pictures, read_picture
+from labkit.data.batches import UnpairedData
+from labkit.data.images import find_pictures, read_picture
 from labkit.errors import DataError
 
 _STAND_INS = 8  # training pictures that serve as test pictures where there are none

@@ -19,8 +19,8 @@ from numpy import ndarray
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from labkit.data.loading import UnpairedData
-from labkit.data.painting import Dice, background, blend, colour, inside, noise, pixel_centres
+from labkit.data.batches import UnpairedData
+from labkit.data.textures import Dice, background, blend, colour, inside, noise, pixel_centres
 from labkit.errors import DataError
 
 SMALLEST = 16  # pixels: below, a fruit is a handful of pixels

@@ -1,4 +1,4 @@
-"""How long a step's operators take on this device: what `labkit.replay.replay` prefers to a roofline."""
+"""How long a step's operators take on this device: what `labkit.simulate.replay` prefers to a roofline."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.measure.operators import call_on, signature
-from labkit.measure.recording import Batch, as_found
-from labkit.steps.step import Step
+from labkit.measure.record import Batch, as_found
+from labkit.step import Step
 
 REPEATS = 10
 HEAD_START = 10_000_000  # clock cycles, some milliseconds

@@ -12,13 +12,13 @@ import torch
 
 from labkit.data.fruit import FruitData
 from labkit.errors import LabkitError
-from labkit.evaluation import quality
-from labkit.measure.recording import Batch
+from labkit.measure.quality import quality
+from labkit.measure.record import Batch
 from labkit.measure.roofline import step_flops
 from labkit.measure.timing import alternate
 from labkit.stamp import stamp
-from labkit.steps.step import Step
-from labkit.training import Run, fit
+from labkit.step import Step
+from labkit.training.fit import Run, fit
 
 if TYPE_CHECKING:
     import pandas

@@ -14,12 +14,12 @@ from torch import Tensor
 from labkit.errors import LabkitError
 from labkit.measure.durations import operator_durations
 from labkit.measure.plan import Item
-from labkit.measure.recording import Batch, as_found, record
+from labkit.measure.record import Batch, as_found, record
 from labkit.measure.results import FILE
 from labkit.measure.roofline import copy_rate, matmul_rate
 from labkit.measure.timing import PeakMemory, alternate, ratio, spread
 from labkit.networks.counting import flop_counter
-from labkit.steps.making import known_speedups
+from labkit.variants.registry import known_speedups
 
 MAX_TRACES, MAX_BYTES = 7, 9_000_000  # with the results eight files, which together stay below 64 MiB
 LEAST_ROUNDS, MOST_ROUNDS = 6, 30  # fewer give no interval of 95%
@@ -199,7 +199,7 @@ def record_trace(item: Item, device: torch.device, out: Path) -> tuple[dict, str
 
 
 def measure_durations(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
-    """Microseconds of each operator of a step, by signature, for `labkit.replay`."""
+    """Microseconds of each operator of a step, by signature, for `labkit.simulate`."""
     found = operator_durations(item.step(device), item.batch(device))
     return {"microseconds": found}, f"{len(found)} signatures, {sum(found.values()) / 1e3:.1f} ms together"
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from labkit.errors import LabkitError
-from labkit.measure.recording import Batch
+from labkit.measure.record import Batch
+from labkit.models import MODELS
 from labkit.models.cyclegan import CycleGAN
-from labkit.models.kinds import MODELS
 from labkit.networks.light import LIGHT
-from labkit.steps.making import known_speedups, make_step
-from labkit.steps.step import Step
+from labkit.step import Step
+from labkit.variants.registry import known_speedups, make_step
 
 SMALL = {"generator": "resnet_3blocks", "ngf": 16, "discriminator": "n_layers", "n_layers": 2, "ndf": 16}
 TINY = SMALL | {"ngf": 4, "ndf": 4}

@@ -6,10 +6,10 @@ import statistics
 
 import torch
 
-from labkit.measure.recording import Batch, as_found
+from labkit.measure.record import Batch, as_found
 from labkit.measure.timing import alternate
 from labkit.networks.counting import flop_counter
-from labkit.steps.step import Step
+from labkit.step import Step
 
 
 def matmul_rate(device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from labkit.errors import LabkitError
-from labkit.measure.comparing import AGAIN, SPEED, speed_verdict
+from labkit.measure.compare import AGAIN, SPEED, speed_verdict
 from labkit.measure.timing import interval, ratios, spread
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from labkit.errors import LabkitError, check_known
 from labkit.models.losses import GAN_MODES, adversarial_loss, cycle_loss, identity_loss
 from labkit.models.model import Model
 from labkit.models.pool import Pool
-from labkit.networks.discriminators import make_discriminator
 from labkit.networks.generators import make_generator
+from labkit.networks.patchgan import make_discriminator
 
 if TYPE_CHECKING:
-    from labkit.steps.step import Step
+    from labkit.step import Step
 
 DIRECTIONS = {"AtoB": "G_A", "BtoA": "G_B"}
 

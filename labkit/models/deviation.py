@@ -19,10 +19,10 @@ from labkit.models.losses import adversarial_loss, deviation_loss
 from labkit.models.model import Model
 from labkit.models.pool import Pool
 from labkit.networks.codes import CodeDiscriminator, CodeGenerator, Decoder, Encoder, Translator, scaled
-from labkit.networks.discriminators import PatchDiscriminator
+from labkit.networks.patchgan import PatchDiscriminator
 
 if TYPE_CHECKING:
-    from labkit.steps.step import Step
+    from labkit.step import Step
 
 STAGES = {
     "joint": ("autoencoder", "translator", "discriminator"),

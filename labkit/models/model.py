@@ -10,7 +10,7 @@ from labkit.errors import DataError
 from labkit.models.pool import Pool
 
 if TYPE_CHECKING:
-    from labkit.steps.step import Step
+    from labkit.step import Step
 
 
 class Model(nn.Module):

@@ -1,7 +1,7 @@
 """Lighter ResNet generators: narrower everywhere, or with cheaper blocks in the middle, where most of the work is.
 
 Each has the shapes of `ResnetGenerator`, and those with other blocks its way down and its way up. (Shallower ones are
-"resnet_6blocks" and "resnet_3blocks".) FLOPs fall further than time: `labkit.replay.network_costs` shows both.
+"resnet_6blocks" and "resnet_3blocks".) FLOPs fall further than time: `labkit.simulate.network_costs` shows both.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ import ipywidgets
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from labkit.replay.batches import BatchSizes
-from labkit.replay.costs import ROOFLINES
-from labkit.replay.playing import replay
 from labkit.show.figures import HOST, KERNEL, UNUSED, WALL
 from labkit.show.widgets import controlled
+from labkit.simulate.batches import BatchSizes
+from labkit.simulate.cost_model import ROOFLINES
+from labkit.simulate.replay import replay
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 MEMORIES = {"6 GB": 6e9, "16 GB (T4)": 16e9, "24 GB": 24e9, "80 GB (A100, H100)": 80e9}
@@ -22,8 +22,8 @@ def batch_figure(steps: BatchSizes, device: str = "A100", host_us: float = 40.0)
     """Speed, idle share and memory at batch 1 to 32. SIMULATED: read ratios and where curves bend, not times.
 
     Args:
-        steps: from `labkit.replay.any_batch_size`.
-        device: whose roofline, one of `labkit.replay.ROOFLINES`.
+        steps: from `labkit.simulate.any_batch_size`.
+        device: whose roofline, one of `labkit.simulate.ROOFLINES`.
         host_us: microseconds of host time for every launch: an assumption.
     """
     played = [replay(steps.operators(batch), host_us, ROOFLINES[device], steps=1).timeline for batch in BATCHES]

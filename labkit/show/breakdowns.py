@@ -28,7 +28,7 @@ from labkit.show.recordings import (
     shortened,
 )
 from labkit.traces.ranks import NOWHERE
-from labkit.traces.tables import Trace
+from labkit.traces.trace import Trace
 
 PARTS = {"idle": UNUSED, **KINDS}
 # For each cause its words, colour and hatching; those of the simulations mean the same there.

@@ -9,7 +9,7 @@ import ipywidgets
 import plotly.graph_objects as go
 from torch import Tensor
 
-from labkit.data.loading import to_float
+from labkit.data.batches import to_float
 from labkit.models.inference import run_network
 from labkit.models.model import Model
 from labkit.show.figures import picture_rows

@@ -19,7 +19,7 @@ from labkit.show.recordings import each_rank, named
 from labkit.show.timeline import timeline_figure
 from labkit.show.widgets import replace
 from labkit.traces.reading import TraceError
-from labkit.traces.tables import Trace
+from labkit.traces.trace import Trace
 
 ALL = "all, side by side"
 VIEWS: dict[str, Callable[..., go.Figure]] = {

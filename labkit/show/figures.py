@@ -16,7 +16,7 @@ from plotly.subplots import make_subplots
 from torch import Tensor
 from torchvision.utils import make_grid
 
-from labkit.data.loading import to_uint8
+from labkit.data.batches import to_uint8
 
 if TYPE_CHECKING:
     import pandas

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from labkit.show.figures import HOST, UNUSED, range_look
 from labkit.show.recordings import Traces, add_bars, each_rank, escaped, finish, joined, look, percent, ranking
-from labkit.traces.tables import Trace
+from labkit.traces.trace import Trace
 
 HOSTS = {"operator": UNUSED, "CUDA call": HOST}
 

@@ -23,7 +23,7 @@ from labkit.show.recordings import (
     percent,
     ranking,
 )
-from labkit.traces.tables import Trace
+from labkit.traces.trace import Trace
 
 MEMORY_SHARES = {"count": ("share of their number", UNUSED), "total_us": ("share of their time", KERNEL)}
 

@@ -15,7 +15,7 @@ from plotly.subplots import make_subplots
 from labkit.errors import check_known
 from labkit.show.figures import HOST, KERNEL, UNUSED, WALL
 from labkit.show.recordings import Traces, add_bars, each_rank, finish, joined, look, panels, percent
-from labkit.traces.tables import Trace
+from labkit.traces.trace import Trace
 
 STREAMS = (UNUSED, KERNEL, "#0F6CA6", "#0A3A5A", WALL)  # 0, 1, 2, ... busy streams: the darker, the more
 SHARES = {

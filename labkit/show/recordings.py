@@ -14,7 +14,7 @@ from plotly.subplots import make_subplots
 
 from labkit.show.figures import KERNEL
 from labkit.traces.ranks import Rank
-from labkit.traces.tables import Trace
+from labkit.traces.trace import Trace
 
 Traces = Trace | Mapping[str, Trace]
 # Okabe and Ito's yellow, which nothing else has, and a wine of Paul Tol's that goes with them.

@@ -26,7 +26,7 @@ def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: fl
     Left of the bend memory is the limit, right of it arithmetic.
 
     Args:
-        costs: from `labkit.replay.network_costs`.
+        costs: from `labkit.simulate.network_costs`.
         flops_per_s, bytes_per_s: what this device can do: see `labkit.measure.roofline`.
         title: what is shown.
     """

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from labkit.measure.floats import fates
+from labkit.course.floats import fates
 from labkit.show.figures import PLAYERS, UNUSED
 from labkit.show.widgets import controlled
 

@@ -12,7 +12,7 @@ from labkit.errors import check_known
 from labkit.show.figures import HOST, PLAYERS, UNUSED
 from labkit.show.recordings import KINDS, Traces, add_bars, escaped, finish, look, named, panels, rank_names, shortened
 from labkit.traces.ranks import CALLS, Rank
-from labkit.traces.tables import Trace
+from labkit.traces.trace import Trace
 
 MOST_BARS = 1500
 # What a bar is, in the order of the legend: its colour and hatching. Players' ranges begin with their names.

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from labkit.show.recordings import ABOVE, BELOW, Traces, finish, joined
-from labkit.traces.tables import Trace
+from labkit.traces.trace import Trace
 from labkit.traces.verdict import LONG_DELAY
 
 # What the columns of the table are called here, and how their numbers are written.

@@ -8,7 +8,7 @@ import ipywidgets
 import plotly.graph_objects as go
 
 from labkit.show.figures import in_words, loss_curves
-from labkit.training import Run
+from labkit.training.fit import Run
 
 
 class LiveLosses:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 
 from labkit.traces import breakdowns
-from labkit.traces.launching import mean_queue
+from labkit.traces.launches import mean_queue
 from labkit.traces.ranks import Rank
 
 LONG_DELAY = 100.0  # microseconds, HTA's default

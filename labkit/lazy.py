@@ -1,0 +1,35 @@
+"""Packages whose names are loaded when they are first used, and are known to editors and type checkers all the same.
+
+The names of such a package stand in its ``__init__.pyi``, as SPEC 1 of Scientific Python has it: type checkers read
+that file, and `attach` takes from it where each name lives. `lazy_loader` does this too; it is not used here, since a
+GPU machine that only records seldom has it.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` for the ``__init__.py`` of a package, given its `__name__` and `__file__`.
+
+    In the stub ``from labkit.data.fruit import fruit as fruit`` is a name of a module, and
+    ``from labkit import show as show`` a module itself.
+    """
+    homes = {}
+    for node in ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            homes |= {alias.asname: node.module for alias in node.names if alias.asname}
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if homes[name] == package:
+            return importlib.import_module(f"{package}.{name}")
+        return getattr(importlib.import_module(homes[name]), name)
+
+    return load, lambda: sorted(homes), list(homes)

@@ -1,0 +1,160 @@
+"""Checkpoints: written whole or not at all, and read without running anything that is in them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.devices import pick_device
+from labkit.errors import CheckpointError
+from labkit.models import MODELS
+from labkit.models.model import Model
+from labkit.networks.generators import make_generator
+from labkit.networks.resnet import ResnetGenerator
+
+FILE = "checkpoint.pt"
+
+
+def save(state: dict, folder: Path) -> None:
+    """Writes `state` as the checkpoint of `folder`, beside the old one first and then in its place.
+
+    Raises:
+        CheckpointError: a number in it is not finite, or the disk does not take it; the old checkpoint stays.
+    """
+    floats = [tensor for tensor in _tensors(state) if tensor.is_floating_point()]
+    if not torch.stack([tensor.isfinite().all().cpu() for tensor in floats]).all():
+        raise CheckpointError(f"{folder / FILE}: not saved, since a weight is no longer a finite number.")
+    beside = folder / f"{FILE}.part"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(beside, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, folder / FILE)
+    except (OSError, RuntimeError) as error:  # torch.save turns a full disk into a RuntimeError
+        with suppress(OSError):  # its folder may be missing, too
+            beside.unlink()
+        kept = "the one before it is kept" if (folder / FILE).exists() else "there was none before it"
+        raise CheckpointError(
+            f"{folder / FILE}: the checkpoint could not be written ({_first_line(error)}); {kept}. "
+            "Make room or choose another folder, then run the same again."
+        ) from error
+
+
+def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
+    """The checkpoint in a file, or in a run's folder.
+
+    Raises:
+        CheckpointError: it is missing, damaged, or not a checkpoint of labkit.
+    """
+    state = _read(_file(path), device)
+    if not isinstance(state, dict) or "settings" not in state or "step" not in state:
+        raise CheckpointError(
+            f"{path}: this is not a checkpoint of labkit. A generator of the public reference is read by "
+            "labkit.load_generator, and on the command line if its name ends in .pth."
+        )
+    return {"kind": "CycleGAN", **state}  # the only kind there was before it was written down
+
+
+def load_model(path: Path | str, device: torch.device | str = "cpu") -> Model:
+    """The trained model of a run, from its folder or its checkpoint file.
+
+    Raises:
+        CheckpointError: there is no such checkpoint, or it is damaged.
+    """
+    state = load(path, device)
+    try:
+        model = MODELS[state["kind"]](**state["settings"]).to(device)
+        model.load_state_dict(state["step"]["model"])
+    except (TypeError, RuntimeError, KeyError) as error:
+        raise CheckpointError(f"{path}: settings and weights do not agree ({_first_line(error)}).") from error
+    return model
+
+
+def load_generator(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
+    """A generator the public reference saved or published ("latest_net_G.pth"); its kind is read off the names.
+
+    Raises:
+        CheckpointError: the file is missing or damaged, or holds no such generator.
+    """
+    weights = _read(_file(path), device)
+    if not isinstance(weights, dict) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
+        raise CheckpointError(f"{path}: no weights of a generator. For a run of labkit use labkit.load_model.")
+    try:
+        generator = _generator_like(weights).to(device)
+        if not any(isinstance(layer, nn.BatchNorm2d) for layer in generator.modules()):
+            # Checkpoints of PyTorch before 0.4 hold running statistics that instance norm does not have.
+            weights = {name: tensor for name, tensor in weights.items() if ".running_" not in name}
+        generator.load_state_dict(weights)
+    except (RuntimeError, KeyError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: not a ResNet or U-Net generator of the public reference ({_first_line(error)})."
+        ) from error
+    return generator
+
+
+def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Raises `CheckpointError` naming every setting in which a checkpoint differs from what is wanted."""
+    differing = [
+        f"{name}={saved.get(name)!r} there, {wanted.get(name)!r} here"
+        for name in {**wanted, **saved}
+        if saved.get(name) != wanted.get(name)
+    ]
+    if differing:
+        raise CheckpointError(
+            f"{path / FILE}: the checkpoint is of another {kind}: {'; '.join(differing)}. "
+            "Use the same settings to go on, or another folder to begin anew."
+        )
+
+
+def _generator_like(weights: dict[str, Tensor]) -> nn.Module:
+    """A generator with the architecture that these names and shapes belong to."""
+    if "model.1.weight" in weights:
+        norm = "batch" if "model.2.weight" in weights else "instance" if "model.1.bias" in weights else "none"
+        blocks = len({name.split(".")[1] for name in weights if "conv_block" in name})
+        return ResnetGenerator(blocks, weights["model.1.weight"].shape[0], norm)
+    depth = max(len(re.findall(r"model\.[13]\.(?=model)", name)) for name in weights)
+    norm = "instance" if "model.model.1.model.3.model.1.bias" in weights else "batch"
+    return make_generator({7: "unet_256", 6: "unet_128"}[depth], weights["model.model.0.weight"].shape[0], norm)
+
+
+def _file(path: Path | str) -> Path:
+    path = Path(path)
+    file = path / FILE if path.is_dir() else path
+    if not file.is_file():
+        raise CheckpointError(f"{file}: there is no checkpoint here. Is the path right, and was the run ever saved?")
+    return file
+
+
+def _read(file: Path, device: torch.device | str) -> Any:
+    device = pick_device(device)
+    try:
+        return torch.load(file, map_location=device, weights_only=True)
+    except OSError as error:
+        raise CheckpointError(f"{file}: the checkpoint cannot be read ({error.strerror or error}).") from error
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
+        raise CheckpointError(  # without PyTorch's own words, which advise to read it unsafely
+            f"{file}: this is no checkpoint, or it is damaged, or holds more than weights and was refused. "
+            "Use a copy, or train again into another folder."
+        ) from error
+
+
+def _tensors(state: Any) -> Iterator[Tensor]:
+    if isinstance(state, Tensor):
+        yield state
+    elif isinstance(state, dict):
+        for value in state.values():
+            yield from _tensors(value)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200] or type(error).__name__

@@ -1,0 +1,288 @@
+"""The loop round the step: batches, schedule, reports, sample pictures, checkpoints, exact resuming."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torchvision.utils import make_grid
+from tqdm.auto import tqdm
+
+from labkit.data.batches import UnpairedData, batches, to_float, to_uint8
+from labkit.data.images import write_picture
+from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
+from labkit.errors import DataError, LabkitError, TrainingError
+from labkit.models.inference import run_network
+from labkit.models.model import Model
+from labkit.step import Step
+from labkit.training import checkpoints
+
+COLLAPSED = 0.1  # outputs that differ less than this share of what their inputs differ count as all alike
+
+
+class CollapseWarning(UserWarning):
+    """A generator gives almost the same picture whatever it is shown."""
+
+
+@dataclass
+class Run:
+    """A training run: where it stands, and every loss of every step so far."""
+
+    step: Step
+    steps: int
+    folder: Path | None = None
+    done: int = 0
+    losses: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def model(self) -> Model:
+        """The model that is trained."""
+        return self.step.model
+
+
+def linear_schedule(constant: int, decay: int, epoch: int = 1) -> Callable[[int], float]:
+    """The reference's learning-rate schedule: 1 for `constant` steps, then down to nearly 0 over `decay` steps.
+
+    The factor changes once every `epoch` steps; the reference's own run is
+    ``linear_schedule(100 * n, 100 * n, epoch=n)`` with n the steps of an epoch. After all of them it is 0.
+
+    Returns:
+        a function from the number of steps done to the factor on the learning rate.
+
+    Raises:
+        LabkitError: a number of steps is negative.
+    """
+    if min(constant, decay) < 0 or epoch < 1:
+        raise LabkitError(f"linear_schedule({constant}, {decay}, epoch={epoch}): no number of steps is negative.")
+    return lambda done: max(0.0, 1 - max(0, done // epoch + 1 - constant // epoch) / (decay // epoch + 1))
+
+
+def fit(
+    step: Step,
+    data: UnpairedData,
+    steps: int,
+    batch_size: int = 1,
+    *,
+    checkpoint: Path | str | None = None,
+    seed: int = 0,
+    workers: int = 0,
+    schedule: Callable[[int], float] | None = None,
+    report_every: int = 50,
+    sample_every: int = 200,
+    save_minutes: float = 5.0,
+    on_report: Callable[[Run], None] | None = None,
+) -> Run:
+    """Trains for `steps` steps, or goes on to that number if `checkpoint` already holds a part of them.
+
+    Going on gives the same weights as never having stopped, also after ``kill -9``: bit for bit on a CPU; on a GPU
+    as far as its kernels give the same bits twice.
+    Ctrl-C and SIGTERM let the step under way finish, save, and say how to go on.
+
+    Args:
+        step: from `labkit.make_step`; its model decides device and float type.
+        data: from `labkit.fruit` or `labkit.folders`.
+        steps: the step to train up to.
+        batch_size: pictures of each domain in a step.
+        checkpoint: a folder for checkpoint and sample pictures; None keeps neither.
+        seed: settles which batches are drawn.
+        workers: processes that prepare batches; 0 prepares them between the steps.
+        schedule: from the number of steps done to the factor on the learning rate; None leaves it constant.
+        report_every: steps between two looks at the losses, each of which waits for the device once.
+        sample_every: steps between two looks at translations: a `CollapseWarning` if they are all alike, and a
+            grid, ``samples/<step>.png``: pictures of A above their translations, then, if the model translates those,
+            pictures of B above theirs.
+        save_minutes: minutes between two checkpoints; one is written at the end in any case.
+        on_report: called with the `Run` after every look at the losses, for instance to draw them.
+
+    Raises:
+        LabkitError: the arguments or the data do not fit.
+        CheckpointError: the checkpoint is damaged, or of another model or other batches.
+        TrainingError: a loss is no longer finite, or memory ran out; the last good checkpoint is kept.
+    """
+    if not isinstance(data, UnpairedData):
+        raise LabkitError(f"data={data!r}: give pictures, from labkit.folders(...) or labkit.fruit().")
+    least = {"steps": 1, "batch_size": 1, "report_every": 1, "sample_every": 1, "workers": 0}
+    for name, number in zip(least, (steps, batch_size, report_every, sample_every, workers), strict=True):
+        if not isinstance(number, int) or number < least[name]:
+            raise LabkitError(f"{name}={number}: a whole number, at least {least[name]}, is needed.")
+    model = step.model
+    model.check_size(data.size, data.size, where=f"data {data.name!r}")
+    run = Run(step, steps, None if checkpoint is None else Path(checkpoint))
+    pictures = [len(data.train_a), len(data.train_b)]
+    settings = {"data": data.name, "pictures": pictures, "size": data.size, "batch_size": batch_size, "seed": seed}
+    _go_on(run, settings)
+    weight = next(model.parameters())
+    stream = batches(
+        data, batch_size, run.done, steps, seed=seed, workers=workers, device=weight.device, dtype=weight.dtype
+    )
+    pending: list[dict[str, Tensor]] = []  # losses of steps nobody has looked at yet
+    saved_at = time.monotonic()
+    with _interrupts() as interrupted, tqdm(initial=run.done, total=steps, unit="step") as bar:
+        for real_a, real_b in stream:
+            if schedule is not None:
+                step.scale_lr(_factor(schedule, run.done))
+            pending.append(_stepped(run, real_a, real_b))
+            run.done += 1
+            bar.update()
+            last = run.done == steps or bool(interrupted)
+            save_due = run.folder is not None and (last or time.monotonic() - saved_at >= 60 * save_minutes)
+            if run.done % report_every == 0 or save_due or last:
+                _look_at_losses(run, pending)
+                bar.set_postfix({name: f"{values[-1]:.3f}" for name, values in run.losses.items()}, refresh=False)
+                if on_report is not None:
+                    on_report(run)
+            if run.done % sample_every == 0 or run.done == steps:
+                _sample(run, data)
+            if save_due:
+                _save(run, settings)
+                saved_at = time.monotonic()
+            if interrupted:
+                _stop(run)
+    return run
+
+
+def _factor(schedule: Callable[[int], float], done: int) -> float:
+    factor = schedule(done)
+    if not 0 <= factor < float("inf"):
+        raise LabkitError(f"schedule({done}) is {factor}: a factor on the learning rate is 0 or a positive number.")
+    return factor
+
+
+def _stepped(run: Run, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
+    """The next step's losses. Raises `TrainingError` if it does not fit into memory."""
+    try:
+        return run.step(real_a, real_b)
+    except OUT_OF_MEMORY as error:
+        raise TrainingError(
+            f"step {run.done + 1}: out of memory with batches of {len(real_a)} ({str(error).partition('. ')[0]})."
+            f"{_kept(run)} {LESS_MEMORY}"
+        ) from error
+
+
+def _kept(run: Run) -> str:
+    if run.folder is None or not (run.folder / checkpoints.FILE).exists():
+        return " Nothing was saved before it."
+    return f" The last good checkpoint is kept in {run.folder}."
+
+
+def _look_at_losses(run: Run, pending: list[dict[str, Tensor]]) -> None:
+    """Moves the pending losses into the run's history: the loop's only wait for the device."""
+    names = list(pending[0])
+    rows = torch.stack([torch.stack([losses[name] for name in names]) for losses in pending]).tolist()
+    first = run.done - len(pending) + 1
+    pending.clear()
+    for number, row in enumerate(rows, start=first):
+        bad = [name for name, loss in zip(names, row, strict=True) if not abs(loss) < float("inf")]
+        if bad:
+            kept = _kept(run)
+            raise TrainingError(
+                f"step {number}: {', '.join(bad)} is no longer a finite number, so training stopped.{kept} "
+                "Usual causes: a learning rate that is too high, or 16-bit arithmetic without loss scaling. Mend it, "
+                "and run the same again: it goes on from the checkpoint, or begins anew."
+            )
+        for name, loss in zip(names, row, strict=True):
+            run.losses.setdefault(name, []).append(loss)
+
+
+def _sample(run: Run, data: UnpairedData, n: int = 4) -> None:
+    """Translates some test pictures: warns if the results are all alike, and writes a grid of them."""
+    rows = []
+    for direction in run.model.directions:
+        pictures = data.test_a if direction == "AtoB" else data.test_b
+        real = to_float(torch.stack([pictures[i] for i in range(min(n, len(pictures)))]))
+        fake = run_network(run.model.translator(direction), real)
+        rows += [real, fake]
+        if len(real) > 1 and fake.std(0).mean() < COLLAPSED * real.std(0).mean():
+            warnings.warn(
+                f"step {run.done}: {direction} gives nearly the same picture for different inputs. If that does not "
+                "pass, the generator has collapsed: is the cycle loss switched off, or the learning rate too high?",
+                CollapseWarning,
+                stacklevel=2,
+            )
+    if run.folder is None:
+        return
+    grid = make_grid(to_uint8(torch.cat(rows)), nrow=len(rows[0]), pad_value=255)
+    try:
+        write_picture(grid, run.folder / "samples" / f"{run.done:06d}.png")
+    except DataError as error:  # no reason to lose what was learned
+        warnings.warn(f"step {run.done}: {error}", stacklevel=2)
+
+
+def _save(run: Run, settings: dict) -> None:
+    on_gpu = next(run.model.parameters()).is_cuda
+    state = {
+        "kind": run.model.kind,
+        "settings": run.model.settings,
+        "batches": settings,
+        "step": run.step.state_dict(),
+        "done": run.done,
+        "losses": {name: torch.tensor(values, dtype=torch.float64) for name, values in run.losses.items()},
+        "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if on_gpu else None},
+    }
+    checkpoints.save(state, run.folder)
+
+
+def _go_on(run: Run, settings: dict) -> None:
+    """Takes up the run where its folder's checkpoint left it, if there is one; makes the folder if not."""
+    if run.folder is None:
+        return
+    try:
+        (run.folder / "samples").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabkitError(f"{run.folder}: this folder cannot be made ({error.strerror}). Name another one.") from error
+    if not (run.folder / checkpoints.FILE).exists():
+        return
+    device = next(run.model.parameters()).device
+    state = checkpoints.load(run.folder, device)
+    checkpoints.check_settings(run.folder, "model", {"kind": state["kind"]}, {"kind": run.model.kind})
+    checkpoints.check_settings(run.folder, "model", state["settings"], run.model.settings)
+    checkpoints.check_settings(run.folder, "run", state["batches"], settings)
+    run.step.load_state_dict(state["step"])
+    run.done = state["done"]
+    run.losses = {name: values.tolist() for name, values in state["losses"].items()}
+    torch.set_rng_state(state["random"]["cpu"].cpu())
+    if device.type == "cuda" and state["random"]["cuda"] is not None:
+        torch.cuda.set_rng_state(state["random"]["cuda"].cpu())
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Collects Ctrl-C and SIGTERM instead of breaking off between two halves of an update.
+
+    A second Ctrl-C breaks off at once. Outside the main thread signals cannot be caught: nothing changes there.
+    """
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
+
+    def note(number: int, frame: object) -> None:
+        received.append(number)
+        signal.signal(signal.SIGINT, before[signal.SIGINT])
+        # Not print: the signal may have come in the middle of one.
+        os.write(2, b"\nlabkit: stops after this step; Ctrl-C again breaks it off at once\n")
+
+    for name in before:
+        signal.signal(name, note)
+    try:
+        yield received
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+def _stop(run: Run) -> None:
+    where = "nothing was saved, since no checkpoint folder was given"
+    if run.folder is not None:
+        where = f"saved in {run.folder}: run the same again to go on from there"
+    raise KeyboardInterrupt(f"stopped after step {run.done} of {run.steps}; {where}.")

@@ -1,0 +1,62 @@
+"""channels_last: the channels of a pixel lie side by side in memory."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from labkit.variants.common import SpeedUp
+
+
+class ChannelsLast(SpeedUp):
+    """Puts weights and pictures into the memory format NHWC, in which convolution kernels are often faster.
+
+    Differs from the baseline in two seams: `build` converts the weights once, and the model keeps them so, `__call__`
+    converts each batch. Shapes and values stay the same.
+
+    Moves: compute time of convolutions, and the transposing kernels round them, above all in 16 bits on GPUs. Does not
+    help in float32 on many devices, nor round instance norm, which returns the usual format and so makes the next
+    convolution convert.
+
+    On CPUs some versions of PyTorch compute a wrong gradient of instance norm, for one picture whose gradient comes in
+    channels_last. Where that is so (it is tried out), the gradient is converted before it enters instance norm.
+    """
+
+    name = "channels_last"
+    place = 25
+    seam = "build, __call__"
+    changes = "weights and pictures are laid out channels last"
+    moves = "compute"
+    needs = "not together with compile"
+    tolerance = "exact"
+    excludes = {"compile": "the compiler chooses memory formats itself"}
+
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
+        self.model.to(memory_format=torch.channels_last)
+        if instance_norm_is_wrong(next(self.model.parameters()).device):
+            for layer in self.model.modules():
+                if isinstance(layer, nn.InstanceNorm2d) and _guard not in layer._forward_hooks.values():
+                    layer.register_forward_hook(_guard)
+        return super().build(betas)
+
+    def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
+        real_a, real_b = (pictures.contiguous(memory_format=torch.channels_last) for pictures in (real_a, real_b))
+        return super().__call__(real_a, real_b)
+
+
+@torch.enable_grad()
+def instance_norm_is_wrong(device: torch.device) -> bool:
+    """Whether on `device` the gradient of instance norm depends on the memory format of the gradient that enters it."""
+    picture = torch.arange(16.0, device=device).square().view(1, 4, 2, 2).requires_grad_()
+    entering = picture.detach().sin()
+    gradients = [
+        torch.autograd.grad(nn.functional.instance_norm(picture), picture, entering.contiguous(memory_format=layout))[0]
+        for layout in (torch.contiguous_format, torch.channels_last)
+    ]
+    return not torch.allclose(*gradients, atol=1e-3)
+
+
+def _guard(layer: nn.Module, inputs: tuple[Tensor], normalised: Tensor) -> None:
+    """A forward hook: the gradient that will enter `layer` is made contiguous."""
+    if normalised.requires_grad:
+        normalised.register_hook(Tensor.contiguous)

@@ -1,0 +1,57 @@
+"""compile: torch.compile turns each network into fewer, fused kernels."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+
+import torch
+from torch import nn
+
+from labkit.variants.common import SpeedUp
+
+
+class Compile(SpeedUp):
+    """Compiles each network, forward and backward, with `torch.compile`.
+
+    Differs from the baseline in one seam, `build`. Each network by itself, not the whole step: that would fall into
+    pieces at the backward pass, and lose the ranges round its seams. In place, with `nn.Module.compile`: the names in
+    checkpoints stay, and the model stays compiled in other steps made from it.
+
+    Moves: memory traffic and launches, since normalisation, activation and padding are fused. Does not help in short
+    runs: the first step takes minutes, and so does the first one with pictures of another size or number, and
+    convolutions, most of the work, stay the library's.
+    """
+
+    name = "compile"
+    place = 15
+    seam = "build"
+    changes = "the networks are compiled"
+    moves = "memory traffic, launches"
+    needs = "Triton on a GPU, a C++ compiler on a CPU; not together with out_of_place, channels_last"
+    tolerance = "exact"
+    backend = "inductor"
+
+    @staticmethod
+    def unsuited(model: nn.Module) -> str | None:
+        if next(model.parameters()).is_cuda:
+            if importlib.util.find_spec("triton") is None:
+                return "compiling for a GPU needs Triton: pip install triton, or leave it out"
+        elif not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++", "cl"))):
+            return "compiling for a CPU needs a C++ compiler, and there is none here: install g++, or leave it out"
+        return None
+
+    @staticmethod
+    def untried(model: nn.Module) -> str | None:
+        return None if next(model.parameters()).is_cuda else "compiling for a CPU takes minutes before the first step"
+
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
+        from torch._dynamo import config as dynamo_config  # takes a while to import
+
+        # By default PyTorch goes back to eager once it has seen 8 variants (size, type, with gradient or without) of a
+        # network's code, and counts those of all models in the process together.
+        dynamo_config.recompile_limit = max(64, dynamo_config.recompile_limit)
+        for network in self.model.children():
+            network.compile(backend=self.backend, dynamic=False)
+        return super().build(betas)

@@ -1,0 +1,51 @@
+"""out_of_place: the activation after an instance norm writes its result beside its input."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor, nn
+
+from labkit.variants.common import SpeedUp
+
+
+class OutOfPlace(SpeedUp):
+    """Lets ReLU and LeakyReLU that follow an instance norm work out of place.
+
+    Differs from the baseline in one seam, `learn`, round which it switches those layers over and back. In place saves
+    memory elsewhere, but PyTorch's instance norm returns a view: autograd then has to copy the gradient of the whole
+    tensor and fill the copy with zeros before it can put the activation's gradient in (its node is called CopySlices).
+    Other activations stay as they are: in a U-Net the skip carries what an activation has changed in place.
+
+    Moves: memory traffic and launches of the backward pass. Does not help where nothing follows an instance norm in
+    place: batch norm, no norm, a U-Net's generators.
+    """
+
+    name = "out_of_place"
+    place = 20
+    seam = "learn"
+    changes = "activations after instance norm are not in place"
+    moves = "copies and fills in the backward pass"
+    needs = "instance norm; not together with compile"
+    tolerance = "exact"
+    excludes = {"compile": "compiled code has no in-place operations left to take out"}
+
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
+        rows = [layer for layer in self.model.modules() if isinstance(layer, nn.Sequential)]
+        self.activations = [
+            after
+            for row in rows
+            for norm, after in itertools.pairwise(row)
+            if isinstance(norm, nn.InstanceNorm2d) and getattr(after, "inplace", False)
+        ]
+        return super().build(betas)
+
+    def learn(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        for activation in self.activations:
+            activation.inplace = False
+        try:
+            return super().learn(player, batch)
+        finally:
+            for activation in self.activations:
+                activation.inplace = True
