@@ -1,34 +1,33 @@
-"""The training step of a GAN, and its seams: the places where a speed-up changes how, never what, is computed.
+"""The training step of a GAN, and its seams: the methods in which a speed-up changes how, never what, is computed.
 
 Algorithm (Zhu et al. 2017, section 4, in the order of its public reference):
 
     for each player in turn (CycleGAN: the generators, then the discriminators):
-        compute the player's losses          `losses`, through `one_cycle`, `both_cycles`, `both`, `recall`, `judge`
+        compute the player's losses          `losses`, which runs the networks
         differentiate their sum              `backward`
         let the player's optimiser step      `update`
 
-A speed-up is a class that overrides one of these seams and calls `super()`; `labkit.make_step` stacks any number
-of them on `Step`.
+Each model has its own step, which computes its losses: `labkit.models.cyclegan.CycleGANStep` is the one to read. A
+speed-up is a class that overrides a seam and calls `super()`. `labkit.make_step` stacks any number of them on a
+model's step.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.profiler import record_function
 
-from labkit.errors import DataError
-from labkit.models.pool import Pool
+from labkit.model import Model
 
+RANGE = "labkit: "  # the names of labkit's own ranges start with it, in traces and tables
 
-class Cycle(NamedTuple):
-    """What one round trip produced; each (B, 3, H, W) in [-1, 1]."""
-
-    fake: Tensor  # translated
-    back: Tensor  # translated and translated back
-    same: Tensor | None  # a picture of the target domain, translated: it should not change
+Batch = dict[str, Tensor]
+Network = Callable[[Tensor], Tensor]  # a module, or a module that something is wrapped round
 
 
 class Step:
@@ -44,29 +43,28 @@ class Step:
         betas: Adam's decay rates.
 
     Raises:
-        DataError: the batch does not fit the networks, or (seen on the first call only) leaves [-1, 1].
+        DataError: the batch does not fit the networks, or (checked in the first call only) leaves [-1, 1].
     """
 
-    def __init__(self, model: nn.Module, lr: float | None = None, betas: tuple[float, float] = (0.5, 0.999)):
+    def __init__(self, model: Model, lr: float | None = None, betas: tuple[float, float] = (0.5, 0.999)):
         self.model = model
         self.players = model.players()
         self.lr = {player: own if lr is None else lr for player, own in model.learning_rates().items()}
+        self.lr_now = dict(self.lr)
         self.optimizers = self.build(betas)
-        self._range_checked = False
+        self.range_checked = False
 
     def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
-        self.check(real_a, real_b)
-        batch = {"real_a": real_a, "real_b": real_b}
-        losses = {}
-        for player in self.players:
-            losses |= self.learn(player, batch)
-            with record_function(f"labkit: {player} optimizer"):
-                self.update(player)
+        self.model.check_batch(real_a, real_b)
+        if not self.range_checked:  # only once: it makes the host wait for the device
+            self.model.check_range(real_a, real_b)
+            self.range_checked = True
+        losses = self.run(self.inputs(real_a, real_b))
         return {name: losses[name] for name in self.model.loss_names if name in losses}
 
     # ---- the seams
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
         """An optimiser for each player."""
         return {
             player: torch.optim.Adam(weights, lr=self.lr[player], betas=betas, **self.adam_options())
@@ -77,98 +75,124 @@ class Step:
         """How Adam computes: keyword arguments of `torch.optim.Adam`."""
         return {}
 
-    def one_cycle(self, go: nn.Module, back: nn.Module, real: Tensor, other: Tensor | None) -> Cycle:
-        """There and back again, and `other`, which already is where `go` leads."""
-        fake = go(real)
-        return Cycle(fake, back(fake), None if other is None else go(other))
+    def inputs(self, real_a: Tensor, real_b: Tensor) -> Batch:
+        """Everything that changes from step to step: the pictures, and the pools' decisions, drawn on the host."""
+        pools = self.model.pools.items()
+        draws = {f"draw_{name}": pool.draw(*real_a.shape).on(real_a.device) for name, pool in pools}
+        return {"real_a": real_a, "real_b": real_b, **draws}
 
-    def both_cycles(self, model: nn.Module, real_a: Tensor, real_b: Tensor) -> tuple[Cycle, Cycle]:
-        """A -> B -> A and B -> A -> B; the identity pictures only where the model weighs them."""
-        other_b, other_a = (real_b, real_a) if model.lambda_identity else (None, None)
-        return (
-            self.one_cycle(model.G_A, model.G_B, real_a, other_b),
-            self.one_cycle(model.G_B, model.G_A, real_b, other_a),
-        )
+    def run(self, batch: Batch) -> dict[str, Tensor]:
+        """The players in turn. Each leaves in `batch` the fakes that the next one needs."""
+        losses: dict[str, Tensor] = {}
+        for player in self.players:
+            losses |= self.learn(player, batch)
+            with record_function(f"{RANGE}{player} optimizer"):
+                self.update(player)
+        return losses
 
-    def recall(self, pool: Pool, fake: Tensor) -> Tensor:
-        """As many fakes as are new, some of them earlier ones out of the pool."""
-        return pool(fake)
+    def learn(self, player: str, batch: Batch) -> dict[str, Tensor]:
+        """Losses and gradients of one player."""
+        with record_function(f"{RANGE}{player} forward"):
+            losses = self.losses(player, batch)
+        with record_function(f"{RANGE}{player} backward"):
+            self.backward(sum(losses.values()), player)  # type: ignore[arg-type]  # mypy allows for no loss at all
+        return {name: loss.detach() for name, loss in losses.items()}
 
-    def judge(self, discriminator: nn.Module, real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
+    def losses(self, player: str, batch: Batch) -> dict[str, Tensor]:
+        """The losses that `player` minimises, by name: each player has a method of its own name."""
+        return getattr(self, player)(batch)
+
+    def judge(self, discriminator: Network, real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
         """The verdicts on real pictures and on fakes."""
         return self.both(discriminator, real, fake)
 
-    def both(self, network: nn.Module, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    def both(self, network: Network, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """Two batches of equal size through the same network."""
         return network(first), network(second)
 
-    def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The terms that `player` lowers, by name."""
-        return self.model.losses(player, self, batch)
-
     def backward(self, loss: Tensor, player: str) -> None:
-        """Gradients of `player`'s weights, and of no others: the rest of the networks stands still."""
+        """Gradients of `player`'s weights, and of no others: the other networks are frozen."""
         loss.backward(inputs=self.players[player])
-
-    def learn(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Losses and gradients of one player on one batch."""
-        with record_function(f"labkit: {player} forward"):
-            losses = self.losses(player, batch)
-        with record_function(f"labkit: {player} backward"):
-            self.backward(sum(losses.values()), player)
-        return {name: loss.detach() for name, loss in losses.items()}
 
     def update(self, player: str) -> None:
         """One step of the player's optimiser."""
         self.optimizers[player].step()
         self.optimizers[player].zero_grad()
 
-    # ---- around the seams
-
-    def check(self, real_a: Tensor, real_b: Tensor) -> None:
-        """Raises `DataError` if the batch does not fit; its range is looked at once, since that makes the host wait."""
-        self.model.check_batch(real_a, real_b)
-        if self._range_checked:
-            return
-        for name, pictures in (("real_a", real_a), ("real_b", real_b)):
-            low, high = (bound.item() for bound in pictures.aminmax())
-            if not (-1.001 <= low and high <= 1.001):
-                raise DataError(
-                    f"{name} runs from {low:g} to {high:g}; the networks expect [-1, 1]. "
-                    "labkit.to_float turns uint8 pictures into that range."
-                )
-        self._range_checked = True
+    # ---- learning rates and states
 
     def scale_lr(self, factor: float) -> None:
         """Sets every learning rate to `factor` times the one the step was made with."""
         for player, optimizer in self.optimizers.items():
-            for group in optimizer.param_groups:
-                group["lr"] = self.lr[player] * factor
+            self.lr_now[player] = self.lr[player] * factor
+            _set_lr(optimizer, self.lr_now[player])
 
-    def state_dict(self) -> dict:
-        """Networks, optimisers and pools: what a run needs to go on as if it had never stopped."""
-        return {
-            "model": self.model.state_dict(),
-            "optimizers": {player: optimizer.state_dict() for player, optimizer in self.optimizers.items()},
-            "pools": {name: pool.state_dict() for name, pool in self.model.pools.items()},
-        }
+    def state_dict(self) -> dict[str, Any]:
+        """Networks, optimisers and pools: everything a run needs to resume as if it had never stopped."""
+        optimizers = {player: optimizer.state_dict() for player, optimizer in self.optimizers.items()}
+        for player, state in optimizers.items():
+            for group in state["param_groups"]:
+                group["lr"] = self.lr_now[player]  # a number, wherever the optimiser keeps it
+        pools = {name: pool.state_dict() for name, pool in self.model.pools.items()}
+        return {"model": self.model.state_dict(), "optimizers": optimizers, "pools": pools}
 
-    def load_state_dict(self, state: dict) -> None:
-        """Takes over what `state_dict` of a step over the same model gave, whatever its speed-ups."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Loads the state of any step of this model, even one with other speed-ups."""
         self.model.load_state_dict(state["model"])
         for player, optimizer in self.optimizers.items():
             _load_adam(optimizer, state["optimizers"][player])
+            self.lr_now[player] = state["optimizers"][player]["param_groups"][0]["lr"]
+            _set_lr(optimizer, self.lr_now[player])
         device = next(self.model.parameters()).device
         for name, pool in self.model.pools.items():
             pool.load_state_dict(state["pools"][name], device)
 
 
-def _load_adam(adam: torch.optim.Adam, state: dict) -> None:
-    """Takes over learning rate, count of steps and moments, but not how, nor on which device, another Adam computed."""
-    how = {option: adam.defaults[option] for option in ("fused", "foreach", "capturable")}
-    adam.load_state_dict({**state, "param_groups": [{**group, **how} for group in state["param_groups"]]})
+def _set_lr(adam: torch.optim.Adam, lr: float) -> None:
+    """Sets the learning rate; one that lies on the device stays at its address, where a CUDA graph reads it."""
+    for group in adam.param_groups:
+        group["lr"] = group["lr"].fill_(lr) if isinstance(group["lr"], Tensor) else lr
+
+
+def _load_adam(adam: torch.optim.Adam, state: dict[str, Any]) -> None:
+    """Loads count of steps and moments, but not how, nor on which device, another Adam computed."""
+    options = ("lr", "fused", "foreach", "capturable")
+    pairs = zip(state["param_groups"], adam.param_groups, strict=True)
+    groups = [saved | {option: own[option] for option in options} for saved, own in pairs]
+    adam.load_state_dict({**state, "param_groups": groups})
     for weight, kept in adam.state.items():
-        if not (how["fused"] or how["capturable"]):
+        if not (adam.defaults["fused"] or adam.defaults["capturable"]):
             kept["step"] = kept["step"].cpu()  # on a GPU the host would wait for it in every step
-        for moment in ("exp_avg", "exp_avg_sq"):  # fused Adam takes for granted that they lie as the weight does
+        for moment in ("exp_avg", "exp_avg_sq"):  # fused Adam assumes that they lie in memory as the weight does
             kept[moment] = torch.empty_like(weight).copy_(kept[moment])
+
+
+class SpeedUp(Step):
+    """The base of labkit's speed-ups, each a class in a file of its own that overrides seams of a step.
+
+    A speed-up may not change *what* is computed: tests/test_speedups.py compares each, and every pair, with the
+    baseline. Its docstring says how it differs, which part of a step's time it should reduce, and when it does not
+    help.
+    """
+
+    name: str
+    changes: str  # how it differs from the baseline
+    improves: str  # the part of a step's time, or of its memory, that should get smaller
+    needs: str  # device, companions, and speed-ups it cannot be combined with
+    tolerance: str  # "exact", or "16-bit" for rounding to 16 bits
+    excludes: Mapping[str, str] = MappingProxyType({})  # names it cannot be combined with, and why
+
+    @staticmethod
+    def unsuited(model: Model) -> str | None:
+        """Why it cannot be used with this model, on the device it is on; None if it can."""
+        return None
+
+    @staticmethod
+    def inactive(model: Model) -> str | None:
+        """Why it changes nothing on the device the model is on, though it does no harm there; None if it acts."""
+        return None
+
+    @staticmethod
+    def skip_in_autotune(model: Model) -> str | None:
+        """Why `labkit.autotune` should not try it to save time; None if it should."""
+        return None

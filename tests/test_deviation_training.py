@@ -14,9 +14,9 @@ from labkit.measure.results import read
 from labkit.measure.survey import survey
 from labkit.simulate.operators import record_operators
 from labkit.training import checkpoints
-from labkit.variants.registry import known_speedups
+from labkit.variants.registry import SPEEDUPS
 
-KNOWN = known_speedups()
+KNOWN = SPEEDUPS
 REFUSED = {"streams", "recompute"}
 EXACT = sorted(name for name in set(KNOWN) - REFUSED if KNOWN[name].tolerance == "exact")
 STACKS = [*((name,) for name in KNOWN if name not in REFUSED)]

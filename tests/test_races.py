@@ -10,7 +10,7 @@ import labkit
 from labkit.course.checks import notebook_04
 from labkit.course.checks.answers import WrongAnswer
 from labkit.course.races import find_races
-from labkit.step import Cycle
+from labkit.models.cyclegan import Cycle
 
 BOTH_SIDES = {("main", "side 1"), ("main", "side 2")}
 BACK_FROM_BOTH = {("side 1", "main"), ("side 2", "main")}
@@ -21,16 +21,15 @@ class Right:
 
     sides = None
 
-    def both_cycles(self, model, real_a, real_b):
-        self.model, self.real_a, self.main = model, real_a, torch.cuda.current_stream()
+    def cycles(self, journeys):
+        self.real_a, self.main = journeys[0].real, torch.cuda.current_stream()
         self.sides = self.sides or [torch.cuda.Stream(), torch.cuda.Stream()]
         self.cast()
         self.fork()
         cycles = []
-        journeys = ((model.G_A, model.G_B, real_a, real_b), (model.G_B, model.G_A, real_b, real_a))
         for side, journey in zip(self.sides, journeys, strict=True):
             with torch.cuda.stream(side):
-                cycles.append(self.one_cycle(*journey))
+                cycles.append(self.cycle(*journey))
         self.join()
         self.mark(cycles)
         return tuple(cycles)
@@ -149,23 +148,23 @@ class SynchronizeOnly(Synchronize):
 class InTurn(Right):
     """Nothing is wrong with it, and nothing overlaps."""
 
-    def both_cycles(self, model, real_a, real_b):
-        self.model, self.real_a, self.main = model, real_a, torch.cuda.current_stream()
+    def cycles(self, journeys):
+        self.real_a, self.main = journeys[0].real, torch.cuda.current_stream()
         self.cast()
         cycles = []
-        for journey in ((model.G_A, model.G_B, real_a, real_b), (model.G_B, model.G_A, real_b, real_a)):
+        for journey in journeys:
             side = torch.cuda.Stream()
             side.wait_stream(self.main)
             with torch.cuda.stream(side):
-                cycles.append(self.one_cycle(*journey))
+                cycles.append(self.cycle(*journey))
             self.main.wait_stream(side)
         self.mark(cycles)
         return tuple(cycles)
 
 
 class Unused(Right):
-    def both_cycles(self, model, real_a, real_b):
-        return super(Right, self).both_cycles(model, real_a, real_b)
+    def cycles(self, journeys):
+        return super(Right, self).cycles(journeys)
 
 
 class OneSide(Right):
@@ -201,18 +200,18 @@ class SetsTheStream(Right):
 
 
 class Swapped(Right):
-    def both_cycles(self, model, real_a, real_b):
-        return super().both_cycles(model, real_a, real_b)[::-1]
+    def cycles(self, journeys):
+        return super().cycles(journeys)[::-1]
 
 
 class NoReturn(Right):
-    def both_cycles(self, model, real_a, real_b):
-        super().both_cycles(model, real_a, real_b)
+    def cycles(self, journeys):
+        super().cycles(journeys)
 
 
 class NoIdentity(Right):
-    def one_cycle(self, go, back, real, other):
-        return Cycle(*super().one_cycle(go, back, real, other)[:2], None)
+    def cycle(self, go, back, real, other):
+        return Cycle(*super().cycle(go, back, real, other)[:2], None)
 
     def mark(self, cycles):
         super().mark([cycle[:2] for cycle in cycles])
@@ -265,8 +264,8 @@ def test_weights_count_as_written_on_main(races):
     class Inputs(NoFork):
         """The inputs are made on the side streams themselves, so only the weights are left to race."""
 
-        def one_cycle(self, go, back, real, other):
-            return super().one_cycle(go, back, torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32))
+        def cycle(self, go, back, real, other):
+            return super().cycle(go, back, torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32))
 
     assert {race.tensor for race in races(Inputs)} == {"G_A.model.1.weight", "G_B.model.1.weight"}
 
@@ -344,8 +343,8 @@ def test_a_view_is_no_use(races):
             self.views = [cycle.detach()[:, :1] for cycle in self.early]
             super().join()
 
-        def one_cycle(self, *journey):
-            cycle = super().one_cycle(*journey)
+        def cycle(self, *journey):
+            cycle = super().cycle(*journey)
             self.early = cycle
             return cycle
 
@@ -377,10 +376,10 @@ def test_streams_kept_in_the_class(tiny, batch):
     """They come back with the clocks of an earlier recording, which must not hide or add anything."""
 
     class Kept(Right):
-        def both_cycles(self, model, real_a, real_b):
+        def cycles(self, journeys):
             if not hasattr(type(self), "kept"):
                 type(self).kept = [torch.cuda.Stream(), torch.cuda.Stream()]
-            return super().both_cycles(model, real_a, real_b)
+            return super().cycles(journeys)
 
         def cast(self):
             self.sides = self.kept
@@ -401,7 +400,7 @@ def test_a_stream_from_before_is_refused(races):
         def fork(self):
             self.sides[0] = object()
 
-    with pytest.raises(WrongAnswer, match="make them in both_cycles, the first time"):
+    with pytest.raises(WrongAnswer, match="make them in cycles, the first time"):
         races(Foreign)
 
 

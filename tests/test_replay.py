@@ -16,7 +16,7 @@ from labkit.simulate import ROOFLINES, record_operators, replay, write_trace
 from labkit.simulate.cost_model import Roofline, kernels
 from labkit.simulate.operators import GPU_ONLY
 from labkit.traces.reading import unrounded_and_quiet
-from labkit.variants.registry import known_speedups
+from labkit.variants.registry import SPEEDUPS
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_recording_leaves_the_model_and_its_pools_as_found(tiny, batch):
     assert next(model.parameters()).device.type == "cpu"
 
 
-@pytest.mark.parametrize("name", [name for name in known_speedups() if name not in GPU_ONLY])
+@pytest.mark.parametrize("name", [name for name in SPEEDUPS if name not in GPU_ONLY])
 def test_every_other_speedup_can_be_recorded_also_in_16_bits(tiny, name):
     assert record_operators(tiny(), name, batch_size=2, size=32)
     if name not in ("bf16", "fp16"):
@@ -232,12 +232,12 @@ def test_events_order_streams_as_wait_stream_does(tiny):
     class Waits:
         side = None
 
-        def both_cycles(self, model, real_a, real_b):
+        def cycles(self, journeys):
             main, self.side = torch.cuda.current_stream(), self.side or torch.cuda.Stream()
             self.wait(self.side, main)
             with torch.cuda.stream(self.side):
-                first = self.one_cycle(model.G_A, model.G_B, real_a, real_b)
-            second = self.one_cycle(model.G_B, model.G_A, real_b, real_a)
+                first = self.cycle(*journeys[0])
+            second = self.cycle(*journeys[1])
             self.wait(main, self.side)
             return first, second
 

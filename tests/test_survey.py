@@ -113,12 +113,12 @@ def test_flags_and_random_numbers_are_as_before(rehearsal):
 def test_an_exact_speedup_is_checked_in_both_precisions_and_a_wrong_one_is_found(monkeypatch, factor, ok):
     from labkit.variants.streams import Streams
 
-    right = Streams.both_cycles
+    right = Streams.cycles
 
     def wrong(self, *args):
         return tuple(cycle._replace(back=cycle.back * factor) for cycle in right(self, *args))
 
-    monkeypatch.setattr(Streams, "both_cycles", wrong)
+    monkeypatch.setattr(Streams, "cycles", wrong)
     row, said = measurements.check_correctness(
         Item("correctness", 1, TINY, 32, speedups=("streams",), steps=2), CPU, None
     )
@@ -387,6 +387,6 @@ def test_the_plan_has_the_most_important_first():
 
 
 def test_a_speedup_that_is_gone_is_gone_from_the_plan(monkeypatch):
-    known = plans.known_speedups()
+    known = plans.SPEEDUPS
     monkeypatch.setattr(plans, "known_speedups", lambda: {name: known[name] for name in known if name != "bf16"})
     assert not any("bf16" in item.speedups for item in gpu_plan())

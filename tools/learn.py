@@ -25,8 +25,7 @@ from labkit.measure.learning import shortfall, stamp_with
 from labkit.measure.roofline import step_flops
 from labkit.measure.tables import save
 from labkit.measure.timing import alternate
-from labkit.models.inference import run_network
-from labkit.models.model import Model
+from labkit.model import Model, run_network
 from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
 from labkit.step import Step
 from labkit.training.fit import Run, checkpoints

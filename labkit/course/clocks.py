@@ -66,6 +66,6 @@ def own(stream: Stream | None = None) -> Stream:
     stream = stream or Stream.entered[-1]
     require(
         isinstance(stream, Stream),
-        "one of the streams was there before the check: make them in both_cycles, the first time it is called.",
+        "one of the streams was there before the check: make them in cycles, the first time it is called.",
     )
     return stream

@@ -12,8 +12,8 @@ from labkit.course.shipped import DATA
 from labkit.data.images import read_picture
 from labkit.errors import LabkitError
 from labkit.measure import tables as saved
+from labkit.model import Model
 from labkit.models.deviation import IdentityWarning
-from labkit.models.model import Model
 from labkit.training.checkpoints import load_model
 
 if TYPE_CHECKING:

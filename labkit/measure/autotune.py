@@ -11,7 +11,7 @@ from torch import nn
 from labkit.errors import LabkitError
 from labkit.measure.compare import compare
 from labkit.measure.record import Batch
-from labkit.variants.registry import known_speedups, make_step
+from labkit.variants.registry import SPEEDUPS, make_step
 
 if TYPE_CHECKING:
     import pandas
@@ -68,7 +68,7 @@ def pick(table: pandas.DataFrame, memory_bytes: float = math.inf) -> str:
 def candidates(make_model: Callable[[], nn.Module]) -> tuple[list[str], list[str]]:
     """The speed-ups that may save time with this model on its device; and, a line each, why the others do not."""
     names, said = [], []
-    for name, speedup in known_speedups().items():
+    for name, speedup in SPEEDUPS.items():
         model = make_model()  # anew, as some speed-ups change it
         try:
             make_step(model, name)

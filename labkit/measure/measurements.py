@@ -19,7 +19,7 @@ from labkit.measure.results import FILE
 from labkit.measure.roofline import copy_rate, matmul_rate
 from labkit.measure.timing import PeakMemory, alternate, ratio, spread
 from labkit.networks.counting import flop_counter
-from labkit.variants.registry import known_speedups
+from labkit.variants.registry import SPEEDUPS
 
 MAX_TRACES, MAX_BYTES = 7, 9_000_000  # with the results eight files, which together stay below 64 MiB
 LEAST_ROUNDS, MOST_ROUNDS = 6, 30  # fewer give no interval of 95%
@@ -49,7 +49,7 @@ def check_correctness(item: Item, device: torch.device, out: Path) -> tuple[dict
     has in the gradient of the L1 loss. 16-bit ones keep losses within 1e-2 and gradients at a cosine of at least 0.9;
     with a graph, which only replays from the third step on, the losses of six steps within 5e-2.
     """
-    tolerances = {known_speedups()[name].tolerance for name in item.speedups}
+    tolerances = {SPEEDUPS[name].tolerance for name in item.speedups}
     seen = {"float32": deviation(item, device, torch.float32, item.steps)}
     if tolerances == {"exact"}:
         seen["float64"] = deviation(item, device, torch.float64, batches=1)

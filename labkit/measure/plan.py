@@ -11,10 +11,11 @@ from torch import Tensor
 from labkit.errors import LabkitError
 from labkit.measure.record import Batch
 from labkit.models import MODELS
-from labkit.models.cyclegan import CycleGAN
+from labkit.models.cyclegan import CycleGAN, CycleGANStep, Journey
 from labkit.networks.light import LIGHT
+from labkit.step import Batch as Inputs
 from labkit.step import Step
-from labkit.variants.registry import known_speedups, make_step
+from labkit.variants.registry import SPEEDUPS, make_step
 
 SMALL = {"generator": "resnet_3blocks", "ngf": 16, "discriminator": "n_layers", "n_layers": 2, "ndf": 16}
 TINY = SMALL | {"ngf": 4, "ndf": 4}
@@ -106,12 +107,22 @@ class Item:
         return tuple(torch.rand(shape, generator=random, device=device, dtype=dtype) * 2 - 1 for _ in range(2))
 
 
-class Cycles(CycleGAN):
-    """CycleGAN whose generators only make their two cycles: called through a step's seams, which speed-ups change."""
+class CyclesStep(CycleGANStep):
+    """CycleGAN's step, whose generators only make their two cycles, through the seams that speed-ups change."""
 
-    def generator_losses(self, step: Step, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        cycle_a, cycle_b = step.both_cycles(self, batch["real_a"], batch["real_b"])
-        return {"back_a": cycle_a.back, "back_b": cycle_b.back}
+    def generators(self, batch: Inputs) -> dict[str, Tensor]:
+        model = self.model
+        journeys = [
+            Journey(model.G_A, model.G_B, batch["real_a"], None),
+            Journey(model.G_B, model.G_A, batch["real_b"], None),
+        ]
+        return {f"back_{name}": cycle.back for name, cycle in zip("ab", self.cycles(journeys), strict=True)}
+
+
+class Cycles(CycleGAN):
+    """CycleGAN for timing its two cycles alone."""
+
+    step_class = CyclesStep
 
 
 def gpu_plan() -> list[Item]:
@@ -121,7 +132,7 @@ def gpu_plan() -> list[Item]:
     traces and the durations for replay; then what is compiled, batch 4, memory, the cycles alone, and U-Net-256; at
     last one generator instead of two, and the light ones.
     """
-    alone = [(name,) for name in known_speedups() if (name,) not in (*COMPILED, *MEMORY)]
+    alone = [(name,) for name in SPEEDUPS if (name,) not in (*COMPILED, *MEMORY)]
     plan = [*correctness([*alone, BEST, ("streams", "bf16"), ("graph", "streams")], 6), Item("device", 10)]
     plan += [*baselines(RESNET, 1, 5), *timings(RESNET, 1, 6, [*STACKS, *alone])]
     plan += [*baselines(RESNET, 16, 8), *timings(RESNET, 16, 12, STACKS)]
@@ -148,7 +159,7 @@ def gpu_plan() -> list[Item]:
 
 def is_possible(stack: tuple[str, ...]) -> bool:
     """Whether there are all these speed-ups, and none excludes another."""
-    known = known_speedups()
+    known = SPEEDUPS
     return known.keys() >= set(stack) and not any(other in known[name].excludes for name in stack for other in stack)
 
 

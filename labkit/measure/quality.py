@@ -8,8 +8,7 @@ from torch import Tensor
 from labkit.data.batches import UnpairedData, to_float
 from labkit.data.fruit import FruitData
 from labkit.errors import LabkitError
-from labkit.models.inference import run_network
-from labkit.models.model import Model
+from labkit.model import Model, run_network
 
 
 def quality(model: Model, data: UnpairedData) -> dict[str, float]:

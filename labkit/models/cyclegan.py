@@ -1,4 +1,4 @@
-"""CycleGAN: two generators, two discriminators, and what each side wants.
+"""CycleGAN: two generators, two discriminators, and the losses that train them.
 
 Zhu, Park, Isola, Efros: "Unpaired Image-to-Image Translation using Cycle-Consistent Adversarial Networks", 2017.
 Names, losses and weights are those of its public reference, github.com/junyanz/pytorch-CycleGAN-and-pix2pix.
@@ -7,22 +7,83 @@ Names, losses and weights are those of its public reference, github.com/junyanz/
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from labkit.errors import LabkitError, check_known
+from labkit.model import Model
 from labkit.models.losses import GAN_MODES, adversarial_loss, cycle_loss, identity_loss
-from labkit.models.model import Model
-from labkit.models.pool import Pool
 from labkit.networks.generators import make_generator
 from labkit.networks.patchgan import make_discriminator
-
-if TYPE_CHECKING:
-    from labkit.step import Step
+from labkit.pool import Pool
+from labkit.step import Batch, Network, Step
 
 DIRECTIONS = {"AtoB": "G_A", "BtoA": "G_B"}
+
+
+class Journey(NamedTuple):
+    """The route of one cycle: `go` translates `real`, and `back` translates the result back."""
+
+    go: Network
+    back: Network
+    real: Tensor  # (B, 3, H, W) in [-1, 1]
+    other: Tensor | None  # pictures of the domain that `go` leads to; None without an identity loss
+
+
+class Cycle(NamedTuple):
+    """The pictures of one cycle; each (B, 3, H, W) in [-1, 1]."""
+
+    fake: Tensor  # translated
+    back: Tensor  # translated and translated back
+    same: Tensor | None  # the pictures `other`, translated: they should not change
+
+
+class CycleGANStep(Step):
+    """CycleGAN's update (Zhu et al. 2017, section 3): read it from `generators` down."""
+
+    model: CycleGAN
+
+    def generators(self, batch: Batch) -> dict[str, Tensor]:
+        """Their losses: deceive the discriminators, come back from the round trip, leave alone what needs no change."""
+        model, real_a, real_b = self.model, batch["real_a"], batch["real_b"]
+        other_b, other_a = (real_b, real_a) if model.lambda_identity else (None, None)
+        to_b, to_a = self.cycles(
+            [Journey(model.G_A, model.G_B, real_a, other_b), Journey(model.G_B, model.G_A, real_b, other_a)]
+        )
+        batch["fake_b"], batch["fake_a"] = to_b.fake.detach(), to_a.fake.detach()
+        losses = {
+            "G_A": adversarial_loss(model.D_A(to_b.fake), True, model.gan_mode),
+            "G_B": adversarial_loss(model.D_B(to_a.fake), True, model.gan_mode),
+            "cycle_A": cycle_loss(real_a, to_b.back, model.lambda_a),
+            "cycle_B": cycle_loss(real_b, to_a.back, model.lambda_b),
+        }
+        if to_b.same is not None and to_a.same is not None:
+            losses["idt_A"] = identity_loss(real_b, to_b.same, model.lambda_b * model.lambda_identity)
+            losses["idt_B"] = identity_loss(real_a, to_a.same, model.lambda_a * model.lambda_identity)
+        return losses
+
+    def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:
+        """A seam: both cycles, A -> B -> A and B -> A -> B."""
+        return [self.cycle(*journey) for journey in journeys]
+
+    def cycle(self, go: Network, back: Network, real: Tensor, other: Tensor | None) -> Cycle:
+        """A seam: one cycle, see `Journey`."""
+        fake, same = (go(real), None) if other is None else self.both(go, real, other)
+        return Cycle(fake, back(fake), same)
+
+    def discriminators(self, batch: Batch) -> dict[str, Tensor]:
+        """Their losses: tell real pictures from fakes, some of which are from earlier steps."""
+        model, losses = self.model, {}
+        for name, discriminator, domain in (("D_A", model.D_A, "b"), ("D_B", model.D_B, "a")):
+            real, pool = batch[f"real_{domain}"], f"fake_{domain.upper()}"
+            fake = model.pools[pool].exchange(batch[f"fake_{domain}"].to(real.dtype), batch[f"draw_{pool}"])
+            on_real, on_fake = self.judge(discriminator, real, fake)
+            loss = adversarial_loss(on_real, True, model.gan_mode) + adversarial_loss(on_fake, False, model.gan_mode)
+            losses[name] = 0.5 * loss
+        return losses
 
 
 class CycleGAN(Model):
@@ -45,6 +106,7 @@ class CycleGAN(Model):
     """
 
     kind = "CycleGAN"
+    step_class = CycleGANStep
     loss_names = ("D_A", "G_A", "cycle_A", "idt_A", "D_B", "G_B", "cycle_B", "idt_B")
 
     def __init__(
@@ -89,39 +151,6 @@ class CycleGAN(Model):
     def learning_rates(self) -> dict[str, float]:
         """Adam's learning rate for each player, as in the paper (section 4)."""
         return {"generators": 2e-4, "discriminators": 2e-4}
-
-    def losses(self, player: str, step: Step, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The terms of the generators, who leave their fakes in `batch`, or those of the discriminators."""
-        if player == "generators":
-            return self.generator_losses(step, batch)
-        return self.discriminator_losses(step, batch)
-
-    def generator_losses(self, step: Step, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Deceive the discriminators, come back from the round trip, and leave alone what is right already."""
-        real_a, real_b = batch["real_a"], batch["real_b"]
-        cycle_a, cycle_b = step.both_cycles(self, real_a, real_b)
-        batch["fake_b"], batch["fake_a"] = cycle_a.fake.detach(), cycle_b.fake.detach()
-        losses = {
-            "G_A": adversarial_loss(self.D_A(cycle_a.fake), True, self.gan_mode),
-            "G_B": adversarial_loss(self.D_B(cycle_b.fake), True, self.gan_mode),
-            "cycle_A": cycle_loss(real_a, cycle_a.back, self.lambda_a),
-            "cycle_B": cycle_loss(real_b, cycle_b.back, self.lambda_b),
-        }
-        if self.lambda_identity:
-            losses["idt_A"] = identity_loss(real_b, cycle_a.same, self.lambda_b * self.lambda_identity)
-            losses["idt_B"] = identity_loss(real_a, cycle_b.same, self.lambda_a * self.lambda_identity)
-        return losses
-
-    def discriminator_losses(self, step: Step, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Tell real pictures from fakes, some of which are older than this step."""
-        losses = {}
-        for name, judge, domain in (("D_A", self.D_A, "b"), ("D_B", self.D_B, "a")):
-            real = batch[f"real_{domain}"]
-            fake = step.recall(self.pools[f"fake_{domain.upper()}"], batch[f"fake_{domain}"].to(real.dtype))
-            on_real, on_fake = step.judge(judge, real, fake)
-            on_real = adversarial_loss(on_real, True, self.gan_mode)
-            losses[name] = 0.5 * (on_real + adversarial_loss(on_fake, False, self.gan_mode))
-        return losses
 
     def translator(self, direction: str = "AtoB") -> nn.Module:
         """G_A for "AtoB", G_B for "BtoA"."""

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from labkit.errors import LabkitError, check_known
+from labkit.model import Model
 from labkit.models.losses import adversarial_loss, deviation_loss
-from labkit.models.model import Model
-from labkit.models.pool import Pool
 from labkit.networks.codes import CodeDiscriminator, CodeGenerator, Decoder, Encoder, Translator, scaled
 from labkit.networks.patchgan import PatchDiscriminator
-
-if TYPE_CHECKING:
-    from labkit.step import Step
+from labkit.pool import Pool
+from labkit.step import Batch, Step
 
 STAGES = {
     "joint": ("autoencoder", "translator", "discriminator"),
@@ -36,6 +33,69 @@ COLLAPSES = 10.0  # at this weight of the deviation the fruit stays what it is: 
 
 class IdentityWarning(UserWarning):
     """With these weights the translator is expected to leave everything as it is."""
+
+
+class DeviationGANStep(Step):
+    """The three players of `DeviationGAN`, each a method. `batch` passes codes and fakes from player to player."""
+
+    model: DeviationGAN
+
+    def autoencoder(self, batch: Batch) -> dict[str, Tensor]:
+        """Its losses: give back every picture as it was."""
+        codes = self.encode(batch)
+        back_a, back_b = self.of_both_domains("decoder", *codes)
+        return {"rec_A": F.l1_loss(back_a, batch["real_a"]), "rec_B": F.l1_loss(back_b, batch["real_b"])}
+
+    def translator(self, batch: Batch) -> dict[str, Tensor]:
+        """Its losses: deceive the discriminator, and keep codes near what they were."""
+        if "code_A" not in batch:
+            with torch.no_grad():
+                self.encode(batch)
+        model, losses = self.model, {}
+        for source, target in model.routes:
+            translator, code, other = getattr(model, f"T_{source}"), batch[f"code_{source}"], batch[f"code_{target}"]
+            if model.consistency == "deviation_both":
+                fake, same = self.both(translator, code, other)
+                losses[f"idt_{source}"] = deviation_loss(other, same, model.lambda_identity)
+            else:
+                fake = translator(code)
+            if model.consistency == "cycle":
+                back = getattr(model, f"T_{target}")(fake)
+                losses[f"cycle_{source}"] = deviation_loss(code, back, model.lambda_cycle)
+            else:
+                losses[f"dev_{source}"] = deviation_loss(code, fake, model.lambda_deviation)
+            if model.judged == "pictures":
+                fake = getattr(model, model.named("decoder", target))(batch[f"scale_{source}"] * fake)
+            batch[f"fake_{target}"] = fake.detach()
+            losses[f"G_{source}"] = adversarial_loss(getattr(model, f"D_{source}")(fake), True)
+        return losses
+
+    def discriminator(self, batch: Batch) -> dict[str, Tensor]:
+        """Its losses: tell codes (or pictures) of the target domain from translated ones, some from earlier steps."""
+        model, losses = self.model, {}
+        for source, target in model.routes:
+            real, pool = (
+                batch[f"code_{target}" if model.judged == "codes" else f"real_{target.lower()}"],
+                f"fake_{target}",
+            )
+            fake = model.pools[pool].exchange(batch[pool].to(real.dtype), batch[f"draw_{pool}"])
+            on_real, on_fake = self.judge(getattr(model, f"D_{source}"), real, fake)
+            losses[f"D_{source}"] = 0.5 * (adversarial_loss(on_real, True) + adversarial_loss(on_fake, False))
+        return losses
+
+    def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The codes of both batches, (B, 4 * ngf, H / 4, W / 4); `batch` keeps them scaled and without gradients."""
+        codes = self.of_both_domains("encoder", batch["real_a"], batch["real_b"])
+        for domain, code in zip("AB", codes, strict=True):
+            # Of the pictures' type even if autocast computed it in 16 bits: the pool keeps it from step to step.
+            code = code.detach().to(batch["real_a"].dtype)
+            batch[f"code_{domain}"], batch[f"scale_{domain}"] = scaled(code)
+        return codes
+
+    def of_both_domains(self, kind: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """The outputs of the encoder (or decoder) of A for `a`, and of B's for `b`."""
+        of_a, of_b = (getattr(self.model, self.model.named(kind, domain)) for domain in "AB")
+        return self.both(of_a, a, b) if self.model.shared else (of_a(a), of_b(b))
 
 
 class DeviationGAN(Model):
@@ -75,6 +135,7 @@ class DeviationGAN(Model):
     """
 
     kind = "DeviationGAN"
+    step_class = DeviationGANStep
     loss_names = tuple(f"{term}_{name}" for name in "AB" for term in ("rec", "D", "G", "dev", "idt", "cycle"))
     multiple, least = 4, 24  # a smaller code leaves a discriminator nothing to judge
 
@@ -135,70 +196,6 @@ class DeviationGAN(Model):
         """Adam's learning rate for each player: those that worked on the fruit."""
         rates = {"autoencoder": 1e-3, "translator": 5e-4, "discriminator": 5e-4}
         return {player: rates[player] for player in STAGES[self.stage]}
-
-    def losses(self, player: str, step: Step, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The player's terms. `batch` keeps codes and fakes for the players that follow."""
-        of_player = {
-            "autoencoder": self.autoencoder_losses,
-            "translator": self.translator_losses,
-            "discriminator": self.discriminator_losses,
-        }
-        return of_player[player](step, batch)
-
-    def autoencoder_losses(self, step: Step, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Give back every picture as it was."""
-        codes = self.encode(step, batch)
-        back_a, back_b = self.of_both_domains(step, "decoder", *codes)
-        return {"rec_A": F.l1_loss(back_a, batch["real_a"]), "rec_B": F.l1_loss(back_b, batch["real_b"])}
-
-    def translator_losses(self, step: Step, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Deceive the discriminator, and stay near what is translated."""
-        if "code_A" not in batch:
-            with torch.no_grad():
-                self.encode(step, batch)
-        losses = {}
-        for source, target in self.routes:
-            translator, code, other = getattr(self, f"T_{source}"), batch[f"code_{source}"], batch[f"code_{target}"]
-            if self.consistency == "deviation_both":
-                fake, same = step.both(translator, code, other)
-                losses[f"idt_{source}"] = deviation_loss(other, same, self.lambda_identity)
-            else:
-                fake = translator(code)
-            if self.consistency == "cycle":
-                back = getattr(self, f"T_{target}")(fake)
-                losses[f"cycle_{source}"] = deviation_loss(code, back, self.lambda_cycle)
-            else:
-                losses[f"dev_{source}"] = deviation_loss(code, fake, self.lambda_deviation)
-            if self.judged == "pictures":
-                fake = getattr(self, self.named("decoder", target))(batch[f"scale_{source}"] * fake)
-            batch[f"fake_{target}"] = fake.detach()
-            losses[f"G_{source}"] = adversarial_loss(getattr(self, f"D_{source}")(fake), True)
-        return losses
-
-    def discriminator_losses(self, step: Step, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Tell codes (or pictures) of the target domain from translated ones, some of which are of earlier steps."""
-        losses = {}
-        for source, target in self.routes:
-            real = batch[f"code_{target}" if self.judged == "codes" else f"real_{target.lower()}"]
-            fake = step.recall(self.pools[f"fake_{target}"], batch[f"fake_{target}"].to(real.dtype))
-            on_real, on_fake = step.judge(getattr(self, f"D_{source}"), real, fake)
-            on_real, on_fake = adversarial_loss(on_real, True), adversarial_loss(on_fake, False)
-            losses[f"D_{source}"] = 0.5 * (on_real + on_fake)
-        return losses
-
-    def encode(self, step: Step, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The codes of both batches, (B, 4 * ngf, H / 4, W / 4); `batch` keeps them scaled and without gradients."""
-        codes = self.of_both_domains(step, "encoder", batch["real_a"], batch["real_b"])
-        for domain, code in zip("AB", codes, strict=True):
-            # Of the pictures' type even if autocast computed it in 16 bits: the pool keeps it from step to step.
-            code = code.detach().to(batch["real_a"].dtype)
-            batch[f"code_{domain}"], batch[f"scale_{domain}"] = scaled(code)
-        return codes
-
-    def of_both_domains(self, step: Step, kind: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        """What the encoder (or decoder) of A makes of `a`, and that of B of `b`."""
-        of_a, of_b = (getattr(self, self.named(kind, domain)) for domain in "AB")
-        return step.both(of_a, a, b) if self.shared else (of_a(a), of_b(b))
 
     def translator(self, direction: str = "AtoB") -> nn.Module:
         """Encoder, translator and decoder as one network.

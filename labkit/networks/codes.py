@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from labkit.networks.layers import initialise
+from labkit.networks.layers import Generator, initialise
 from labkit.networks.resnet import ResidualBlock
 
 
@@ -107,7 +107,7 @@ def scaled(code: Tensor) -> tuple[Tensor, Tensor]:
     return code / scale, scale
 
 
-class CodeGenerator(nn.Module):
+class CodeGenerator(Generator):
     """Encoder, translator of scaled codes, and decoder as one generator.
 
     Shapes: (B, 3, H, W) in [-1, 1] in and out; H and W multiples of 4, at least 8.
@@ -129,4 +129,5 @@ def _initialise_unnormalised(network: nn.Module) -> None:
     for layer in network.modules():
         if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d)):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            nn.init.zeros_(layer.bias)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)

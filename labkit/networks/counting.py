@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -44,7 +43,7 @@ def flop_counter() -> FlopCounterMode:
 
 
 def _backward_flops(
-    grad_shape: Sequence[int], picture_shape: Sequence[int], weight_shape: Sequence[int], *others: Any, **_: Any
+    grad_shape: list[int], picture_shape: list[int], weight_shape: list[int], *others: Any, **_: Any
 ) -> int:
     """As many for each gradient, the picture's and the weight's, as forward.
 

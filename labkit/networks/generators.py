@@ -6,16 +6,18 @@ so that checkpoints published for it load.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from labkit.errors import LabkitError, check_known
-from labkit.networks.layers import NORMS, initialise, norm_layer
+from labkit.networks.layers import NORMS, Generator, initialise, norm_layer
 from labkit.networks.light import LIGHT
 from labkit.networks.resnet import ResnetGenerator
 
 
-class UnetGenerator(nn.Module):
+class UnetGenerator(Generator):
     """Halve the picture `halvings` times down to one pixel, then double it back, each level beside its skip.
 
     Shapes: (B, 3, H, W) in [-1, 1] in and out; H and W multiples of 2**halvings. Source: Isola et al. 2017,
@@ -51,10 +53,11 @@ class UnetLevel(nn.Module):
         doubled = inner if inside is None else 2 * inner  # the level inside brings its skip along
         halve = nn.Conv2d(outer, inner, 4, 2, 1, bias=bias)
         double = nn.ConvTranspose2d(doubled, outer, 4, 2, 1, bias=bias or outermost)
-        if outermost:
-            layers = [halve, inside, nn.ReLU(True), double, nn.Tanh()]
-        elif inside is None:
+        layers: list[nn.Module]
+        if inside is None:
             layers = [nn.LeakyReLU(0.2, True), halve, nn.ReLU(True), double, norm_layer(norm, outer)]
+        elif outermost:
+            layers = [halve, inside, nn.ReLU(True), double, nn.Tanh()]
         else:
             down = [nn.LeakyReLU(0.2, True), halve, norm_layer(norm, inner)]
             layers = [*down, inside, nn.ReLU(True), double, norm_layer(norm, outer)]
@@ -64,7 +67,7 @@ class UnetLevel(nn.Module):
         return self.model(x) if self.outermost else torch.cat([x, self.model(x)], dim=1)
 
 
-GENERATORS = {
+GENERATORS: dict[str, Callable[[int, str], Generator]] = {
     "resnet_9blocks": lambda width, norm: ResnetGenerator(9, width, norm),
     "resnet_6blocks": lambda width, norm: ResnetGenerator(6, width, norm),
     "resnet_3blocks": lambda width, norm: ResnetGenerator(3, width, norm),
@@ -74,7 +77,7 @@ GENERATORS = {
 }
 
 
-def make_generator(name: str, width: int = 64, norm: str = "instance") -> nn.Module:
+def make_generator(name: str, width: int = 64, norm: str = "instance") -> Generator:
     """The generator called `name`, with `width` filters in its first layer.
 
     Raises:

@@ -30,3 +30,19 @@ def initialise(network: nn.Module) -> None:
         elif isinstance(layer, nn.BatchNorm2d):
             nn.init.normal_(layer.weight, 1.0, 0.02)
             nn.init.zeros_(layer.bias)
+
+
+class Generator(nn.Module):
+    """A network that translates pictures, (B, 3, H, W) in [-1, 1] in and out.
+
+    H and W have to be multiples of `multiple` and at least `least`.
+    """
+
+    multiple: int
+    least: int
+
+
+class Discriminator(nn.Module):
+    """A network that judges pictures, (B, 3, H, W) in [-1, 1], H and W at least `least`: unbounded verdicts."""
+
+    least: int

@@ -1,44 +1,22 @@
 """Lighter ResNet generators: narrower everywhere, or with cheaper blocks in the middle, where most of the work is.
 
-Each has the shapes of `ResnetGenerator`, and those with other blocks its way down and its way up. (Shallower ones are
-"resnet_6blocks" and "resnet_3blocks".) FLOPs fall further than time: `labkit.simulate.network_costs` shows both.
+Each has the shapes of `ResnetGenerator`, and all but the narrow one its convolutions down and up. (The shallower
+generators are "resnet_6blocks" and "resnet_3blocks".) FLOPs fall further than time: `labkit.simulate.network_costs`
+shows both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
-from labkit.networks.layers import norm_layer
-from labkit.networks.resnet import ResnetGenerator
+from labkit.networks.layers import Generator, norm_layer
+from labkit.networks.resnet import ResidualBlock, ResnetGenerator, Skip
 
 GROUPS = 4  # divides the channels of the blocks, which are four times the width
 EXPANSION = 4  # how many times more channels an inverted residual block has inside than outside
 SQUEEZE = 4  # how many times fewer channels decide about the gates than there are outside
-
-
-class Skip(nn.Module):
-    """x + F(x), with F these layers: (B, channels, H, W) in and out."""
-
-    def __init__(self, *layers: nn.Module):
-        super().__init__()
-        self.conv_block = nn.Sequential(*layers)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.conv_block(x)
-
-
-def tapered_block(channels: int, inner: int, norm: str = "instance") -> Skip:
-    """A residual block with only `inner` channels between its two 3x3 convolutions."""
-    bias = norm == "instance"
-    return Skip(
-        nn.ReflectionPad2d(1),
-        nn.Conv2d(channels, inner, 3, bias=bias),
-        norm_layer(norm, inner),
-        nn.ReLU(True),
-        nn.ReflectionPad2d(1),
-        nn.Conv2d(inner, channels, 3, bias=bias),
-        norm_layer(norm, channels),
-    )
 
 
 def separable_block(channels: int, norm: str = "instance") -> Skip:
@@ -62,7 +40,8 @@ def separable_block(channels: int, norm: str = "instance") -> Skip:
 def grouped_block(channels: int, norm: str = "instance") -> Skip:
     """A residual block whose convolutions see a quarter of the channels each, shuffled between them.
 
-    Without the shuffle no channel would ever hear of those in other groups. Source: Zhang et al. 2018 ("ShuffleNet").
+    Without the shuffle no channel would ever depend on channels of other groups. Source: Zhang et al. 2018
+    ("ShuffleNet").
     """
     bias = norm == "instance"
     return Skip(
@@ -118,39 +97,16 @@ def inverted_block(channels: int, norm: str = "instance") -> Skip:
     )
 
 
-class TaperedGenerator(ResnetGenerator):
-    """Blocks with fewer and fewer channels inside: all of them in the first block, a quarter in the last."""
-
-    def make_blocks(self, blocks: int, channels: int, norm: str) -> list[nn.Module]:
-        inner = [channels - block * (channels - channels // 4) // (blocks - 1) for block in range(blocks)]
-        return [tapered_block(channels, width, norm) for width in inner]
+def tapered_generator(width: int, norm: str = "instance") -> ResnetGenerator:
+    """Nine blocks with fewer and fewer channels inside: all of them in the first block, a quarter in the last."""
+    inner = iter([4 * width - block * 3 * width // 8 for block in range(9)])
+    return ResnetGenerator(9, width, norm, lambda channels, norm: ResidualBlock(channels, norm, next(inner)))
 
 
-class SeparableGenerator(ResnetGenerator):
-    """Blocks of depthwise separable convolutions."""
-
-    def make_blocks(self, blocks: int, channels: int, norm: str) -> list[nn.Module]:
-        return [separable_block(channels, norm) for _ in range(blocks)]
-
-
-class GroupedGenerator(ResnetGenerator):
-    """Blocks of grouped convolutions."""
-
-    def make_blocks(self, blocks: int, channels: int, norm: str) -> list[nn.Module]:
-        return [grouped_block(channels, norm) for _ in range(blocks)]
-
-
-class InvertedGenerator(ResnetGenerator):
-    """Inverted residual blocks."""
-
-    def make_blocks(self, blocks: int, channels: int, norm: str) -> list[nn.Module]:
-        return [inverted_block(channels, norm) for _ in range(blocks)]
-
-
-LIGHT = {
+LIGHT: dict[str, Callable[[int, str], Generator]] = {
     "resnet_9blocks_narrow": lambda width, norm: ResnetGenerator(9, max(1, width // 2), norm),
-    "resnet_9blocks_tapered": lambda width, norm: TaperedGenerator(9, width, norm),
-    "resnet_9blocks_separable": lambda width, norm: SeparableGenerator(9, width, norm),
-    "resnet_9blocks_grouped": lambda width, norm: GroupedGenerator(9, width, norm),
-    "resnet_9blocks_inverted": lambda width, norm: InvertedGenerator(9, width, norm),
+    "resnet_9blocks_tapered": tapered_generator,
+    "resnet_9blocks_separable": lambda width, norm: ResnetGenerator(9, width, norm, separable_block),
+    "resnet_9blocks_grouped": lambda width, norm: ResnetGenerator(9, width, norm, grouped_block),
+    "resnet_9blocks_inverted": lambda width, norm: ResnetGenerator(9, width, norm, inverted_block),
 }

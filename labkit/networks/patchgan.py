@@ -8,12 +8,12 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from labkit.errors import LabkitError, check_known
-from labkit.networks.layers import NORMS, initialise, norm_layer
+from labkit.networks.layers import NORMS, Discriminator, initialise, norm_layer
 
 DISCRIMINATORS = ("basic", "n_layers", "pixel")
 
 
-class PatchDiscriminator(nn.Module):
+class PatchDiscriminator(Discriminator):
     """PatchGAN: 4x4 convolutions, `n_layers` of them with stride 2; with three, a verdict sees 70x70 pixels.
 
     Shapes: (B, 3, H, W) in [-1, 1] -> (B, 1, h, w), one unbounded verdict a patch, h about H / 2**n_layers. The
@@ -25,7 +25,7 @@ class PatchDiscriminator(nn.Module):
         self.least = 3 * 2**n_layers  # smaller pictures leave nothing to judge
         bias = norm == "instance"
         channels = [width * min(2**layer, 8) for layer in range(n_layers + 1)]
-        layers = [nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2, True)]
+        layers: list[nn.Module] = [nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2, True)]
         for layer in range(1, n_layers + 1):
             stride = 2 if layer < n_layers else 1
             layers += [
@@ -40,7 +40,7 @@ class PatchDiscriminator(nn.Module):
         return self.model(picture)
 
 
-class PixelDiscriminator(nn.Module):
+class PixelDiscriminator(Discriminator):
     """Judges every pixel by itself, with 1x1 convolutions: (B, 3, H, W) in [-1, 1] -> (B, 1, H, W).
 
     Source: Isola et al. 2017, appendix 6.1.2 (the 1x1 "PixelGAN").
@@ -65,7 +65,7 @@ class PixelDiscriminator(nn.Module):
         return self.net(picture)
 
 
-def make_discriminator(name: str, width: int = 64, n_layers: int = 3, norm: str = "instance") -> nn.Module:
+def make_discriminator(name: str, width: int = 64, n_layers: int = 3, norm: str = "instance") -> Discriminator:
     """The discriminator called `name`: "basic" (PatchGAN of three layers), "n_layers" (of `n_layers`) or "pixel".
 
     `norm="instance_blocks"` speaks of residual blocks, which no discriminator has: it is instance norm here.

@@ -10,8 +10,7 @@ import plotly.graph_objects as go
 from torch import Tensor
 
 from labkit.data.batches import to_float
-from labkit.models.inference import run_network
-from labkit.models.model import Model
+from labkit.model import Model, run_network
 from labkit.show.figures import picture_rows
 from labkit.show.widgets import controlled
 

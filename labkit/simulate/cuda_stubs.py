@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from torch.optim import optimizer
 from torch.overrides import TorchFunctionMode
 
+from labkit.models.cyclegan import Cycle
 from labkit.simulate.schedule import Schedule
-from labkit.step import Cycle
 
 # Of what autocast casts on CUDA, the operators that networks and losses here are made of. Source: PyTorch, "Automatic
 # Mixed Precision package", section "CUDA Ops that can autocast".
@@ -100,9 +100,9 @@ class Autocast(TorchFunctionMode):
 class OnCUDA:
     """A step's outermost speed-up: its networks are given pictures that say they are on a GPU."""
 
-    def both_cycles(self, *args: Any) -> tuple[Cycle, Cycle]:
+    def cycles(self, *args: Any) -> list[Cycle]:
         with _meta_says_cuda():
-            return super().both_cycles(*args)
+            return super().cycles(*args)
 
     def judge(self, *args: Any) -> tuple[Tensor, Tensor]:
         with _meta_says_cuda():

@@ -72,7 +72,7 @@ def record_operators(model: nn.Module, *speedups: str | type, batch_size: int = 
 
     Args:
         model: a `labkit.CycleGAN` or another model with players.
-        speedups: as for `labkit.make_step`. Those that put networks on streams may do so in `both_cycles` and `judge`,
+        speedups: as for `labkit.make_step`. Those that put networks on streams may do so in `cycles` and `judge`,
             and wait with `wait_stream` or events. "graph" and "compile" cannot be recorded.
         batch_size, size: of the batch.
 

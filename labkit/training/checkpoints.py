@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from labkit.devices import pick_device
 from labkit.errors import CheckpointError
+from labkit.model import Model
 from labkit.models import MODELS
-from labkit.models.model import Model
 from labkit.networks.generators import make_generator
 from labkit.networks.resnet import ResnetGenerator
 

@@ -21,8 +21,7 @@ from labkit.data.batches import UnpairedData, batches, to_float, to_uint8
 from labkit.data.images import write_picture
 from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
 from labkit.errors import DataError, LabkitError, TrainingError
-from labkit.models.inference import run_network
-from labkit.models.model import Model
+from labkit.model import Model, run_network
 from labkit.step import Step
 from labkit.training import checkpoints
 

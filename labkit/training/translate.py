@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from labkit.data.batches import to_float, to_uint8
 from labkit.data.images import find_pictures, read_picture, write_picture
 from labkit.errors import DataError, LabkitError
-from labkit.models.inference import run_network
-from labkit.models.model import Model
+from labkit.model import Model, run_network
 
 TILE = 1024  # pixels; a full-width ResNet-9 needs about 2 GB for a tile of this side
 OVERLAP = 128

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from labkit.variants.common import SpeedUp
+from labkit.model import Model
+from labkit.step import Batch, SpeedUp
 
 
 class BF16(SpeedUp):
@@ -14,27 +15,25 @@ class BF16(SpeedUp):
     Differs from the baseline in one seam, `losses`. Autocast goes round the losses only: it keeps a cast copy of
     every weight until it ends, so one that stayed open from step to step would go on with weights from before.
 
-    Moves: compute time, by up to the ratio of the device's 16-bit to 32-bit rate; memory for activations, to half.
+    Improves: compute time, by up to the ratio of the device's 16-bit to 32-bit rate; memory for activations, to half.
     Does not help where the host is the bottleneck: casting adds launches. Needs hardware that computes in bfloat16:
     NVIDIA GPUs from Ampere (8.0) on; a T4 only emulates it, so use fp16 there.
     """
 
     name = "bf16"
-    place = 50
-    seam = "losses"
     changes = "convolutions compute in bfloat16 (autocast)"
-    moves = "compute, memory"
+    improves = "compute, memory"
     needs = "a GPU of compute capability 8.0 or a CPU; not together with fp16"
     tolerance = "16-bit"
     excludes = {"fp16": "each sets the type that convolutions compute in"}
 
     @staticmethod
-    def unsuited(model: nn.Module) -> str | None:
+    def unsuited(model: Model) -> str | None:
         on_gpu = next(model.parameters()).is_cuda
         if on_gpu and not torch.cuda.is_bf16_supported(including_emulation=False):
             return f"{torch.cuda.get_device_name()} only emulates bfloat16, which is slow: use 'fp16' on it"
         return None
 
-    def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    def losses(self, player: str, batch: Batch) -> dict[str, Tensor]:
         with torch.autocast(batch["real_a"].device.type, torch.bfloat16):
             return super().losses(player, batch)

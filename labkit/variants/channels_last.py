@@ -5,17 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from labkit.variants.common import SpeedUp
+from labkit.step import Batch, SpeedUp
 
 
 class ChannelsLast(SpeedUp):
     """Puts weights and pictures into the memory format NHWC, in which convolution kernels are often faster.
 
-    Differs from the baseline in two seams: `build` converts the weights once, and the model keeps them so, `__call__`
+    Differs from the baseline in two seams: `build` converts the weights once, and the model keeps them so; `inputs`
     converts each batch. Shapes and values stay the same.
 
-    Moves: compute time of convolutions, and the transposing kernels round them, above all in 16 bits on GPUs. Does not
-    help in float32 on many devices, nor round instance norm, which returns the usual format and so makes the next
+    Improves: compute time of convolutions, and the transposing kernels round them, above all in 16 bits on GPUs. Does
+    not help in float32 on many devices, nor round instance norm, which returns the usual format and so makes the next
     convolution convert.
 
     On CPUs some versions of PyTorch compute a wrong gradient of instance norm, for one picture whose gradient comes in
@@ -23,15 +23,13 @@ class ChannelsLast(SpeedUp):
     """
 
     name = "channels_last"
-    place = 25
-    seam = "build, __call__"
     changes = "weights and pictures are laid out channels last"
-    moves = "compute"
+    improves = "compute"
     needs = "not together with compile"
     tolerance = "exact"
     excludes = {"compile": "the compiler chooses memory formats itself"}
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
         self.model.to(memory_format=torch.channels_last)
         if instance_norm_is_wrong(next(self.model.parameters()).device):
             for layer in self.model.modules():
@@ -39,9 +37,9 @@ class ChannelsLast(SpeedUp):
                     layer.register_forward_hook(_guard)
         return super().build(betas)
 
-    def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
+    def inputs(self, real_a: Tensor, real_b: Tensor) -> Batch:
         real_a, real_b = (pictures.contiguous(memory_format=torch.channels_last) for pictures in (real_a, real_b))
-        return super().__call__(real_a, real_b)
+        return super().inputs(real_a, real_b)
 
 
 @torch.enable_grad()
@@ -53,7 +51,7 @@ def instance_norm_is_wrong(device: torch.device) -> bool:
         torch.autograd.grad(nn.functional.instance_norm(picture), picture, entering.contiguous(memory_format=layout))[0]
         for layout in (torch.contiguous_format, torch.channels_last)
     ]
-    return not torch.allclose(*gradients, atol=1e-3)
+    return not torch.allclose(gradients[0], gradients[1], atol=1e-3)
 
 
 def _guard(layer: nn.Module, inputs: tuple[Tensor], normalised: Tensor) -> None:

@@ -7,9 +7,9 @@ import os
 import shutil
 
 import torch
-from torch import nn
 
-from labkit.variants.common import SpeedUp
+from labkit.model import Model
+from labkit.step import SpeedUp
 
 
 class Compile(SpeedUp):
@@ -19,22 +19,20 @@ class Compile(SpeedUp):
     pieces at the backward pass, and lose the ranges round its seams. In place, with `nn.Module.compile`: the names in
     checkpoints stay, and the model stays compiled in other steps made from it.
 
-    Moves: memory traffic and launches, since normalisation, activation and padding are fused. Does not help in short
+    Improves: memory traffic and launches, since normalisation, activation and padding are fused. Does not help in short
     runs: the first step takes minutes, and so does the first one with pictures of another size or number, and
     convolutions, most of the work, stay the library's.
     """
 
     name = "compile"
-    place = 15
-    seam = "build"
     changes = "the networks are compiled"
-    moves = "memory traffic, launches"
+    improves = "memory traffic, launches"
     needs = "Triton on a GPU, a C++ compiler on a CPU; not together with out_of_place, channels_last"
     tolerance = "exact"
     backend = "inductor"
 
     @staticmethod
-    def unsuited(model: nn.Module) -> str | None:
+    def unsuited(model: Model) -> str | None:
         if next(model.parameters()).is_cuda:
             if importlib.util.find_spec("triton") is None:
                 return "compiling for a GPU needs Triton: pip install triton, or leave it out"
@@ -43,10 +41,10 @@ class Compile(SpeedUp):
         return None
 
     @staticmethod
-    def untried(model: nn.Module) -> str | None:
+    def skip_in_autotune(model: Model) -> str | None:
         return None if next(model.parameters()).is_cuda else "compiling for a CPU takes minutes before the first step"
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
         from torch._dynamo import config as dynamo_config  # takes a while to import
 
         # By default PyTorch goes back to eager once it has seen 8 variants (size, type, with gradient or without) of a

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from labkit.step import Batch
 from labkit.variants.common import NeedsFusedAdam
 
 
@@ -13,27 +14,25 @@ class FP16(NeedsFusedAdam):
 
     Differs from the baseline in four seams. `losses`: autocast, for the reasons that `bf16` gives. `backward`: the loss
     times the scale, since float16 flushes what is below 6e-8 to zero. `update`: through the scaler, which unscales
-    and leaves out the step of a player whose gradients overflowed, of that player alone. `__call__`: the scale is
+    and leaves out the step of a player whose gradients overflowed, of that player alone. `run`: the scale is
     adapted once for the whole step, after both players. Source: Micikevicius et al. 2018, section 3.2.
 
-    Moves: compute time and memory, as `bf16` does, on older GPUs too. Does not help where the host is the
+    Improves: compute time and memory, as `bf16` does, on older GPUs too. Does not help where the host is the
     bottleneck. Adam is fused: the plain one would wait for the device to hear whether to step.
     """
 
     name = "fp16"
-    place = 50
-    seam = "losses, backward, update, __call__"
     changes = "convolutions compute in float16 (autocast); losses are scaled"
-    moves = "compute, memory"
+    improves = "compute, memory"
     needs = "a GPU; on a CPU it runs, slowly; not together with bf16"
     tolerance = "16-bit"
     init_scale = 256.0  # PyTorch's 65536 overflows on this model's first steps, each of which is then lost
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
         self.scaler = torch.amp.GradScaler(next(self.model.parameters()).device.type, init_scale=self.init_scale)
         return super().build(betas)
 
-    def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    def losses(self, player: str, batch: Batch) -> dict[str, Tensor]:
         with torch.autocast(batch["real_a"].device.type, torch.float16):
             return super().losses(player, batch)
 
@@ -44,8 +43,8 @@ class FP16(NeedsFusedAdam):
         self.scaler.step(self.optimizers[player])
         self.optimizers[player].zero_grad()
 
-    def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
-        losses = super().__call__(real_a, real_b)
+    def run(self, batch: Batch) -> dict[str, Tensor]:
+        losses = super().run(batch)
         self.scaler.update()
         return losses
 

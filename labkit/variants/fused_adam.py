@@ -11,14 +11,12 @@ class FusedAdam(NeedsFusedAdam):
     Differs from the baseline in one seam, `adam_options`. Plain Adam is a row of operators (decay, square, root,
     divide, ...) each of which goes through memory: on a CPU for every weight by itself, on a GPU for all together.
 
-    Moves: the optimizer range, that is launches and memory traffic. Does not help where the forward and the backward
+    Improves: the optimizer range, that is launches and memory traffic. Does not help where the forward and the backward
     pass are nearly all of a step: large pictures, large batches.
     """
 
     name = "fused_adam"
-    place = 60
-    seam = "adam_options"
     changes = "Adam's update is one fused operator"
-    moves = "optimizer"
+    improves = "optimizer"
     needs = "nothing; fp16 and graph bring it along"
     tolerance = "exact"

@@ -7,7 +7,7 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-from labkit.variants.common import SpeedUp
+from labkit.step import Batch, SpeedUp
 
 
 class OutOfPlace(SpeedUp):
@@ -18,34 +18,34 @@ class OutOfPlace(SpeedUp):
     tensor and fill the copy with zeros before it can put the activation's gradient in (its node is called CopySlices).
     Other activations stay as they are: in a U-Net the skip carries what an activation has changed in place.
 
-    Moves: memory traffic and launches of the backward pass. Does not help where nothing follows an instance norm in
+    Improves: memory traffic and launches of the backward pass. Does not help where nothing follows an instance norm in
     place: batch norm, no norm, a U-Net's generators.
     """
 
     name = "out_of_place"
-    place = 20
-    seam = "learn"
     changes = "activations after instance norm are not in place"
-    moves = "copies and fills in the backward pass"
+    improves = "copies and fills in the backward pass"
     needs = "instance norm; not together with compile"
     tolerance = "exact"
     excludes = {"compile": "compiled code has no in-place operations left to take out"}
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
         rows = [layer for layer in self.model.modules() if isinstance(layer, nn.Sequential)]
         self.activations = [
             after
             for row in rows
             for norm, after in itertools.pairwise(row)
-            if isinstance(norm, nn.InstanceNorm2d) and getattr(after, "inplace", False)
+            if isinstance(norm, nn.InstanceNorm2d) and isinstance(after, nn.ReLU | nn.LeakyReLU) and after.inplace
         ]
         return super().build(betas)
 
-    def learn(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        for activation in self.activations:
-            activation.inplace = False
+    def learn(self, player: str, batch: Batch) -> dict[str, Tensor]:
+        self.switch(in_place=False)
         try:
             return super().learn(player, batch)
         finally:
-            for activation in self.activations:
-                activation.inplace = True
+            self.switch(in_place=True)
+
+    def switch(self, in_place: bool) -> None:
+        for activation in self.activations:
+            activation.inplace = in_place

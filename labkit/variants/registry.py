@@ -1,41 +1,51 @@
-"""A step out of a model and any number of speed-ups."""
+"""The speed-ups there are, and a step made of a model and any number of them."""
 
 from __future__ import annotations
 
 import difflib
-import importlib
 import math
-import pkgutil
+import warnings
 from typing import TYPE_CHECKING
 
-from torch import nn
-
-import labkit.variants
 from labkit.errors import LabkitError, check_known
-from labkit.models.model import Model
-from labkit.step import Step
+from labkit.model import Model
+from labkit.models.cyclegan import CycleGANStep
+from labkit.step import SpeedUp, Step
+from labkit.variants.accumulate import Accumulate
+from labkit.variants.batched import Batched
+from labkit.variants.bf16 import BF16
+from labkit.variants.channels_last import ChannelsLast
+from labkit.variants.compile import Compile
+from labkit.variants.fp16 import FP16
+from labkit.variants.fused_adam import FusedAdam
+from labkit.variants.graph import Graph
+from labkit.variants.out_of_place import OutOfPlace
+from labkit.variants.recompute import Recompute
+from labkit.variants.streams import Streams
 
 if TYPE_CHECKING:
     import pandas
 
-TABLE_COLUMNS = ("seam", "changes", "moves", "needs", "tolerance")
-
-
-def known_speedups() -> dict[str, type]:
-    """Speed-ups by name, outermost first: the classes with a `name` in the files of `labkit/variants/`.
-
-    A speed-up's file is all there is to it: delete the file, and only its name disappears.
-    """
-    found = {}
-    for module in pkgutil.iter_modules(labkit.variants.__path__):
-        for speedup in vars(importlib.import_module(f"labkit.variants.{module.name}")).values():
-            if isinstance(speedup, type) and "name" in vars(speedup):
-                found[speedup.name] = speedup
-    return dict(sorted(found.items(), key=lambda item: item[1].place))
+# Outermost first: a graph records all the others; a batch is split before any network runs; autocast is set inside of
+# streams and checkpoints, so that each side stream and each second pass casts for itself.
+STACKED: tuple[type[SpeedUp], ...] = (
+    Graph,
+    Accumulate,
+    Compile,
+    OutOfPlace,
+    ChannelsLast,
+    Streams,
+    Recompute,
+    Batched,
+    BF16,
+    FP16,
+    FusedAdam,
+)
+SPEEDUPS = {speedup.name: speedup for speedup in STACKED}
 
 
 def make_step(
-    model: nn.Module,
+    model: Model,
     *speedups: str | type,
     lr: float | None = None,
     betas: tuple[float, float] = (0.5, 0.999),
@@ -57,52 +67,72 @@ def make_step(
     """
     if not isinstance(model, Model):
         raise LabkitError(f"model={model!r:.60}: give a model, such as labkit.CycleGAN().")
-    if not all(0 <= rate < math.inf for rate in [*model.learning_rates().values(), 0.0 if lr is None else lr]):
+    if not all(0 < rate < math.inf for rate in [*model.learning_rates().values(), 1.0 if lr is None else lr]):
         raise LabkitError(f"lr={lr}: a learning rate is a positive number, such as 2e-4.")
     if not all(0 <= beta < 1 for beta in betas):
         raise LabkitError(f"betas={betas}: each is at least 0 and less than 1.")
-    known = known_speedups()
     names = [name for name in speedups if not isinstance(name, type)]
-    attributes = {}
+    attributes: dict[str, int] = {}
     if accumulate is not None:
         if accumulate < 1:
             raise LabkitError(f"accumulate={accumulate}: a batch is computed in at least one part.")
         names.append("accumulate")
         attributes["parts"] = accumulate
     for name in names:
-        check_known("speed-up", name, known)
-        for other, reason in known[name].excludes.items():
+        check_known("speed-up", name, SPEEDUPS)
+        for other, reason in SPEEDUPS[name].excludes.items():
             if other in names:
                 raise LabkitError(f"speed-ups {name!r} and {other!r} exclude each other: {reason}. Leave one out.")
-        if reason := known[name].unsuited(model):
-            raise LabkitError(f"speed-up {name!r}: {reason}.")
+        if unsuited := SPEEDUPS[name].unsuited(model):
+            raise LabkitError(f"speed-up {name!r}: {unsuited}.")
+        if inactive := SPEEDUPS[name].inactive(model):
+            warnings.warn(f"{name}: {inactive}, so it changes nothing.", stacklevel=2)
     own = [speedup for speedup in speedups if isinstance(speedup, type)]
     for speedup in own:
-        _check_overrides(speedup)
+        _check_overrides(speedup, model.step_class)
     if len(set(own)) < len(own):
         raise LabkitError("a class of your own is named twice: it can be stacked once.")
-    named = [speedup for name, speedup in known.items() if name in names]
-    return type("Step", (*own, *named, Step), attributes)(model, lr=lr, betas=betas)
+    named = [speedup for name, speedup in SPEEDUPS.items() if name in names]
+    return type("Step", (*own, *named, model.step_class), attributes)(model, lr=lr, betas=betas)
 
 
-def _check_overrides(speedup: type) -> None:
+def seams(step_class: type[Step]) -> list[str]:
+    """The methods of a step that a class can override."""
+    names = (name for base in step_class.__mro__[:-1] for name in vars(base))
+    return list(dict.fromkeys(name for name in names if name == "__call__" or not name.startswith("_")))
+
+
+def _check_overrides(speedup: type, step_class: type[Step]) -> None:
     """Raises `LabkitError` if a class overrides nothing of a step, perhaps since a name is misspelt."""
-    seams = [name for name in vars(Step) if name == "__call__" or not name.startswith("_")]
+    known = seams(step_class)
     own = {name for base in speedup.__mro__[:-1] for name in vars(base)}
-    if own.isdisjoint([*seams, "__init__"]):
+    if own.isdisjoint([*known, "__init__"]):
         spelt = sorted(name for name in own if not name.startswith("__"))
-        close = [match for name in spelt for match in difflib.get_close_matches(name, seams, n=1)]
+        close = [match for name in spelt for match in difflib.get_close_matches(name, known, n=1)]
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise LabkitError(
             f"{speedup.__name__} overrides nothing of a step, so it would change nothing.{hint} "
-            f"There are: {', '.join(seams)}."
+            f"There are: {', '.join(known)}."
         )
 
 
 def speedups() -> pandas.DataFrame:
-    """The speed-ups there are, one a row: its name, the seam it changes, what it changes there, which part of a
-    step's time it should move, what it needs, and how far its results may be from the baseline's."""
+    """The speed-ups there are, one a row.
+
+    Columns: seam, the methods of the step that it overrides; changes, how it differs from the baseline; improves, the
+    part of a step's time or memory that should get smaller; needs; tolerance, "exact" or "16-bit".
+    """
     import pandas
 
-    rows = {name: [getattr(speedup, column) for column in TABLE_COLUMNS] for name, speedup in known_speedups().items()}
-    return pandas.DataFrame.from_dict(rows, orient="index", columns=TABLE_COLUMNS)
+    columns = ("changes", "improves", "needs", "tolerance")
+    rows = {
+        name: [", ".join(overridden(speedup)), *(getattr(speedup, column) for column in columns)]
+        for name, speedup in SPEEDUPS.items()
+    }
+    return pandas.DataFrame.from_dict(rows, orient="index", columns=["seam", *columns])
+
+
+def overridden(speedup: type[SpeedUp]) -> list[str]:
+    """The seams of a step that a speed-up overrides."""
+    own = speedup.__mro__[: speedup.__mro__.index(SpeedUp)]  # its class, and a base that it shares with others
+    return [name for name in seams(CycleGANStep) if any(name in vars(base) for base in own)]

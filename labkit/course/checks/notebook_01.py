@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from labkit.course.checks.answers import compare, passed, require
 from labkit.models.losses import cycle_loss as right_cycle_loss
-from labkit.models.pool import Pool as RightPool
 from labkit.networks.resnet import ResidualBlock as RightBlock
+from labkit.pool import Pool as RightPool
 
 
 def residual_block(answer: type[nn.Module]) -> None:
@@ -83,7 +83,7 @@ def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
 
 
 def pool(answer: type) -> None:
-    """Holds ``answer(size, seed)`` to `labkit.models.pool.Pool`: what comes back for a long row of pictures."""
+    """Holds ``answer(size, seed)`` to `labkit.pool.Pool`: what comes back for a long row of pictures."""
     size, n = 6, 600
     numbers = torch.arange(float(n)).view(n, 1, 1, 1, 1)
     student = answer(size, seed=0)

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 
 import pandas
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from labkit.course.checks.answers import WrongAnswer, instead, passed, require
 from labkit.course.clocks import Stream
 from labkit.course.races import record
-from labkit.models.cyclegan import CycleGAN
+from labkit.models.cyclegan import Cycle, CycleGAN, Journey
 from labkit.simulate.launch_queue import Launch, Timeline, play
-from labkit.step import Cycle, Step
+from labkit.step import Step
 from labkit.variants.registry import make_step
 
 
 class ReturnsCycles:
     """Goes round an answer and looks at what it returns."""
 
-    def both_cycles(self, model: nn.Module, real_a: Tensor, real_b: Tensor) -> tuple[Cycle, Cycle]:  # noqa: D102
-        cycles = super().both_cycles(model, real_a, real_b)
-        pair = "both_cycles must return two Cycles, A -> B -> A and B -> A -> B"
+    def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:  # noqa: D102
+        cycles = super().cycles(journeys)
+        pair = "cycles must return two Cycles, A -> B -> A and B -> A -> B"
         require(isinstance(cycles, tuple | list), f"{pair}, {instead(cycles)}")
         require([type(cycle) for cycle in cycles] == [Cycle, Cycle], f"{pair}.")
         require(
             all(cycle.same is not None for cycle in cycles),
-            "the identity pictures are missing: hand self.one_cycle the real picture of the other domain as well.",
+            "the identity pictures are missing: hand self.cycle the real picture of the other domain as well.",
         )
         return cycles
 
@@ -41,7 +41,7 @@ def streams(answer: type) -> None:
     """Holds a class that runs the two cycles on two streams to the baseline and to the rules of streams.
 
     Args:
-        answer: overrides `both_cycles`; it is tried alone, and with "bf16".
+        answer: overrides `cycles`; it is tried alone, and with "bf16".
 
     Raises:
         WrongAnswer: the losses differ, the cycles are not on two side streams, there is a race, nothing overlaps, the
@@ -57,14 +57,14 @@ def streams(answer: type) -> None:
         wrong = [name for name in right if not torch.allclose(losses[name], right[name], rtol=1e-4)]
         require(
             not wrong,
-            f"{under}{', '.join(wrong)} differ from the baseline's: run the same two journeys through self.one_cycle, "
+            f"{under}{', '.join(wrong)} differ from the baseline's: run the same two journeys through self.cycle, "
             "and return A -> B -> A first.",
         )
         sides = [stream for stream in recorder.begun if stream is not recorder.main]
         require(
             len(sides) > 0,
             f"{under}all work ran on main: launch each cycle in `with torch.cuda.stream(...)`, on a side stream of its "
-            "own. Whether there is CUDA, ask real_a.is_cuda: here tensors lie on the CPU, but say yes.",
+            "own. Whether there is CUDA, ask journeys[0].real.is_cuda: here tensors lie on the CPU, but say yes.",
         )
         require(
             len(sides) > 1,
@@ -102,7 +102,7 @@ def _step(model: nn.Module, *speedups: str | type) -> Step:
         return make_step(model, *speedups)
     except (AssertionError, RuntimeError, TypeError) as error:
         raise WrongAnswer(
-            f"no step can be made with your class ({error}): leave __init__ out, and make the streams in both_cycles, "
+            f"no step can be made with your class ({error}): leave __init__ out, and make the streams in cycles, "
             "the first time it is called."
         ) from error
 

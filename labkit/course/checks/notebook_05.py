@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from labkit.course.checks.answers import WrongAnswer, instead, passed, require
 from labkit.course.tape import Tape
-from labkit.models.cyclegan import CycleGAN
-from labkit.step import Cycle, Step
+from labkit.models.cyclegan import Cycle, CycleGAN
+from labkit.step import Step
 from labkit.variants.registry import make_step
 
 SMALL = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
@@ -58,7 +58,7 @@ def batched(answer: type) -> None:
     """Holds a class that puts passes together to `labkit.variants.batched.Batched`.
 
     Args:
-        answer: overrides `one_cycle` and `judge`, and says in `unsuited` which model it is not for.
+        answer: overrides `cycle` and `judge`, and says in `unsuited` which model it is not for.
 
     Raises:
         WrongAnswer: a result differs from the baseline's, there are more passes than needed, or batch norm is let in.
@@ -82,10 +82,10 @@ def batched(answer: type) -> None:
 
 
 def _hold_one_cycle(step: Step, plain: Step, model: nn.Module, real: Tensor, other: Tensor) -> None:
-    right = plain.one_cycle(model.G_A, model.G_B, real, other)
+    right = plain.cycle(model.G_A, model.G_B, real, other)
     with _passes(model) as sizes:
-        cycle = step.one_cycle(model.G_A, model.G_B, real, other)
-    require(isinstance(cycle, Cycle), f"one_cycle returns a Cycle(fake, back, same), {instead(cycle)}")
+        cycle = step.cycle(model.G_A, model.G_B, real, other)
+    require(isinstance(cycle, Cycle), f"cycle returns a Cycle(fake, back, same), {instead(cycle)}")
     require(
         not _equal(cycle.fake, right.same),
         "fake and same are mixed up: chunk gives the parts in the order in which cat put them together.",
@@ -94,7 +94,7 @@ def _hold_one_cycle(step: Step, plain: Step, model: nn.Module, real: Tensor, oth
     for name, pictures in cycle._asdict().items():
         require(
             isinstance(pictures, Tensor) and len(pictures) == n,
-            f"one_cycle: {name} is to have {n} pictures, as real has. chunk(2) cuts a batch into two halves.",
+            f"cycle: {name} is to have {n} pictures, as real has. chunk(2) cuts a batch into two halves.",
         )
     require(
         len(sizes["G_A"]) == 1,
@@ -105,17 +105,17 @@ def _hold_one_cycle(step: Step, plain: Step, model: nn.Module, real: Tensor, oth
         f"`back` is run on batches of {sizes['G_B']}: it is needed once, for the {n} fakes alone.",
     )
     for name in Cycle._fields:
-        require(_equal(getattr(cycle, name), getattr(right, name)), f"one_cycle: {name} is not the baseline's.")
+        require(_equal(getattr(cycle, name), getattr(right, name)), f"cycle: {name} is not the baseline's.")
     try:
-        alone = step.one_cycle(model.G_A, model.G_B, real, None)
+        alone = step.cycle(model.G_A, model.G_B, real, None)
     except (TypeError, AttributeError) as error:
         raise WrongAnswer(
-            f"without an identity loss `other` is None, and your one_cycle fails ({error}): leave that case to "
-            "super().one_cycle."
+            f"without an identity loss `other` is None, and your cycle fails ({error}): leave that case to "
+            "super().cycle."
         ) from error
     require(
         isinstance(alone, Cycle) and alone.same is None and _equal(alone.fake, right.fake),
-        "without an identity loss `other` is None, and so is `same`: leave that case to super().one_cycle.",
+        "without an identity loss `other` is None, and so is `same`: leave that case to super().cycle.",
     )
 
 

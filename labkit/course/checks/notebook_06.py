@@ -217,7 +217,7 @@ def _gradients(step: Step, real_a: Tensor, real_b: Tensor, k: int) -> tuple[dict
     """Each player's gradient of the whole batch; what the generators' loss adds to D's; the last part's gradients."""
 
     def on(a: Tensor, b: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        batch = {"real_a": a, "real_b": b}
+        batch = step.inputs(a, b)
         of_generators = sum(step.losses("generators", batch).values())
         own, judges = (
             _flat(torch.autograd.grad(of_generators, step.players[player], retain_graph=True))

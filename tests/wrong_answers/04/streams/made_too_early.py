@@ -1,4 +1,4 @@
-# expects: make the streams in both_cycles
+# expects: make the streams in cycles
 class TwoStreams:
     def __init__(self):
         self.sides = torch.cuda.Stream(), torch.cuda.Stream()

@@ -1,13 +1,12 @@
 # expects: lies in memory of side 1, and main uses it, too
 class TwoStreams:
-    def both_cycles(self, model, real_a, real_b):
+    def cycles(self, journeys):
         main, sides = torch.cuda.current_stream(), [torch.cuda.Stream(), torch.cuda.Stream()]
-        journeys = ((model.G_A, model.G_B, real_a, real_b), (model.G_B, model.G_A, real_b, real_a))
         cycles = []
         for side, journey in zip(sides, journeys, strict=True):
             side.wait_stream(main)
-            with torch.cuda.stream(side), no_shared_casts(real_a.device.type):
-                cycles.append(self.one_cycle(*journey))
+            with torch.cuda.stream(side), no_shared_casts(journey.real.device.type):
+                cycles.append(self.cycle(*journey))
         for side in sides:
             main.wait_stream(side)
         return tuple(cycles)

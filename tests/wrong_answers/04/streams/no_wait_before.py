@@ -1,12 +1,11 @@
 # expects: call side_1.wait_stream(main)
 class TwoStreams:
-    def both_cycles(self, model, real_a, real_b):
+    def cycles(self, journeys):
         main, sides = torch.cuda.current_stream(), [torch.cuda.Stream(), torch.cuda.Stream()]
-        journeys = ((model.G_A, model.G_B, real_a, real_b), (model.G_B, model.G_A, real_b, real_a))
         cycles = []
         for side, journey in zip(sides, journeys, strict=True):
-            with torch.cuda.stream(side), no_shared_casts(real_a.device.type):
-                cycles.append(self.one_cycle(*journey))
+            with torch.cuda.stream(side), no_shared_casts(journey.real.device.type):
+                cycles.append(self.cycle(*journey))
         for side, cycle in zip(sides, cycles, strict=True):
             main.wait_stream(side)
             for pictures in cycle:

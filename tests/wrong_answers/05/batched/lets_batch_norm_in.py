@@ -4,9 +4,9 @@ class Batched:
     def unsuited(model):
         return None
 
-    def one_cycle(self, go, back, real, other):
+    def cycle(self, go, back, real, other):
         if other is None:
-            return super().one_cycle(go, back, real, other)
+            return super().cycle(go, back, real, other)
         fake, same = go(torch.cat([real, other])).chunk(2)
         return Cycle(fake, back(fake), same)
 

@@ -5,9 +5,9 @@ class Batched:
         if any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules()):
             raise ValueError("batch norm")
 
-    def one_cycle(self, go, back, real, other):
+    def cycle(self, go, back, real, other):
         if other is None:
-            return super().one_cycle(go, back, real, other)
+            return super().cycle(go, back, real, other)
         fake, same = go(torch.cat([real, other])).chunk(2)
         return Cycle(fake, back(fake), same)
 

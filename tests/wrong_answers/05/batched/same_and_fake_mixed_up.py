@@ -4,9 +4,9 @@ class Batched:
     def unsuited(model):
         return "batch norm" if any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules()) else None
 
-    def one_cycle(self, go, back, real, other):
+    def cycle(self, go, back, real, other):
         if other is None:
-            return super().one_cycle(go, back, real, other)
+            return super().cycle(go, back, real, other)
         same, fake = go(torch.cat([real, other])).chunk(2)
         return Cycle(fake, back(fake), same)
 

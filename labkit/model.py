@@ -1,32 +1,32 @@
-"""What every model of labkit is to a step and to training: networks, players, pools, and the batches it takes."""
+"""The base of every model: its networks, players, pools, and the batches it takes. A step knows no more of a model."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from labkit.errors import DataError
-from labkit.models.pool import Pool
-
-if TYPE_CHECKING:
-    from labkit.step import Step
+from labkit.pool import Pool
 
 
 class Model(nn.Module):
     """Networks that learn to translate between two domains from unpaired pictures.
 
     Attributes:
-        kind: the name of the class, which those derived from it keep.
+        kind: the name of the class, which classes derived from it keep.
+        step_class: the training step of this model, from `labkit.step.Step`.
         loss_names: all its losses, in the order they are reported in.
         settings: the arguments it was made with; made with them again it has the same networks.
         directions: those it translates, of "AtoB" and "BtoA".
         multiple, least: pictures to train on have sides that are multiples of `multiple` and at least `least` pixels.
-        parts: its networks in words, for messages.
+        parts: names of its networks, for messages.
         pools: by name.
     """
 
     kind: str
+    step_class: type[Any]
     loss_names: tuple[str, ...]
     settings: dict[str, Any]
     directions: tuple[str, ...] = ("AtoB", "BtoA")
@@ -41,14 +41,6 @@ class Model(nn.Module):
 
     def learning_rates(self) -> dict[str, float]:
         """Adam's learning rate for each player."""
-        raise NotImplementedError
-
-    def losses(self, player: str, step: Step, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The terms `player` lowers together, by name, weighted as they enter their sum.
-
-        `batch` holds "real_a" and "real_b", (B, 3, H, W) in [-1, 1]; a player leaves in it what the next ones need.
-        How networks are run is the step's affair.
-        """
         raise NotImplementedError
 
     def translator(self, direction: str = "AtoB") -> nn.Module:
@@ -70,9 +62,20 @@ class Model(nn.Module):
                 raise DataError(
                     f"{name} is on {pictures.device}, the networks are on {weight.device}: move one of them with .to()."
                 )
-            self.check_size(*pictures.shape[-2:], where=name)
+            self.check_size(pictures.shape[2], pictures.shape[3], where=name)
         if len(real_a) != len(real_b):
             raise DataError(f"real_a holds {len(real_a)} pictures, real_b {len(real_b)}: give as many of each.")
+
+    @staticmethod
+    def check_range(real_a: Tensor, real_b: Tensor) -> None:
+        """Raises `DataError` if pictures leave [-1, 1]. The host waits for the device to find out."""
+        for name, pictures in (("real_a", real_a), ("real_b", real_b)):
+            low, high = (bound.item() for bound in pictures.aminmax())
+            if not (-1.001 <= low and high <= 1.001):
+                raise DataError(
+                    f"{name} runs from {low:g} to {high:g}; the networks expect [-1, 1]. "
+                    "labkit.to_float converts uint8 pictures to that range."
+                )
 
     def check_size(self, height: int, width: int, where: str = "the batch") -> None:
         """Raises `DataError` if the networks cannot be trained on pictures of this size."""
@@ -81,3 +84,19 @@ class Model(nn.Module):
                 f"{where}: pictures of {height}x{width} pixels do not fit these networks ({self.parts}): both sides "
                 f"must be multiples of {self.multiple} and at least {self.least}. Choose another size or generator."
             )
+
+
+@torch.no_grad()
+def run_network(network: nn.Module, pictures: Tensor) -> Tensor:
+    """Translated pictures, (N, 3, H, W) in [-1, 1] in and out, on the CPU and in ``float32``.
+
+    Works in evaluation mode on 16 pictures at a time, and leaves the network in the mode it was in.
+    """
+    weight = next(network.parameters())
+    was_training = network.training
+    network.eval()
+    try:
+        parts = [network(part.to(weight)).float().cpu() for part in pictures.split(16)]
+    finally:
+        network.train(was_training)
+    return torch.cat(parts)

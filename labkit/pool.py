@@ -1,0 +1,108 @@
+"""The pool of earlier fakes that a discriminator is shown, so that it does not forget them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Draw(NamedTuple):
+    """The pool's decision for one picture of a batch."""
+
+    slot: int  # the slot to read an earlier picture from ...
+    given: bool  # ... and whether that picture is given back
+    own: int  # else the picture of this batch that is given back
+    write: int  # the slot that keeps the picture; the spare slot stands for "not kept"
+
+
+class Draws(list[Draw]):
+    """The decisions for a batch, one for each picture."""
+
+    def on(self, device: torch.device) -> Tensor:
+        """The decisions as (B, 4) integers on `device`."""
+        # One copy, from pinned memory: any other would make the host wait for the GPU.
+        rows = torch.tensor(self, dtype=torch.int64, pin_memory=device.type == "cuda")
+        return rows.to(device, non_blocking=True)
+
+
+class Pool:
+    """Keeps `size` fakes and swaps half of the new ones for old ones.
+
+    Until it is full, every picture is kept and given back. After that each picture is, with probability 1/2,
+    kept in place of a random older one, which is given back instead of it. A pool of size 0 gives back all pictures
+    and keeps none. Source: Shrivastava et al. 2017; Zhu et al. 2017, section 4.
+
+    The decisions are drawn on the host, from the pool's own generator of random numbers. The pictures stay on the
+    device in one buffer of fixed shape, and one gather and one scatter exchange them. So the exchange can be recorded
+    into a CUDA graph, with the decisions as its input, and a checkpoint holds the whole state.
+    """
+
+    def __init__(self, size: int = 50, seed: int = 0):
+        self.size, self.filled = size, 0
+        self.random = random.Random(seed)
+        self.buffer: Tensor | None = None  # (size + 1, C, H, W): the last slot is spare, nobody reads it
+        self.drawn_for: tuple[int, ...] | None = None  # the shape of the pictures, of which fakes have been kept
+
+    def __call__(self, pictures: Tensor) -> Tensor:
+        """Pictures (B, 3, H, W), or codes (B, C, h, w), in; as many out, some of them from earlier batches."""
+        return self.exchange(pictures, self.draw(*pictures.shape).on(pictures.device))
+
+    def draw(self, n: int, *shape: int) -> Draws:
+        """Decides for `n` pictures of this shape, one after the other; touches no picture.
+
+        A pool has fakes of one size only: it starts empty again if the shape changes.
+        """
+        if self.drawn_for not in (None, shape):
+            self.filled, self.buffer = 0, None
+        self.drawn_for = shape
+        draws = Draws(Draw(0, False, i, self.size) for i in range(n))
+        kept_from_this_batch: dict[int, int] = {}
+        for i in range(n):
+            if self.filled < self.size:
+                target = self.filled
+                self.filled += 1
+            elif self.size and self.random.random() > 0.5:
+                target = self.random.randrange(self.size)
+                earlier = kept_from_this_batch.get(target)
+                if earlier is None:
+                    draws[i] = draws[i]._replace(slot=target, given=True)
+                else:  # the slot was filled by this very batch: give back that picture, and write only the last one
+                    draws[i] = draws[i]._replace(own=earlier)
+                    draws[earlier] = draws[earlier]._replace(write=self.size)
+            else:
+                continue
+            draws[i] = draws[i]._replace(write=target)
+            kept_from_this_batch[target] = i
+        return draws
+
+    def exchange(self, pictures: Tensor, draws: Tensor) -> Tensor:
+        """Carries out decisions that `draw` made, (B, 4) integers from `Draws.on`: pictures (B, 3, H, W) in and out."""
+        if self.size == 0:
+            return pictures
+        if self.buffer is None:
+            self.buffer = pictures.new_zeros(self.size + 1, *pictures.shape[1:])
+        slot, given, own, write = draws.unbind(1)
+        older = self.buffer[slot]
+        answer = torch.where(given.bool().view(-1, 1, 1, 1), older, pictures[own])
+        self.buffer.index_copy_(0, write, pictures)
+        return answer
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole state of the pool, loadable with ``weights_only=True``."""
+        kept = None if self.buffer is None else self.buffer[:-1].clone()
+        return {
+            "filled": self.filled,
+            "random": self.random.getstate(),
+            "pictures": kept,
+            "drawn_for": self.drawn_for,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], device: torch.device | str = "cpu") -> None:
+        """Loads the state of a pool of the same size, its pictures on `device`."""
+        self.filled, kept = state["filled"], state["pictures"]
+        self.buffer = None if kept is None else torch.cat([kept, torch.zeros_like(kept[:1])]).to(device)
+        self.random.setstate(state["random"])
+        self.drawn_for = state.get("drawn_for")  # not in checkpoints of labkit 0.1.0
