@@ -20,7 +20,7 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
     In the stub ``from labkit.data.fruit import fruit as fruit`` is a name of a module, and
     ``from labkit import show as show`` a module itself.
     """
-    homes = {}
+    homes: dict[str, str | None] = {}
     for node in ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom):
             homes |= {alias.asname: node.module for alias in node.names if alias.asname}
@@ -30,6 +30,6 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if homes[name] == package:
             return importlib.import_module(f"{package}.{name}")
-        return getattr(importlib.import_module(homes[name]), name)
+        return getattr(importlib.import_module(str(homes[name])), name)
 
     return load, lambda: sorted(homes), list(homes)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.errors import DataError
+from labkit.networks.layers import Generator
 from labkit.pool import Pool
 
 
@@ -36,14 +37,14 @@ class Model(nn.Module):
     pools: dict[str, Pool]
 
     def players(self) -> dict[str, list[nn.Parameter]]:
-        """Who learns, in turn, and what each may change."""
+        """The weights of each player, by its name, in the order in which they learn."""
         raise NotImplementedError
 
     def learning_rates(self) -> dict[str, float]:
         """Adam's learning rate for each player."""
         raise NotImplementedError
 
-    def translator(self, direction: str = "AtoB") -> nn.Module:
+    def translator(self, direction: str = "AtoB") -> Generator:
         """The network that translates "AtoB" or "BtoA": (B, 3, H, W) in [-1, 1] in and out."""
         raise NotImplementedError
 

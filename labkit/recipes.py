@@ -10,7 +10,7 @@ from labkit.errors import check_known
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to train with: the model's kind and arguments, picture size, steps, learning rate (None: the model's own),
+    """Settings of a run: the model's kind and arguments, picture size, steps, learning rate (None: the model's own),
     and the share of the steps, at the end, over which the learning rate falls to 0."""
 
     size: int

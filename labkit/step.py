@@ -1,4 +1,4 @@
-"""The training step of a GAN, and its seams: the methods in which a speed-up changes how, never what, is computed.
+"""The training step of a GAN, and its seams: the methods that a speed-up overrides. The result stays the same.
 
 Algorithm (Zhu et al. 2017, section 4, in the order of its public reference):
 

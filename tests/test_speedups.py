@@ -245,7 +245,8 @@ class Twice:
     ("own", "options", "message"),
     [
         ((), {"lr": float("nan")}, "lr=nan: a learning rate is a positive number"),
-        ((), {"lr": -1.0}, "lr=-1.0: a learning rate"),
+        ((), {"lr": -1.0}, "lr=-1.0"),
+        ((), {"lr": 0.0}, "lr=0.0: .* positive"),
         ((), {"betas": (1.0, 2.0)}, r"betas=\(1.0, 2.0\): each is at least 0"),
         ((Twice, Twice), {}, "named twice"),
     ],

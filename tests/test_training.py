@@ -118,8 +118,10 @@ def test_linear_schedule_is_the_reference_s():
     assert [per_epoch(7 * epoch + 3) for epoch in range(200)] == reference
     assert labkit.linear_schedule(10, 0)(9) == 1.0
     assert labkit.linear_schedule(10, 10)(60) == 0, "never below: that would undo what was learned"
-    with pytest.raises(labkit.LabkitError, match="no number of steps is negative"):
+    with pytest.raises(labkit.LabkitError, match="decay=-1"):
         labkit.linear_schedule(10, -1)
+    with pytest.raises(labkit.LabkitError, match="epoch=0 .* at least 1"):
+        labkit.linear_schedule(1, 1, epoch=0)
 
 
 def test_another_model_or_other_batches_do_not_go_on_from_a_checkpoint(tiny, fruit, tmp_path):

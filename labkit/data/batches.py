@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,20 +16,28 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms.v2 import functional as transforms
 
 
+class Pictures(Protocol):
+    """A set of pictures, each a ``uint8`` tensor of shape (3, H, W): a list, one large tensor, or files on disk."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Tensor: ...
+
+
 @dataclass
 class UnpairedData:
     """Pictures of domain A and of domain B, with no pairing between them.
 
-    Each of the four sequences yields ``uint8`` tensors of shape (3, H, W). Training pictures are at least
+    Each of the four sets yields ``uint8`` tensors of shape (3, H, W). Training pictures are at least
     `size` pixels wide and high and are cropped at random to (3, size, size); test pictures already have that size.
     """
 
     name: str
     size: int
-    train_a: Sequence[Tensor]
-    train_b: Sequence[Tensor]
-    test_a: Sequence[Tensor]
-    test_b: Sequence[Tensor]
+    train_a: Pictures
+    train_b: Pictures
+    test_a: Pictures
+    test_b: Pictures
 
     @property
     def epoch(self) -> int:
@@ -38,8 +47,8 @@ class UnpairedData:
     def example(self, seed: int, position: int) -> tuple[Tensor, Tensor]:
         """The training example at `position` of the endless sequence that `seed` stands for.
 
-        A goes through its pictures in an order shuffled anew each epoch; B is drawn at random, so that no
-        pairs form. Both are cropped and flipped at random.
+        A goes through its pictures in an order shuffled for each epoch; B is drawn at random, so that no pairs
+        form. Both are cropped and flipped at random.
 
         Returns:
             two ``float32`` tensors of shape (3, size, size), in [-1, 1].
@@ -75,7 +84,7 @@ def to_uint8(pictures: Tensor) -> Tensor:
 
 
 class _Batches(Dataset):
-    """Item k is batch k, complete: whoever computes it, and when, makes no difference."""
+    """Item k is batch k, complete: it does not matter which process computes it, or when."""
 
     def __init__(self, data: UnpairedData, batch_size: int, seed: int):
         self.data, self.batch_size, self.seed = data, batch_size, seed
@@ -142,12 +151,12 @@ def _prefetched(
     waiting = None
     for batch in ready:
         with torch.cuda.stream(copies):
-            copied = tuple(half.to(device, dtype, non_blocking=True) for half in batch)
+            a, b = (half.to(device, dtype, non_blocking=True) for half in batch)
         if waiting is not None:
             yield waiting
         torch.cuda.current_stream(device).wait_stream(copies)
-        for half in copied:
+        for half in (a, b):
             half.record_stream(torch.cuda.current_stream(device))  # or its memory is reused too early
-        waiting = copied
+        waiting = a, b
     if waiting is not None:
         yield waiting

@@ -75,7 +75,7 @@ def _check(archive: Path, name: str) -> None:
         if hashlib.file_digest(file, "sha256").hexdigest() != expected_hash:
             raise DataError(
                 f"The download of {name} is not the published archive: its SHA-256 differs. Call again; if it differs "
-                "again, do not use what this connection delivers. Nothing of this attempt was kept."
+                "again, do not use files from this connection. Nothing of this attempt was kept."
             )
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as transforms
 from tqdm.auto import tqdm
 
-from labkit.data.batches import UnpairedData
+from labkit.data.batches import Pictures, UnpairedData
 from labkit.data.images import find_pictures, read_picture
 from labkit.errors import DataError
 
@@ -34,13 +33,13 @@ class FolderData(UnpairedData):
 def folders(path: Path | str, size: int = 256) -> FolderData:
     """The pictures in the folders trainA, trainB, testA and testB of `path`, prepared as by the public reference.
 
-    Training pictures are resized to a square of 286/256 of `size` (bicubic, antialiased, whatever their shape was),
+    Training pictures are resized to a square of 286/256 of `size` (bicubic, antialiased, from any shape),
     from which `size` is cropped at random later; test pictures are resized to `size`. Where a test folder is missing
     or holds no picture, the first few training pictures stand in.
 
     Every picture is decoded once here. Those that cannot be read, or whose shorter side is below `size`, are left
     out, named in a warning and listed in `left_out`. The resized pictures stay in memory if all of them fit in a
-    quarter of what is free; otherwise each is read from its file again when it is needed.
+    quarter of the free memory; otherwise each is read from its file again when it is needed.
 
     Raises:
         DataError: the folders are not laid out like this, a set has no usable picture, or `size` is below 16.
@@ -107,8 +106,8 @@ def _find_sets(path: Path) -> dict[str, list[Path]]:
 
 
 @dataclass(frozen=True)
-class _OnDisk(Sequence[Tensor]):
-    """Pictures (3, side, side) that are decoded and resized anew at each access, by whoever asks: the workers."""
+class _OnDisk:
+    """Pictures (3, side, side) that are decoded and resized at each access, in the process that asks: a worker."""
 
     files: list[Path]
     side: int
@@ -116,6 +115,12 @@ class _OnDisk(Sequence[Tensor]):
 
     def __len__(self) -> int:
         return len(self.files)
+
+    @overload
+    def __getitem__(self, index: int) -> Tensor: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> _OnDisk: ...
 
     def __getitem__(self, index: int | slice) -> Tensor | _OnDisk:
         if isinstance(index, slice):
@@ -131,7 +136,7 @@ class _OnDisk(Sequence[Tensor]):
 
 
 class _Opened(NamedTuple):
-    pictures: Sequence[Tensor]
+    pictures: Pictures
     files: list[Path]
     left_out: list[tuple[Path, str]]
 

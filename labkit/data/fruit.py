@@ -42,6 +42,10 @@ class FruitData(UnpairedData):
     pictures are equal.
     """
 
+    train_a: Tensor
+    train_b: Tensor
+    test_a: Tensor
+    test_b: Tensor
     test_mask: Tensor
 
 
@@ -103,7 +107,7 @@ def _render(painters: Sequence[Painter], indices: Sequence[int], size: int, seed
 
 @dataclass
 class _Place:
-    """Where a fruit lies: centre, radius, the angle its stem leans to the right (radians); what else is random."""
+    """Where a fruit lies: centre, radius, the angle its stem leans to the right (radians); dice for the rest."""
 
     x: float
     y: float
@@ -125,7 +129,7 @@ class _Scene:
             self.empty *= self._shadow(place)
 
     def _shadow(self, place: _Place) -> ndarray:
-        """What is left of the light on the ground: a wide soft shadow away from the lamp, a dark one underneath."""
+        """The share of light left on the ground: a wide soft shadow away from the lamp, a dark one underneath."""
 
         def dark(strength: float, x: float, y: float, width: float, height: float) -> ndarray:
             across = np.exp(-(((self.at - x) / (width * place.radius)) ** 2))
@@ -164,7 +168,7 @@ def _places(dice: Dice) -> list[_Place]:
 
 
 class _View:
-    """What one fruit's painter works on: the part of the picture round the fruit, seen from the fruit.
+    """The part of the picture round one fruit, seen from the fruit: its painter works on this.
 
     Attributes:
         window: that part of a picture of shape (3, H, W): an index for it, of shape (3, h, w).
@@ -176,9 +180,10 @@ class _View:
 
     def __init__(self, place: _Place, light: tuple[float, float, float], at: ndarray):
         reach = REACH * place.radius
-        rows = np.flatnonzero(np.abs(at - place.y) < reach)
-        columns = np.flatnonzero(np.abs(at - place.x) < reach)
-        rows, columns = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+        rows, columns = (
+            slice(near[0], near[-1] + 1)
+            for near in (np.flatnonzero(np.abs(at - centre) < reach) for centre in (place.y, place.x))
+        )
         self.window = (slice(None), rows, columns)
         self.dice = place.dice
         self.pixel = 1 / (len(at) * place.radius)
@@ -269,9 +274,9 @@ def _orange(view: _View) -> tuple[ndarray, ndarray]:
     return body, inside(1 - distance, view.pixel)
 
 
-def _navel(view: _View, u: float, skin: ndarray) -> ndarray:
+def _navel(view: _View, place: float, skin: ndarray) -> ndarray:
     """The green star where the stem was, on darker skin."""
-    u, v = view.u - u, view.v + 0.62
+    u, v = view.u - place, view.v + 0.62
     distance = np.sqrt(u * u + (1.35 * v) ** 2)
     star = 0.13 + 0.045 * np.cos(5 * np.arctan2(v, u))
     skin = skin * (1 - 0.25 * np.exp(-((distance / 0.25) ** 2)))

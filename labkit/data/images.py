@@ -23,7 +23,7 @@ def find_pictures(folder: Path | str) -> list[Path]:
     """The picture files that lie directly in `folder`, sorted by name.
 
     Suffixes count in upper and lower case. Hidden files (`._x.jpg`, `.DS_Store`) and sub-folders are passed over.
-    Formats that `read_picture` refuses are found too: whoever reads them learns why they cannot be used.
+    Formats that `read_picture` refuses are found too, so that reading them tells why they cannot be used.
 
     Raises:
         DataError: `folder` is missing, not a folder, or may not be listed.
@@ -59,7 +59,7 @@ def read_picture(path: Path | str) -> Tensor:
             pixels = np.array(_as_rgb(image))
     except Image.UnidentifiedImageError as error:
         raise DataError(
-            f"{path} is not a JPEG, PNG or WebP picture, whatever its name says. Convert it to JPEG "
+            f"{path} is not a JPEG, PNG or WebP picture, in spite of its name. Convert it to JPEG "
             "(a phone's HEIC: export it as JPEG), or take it out."
         ) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:

@@ -1,8 +1,8 @@
-"""What a scene is painted with: dice that always fall the same way, smooth noise, soft edges, and backgrounds.
+"""The painter's tools: dice that always fall the same way, smooth noise, soft edges, and backgrounds.
 
 Positions are in units of the picture: (0, 0) is its top left corner, (1, 1) its bottom right one, y points down.
-Pictures are ``float32`` of shape (3, H, W) in [0, 1], colours the same of shape (3, 1, 1). Nothing here knows the
-number of pixels but to leave out what is too fine to show, so a scene is the same at every size.
+Pictures are ``float32`` of shape (3, H, W) in [0, 1], colours the same of shape (3, 1, 1). Nothing here
+depends on the number of pixels, except that details too fine to show are left out: a scene is the same at every size.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy import ndarray
 
 
 class Dice:
-    """Random numbers by name: what `dice("light")` gives depends on the dice's key and on the name, nothing else.
+    """Random numbers by name: `dice("light")` depends on the dice's key and on the name, and on nothing else.
 
     A hash of both, so it is the same on every machine and in every version of Python and numpy, and one more
     number drawn somewhere does not change all the others, as it would with a generator that has a state.
@@ -26,7 +26,7 @@ class Dice:
         self.key = key
 
     def part(self, name: str) -> Dice:
-        """Dice of their own for one part of the scene."""
+        """Separate dice for one part of the scene."""
         return Dice(f"{self.key}/{name}")
 
     def __call__(self, name: str, low: float = 0.0, high: float = 1.0) -> float:
@@ -83,7 +83,7 @@ def colour(hue: float, saturation: float, value: float) -> ndarray:
     return np.array(hsv_to_rgb(hue % 1.0, saturation, value), np.float32).reshape(3, 1, 1)
 
 
-def blend(under: ndarray, over: ndarray, share: ndarray) -> ndarray:
+def blend(under: ndarray | np.float32, over: ndarray, share: ndarray) -> ndarray:
     """`under` where `share` is 0, `over` where it is 1."""
     return under + (over - under) * share
 
@@ -152,7 +152,7 @@ def _gingham(dice: Dice, at: ndarray) -> ndarray:
         for thread in (x * math.cos(turn) + y * math.sin(turn), y * math.cos(turn) - x * math.sin(turn))
     )
     folds = noise(dice, "folds", at, at, (3, 3), octaves=4)
-    return blend(0.92, dye, (warp + weft) / 2) * (0.92 + 0.17 * folds)
+    return blend(np.float32(0.92), dye, (warp + weft) / 2) * (0.92 + 0.17 * folds)
 
 
 def _two_colours(dice: Dice) -> tuple[ndarray, ndarray]:

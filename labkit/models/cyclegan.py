@@ -17,6 +17,7 @@ from labkit.errors import LabkitError, check_known
 from labkit.model import Model
 from labkit.models.losses import GAN_MODES, adversarial_loss, cycle_loss, identity_loss
 from labkit.networks.generators import make_generator
+from labkit.networks.layers import Generator
 from labkit.networks.patchgan import make_discriminator
 from labkit.pool import Pool
 from labkit.step import Batch, Network, Step
@@ -47,7 +48,7 @@ class CycleGANStep(Step):
     model: CycleGAN
 
     def generators(self, batch: Batch) -> dict[str, Tensor]:
-        """Their losses: deceive the discriminators, come back from the round trip, leave alone what needs no change."""
+        """Their losses: deceive the discriminators, come back from the round trip, keep the target's pictures."""
         model, real_a, real_b = self.model, batch["real_a"], batch["real_b"]
         other_b, other_a = (real_b, real_a) if model.lambda_identity else (None, None)
         to_b, to_a = self.cycles(
@@ -152,7 +153,7 @@ class CycleGAN(Model):
         """Adam's learning rate for each player, as in the paper (section 4)."""
         return {"generators": 2e-4, "discriminators": 2e-4}
 
-    def translator(self, direction: str = "AtoB") -> nn.Module:
+    def translator(self, direction: str = "AtoB") -> Generator:
         """G_A for "AtoB", G_B for "BtoA"."""
         check_known("direction", direction, DIRECTIONS)
         return getattr(self, DIRECTIONS[direction])

@@ -1,7 +1,7 @@
 """One generator instead of two: a shared autoencoder, a translator of codes, and a deviation loss.
 
-After an article that makes CycleGAN lighter by four changes. It shows no ablation, so each is an option here that can
-be taken back by itself. `DeviationGAN` says what the article leaves open and how that is settled.
+After an article that makes CycleGAN lighter by four changes. It shows no ablation, so each change is an option here
+that can be taken back by itself. `DeviationGAN` lists the choices that the article leaves open, and ours.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from labkit.errors import LabkitError, check_known
 from labkit.model import Model
 from labkit.models.losses import adversarial_loss, deviation_loss
 from labkit.networks.codes import CodeDiscriminator, CodeGenerator, Decoder, Encoder, Translator, scaled
+from labkit.networks.layers import Generator
 from labkit.networks.patchgan import PatchDiscriminator
 from labkit.pool import Pool
 from labkit.step import Batch, Step
@@ -28,7 +29,7 @@ STAGES = {
 }
 JUDGED = ("codes", "pictures")
 CONSISTENCIES = ("deviation_source", "deviation_both", "cycle")
-COLLAPSES = 10.0  # at this weight of the deviation the fruit stays what it is: the discriminator wins outright
+COLLAPSES = 10.0  # at this weight of the deviation the fruit stays unchanged: the discriminator wins outright
 
 
 class IdentityWarning(UserWarning):
@@ -47,7 +48,7 @@ class DeviationGANStep(Step):
         return {"rec_A": F.l1_loss(back_a, batch["real_a"]), "rec_B": F.l1_loss(back_b, batch["real_b"])}
 
     def translator(self, batch: Batch) -> dict[str, Tensor]:
-        """Its losses: deceive the discriminator, and keep codes near what they were."""
+        """Its losses: deceive the discriminator, and keep codes near their originals."""
         if "code_A" not in batch:
             with torch.no_grad():
                 self.encode(batch)
@@ -102,7 +103,7 @@ class DeviationGAN(Model):
     """Encoders and decoders that reconstruct, T_A that turns codes of A into codes of B, D_A that judges those.
 
     Three players on the same step: the autoencoder lowers the reconstruction error, the translator deceives D_A and
-    keeps its codes near what they were, the discriminator tells codes of B from translated ones. Each picture is
+    keeps its codes near their originals, the discriminator tells codes of B from translated ones. Each picture is
     encoded once a step: translator and discriminator take the code as the autoencoder computed it, before its update
     and without gradients, so that nothing they want reaches the encoder.
 
@@ -120,9 +121,9 @@ class DeviationGAN(Model):
         stage: who learns. "joint": all; "autoencoder": it alone; "translation": all but the autoencoder. To train the
             autoencoder first, train a model of stage "autoencoder", then load its state_dict into one of "translation".
         judged: "codes"; "pictures" takes that back: a PatchGAN on decoded codes.
-        consistency: what keeps a translation near its source. "deviation_source": T_A's codes of A should stay what
-            they were; "deviation_both": codes of B, too, if T_A is given those; "cycle" takes the deviation loss back:
-            codes that are translated there and back, which needs two translators. (T_B: the same, A and B swapped.)
+        consistency: the loss that keeps a translation near its source. "deviation_source": T_A should leave codes of A
+            nearly unchanged; "deviation_both": codes of B, too, if T_A is given those; "cycle" takes the deviation loss
+            back: codes that are translated there and back, which needs two translators. (T_B: with A and B swapped.)
         lambda_deviation, lambda_identity, lambda_cycle: weights of the deviation of codes to be translated, of that of
             codes that are of the target domain already, and of the cycle, each where `consistency` has it.
         pool_size: translated codes or pictures that a discriminator is reminded of; 0 shows it the newest only.
@@ -197,7 +198,7 @@ class DeviationGAN(Model):
         rates = {"autoencoder": 1e-3, "translator": 5e-4, "discriminator": 5e-4}
         return {player: rates[player] for player in STAGES[self.stage]}
 
-    def translator(self, direction: str = "AtoB") -> nn.Module:
+    def translator(self, direction: str = "AtoB") -> Generator:
         """Encoder, translator and decoder as one network.
 
         Raises:

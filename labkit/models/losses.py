@@ -14,7 +14,7 @@ def adversarial_loss(verdict: Tensor, is_real: bool, mode: str = "lsgan") -> Ten
 
     Args:
         verdict: unbounded verdicts, any shape.
-        is_real: what they should say.
+        is_real: the right answer, True for "real".
         mode: "lsgan", the mean squared difference (Mao et al. 2017), or "vanilla", the cross-entropy of the
             verdicts taken as logits (Goodfellow et al. 2014).
     """
@@ -25,7 +25,7 @@ def adversarial_loss(verdict: Tensor, is_real: bool, mode: str = "lsgan") -> Ten
 
 
 def cycle_loss(real: Tensor, reconstruction: Tensor, weight: float = 10.0) -> Tensor:
-    """`weight` times the mean absolute difference between pictures and what came back from the round trip.
+    """`weight` times the mean absolute difference between pictures and their reconstructions after the round trip.
 
     Shapes: (B, 3, H, W) both. Source: Zhu et al. 2017, one direction of equation 2, weighted as in equation 3.
     """

@@ -1,6 +1,6 @@
 """Networks round codes: pictures in, codes at a quarter of the size, codes translated and judged, pictures out.
 
-Source: the article's "single generator" for CycleGAN; what it leaves open is settled as `labkit.DeviationGAN` says.
+Source: the article's "single generator" for CycleGAN; `labkit.DeviationGAN` lists the choices that it leaves open.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class CodeDiscriminator(nn.Module):
 def scaled(code: Tensor) -> tuple[Tensor, Tensor]:
     """A code over its root mean square, and that, one number a picture: (B, C, h, w) -> the same and (B, 1, 1, 1).
 
-    A translator works on scaled codes, and a deviation loss then weighs the same whatever the encoder has learned.
+    A translator works on scaled codes, so that a deviation loss has the same weight however large the codes are.
     """
     scale = code.square().mean((1, 2, 3), keepdim=True).sqrt().clamp(min=1e-6)
     return code / scale, scale

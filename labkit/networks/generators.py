@@ -40,7 +40,7 @@ class UnetGenerator(Generator):
 
 
 class UnetLevel(nn.Module):
-    """One level of the U: halve, do what lies inside, double; beside the result, what came in.
+    """One level of the U: halve, run the levels inside, double; its input is passed on beside the result.
 
     Shapes: (B, outer, H, W) in, (B, 2 * outer, H, W) out; the outermost level gives (B, 3, H, W). The LeakyReLU
     works in place, so the skip carries its result, as in the reference.

@@ -1,4 +1,4 @@
-"""What generators and discriminators share: normalisation by name, and the initial weights."""
+"""Shared by generators and discriminators: normalisation by name, initial weights, and their base classes."""
 
 from __future__ import annotations
 

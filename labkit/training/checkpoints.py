@@ -18,6 +18,7 @@ from labkit.errors import CheckpointError
 from labkit.model import Model
 from labkit.models import MODELS
 from labkit.networks.generators import make_generator
+from labkit.networks.layers import Generator
 from labkit.networks.resnet import ResnetGenerator
 
 FILE = "checkpoint.pt"
@@ -80,7 +81,7 @@ def load_model(path: Path | str, device: torch.device | str = "cpu") -> Model:
     return model
 
 
-def load_generator(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
+def load_generator(path: Path | str, device: torch.device | str = "cpu") -> Generator:
     """A generator the public reference saved or published ("latest_net_G.pth"); its kind is read off the names.
 
     Raises:
@@ -103,7 +104,7 @@ def load_generator(path: Path | str, device: torch.device | str = "cpu") -> nn.M
 
 
 def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Raises `CheckpointError` naming every setting in which a checkpoint differs from what is wanted."""
+    """Raises `CheckpointError` naming every setting in which a checkpoint differs from the one wanted."""
     differing = [
         f"{name}={saved.get(name)!r} there, {wanted.get(name)!r} here"
         for name in {**wanted, **saved}
@@ -112,11 +113,11 @@ def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[st
     if differing:
         raise CheckpointError(
             f"{path / FILE}: the checkpoint is of another {kind}: {'; '.join(differing)}. "
-            "Use the same settings to go on, or another folder to begin anew."
+            "Use the same settings to resume, or another folder to start again."
         )
 
 
-def _generator_like(weights: dict[str, Tensor]) -> nn.Module:
+def _generator_like(weights: dict[str, Tensor]) -> Generator:
     """A generator with the architecture that these names and shapes belong to."""
     if "model.1.weight" in weights:
         norm = "batch" if "model.2.weight" in weights else "instance" if "model.1.bias" in weights else "none"

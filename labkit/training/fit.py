@@ -25,11 +25,11 @@ from labkit.model import Model, run_network
 from labkit.step import Step
 from labkit.training import checkpoints
 
-COLLAPSED = 0.1  # outputs that differ less than this share of what their inputs differ count as all alike
+COLLAPSED = 0.1  # outputs count as all alike if they differ by less than this share of their inputs' differences
 
 
 class CollapseWarning(UserWarning):
-    """A generator gives almost the same picture whatever it is shown."""
+    """A generator gives almost the same picture for every input."""
 
 
 @dataclass
@@ -58,10 +58,11 @@ def linear_schedule(constant: int, decay: int, epoch: int = 1) -> Callable[[int]
         a function from the number of steps done to the factor on the learning rate.
 
     Raises:
-        LabkitError: a number of steps is negative.
+        LabkitError: `constant` or `decay` is negative, or `epoch` is below 1.
     """
-    if min(constant, decay) < 0 or epoch < 1:
-        raise LabkitError(f"linear_schedule({constant}, {decay}, epoch={epoch}): no number of steps is negative.")
+    for name, steps, least in (("constant", constant, 0), ("decay", decay, 0), ("epoch", epoch, 1)):
+        if steps < least:
+            raise LabkitError(f"linear_schedule: {name}={steps} steps; it must be at least {least}.")
     return lambda done: max(0.0, 1 - max(0, done // epoch + 1 - constant // epoch) / (decay // epoch + 1))
 
 
@@ -80,11 +81,11 @@ def fit(
     save_minutes: float = 5.0,
     on_report: Callable[[Run], None] | None = None,
 ) -> Run:
-    """Trains for `steps` steps, or goes on to that number if `checkpoint` already holds a part of them.
+    """Trains for `steps` steps, or resumes up to that number if `checkpoint` already holds a part of them.
 
-    Going on gives the same weights as never having stopped, also after ``kill -9``: bit for bit on a CPU; on a GPU
-    as far as its kernels give the same bits twice.
-    Ctrl-C and SIGTERM let the step under way finish, save, and say how to go on.
+    A resumed run ends with the same weights as an uninterrupted one, also after ``kill -9``: bit for bit on a CPU; on a
+    GPU as far as its kernels give the same bits twice.
+    Ctrl-C and SIGTERM let the step under way finish, save, and say how to resume.
 
     Args:
         step: from `labkit.make_step`; its model decides device and float type.
@@ -107,18 +108,14 @@ def fit(
         CheckpointError: the checkpoint is damaged, or of another model or other batches.
         TrainingError: a loss is no longer finite, or memory ran out; the last good checkpoint is kept.
     """
-    if not isinstance(data, UnpairedData):
-        raise LabkitError(f"data={data!r}: give pictures, from labkit.folders(...) or labkit.fruit().")
-    least = {"steps": 1, "batch_size": 1, "report_every": 1, "sample_every": 1, "workers": 0}
-    for name, number in zip(least, (steps, batch_size, report_every, sample_every, workers), strict=True):
-        if not isinstance(number, int) or number < least[name]:
-            raise LabkitError(f"{name}={number}: a whole number, at least {least[name]}, is needed.")
+    numbers = {"steps": steps, "batch_size": batch_size, "report_every": report_every, "sample_every": sample_every}
+    _check(data, numbers, workers)
     model = step.model
     model.check_size(data.size, data.size, where=f"data {data.name!r}")
     run = Run(step, steps, None if checkpoint is None else Path(checkpoint))
     pictures = [len(data.train_a), len(data.train_b)]
     settings = {"data": data.name, "pictures": pictures, "size": data.size, "batch_size": batch_size, "seed": seed}
-    _go_on(run, settings)
+    _resume(run, settings)
     weight = next(model.parameters())
     stream = batches(
         data, batch_size, run.done, steps, seed=seed, workers=workers, device=weight.device, dtype=weight.dtype
@@ -133,8 +130,8 @@ def fit(
             run.done += 1
             bar.update()
             last = run.done == steps or bool(interrupted)
-            save_due = run.folder is not None and (last or time.monotonic() - saved_at >= 60 * save_minutes)
-            if run.done % report_every == 0 or save_due or last:
+            save_due = last or time.monotonic() - saved_at >= 60 * save_minutes
+            if run.done % report_every == 0 or save_due:
                 _look_at_losses(run, pending)
                 bar.set_postfix({name: f"{values[-1]:.3f}" for name, values in run.losses.items()}, refresh=False)
                 if on_report is not None:
@@ -142,11 +139,21 @@ def fit(
             if run.done % sample_every == 0 or run.done == steps:
                 _sample(run, data)
             if save_due:
-                _save(run, settings)
                 saved_at = time.monotonic()
+                if run.folder is not None:
+                    _save(run, run.folder, settings)
             if interrupted:
                 _stop(run)
     return run
+
+
+def _check(data: UnpairedData, numbers: dict[str, int], workers: int) -> None:
+    """Raises `LabkitError` if arguments of `fit` cannot be used."""
+    if not isinstance(data, UnpairedData):
+        raise LabkitError(f"data={data!r}: give pictures, from labkit.folders(...) or labkit.fruit().")
+    for name, number, least in [*((name, number, 1) for name, number in numbers.items()), ("workers", workers, 0)]:
+        if not isinstance(number, int) or number < least:
+            raise LabkitError(f"{name}={number}: a whole number, at least {least}, is needed.")
 
 
 def _factor(schedule: Callable[[int], float], done: int) -> float:
@@ -185,8 +192,9 @@ def _look_at_losses(run: Run, pending: list[dict[str, Tensor]]) -> None:
             kept = _kept(run)
             raise TrainingError(
                 f"step {number}: {', '.join(bad)} is no longer a finite number, so training stopped.{kept} "
-                "Usual causes: a learning rate that is too high, or 16-bit arithmetic without loss scaling. Mend it, "
-                "and run the same again: it goes on from the checkpoint, or begins anew."
+                "Usual causes: a learning rate that is too high, or 16-bit arithmetic without loss scaling. Fix the "
+                "cause and rerun the same command: training resumes from the last checkpoint, or restarts if there is "
+                "none."
             )
         for name, loss in zip(names, row, strict=True):
             run.losses.setdefault(name, []).append(loss)
@@ -212,11 +220,11 @@ def _sample(run: Run, data: UnpairedData, n: int = 4) -> None:
     grid = make_grid(to_uint8(torch.cat(rows)), nrow=len(rows[0]), pad_value=255)
     try:
         write_picture(grid, run.folder / "samples" / f"{run.done:06d}.png")
-    except DataError as error:  # no reason to lose what was learned
+    except DataError as error:  # no reason to lose the training so far
         warnings.warn(f"step {run.done}: {error}", stacklevel=2)
 
 
-def _save(run: Run, settings: dict) -> None:
+def _save(run: Run, folder: Path, settings: dict) -> None:
     on_gpu = next(run.model.parameters()).is_cuda
     state = {
         "kind": run.model.kind,
@@ -227,11 +235,11 @@ def _save(run: Run, settings: dict) -> None:
         "losses": {name: torch.tensor(values, dtype=torch.float64) for name, values in run.losses.items()},
         "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if on_gpu else None},
     }
-    checkpoints.save(state, run.folder)
+    checkpoints.save(state, folder)
 
 
-def _go_on(run: Run, settings: dict) -> None:
-    """Takes up the run where its folder's checkpoint left it, if there is one; makes the folder if not."""
+def _resume(run: Run, settings: dict) -> None:
+    """Continues the run from the checkpoint in its folder, if there is one; makes the folder if not."""
     if run.folder is None:
         return
     try:
@@ -257,7 +265,7 @@ def _go_on(run: Run, settings: dict) -> None:
 def _interrupts() -> Iterator[list[int]]:
     """Collects Ctrl-C and SIGTERM instead of breaking off between two halves of an update.
 
-    A second Ctrl-C breaks off at once. Outside the main thread signals cannot be caught: nothing changes there.
+    A second Ctrl-C breaks off immediately. Outside the main thread signals cannot be caught: nothing changes there.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -269,7 +277,7 @@ def _interrupts() -> Iterator[list[int]]:
         received.append(number)
         signal.signal(signal.SIGINT, before[signal.SIGINT])
         # Not print: the signal may have come in the middle of one.
-        os.write(2, b"\nlabkit: stops after this step; Ctrl-C again breaks it off at once\n")
+        os.write(2, b"\nlabkit: stops after this step; Ctrl-C again stops immediately\n")
 
     for name in before:
         signal.signal(name, note)

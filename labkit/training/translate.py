@@ -7,18 +7,19 @@ import warnings
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from labkit.data.batches import to_float, to_uint8
 from labkit.data.images import find_pictures, read_picture, write_picture
 from labkit.errors import DataError, LabkitError
 from labkit.model import Model, run_network
+from labkit.networks.layers import Generator
 
 TILE = 1024  # pixels; a full-width ResNet-9 needs about 2 GB for a tile of this side
 OVERLAP = 128
 
 
-def translate(model: Model | nn.Module, source: Path | str, target: Path | str, direction: str = "AtoB") -> list[Path]:
+def translate(model: Model | Generator, source: Path | str, target: Path | str, direction: str = "AtoB") -> list[Path]:
     """Translates a picture into `target`, or every picture of a folder into the folder `target`.
 
     Pictures keep their size: the network sees them mirrored at the edges up to a size it can take. Pictures with
@@ -74,7 +75,7 @@ def _names(pictures: list[Path]) -> list[str]:
     return [f"{p.stem if stems.count(p.stem) == 1 else p.name}.png" for p in pictures]
 
 
-def _translated(network: nn.Module, pixels: Tensor) -> Tensor:
+def _translated(network: Generator, pixels: Tensor) -> Tensor:
     """uint8 (3, H, W) in and out."""
     picture = to_float(pixels)
     height, width = picture.shape[-2:]
@@ -103,7 +104,7 @@ def _fade(length: int) -> Tensor:
     return from_edge.clamp(max=OVERLAP) / OVERLAP
 
 
-def _padded(network: nn.Module, picture: Tensor) -> Tensor:
+def _padded(network: Generator, picture: Tensor) -> Tensor:
     """Runs the network on (3, H, W), mirrored at its lower and right edge up to a size the network takes."""
     height, width = picture.shape[-2:]
     sides = [max(network.least, math.ceil(n / network.multiple) * network.multiple) for n in (height, width)]

@@ -1,4 +1,4 @@
-"""What several speed-ups need: fused Adam, and reasons why a model does not suit them."""
+"""Shared by several speed-ups: fused Adam, and the reasons why a model does not suit them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ class FP16(NeedsFusedAdam):
     """Runs the losses under autocast to float16, scales each loss, and unscales before each optimiser's step.
 
     Differs from the baseline in four seams. `losses`: autocast, for the reasons that `bf16` gives. `backward`: the loss
-    times the scale, since float16 flushes what is below 6e-8 to zero. `update`: through the scaler, which unscales
+    times the scale, since float16 flushes numbers below 6e-8 to zero. `update`: through the scaler, which unscales
     and leaves out the step of a player whose gradients overflowed, of that player alone. `run`: the scale is
     adapted once for the whole step, after both players. Source: Micikevicius et al. 2018, section 3.2.
 

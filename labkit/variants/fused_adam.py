@@ -18,5 +18,5 @@ class FusedAdam(NeedsFusedAdam):
     name = "fused_adam"
     changes = "Adam's update is one fused operator"
     improves = "optimizer"
-    needs = "nothing; fp16 and graph bring it along"
+    needs = "nothing; fp16 and graph include it"
     tolerance = "exact"

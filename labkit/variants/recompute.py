@@ -1,4 +1,4 @@
-"""recompute: what lies inside a generator is not kept for the backward pass, but computed again."""
+"""recompute: activations inside a generator are not kept for the backward pass, but computed again."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ def make_step(
     Args:
         model: a `labkit.CycleGAN` or a `labkit.DeviationGAN`.
         speedups: names from `labkit.speedups()`, or classes of your own that override a seam of
-            `labkit.step.Step`. Named ones stack in one fixed order whatever the order here; your own go
-            round them, the first outermost.
+            `labkit.step.Step`. Named ones stack in one fixed order; your own go round
+            them, the first outermost.
         lr, betas: Adam's, for every player; `lr=None` takes the model's own.
         accumulate: with a number, the speed-up "accumulate" in that many parts; by its name alone it makes two.
 

@@ -19,8 +19,8 @@ class Streams(SpeedUp, CycleGANStep):
     Differs from the baseline in `cycles`. Three things keep it right. Each stream waits for the main
     one before it starts (its inputs and the weights must be there), the main one waits for both before it goes on,
     and the pictures that come back are marked as in use on the main stream, or their memory could be handed out again
-    too early. Under 16-bit autocast each use casts its weights anew: autocast's one copy for all would be made on one
-    stream, read on the other without waiting, and freed in the backward pass while a stream still reads it.
+    too early. Under 16-bit autocast each stream casts the weights for itself: autocast's shared copy would be made on
+    one stream, read on the other without waiting, and freed in the backward pass while a stream still reads it.
 
     Improves: idle time between kernels, if kernels leave multiprocessors free and the host launches fast enough to fill
     two queues. Does not help where one stream keeps the device busy (large batches), nor where the host is the
@@ -38,7 +38,7 @@ class Streams(SpeedUp, CycleGANStep):
     @staticmethod
     def unsuited(model: Model) -> str | None:
         if has_batch_norm(model):
-            return "batch norm's running statistics would be updated from two streams at once: use instance norm"
+            return "batch norm's running statistics would be updated from both streams: use instance norm"
         return without_cycles(model)
 
     @staticmethod
