@@ -13,7 +13,8 @@ from typing import Annotated
 import typer
 
 from labkit import recipes
-from labkit.errors import LabkitError, check_folder, check_known
+from labkit.errors import LabkitError, check_known
+from labkit.files import check_folder
 
 # What --help says of the defaults; what a recipe leaves open is the model's own, as in the paper.
 FRUIT, PHOTOGRAPHS = recipes.FRUIT, recipes.PHOTOGRAPHS

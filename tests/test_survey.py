@@ -349,7 +349,7 @@ def test_results_are_not_overwritten_by_those_of_another_folder(tmp_path, measur
 def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_runs(tmp_path, measure):
     done = measure()
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(LabkitError, match="file/out/results.json: the results cannot be written"):
+    with pytest.raises(LabkitError, match="file/out/results.json"):
         survey(tmp_path / "file/out", plan=PLAN, device="cpu")
     assert done == []
 

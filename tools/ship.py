@@ -9,11 +9,11 @@ results.json becomes data/results/NAME.json. Traces become data/traces/NAME/*.js
 import argparse
 import gzip
 import json
-import os
 from pathlib import Path
 
 from labkit.course.shipped import DATA, shipped_as
 from labkit.errors import LabkitError
+from labkit.files import atomic_write
 from labkit.measure import results
 from labkit.measure.results import FILE
 
@@ -58,12 +58,9 @@ def thin(source: Path, target: Path, steps: int = STEPS) -> None:
 
 
 def write(trace: dict, target: Path) -> None:
-    """Writes a trace beside its place first, compressed as far as possible; the same trace gives the same bytes."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f"part-{target.name}")
-    with open(beside, "wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as file:
+    """Writes a trace, compressed as far as possible; the same trace gives the same bytes."""
+    with atomic_write(target) as part, open(part, "wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as file:
         file.write(json.dumps(trace, separators=(",", ":")).encode())
-    os.replace(beside, target)
 
 
 def ship(folders: list[Path], name: str, data: Path = DATA) -> list[Path]:

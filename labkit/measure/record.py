@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
-from labkit.errors import LabkitError, check_folder
+from labkit.errors import LabkitError
+from labkit.files import atomic_write, check_folder
 from labkit.measure import RANGE
 from labkit.stamp import stamp
 from labkit.step import Step
@@ -89,16 +90,13 @@ def as_found(step: Step) -> Iterator[None]:
 
 
 def export(profiler: profile, path: Path) -> Path:
-    """Writes a profiler's trace, beside first and then in place."""
-    beside = path.with_name(f"part-{path.name}")
-    try:
-        profiler.export_chrome_trace(str(beside))
-        os.replace(beside, path)
-    except (OSError, RuntimeError) as error:
-        beside.unlink(missing_ok=True)
-        raise LabkitError(
-            f"{path}: the trace could not be written ({error}). Make room, or choose another folder."
-        ) from error
+    """Writes a profiler's trace.
+
+    Raises:
+        LabkitError: it cannot be written.
+    """
+    with atomic_write(path) as part:
+        profiler.export_chrome_trace(str(part))
     return path
 
 

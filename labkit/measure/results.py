@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-from contextlib import suppress
 from pathlib import Path
 
 from labkit.errors import LabkitError
+from labkit.files import atomic_write
 
 FILE = "results.json"
 FORMAT = 1
@@ -72,22 +71,10 @@ def check_same_device(file: Path, there: dict, here: dict) -> None:
 
 
 def write(results: dict, file: Path) -> None:
-    """Writes `results`, beside `file` first and then in its place, so that there is a whole file at any time.
+    """Writes `results`, so that there is a whole file at any time.
 
     Raises:
-        LabkitError: it cannot be written; what was there before is kept.
+        LabkitError: it cannot be written; the file from before is kept.
     """
-    beside = file.with_name(f"{file.name}.part")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with open(beside, "w", encoding="utf-8") as opened:
-            json.dump(results, opened, indent=1)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(beside, file)
-    except OSError as error:
-        with suppress(OSError):  # its folder may be missing, too
-            beside.unlink()
-        raise LabkitError(
-            f"{file}: the results cannot be written ({error.strerror}). Make room, or choose another folder."
-        ) from error
+    with atomic_write(file) as part:
+        part.write_text(json.dumps(results, indent=1), encoding="utf-8")
