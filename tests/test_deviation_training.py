@@ -8,10 +8,8 @@ from killing import same
 
 import labkit
 from labkit.errors import CheckpointError
-from labkit.measure.measurements import Watched
 from labkit.measure.plan import Item
-from labkit.measure.results import read
-from labkit.measure.survey import survey
+from labkit.measure.survey import read, survey
 from labkit.simulate.operators import record_operators
 from labkit.training import checkpoints
 from labkit.variants.registry import SPEEDUPS

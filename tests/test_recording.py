@@ -10,9 +10,8 @@ from killing import same
 
 import labkit
 from labkit.errors import LabkitError
+from labkit.measure import count, step_flops
 from labkit.measure import record as recording
-from labkit.measure.roofline import step_flops
-from labkit.networks.counting import count
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from killing import same
+from labkit.measure.measurements import Watched
 
 import labkit
-from labkit.measure.measurements import Watched
 from labkit.simulate.operators import record_operators
 from labkit.variants.registry import SPEEDUPS
 

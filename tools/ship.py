@@ -14,8 +14,8 @@ from pathlib import Path
 from labkit.course.shipped import DATA, shipped_as
 from labkit.errors import LabkitError
 from labkit.files import atomic_write
-from labkit.measure import results
-from labkit.measure.results import FILE
+from labkit.measure.survey import FILE, read
+from labkit.measure.survey import write as write_results
 
 STEPS = 8  # of those recorded; the stamp says that there were more
 KEPT_ARGUMENTS = {"stream", "correlation", "device", "bytes", "External id", "Sequence number"}
@@ -69,7 +69,7 @@ def ship(folders: list[Path], name: str, data: Path = DATA) -> list[Path]:
     Raises:
         LabkitError: there are no results, they are not of a GPU, or a trace they name is in none of the folders.
     """
-    found = results.read(folders[-1] / FILE)
+    found = read(folders[-1] / FILE)
     if found["stamp"].get("ran_on") != "cuda":
         raise LabkitError(f"{folders[-1]}: measured on {found['stamp'].get('device')}, which is no GPU.")
     shipped = []
@@ -81,7 +81,7 @@ def ship(folders: list[Path], name: str, data: Path = DATA) -> list[Path]:
             raise LabkitError(f"{row['file']}: in none of the folders. Name those of all calls of the survey.")
         shipped.append(data / "traces" / name / file)
         thin(sources[-1], shipped[-1])
-    results.write(found, data / "results" / f"{name}.json")
+    write_results(found, data / "results" / f"{name}.json")
     return [*shipped, data / "results" / f"{name}.json"]
 
 

@@ -11,10 +11,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labkit.measure import RANGE
 from labkit.measure.record import check_writable
 from labkit.simulate.launch_queue import Launch, Timeline
 from labkit.stamp import stamp
+from labkit.step import RANGE
 
 CALL_US = 4.5  # of the host's time for a launch, what the CUDA call takes, but at most half: the prototype's assumption
 HOST, GPU = 1000, 0  # processes in the trace
