@@ -34,7 +34,7 @@ def atomic_write(path: Path | str, error: type[LabkitError] = LabkitError) -> It
         reason = getattr(caught, "strerror", None) or str(caught).strip().partition("\n")[0][:200]
         kept = "; the file from before is kept" if path.exists() else ""
         raise error(
-            f"{path}: cannot be written ({reason}){kept}. Make room or choose another folder, then try again."
+            f"{path} cannot be written ({reason}){kept}. Make room or choose another folder, then try again."
         ) from caught
     finally:
         with suppress(OSError):  # it was renamed, or never begun

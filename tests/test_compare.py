@@ -252,13 +252,13 @@ def test_comparing_leaves_the_random_numbers_alone(compared):
 @pytest.mark.parametrize(
     ("steps", "rounds", "message"),
     [
-        ({}, 6, "give steps by name, a baseline at least"),
-        ([print], 6, "give steps by name, a baseline at least"),
+        ({}, 6, "steps: give functions that make a step, by name"),
+        ([print], 6, "steps: give functions that make a step, by name"),
         ({"baseline": lambda: None}, 5, "rounds=5"),
         ({"baseline": lambda: None}, "8", "rounds='8'"),
         ({"baseline": 3}, 6, r"steps\['baseline'\] is int: give it a name, and a function"),
         ({"": lambda: None}, 6, r"steps\[''\] is function: give it a name"),
-        ({"base": print, "base again": print}, 6, "so the baseline's second row is called"),
+        ({"base": print, "base again": print}, 6, r"steps\['base again'\]"),
         ({"baseline": lambda: "step"}, 6, "makes a str: it should return a step"),
     ],
 )
