@@ -145,7 +145,7 @@ def test_of_a_graph_in_16_bits_the_replays_are_checked(monkeypatch, factor, ok):
 
         return wrong
 
-    for name, value in {"inactive": OnCPU.inactive, "apart": OnCPU.apart, "capture": capture}.items():
+    for name, value in {"inactive": OnCPU.inactive, "on_own_stream": OnCPU.on_own_stream, "capture": capture}.items():
         monkeypatch.setattr(Graph, name, staticmethod(value) if name == "inactive" else value)
     item = Item("correctness", 1, TINY | {"ngf": 8}, 32, 2, speedups=("graph", "bf16"), steps=2)
     row, said = items.check_correctness(item, CPU, None)
