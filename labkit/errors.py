@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from pathlib import Path
 
 
 class LabkitError(Exception):
@@ -32,16 +31,3 @@ def check_known(argument: str, name: object, known: Iterable[str]) -> None:
         raise LabkitError(
             f"{argument}={name!r} is unknown{hint}. Choose one of: {', '.join(names) or '(there are none)'}."
         )
-
-
-def check_folder(folder: Path) -> None:
-    """Makes `folder`; raises `LabkitError` if nothing can be written there: better before measuring than after."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / "part-probe"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise LabkitError(
-            f"{folder}: nothing can be written there ({error.strerror}). Choose another folder."
-        ) from error

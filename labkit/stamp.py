@@ -1,11 +1,13 @@
-"""What a result was measured on: without it, a number means nothing."""
+"""The stamp of a result: device, versions and flags, without which a number means nothing."""
 
 from __future__ import annotations
 
 import datetime
 import platform
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 import torchvision
@@ -33,8 +35,14 @@ def stamp() -> dict[str, str | int | bool | None]:
     }
 
 
+def describe(stamp: Mapping[str, Any]) -> str:
+    """The device, PyTorch's version and the number of threads of a stamp, for the titles of figures."""
+    threads = f"{stamp['threads']} thread{'s' * (stamp['threads'] != 1)}"
+    return f"{stamp['device']}, torch {stamp['torch']}, {threads}"
+
+
 def _processor() -> str:
-    """The processor's name where the system tells it (Linux), else its architecture."""
+    """The processor's name where the system provides it (Linux), else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -43,7 +51,7 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """The commit that this labkit is, if it runs from a clone; with a + if files were changed since."""
+    """The commit of this labkit, if it runs from a clone; with a + if files have changed since."""
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)

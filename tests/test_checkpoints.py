@@ -69,7 +69,7 @@ def test_a_full_disk_keeps_the_checkpoint_before(run):
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limit[1]))  # a file beyond this is refused, as on a full disk
     try:
-        with pytest.raises(CheckpointError, match="could not be written.*the one before it is kept.*Make room"):
+        with pytest.raises(CheckpointError, match=f"{checkpoints.FILE} cannot be written.*kept.*Make room"):
             checkpoints.save(state, run)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
@@ -79,7 +79,7 @@ def test_a_full_disk_keeps_the_checkpoint_before(run):
 
 def test_a_folder_that_cannot_be_made_is_an_error(run):
     (run / "file").write_text("in the way")
-    with pytest.raises(CheckpointError, match="could not be written.*none before"):
+    with pytest.raises(CheckpointError, match=f"deeper/{checkpoints.FILE} cannot be written"):
         checkpoints.save(checkpoints.load(run), run / "file" / "deeper")
 
 

@@ -14,8 +14,7 @@ import labkit
 from labkit import show
 from labkit.errors import LabkitError
 from labkit.measure import autotune as choosing
-from labkit.measure.tables import load, save
-from labkit.measure.timing import interval
+from labkit.measure import interval, load, save
 
 
 class Clock:
@@ -253,13 +252,13 @@ def test_comparing_leaves_the_random_numbers_alone(compared):
 @pytest.mark.parametrize(
     ("steps", "rounds", "message"),
     [
-        ({}, 6, "give steps by name, a baseline at least"),
-        ([print], 6, "give steps by name, a baseline at least"),
+        ({}, 6, "steps: give functions that make a step, by name"),
+        ([print], 6, "steps: give functions that make a step, by name"),
         ({"baseline": lambda: None}, 5, "rounds=5"),
         ({"baseline": lambda: None}, "8", "rounds='8'"),
         ({"baseline": 3}, 6, r"steps\['baseline'\] is int: give it a name, and a function"),
         ({"": lambda: None}, 6, r"steps\[''\] is function: give it a name"),
-        ({"base": print, "base again": print}, 6, "so the baseline's second row is called"),
+        ({"base": print, "base again": print}, 6, r"steps\['base again'\]"),
         ({"baseline": lambda: "step"}, 6, "makes a str: it should return a step"),
     ],
 )
@@ -397,7 +396,7 @@ def test_speedups_are_stacked_as_long_as_they_help_beyond_noise(tiny, batch, mon
         return pandas.DataFrame.from_dict(rows, orient="index")
 
     monkeypatch.setattr(choosing, "compare", compare)
-    names, said = labkit.choose(tiny, batch())
+    names, said = labkit.autotune(tiny, batch())
     assert names == ["bf16", "batched"]
     assert [set(stack) for stack in tried] == [{"bf16"}, {"bf16", "batched"}, {"bf16", "batched", "fused_adam"}]
     told = dict(line.split(": ", 1) for line in said)
@@ -414,6 +413,6 @@ def test_what_excludes_one_already_chosen_is_left_out(tiny, batch, monkeypatch):
         return pandas.DataFrame.from_dict(rows, orient="index")
 
     monkeypatch.setattr(choosing, "compare", compare)
-    names, said = labkit.choose(tiny, batch())
+    names, said = labkit.autotune(tiny, batch())
     assert ("bf16" in names) != ("fp16" in names)
     assert any("exclude each other" in line for line in said)

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves
 
 import labkit
 from labkit.course.tape import Tape
-from labkit.measure.record import as_found
+from labkit.measure.record import preserving_state
 from labkit.variants.graph import Graph
 
 
@@ -101,7 +101,7 @@ def test_what_is_put_back_is_what_goes_on(tiny, batch):
     plain, step = labkit.make_step(tiny(pool_size=2).double()), labkit.make_step(tiny(pool_size=2).double(), OnCPU)
     for seed in range(12):
         if seed % 4 == 3:
-            with as_found(step):
+            with preserving_state(step):
                 for other in range(4):
                     step(*float64(batch, 1, 100 + other))
         real = float64(batch, 1, seed)

@@ -12,9 +12,9 @@ from labkit import show
 from labkit.course import studies
 from labkit.data.images import write_picture
 from labkit.errors import LabkitError
-from labkit.measure import learning
+from labkit.measure import quality as learning
+from labkit.measure import save as save_table
 from labkit.measure.roofline import step_flops
-from labkit.measure.tables import save as save_table
 from labkit.training.checkpoints import save
 
 

@@ -10,7 +10,7 @@ from synthetic_trace import SyntheticTrace
 import labkit
 from labkit.course import shipped as evidence
 from labkit.errors import LabkitError
-from labkit.measure.results import write
+from labkit.measure.survey import FORMAT, write
 from tools.ship import ship, thin
 
 
@@ -65,9 +65,8 @@ def surveyed(tmp_path):
         rows[file] = {"kind": "trace", "settings": {"generator": "unet_256"}, "file": file, **what}
     stamp = {"device": "NVIDIA Imaginary", "ran_on": "cuda"}
     results = {
-        "format": 1,
+        "format": FORMAT,
         "stamp": stamp,
-        "calls": [stamp],
         "rows": {"device": {"kind": "device"}, **rows},
         "skipped": {},
     }

@@ -12,7 +12,7 @@ import torch
 from killing import same
 
 import labkit
-from labkit.measure.measurements import Watched
+from labkit.measure.equivalence import first_step
 from labkit.simulate.operators import record_operators
 from labkit.variants.registry import SPEEDUPS
 
@@ -51,12 +51,12 @@ def pictures(batch, names, n=2, seed=0):
 
 @functools.cache
 def baseline(tiny, batch, like, n):
-    """Losses of the baseline's first steps on batches of `n`, and the gradients of the first."""
-    step = make(tiny, (), Watched, like=like)
-    losses = [step(*pictures(batch, like, n))]
-    gradients = dict(step.gradients)
+    """Losses of the baseline's first steps on batches of `n`, and its `FirstStep`."""
+    step = make(tiny, (), like=like)
+    first = first_step(step, pictures(batch, like, n))
+    losses = [first.losses]
     losses += [step(*pictures(batch, like, n, seed)) for seed in range(1, 50 if exact(like) else 6)]
-    return losses, gradients
+    return losses, first
 
 
 def expected(tiny, batch, names, n=2):
@@ -65,19 +65,17 @@ def expected(tiny, batch, names, n=2):
 
 def assert_close(losses, right, tolerance, where):
     for name, loss in right.items():
-        assert losses[name].item() == pytest.approx(loss.item(), rel=tolerance), (name, where)
+        assert float(losses[name]) == pytest.approx(float(loss), rel=tolerance), (name, where)
 
 
 @each_stack
 def test_losses_and_gradients_of_the_first_step_are_the_baseline_s(tiny, batch, names):
-    losses, gradients = expected(tiny, batch, names)
-    step = make(tiny, names, Watched)
-    assert_close(step(*pictures(batch, names)), losses[0], 1e-10 if exact(names) else 1e-2, names)
-    for name, gradient in gradients.items():
-        if exact(names):
-            assert (step.gradients[name] - gradient).norm() <= 1e-10 * gradient.norm(), name
-        else:
-            assert torch.cosine_similarity(step.gradients[name], gradient, dim=0) >= 0.9, name
+    _, right = expected(tiny, batch, names)
+    distance = first_step(make(tiny, names), pictures(batch, names)).distance(right)
+    if exact(names):
+        assert distance.losses <= 1e-10 and distance.gradients <= 1e-10
+    else:
+        assert distance.losses <= 1e-2 and distance.cosine >= 0.9
 
 
 @pytest.mark.parametrize("names", [names for names in STACKS if exact(names)], ids="+".join)
@@ -315,11 +313,11 @@ def test_recompute_draws_the_same_dropout_twice(tiny, batch):
     for names in ((), ("recompute",)):
         model = tiny().double()
         model.G_A.model[10].conv_block.insert(4, torch.nn.Dropout(0.5))
-        step = labkit.make_step(model, Watched, *names)
+        step = labkit.make_step(model, *names)
         torch.manual_seed(1)
-        losses.append((step(*batch(dtype=torch.float64)), step.gradients["G_A"]))
-    assert losses[0][0] == losses[1][0]
-    assert torch.equal(losses[0][1], losses[1][1])
+        losses.append(first_step(step, batch(dtype=torch.float64)))
+    assert losses[0].losses == losses[1].losses
+    assert torch.equal(losses[0].gradients["G_A"], losses[1].gradients["G_A"])
 
 
 # ---- out_of_place

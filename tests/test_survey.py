@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from labkit import LabkitError
-from labkit.measure import measurements
+from labkit.measure import items
 from labkit.measure import plan as plans
 from labkit.measure import survey as surveys
+from labkit.measure.compare import from_json
 from labkit.measure.plan import TINY, Item, gpu_plan, rehearsal_plan
 from labkit.measure.survey import NO_TIME, survey
 from labkit.stamp import stamp
@@ -21,8 +22,12 @@ PLAN = [Item("timing", 1, TINY, size) for size in (32, 64, 96)]
 KEYS = [item.key for item in PLAN]
 
 
+def in_force(row):
+    return tuple(row["stamp"][flag] for flag in ("cudnn_benchmark", "tf32_conv", "tf32_matmul"))
+
+
 def flags():
-    return stamp()["cudnn_benchmark"], stamp()["tf32_conv"], stamp()["tf32_matmul"]
+    return in_force({"stamp": stamp()})
 
 
 def read(folder):
@@ -39,7 +44,7 @@ def measure(monkeypatch):
             function(item, out)
             return {"number": 1}, "measured"
 
-        monkeypatch.setitem(measurements.MEASURES, "timing", row)
+        monkeypatch.setitem(items.MEASURES, "timing", row)
         return done
 
     done = []
@@ -69,7 +74,7 @@ def test_a_rehearsal_makes_rows_of_every_kind_and_says_what_it_left_out(rehearsa
         " streams: no CUDA streams here, the cycles run one after the other",
     ]
     assert all(reason.startswith("does not suit this device") for reason in results["skipped"].values())
-    assert results["format"] == 1 and results["calls"] == [results["stamp"]]
+    assert results["format"] == surveys.FORMAT
     assert results["stamp"]["device"] == stamp()["device"] and results["stamp"]["ran_on"] == "cpu"
 
 
@@ -77,20 +82,21 @@ def test_rows_hold_the_numbers(rehearsal):
     rows = read(rehearsal[0])["rows"]
     row = {key.rpartition("/")[2]: row for key, row in rows.items() if key.startswith("correctness")}["bf16"]
     assert row["ok"] is True and 0 < row["seen"]["float32"]["losses"] <= 1e-2
-    assert row["flags"] == {"cudnn_benchmark": True, "tf32_conv": False, "tf32_matmul": False}
+    assert in_force(row) == (True, False, False)
     assert rows["device"]["matmul_flop_per_s"]["float32"] > 1e9 and rows["device"]["copy_bytes_per_s"] > 1e8
     timings = [row for row in rows.values() if row["kind"] == "timing"]
     for row in timings:
-        assert row["flags"] == {"cudnn_benchmark": True, "tf32_conv": True, "tf32_matmul": False}
-        assert row["rounds"] == len(row["seconds"]["variant"]) >= 5
-        assert row["images_per_s"]["variant"] == pytest.approx(1 / row["median_s"]["variant"])
-        assert row["peak_bytes"] == {"baseline": None, "variant": None}
-    baseline, forward = (
-        next(row for row in timings if row["scope"] == scope and set(row["speedups"]) <= {"bf16"})
-        for scope in ("step", "forward")
-    )
-    assert 0.5 < baseline["ratio"] < 2, "the baseline against itself"
-    assert forward["median_s"]["baseline"] < 0.6 * baseline["median_s"]["baseline"]
+        assert in_force(row) == (True, True, False)
+        table = from_json(row["comparison"])
+        assert all(len(seconds) == row["steps"] >= 6 for seconds in table.attrs["seconds"].values())
+        assert table["images_per_s"].tolist() == pytest.approx((1 / table["median_s"]).tolist())
+        assert table["peak_bytes"].isna().all()
+        assert 0.5 < table.loc["baseline again", "times_faster"] < 2, "the baseline against itself"
+        assert table.index[2:].tolist() == row["speedups"] and (table["loss_difference"] < 1e-2).all()
+    of = {row["scope"]: from_json(row["comparison"]).loc["baseline"] for row in timings if row["speedups"]}
+    whole, forward = of["step"], of["forward"]
+    assert forward["median_s"] < 0.6 * whole["median_s"]
+    assert 0.1 < forward["flop_per_s"] * forward["median_s"] / (whole["flop_per_s"] * whole["median_s"]) < 0.3
 
 
 def test_the_trace_is_there_as_its_row_says(rehearsal):
@@ -116,12 +122,10 @@ def test_an_exact_speedup_is_checked_in_both_precisions_and_a_wrong_one_is_found
     right = Streams.cycles
 
     def wrong(self, *args):
-        return tuple(cycle._replace(back=cycle.back * factor) for cycle in right(self, *args))
+        return [cycle._replace(back=cycle.back * factor) for cycle in right(self, *args)]
 
     monkeypatch.setattr(Streams, "cycles", wrong)
-    row, said = measurements.check_correctness(
-        Item("correctness", 1, TINY, 32, speedups=("streams",), steps=2), CPU, None
-    )
+    row, said = items.check_correctness(Item("correctness", 1, TINY, 32, speedups=("streams",), steps=2), CPU, None)
     assert row["ok"] is ok and set(row["seen"]) == {"float32", "float64", "run"}
     assert said.startswith("ok: " if ok else "NOT OK: ")
 
@@ -141,10 +145,10 @@ def test_of_a_graph_in_16_bits_the_replays_are_checked(monkeypatch, factor, ok):
 
         return wrong
 
-    for name, value in {"inactive": OnCPU.inactive, "apart": OnCPU.apart, "capture": capture}.items():
+    for name, value in {"inactive": OnCPU.inactive, "on_own_stream": OnCPU.on_own_stream, "capture": capture}.items():
         monkeypatch.setattr(Graph, name, staticmethod(value) if name == "inactive" else value)
     item = Item("correctness", 1, TINY | {"ngf": 8}, 32, 2, speedups=("graph", "bf16"), steps=2)
-    row, said = measurements.check_correctness(item, CPU, None)
+    row, said = items.check_correctness(item, CPU, None)
     assert row["ok"] is ok and set(row["seen"]) == {"float32", "run"}, said
 
 
@@ -161,7 +165,7 @@ def test_what_goes_wrong_only_later_in_a_run_is_found(monkeypatch):
 
     monkeypatch.setattr(Streams, "losses", late, raising=False)
     item = Item("correctness", 1, TINY, 32, speedups=("streams",))
-    seen = [measurements.drift(item, CPU, steps) for steps in (2, 4)]
+    seen = [items.run_drift(item, CPU, steps) for steps in (2, 4)]
     assert seen[0] < 1e-9 and seen[1] > 1e-3
 
 
@@ -173,19 +177,22 @@ def test_forward_goes_through_the_seams_and_leaves_the_weights(monkeypatch):
     autocast = torch.autocast
     monkeypatch.setattr(bf16.torch, "autocast", lambda *args: seen.append(args) or autocast(*args))
     item = Item("timing", 1, TINY, 32, scope="forward", speedups=("bf16",))
-    measurements.runner(item, CPU, item.batch(CPU))()
+    step = item.step(CPU)
+    before = [weight.clone() for weight in step.model.parameters()]
+    assert set(step(*item.batch(CPU))) == {"back_A", "back_B"}
     assert seen == [("cpu", torch.bfloat16)]
+    assert all(map(torch.equal, before, step.model.parameters()))
 
 
 def test_a_trace_too_large_is_recorded_again_with_fewer_steps(tmp_path, monkeypatch):
     item = Item("trace", 1, TINY, 32, steps=3)
-    row, _ = measurements.record_trace(item, CPU, tmp_path)
-    monkeypatch.setattr(measurements, "MAX_BYTES", int(0.9 * row["bytes"]))  # sizes vary a little from run to run
-    smaller, _ = measurements.record_trace(item, CPU, tmp_path)
+    row, _ = items.record_trace(item, CPU, tmp_path)
+    monkeypatch.setattr(items, "MAX_BYTES", int(0.9 * row["bytes"]))  # sizes vary a little from run to run
+    smaller, _ = items.record_trace(item, CPU, tmp_path)
     assert smaller["recorded_steps"] == 2 and smaller["bytes"] < row["bytes"]
-    monkeypatch.setattr(measurements, "MAX_BYTES", 1000)
-    with pytest.raises(LabkitError, match="even one step is more than 0.001 MB"):
-        measurements.record_trace(replace(item, steps=1), CPU, tmp_path)
+    monkeypatch.setattr(items, "MAX_BYTES", 1000)
+    with pytest.raises(LabkitError, match="even one step.*0.001 MB"):
+        items.record_trace(replace(item, steps=1), CPU, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -207,7 +214,7 @@ def test_a_survey_goes_on_from_an_earlier_file_and_repeats_nothing(tmp_path, mea
     survey(tmp_path / "b", earlier=tmp_path / "a/results.json", plan=PLAN, device="cpu")
     assert done == KEYS
     results = read(tmp_path / "b")
-    assert [row["call"] for row in results["rows"].values()] == [0, 0, 1] and len(results["calls"]) == 2
+    assert len(results["rows"]) == 3
     assert (tmp_path / "a/results.json").read_bytes() == earlier
     survey(tmp_path / "b", plan=PLAN, device="cpu")
     survey(tmp_path / "b", earlier=tmp_path / "b/results.json", plan=PLAN, device="cpu")
@@ -316,14 +323,14 @@ def test_a_gpu_that_fails_for_good_ends_the_survey_with_what_it_has(tmp_path, me
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "no results can be read there"),
-        ('{"format": 1, "rows": {', "damaged"),
+        (None, "No such file"),
+        ('{"format": 2, "rows": {', "damaged"),
         ("[1, 2]", "no results of a survey"),
-        ('{"format": 2, "stamp": {}, "calls": [], "rows": {}, "skipped": {}}', "in format 1"),
-        ('{"format": 1, "stamp": {}, "calls": [], "rows": []}', "no results of a survey"),
+        ('{"format": 1, "stamp": {}, "rows": {}, "skipped": {}}', "in format 2"),
+        ('{"format": 2, "stamp": {}, "rows": []}', "no results of a survey"),
         (
-            '{"format": 1, "stamp": {"device": "Tesla T4", "ran_on": "cuda"}, "calls": [], "rows": {}, "skipped": {}}',
-            r"measured on Tesla T4 \(cuda\), and this is",
+            '{"format": 2, "stamp": {"device": "Tesla T4", "ran_on": "cuda"}, "rows": {}, "skipped": {}}',
+            r"Tesla T4 \(cuda\)",
         ),
     ],
 )
@@ -349,7 +356,7 @@ def test_results_are_not_overwritten_by_those_of_another_folder(tmp_path, measur
 def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_runs(tmp_path, measure):
     done = measure()
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(LabkitError, match="file/out/results.json: the results cannot be written"):
+    with pytest.raises(LabkitError, match="file/out/results.json"):
         survey(tmp_path / "file/out", plan=PLAN, device="cpu")
     assert done == []
 
@@ -381,12 +388,11 @@ def test_the_plan_has_the_most_important_first():
     best = "timing/step/resnet_9blocks/256/b16/tf32=default/graph+batched+fused_adam+out_of_place+bf16"
     assert keys.index(best) < min(place for place, item in enumerate(plan) if "unet_256" in item.key)
     traces = [place for place, kind in enumerate(kinds) if kind == "trace"]
-    assert traces[measurements.MAX_TRACES - 1] < kinds.index("durations") < traces[measurements.MAX_TRACES]
+    assert traces[items.MAX_TRACES - 1] < kinds.index("durations") < traces[items.MAX_TRACES]
     of_the_first_call = sum(item.seconds for item in plan[: kinds.index("durations")])
     assert of_the_first_call < 8.5 * 60
 
 
 def test_a_speedup_that_is_gone_is_gone_from_the_plan(monkeypatch):
-    known = plans.SPEEDUPS
-    monkeypatch.setattr(plans, "known_speedups", lambda: {name: known[name] for name in known if name != "bf16"})
+    monkeypatch.setattr(plans, "SPEEDUPS", {name: plans.SPEEDUPS[name] for name in plans.SPEEDUPS if name != "bf16"})
     assert not any("bf16" in item.speedups for item in gpu_plan())

@@ -1,5 +1,6 @@
 """What a survey measured, in the form of a comparison; and which step to take from one."""
 
+import json
 import math
 
 import pandas
@@ -7,38 +8,43 @@ import pytest
 
 from labkit import show
 from labkit.errors import LabkitError
-from labkit.measure.autotune import pick
-from labkit.measure.surveyed import comparison_of
+from labkit.measure import comparison_of, pick
+from labkit.measure.compare import AGAIN, SPEED, as_json
+from labkit.measure.plan import Item
 
 
 def timing(speedups, faster, batch_size=16, bytes_held=4e9):
-    """A row of six rounds in which the baseline took a second."""
-    return {
-        "kind": "timing",
-        "settings": {"generator": "resnet_9blocks"},
-        "size": 256,
-        "batch_size": batch_size,
-        "scope": "step",
-        "tf32": "default",
-        "speedups": list(speedups),
-        "seconds": {"baseline": [1.0] * 6, "variant": [1 / faster] * 6},
-        "peak_bytes": {"baseline": 8e9, "variant": bytes_held},
-        "flops": 2e12,
+    """A row whose baseline took a second."""
+    stack = "+".join(speedups)
+    numbers = dict.fromkeys(SPEED, 1.0) | {"flop_per_s": 2e12, "share_of_peak": 99.0, "peak_bytes": 8e9}
+    mine = numbers | {"times_faster": faster, "images_per_s": batch_size * faster, "flop_per_s": 2e12 * faster}
+    rows = {
+        "baseline": {"verdict": "baseline", "why": "the others are compared with it", **numbers},
+        AGAIN.format("baseline"): {"verdict": "noise", "why": "itself", **numbers},
     }
+    if speedups:
+        rows[stack] = {"verdict": "faster", "why": "measured", **mine, "peak_bytes": bytes_held}
+    table = pandas.DataFrame.from_dict(rows, orient="index").assign(loss_difference=0.0, gradient_cosine=1.0)
+    shape = [batch_size, 3, 256, 256]
+    table.attrs = {"stamp": {"device": "Imaginary", "torch": "2.11", "threads": 1, "batch_shape": shape}, "seconds": {}}
+    item = Item("timing", 1, {"generator": "resnet_9blocks"}, 256, batch_size, speedups=tuple(speedups))
+    return json.loads(json.dumps(item.description() | {"comparison": as_json(table)}))
 
 
 @pytest.fixture
 def results():
     rows = {
         "device": {"kind": "device", "matmul_flop_per_s": {"float32": 5e13, "tf32": 4e14}},
-        "a": timing((), 1.0, bytes_held=8e9),
+        "a": timing((), 1.0),
         "b": timing(("bf16",), 2.0),
         "c": timing(("streams",), 3.0),
         "d": timing(("graph", "bf16"), 2.5, bytes_held=7e9),
         "e": timing(("bf16",), 9.0, batch_size=1),
         "wrong": {"kind": "correctness", "speedups": ["streams"], "ok": False},
+        "TF32": timing((), 1.0) | {"tf32": "on"},
+        "other": timing(("fp16",), 5.0) | {"model": "DeviationGAN"},
     }
-    return {"stamp": {"device": "Imaginary", "torch": "2.11", "threads": 1}, "rows": rows}
+    return {"stamp": {}, "rows": rows}
 
 
 def test_a_survey_s_timings_are_a_comparison(results):

@@ -12,7 +12,7 @@ import torch
 
 import labkit
 from labkit.course.shipped import DATA
-from labkit.measure.tables import save
+from labkit.measure import save
 
 MAKERS = {
     "CycleGAN": lambda: labkit.make_step(labkit.CycleGAN()),

@@ -21,10 +21,8 @@ import labkit
 from labkit.course.shipped import DATA
 from labkit.course.studies import STUDIED
 from labkit.data.images import write_picture
-from labkit.measure.learning import shortfall, stamp_with
-from labkit.measure.roofline import step_flops
-from labkit.measure.tables import save
-from labkit.measure.timing import alternate
+from labkit.measure import alternate, save, shortfall, step_flops
+from labkit.measure.quality import stamp_with
 from labkit.model import Model, run_network
 from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
 from labkit.step import Step

@@ -17,7 +17,7 @@ import pandas
 import labkit
 from labkit.course.shipped import DATA, shipped_as
 from labkit.errors import LabkitError
-from labkit.measure import results
+from labkit.measure.survey import read
 from labkit.simulate import record_operators, replay, replay_recorded
 from labkit.simulate.trace_file import Replay
 from labkit.simulate.what_if import read_launches
@@ -31,7 +31,7 @@ def replay_errors(name: str, data: Path = DATA) -> pandas.DataFrame:
     Raises:
         LabkitError: of this device no survey or no baseline of batch 1 is shipped.
     """
-    found = results.read(data / "results" / f"{name}.json")["rows"].values()
+    found = read(data / "results" / f"{name}.json")["rows"].values()
     rows = {file: row for row in found if row["kind"] == "trace" and (file := shipped_as(row))}
     traces = {file: labkit.Trace(data / "traces" / name / file) for file in rows}
     durations = {key: us for row in found if row["kind"] == "durations" for key, us in row["microseconds"].items()}

@@ -9,13 +9,13 @@ results.json becomes data/results/NAME.json. Traces become data/traces/NAME/*.js
 import argparse
 import gzip
 import json
-import os
 from pathlib import Path
 
 from labkit.course.shipped import DATA, shipped_as
 from labkit.errors import LabkitError
-from labkit.measure import results
-from labkit.measure.results import FILE
+from labkit.files import atomic_write
+from labkit.measure.survey import FILE, read
+from labkit.measure.survey import write as write_results
 
 STEPS = 8  # of those recorded; the stamp says that there were more
 KEPT_ARGUMENTS = {"stream", "correlation", "device", "bytes", "External id", "Sequence number"}
@@ -58,12 +58,9 @@ def thin(source: Path, target: Path, steps: int = STEPS) -> None:
 
 
 def write(trace: dict, target: Path) -> None:
-    """Writes a trace beside its place first, compressed as far as possible; the same trace gives the same bytes."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f"part-{target.name}")
-    with open(beside, "wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as file:
+    """Writes a trace, compressed as far as possible; the same trace gives the same bytes."""
+    with atomic_write(target) as part, open(part, "wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as file:
         file.write(json.dumps(trace, separators=(",", ":")).encode())
-    os.replace(beside, target)
 
 
 def ship(folders: list[Path], name: str, data: Path = DATA) -> list[Path]:
@@ -72,7 +69,7 @@ def ship(folders: list[Path], name: str, data: Path = DATA) -> list[Path]:
     Raises:
         LabkitError: there are no results, they are not of a GPU, or a trace they name is in none of the folders.
     """
-    found = results.read(folders[-1] / FILE)
+    found = read(folders[-1] / FILE)
     if found["stamp"].get("ran_on") != "cuda":
         raise LabkitError(f"{folders[-1]}: measured on {found['stamp'].get('device')}, which is no GPU.")
     shipped = []
@@ -84,7 +81,7 @@ def ship(folders: list[Path], name: str, data: Path = DATA) -> list[Path]:
             raise LabkitError(f"{row['file']}: in none of the folders. Name those of all calls of the survey.")
         shipped.append(data / "traces" / name / file)
         thin(sources[-1], shipped[-1])
-    results.write(found, data / "results" / f"{name}.json")
+    write_results(found, data / "results" / f"{name}.json")
     return [*shipped, data / "results" / f"{name}.json"]
 
 

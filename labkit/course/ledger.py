@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from numbers import Real
 from pathlib import Path
 
 import pandas
 
 from labkit.errors import LabkitError
+from labkit.files import atomic_write
 
 FILE = Path("out", "ledger.json")
 
@@ -42,10 +42,8 @@ class Ledger:
     def _put(self, what: str, entry: dict) -> None:
         everything = read(self.path)
         everything.setdefault(self.notebook, {})[what] = entry
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_name(f"part-{self.path.name}")
-        beside.write_text(json.dumps(everything, indent=1), encoding="utf-8")
-        os.replace(beside, self.path)
+        with atomic_write(self.path) as part:
+            part.write_text(json.dumps(everything, indent=1), encoding="utf-8")
 
     def table(self) -> pandas.DataFrame:
         """This notebook's predictions; see `scores`."""

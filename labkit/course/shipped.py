@@ -8,9 +8,7 @@ from pathlib import Path
 import torch
 
 from labkit.devices import pick_device
-from labkit.measure import results
-from labkit.measure.apart import apart
-from labkit.measure.record import record
+from labkit.measure.record import record, run_in_subprocess
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate import record_operators, replay, write_trace
 from labkit.traces.trace import Trace
@@ -46,7 +44,7 @@ def gpu_trace(
     """
     name = trace_name(generator, batch_size, speedups)
     if afresh:
-        return Trace(apart(_recorded, name, speedups, batch_size, generator, pick_device("cuda")))
+        return Trace(run_in_subprocess(_recorded, name, speedups, batch_size, generator, pick_device("cuda")))
     if shipped := sorted((DATA / "traces").glob(f"*/{name}")):
         return Trace(shipped[0])
     graph = "graph" in speedups  # changes how kernels are launched, and no operator
@@ -75,8 +73,10 @@ def _recorded(name: str, speedups: tuple[str, ...], batch_size: int, generator: 
 
 
 def gpu_results() -> dict[str, dict]:
-    """What surveys measured on GPUs, shipped with the lab: by device, as `labkit.measure.results.read` gives it.
+    """What surveys measured on GPUs, shipped with the lab: by device, as `labkit.measure.survey.read` gives it.
 
     Empty as long as none is shipped. The files are data/results/<device>.json.
     """
-    return {file.stem: results.read(file) for file in sorted((DATA / "results").glob("*.json"))}
+    from labkit.measure.survey import read  # takes a second, and only this needs it
+
+    return {file.stem: read(file) for file in sorted((DATA / "results").glob("*.json"))}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from labkit import measure
 from labkit.course.shipped import DATA
 from labkit.data.images import read_picture
 from labkit.errors import LabkitError
-from labkit.measure import tables as saved
 from labkit.model import Model
 from labkit.models.deviation import IdentityWarning
 from labkit.training.checkpoints import load_model
@@ -32,7 +32,7 @@ def study(name: str) -> pandas.DataFrame:
     Raises:
         LabkitError: there is no such study here; an installed package, other than a clone, has none.
     """
-    return saved.load(_studied(f"{name}.json"))
+    return measure.load(_studied(f"{name}.json"))
 
 
 def study_pictures(name: str) -> dict[str, Tensor]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,7 @@ from PIL import Image, ImageChops, ImageOps
 from torch import Tensor
 
 from labkit.errors import DataError
+from labkit.files import atomic_write
 
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
 # Found but not read, so that a folder of iPhone pictures is reported, not taken for an empty one.
@@ -96,18 +95,11 @@ def write_picture(picture: Tensor, path: Path | str) -> None:
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
         raise DataError(f"{path} cannot be written: its name must end in one of {', '.join(FORMATS)}.")
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     encoded = io.BytesIO()  # encoded in memory, because Pillow hides the reason when a disk is full
     try:
         image = Image.fromarray(picture.permute(1, 2, 0).contiguous().cpu().numpy())
         image.save(encoded, FORMATS[path.suffix.lower()], quality=95)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(encoded.getbuffer())
-        unfinished.replace(path)
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path} cannot be written ({error}). Check that its folder may be written to and the disk has space left."
-        ) from error
-    finally:
-        with suppress(OSError):  # renamed, or never begun
-            unfinished.unlink()
+        raise DataError(f"{path} cannot be written ({error}).") from error
+    with atomic_write(path, DataError) as part:
+        part.write_bytes(encoded.getbuffer())

@@ -1,4 +1,4 @@
-"""Which speed-ups to train with, here: measured on this device, held to the baseline, stacked one by one."""
+"""The speed-ups to train with on this device: measured, compared with the baseline, stacked one by one."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from torch import nn
-
 from labkit.errors import LabkitError
 from labkit.measure.compare import compare
 from labkit.measure.record import Batch
+from labkit.model import Model
+from labkit.step import Step
 from labkit.variants.registry import SPEEDUPS, make_step
 
 if TYPE_CHECKING:
     import pandas
 
 
-def choose(make_model: Callable[[], nn.Module], batch: Batch, rounds: int = 8) -> tuple[list[str], list[str]]:
-    """The speed-ups that make a step of this model faster on this device, and in words why, each one in a line.
+def autotune(make_model: Callable[[], Model], batch: Batch, rounds: int = 8) -> tuple[list[str], list[str]]:
+    """The speed-ups that make a step of this model faster on this device, and a line of reasons for each.
 
-    Each is measured alone. Then, the fastest first, each is put on top of those chosen so far, and stays if that is
-    faster than without it by more than noise, and still computes the same. Nothing is chosen if nothing helps.
+    Each is measured alone. Then, the fastest first, each is added to those chosen so far, and stays if the step gets
+    faster by more than noise and still computes the same. If nothing helps, nothing is chosen.
 
     Args:
         make_model: makes the model, on its device; it is called for every step that is tried.
-        batch: as it will be trained on, (B, 3, H, W) in [-1, 1].
+        batch: as in training, (B, 3, H, W) in [-1, 1].
         rounds: measurements of each, at least 6.
     """
     names, said = candidates(make_model)
 
-    def maker(*names: str) -> Callable:
+    def maker(*names: str) -> Callable[[], Step]:
         return lambda: make_step(make_model(), *names)
 
     alone = compare({"baseline": maker(), **{name: maker(name) for name in names}}, batch, rounds)
@@ -46,11 +46,12 @@ def choose(make_model: Callable[[], nn.Module], batch: Batch, rounds: int = 8) -
             said.append(f"{name}: left out, {error}")
             continue
         verdict, why = table.loc["with", ["verdict", "why"]]
+        on_top = f"on top of {', '.join(chosen) or 'the baseline'}"
         if verdict == "faster":
-            said.append(f"{name}: chosen, on top of {', '.join(chosen) or 'the baseline'} {why}")
+            said.append(f"{name}: chosen, {on_top} {why}")
             chosen.append(name)
         else:
-            said.append(f"{name}: left out, {verdict} on top of {', '.join(chosen) or 'the baseline'}: {why}")
+            said.append(f"{name}: left out, {verdict} {on_top}: {why}")
     return chosen, said
 
 
@@ -59,20 +60,20 @@ def pick(table: pandas.DataFrame, memory_bytes: float = math.inf) -> str:
 
     Args:
         table: from `labkit.compare`.
-        memory_bytes: what the step may hold at most. A step whose memory is not known (NaN) is taken to fit.
+        memory_bytes: the most memory that the step may hold. A step of unknown memory (NaN) counts as fitting.
     """
     good = table[(table["verdict"] == "faster") & ~(table["peak_bytes"] > memory_bytes)]
     return table.index[0] if good.empty else good["times_faster"].idxmax()
 
 
-def candidates(make_model: Callable[[], nn.Module]) -> tuple[list[str], list[str]]:
-    """The speed-ups that may save time with this model on its device; and, a line each, why the others do not."""
+def candidates(make_model: Callable[[], Model]) -> tuple[list[str], list[str]]:
+    """The speed-ups that may save time with this model on its device; and a line each why the others do not."""
     names, said = [], []
     for name, speedup in SPEEDUPS.items():
-        model = make_model()  # anew, as some speed-ups change it
+        model = make_model()  # a new one each time, as some speed-ups change it
         try:
             make_step(model, name)
-            reason = speedup.inactive(model) or speedup.untried(model)
+            reason = speedup.inactive(model) or speedup.skip_in_autotune(model)
         except LabkitError as error:
             reason = str(error)
         if reason:

@@ -1,157 +1,232 @@
-"""Whether two training steps compute the same, from their first three updates and from how they end."""
+"""Whether two training steps compute the same: the judge of `labkit.compare`, of the survey and of the tests."""
 
 from __future__ import annotations
 
+import functools
 import math
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labkit.devices import OUT_OF_MEMORY
 from labkit.errors import LabkitError
-from labkit.measure.record import Batch
+from labkit.measure.record import Batch, preserving_state
 from labkit.measure.timing import PeakMemory
 from labkit.step import Step
 
-# How far a step in 16 bits may be from the baseline: losses, relative (those of small pictures, which a discriminator
-# judges in few patches, are off by up to 3%); the cosine of a player's gradient with the baseline's, and its length.
+# How far a step in 16 bits may be from the baseline: losses, relative (the losses of small pictures, which a
+# discriminator judges in few patches, differ by up to 3%); the cosine of a player's gradient with the baseline's, and
+# the gradient's length.
 LOSSES, LEAST_COSINE, LENGTH = 5e-2, 0.9, 0.1
 # And after three updates: losses again (seen: up to 8%), and how far each player's weights have moved (up to 0.7%).
 THIRD, MOVED = 0.25, 0.05
 
 
-class Update:
-    """The first update of a step: its losses, by name, and the gradient of each player, as one vector, unscaled.
+class Distance(NamedTuple):
+    """How far a first step is from another; NaN if a loss or gradient is missing or is not a number.
 
-    Then two more, since "graph" replays from the third on, and what a step skips or adds may show only later: the
-    losses of the `third`, and how far each player's weights have `moved` by then.
+    losses: the largest relative difference. gradients: the largest ||difference|| / ||gradient|| of a network.
+    cosine: the smallest between the two gradients of a network.
+    """
+
+    losses: float
+    gradients: float
+    cosine: float
+
+
+class FirstStep(NamedTuple):
+    """The losses of one step, by name; the gradient of each network, as one float64 vector on the host; and the names
+    of each player's networks."""
+
+    losses: dict[str, float]
+    gradients: dict[str, Tensor]
+    players: dict[str, list[str]]
+
+    def by_player(self) -> FirstStep:
+        """The same with one gradient for each player, over all its networks."""
+        joined = {
+            player: torch.cat([self.gradients[name] for name in networks]) for player, networks in self.players.items()
+        }
+        return FirstStep(self.losses, joined, {player: [player] for player in joined})
+
+    def distance(self, other: FirstStep) -> Distance:
+        """How far this step is from the `other`, whose losses and gradients are the reference."""
+        losses = _pairs(self.losses, other.losses)
+        gradients = _pairs(self.gradients, other.gradients)
+        return Distance(
+            _largest(relative(*pair) for pair in losses),
+            _largest(((mine - right).norm() / right.norm()).item() for mine, right in gradients),
+            -_largest(-torch.cosine_similarity(mine, right, dim=0).item() for mine, right in gradients),
+        )
+
+
+def first_step(step: Step, batch: Batch, name: str = "given") -> FirstStep:
+    """Runs the step once, and keeps each network's gradient, unscaled, at the moment its optimiser steps.
+
+    Raises:
+        LabkitError: the step fails, or returns no losses; the message calls it by its `name`.
+    """
+    gradients: dict[str, Tensor] = {}
+    players: dict[str, list[str]] = {}
+    with _watching(step, gradients, players):
+        losses = _losses(step, batch, name)
+    return FirstStep(losses, gradients, players)
+
+
+def worst_distance(step: Step, baseline: Step, batches: Iterable[Batch]) -> Distance:
+    """The largest distance over several batches, each from the steps' present state: a race shows only now and then."""
+    found = []
+    for batch in batches:
+        with preserving_state(step), preserving_state(baseline):
+            found.append(first_step(step, batch).distance(first_step(baseline, batch)))
+    losses, gradients, cosines = zip(*found, strict=True)
+    return Distance(_largest(losses), _largest(gradients), -_largest(-cosine for cosine in cosines))
+
+
+def drift(step: Step, baseline: Step, batches: Iterable[Batch]) -> float:
+    """The largest relative difference of any loss in a run over `batches`, which changes both steps.
+
+    Training magnifies every difference, so that after 200 steps rounding alone leaves nothing to compare: 50 are
+    plenty.
+    """
+    differences = []
+    for batch in batches:
+        seen, right = _losses(step, batch, "given"), _losses(baseline, batch, "baseline")
+        differences.append(_largest(relative(*pair) for pair in _pairs(seen, right)))
+    return _largest(differences)
+
+
+class FirstUpdates:
+    """The first three updates of a step, to compare with the baseline's.
+
+    One alone would not do: "graph" replays from the third on, and an update that is skipped or added may show only
+    later. After the `first` step come the losses of the `third`, the distance by which each player's weights have
+    `moved` by then, and the `peak_bytes` of the second and third (None without a GPU).
 
     Raises:
         LabkitError: the step fails, or returns no losses.
     """
 
     def __init__(self, step: Step, batch: Batch, name: str) -> None:
-        self.step, self.batch, self.name = step, batch, name
         self.networks = {weight: tuple(value.shape) for weight, value in step.model.state_dict().items()}
-        self.gradients: dict[str, Tensor] = {}
+        self.run = functools.partial(_losses, step, batch, name)
+        self.players = step.players
         start = self._weights()
-        with self._watching():
-            self.losses = self._run()
-        self.sums = self._sums()
+        self.first = first_step(step, batch, name)
+        self.after_first = self._sums()
         with PeakMemory() as peak:
-            self._run()
-            self.third = self._run()
+            self.run()
+            self.third = self.run()
         self.peak_bytes = peak.bytes
         self.moved = {player: (now - start[player]).norm().item() for player, now in self._weights().items()}
 
     def _weights(self) -> dict[str, Tensor]:
-        """Each player's, as one vector, off the device: its memory is for what is measured."""
-        players = self.step.players.items()
+        """Each player's, as one vector on the host: the device's memory is for the step."""
+        players = self.players.items()
         return {player: torch.cat([weight.detach().flatten() for weight in of_it]).cpu() for player, of_it in players}
 
-    def _run(self) -> dict[str, float]:
-        try:
-            losses = self.step(*self.batch)
-            return {name: loss.item() for name, loss in losses.items()}
-        except (LabkitError, *OUT_OF_MEMORY):
-            raise
-        except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            raise LabkitError(
-                f"step {self.name!r} fails ({type(error).__name__}: {error}; {where.filename}, line {where.lineno}). "
-                "It should take two batches and return its losses by name, as labkit's own steps do."
-            ) from error
-
     def _sums(self) -> dict[str, float]:
-        """A number for the weights of each player, which changes when they do."""
-        with torch.no_grad():
-            return {
-                player: torch.stack([weight.double().sum() for weight in weights]).sum().item()
-                for player, weights in self.step.players.items()
-            }
+        """For each player the sum of its weights, which changes when they do."""
+        sums = {player: [w.detach().double().sum() for w in weights] for player, weights in self.players.items()}
+        return {player: torch.stack(of_it).sum().item() for player, of_it in sums.items()}
 
-    @contextmanager
-    def _watching(self) -> Iterator[None]:
-        """Inside, keeps each player's gradient the moment its optimiser steps, whatever the step's class."""
+    def difference(self, baseline: FirstUpdates) -> str | None:
+        """How these updates differ from the baseline's by more than 16-bit rounding explains, or None.
 
-        def keep(player: str) -> Callable:
-            def hook(*_: object) -> None:
-                weights = self.step.players[player]
-                scale = self.step.scaler.get_scale() if hasattr(self.step, "scaler") else 1.0
-                gradient = torch.cat([weight.grad.detach().double().flatten() for weight in weights])
-                self.gradients[player] = gradient.cpu() / scale
+        Then runs a fourth step, to see whether the step still learns.
+        """
+        return self._first_difference(baseline.first) or self._later_difference(baseline)
 
-            return hook
-
-        optimizers = self.step.optimizers.items()
-        hooks = [optimizer.register_step_pre_hook(keep(player)) for player, optimizer in optimizers]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    def distance(self, other: Update) -> dict[str, float]:
-        """loss_difference, the largest relative one; gradient_cosine, the smallest; NaN if one of them is."""
-        differences = [_relative(self.losses[name], other.losses[name]) for name in self._shared(other)]
-        cosines = [cosine for cosine, _ in self._angles(other).values()]
-        return {
-            "loss_difference": math.nan if not differences or any(map(math.isnan, differences)) else max(differences),
-            "gradient_cosine": math.nan if not cosines or any(map(math.isnan, cosines)) else min(cosines),
-        }
-
-    def _shared(self, other: Update) -> list[str]:
-        return [name for name in self.losses if name in other.losses]
-
-    def _angles(self, other: Update) -> dict[str, tuple[float, float]]:
-        """For each player the cosine of its gradient with the other's, and how many times as long it is."""
-        return {
-            player: (
-                torch.cosine_similarity(gradient, other.gradients[player], dim=0).item(),
-                (gradient.norm() / other.gradients[player].norm()).item(),
-            )
-            for player, gradient in self.gradients.items()
-            if player in other.gradients
-        }
-
-    def difference(self, baseline: Update) -> str | None:
-        """In what this is not the baseline's equal, in words; None if it is."""
-        if missing := [name for name in baseline.losses if name not in self.losses]:
+    def _first_difference(self, baseline: FirstStep) -> str | None:
+        mine, baseline = self.first.by_player(), baseline.by_player()
+        if missing := [name for name in baseline.losses if name not in mine.losses]:
             return f"it leaves out {', '.join(missing)}"
-        if added := [name for name in self.losses if name not in baseline.losses]:
+        if added := [name for name in mine.losses if name not in baseline.losses]:
             return f"it adds {', '.join(added)}"
         for name, right in baseline.losses.items():
-            if not _relative(self.losses[name], right) <= LOSSES:
-                return f"{name} is {self.losses[name]:.4g}, the baseline's {right:.4g}"
-        if idle := [player for player in baseline.gradients if player not in self.gradients]:
-            return f"the {', '.join(idle)} do not learn"
-        for player, (cosine, length) in self._angles(baseline).items():
+            if not relative(mine.losses[name], right) <= LOSSES:
+                return f"{name} is {mine.losses[name]:.4g}, the baseline's {right:.4g}"
+        for player, right_gradient in baseline.gradients.items():
+            if player not in mine.gradients:
+                return f"the {player} do not learn"
+            gradient = mine.gradients[player]
+            cosine = torch.cosine_similarity(gradient, right_gradient, dim=0).item()
+            length = (gradient.norm() / right_gradient.norm()).item()
             if not cosine >= LEAST_COSINE:
                 return f"the gradients of the {player} point elsewhere (cosine {cosine:.2f})"
             if not abs(length - 1) <= LENGTH:
                 return f"the gradients of the {player} are {length:.3g} times as long"
         return None
 
-    def later(self, baseline: Update) -> str | None:
-        """What has gone wrong with the step since, in words; None if it still learns, and began as the baseline did."""
-        if bad := [name for name, loss in self._run().items() if not math.isfinite(loss)]:
+    def _later_difference(self, baseline: FirstUpdates) -> str | None:
+        if bad := [name for name, loss in self.run().items() if not math.isfinite(loss)]:
             return f"{', '.join(bad)} became nan or infinite"
+        learned = [player for player, distance in baseline.moved.items() if distance]
         now = self._sums()
-        if stuck := [player for player in self.gradients if now[player] == self.sums[player]]:
+        if stuck := [player for player in learned if now[player] == self.after_first[player]]:
             return f"after its first update the {', '.join(stuck)} no longer learn"
         for player, right in baseline.moved.items():
-            if not _relative(self.moved[player], right) <= MOVED:
+            if not relative(self.moved[player], right) <= MOVED:
                 return f"three updates move the {player} by {self.moved[player]:.4g}, the baseline's by {right:.4g}"
         for name, right in baseline.third.items():
             value = self.third.get(name, math.nan)
-            if not _relative(value, right) <= THIRD:
+            if not relative(value, right) <= THIRD:
                 return f"in its third step {name} is {value:.4g}, the baseline's {right:.4g}"
         return None
 
 
-def _relative(value: float, right: float) -> float:
-    """How far a number is off; of two zeros, not at all."""
+def relative(value: float, right: float) -> float:
+    """The difference as a share of the right value; 0 if both are 0, as a deviation loss is at first."""
     return 0.0 if value == right else abs(value - right) / (abs(right) or math.nan)
+
+
+def _losses(step: Step, batch: Batch, name: str) -> dict[str, float]:
+    try:
+        return {loss: value.item() for loss, value in step(*batch).items()}
+    except (LabkitError, *OUT_OF_MEMORY):
+        raise
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise LabkitError(
+            f"step {name!r} fails ({type(error).__name__}: {error}; {where.filename}, line {where.lineno}). "
+            "It should take two batches and return its losses by name, as labkit's own steps do."
+        ) from error
+
+
+@contextmanager
+def _watching(step: Step, gradients: dict[str, Tensor], players: dict[str, list[str]]) -> Iterator[None]:
+    """Inside, fills both with the player's networks the moment its optimiser steps, whatever the step's class."""
+    hooks = []
+    for player, optimizer in step.optimizers.items():
+        learning = set(step.players[player])
+        networks = {name: list(network.parameters()) for name, network in step.model.named_children()}
+        its = {name: weights for name, weights in networks.items() if weights and learning.issuperset(weights)}
+
+        def keep(*_: object, player: str = player, its: dict[str, list[nn.Parameter]] = its) -> None:
+            players[player] = list(its)
+            scaler = getattr(step, "scaler", None)
+            for name, weights in its.items():
+                gradient = torch.cat([weight.grad.detach().double().flatten() for weight in weights])
+                gradients[name] = gradient.cpu() / (scaler.get_scale() if scaler else 1.0)
+
+        hooks.append(optimizer.register_step_pre_hook(keep))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _pairs(mine: dict[str, Any], right: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """The two values of every name; none at all if the names differ."""
+    return [(mine[name], right[name]) for name in right] if mine.keys() == right.keys() else []
+
+
+def _largest(numbers: Iterable[float]) -> float:
+    """The largest number; NaN if there is none, or one of them is NaN."""
+    numbers = list(numbers)
+    return max(numbers) if numbers and not any(map(math.isnan, numbers)) else math.nan

@@ -1,4 +1,4 @@
-"""What is worth measuring on a GPU, the most important first."""
+"""The measurements that are worth making on a GPU, the most important first."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from labkit.step import Batch as Inputs
 from labkit.step import Step
 from labkit.variants.registry import SPEEDUPS, make_step
 
+Stack = tuple[str, ...]  # names of speed-ups
+
 SMALL = {"generator": "resnet_3blocks", "ngf": 16, "discriminator": "n_layers", "n_layers": 2, "ndf": 16}
 TINY = SMALL | {"ngf": 4, "ndf": 4}
-ONE_GENERATOR = ({}, {"consistency": "deviation_both"})
+ONE_GENERATOR: tuple[dict, ...] = ({}, {"consistency": "deviation_both"})
 RESNET, UNET = {"generator": "resnet_9blocks"}, {"generator": "unet_256"}
 FEWER_LAUNCHES = ("batched", "fused_adam", "out_of_place")
-# What is worth stacking: on one another, those that take launches away, and those that make kernels shorter.
-STACKS = [
+# Stacks worth measuring: speed-ups that save launches on one another, with those that make kernels shorter.
+STACKS: list[Stack] = [
     FEWER_LAUNCHES,
     (*FEWER_LAUNCHES, "bf16"),
     (*FEWER_LAUNCHES, "bf16", "channels_last"),
@@ -34,24 +36,27 @@ STACKS = [
     ("streams", "bf16"),
     ("streams", "fp16"),
 ]
-COMPILED = [("compile", "bf16"), ("graph", "compile", "batched", "bf16"), ("compile",)]  # each costs a minute before
-MEMORY = [("recompute",), ("accumulate",), ("recompute", "bf16")]
-BEST = ("graph", *FEWER_LAUNCHES, "bf16")
+# Compiling takes a minute before each of these is measured.
+COMPILED: list[Stack] = [("compile", "bf16"), ("graph", "compile", "batched", "bf16"), ("compile",)]
+MEMORY: list[Stack] = [("recompute",), ("accumulate",), ("recompute", "bf16")]
+BEST: Stack = ("graph", *FEWER_LAUNCHES, "bf16")
+ROUNDS = {1: 15, 4: 12, 16: 9}  # of a timing, by batch size
 
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to measure, of which a survey makes one row.
+    """One thing to measure, which makes one row of a survey.
 
     Args:
-        kind: "correctness", "device", "timing", "trace" or "durations"; for "device" only the next one means anything.
-        seconds: about how long it takes on an H200. A survey learns by how much that is off where it runs.
+        kind: "correctness", "device", "timing", "trace" or "durations"; "device" ignores all further arguments but the
+            next.
+        seconds: about how long it takes on an H200. A survey learns how far off this is on its own device.
         settings: keyword arguments of the model.
         size, batch_size: pixels of a picture's side, pictures of either domain.
         scope: "step", or "forward": CycleGAN's two cycles without identity, as the course paper timed them.
         tf32: "on", "off", or "default", PyTorch's own: convolutions in TF32, matrix products in float32.
         speedups: names for `labkit.make_step`; without any, the baseline itself.
-        steps: how many batches to compare, or how many steps to record. A timing takes what its seconds allow.
+        steps: how many batches to compare, steps to record, or rounds to time.
         model: "CycleGAN" or "DeviationGAN".
     """
 
@@ -62,19 +67,23 @@ class Item:
     batch_size: int = 1
     scope: str = "step"
     tf32: str = "default"
-    speedups: tuple[str, ...] = ()
+    speedups: Stack = ()
     steps: int = 0
     model: str = "CycleGAN"
 
     @property
     def key(self) -> str:
-        """Its name in the results, as "timing/step/resnet_9blocks/256/b1/tf32=default/streams+bf16"."""
+        """Its name in the results, for example "timing/step/resnet_9blocks/256/b1/tf32=default/streams+bf16"."""
         if self.kind == "device":
             return "device"
         named = [value if name == "generator" else f"{name}={value}" for name, value in self.settings.items()]
         model = ",".join(named if self.model == "CycleGAN" else [self.model, *named])
-        stack = "+".join(self.speedups) or "baseline"
-        return f"{self.kind}/{self.scope}/{model}/{self.size}/b{self.batch_size}/tf32={self.tf32}/{stack}"
+        return f"{self.kind}/{self.scope}/{model}/{self.size}/b{self.batch_size}/tf32={self.tf32}/{self.stack}"
+
+    @property
+    def stack(self) -> str:
+        """Its speed-ups as one name, for example "streams+bf16"."""
+        return "+".join(self.speedups) or "baseline"
 
     def description(self) -> dict:
         """The fields that say what is measured."""
@@ -82,21 +91,23 @@ class Item:
         return {name: value for name, value in fields.items() if name != "seconds"}
 
     def baseline(self) -> Item:
-        """What it is measured against: no speed-ups, and PyTorch's own flags."""
+        """The item to compare it with: no speed-ups, and PyTorch's own flags."""
         return replace(self, speedups=(), tf32="default")
 
-    def step(self, device: torch.device, *own: type, dtype: torch.dtype = torch.float32) -> Step:
-        """A new step, always from the same weights, with the classes `own` outermost.
+    def step(
+        self, device: torch.device, *own: type, dtype: torch.dtype = torch.float32, lr: float | None = None
+    ) -> Step:
+        """A new step, always with the same initial weights, with the classes `own` outermost.
 
         Raises:
             LabkitError: a speed-up does not suit the device.
         """
         torch.manual_seed(0)
         with device:  # on a GPU weights are drawn there, which is much faster
-            forward = self.scope == "forward"
-            model = Cycles(**self.settings, lambda_identity=0.0) if forward else MODELS[self.model](**self.settings)
+            kind = Cycles if self.scope == "forward" else MODELS[self.model]
+            model = kind(**self.settings, **({"lambda_identity": 0.0} if kind is Cycles else {}))
         try:
-            return make_step(model.to(dtype), *own, *self.speedups)
+            return make_step(model.to(dtype), *own, *self.speedups, lr=lr)
         except LabkitError as error:
             raise LabkitError(f"does not suit this device: {error}") from error
 
@@ -104,11 +115,15 @@ class Item:
         """Noise, (B, 3, size, size) in [-1, 1], for either domain."""
         random = torch.Generator(device).manual_seed(seed)
         shape = (self.batch_size, 3, self.size, self.size)
-        return tuple(torch.rand(shape, generator=random, device=device, dtype=dtype) * 2 - 1 for _ in range(2))
+        real_a, real_b = (torch.rand(shape, generator=random, device=device, dtype=dtype) * 2 - 1 for _ in range(2))
+        return real_a, real_b
 
 
 class CyclesStep(CycleGANStep):
-    """CycleGAN's step, whose generators only make their two cycles, through the seams that speed-ups change."""
+    """CycleGAN's two cycles alone, forward only: through the seams, which speed-ups change."""
+
+    def run(self, batch: Inputs) -> dict[str, Tensor]:
+        return {name: pictures.detach().mean() for name, pictures in self.losses("generators", batch).items()}
 
     def generators(self, batch: Inputs) -> dict[str, Tensor]:
         model = self.model
@@ -116,30 +131,31 @@ class CyclesStep(CycleGANStep):
             Journey(model.G_A, model.G_B, batch["real_a"], None),
             Journey(model.G_B, model.G_A, batch["real_b"], None),
         ]
-        return {f"back_{name}": cycle.back for name, cycle in zip("ab", self.cycles(journeys), strict=True)}
+        return {f"back_{name}": cycle.back for name, cycle in zip("AB", self.cycles(journeys), strict=True)}
 
 
 class Cycles(CycleGAN):
     """CycleGAN for timing its two cycles alone."""
 
     step_class = CyclesStep
+    loss_names = ("back_A", "back_B")
 
 
 def gpu_plan() -> list[Item]:
-    """All that is to be told of a GPU, for a few calls of eight minutes each, the most important first.
+    """A survey of a GPU, for a few calls of eight minutes each, the most important items first.
 
-    First whether every speed-up is right here, and ResNet-9 at batch 1 and 16, each speed-up alone and the stacks, with
-    traces and the durations for replay; then what is compiled, batch 4, memory, the cycles alone, and U-Net-256; at
-    last one generator instead of two, and the light ones.
+    First the correctness of every speed-up on this GPU, and ResNet-9 at batch 1 and 16, each speed-up alone and the
+    stacks, with traces and the operators' durations for replay. Then compiled steps, batch 4, memory, the cycles alone,
+    and U-Net-256; last one generator instead of two, and the light generators.
     """
     alone = [(name,) for name in SPEEDUPS if (name,) not in (*COMPILED, *MEMORY)]
     plan = [*correctness([*alone, BEST, ("streams", "bf16"), ("graph", "streams")], 6), Item("device", 10)]
-    plan += [*baselines(RESNET, 1, 5), *timings(RESNET, 1, 6, [*STACKS, *alone])]
-    plan += [*baselines(RESNET, 16, 8), *timings(RESNET, 16, 12, STACKS)]
+    plan += [*baselines(RESNET, 1, 7), *timings(RESNET, 1, 7, [*STACKS, *alone])]
+    plan += [*baselines(RESNET, 16, 13), *timings(RESNET, 16, 13, STACKS)]
     in_pairs = [(size, stack) for stack in ((), ("streams",), BEST) for size in (1, 16)]
     plan += traces(RESNET, [*in_pairs, (1, ("bf16",))])
     plan += [Item("durations", 20, RESNET, 256, size, speedups=stack) for size in (1, 16) for stack in ((), ("bf16",))]
-    plan += timings(RESNET, 16, 12, alone)
+    plan += timings(RESNET, 16, 13, alone)
     plan += [item for stack in COMPILED for size in (1, 16) for item in timings(RESNET, size, 90, [stack])]
     plan += [*correctness(COMPILED, 60), *timings(RESNET, 16, 15, MEMORY)]
     plan += [*baselines(RESNET, 4, 6), *timings(RESNET, 4, 8, STACKS)]
@@ -152,36 +168,45 @@ def gpu_plan() -> list[Item]:
     plan += traces(UNET, [(16, ()), (16, ("streams",)), (16, BEST), (1, ())])
     plan += traces(RESNET, [(16, ("bf16",)), (1, FEWER_LAUNCHES), (1, ("compile", "bf16"))])
     for settings, stack in product(ONE_GENERATOR, ((), BEST)):
-        plan += [Item("timing", 6, settings, 256, size, speedups=stack, model="DeviationGAN") for size in (1, 16)]
-    plan += [Item("timing", 8, {"generator": name}, 256, size) for name in LIGHT for size in (1, 16)]
+        plan += [item for size in (1, 16) for item in timings(settings, size, 7, [stack], model="DeviationGAN")]
+    plan += [item for name in LIGHT for size in (1, 16) for item in timings({"generator": name}, size, 8, [()])]
     return [item for item in plan if is_possible(item.speedups)]
 
 
-def is_possible(stack: tuple[str, ...]) -> bool:
-    """Whether there are all these speed-ups, and none excludes another."""
-    known = SPEEDUPS
-    return known.keys() >= set(stack) and not any(other in known[name].excludes for name in stack for other in stack)
+def is_possible(stack: Stack) -> bool:
+    """Whether all these speed-ups exist, and none excludes another."""
+    return SPEEDUPS.keys() >= set(stack) and not any(
+        other in SPEEDUPS[name].excludes for name in stack for other in stack
+    )
 
 
-def correctness(stacks: list[tuple[str, ...]], seconds: float) -> list[Item]:
+def correctness(stacks: list[Stack], seconds: float) -> list[Item]:
     """Each stack against the baseline, on many batches, as a race shows only now and then."""
     return [Item("correctness", seconds, SMALL, 128, 2, tf32="off", speedups=stack, steps=50) for stack in stacks]
 
 
 def baselines(settings: dict, batch_size: int, seconds: float) -> list[Item]:
     """The baseline against itself, and against itself with TF32 on everywhere, and nowhere."""
-    return [Item("timing", seconds, settings, 256, batch_size, tf32=tf32) for tf32 in ("default", "on", "off")]
+    modes = ("default", "on", "off")
+    return [item for tf32 in modes for item in timings(settings, batch_size, seconds, [()], tf32=tf32)]
 
 
 def timings(
-    settings: dict, batch_size: int, seconds: float, stacks: list[tuple[str, ...]], scope: str = "step"
+    settings: dict,
+    batch_size: int,
+    seconds: float,
+    stacks: list[Stack],
+    scope: str = "step",
+    tf32: str = "default",
+    model: str = "CycleGAN",
 ) -> list[Item]:
     """Each stack against the baseline."""
-    return [Item("timing", seconds, settings, 256, batch_size, scope, speedups=stack) for stack in stacks]
+    rounds = ROUNDS[batch_size]
+    return [Item("timing", seconds, settings, 256, batch_size, scope, tf32, stack, rounds, model) for stack in stacks]
 
 
-def traces(settings: dict, wanted: list[tuple[int, tuple[str, ...]]]) -> list[Item]:
-    """A trace of each batch size and stack; of the baseline at batch 1 a long one."""
+def traces(settings: dict, wanted: list[tuple[int, Stack]]) -> list[Item]:
+    """A trace of each batch size and stack; a long one of the baseline at batch 1."""
     return [
         Item("trace", 45, settings, 256, batch_size, steps=20)
         if (batch_size, stack) == (1, ())
@@ -196,10 +221,10 @@ def rehearsal_plan() -> list[Item]:
         Item("correctness", 1, SMALL, 64, tf32="off", speedups=("bf16",), steps=2),
         Item("correctness", 1, SMALL, 64, tf32="off", speedups=("streams",), steps=2),
         Item("device", 2),
-        Item("timing", 1, TINY, 32),
-        Item("timing", 1, TINY, 32, tf32="off"),
-        Item("timing", 1, TINY, 32, speedups=("bf16",)),
-        Item("timing", 1, TINY, 32, scope="forward", speedups=("bf16",)),
+        Item("timing", 1, TINY, 32, steps=6),
+        Item("timing", 1, TINY, 32, tf32="off", steps=6),
+        Item("timing", 1, TINY, 32, speedups=("bf16",), steps=6),
+        Item("timing", 1, TINY, 32, scope="forward", speedups=("bf16",), steps=6),
         Item("trace", 2, TINY, 32, steps=2),
         Item("durations", 2, TINY, 32),
     ]

@@ -1,6 +1,15 @@
-"""Is the translation any good? On fruit that can be measured, since its test scenes exist with either fruit."""
+"""How good a translation is, and how good it is after how much: images, time, FLOPs; over several seeds.
+
+Only fruit can be measured, since its test scenes exist with either fruit.
+"""
 
 from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -8,7 +17,18 @@ from torch import Tensor
 from labkit.data.batches import UnpairedData, to_float
 from labkit.data.fruit import FruitData
 from labkit.errors import LabkitError
+from labkit.measure.record import Batch
+from labkit.measure.roofline import step_flops
+from labkit.measure.timing import alternate
 from labkit.model import Model, run_network
+from labkit.stamp import stamp
+from labkit.step import Step
+from labkit.training.fit import Run, fit
+
+if TYPE_CHECKING:
+    import pandas
+
+GOAL = {"fg": 9.0, "bg": 4.0}  # percent: from here on people see oranges in the same scene
 
 
 def quality(model: Model, data: UnpairedData) -> dict[str, float]:
@@ -16,17 +36,17 @@ def quality(model: Model, data: UnpairedData) -> dict[str, float]:
 
     Returns:
         ``{"fg": ..., "bg": ..., "changed": ...}``. fg: inside the outline of the fruit, the mean difference from the
-        same scene with an orange. bg: outside it, the mean difference from the scene as it was. Leaving a picture as
-        it is scores 0 there, which is why the two are never added up. changed: how far an orange, which could stay
-        what it is, is from itself after the same translation, inside the outline.
+        same scene with an orange. bg: outside the outline, the mean difference from the original scene. A model that
+        changes nothing scores bg = 0, so the two are never added up. changed: inside the outline, the mean difference
+        between an orange and its translation, which could have left it alone.
 
     Raises:
         LabkitError: `data` has no paired truth; only `labkit.fruit` has.
     """
     if not isinstance(data, FruitData):
         raise LabkitError(
-            f"data {data.name!r} has no truth to compare with: quality is measured on labkit.fruit(). "
-            "For pictures of your own, look at the sample grids of the run."
+            f"data={data.name!r} has no truth to compare with. Measure quality on labkit.fruit(); for your own "
+            "pictures, look at the sample grids of the run."
         )
     apples, oranges = to_float(data.test_a), to_float(data.test_b)
     to_orange = model.translator("AtoB")
@@ -40,7 +60,148 @@ def quality(model: Model, data: UnpairedData) -> dict[str, float]:
 
 
 def mean_difference(a: Tensor, b: Tensor, where: Tensor) -> float:
-    """Mean absolute difference of pictures in [-1, 1], (N, 3, H, W), over the pixels that `where` (N, 1, H, W)
-    marks with 1; in percent of the range."""
+    """Mean absolute difference of pictures in percent of their range.
+
+    Args:
+        a, b: (N, 3, H, W) in [-1, 1].
+        where: (N, 1, H, W), 1 at the pixels that count.
+    """
     difference = (a - b).abs().mean(dim=1, keepdim=True) / 2
     return float(100 * (difference * where).sum() / torch.clamp(where.sum(), min=1))
+
+
+def learning_curves(
+    makers: Mapping[str, Callable[[], Step]],
+    data: FruitData,
+    steps: Mapping[str, int] | int,
+    seeds: Sequence[int] = (0, 1, 2),
+    every: int = 100,
+    on_look: Callable[[Run, dict], None] | None = None,
+) -> pandas.DataFrame:
+    """Trains each step at batch 1 with every seed, and measures `labkit.quality` every `every` steps.
+
+    A machine's speed changes within an hour of training. So the steps are timed in turn, before anything else, and a
+    run's time is its number of steps times the median of these measurements.
+
+    Args:
+        makers: functions that make a step with new weights, by name; the seed determines weights and batches.
+        data: from `labkit.fruit`.
+        steps: how many to train for, one number for all or by name.
+        every: steps between two measurements of quality.
+        on_look: called after each measurement with the `Run` and the row.
+
+    Returns:
+        One row a measurement: name; seed; images (of either domain, seen so far); seconds (processor time on a CPU,
+        wall time on a GPU); flops; and the numbers of `labkit.quality`. ``attrs["stamp"]`` says on which machine it was
+        measured, ``attrs["step_seconds"]`` holds the steps' times.
+
+    Raises:
+        LabkitError: as `labkit.fit` and `labkit.quality`, for example for data without truth.
+    """
+    import pandas
+
+    once = {name: make() for name, make in makers.items()}
+    flops = {name: step_flops(step, _blank(step, data)) for name, step in once.items()}
+    step_seconds = _step_seconds(once, data)
+    rows: list[dict] = []
+    for seed in seeds:
+        for name, make in makers.items():
+            torch.manual_seed(seed)
+            step, until = make(), steps if isinstance(steps, int) else steps[name]
+            seconds = statistics.median(step_seconds[name])
+
+            def look(run: Run, seed: int = seed, name: str = name, seconds: float = seconds) -> None:
+                spent = {"seconds": seconds * run.done, "flops": flops[name] * run.done}
+                row = {"name": name, "seed": seed, "images": run.done, **spent, **quality(run.model, data)}
+                rows.append(row)
+                if on_look is not None:
+                    on_look(run, row)
+
+            fit(step, data, until, seed=seed, report_every=every, sample_every=until, on_report=look)
+    table = pandas.DataFrame(rows)
+    table.attrs = {"stamp": stamp_with(data), "step_seconds": step_seconds}
+    return table
+
+
+def stamp_with(data: FruitData) -> dict:
+    """The stamp of runs: the machine and the data."""
+    return stamp() | {"data": data.name, "size": data.size, "pictures": len(data.train_a)}
+
+
+def _blank(step: Step, data: FruitData) -> Batch:
+    """A batch of one grey picture of each domain: the contents change neither time nor FLOPs."""
+    return (torch.zeros(1, 3, data.size, data.size).to(next(step.model.parameters())),) * 2
+
+
+def _step_seconds(steps: Mapping[str, Step], data: FruitData) -> dict[str, list[float]]:
+    on_gpu = any(next(step.model.parameters()).is_cuda for step in steps.values())
+    runs = {name: functools.partial(step, *_blank(step, data)) for name, step in steps.items()}
+    return alternate(runs, clock=time.perf_counter if on_gpu else time.process_time)
+
+
+def time_to_quality(curves: pandas.DataFrame, fg: float = GOAL["fg"], bg: float = GOAL["bg"]) -> pandas.DataFrame:
+    """How much each run needed until fg and bg were at most these, in percent, in two measurements in a row.
+
+    Once could be luck, since a GAN's quality goes up and down during training. The second measurement counts.
+
+    Args:
+        curves: from `learning_curves`.
+
+    Returns:
+        One row a run, by name and seed: images, seconds and flops; all NaN for a run that never reached the goal.
+    """
+    import pandas
+
+    rows = {}
+    for run, looks in curves.groupby(["name", "seed"], sort=False):
+        passed = (looks["fg"] <= fg) & (looks["bg"] <= bg)
+        twice = looks[passed & passed.shift(fill_value=False)]
+        rows[run] = twice.iloc[0] if len(twice) else pandas.Series(dtype=float)
+    index = pandas.MultiIndex.from_tuples(rows, names=["name", "seed"])
+    table = pandas.DataFrame([row.reindex(["images", "seconds", "flops"]) for row in rows.values()], index=index)
+    return table.astype(float)
+
+
+def best_within(curves: pandas.DataFrame, seconds: float) -> pandas.DataFrame:
+    """The best measurement of each run in its first `seconds`: the one with the smallest `shortfall`.
+
+    Args:
+        curves: from `learning_curves`.
+
+    Returns:
+        One row a run, by name and seed: the columns of `curves`.
+
+    Raises:
+        LabkitError: a run has no measurement that early.
+    """
+    early = curves[curves["seconds"] <= seconds]
+    for name, seed in curves.set_index(["name", "seed"]).index.unique():
+        if not ((early["name"] == name) & (early["seed"] == seed)).any():
+            raise LabkitError(
+                f"seconds={seconds:g}: {name}, seed {seed}, has no measurement that early. Give more seconds."
+            )
+    best = shortfall(early).groupby([early["name"], early["seed"]], sort=False).idxmin()
+    return curves.loc[best].set_index(["name", "seed"])
+
+
+def within_spread(scores: pandas.DataFrame, baseline: str) -> pandas.Series:
+    """Which names are no worse than the spread of `baseline` over its seeds: True or False, by name.
+
+    A name is within the spread if the median over its seeds is at most the worst of the baseline's seeds, in fg and in
+    bg. With few seeds this is a weak claim: a baseline with more seeds has a larger spread.
+
+    Args:
+        scores: fg and bg in percent, one row a run, by name and seed.
+        baseline: one of the names.
+    """
+    scores = scores[list(GOAL)]
+    medians = scores.groupby("name", sort=False).median()
+    return (medians <= scores.loc[baseline].max()).all(axis=1)
+
+
+def shortfall(looks: pandas.DataFrame) -> pandas.Series:
+    """How far each measurement is from the goal: fg and bg as shares of their goals, of which the larger counts.
+
+    1 or less has reached the goal. The larger, since a good fg cannot make up for a bad bg.
+    """
+    return (looks[list(GOAL)] / list(GOAL.values())).max(axis=1)

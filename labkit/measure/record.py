@@ -1,4 +1,4 @@
-"""One step -> one Kineto trace, for HTA and for Perfetto, with what it was recorded on inside it."""
+"""A training step recorded as a Kineto trace, for HTA and for Perfetto, with its stamp inside."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import copy
 import itertools
 import json
 import os
-from collections.abc import Iterator
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
-from labkit.errors import LabkitError, check_folder
-from labkit.measure import RANGE
+from labkit.errors import LabkitError
+from labkit.files import atomic_write, check_folder
 from labkit.stamp import stamp
-from labkit.step import Step
+from labkit.step import RANGE, Step
 
 if TYPE_CHECKING:
     import pandas
@@ -28,16 +32,16 @@ Batch = tuple[Tensor, Tensor]
 
 
 def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: int = 20) -> Path:
-    """Records `steps` steps into a trace, and leaves the step as it was found, bit for bit.
+    """Records `steps` steps as a trace, and restores the step's state afterwards, bit for bit.
 
-    The file is what `torch.profiler` writes, for Holistic Trace Analysis and ui.perfetto.dev; under the key "labkit"
+    The file is written by `torch.profiler`, for Holistic Trace Analysis and ui.perfetto.dev. Under the key "labkit"
     it holds the stamp. Ranges named "labkit: ..." mark data, forward, backward and optimizer.
 
     Args:
         step: from `labkit.make_step`.
-        batch: (real_a, real_b), used over and over; or an iterator over such pairs, whose waiting is recorded too.
+        batch: (real_a, real_b), used for every step; or an iterator over such pairs, the wait for which is recorded.
         path: a file ending in .json or, compressed, in .json.gz.
-        steps: how many to record, after three that warm up. HTA leaves out the last.
+        steps: how many to record, after three warm-up steps. HTA leaves out the last.
 
     Raises:
         LabkitError: there is nothing to record, the batch does not fit into memory, or the file cannot be written.
@@ -50,25 +54,26 @@ def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: 
 def profiled(step: Step, batch: Batch | Iterator[Batch], steps: int = 20) -> profile:
     """The profiler after `steps` steps, for its tables; see `record` for the arguments."""
     if steps < 1:
-        raise LabkitError(f"steps={steps}: at least one step is needed to record anything.")
+        raise LabkitError(f"steps={steps}: there is nothing to record. Give at least 1.")
     stream = itertools.repeat(batch) if isinstance(batch, tuple) else batch
     on_gpu = next(step.model.parameters()).is_cuda
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
     if not on_gpu:
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or it complains on stderr, each time, that there is no GPU
-    with as_found(step), profile(activities=activities, schedule=schedule(wait=2, warmup=1, active=steps)) as profiler:
+    recording = profile(activities=activities, schedule=schedule(wait=2, warmup=1, active=steps))
+    with preserving_state(step), recording as profiler:
         for number in range(3 + steps):
             if number == 3:  # the profiler takes metadata while it records
                 profiler.add_metadata_json("labkit", json.dumps(stamp() | {"steps": steps}))
             with record_function(RANGE + "data"):
-                real_a, real_b = next(stream, (None, None))
-            if real_a is None:
+                pair = next(stream, None)
+            if pair is None:
                 raise LabkitError(f"batch: {3 + steps} are needed, of which three warm up, and there were {number}.")
             try:
-                step(real_a, real_b)
+                step(*pair)
             except OUT_OF_MEMORY as error:
                 raise LabkitError(
-                    f"out of memory with batches of {len(real_a)} ({str(error).partition('. ')[0]}). {LESS_MEMORY}"
+                    f"out of memory with batches of {len(pair[0])} ({str(error).partition('. ')[0]}). {LESS_MEMORY}"
                 ) from error
             if on_gpu:
                 torch.cuda.synchronize()  # so that a step's kernels lie inside its step
@@ -77,11 +82,11 @@ def profiled(step: Step, batch: Batch | Iterator[Batch], steps: int = 20) -> pro
 
 
 @contextmanager
-def as_found(step: Step) -> Iterator[None]:
-    """Whatever happens to the step inside, afterwards its networks, optimisers, pools and random numbers are back."""
+def preserving_state(step: Step) -> Iterator[None]:
+    """Whatever happens inside, afterwards the step has its networks, optimisers, pools and random numbers back."""
     found = copy.deepcopy(step.state_dict())
-    devices = [next(step.model.parameters()).device] if next(step.model.parameters()).is_cuda else []
-    with torch.random.fork_rng(devices):
+    weight = next(step.model.parameters())
+    with torch.random.fork_rng([weight.device] if weight.is_cuda else []):
         try:
             yield
         finally:
@@ -89,31 +94,28 @@ def as_found(step: Step) -> Iterator[None]:
 
 
 def export(profiler: profile, path: Path) -> Path:
-    """Writes a profiler's trace, beside first and then in place."""
-    beside = path.with_name(f"part-{path.name}")
-    try:
-        profiler.export_chrome_trace(str(beside))
-        os.replace(beside, path)
-    except (OSError, RuntimeError) as error:
-        beside.unlink(missing_ok=True)
-        raise LabkitError(
-            f"{path}: the trace could not be written ({error}). Make room, or choose another folder."
-        ) from error
+    """Writes a profiler's trace.
+
+    Raises:
+        LabkitError: it cannot be written.
+    """
+    with atomic_write(path) as part:
+        profiler.export_chrome_trace(str(part))
     return path
 
 
 def check_writable(path: Path) -> None:
-    """Raises `LabkitError` if a trace could not be written to `path`: better before recording than after."""
+    """Raises `LabkitError` if no trace can be written to `path`: better before recording than after."""
     if not path.name.endswith((".json", ".json.gz")):
         raise LabkitError(f"{path}: a trace's name ends in .json or .json.gz.")
     check_folder(path.parent)
 
 
 def operators(profiler: profile) -> pandas.DataFrame:
-    """Where the time went by operator, one a row, most expensive first.
+    """Time by operator, one a row, the most expensive first.
 
-    Columns: calls; self_cpu_us and self_gpu_us, time in it but not in operators it called, summed over the recorded
-    steps, in microseconds. labkit's ranges are left out: see `range_times`.
+    Columns: calls; self_cpu_us and self_gpu_us, the time in the operator but not in operators it called, summed over
+    the recorded steps, in microseconds. labkit's ranges are left out: see `range_events`.
     """
     import pandas
 
@@ -129,17 +131,40 @@ def operators(profiler: profile) -> pandas.DataFrame:
 def range_events(profiler: profile) -> list[tuple[str, float, float]]:
     """labkit's ranges in the order they began: name, begin and duration on the host, in microseconds."""
     times = [(event.name, event.time_range) for event in profiler.events() if event.name.startswith(RANGE)]
-    return sorted(
-        ((name.removeprefix(RANGE), time.start, time.elapsed_us()) for name, time in times), key=lambda event: event[1]
-    )
+    events = [(name.removeprefix(RANGE), time.start, time.elapsed_us()) for name, time in times]
+    return sorted(events, key=lambda event: event[1])
 
 
-def range_times(events: list[tuple[str, float, float]], steps: int) -> dict[str, float]:
-    """Milliseconds of host time that one of `steps` steps spent in each range, on average, in the order of the step.
+def run_in_subprocess(function: Callable, *arguments: Any) -> Any:
+    """``function(*arguments)``, run by a new Python process, which imports the function from its module by name.
 
-    On a GPU that is the time to launch the range's work, not to do it. `events` as `range_events` gives them.
+    For recordings on a GPU: CUPTI, through which the profiler observes the GPU, stays loaded after its first use, and
+    before CUDA 13.1 Update 1 it gives the kernels of CUDA graphs wrong correlation ids in every recording of a process
+    but the first (NVIDIA's release notes of CUPTI).
+
+    Raises:
+        LabkitError: the process ended without an answer. Exceptions of the function are raised here.
     """
-    total: dict[str, float] = {}
-    for name, _, microseconds in events:
-        total[name] = total.get(name, 0.0) + microseconds
-    return {name: microseconds / 1e3 / steps for name, microseconds in total.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        question, answer = Path(folder, "question"), Path(folder, "answer")
+        question.write_bytes(pickle.dumps((function, arguments)))
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}  # the same modules can be imported there
+        code = f"from {__name__} import _answer; _answer()"
+        ended = subprocess.run([sys.executable, "-c", code, question, answer], env=environment)
+        if not answer.exists():
+            raise LabkitError(f"{function.__name__}: its process ended early, with exit status {ended.returncode}.")
+        value, error = pickle.loads(answer.read_bytes())
+    if error is not None:
+        raise error
+    return value
+
+
+def _answer() -> None:
+    """Runs in the new process, whose arguments are the files with the question and for the answer."""
+    question, answer = map(Path, sys.argv[1:])
+    function, arguments = pickle.loads(question.read_bytes())
+    try:
+        result = function(*arguments), None
+    except Exception as error:
+        result = None, error
+    answer.write_bytes(pickle.dumps(result))

@@ -1,25 +1,35 @@
-"""Everything worth recording on this device, in the minutes there are: a runner that loses nothing."""
+"""All the measurements of a plan, in the minutes there are: a runner that loses nothing, and continues."""
 
 from __future__ import annotations
 
 import gc
+import json
 import re
 import statistics
 import time
 import traceback
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from labkit.devices import pick_device
 from labkit.errors import LabkitError
-from labkit.measure import results as files
-from labkit.measure.apart import apart
-from labkit.measure.measurements import MEASURES, flags
+from labkit.files import atomic_write
+from labkit.measure.compare import from_json
+from labkit.measure.items import FILE, MEASURES
 from labkit.measure.plan import Item, gpu_plan, rehearsal_plan
+from labkit.measure.record import run_in_subprocess
+from labkit.measure.timing import flags
 from labkit.stamp import stamp
 
+if TYPE_CHECKING:
+    import pandas
+
+FORMAT = 2
+PARTS = {"stamp": dict, "rows": dict, "skipped": dict}
 NO_TIME = "no time left"
 OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory|ALLOC_FAILED")
 
@@ -31,79 +41,169 @@ def survey(
     device: str = "auto",
     plan: list[Item] | None = None,
 ) -> Path:
-    """Measures what a plan lists until the time is up, and writes results.json anew after every item.
+    """Measures the items of a plan until the time is up, and rewrites results.json after every item.
 
-    What is in the results already is not measured again, so several calls complete a list. Whatever an item runs
-    into costs its own row only, and is noted; the next call tries it again, after what was never tried.
+    Items that have a row in the results are not measured again, so several calls complete a plan. A failure costs its
+    own item only, and is noted; the next call tries that item again, after all items that were never tried.
 
     Args:
         out: the folder for results.json and at most seven traces. Results in it are continued.
-        minutes: after these no item is begun that would need longer. An item may overrun its estimate a little.
-        earlier: results of an earlier call in another folder, to go on from. That file is not changed.
+        minutes: no item is started that would need longer. An item may overrun its estimate a little.
+        earlier: results of an earlier call in another folder, to continue. That file is not changed.
         device: "cuda", "cpu", or "auto" for the GPU if there is one.
-        plan: what to measure, in this order; by default `gpu_plan()` on a GPU and `rehearsal_plan()` elsewhere.
+        plan: the items, in this order; by default `gpu_plan()` on a GPU and `rehearsal_plan()` elsewhere.
 
     Returns:
-        The path of results.json; see `labkit.measure.results.go_on` for what is in it.
+        The path of results.json. In it "rows" has the measurements by the items' keys, each with its own stamp;
+        "skipped" says why an item has none; "stamp" is the latest call's.
 
     Raises:
         LabkitError: an argument cannot be used, `out` cannot be written to, or the GPU failed for good.
     """
     if not minutes > 0:
-        raise LabkitError(f"minutes={minutes}: there must be some time to measure in.")
+        raise LabkitError(f"minutes={minutes}: give a positive number of minutes to measure in.")
     deadline = time.monotonic() + 60 * minutes
-    device = pick_device(device)
-    on_gpu = device.type == "cuda"
-    out = Path(out)
+    where = pick_device(device)
+    on_gpu = where.type == "cuda"
+    file = Path(out) / FILE
     if plan is None:
         plan = gpu_plan() if on_gpu else rehearsal_plan()
     with (
-        torch.cuda.device(device if on_gpu else -1),  # time and memory are measured on the current GPU
-        torch.random.fork_rng([device] if on_gpu else []),  # measuring sets seeds
+        torch.cuda.device(where if on_gpu else -1),  # time and memory are measured on the current GPU
+        torch.random.fork_rng([where] if on_gpu else []),  # measuring sets seeds
         flags("default"),
     ):
-        results = files.go_on(out / files.FILE, earlier, stamp() | {"ran_on": device.type})
-        work_through(plan, results, out, device, deadline)
-    return out / files.FILE
+        results = _continued(file, earlier, stamp() | {"ran_on": where.type})
+        _work_through(plan, results, file, where, deadline)
+    return file
 
 
-def work_through(plan: list[Item], results: dict, out: Path, device: torch.device, deadline: float) -> None:
+def read(file: Path) -> dict:
+    """The results of a survey, as `survey` describes them.
+
+    Raises:
+        LabkitError: the file is missing, damaged, or holds no results in this format.
+    """
+    try:
+        results = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LabkitError(f"{file}: no results can be read ({error.strerror}). Is the path right?") from error
+    except ValueError as error:
+        raise LabkitError(f"{file}: damaged ({error}). Use a copy, or move it away to start a new survey.") from error
+    whole = isinstance(results, dict) and all(isinstance(results.get(part), kind) for part, kind in PARTS.items())
+    if not whole or results.get("format") != FORMAT:
+        raise LabkitError(
+            f"{file}: no results of a survey in format {FORMAT}, which this version of labkit writes. Use another "
+            "file, or omit it to start a new survey."
+        )
+    return results
+
+
+def write(results: dict, file: Path) -> None:
+    """Writes results. Raises `LabkitError` if they cannot be written; the file from before is kept."""
+    with atomic_write(file) as part:
+        part.write_text(json.dumps(results, indent=1), encoding="utf-8")
+
+
+def comparison_of(
+    results: Mapping, generator: str = "resnet_9blocks", batch_size: int = 1, scope: str = "step", size: int = 256
+) -> pandas.DataFrame:
+    """The timings of one CycleGAN, batch and scope: one row a stack of speed-ups, "a+b", as `labkit.compare` has them.
+
+    Each stack was timed against a baseline in its own comparison; the baseline's two rows are from the comparison of
+    the baseline alone. A stack that a correctness row of the survey found wrong is "not equivalent". share_of_peak is
+    of the device's fastest matrix product in float32, with TF32 where it has that.
+
+    Args:
+        results: from `read` or `labkit.gpu_results`.
+        generator, batch_size, scope, size: which timings; see `labkit.measure.plan.Item`.
+
+    Raises:
+        LabkitError: the survey has no such timings.
+    """
+    import pandas
+
+    rows = results["rows"].values()
+    wanted = {"kind": "timing", "model": "CycleGAN", "settings": {"generator": generator}, "tf32": "default"}
+    wanted |= {"batch_size": batch_size, "scope": scope, "size": size}
+    found = {"+".join(row["speedups"]): row for row in rows if all(row.get(name) == wanted[name] for name in wanted)}
+    tables = {stack: from_json(row["comparison"]) for stack, row in found.items()}
+    if "" not in tables:
+        raise LabkitError(
+            f"no baseline of {generator}, batch {batch_size}, {scope} of {size} pixels in this survey: "
+            "run `labkit survey` again to continue it, or choose another."
+        )
+    baseline = tables.pop("")
+    table = pandas.concat([baseline, *(table.loc[[stack]] for stack, table in tables.items())])
+    wrong = {"+".join(row["speedups"]) for row in rows if row["kind"] == "correctness" and not row["ok"]}
+    why = "the survey found it wrong: see its correctness row"
+    table.loc[table.index.isin(wrong), ["verdict", "why"]] = "not equivalent", why
+    rates = [row["matmul_flop_per_s"] for row in rows if row["kind"] == "device"]
+    if peaks := [rate[name] for rate in rates for name in ("float32", "tf32") if name in rate]:
+        table["share_of_peak"] = table["flop_per_s"] / max(peaks)
+    table.attrs = {"stamp": baseline.attrs["stamp"], "seconds": {}}
+    return table
+
+
+def _continued(file: Path, earlier: Path | str | None, here: dict) -> dict:
+    """Results to add to, written to `file`: the results in it, the `earlier` results, or new ones."""
+    source = file if earlier is None else Path(earlier)
+    if file.exists() and file.resolve() != source.resolve():
+        raise LabkitError(
+            f"{file.parent} holds results of its own, which the results in {source} would overwrite. Omit the earlier "
+            "file to continue the results in the folder, or choose an empty folder."
+        )
+    results: dict = {"format": FORMAT, "stamp": here, "rows": {}, "skipped": {}}
+    if earlier is not None or file.exists():
+        results = read(source)
+        theirs, ours = (f"{one.get('device')} ({one.get('ran_on')})" for one in (results["stamp"], here))
+        if theirs != ours:
+            raise LabkitError(
+                f"{source}: measured on {theirs}, but this is {ours}. Each device needs results of its own: choose an "
+                "empty folder, and no earlier file."
+            )
+    results["stamp"] = here
+    write(results, file)
+    return results
+
+
+def _work_through(plan: list[Item], results: dict, file: Path, device: torch.device, deadline: float) -> None:
     """Measures the items of a plan that have no row yet, as long as the time suffices."""
     rows, skipped = results["rows"], results["skipped"]
     todo = [item for item in plan if item.key not in rows]
     for item in todo:
-        skipped.setdefault(item.key, NO_TIME)  # until it is done, so that a file left by a kill says what is missing
-    todo.sort(key=lambda item: skipped[item.key] != NO_TIME)  # what failed in an earlier call comes last
+        skipped.setdefault(item.key, NO_TIME)  # until it is done, so that a file left by a kill lists the missing items
+    todo.sort(key=lambda item: skipped[item.key] != NO_TIME)  # items that failed in an earlier call come last
     tempo: dict[str, list[float]] = {}  # by kind, how many times longer than estimated its items took
     for item in todo:
         if deadline - time.monotonic() < item.seconds * statistics.median(tempo.get(item.kind, [1.0])):
             print(f"{item.key}: skipped, {skipped[item.key]}", flush=True)
             continue
         skipped[item.key] = "did not finish"
-        files.write(results, out / files.FILE)
+        write(results, file)
         started = time.monotonic()
-        row, said = (recorded_apart if item.kind == "trace" else measured)(item, device, out)
+        row, said = (_recorded_in_subprocess if item.kind == "trace" else measured)(item, device, file.parent)
         took = time.monotonic() - started
         if row is None:
             skipped[item.key], said = said, f"skipped, {said}"
         else:
             del skipped[item.key]
-            rows[item.key] = row | {"call": len(results["calls"]) - 1, "took_s": round(took, 1)}
+            rows[item.key] = row | {"took_s": round(took, 1)}
             tempo.setdefault(item.kind, []).append(took / item.seconds)
-        files.write(results, out / files.FILE)
+        write(results, file)
         print(f"{item.key}: {said} ({took:.1f} s, {(deadline - time.monotonic()) / 60:.1f} min left)", flush=True)
         free(device, item)
-    files.write(results, out / files.FILE)
+    write(results, file)
 
 
 def measured(item: Item, device: torch.device, out: Path) -> tuple[dict | None, str]:
-    """An item's row and its result in words; or None, and why there is no row."""
+    """An item's row and its result in words; or None, and the reason why there is no row."""
     try:
-        with warnings.catch_warnings(), flags(item.tf32) as in_force:
-            for name in item.speedups:  # what warns, in its own name, that it does nothing here is not timed as 1.00x
+        with warnings.catch_warnings(), flags(item.tf32):
+            for name in item.speedups:  # a speed-up that warns that it does nothing here is not timed as 1.00x
                 warnings.filterwarnings("error", rf"{name}: ", UserWarning)
             row, said = MEASURES[item.kind](item, device, out)
-            return item.description() | {"flags": in_force} | row, said
+            return item.description() | {"stamp": stamp()} | row, said
     except Exception as error:
         if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error)):
             return None, "out of memory"
@@ -115,16 +215,16 @@ def measured(item: Item, device: torch.device, out: Path) -> tuple[dict | None, 
         return None, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
-def recorded_apart(item: Item, device: torch.device, out: Path) -> tuple[dict | None, str]:
-    """`measured`, in a process of its own: the profiler would stay in the way of the traces and timings to come."""
+def _recorded_in_subprocess(item: Item, device: torch.device, out: Path) -> tuple[dict | None, str]:
+    """`measured`, in a new process: otherwise the profiler would disturb all later traces and timings."""
     try:
-        return apart(measured, item, device, out)
+        return run_in_subprocess(measured, item, device, out)
     except LabkitError as error:
         return None, str(error)
 
 
 def free(device: torch.device, item: Item) -> None:
-    """Gives back what `item` left in memory. Raises `LabkitError` if it left the GPU in a state beyond recovery."""
+    """Frees the memory that `item` left. Raises `LabkitError` if it left the GPU in a state beyond recovery."""
     gc.collect()  # a step and its optimisers refer to each other
     if device.type == "cuda":
         try:
@@ -133,5 +233,5 @@ def free(device: torch.device, item: Item) -> None:
         except RuntimeError as error:
             raise LabkitError(
                 f"the GPU no longer answers after {item.key} ({error}). The results so far are written: "
-                "run the same again to go on with the rest."
+                "run the same command again to continue."
             ) from error

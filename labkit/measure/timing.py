@@ -1,11 +1,12 @@
-"""Timing that means something: warmed up, synchronised, alternated, with its spread."""
+"""Timing with a warm-up, synchronisation, alternation and a spread; the flags that timings depend on."""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 
@@ -13,7 +14,7 @@ from labkit.errors import LabkitError
 
 
 def synchronise() -> None:
-    """Waits until the GPU, if there is one, has done all it was given."""
+    """Waits until the GPU, if there is one, has finished all its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
@@ -25,11 +26,12 @@ def alternate(
     synchronise: Callable[[], None] = synchronise,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds each of the `steps` took, `rounds` times, taken in turn: a, b, a, b, ...
+    """Seconds that each of the `steps` took, `rounds` times, taken in turn: a, b, a, b, ...
 
-    In turn, since a machine's speed drifts: two long runs one after the other would compare the machine with
-    itself. Each measurement begins and ends with a synchronisation, so that on a GPU it holds the step's work and
-    not only its launching. `warmup` rounds are not counted: in them memory is allocated and kernels are chosen.
+    We take turns because a machine's speed drifts: of two long runs, one after the other, the second might only have
+    met a slower machine. Each measurement begins and ends with a synchronisation, so that on a GPU it covers the
+    step's work and not only its launches. The first `warmup` rounds do not count: in them memory is allocated and
+    kernels are chosen.
     """
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(warmup + rounds):
@@ -49,35 +51,38 @@ def ratio(seconds: list[float], baseline: list[float]) -> float:
 
 
 def ratios(seconds: list[float], baseline: list[float]) -> list[float]:
-    """How many times longer than the baseline in each round: what disturbs a round disturbs both."""
+    """How many times longer than the baseline in each round: a disturbance slows both down and cancels."""
     return [mine / its for mine, its in zip(seconds, baseline, strict=True)]
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """A confidence interval of at least 95% for the median of what `values` are drawn from; it takes 6 of them.
+    """A confidence interval of at least 95% for the median of the distribution that `values` were drawn from.
 
     The median lies below the k-th smallest of n values with the probability that fewer than k of n coins show heads,
-    and likewise above the k-th largest; k is the largest for which the two add up to 5% at most. Source: Conover,
-    "Practical Nonparametric Statistics", section 3.2.
+    and above the k-th largest with the same probability. We take the largest k for which the two add up to at most 5%.
+    Source: Conover, "Practical Nonparametric Statistics", section 3.2.
+
+    Raises:
+        LabkitError: there are fewer than 6 values.
     """
     n, below, k = len(values), 0.0, 0
     while 2 * (below + math.comb(n, k) / 2**n) <= 0.05:
         below += math.comb(n, k) / 2**n
         k += 1
     if k == 0:
-        raise LabkitError(f"{n} values are too few for an interval of 95%: measure at least 6.")
+        raise LabkitError(f"{n} values are too few for a 95% interval: measure at least 6.")
     ordered = sorted(values)
     return ordered[k - 1], ordered[-k]
 
 
 def spread(seconds: list[float]) -> float:
-    """Half the range between the quartiles, as a share of the median."""
+    """Half the interquartile range, as a share of the median."""
     low, middle, high = statistics.quantiles(seconds, n=4)
     return (high - low) / 2 / middle
 
 
 class PeakMemory:
-    """Watches, inside ``with``, how much the GPU's allocator holds at most: `bytes`, None where there is no GPU."""
+    """Measures, inside ``with``, the most bytes that the GPU's allocator holds: `bytes`, None without a GPU."""
 
     bytes: int | None = None
 
@@ -90,3 +95,18 @@ class PeakMemory:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
             self.bytes = torch.cuda.max_memory_allocated()
+
+
+@contextmanager
+def flags(tf32: str) -> Iterator[dict[str, bool]]:
+    """Sets TF32 "on", "off" or, as "default", as PyTorch has it; and cuDNN's benchmark mode, as the public reference.
+
+    Yields the flags in force, under their names in `labkit.stamp`. Afterwards the flags are as before.
+    """
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
+    cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = now = True, tf32 != "off", tf32 == "on"
+    try:
+        yield dict(zip(("cudnn_benchmark", "tf32_conv", "tf32_matmul"), now, strict=True))
+    finally:
+        cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before

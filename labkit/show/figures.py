@@ -191,7 +191,7 @@ def moving_mean(values: Sequence[float], window: int = 25) -> list[float]:
 
 
 def size_bars(sizes: Mapping[str, tuple[int, int]]) -> go.Figure:
-    """Parameters beside work: for each network its `labkit.networks.counting.Size`."""
+    """Parameters beside work: for each network its `labkit.measure.roofline.Size`."""
     figure = make_subplots(cols=2, subplot_titles=("parameters, millions", "one forward pass, GFLOP"))
     for column, (unit, colour) in enumerate(((1e6, COLOURS["G"]), (1e9, COLOURS["D"])), start=1):
         values = [size[column - 1] / unit for size in sizes.values()]

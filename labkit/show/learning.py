@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from labkit.errors import check_known
-from labkit.measure.learning import GOAL, time_to_quality
+from labkit.measure.quality import GOAL, time_to_quality
 from labkit.show.figures import COLOURS, HOST, UNUSED, WALL
 
 if TYPE_CHECKING:

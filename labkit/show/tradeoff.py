@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def tradeoff_figure(costs: pandas.Series, scores: pandas.DataFrame, baseline: str, label: str) -> go.Figure:
     """fg and bg against what a step costs: a circle a seed, a bar at the median; grey, up to the baseline's worst.
 
-    A bar in both grey bands is what `labkit.measure.learning.within_spread` calls within.
+    A bar in both grey bands is what `labkit.measure.within_spread` calls within.
 
     Args:
         costs: of a step, by name.

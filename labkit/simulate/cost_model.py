@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from labkit.errors import check_known
-from labkit.measure.operators import UPLOAD
+from labkit.measure.durations import UPLOAD
 from labkit.measure.roofline import roofline_seconds
 from labkit.simulate.operators import Operator
 

@@ -20,13 +20,12 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.errors import LabkitError
-from labkit.measure import RANGE
-from labkit.measure.operators import Call, Shape, call_on, signature
+from labkit.measure.durations import Call, Shape, call_on, signature
 from labkit.measure.record import Batch
-from labkit.networks.counting import flop_counter
+from labkit.measure.roofline import flop_counter
 from labkit.simulate.cuda_stubs import OnCUDA, standing_in
 from labkit.simulate.schedule import Schedule
-from labkit.step import Step
+from labkit.step import RANGE, Step
 from labkit.variants.registry import make_step
 
 FLOPS = flop_counter().flop_registry

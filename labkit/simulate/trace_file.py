@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labkit.measure import RANGE
+from labkit.files import atomic_write
 from labkit.measure.record import check_writable
 from labkit.simulate.launch_queue import Launch, Timeline
 from labkit.stamp import stamp
+from labkit.step import RANGE
 
 CALL_US = 4.5  # of the host's time for a launch, what the CUDA call takes, but at most half: the prototype's assumption
 HOST, GPU = 1000, 0  # processes in the trace
@@ -85,11 +85,8 @@ def write_trace(played: Replay, path: Path | str) -> Path:
         "deviceProperties": [{"id": GPU, "name": device}],
         "traceEvents": [_process_name(HOST, "SIMULATED host"), _process_name(GPU, device), *events(played)],
     }
-    beside = path.with_name(f"part-{path.name}")
-    opened = gzip.open(beside, "wt") if path.name.endswith(".gz") else beside.open("w")
-    with opened as file:
+    with atomic_write(path) as part, gzip.open(part, "wt") if path.suffix == ".gz" else part.open("w") as file:
         json.dump(trace, file)
-    os.replace(beside, path)
     return path
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import pandas
 
-from labkit.measure import RANGE
+from labkit.step import RANGE
 from labkit.traces.intervals import Nesting, Union
 from labkit.traces.reading import GPU_WORK, Recording, TraceError
 

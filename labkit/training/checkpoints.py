@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from torch import Tensor, nn
 
 from labkit.devices import pick_device
 from labkit.errors import CheckpointError
+from labkit.files import atomic_write
 from labkit.model import Model
 from labkit.models import MODELS
 from labkit.networks.generators import make_generator
@@ -33,22 +32,8 @@ def save(state: dict, folder: Path) -> None:
     floats = [tensor for tensor in _tensors(state) if tensor.is_floating_point()]
     if not torch.stack([tensor.isfinite().all().cpu() for tensor in floats]).all():
         raise CheckpointError(f"{folder / FILE}: not saved, since a weight is no longer a finite number.")
-    beside = folder / f"{FILE}.part"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(beside, "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, folder / FILE)
-    except (OSError, RuntimeError) as error:  # torch.save turns a full disk into a RuntimeError
-        with suppress(OSError):  # its folder may be missing, too
-            beside.unlink()
-        kept = "the one before it is kept" if (folder / FILE).exists() else "there was none before it"
-        raise CheckpointError(
-            f"{folder / FILE}: the checkpoint could not be written ({_first_line(error)}); {kept}. "
-            "Make room or choose another folder, then run the same again."
-        ) from error
+    with atomic_write(folder / FILE, CheckpointError) as part, open(part, "wb") as file:
+        torch.save(state, file)
 
 
 def load(path: Path | str, device: torch.device | str = "cpu") -> dict:

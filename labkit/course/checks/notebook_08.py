@@ -11,15 +11,15 @@ import torch
 from torch import nn
 
 from labkit.course.checks.answers import WrongAnswer, compare, instead, passed, require
-from labkit.measure.learning import within_spread as right_within
+from labkit.measure.quality import within_spread as right_within
+from labkit.measure.roofline import multiply_adds as right_multiply_adds
 from labkit.measure.roofline import roofline_seconds as right_seconds
-from labkit.networks.counting import multiply_adds as right_multiply_adds
 from labkit.networks.light import Skip
 from labkit.networks.light import separable_block as right_block
 
 
 def multiply_adds(answer: Callable[[int, int, int, int], int]) -> None:
-    """Holds ``answer(in_channels, out_channels, kernel, groups)`` to `labkit.networks.counting.multiply_adds`."""
+    """Holds ``answer(in_channels, out_channels, kernel, groups)`` to `labkit.measure.multiply_adds`."""
     for layer in ((64, 128, 1, 1), (64, 128, 3, 1), (64, 128, 3, 4), (64, 64, 3, 64)):
         in_channels, out_channels, kernel, groups = layer
         got, right = answer(*layer), right_multiply_adds(*layer)
@@ -159,7 +159,7 @@ def roofline_seconds(answer: Callable[[float, float, float, float], float]) -> N
 
 
 def within_spread(answer: Callable[[pandas.DataFrame, str], pandas.Series]) -> None:
-    """Holds ``answer(scores, baseline)`` to `labkit.measure.learning.within_spread`."""
+    """Holds ``answer(scores, baseline)`` to `labkit.measure.quality.within_spread`."""
     scores = {  # fg and bg of three seeds
         "baseline": [(7.0, 3.0), (8.0, 2.5), (7.5, 3.5)],
         "better": [(5.0, 1.0), (5.5, 1.2), (6.0, 1.1)],

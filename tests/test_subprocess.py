@@ -6,12 +6,12 @@ import pytest
 
 from labkit import LabkitError
 from labkit.errors import DataError, check_known
-from labkit.measure.apart import apart
+from labkit.measure import run_in_subprocess
 
 
 def test_the_answer_comes_from_another_process():
-    assert apart(os.getpid) != os.getpid()
-    assert apart(divmod, 7, 2) == (3, 1)
+    assert run_in_subprocess(os.getpid) != os.getpid()
+    assert run_in_subprocess(divmod, 7, 2) == (3, 1)
 
 
 def refuse(name):
@@ -20,11 +20,11 @@ def refuse(name):
 
 def test_what_goes_wrong_there_is_raised_here():
     with pytest.raises(DataError, match="^this cannot be used$"):
-        apart(refuse, "this")
+        run_in_subprocess(refuse, "this")
     with pytest.raises(LabkitError, match="speedup='strems' is unknown.*did you mean 'streams'"):
-        apart(check_known, "speedup", "strems", ["streams", "graph"])
+        run_in_subprocess(check_known, "speedup", "strems", ["streams", "graph"])
 
 
 def test_a_process_that_dies_is_an_error():
     with pytest.raises(LabkitError, match="_exit: its process ended early, with exit status 7"):
-        apart(os._exit, 7)
+        run_in_subprocess(os._exit, 7)
