@@ -12,7 +12,7 @@ from labkit.measure import results
 from labkit.measure.apart import apart
 from labkit.measure.record import record
 from labkit.models.cyclegan import CycleGAN
-from labkit.simulate import record_operators, replay, write_trace
+from labkit.simulate import replay, step_operators, write_trace
 from labkit.traces.trace import Trace
 from labkit.variants.registry import make_step
 
@@ -51,7 +51,7 @@ def gpu_trace(
         return Trace(shipped[0])
     graph = "graph" in speedups  # changes how kernels are launched, and no operator
     recordable = [speedup for speedup in speedups if speedup != "graph"]
-    operators = record_operators(CycleGAN(generator), *recordable, batch_size=batch_size)
+    operators = step_operators(CycleGAN(generator), *recordable, batch_size=batch_size)
     path = Path("out", "simulated", name)
     return Trace(write_trace(replay(operators, host_us, graph=graph, steps=STEPS), path))
 
