@@ -34,12 +34,12 @@ def zipped(content):
 
 
 UNREADABLE = {
-    "missing": ("none.json", None, "there is no such file or folder"),
-    "another ending": ("trace.txt", b"{}", "a trace's name ends in"),
-    "empty": ("empty.json", b"", "the file is empty"),
-    "blank": ("blank.json", b" \n", "the file is empty"),
-    "empty, .gz": ("empty.json.gz", b"", "the file is empty"),
-    "cut off, .gz": ("cut.json.gz", zipped(text())[:-9], "damaged, cut off"),
+    "missing": ("none.json", None, "no such file"),
+    "another ending": ("trace.txt", b"{}", ".json or .json.gz"),
+    "empty": ("empty.json", b"", "empty"),
+    "blank": ("blank.json", b" \n", "empty"),
+    "empty, .gz": ("empty.json.gz", b"", "empty"),
+    "cut off, .gz": ("cut.json.gz", zipped(text())[:-9], "damaged"),
     "one byte changed, .gz": ("bit.json.gz", zipped(text())[:-6] + b"\x00" + zipped(text())[-5:], "damaged"),
     "appended to, .gz": ("more.json.gz", zipped(text()) + b"garbage", "damaged"),
     "not compressed": ("plain.json.gz", text().encode(), "not compressed"),
@@ -54,7 +54,7 @@ UNREADABLE = {
     "UTF-16": ("wide.json", text().encode("utf-16"), "HTA cannot read it"),
     "a web page": ("page.json", b"<html>404 Not Found</html>", "no JSON"),
     "a pointer of Git LFS": ("lfs.json", b"version https://git-lfs.github.com/spec/v1\nsize 12\n", "no JSON"),
-    "a list": ("list.json", b'[{"ph": "X"}]', "a bare list of events"),
+    "a list": ("list.json", b'[{"ph": "X"}]', "list of events"),
     "a number": ("number.json", b"3", 'no list of "traceEvents"'),
     "other JSON": ("other.json", b'{"rows": {}}', 'no list of "traceEvents"'),
     "events that are no list": ("no_list.json", b'{"traceEvents": 3}', 'no list of "traceEvents"'),
@@ -84,9 +84,9 @@ def test_what_cannot_be_read_is_named_with_cause_and_remedy(tmp_path, name, cont
 SENSELESS = {
     "a negative duration": (ON_GPU, dict(dur=-5), "1 of 5 events have a negative duration.* 'gemm'"),
     "an operator's negative duration": (["cpu_op"], dict(dur=-1), "negative duration.* 'aten::conv2d'"),
-    "an endless kernel": (ON_GPU, dict(dur=INFINITY), "no time, or an infinite one"),
-    "begun at no time": (ON_GPU, dict(ts=NAN), "no time, or an infinite one"),
-    "begin left out": (ON_GPU, dict(ts=None), "no time, or an infinite one"),
+    "an endless kernel": (ON_GPU, dict(dur=INFINITY), "no time, or an infinite"),
+    "begun at no time": (ON_GPU, dict(ts=NAN), "no time, or an infinite"),
+    "begin left out": (ON_GPU, dict(ts=None), "no time, or an infinite"),
     "a time in words": (ON_GPU, dict(ts="noon"), "HTA cannot read it"),
     "a duration in words": (ON_GPU, dict(dur="long"), "HTA cannot read it"),
     "no stream": (ON_GPU, dict(args={"correlation": 1}), "no stream, though"),
@@ -173,14 +173,14 @@ def test_without_launches_the_cause_of_idle_time_is_unknown_and_never_zero(tmp_p
     assert opened.idle().set_index(["scope", "cause"])["us"]["device", "unknown"] == 50
     assert opened.launches()["kernels"].isna().tolist() == [True, True, True, False]
     assert np.isnan(opened.summary()["mean_queue"].item())
-    with pytest.raises(TraceError, match="no launch of any kernel in this trace"):
+    with pytest.raises(TraceError, match="trace.json: .*launch.*ProfilerActivity.CPU"):
         opened.queue()
 
 
 def test_launches_without_kernels_are_a_profiler_without_permission(tmp_path):
     trace = sound()
     without(trace, "kernel")
-    with pytest.raises(TraceError, match="CUPTI needs permission"):
+    with pytest.raises(TraceError, match="trace.json: .*CUPTI"):
         Trace(trace.save(tmp_path / "trace.json")).temporal()
 
 
@@ -192,14 +192,14 @@ def test_kernels_of_two_gpus_are_refused(tmp_path):
 
 
 def test_folders_without_a_trace_or_with_two_of_one_rank(tmp_path):
-    with pytest.raises(TraceError, match=f"{re.escape(str(tmp_path))}: this folder is empty.*labkit.record"):
+    with pytest.raises(TraceError, match=f"{re.escape(str(tmp_path))}: .*empty.*labkit.record"):
         Trace(tmp_path)
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(TraceError, match="no trace among the files"):
+    with pytest.raises(TraceError, match=f"{re.escape(str(tmp_path))}: no trace"):
         Trace(tmp_path)
     sound().save(tmp_path / "a.json")
     sound().save(tmp_path / "b.json")
-    with pytest.raises(TraceError, match="a.json and .*b.json: both are of rank 0"):
+    with pytest.raises(TraceError, match="a.json and .*b.json: .*rank 0"):
         Trace(tmp_path)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from labkit import show
-from labkit.simulate import record_operators, step_memory
+from labkit.simulate import step_memory, step_operators
 from labkit.simulate.batches import any_batch_size
 
 
@@ -14,7 +14,7 @@ def steps(tiny):
 
 @pytest.mark.parametrize("batch_size", [1, 7])
 def test_work_and_memory_are_those_of_a_recording_at_that_size(tiny, steps, batch_size):
-    recorded = record_operators(tiny(), batch_size=batch_size, size=32)
+    recorded = step_operators(tiny(), batch_size=batch_size, size=32)
     recorded = [one for one in recorded if not one.is_view]
     scaled = [one for one in steps.operators(batch_size) if not one.is_view]
     for what in ("name", "flops", "bytes_moved", "range"):

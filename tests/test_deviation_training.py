@@ -11,7 +11,7 @@ from labkit.errors import CheckpointError
 from labkit.measure.equivalence import first_step
 from labkit.measure.plan import Item
 from labkit.measure.survey import read, survey
-from labkit.simulate.operators import record_operators
+from labkit.simulate import step_operators
 from labkit.training import checkpoints
 from labkit.variants.registry import SPEEDUPS
 
@@ -116,7 +116,7 @@ def test_it_is_compared_with_itself_and_with_cyclegan(batch, tiny):
 
 
 def test_a_step_is_recorded_player_by_player(batch, tmp_path):
-    ranges = [operator.range for operator in record_operators(one(), "batched", size=32)]
+    ranges = [operator.range for operator in step_operators(one(), "batched", size=32)]
     phases = ("forward", "backward", "optimizer")
     expected = [f"{player} {phase}" for player in ("autoencoder", "translator", "discriminator") for phase in phases]
     assert list(dict.fromkeys(filter(None, ranges))) == expected

@@ -7,7 +7,7 @@ from killing import same
 
 import labkit
 from labkit.measure.durations import operator_durations
-from labkit.simulate import record_operators, replay
+from labkit.simulate import replay, step_operators
 
 
 def test_nearly_every_operator_of_a_replay_has_a_duration(tiny, batch):
@@ -17,7 +17,7 @@ def test_nearly_every_operator_of_a_replay_has_a_duration(tiny, batch):
     durations = operator_durations(step, batch())
     assert same(step.state_dict(), before)
     assert all(us > 0 for us in durations.values())
-    operators = record_operators(tiny(), "fused_adam", size=32)
+    operators = step_operators(tiny(), "fused_adam", size=32)
     unknown = {operator.name for operator in operators if operator.signature not in durations}
     assert unknown <= {"upload", "aten::_fused_adam_"}, "on a CPU nothing is uploaded"
     assert (

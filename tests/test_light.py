@@ -83,7 +83,7 @@ def test_an_unknown_light_generator_is_named_with_its_nearest_relative():
 
 def test_costs_are_those_of_a_pass_forward_and_backward():
     networks = {name: make_generator(name, 8) for name in ("resnet_9blocks", "resnet_9blocks_separable")}
-    table = network_costs(networks, torch.zeros(1, 3, 32, 32), rounds=2)
+    table = network_costs(networks, torch.zeros(1, 3, 32, 32))
     full, light = table.loc["resnet_9blocks"], table.loc["resnet_9blocks_separable"]
     assert full["parameters"] == count(networks["resnet_9blocks"]).parameters
     forward = count(networks["resnet_9blocks"], 32).flops
@@ -102,7 +102,7 @@ def test_a_weight_that_takes_no_part_moves_no_bytes():
             self.idle = torch.nn.Linear(500, 500)
 
     picture = torch.zeros(1, 3, 8, 8)
-    table = network_costs({"idle": Idle(), "plain": torch.nn.Conv2d(3, 4, 1)}, picture, rounds=2)
+    table = network_costs({"idle": Idle(), "plain": torch.nn.Conv2d(3, 4, 1)}, picture)
     assert table.loc["idle", "bytes_moved"] == table.loc["plain", "bytes_moved"]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from labkit.errors import LabkitError
-from labkit.simulate.launch_queue import Launch, Timeline, play, replay_graph
+from labkit.simulate import Launch, Timeline, play, replay_graph
 
 
 def same(n, host_us, kernel_us, streams=1):
@@ -58,7 +58,7 @@ def test_a_launch_can_wait_only_for_earlier_ones(after):
 
 def test_a_graph_takes_the_host_out():
     launches = same(2000, host_us=10, kernel_us=8)
-    timeline = replay_graph(launches, graph_us=20, gap_us=1)
+    timeline = replay_graph(launches, graph_us=20)
     assert timeline.idle() == {"host_wait": 0, "kernel_wait": 1999, "other": 0}
     assert timeline.host_end.tolist() == [20] * 2000, "one call launches all, however many"
     assert timeline.wall == 20 + 2000 * 8 + 1999

@@ -256,8 +256,8 @@ def test_no_wait_before(races, answer):
     found = races(answer)
     assert kinds(found) == {"before"} and places(found) == BOTH_SIDES
     assert [race.tensor for race in found] == ["real_a", "real_b"]
-    assert "side 1 reads real_a (and " in found[0].message
-    assert "without having waited for main, which writes it: call side_1.wait_stream(main)" in found[0].message
+    assert "side 1 reads real_a (and " in found[0].message and "main, which writes it" in found[0].message
+    assert "call side_1.wait_stream(main)" in found[0].message
 
 
 def test_weights_count_as_written_on_main(races):
@@ -275,7 +275,7 @@ def test_no_wait_after(races, answer):
     found = races(answer)
     assert kinds(found) == {"after"} and places(found) == BACK_FROM_BOTH
     assert {race.tensor for race in found} == {"G_A(real_a)", "G_B(real_b)"}
-    assert "main reads G_A(real_a) (and 2 more) without having waited for side 1" in found[0].message
+    assert "main reads G_A(real_a) (and 2 more)" in found[0].message
     assert "call main.wait_stream(side_1)" in found[0].message
 
 
@@ -298,7 +298,7 @@ def test_no_record_stream(races, answer):
     found = races(answer)
     assert kinds(found) == {"record_stream"} and places(found) == BACK_FROM_BOTH
     assert {race.tensor for race in found} == {"G_A(real_a)", "G_B(real_b)"}
-    assert "unless you call .record_stream(main) on it, side 1 may hand that memory out again" in found[0].message
+    assert "memory of side 1" in found[0].message and "call .record_stream(main)" in found[0].message
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("bf16", "bfloat16"), ("fp16", "float16")])
@@ -327,7 +327,7 @@ def test_writing_over_what_another_stream_reads(races):
 
     found = races(Overwrites)
     assert {(race.kind, race.tensor) for race in found} == {("after", "real_a")} and places(found) == BACK_FROM_BOTH
-    assert "main writes real_a without having waited for side 1, which uses it" in found[0].message
+    assert "main writes real_a" in found[0].message and "side 1, which uses it" in found[0].message
 
 
 def test_what_both_streams_write(races):
@@ -400,7 +400,7 @@ def test_a_stream_from_before_is_refused(races):
         def fork(self):
             self.sides[0] = object()
 
-    with pytest.raises(WrongAnswer, match="make them in cycles, the first time"):
+    with pytest.raises(WrongAnswer, match="made earlier.*first call"):
         races(Foreign)
 
 
@@ -413,21 +413,21 @@ def test_right_answers_pass(answer, capsys):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (NoReturn, "Is a `return` missing"),
-        (NoIdentity, "the identity pictures are missing"),
-        (Swapped, "^G_A, G_B, cycle_A, cycle_B, idt_A, idt_B differ from the baseline's"),
-        (Unused, "all work ran on main: launch each cycle in"),
-        (OneSide, "besides main, only side 1 has work: give each cycle a side stream of its own"),
+        (NoReturn, "`return`"),
+        (NoIdentity, "identity"),
+        (Swapped, "^G_A, G_B, cycle_A, cycle_B, idt_A, idt_B .*baseline"),
+        (Unused, "main.*torch.cuda.stream"),
+        (OneSide, "only side 1"),
         (NoFork, "^side 1 reads real_a .*: call side_1.wait_stream"),
         (NoJoin, r"^main reads G_A\(real_a\) .*: call main.wait_stream\(side_1\)"),
         (JoinOneOnly, r"^main reads G_B\(real_b\) .*: call main.wait_stream\(side_2\)"),
-        (NoRecordStream, r"^G_A\(real_a\) .* lies in memory of side 1, and main uses it, too"),
+        (NoRecordStream, r"^G_A\(real_a\) .*memory of side 1.* .record_stream\(main\)"),
         (NoCast, "^with 'bf16': side 2 reads the bfloat16 copy of G_B"),
-        (InTurn, "^side 2 begins only when side 1 has finished"),
-        (Synchronize, "^the host waits, in a `synchronize`"),
-        (OneTooMany, "^3 side streams were made, and two are needed"),
-        (NewAtEveryCall, "^the second call makes new streams"),
-        (SetsTheStream, "use torch.cuda.stream"),
+        (InTurn, "^side 2 .*side 1"),
+        (Synchronize, "host.*`synchronize`"),
+        (OneTooMany, "^3 side streams"),
+        (NewAtEveryCall, "second call.*new streams"),
+        (SetsTheStream, "[Uu]se .*torch.cuda.stream"),
     ],
 )
 def test_a_message_for_every_mistake(answer, message):

@@ -8,7 +8,7 @@ import labkit
 from labkit.course.shipped import ASKED_FOR, shipped_as
 from labkit.errors import LabkitError
 from labkit.measure import survey as results
-from labkit.simulate import record_operators, replay, write_trace
+from labkit.simulate import replay, step_operators, write_trace
 from tools.replay_errors import replay_errors
 
 HOST_US = 30.0
@@ -34,7 +34,7 @@ def data(tmp_path_factory):
     folder.mkdir(parents=True)
     for batch_size, stack in FORETOLD:
         names = [name for name in stack if name != "graph"]
-        operators = record_operators(labkit.CycleGAN(**SETTINGS), *names, batch_size=batch_size)
+        operators = step_operators(labkit.CycleGAN(**SETTINGS), *names, batch_size=batch_size)
         played = replay(operators, HOST_US, graph="graph" in stack, steps=3)
         write_trace(played, folder / shipped_as(row(batch_size, stack)))
     shutil.copy(folder / shipped_as(row(1, ())), folder / shipped_as(row(1, ("compile",))))

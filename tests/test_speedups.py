@@ -13,7 +13,7 @@ from killing import same
 
 import labkit
 from labkit.measure.equivalence import first_step
-from labkit.simulate.operators import record_operators
+from labkit.simulate import step_operators
 from labkit.variants.registry import SPEEDUPS
 
 KNOWN = SPEEDUPS
@@ -325,7 +325,7 @@ def test_recompute_draws_the_same_dropout_twice(tiny, batch):
 
 def test_out_of_place_saves_three_copies_for_each_activation_after_a_norm(tiny):
     copies = [
-        sum(operator.name == "aten::copy_" for operator in record_operators(tiny(), *names, size=32))
+        sum(operator.name == "aten::copy_" for operator in step_operators(tiny(), *names, size=32))
         for names in ((), ("out_of_place",))
     ]
     step = labkit.make_step(tiny(), "out_of_place")

@@ -61,7 +61,7 @@ def test_temporal_by_step_holds_the_last_step_and_adds_up(load, two_streams):
         "wall": 200, "busy": 140, "idle": 60, "compute": 100, "memory": 40, "communication": 0
     }  # fmt: skip
     assert steps.groupby("part")["us"].sum().to_dict() == parts(trace.temporal())
-    with pytest.raises(LabkitError, match="by='stpe' is unknown.*did you mean 'step'"):
+    with pytest.raises(LabkitError, match="by='stpe'.*'step'"):
         trace.temporal(by="stpe")
 
 
@@ -161,10 +161,10 @@ def test_without_launches_nothing_is_said_about_them(load):
     rows = trace.launches().set_index("what")
     assert rows["kernels"].isna().tolist() == [True, True, True, False]
     assert trace.idle().query("scope == 'device'").set_index("cause")["us"].to_dict()["unknown"] == 40
-    with pytest.raises(TraceError, match="no launch of any kernel.*Record the host"):
+    with pytest.raises(TraceError, match="trace.json: .*launch.*ProfilerActivity.CPU"):
         trace.queue()
     assert trace.summary()["bound_by"].item() == "compute" and np.isnan(trace.summary()["mean_queue"].item())
-    with pytest.raises(TraceError, match="no steps in this trace"):
+    with pytest.raises(TraceError, match="trace.json: .*ProfilerStep"):
         trace.temporal(by="step")
 
 
@@ -356,15 +356,15 @@ def test_kernels_of_a_graph_belong_to_the_step_that_launched_it(load):
 def test_steps_that_are_not_there(load, two_streams):
     two_streams.range("ProfilerStep#5", 800, 10)
     trace = load(two_streams)
-    with pytest.raises(TraceError, match="trace.json: there is no step 7 in this trace. Choose among 3, 4, 5"):
+    with pytest.raises(TraceError, match="trace.json: .*no step 7.* 3, 4, 5"):
         trace.steps(4, 7)
-    with pytest.raises(TraceError, match="no kernel was launched in the steps 5 to 5"):
+    with pytest.raises(TraceError, match="no kernel.* 5 to 5"):
         trace.steps(5)
-    with pytest.raises(LabkitError, match="first=4 comes after last=3"):
+    with pytest.raises(LabkitError, match="first=4 .*last=3"):
         trace.steps(4, 3)
     unmarked = SyntheticTrace()
     unmarked.launch(0, 10, 90)
-    with pytest.raises(TraceError, match="no steps in this trace.*labkit.record marks the steps"):
+    with pytest.raises(TraceError, match="ProfilerStep.*labkit.record"):
         load(unmarked).steps(0)
 
 
@@ -381,7 +381,7 @@ def test_a_trace_recorded_on_a_cpu_says_what_it_lacks(tiny, batch, tmp_path, cap
     assert (one_step["count"] == 1).all() and one_step["us_per_step"].equals(one_step["total_us"])
     tables = (trace.temporal, trace.idle, trace.gaps, trace.kernels, trace.launches, trace.queue, trace.concurrency)
     for table in (*tables, trace.summary):
-        with pytest.raises(TraceError, match="trace.json.gz: no GPU activity.*What a GPU trace would add"):
+        with pytest.raises(TraceError, match="trace.json.gz: no GPU activity.*CPU"):
             table()
     assert capsys.readouterr() == ("", "")  # HTA logs every file it reads
 

@@ -18,9 +18,7 @@ import labkit
 from labkit.course.shipped import DATA, shipped_as
 from labkit.errors import LabkitError
 from labkit.measure.survey import read
-from labkit.simulate import record_operators, replay, replay_recorded
-from labkit.simulate.trace_file import Replay
-from labkit.simulate.what_if import read_launches
+from labkit.simulate import Replay, read_launches, replay, step_operators, what_if
 
 STEPS = 2
 
@@ -46,7 +44,7 @@ def replay_errors(name: str, data: Path = DATA) -> pandas.DataFrame:
             predicted = played.timeline.wall / STEPS / (wall / steps)
         except LabkitError:  # of "compile" nobody knows the operators
             predicted = share = float("nan")
-        unmodified = replay_recorded(trace).timeline.wall / wall
+        unmodified = what_if(trace).timeline.wall / wall
         table[file] = {"unmodified": unmodified, "predicted": predicted, "measured durations": share}
     return pandas.DataFrame.from_dict(table, orient="index")
 
@@ -62,7 +60,7 @@ def _host_us(rows: dict[str, dict], traces: dict[str, labkit.Trace]) -> float:
 
 def _played(row: dict, host_us: float, durations: dict[str, float]) -> Replay:
     names = [name for name in row["speedups"] if name != "graph"]
-    operators = record_operators(labkit.CycleGAN(**row["settings"]), *names, batch_size=row["batch_size"])
+    operators = step_operators(labkit.CycleGAN(**row["settings"]), *names, batch_size=row["batch_size"])
     return replay(operators, host_us, durations=durations, graph="graph" in row["speedups"], steps=STEPS)
 
 

@@ -1,14 +1,14 @@
-"""Races between CUDA streams, found without CUDA: who has waited for whom, kept in vector clocks.
+"""Races between CUDA streams, found without CUDA: vector clocks note which stream has waited for which.
 
-Operations on one stream run in the order they were launched; between streams there is no order, unless one waits for
-the other. One operation *happens before* another if it comes earlier on the same stream, or if the other's stream has
-waited for it, itself or through a third. Two uses of the same memory, at least one of them a write, are a **race**
-unless one happens before the other: what comes out depends on which stream is faster today.
+Operations on one stream run in the order they were launched. Between streams there is no order, unless one stream waits
+for another. An operation *happens before* another if it comes earlier on the same stream, or if the other's stream has
+waited for it, directly or through a third stream. Two uses of the same memory, at least one of them a write, are a
+**race** unless one happens before the other: the result depends on which stream is faster today.
 
-Each stream counts its operations, and its *vector clock* says how far it knows every stream to have come. To wait is
-to take over what the other knows: of each pair of numbers, the larger. "Operation 7 of side 1 happens before this one"
-then reads: the clock of this one's stream says 7 or more for side 1. That needs no GPU, only the order in which the
-program launches and waits, and it finds a race on the day it does no harm, too.
+Each stream counts its operations, and its *vector clock* stores how far it knows every stream to have come. A stream
+that waits for another takes over its knowledge: of each pair of numbers, the larger. "Operation 7 of side 1 happens
+before this operation" then reads: the clock of this operation's stream says 7 or more for side 1. The clocks need no
+GPU, only the order in which the program launches and waits. So they find a race even on a day when it does no harm.
 
 Sources: Lamport 1978, "Time, Clocks, and the Ordering of Events in a Distributed System" (happens before); Mattern
 1989, "Virtual Time and Global States of Distributed Systems" (vector clocks); PyTorch's notes "CUDA semantics", on
@@ -19,12 +19,11 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -32,49 +31,86 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from labkit.course.checks.answers import WrongAnswer
-from labkit.course.clocks import Event, Stream, own
+from labkit.simulate.cuda_stubs import Stream, StreamError, Timekeeper, own, stubs_for_cuda
 from labkit.step import Step
 
+Clock = Counter[Stream]  # the operator | takes the larger of each pair of numbers
+
 NO_WAIT = "{late} {late_does} {tensor} without having waited for {early}, which {early_does} it: "
-MESSAGES = {  # by kind of race: what is wrong, and which call is missing
+MESSAGES = {  # by kind of race: the fault, and the call that is missing
     "before": NO_WAIT + "call {late_name}.wait_stream({early_name}) before any work on {late} begins.",
     "after": NO_WAIT + "call {late_name}.wait_stream({early_name}) once all work on {early} is launched.",
-    "between": NO_WAIT + "leave it to one of the two streams, or call {late_name}.wait_stream({early_name}) first.",
+    "between": NO_WAIT + "let only one of the two streams use it, or call {late_name}.wait_stream({early_name}) first.",
     "cast cache": "{late} reads {tensor}, which autocast made on {early} and keeps for every stream, without having "
     "waited for {early}: turn that cache off in the side streams, with `no_shared_casts(real_a.device.type)`, which is "
     "torch.autocast(..., cache_enabled=False).",
-    "record_stream": "{tensor} lies in memory of {early}, and {late} uses it, too: unless you call "
-    ".record_stream({late_name}) on it, {early} may hand that memory out again before {late} has finished.",
+    "record_stream": "{tensor} lies in memory of {early}, and {late} uses it, too: call .record_stream({late_name}) on "
+    "it, or {early} may hand that memory out again before {late} has finished.",
 }
 
 
 @dataclass(frozen=True)
 class Race:
-    """Two streams that use the same memory with nothing to keep them in order.
+    """Two streams that use the same memory in no order.
 
-    `kind` says where the order is missing: "before" (a side stream does not wait for main), "after" (main does not
+    `kind` says which wait is missing: "before" (a side stream does not wait for main), "after" (main does not
     wait for a side stream), "between" (side streams), "cast cache" (side streams, over a weight that autocast
-    copied), "record_stream" (memory that may be handed out again too early).
+    copied), "record_stream" (the allocator may hand out the memory too early).
     """
 
     kind: str
-    tensor: str  # the first one it was seen on
-    streams: tuple[str, str]  # who came first (or whose memory it is), and who came without order
+    tensor: str  # the first tensor it was seen on
+    streams: tuple[str, str]  # the stream that came first (or owns the memory), and the stream that did not wait
     message: str
 
 
+class VectorClocks(Timekeeper):
+    """How far each stream knows every stream to have come.
+
+    Attributes:
+        of: the clock of each stream.
+        host: the clock of the Python program: the operations that it has seen finish.
+        begun: the clock of each stream at its first operation.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: defaultdict[Stream, Clock] = defaultdict(Counter)
+        self.of[self.main][self.main] = 1  # one operation of the main stream made everything that was there before
+        self.host: Clock = Counter()
+        self.begun: dict[Stream, Clock] = {}
+
+    def launch(self) -> Stream:
+        """Counts one more operation on the current stream. It comes after all operations the host has seen finish."""
+        stream = self.current
+        self.of[stream] |= self.host
+        self.of[stream][stream] += 1
+        self.begun.setdefault(stream, Counter(self.of[stream]))
+        return stream
+
+    def point(self, stream: Stream) -> Clock:
+        return Counter(self.of[stream])
+
+    def wait(self, stream: Stream, point: Clock) -> None:
+        self.of[stream] |= point
+
+    def host_waits(self, point: Clock | None = None) -> None:
+        for clock in self.of.values() if point is None else [point]:
+            self.host |= clock
+
+
 class Memory:
-    """What a tensor and its views lie in: who allocated it, who wrote it last, who used it and when."""
+    """The memory that a tensor shares with its views: its owner, its last writer, and the last use by each stream."""
 
     def __init__(self, name: str, owner: Stream, tick: int, is_cast: bool = False):
         self.name, self.owner, self.is_cast = name, owner, is_cast
-        self.written = (owner, tick)  # by which stream's which operation
+        self.written = (owner, tick)  # the stream that wrote it last, and the number of that operation
         self.uses = Counter({owner: tick})  # the last operation of each stream that read or wrote it
         self.marked: set[Stream] = set()  # by record_stream
 
 
 class Sighting(NamedTuple):
-    """One use of one memory that is in no order with an earlier one."""
+    """One use of a memory that is in no order with an earlier use."""
 
     kind: str
     memory: Memory
@@ -86,20 +122,16 @@ class Sighting(NamedTuple):
         return frozenset((self.early, self.late))
 
 
-class Recorder(TorchDispatchMode):
+class RaceRecorder(TorchDispatchMode):
     """Sees every operation on tensors, below autograd and autocast, and keeps the clocks.
 
-    It holds on to all tensors it saw, so that an address stands for one tensor to the end.
+    It keeps all tensors it has seen, so that an address stands for one tensor to the end.
     """
 
     def __init__(self, named: dict[str, Tensor]):
         super().__init__()
-        Stream.made = self.made = []  # all streams in their order, main first
-        Stream.host = self.host = Counter()  # empty until the host waits
-        self.main = Stream()
-        self.main.clock[self.main] = 1  # one operation of the main stream made all that was there before
-        Stream.entered = [self.main]
-        self.begun: dict[Stream, Counter] = {}  # each stream's clock at its first operation
+        self.clocks = VectorClocks()
+        self.main = self.clocks.main
         self.memory: dict[int, Memory] = {}  # by address
         self.seen: list[Tensor] = []
         self.sightings: list[Sighting] = []
@@ -111,33 +143,25 @@ class Recorder(TorchDispatchMode):
         result = operation(*args, **kwargs)
         used, changed = self.of((args, kwargs)), self.of(changed_in_place(operation, args, kwargs))
         made = [tensor for tensor in tensors(result) if address(tensor) not in self.memory]
-        if made or changed:  # else the result is a view: no work for the device
-            stream = self.launch()
+        if made or changed:  # otherwise the result is a view: no work for the device
+            stream = self.clocks.launch()
             for memory in used:
                 self.use(memory, stream, writes=memory in changed)
             for tensor in made:
                 self.add(tensor, self.made_by(operation, used, tensor, stream))
         return result
 
-    def launch(self) -> Stream:
-        """Counts one more operation on the current stream; it comes after all that the host has seen finish."""
-        stream = own()
-        stream.clock |= Stream.host
-        stream.clock[stream] += 1
-        self.begun.setdefault(stream, Counter(stream.clock))
-        return stream
-
     def use(self, memory: Memory, stream: Stream, writes: bool) -> None:
-        """A read has to come after the last write; a write, after every earlier use."""
+        """A read has to come after the last write, and a write after every earlier use."""
         for early, tick in list(memory.uses.items()) if writes else [memory.written]:
-            if stream.clock[early] < tick:
+            if self.clocks.of[stream][early] < tick:
                 self.sightings.append(Sighting(self.kind(early, stream, memory), memory, early, stream, writes))
-        memory.uses[stream] = stream.clock[stream]
+        memory.uses[stream] = tick = self.clocks.of[stream][stream]
         if writes:
-            memory.written = (stream, stream.clock[stream])
+            memory.written = (stream, tick)
 
     def kind(self, early: Stream, late: Stream, memory: Memory) -> str:
-        """What a missing wait of `late` for `early` is called, see `Race`."""
+        """The kind of race, see `Race`, if `late` has not waited for `early`."""
         if self.main in (early, late):
             return "before" if early is self.main else "after"
         return "cast cache" if memory.is_cast else "between"
@@ -149,10 +173,10 @@ class Recorder(TorchDispatchMode):
             name = f"the {str(tensor.dtype).removeprefix('torch.')} copy of {used[0].name}"
         else:
             name = f"the result of {operation.overloadpacket.__name__} on {stream.name}"
-        return Memory(name, stream, stream.clock[stream], is_cast)
+        return Memory(name, stream, self.clocks.of[stream][stream], is_cast)
 
     def add(self, tensor: Tensor, memory: Memory) -> None:
-        """Remembers `memory` under the tensor's address."""
+        """Stores `memory` under the tensor's address."""
         self.memory[address(tensor)] = memory
         self.seen.append(tensor)
 
@@ -164,72 +188,55 @@ class Recorder(TorchDispatchMode):
         return list(dict.fromkeys(self.memory[address(tensor)] for tensor in tensors(tree)))
 
     def name_output(self, name: str, network: nn.Module, inputs: Any, output: Any) -> None:
-        """A forward hook: calls what the network gave "G_A(real_a)"."""
+        """A forward hook: gives the output of a network a name like "G_A(real_a)"."""
         for memory in self.of(output):
             memory.name = f"{name}({', '.join(memory.name for memory in self.of(inputs))})"
 
     def record_stream(self, tensor: Tensor, stream: Stream) -> None:
-        """Stands in for `Tensor.record_stream`."""
+        """Replaces `Tensor.record_stream`."""
         for memory in self.of(tensor):
             memory.marked.add(own(stream))
 
-    def synchronize(self, device: Any = None) -> None:
-        """Stands in for `torch.cuda.synchronize`: the host sees everything finish."""
-        for stream in (self.main, *self.begun):
-            stream.synchronize()
-
-    def set_stream(self, stream: Stream) -> None:
-        """Stands in for `torch.cuda.set_stream`, after which it would be the program's to go back."""
-        raise WrongAnswer("torch.cuda.set_stream leaves the stream on for what comes after: use torch.cuda.stream.")
-
     @contextmanager
-    def standing_in(self, networks: dict[str, nn.Module], device: torch.device) -> Iterator[None]:
-        """Puts the stand-ins in the place of CUDA's, and takes them out again whatever happens."""
+    def watching(self, networks: dict[str, nn.Module], device: torch.device) -> Iterator[None]:
+        """Inside, it sees the operations and waits of a program that believes it has a GPU."""
         asks_autocast = torch.is_autocast_enabled
-        stand_ins = {
-            (torch.cuda, "Stream"): Stream,
-            (torch.cuda, "Event"): Event,
-            (torch.cuda, "stream"): lambda stream: own(stream) if stream else nullcontext(),
-            (torch.cuda, "set_stream"): self.set_stream,
-            (torch.cuda, "current_stream"): lambda device=None: own(),
-            (torch.cuda, "default_stream"): lambda device=None: self.main,
-            (torch.cuda, "synchronize"): self.synchronize,
+        others = {
             (torch.cuda, "is_available"): lambda: True,
             (torch, "is_autocast_enabled"): lambda device_type=None: asks_autocast(device.type),
             (Tensor, "is_cuda"): property(lambda tensor: True),
             (Tensor, "record_stream"): lambda tensor, stream: self.record_stream(tensor, stream),
         }
         with ExitStack() as stack:
-            for (owner, name), stand_in in stand_ins.items():
-                stack.enter_context(mock.patch.object(owner, name, stand_in))
+            stack.enter_context(stubs_for_cuda(self.clocks, others))
             for name, network in networks.items():
                 stack.enter_context(network.register_forward_hook(functools.partial(self.name_output, name)))
             stack.enter_context(self)
             yield
 
     def races(self) -> list[Race]:
-        """One race for each kind and pair of streams, in the order they were seen; memory last."""
+        """One race for each kind and pair of streams, in the order they were seen; "record_stream" comes last."""
         grouped: dict[tuple[str, frozenset[Stream]], list[Sighting]] = {}
         for sighting in [*self.sightings, *self.lent_memory()]:
             grouped.setdefault((sighting.kind, sighting.pair()), []).append(sighting)
-        return [tell(sightings) for sightings in grouped.values()]
+        return [as_race(sightings) for sightings in grouped.values()]
 
     def lent_memory(self) -> Iterator[Sighting]:
-        """Memory that its owner may hand out again at the end, while another stream is not known to have finished.
+        """Memory that its owner may hand out again at the end, although another stream may still use it.
 
-        Where a wait is missing between two streams there is no looking further at what they lend each other.
+        If a wait is missing between two streams, we do not look at the memory that they lend each other as well.
         """
         racing = {sighting.pair() for sighting in self.sightings}
         for memory in self.memory.values():
-            finished = memory.owner.clock | Stream.host
+            finished = self.clocks.of[memory.owner] | self.clocks.host
             for user, tick in memory.uses.items():
                 lent = Sighting("record_stream", memory, memory.owner, user)
                 if finished[user] < tick and user not in memory.marked and lent.pair() not in racing:
                     yield lent
 
 
-def tell(sightings: list[Sighting]) -> Race:
-    """Of sightings of the same kind between the same streams: the first, and how many more tensors there are."""
+def as_race(sightings: list[Sighting]) -> Race:
+    """The race that sightings of one kind between the same streams are: the first of them names it."""
     kind, memory, early, late, writes = sightings[0]
     others = len({sighting.memory for sighting in sightings}) - 1
     message = MESSAGES[kind].format(
@@ -245,38 +252,44 @@ def tell(sightings: list[Sighting]) -> Race:
 
 
 def tensors(tree: Any) -> list[Tensor]:
-    """The tensors in a nest of lists, tuples and dictionaries, but for those that hold nothing."""
+    """The tensors in a nest of lists, tuples and dictionaries, without the empty ones."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.untyped_storage().nbytes()]
 
 
 def address(tensor: Tensor) -> int:
-    """Where the memory begins that a tensor shares with its views."""
+    """The address of the memory that a tensor shares with its views."""
     return tensor.untyped_storage().data_ptr()
 
 
 def changed_in_place(operation: Any, args: tuple, kwargs: dict) -> list[Any]:
-    """The arguments that `operation` writes to, as its schema says."""
+    """The arguments that `operation` writes to, according to its schema."""
     schema = operation._schema.arguments
     given = dict(zip((argument.name for argument in schema), args, strict=False)) | kwargs
     writes = {argument.name for argument in schema if argument.alias_info and argument.alias_info.is_write}
     return [value for name, value in given.items() if name in writes]
 
 
-def record(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[Recorder, dict[str, Tensor]]:
-    """What was seen while the generators' losses were computed, and the losses. `step` may keep stand-in streams."""
+def record(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[RaceRecorder, dict[str, Tensor]]:
+    """Watches the step compute the generators' losses; also returns the losses. `step` may keep stub streams.
+
+    Raises:
+        WrongAnswer: as for `find_races`.
+    """
     batch = {"real_a": real_a, "real_b": real_b}
-    recorder = Recorder({**batch, **dict(step.model.named_parameters()), **dict(step.model.named_buffers())})
-    with recorder.standing_in(dict(step.model.named_children()), real_a.device):
-        losses = step.losses("generators", batch)
-    return recorder, losses
+    recorder = RaceRecorder({**batch, **dict(step.model.named_parameters()), **dict(step.model.named_buffers())})
+    try:
+        with recorder.watching(dict(step.model.named_children()), real_a.device):
+            return recorder, step.losses("generators", batch)
+    except StreamError as error:
+        raise WrongAnswer(str(error)) from error
 
 
 def find_races(step: Step, real_a: Tensor, real_b: Tensor) -> list[Race]:
     """The races in the generators' half of a step: both cycles, under autocast if the step uses it, and the losses.
 
-    Works without a GPU: while the losses are computed, streams and events are stand-ins, and tensors say they are on
-    CUDA. Backward is not looked at: autograd runs each operation of it on the stream of the forward one, and makes
-    these streams wait for each other.
+    Works without a GPU: while the losses are computed, stubs replace streams and events, and tensors say that they are
+    on CUDA. The backward pass is not checked: autograd runs each of its operations on the stream of the forward
+    operation, and makes these streams wait for each other.
 
     Args:
         step: from `labkit.make_step`, not yet run on a GPU.
@@ -285,5 +298,5 @@ def find_races(step: Step, real_a: Tensor, real_b: Tensor) -> list[Race]:
     Raises:
         WrongAnswer: the step uses a CUDA stream that was made before, or torch.cuda.set_stream.
     """
-    recorder, _ = record(copy.copy(step), real_a, real_b)  # the copy may keep the stand-in streams it makes
+    recorder, _ = record(copy.copy(step), real_a, real_b)  # only the copy keeps the stub streams it makes
     return recorder.races()

@@ -10,7 +10,7 @@ import torch
 from labkit.devices import pick_device
 from labkit.measure.record import record, run_in_subprocess
 from labkit.models.cyclegan import CycleGAN
-from labkit.simulate import record_operators, replay, write_trace
+from labkit.simulate import replay, step_operators, write_trace
 from labkit.traces.trace import Trace
 from labkit.variants.registry import make_step
 
@@ -49,7 +49,7 @@ def gpu_trace(
         return Trace(shipped[0])
     graph = "graph" in speedups  # changes how kernels are launched, and no operator
     recordable = [speedup for speedup in speedups if speedup != "graph"]
-    operators = record_operators(CycleGAN(generator), *recordable, batch_size=batch_size)
+    operators = step_operators(CycleGAN(generator), *recordable, batch_size=batch_size)
     path = Path("out", "simulated", name)
     return Trace(write_trace(replay(operators, host_us, graph=graph, steps=STEPS), path))
 

@@ -27,7 +27,7 @@ from labkit.show.recordings import (
     percent,
     shortened,
 )
-from labkit.traces.ranks import NOWHERE
+from labkit.traces.rank import NOWHERE
 from labkit.traces.trace import Trace
 
 PARTS = {"idle": UNUSED, **KINDS}

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from labkit.show.figures import KERNEL
-from labkit.traces.ranks import Rank
+from labkit.traces.rank import Rank
 from labkit.traces.trace import Trace
 
 Traces = Trace | Mapping[str, Trace]

@@ -15,7 +15,7 @@ from plotly.subplots import make_subplots
 
 from labkit.show.figures import HOST, KERNEL, UNUSED, WALL
 from labkit.show.widgets import controlled
-from labkit.simulate.launch_queue import GAP_US, Launch, Timeline, play, replay_graph
+from labkit.simulate import GAP_US, Launch, Timeline, play, replay_graph
 
 GRAPH_US = 20.0  # an example: what the one call that launches a graph costs the host
 DURATIONS_US = np.arange(1.0, 31.0)  # of kernels: the slider's, and those the queue's curve goes through

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from labkit.errors import check_known
 from labkit.show.figures import HOST, PLAYERS, UNUSED
 from labkit.show.recordings import KINDS, Traces, add_bars, escaped, finish, look, named, panels, rank_names, shortened
-from labkit.traces.ranks import CALLS, Rank
+from labkit.traces.rank import CALLS, Rank
 from labkit.traces.trace import Trace
 
 MOST_BARS = 1500

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from labkit.simulate.memory import LiveBytes
-from labkit.simulate.operators import Operator, Recorder, meta_step
+from labkit.simulate.operators import LiveBytes, Operator, Recorder, meta_step
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,13 @@ class BatchSizes:
 
 
 def any_batch_size(model: nn.Module, *speedups: str | type, size: int = 256) -> BatchSizes:
-    """Records a step at two batch sizes; arguments and errors as for `labkit.simulate.record_operators`."""
+    """Records a step at two batch sizes; arguments and errors as for `labkit.simulate.step_operators`."""
     (two, held_at_two), (four, held_at_four) = (_recorded(model, speedups, batch, size) for batch in (2, 4))
     return BatchSizes(size, two, four, (held_at_two, held_at_four))
 
 
 def _recorded(model: nn.Module, speedups: tuple, batch_size: int, size: int) -> tuple[list[Operator], int]:
-    """What `record_operators` and `step_memory` give, in one go."""
+    """What `step_operators` and `step_memory` give, in one go."""
     with LiveBytes() as live, meta_step(model, *speedups, batch_size=batch_size, size=size) as (step, batch, schedule):
         step(*batch)
         step(*batch)

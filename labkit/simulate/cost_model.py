@@ -1,33 +1,46 @@
-"""Operators -> kernels and how long each takes: measured durations where there are any, else a roofline.
+"""Operators -> kernels and their durations: measured durations where there are any, else a roofline.
 
-A roofline is a bound, not a prediction: real kernels can take several times as long. So read ratios off what it
-gives, with a range, and never times.
+A roofline is a bound, not a prediction: real kernels can take several times as long. So read its results as ratios,
+with a range, and never as times.
 
-Left out are the kernels by which cuDNN changes a picture's memory layout for tensor cores and back: whether there are
-any depends on the device and on the algorithm it chooses. They would be up to 8 for a convolution and its gradients.
+We leave out the kernels by which cuDNN changes the memory layout of a picture for tensor cores and back. Their number
+depends on the device and on the algorithm: up to 8 for a convolution and its gradients.
 """
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from torch import Tensor, nn
 
 from labkit.errors import check_known
 from labkit.measure.durations import UPLOAD
 from labkit.measure.roofline import roofline_seconds
-from labkit.simulate.operators import Operator
+from labkit.measure.timing import alternate
+from labkit.simulate.operators import Operator, Recorder
+from labkit.stamp import stamp
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """What a device can do at most.
+    """The peak rates of a device, and how much of them large kernels reach.
 
-    `flops_per_s`, by type, and `bytes_per_s` are dense peaks from NVIDIA's data sheets, for convolutions as PyTorch
-    computes them by default: those in float32 in TF32 where the device has it. A type that is missing is one that the
-    device does not compute in. `flops_share` and `bytes_share` are what large kernels reach of them, `least_us` is the
-    shortest kernel in microseconds: typical values, not measured on each device.
+    Attributes:
+        device: its name.
+        flops_per_s: dense peak by type, from NVIDIA's data sheets, for convolutions as PyTorch computes them by
+            default: float32 ones in TF32 where the device has it. The device cannot compute in a type that is missing.
+        bytes_per_s: peak of the memory, from the same data sheets.
+        flops_share, bytes_share: the shares of these peaks that large kernels reach. These two and `least_us` are
+            typical values, not measured on each device.
+        least_us: the shortest kernel, in microseconds.
     """
 
     device: str
@@ -38,10 +51,10 @@ class Roofline:
     least_us: float = 2.0
 
     def microseconds(self, flops: float, bytes_moved: float, dtype: str = "float32") -> float:
-        """The longer of computing and moving, and at least the shortest kernel.
+        """Microseconds for this work: the longer of computing and moving data, and at least the shortest kernel.
 
         Raises:
-            LabkitError: there is something to compute, in a type that the device does not compute in.
+            LabkitError: there is something to compute, in a type that the device cannot compute in.
         """
         reached = math.inf  # where there is nothing to compute
         if flops:
@@ -59,16 +72,16 @@ ROOFLINES = {
 
 
 class Part(NamedTuple):
-    """A kernel's name and what it has of its operator's work, as shares of `flops` and of `bytes_moved`."""
+    """A kernel's name and its part of the operator's work, as shares of `flops` and of `bytes_moved`."""
 
     name: str
     flops: float = 0.0
     bytes_moved: float = 1.0
 
 
-# The operators that launch several kernels, or none, or a copy. With x the size of a picture, batch norm (which
-# instance norm is made of) moves 2x as counted, but reads its input twice; backward moves 3x, but reads two of them
-# twice.
+# The operators that launch several kernels, or none, or a copy. Let x be the size of a picture. Batch norm (which
+# instance norm consists of) counts as moving 2x, but reads its input twice; its backward pass counts as moving 3x, but
+# reads two of these twice.
 PARTS = {
     "aten::empty": (),
     "aten::empty_like": (),
@@ -91,11 +104,14 @@ PARTS = {
     UPLOAD: (Part("Memcpy HtoD (Pinned -> Device)"),),
 }
 
-# One launch of an operator on lists of tensors takes at most so many, by how many lists it is given, and 320 blocks
-# of 65536 elements. Source: PyTorch, aten/src/ATen/native/cuda/MultiTensorApply.cuh.
+# One launch of an operator on lists of tensors takes at most so many tensors, by the number of its lists, and at most
+# 320 blocks of 65536 elements. Source: PyTorch, aten/src/ATen/native/cuda/MultiTensorApply.cuh.
 ON_LISTS = ("_foreach", "_fused_adam", "_amp_foreach")
 FOREACH_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36}
 FOREACH_ELEMENTS = 320 * 65536
+
+
+ROUNDS = 6  # measurements of each network in `network_costs`, after one that does not count
 
 
 class Kernel(NamedTuple):
@@ -111,11 +127,11 @@ def kernels(
 ) -> list[Kernel]:
     """The kernels that the operators launch, in their order.
 
-    `durations` has microseconds by `Operator.signature`, all kernels of the operator together: they share it as the
-    roofline would have it. An operator without a measured duration takes what the roofline gives.
+    `durations` holds microseconds by `Operator.signature`, for all kernels of the operator together; the roofline says
+    how they divide it. An operator that is not in `durations` takes the duration of the roofline.
 
     Raises:
-        LabkitError: the device of the roofline does not compute in the type of a convolution.
+        LabkitError: the device of the roofline cannot compute in the type of a convolution.
     """
     found = []
     for place, operator in enumerate(operators):
@@ -149,18 +165,61 @@ def parts_of(operator: Operator) -> Sequence[Part]:
 
 
 def convolution_backward(operator: Operator) -> list[Part]:
-    """A kernel for each gradient that is asked for: of the input, of the weight and of the bias."""
+    """A kernel for each gradient that is computed: of the input, of the weight and of the bias."""
     _, pictures, weight = operator.inputs[:3]
-    wanted = [what for what, shape in (("input", pictures), ("weight", weight)) if shape in operator.outputs]
+    wanted = [name for name, shape in (("input", pictures), ("weight", weight)) if shape in operator.outputs]
     share = 1 / max(1, len(wanted))
-    parts = [Part(f"convolution grad_{what}", flops=share, bytes_moved=share) for what in wanted]
+    parts = [Part(f"convolution grad_{name}", flops=share, bytes_moved=share) for name in wanted]
     bias_wanted = any(len(shape) == 1 for shape in operator.outputs)
     return parts + [Part("convolution grad_bias", bytes_moved=1 / 3)] * bias_wanted
 
 
 def foreach_launches(operator: Operator) -> int:
-    """How many launches an operator on lists needs for all its tensors."""
+    """The number of launches that an operator on lists needs for all its tensors."""
     tensors = len(operator.outputs)
     lists = min(max(1, len(operator.inputs) // tensors), max(FOREACH_TENSORS))
     elements = sum(math.prod(shape) for shape in operator.outputs)
     return max(math.ceil(tensors / FOREACH_TENSORS[lists]), math.ceil(elements / FOREACH_ELEMENTS))
+
+
+def network_costs(networks: Mapping[str, nn.Module], picture: Tensor) -> pandas.DataFrame:
+    """Parameters, FLOPs, bytes and time of one forward and backward pass of each network.
+
+    FLOPs and bytes are counted: the FLOPs of convolutions, and the least number of bytes that all operators have to
+    read and write. The time is measured, in turn for each network. Where there are few FLOPs for each byte, memory
+    limits the time, and fewer FLOPs do not shorten it.
+
+    Args:
+        networks: by name, on the picture's device; their gradients are dropped.
+        picture: (B, 3, H, W) in [-1, 1], of a size that all networks take.
+
+    Returns:
+        A row a network: parameters; flops; bytes_moved; flop_per_byte; median_s. ``attrs["stamp"]`` names
+        the device, ``attrs["seconds"]`` holds every measurement.
+    """
+    import pandas
+
+    seconds = alternate({name: _pass(network, picture) for name, network in networks.items()}, ROUNDS, warmup=1)
+    rows = {}
+    for name, network in networks.items():
+        shapes_only = _pass(copy.deepcopy(network).to("meta"), picture.to("meta"))
+        with Recorder() as recorder:
+            shapes_only()
+        flops = sum(operator.flops for operator in recorder.operators)
+        moved = sum(operator.bytes_moved for operator in recorder.operators)
+        parameters = sum(weight.numel() for weight in network.parameters())
+        rows[name] = [parameters, flops, moved, flops / moved, statistics.median(seconds[name])]
+    columns = ["parameters", "flops", "bytes_moved", "flop_per_byte", "median_s"]
+    table = pandas.DataFrame.from_dict(rows, orient="index", columns=columns)
+    table.attrs = {"stamp": stamp() | {"batch_shape": list(picture.shape), "rounds": ROUNDS}, "seconds": seconds}
+    return table
+
+
+def _pass(network: nn.Module, picture: Tensor) -> Callable[[], None]:
+    """A function that runs the network forward and backward, and leaves no gradients."""
+
+    def run() -> None:
+        network(picture).mean().backward()
+        network.zero_grad()
+
+    return run

@@ -1,14 +1,18 @@
-"""Stand-ins for what PyTorch has on a GPU and not on its meta device: streams, autocast, fused optimisers.
+"""Stubs for the parts of CUDA that a machine without a GPU lacks: streams, events, autocast, fused optimisers.
 
-With them in place the speed-ups run on meta as they are, a student's own as well.
+Nothing runs on a stub stream. The stubs report every wait to a `Timekeeper`, which decides how to note it: `Schedule`
+collects the order of a step's operators, `labkit.course.races` keeps vector clocks. So a speed-up runs unchanged, and
+so does one that a student has written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any, ClassVar
 from unittest import mock
 
 import torch
@@ -17,50 +21,232 @@ from torch.nn import functional as F
 from torch.optim import optimizer
 from torch.overrides import TorchFunctionMode
 
-from labkit.models.cyclegan import Cycle
-from labkit.simulate.schedule import Schedule
+from labkit.errors import LabkitError
 
-# Of what autocast casts on CUDA, the operators that networks and losses here are made of. Source: PyTorch, "Automatic
-# Mixed Precision package", section "CUDA Ops that can autocast".
-IN_16_BITS = {torch.conv2d, torch.conv_transpose2d}
-IN_FLOAT32 = {F.mse_loss, F.l1_loss, F.binary_cross_entropy_with_logits}
+NO_FORWARD = 2**63  # autograd nodes that belong to no forward operator have sequence numbers above this
 
 
-@dataclass(frozen=True)
+class StreamError(LabkitError):
+    """The program uses CUDA streams in a way that the stubs cannot follow."""
+
+
+class Timekeeper(ABC):
+    """Follows the streams of a program and notes the waits between them.
+
+    Attributes:
+        main: the stream that is current at the beginning.
+        entered: the streams of the `with torch.cuda.stream(...)` blocks the program is in, the current one last.
+        made: how many streams the program has made; `main` does not count.
+    """
+
+    def __init__(self) -> None:
+        self.main = Stream(number=0)
+        self.entered = [self.main]
+        self.made = 0
+
+    @property
+    def current(self) -> Stream:
+        """The stream that gets the next operation."""
+        return self.entered[-1]
+
+    def switched(self) -> None:
+        """Is called whenever another stream has become the current one."""
+        return
+
+    @abstractmethod
+    def point(self, stream: Stream) -> Any:
+        """How far the stream has come: the value that an event stores."""
+
+    @abstractmethod
+    def wait(self, stream: Stream, point: Any) -> None:
+        """Lets the next operation of the stream wait for a `point`."""
+
+    @abstractmethod
+    def host_waits(self, point: Any = None) -> None:
+        """Lets the host wait for a `point`, or for all work on all streams."""
+
+
 class Stream:
-    """Stands in for `torch.cuda.Stream`: work on it is noted in the schedule."""
+    """Stub for `torch.cuda.Stream`, known by its number: 0 is the main stream, the others count from 1."""
 
-    schedule: Schedule
-    number: int
+    timekeeper: ClassVar[Timekeeper]  # belongs to the class: a stream that a step has kept reports to today's
+
+    def __init__(self, device: Any = None, priority: int = 0, number: int | None = None):
+        if number is None:
+            number = self.timekeeper.made = self.timekeeper.made + 1
+        self.number = number
+        self.name = f"side {number}" if number else "main"
 
     def wait_stream(self, other: Stream) -> None:
         self.wait_event(other.record_event())
 
     def wait_event(self, event: Event) -> None:
-        self.schedule.wait(self.number, event.newest)
+        event.wait(self)
 
     def record_event(self, event: Event | None = None) -> Event:
-        event = event or Event(self.schedule)
+        event = event or Event()
         event.record(self)
         return event
 
+    def synchronize(self) -> None:
+        self.record_event().synchronize()
+
+    def __enter__(self) -> Stream:
+        self.timekeeper.entered.append(self)
+        self.timekeeper.switched()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.timekeeper.entered.pop()
+        self.timekeeper.switched()
+
 
 class Event:
-    """Stands in for `torch.cuda.Event`: remembers which operator its stream was given last."""
+    """Stub for `torch.cuda.Event`: stores how far a stream had come when the event was recorded.
 
-    def __init__(self, schedule: Schedule):
-        self.schedule = schedule
-        self.newest: int | None = None
+    As in CUDA, waiting for an event that was never recorded does nothing. The same goes for an event that was recorded
+    under an earlier timekeeper, since all of that work has ended.
+    """
+
+    def __init__(self, *settings: Any, **named_settings: Any):
+        self.recorded: tuple[Timekeeper, Any] | None = None
 
     def record(self, stream: Stream | None = None) -> None:
-        self.newest = self.schedule.newest(stream.number if stream else self.schedule.current)
+        self.recorded = Stream.timekeeper, Stream.timekeeper.point(own(stream))
 
     def wait(self, stream: Stream | None = None) -> None:
-        self.schedule.wait(stream.number if stream else self.schedule.current, self.newest)
+        self._tell(lambda timekeeper, point: timekeeper.wait(own(stream), point))
+
+    def synchronize(self) -> None:
+        self._tell(lambda timekeeper, point: timekeeper.host_waits(point))
+
+    def elapsed_time(self, end: Event) -> float:
+        return 0.0
+
+    def _tell(self, tell: Callable[[Timekeeper, Any], None]) -> None:
+        if self.recorded and self.recorded[0] is Stream.timekeeper:
+            tell(*self.recorded)
+
+
+def own(stream: Stream | None = None) -> Stream:
+    """The given stream, or the current one. Raises `StreamError` if it is no stub but a stream of a real GPU."""
+    stream = stream or Stream.timekeeper.current
+    if not isinstance(stream, Stream):
+        raise StreamError(
+            f"{stream} is a CUDA stream that was made earlier. Make the streams inside the step, at its first call."
+        )
+    return stream
+
+
+def _set_stream(stream: Stream) -> None:
+    raise StreamError(
+        "torch.cuda.set_stream leaves the stream on for the code that follows. Use `with torch.cuda.stream(...)`."
+    )
+
+
+@contextmanager
+def stubs_for_cuda(timekeeper: Timekeeper, others: Mapping[tuple[Any, str], Any] | None = None) -> Iterator[None]:
+    """Inside, the stubs replace PyTorch's streams and events, and report to `timekeeper`.
+
+    Args:
+        timekeeper: follows the streams.
+        others: more replacements, by owner and attribute, such as `ON_META`.
+    """
+    stubs = {
+        (Stream, "timekeeper"): timekeeper,
+        (torch.cuda, "Stream"): Stream,
+        (torch.cuda, "Event"): Event,
+        (torch.cuda, "stream"): lambda stream: own(stream) if stream else nullcontext(),
+        (torch.cuda, "set_stream"): _set_stream,
+        (torch.cuda, "current_stream"): lambda device=None: timekeeper.current,
+        (torch.cuda, "default_stream"): lambda device=None: timekeeper.main,
+        (torch.cuda, "synchronize"): lambda device=None: timekeeper.host_waits(),
+        (Tensor, "record_stream"): lambda tensor, stream: None,
+    } | dict(others or {})
+    with ExitStack() as stack:
+        for (owner, name), stub in stubs.items():
+            stack.enter_context(mock.patch.object(owner, name, stub, create=owner is Stream))
+        yield
+
+
+class Schedule(Timekeeper):
+    """The stream of every recorded operator, and the operators of other streams that it waits for.
+
+    Operators are known by their positions in the order of their calls, streams by their numbers. Source: PyTorch's
+    notes, "CUDA semantics", section "Stream semantics of backward passes".
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._streams: list[int] = []  # of each operator
+        self._switches = [(0, 0)]  # (n, stream): autograd's forward nodes from number n on belong to this stream
+        self._newest: dict[int, int] = {}  # of each stream, its newest operator
+        self._waits: dict[int, set[int]] = defaultdict(set)  # of each stream, the operators its next one waits for
+        # By address, the last operator that wrote to this memory. The memory is kept, so that its address stays taken.
+        self._writers: dict[int, tuple[torch.UntypedStorage, int]] = {}
+        self._was_backward = False
+
+    def switched(self) -> None:
+        self._switches.append((torch._C._autograd._get_sequence_nr(), self.current.number))
+
+    def point(self, stream: Stream) -> int | None:
+        """The newest operator of the stream, None if it has none yet."""
+        return self._newest.get(stream.number)
+
+    def wait(self, stream: Stream, point: int | None) -> None:
+        if point is not None:
+            self._waits[stream.number].add(point)
+
+    def host_waits(self, point: Any = None) -> None:
+        raise StreamError(
+            "synchronize: lets the host wait for the GPU, which a list of operators cannot hold. Use wait_stream or "
+            "events: they let only the GPU wait."
+        )
+
+    def add(self, reads: list[Tensor], writes: list[Tensor]) -> tuple[int, tuple[int, ...]]:
+        """The stream of the next operator, and the operators it waits for, at most one of every other stream.
+
+        As in PyTorch, a backward operator is on the stream of its forward operator and waits for the operators that
+        wrote its inputs. After the backward pass the current stream waits for all others. A sum of gradients has no
+        forward operator; here it is on the stream of the last gradient.
+        """
+        writers = [self._writers[address][1] for address in map(_address, reads) if address in self._writers]
+        is_backward = torch._C._current_graph_task_id() != -1
+        stream = self._stream_in_backward(writers) if is_backward else self.current.number
+        if is_backward:
+            self._waits[stream].update(writers)
+        elif self._was_backward:
+            self._waits[stream].update(self._newest.values())
+        self._was_backward = is_backward
+        after = {self._streams[position]: position for position in sorted(self._waits.pop(stream, ()))}
+        after.pop(stream, None)
+        self._newest[stream] = len(self._streams)
+        for tensor in writes:
+            self._writers[_address(tensor)] = tensor.untyped_storage(), self._newest[stream]
+        self._streams.append(stream)
+        return stream, tuple(after.values())
+
+    def _stream_in_backward(self, writers: list[int]) -> int:
+        node = torch._C._current_autograd_node()
+        number = NO_FORWARD if node is None else node._sequence_nr()
+        if number < NO_FORWARD:
+            return self._switches[bisect_right(self._switches, number, key=lambda switch: switch[0]) - 1][1]
+        return self._streams[max(writers)] if writers else self.current.number
+
+
+def _address(tensor: Tensor) -> int:
+    """An address for the memory that a tensor shares with its views. On the meta device it is that of an object."""
+    return tensor.untyped_storage()._cdata
+
+
+# The operators that autocast casts on CUDA, as far as our networks and losses use them. Source: PyTorch, "Automatic
+# Mixed Precision package", section "CUDA Ops that can autocast".
+IN_16_BITS = {torch.conv2d, torch.conv_transpose2d}
+IN_FLOAT32 = {F.mse_loss, F.l1_loss, F.binary_cross_entropy_with_logits}
 
 
 class Autocast(TorchFunctionMode):
-    """Stands in for `torch.autocast`, with its cache: one 16-bit copy of each weight, until the context ends."""
+    """Stub for `torch.autocast`, with its cache: one 16-bit copy of each weight, until the context ends."""
 
     entered: list[Autocast] = []  # the innermost last
 
@@ -78,16 +264,14 @@ class Autocast(TorchFunctionMode):
         super().__exit__(*error)
 
     def __torch_function__(self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if not self.enabled:
-            return function(*args, **(kwargs or {}))
-        if function in IN_16_BITS:
+        if self.enabled and function in IN_16_BITS:
             args = tuple(self.in_16_bits(arg) for arg in args)
-        elif function in IN_FLOAT32:
+        elif self.enabled and function in IN_FLOAT32:
             args = tuple(arg.float() if isinstance(arg, Tensor) else arg for arg in args)
         return function(*args, **(kwargs or {}))
 
     def in_16_bits(self, arg: Any) -> Any:
-        """A tensor's copy in 16 bits; anything else as it is."""
+        """A tensor's copy in 16 bits; other arguments unchanged."""
         if not isinstance(arg, Tensor) or arg.dtype == self.dtype:
             return arg
         if not (self.cache_enabled and arg.is_leaf and arg.requires_grad):
@@ -97,49 +281,13 @@ class Autocast(TorchFunctionMode):
         return self.copies[id(arg)]
 
 
-class OnCUDA:
-    """A step's outermost speed-up: its networks are given pictures that say they are on a GPU."""
-
-    def cycles(self, *args: Any) -> list[Cycle]:
-        with _meta_says_cuda():
-            return super().cycles(*args)
-
-    def judge(self, *args: Any) -> tuple[Tensor, Tensor]:
-        with _meta_says_cuda():
-            return super().judge(*args)
-
-
-def _meta_says_cuda() -> mock._patch:
-    return mock.patch.object(Tensor, "is_cuda", property(lambda tensor: tensor.is_meta))
-
-
-@contextmanager
-def standing_in(schedule: Schedule) -> Iterator[None]:
-    """Puts the stand-ins in the place of PyTorch's own, and takes them out again whatever happens."""
-    numbers = iter(range(1, 1000))
-
-    @contextmanager
-    def on_stream(stream: Stream) -> Iterator[None]:
-        before = schedule.current
-        schedule.switch(stream.number)
-        try:
-            yield
-        finally:
-            schedule.switch(before)
-
-    stand_ins = {
-        (torch.cuda, "Stream"): lambda device=None, priority=0: Stream(schedule, next(numbers)),
-        (torch.cuda, "Event"): lambda **settings: Event(schedule),
-        (torch.cuda, "stream"): on_stream,
-        (torch.cuda, "current_stream"): lambda device=None: Stream(schedule, schedule.current),
-        (Tensor, "record_stream"): lambda tensor, stream: None,
-        (torch, "autocast"): Autocast,
-        (torch.amp, "autocast"): Autocast,  # by this name checkpoints enter it again
-        (torch, "is_autocast_enabled"): lambda device_type: bool(Autocast.entered) and Autocast.entered[-1].enabled,
-        (torch, "get_autocast_dtype"): lambda device_type: Autocast.entered[-1].dtype if Autocast.entered else None,
-        (optimizer, "_get_fused_kernels_supported_devices"): lambda: ["meta"],
-    }
-    with ExitStack() as stack:
-        for (owner, name), stand_in in stand_ins.items():
-            stack.enter_context(mock.patch.object(owner, name, stand_in))
-        yield
+# With these replacements a step is made and runs on the meta device as it would on a GPU.
+ON_META: dict[tuple[Any, str], Any] = {
+    (Tensor, "is_cuda"): property(lambda tensor: tensor.is_meta),
+    (torch.cuda, "is_bf16_supported"): lambda including_emulation=True: True,
+    (torch, "autocast"): Autocast,
+    (torch.amp, "autocast"): Autocast,  # activation checkpointing enters it again under this name
+    (torch, "is_autocast_enabled"): lambda device_type: bool(Autocast.entered) and Autocast.entered[-1].enabled,
+    (torch, "get_autocast_dtype"): lambda device_type: Autocast.entered[-1].dtype if Autocast.entered else None,
+    (optimizer, "_get_fused_kernels_supported_devices"): lambda: ["meta"],
+}

@@ -1,36 +1,37 @@
-"""The operators of one training step, without computing any: the real step, run on PyTorch's meta device.
+"""The operators and the memory of one training step, without computing any: the real step, on PyTorch's meta device.
 
 The meta device knows shapes only, so a full-size step takes about a second on any machine. PyTorch picks the same
-operators there as on a GPU, forward, backward and optimiser; `labkit.simulate.cost_model` says which kernels they
-launch.
-Where a speed-up needs what only a GPU has, `labkit.simulate.cuda_stubs` takes its place.
+operators there as on a GPU, forward, backward and optimiser. `labkit.simulate.cost_model` says which kernels they
+launch. `labkit.simulate.cuda_stubs` replaces the parts of CUDA that speed-ups need.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from labkit.errors import LabkitError
 from labkit.measure.durations import Call, Shape, call_on, signature
 from labkit.measure.record import Batch
 from labkit.measure.roofline import flop_counter
-from labkit.simulate.cuda_stubs import OnCUDA, standing_in
-from labkit.simulate.schedule import Schedule
+from labkit.model import Model
+from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
 from labkit.step import RANGE, Step
 from labkit.variants.registry import make_step
 
 FLOPS = flop_counter().flop_registry
 GPU_ONLY = {"graph", "compile", "channels_last"}  # fail on the meta device
-# Do not read their first argument: they overwrite it, or take only its shape.
+# Operators that do not read their first argument: they overwrite it, or take only its shape.
 WRITE_ONLY = {
     f"aten::{name}" for name in ("copy_", "fill_", "zero_", "new_zeros", "zeros_like", "ones_like", "full_like")
 }
@@ -38,13 +39,16 @@ WRITE_ONLY = {
 
 @dataclass(frozen=True)
 class Operator:
-    """One call of a PyTorch operator; one that copies from the host to the device is called `UPLOAD`.
+    """One call of a PyTorch operator. The name is `UPLOAD` for a copy from the host to the device.
 
-    `inputs` and `outputs` are the shapes of the tensors it is given and of those it writes, `dtype` the type of its
-    first output, such as "float32". `flops` counts convolutions and matrix products, a multiplication and an addition
-    as two; `bytes_moved` is the least that has to be read and written. `range` is labkit's range round it, without
-    "labkit: ". A view moves nothing. `stream` is 0 for the main stream, else 1, 2, ... in the order they were made;
-    `after` has the positions, among the operators, of those on other streams that it waits for.
+    Attributes:
+        inputs, outputs: the shapes of the tensors that it reads and writes.
+        dtype: the type of its first output, for example "float32".
+        flops: for convolutions and matrix products; a multiplication and an addition count as two.
+        bytes_moved: the least that has to be read and written; 0 for a view.
+        range: labkit's range round it, without "labkit: ".
+        stream: 0 for the main stream; the others count from 1, in the order they were made.
+        after: the positions, in the list of operators, of the operators on other streams that it waits for.
     """
 
     name: str
@@ -60,20 +64,21 @@ class Operator:
 
     @property
     def signature(self) -> str:
-        """Name, shapes and type: operators that agree in it take equally long."""
+        """Name, shapes and type. Operators with the same signature take equally long."""
         return signature(self.name, self.inputs, self.outputs, self.dtype)
 
 
-def record_operators(model: nn.Module, *speedups: str | type, batch_size: int = 1, size: int = 256) -> list[Operator]:
+def step_operators(model: Model, *speedups: str | type, batch_size: int = 1, size: int = 256) -> list[Operator]:
     """The operators of one step of `model` on `batch_size` pictures of `size` x `size` pixels, in their order.
 
     The step is not the first one: Adam has its moments, and the pool its buffer. `model` itself is not touched.
 
     Args:
         model: a `labkit.CycleGAN` or another model with players.
-        speedups: as for `labkit.make_step`. Those that put networks on streams may do so in `cycles` and `judge`,
-            and wait with `wait_stream` or events. "graph" and "compile" cannot be recorded.
-        batch_size, size: of the batch.
+        speedups: as for `labkit.make_step`. They may use CUDA streams and events, but must not let the host wait.
+            "graph", "compile" and "channels_last" cannot be recorded.
+        batch_size: pictures of each domain.
+        size: height and width of the pictures, in pixels.
 
     Raises:
         LabkitError: a speed-up cannot be recorded or does not suit the model, or the batch does not fit it.
@@ -85,44 +90,71 @@ def record_operators(model: nn.Module, *speedups: str | type, batch_size: int = 
     return recorder.operators
 
 
-@contextmanager
-def meta_step(
-    model: nn.Module, *speedups: str | type, batch_size: int, size: int, accumulate: int | None = None
-) -> Iterator[tuple[Step, Batch, Schedule]]:
-    """A step of a copy of `model` on the meta device, a batch for it, and the schedule of the streams it uses.
+def step_memory(
+    model: Model, *speedups: str | type, batch_size: int = 1, size: int = 256, accumulate: int | None = None
+) -> int:
+    """The peak memory of a training step's tensors, in bytes: COUNTED on the meta device, not measured.
 
-    Inside it what a GPU has stands in for what the meta device has not. Arguments as for `labkit.make_step`.
+    The count includes weights, gradients, Adam's moments, pools, the batch and everything that is kept for the
+    backward pass. A GPU needs more: CUDA itself, the workspaces of cuDNN, and memory that its allocator rounds up or
+    leaves unused. So a step does not fit if its count is close to the GPU's memory.
+
+    Args:
+        model, speedups, batch_size, size: as for `step_operators`.
+        accumulate: the number of micro-batches, as for `labkit.make_step`.
 
     Raises:
         LabkitError: a speed-up cannot act on the meta device or does not suit the model, or the batch does not fit it.
     """
-    if refused := sorted(name for name in speedups if name in GPU_ONLY):
+    with LiveBytes() as live:
+        step_and_batch = meta_step(model, *speedups, batch_size=batch_size, size=size, accumulate=accumulate)
+        with step_and_batch as (step, batch, _):
+            step(*batch)  # Adam makes its moments, and the pools their buffers
+            step(*batch)
+    return live.peak
+
+
+@contextmanager
+def meta_step(
+    model: Model, *speedups: str | type, batch_size: int, size: int, accumulate: int | None = None
+) -> Iterator[tuple[Step, Batch, Schedule]]:
+    """A step of a copy of `model` on the meta device, a batch for it, and the schedule of the streams it uses.
+
+    The stubs for CUDA are in place until the context ends. Arguments as for `labkit.make_step`.
+
+    Raises:
+        LabkitError: a speed-up cannot act on the meta device or does not suit the model, or the batch does not fit it.
+    """
+    if refused := sorted(name for name in speedups if isinstance(name, str) and name in GPU_ONLY):
         raise LabkitError(
-            f"{', '.join(refused)}: acts on a GPU only, so its operators cannot be recorded here. "
-            "labkit.simulate.replay plays any step as a graph."
+            f"{', '.join(refused)}: acts on a GPU only, so its operators cannot be recorded here. Leave it out; "
+            "labkit.simulate.replay(..., graph=True) plays any step as a graph."
         )
     model = copy.deepcopy(model).to("meta")
     for pool in model.pools.values():
-        pool.buffer = None  # no parameter, so it stayed behind; the first step makes one where the fakes are
+        pool.buffer = None  # no parameter, so it stayed behind; the first step makes a new one on the meta device
     real_a, real_b = (torch.empty(batch_size, 3, size, size, device="meta") for _ in range(2))
     schedule = Schedule()
-    with standing_in(schedule):
-        step = make_step(model, OnCUDA, *speedups, accumulate=accumulate)
-        step._range_checked = True  # the range of pictures without values cannot be looked at
+    with stubs_for_cuda(schedule, ON_META):
+        step = make_step(model, *speedups, accumulate=accumulate)
+        step.range_checked = True  # the pictures have no values, so their range cannot be checked
         for optimizer in step.optimizers.values():
             for group in optimizer.param_groups:
-                group["foreach"] = not group["fused"]  # which PyTorch chooses by itself on a GPU
+                group["foreach"] = not group["fused"]  # PyTorch's own choice on a GPU
         yield step, (real_a, real_b), schedule
 
 
 class Recorder(TorchDispatchMode):
-    """Sees every operator on its way to the device, and the ranges of `record_function`, which are operators, too."""
+    """Inside `with`, collects every operator that is called on the meta device, in the list `operators`.
 
-    def __init__(self, schedule: Schedule) -> None:
+    Ranges of `record_function` reach it as operators, too.
+    """
+
+    def __init__(self, schedule: Schedule | None = None) -> None:
         super().__init__()
-        self.schedule = schedule
+        self.schedule = schedule or Schedule()
         self.operators: list[Operator] = []
-        self._ranges: list[str] = []  # those we are in, innermost last
+        self._ranges: list[str] = []  # the ranges we are in, the innermost last
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -150,12 +182,12 @@ class Recorder(TorchDispatchMode):
 
 
 def _no_flops(*args: Any, **kwargs: Any) -> int:
-    """For operators that only move data, as the count has it."""
+    """For operators that only move data. The signature is that of PyTorch's FLOP formulas."""
     return 0
 
 
 def _bytes_moved(call: Call) -> int:
-    """Every input read and every output written once; of the pool's buffer only the slots that are exchanged."""
+    """Every input is read and every output written once; of the pool's buffer only the slots that are exchanged."""
     if call.name == "aten::index":
         return 2 * _bytes(call.outputs)
     if call.name == "aten::index_copy_":
@@ -164,8 +196,38 @@ def _bytes_moved(call: Call) -> int:
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
-    """What these tensors hold in memory: one that was expanded is there only once."""
+    """The memory of these tensors. A tensor that was expanded takes only the memory of the original."""
     return sum(
         math.prod(n for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride) * tensor.itemsize
         for tensor in tensors
     )
+
+
+class LiveBytes(TorchDispatchMode):
+    """Inside `with`, counts the bytes of the tensors that are made on the meta device, while they live.
+
+    `now` counts the living tensors, `peak` is the largest value of `now`. Views share the memory of their base.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._known: weakref.WeakSet[UntypedStorage] = weakref.WeakSet()
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = operator(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and tensor.is_meta:
+                self._note(tensor.untyped_storage())
+        return result
+
+    def _note(self, storage: UntypedStorage) -> None:
+        if storage in self._known:
+            return
+        self._known.add(storage)
+        self.now += storage.nbytes()
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._forget, storage.nbytes())
+
+    def _forget(self, size: int) -> None:
+        self.now -= size

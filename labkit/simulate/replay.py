@@ -10,11 +10,9 @@ from itertools import groupby
 
 from labkit.errors import LabkitError
 from labkit.simulate.cost_model import ROOFLINES, Kernel, Roofline, kernels
-from labkit.simulate.launch_queue import GAP_US, QUEUE_LIMIT, Launch, play
+from labkit.simulate.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labkit.simulate.operators import Operator
-from labkit.simulate.trace_file import Replay, Source
-
-GRAPH_US = 20.0  # the host's time for launching a whole graph: the prototype's assumption
+from labkit.simulate.trace_file import GRAPH_US, Replay, Source
 
 
 def replay(
@@ -27,46 +25,41 @@ def replay(
     share: float = 1.0,
     data_us: float = 0.0,
 ) -> Replay:
-    """Plays `steps` steps of these operators, on the streams that they are on.
+    """Plays `steps` steps of these operators, each on its own stream: SIMULATED.
 
-    The host waits for the GPU where it does in a recording: after each step, as `labkit.record` has it. What comes
-    out are ratios between replays of the same constants, not times; see `labkit.simulate.cost_model`.
+    As in a recording of `labkit.record`, the host waits for the GPU after each step. Do not read the result as times,
+    but as ratios between replays with the same constants; see `labkit.simulate.cost_model`.
 
     Args:
-        operators: of one step, from `record_operators`.
-        host_us: microseconds of host time for every launch: an assumption to vary, not a claim.
-        roofline: of the device it stands for.
-        durations: measured ones, in microseconds by `Operator.signature`, to be preferred to the roofline's.
+        operators: of one step, from `step_operators`.
+        host_us: microseconds of host time for every launch. This is an assumption: vary it.
+        roofline: of the device that the replay stands for.
+        durations: measured durations in microseconds, by `Operator.signature`. They replace the roofline's.
         graph: whether one call launches the whole step, as a CUDA graph.
-        steps: how many.
-        share: how much of the GPU, from 0 to 1, each kernel fills when it runs alone. An assumption that decides what
-            two streams gain: with 1.0 two kernels at once take as long as one after the other, with 0.5 or less both
-            run at full speed. Try both: the truth is between them, and differs from kernel to kernel.
-        data_us: microseconds of host time for a batch, before each step.
+        steps: the number of steps.
+        share: the part of the GPU, from 0 to 1, that each kernel fills when it runs alone. This assumption decides
+            how much two streams gain: with 1.0 two kernels that overlap take as long as one after the other, with 0.5
+            or less both run at full speed. Try both: the truth lies between them and differs from kernel to kernel.
+        data_us: microseconds of host time for loading a batch, before each step.
 
     Raises:
-        LabkitError: `share` is no share, or the device does not compute in the operators' type.
+        LabkitError: `share` is not in [0, 1], or the device does not compute in the operators' type.
     """
     if not 0 <= share <= 1:
         raise LabkitError(f"share={share}: give the part of the GPU that a kernel fills, from 0 to 1.")
+    durations = durations or {}
     found = kernels(operators, roofline, durations)
+    measured = sum(operators[kernel.operator].signature in durations for kernel in found)
     step = _launches(operators, found, host_us, share)
-    if graph:
-        step = [with_changes(launch, host_us=0.0 if i else GRAPH_US) for i, launch in enumerate(step)]
-    step[0] = with_changes(step[0], host_us=step[0].host_us + data_us)
-    launches, sources = [], []
+    step[0] = with_changes(step[0], host_us=host_us + data_us)
+    launches: list[Launch] = []
+    sources: list[Source] = []
     for number in range(steps):
         first = len(launches)
-        for i, (launch, kernel) in enumerate(zip(step, found, strict=True)):
-            launches.append(with_changes(launch, after=tuple(first + other for other in launch.after)))
-            operator = operators[kernel.operator]
-            if graph:  # PyTorch runs no operator and enters no range
-                sources.append(Source(number, -1, "", "", number))
-            else:
-                place = number * len(operators) + kernel.operator
-                sources.append(Source(first + i, place, operator.name, operator.range, number))
-    after_each_step = [len(found) * number - 1 for number in range(1, steps + 1)]
-    limit = len(found) + 1 if graph else QUEUE_LIMIT  # a graph is one entry of the queue
+        launches += [with_changes(launch, after=tuple(first + other for other in launch.after)) for launch in step]
+        for i, (_, _, place) in enumerate(found):
+            operator = operators[place]
+            sources.append(Source(first + i, number * len(operators) + place, operator.name, operator.range, number))
     constants = {
         "host_us": None if graph else host_us,
         "graph_us": GRAPH_US if graph else None,
@@ -75,27 +68,25 @@ def replay(
         "share_of_gpu_a_kernel_fills": share,
         "data_us": data_us,
         "roofline": asdict(roofline),
-        "share_of_kernels_with_measured_duration": sum(
-            operators[kernel.operator].signature in (durations or {}) for kernel in found
-        )
-        / len(found),
+        "share_of_kernels_with_measured_duration": measured / len(found),
     }
-    timeline = play(launches, after_each_step, limit)
-    return Replay(launches, sources, timeline, after_each_step, roofline.device, {"constants": constants}, data_us)
+    after_each_step = [len(found) * number - 1 for number in range(1, steps + 1)]
+    played = Replay(launches, sources, after_each_step, roofline.device, {"constants": constants}, data_us)
+    return played.as_graphs() if graph else played
 
 
 def _launches(operators: Sequence[Operator], found: Sequence[Kernel], host_us: float, share: float) -> list[Launch]:
-    """A launch for each kernel of a step; it waits for the kernels of the operators that its own one waits for.
+    """A launch for each kernel of a step. It waits for the kernels of those operators that its operator waits for.
 
-    An operator without kernels hands its waits on to the next kernel of its stream.
+    An operator without kernels passes its waits on to the next kernel of its stream.
     """
     kernels_of = {place: list(group) for place, group in groupby(found, key=lambda kernel: kernel.operator)}
     launches: list[Launch] = []
     newest: dict[int, int] = {}  # of each stream, its newest launch
     reached: list[int | None] = []  # of each operator, the newest launch of its stream by then
-    waits: dict[int, set[int]] = defaultdict(set)  # of each stream, what its next kernel waits for
+    waits: dict[int, set[int]] = defaultdict(set)  # of each stream, the launches its next kernel waits for
     for place, operator in enumerate(operators):
-        waits[operator.stream].update(reached[other] for other in operator.after if reached[other] is not None)
+        waits[operator.stream].update(one for other in operator.after if (one := reached[other]) is not None)
         for kernel in kernels_of.get(place, ()):
             after = tuple(sorted(waits.pop(operator.stream, ())))
             newest[operator.stream] = len(launches)
@@ -105,5 +96,5 @@ def _launches(operators: Sequence[Operator], found: Sequence[Kernel], host_us: f
 
 
 def profiled_stream(number: int) -> int:
-    """What PyTorch's profiler calls a stream: 7 the main one, then 20, 24, ..."""
+    """The number that PyTorch's profiler gives a stream: 7 to the main stream, then 20, 24, ..."""
     return 16 + 4 * number if number else 7

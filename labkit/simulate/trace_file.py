@@ -1,24 +1,27 @@
-"""What was played, written as a trace: SIMULATED, and stamped so."""
+"""A list of launches to play, and the trace that is written of it: SIMULATED, and stamped so."""
 
 from __future__ import annotations
 
 import gzip
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from labkit.errors import LabkitError
 from labkit.files import atomic_write
 from labkit.measure.record import check_writable
-from labkit.simulate.launch_queue import Launch, Timeline
+from labkit.simulate.launch_queue import GAP_US, QUEUE_LIMIT, Launch, Timeline, play
 from labkit.stamp import stamp
 from labkit.step import RANGE
 
-CALL_US = 4.5  # of the host's time for a launch, what the CUDA call takes, but at most half: the prototype's assumption
+GRAPH_US = 20.0  # the host's time for launching a whole graph: an assumption
+CALL_US = 4.5  # the part of the host's time for a launch that the CUDA call takes, at most half of it: an assumption
 HOST, GPU = 1000, 0  # processes in the trace
-CORRELATIONS = 100_000  # the first correlation: HTA 0.5.0 fails on small ones
+CORRELATIONS = 100_000  # the first correlation: HTA 0.5.0 fails on small numbers
 
 Event = dict[str, Any]
 
@@ -26,9 +29,9 @@ Event = dict[str, Any]
 class Source(NamedTuple):
     """Where a launch comes from.
 
-    `call` numbers the CUDA calls, `operator` PyTorch's operators, each in their order: launches with the same number
-    come from the same one, which in a graph's case is one call for many. No operator is -1, no range "", outside of
-    all steps -1.
+    `call` numbers the CUDA calls and `operator` PyTorch's operators, each in their order. Launches with the same
+    number come from the same call or operator; one call launches all kernels of a graph. -1 stands for no operator, ""
+    for no range, step -1 for outside of all steps.
     """
 
     call: int
@@ -40,24 +43,57 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True)
 class Replay:
-    """What was played, and when what happened.
+    """Launches to play, with everything that the model and the trace need to know of them: SIMULATED.
 
-    `launches`, their `sources` and the `timeline` agree in their order; streams have the numbers that PyTorch's
-    profiler gives them. `synchronised` has the positions of the launches after which the host waited for the GPU.
-    `device` is what it stands for, and `assumed` what the stamp has to say beyond that. At the begin of every step,
-    the host spent `data_us` on data; this is part of its time for the first launch.
+    Attributes:
+        launches: in their order; streams have the numbers that PyTorch's profiler gives them.
+        sources: where each launch comes from.
+        synchronised: positions of the launches after which the host waits for the GPU.
+        device: the device that the replay stands for.
+        assumed: more entries for the stamp of the trace.
+        data_us: microseconds of host time that each step begins with to load data, part of its first `host_us`.
+        gap_us, queue_limit: as for `labkit.simulate.play`.
     """
 
     launches: Sequence[Launch]
     sources: Sequence[Source]
-    timeline: Timeline
     synchronised: Collection[int]
     device: str
     assumed: Mapping[str, Any]
     data_us: float = 0.0
+    gap_us: float = GAP_US
+    queue_limit: int = QUEUE_LIMIT
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The launches, played."""
+        return play(self.launches, self.synchronised, self.queue_limit, self.gap_us)
+
+    def as_graphs(self) -> Replay:
+        """The same kernels, with every step launched by one call. PyTorch then runs no operator and enters no range.
+
+        Raises:
+            LabkitError: no launch belongs to a step.
+        """
+        launches, sources = list(self.launches), list(self.sources)
+        first: dict[int, int] = {}  # of each step, its first launch
+        last: dict[int, int] = {}
+        for i, (_, _, _, _, step) in enumerate(self.sources):
+            if step < 0:
+                continue
+            launches[i] = replace(launches[i], host_us=0.0 if step in first else GRAPH_US + self.data_us)
+            sources[i] = Source(sources[first.setdefault(step, i)].call, -1, "", "", step)
+            last[step] = i
+        if not first:
+            raise LabkitError(
+                "graph: no steps are marked in this trace. Record with labkit.record, or call the profiler's step()."
+            )
+        waits = {i for i in self.synchronised if sources[i].step < 0 or i == last[sources[i].step]}
+        # A graph is one entry of the queue, so the limit does not apply.
+        return replace(self, launches=launches, sources=sources, synchronised=waits, queue_limit=len(launches) + 1)
 
     def host_free(self, i: int) -> float:
-        """When the host went on after a launch, and after the wait that followed it."""
+        """When the host went on after a launch and the wait that followed it, in microseconds."""
         if i + 1 < len(self.launches):
             return float(self.timeline.host_start[i + 1])
         return self.timeline.wall if i in self.synchronised else float(self.timeline.host_end[i])
@@ -66,14 +102,14 @@ class Replay:
 def write_trace(played: Replay, path: Path | str) -> Path:
     """Writes a trace that `labkit.Trace`, Holistic Trace Analysis (HTA) and ui.perfetto.dev read.
 
-    Under "labkit" it holds the stamp, with "SIMULATED": true and what it rests on.
+    Under "labkit" it holds the stamp, with "SIMULATED": true and all assumptions.
 
     Args:
-        played: from `replay` or `replay_recorded`.
+        played: from `replay` or `what_if`.
         path: a file ending in .json or, compressed, in .json.gz.
 
     Raises:
-        LabkitError: nothing can be written there.
+        LabkitError: the file cannot be written.
     """
     path = Path(path)
     check_writable(path)
@@ -106,7 +142,7 @@ def events(played: Replay) -> Iterator[Event]:
         if operator >= 0:
             yield _event("cpu_op", played.sources[i].operator_name, begin[i], end[j])
     yield from _calls(played)
-    for i in played.synchronised:
+    for i in sorted(played.synchronised):
         yield _event("cuda_runtime", "cudaDeviceSynchronize", end[i], played.host_free(i))
     yield from _kernels(played)
 
@@ -116,18 +152,18 @@ def _calls(played: Replay) -> Iterator[Event]:
     for call, i, j in _runs(source.call for source in played.sources):
         host_us, name = played.launches[i].host_us, played.launches[i].name
         call_us = min(CALL_US, host_us / 2)
-        what = "cudaLaunchKernel"
+        call_name = "cudaLaunchKernel"
         if j > i:
-            what, call_us = "cudaGraphLaunch", host_us - played.data_us
+            call_name, call_us = "cudaGraphLaunch", host_us - played.data_us
         elif name.startswith("Mem"):
-            what = "cudaMemsetAsync" if name.startswith("Memset") else "cudaMemcpyAsync"
+            call_name = "cudaMemsetAsync" if name.startswith("Memset") else "cudaMemcpyAsync"
         begin = played.timeline.host_start[i] + host_us - call_us
-        end = played.timeline.host_end[i]  # later still where a full queue makes the call itself wait
-        yield _event("cuda_runtime", what, begin, end, correlation=CORRELATIONS + call)
+        end = played.timeline.host_end[i]  # later if a full queue makes the call itself wait
+        yield _event("cuda_runtime", call_name, begin, end, correlation=CORRELATIONS + call)
 
 
 def _kernels(played: Replay) -> Iterator[Event]:
-    """What ran on the GPU, each with the correlation of the call that launched it."""
+    """The kernels, each with the correlation of the call that launched it."""
     categories = {"Memcpy": "gpu_memcpy", "Memset": "gpu_memset"}
     begin, end = played.timeline.kernel_start, played.timeline.kernel_end
     for i, (launch, source) in enumerate(zip(played.launches, played.sources, strict=True)):
@@ -141,7 +177,7 @@ def _event(
 ) -> Event:
     """A complete event of the trace; times in microseconds, written to the nanosecond.
 
-    Those of the host end a nanosecond early: else one might, by rounding, seem to contain the next.
+    Events of the host end a nanosecond early. Otherwise rounding could make an event contain the next one.
     """
     begin, end = round(float(begin), 3), round(float(end), 3) - (0.001 if process == HOST else 0.0)
     duration = max(0.0, round(end - begin, 3))
@@ -150,12 +186,12 @@ def _event(
 
 
 def _process_name(process: int, name: str) -> Event:
-    """What Perfetto writes beside a process."""
+    """The name that Perfetto shows for a process."""
     return {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
 
 
 def _runs(labels: Iterable[Any]) -> Iterator[tuple[Any, int, int]]:
-    """Each run of equal labels, with the positions of its first and its last."""
+    """Each run of equal labels, with the positions of its first and its last label."""
     first = 0
     for label, run in groupby(labels):
         last = first + len(list(run)) - 1

@@ -1,101 +1,87 @@
 """A recorded trace, played again with one thing changed: SIMULATED, but with durations that were measured.
 
-From the recording come every kernel's duration and stream, the host's time between one launch and the next, and who
-waited for whom, as far as it shows:
+We read from the recording the duration and the stream of every kernel, the host's time between one launch and the
+next, and the waits, as far as they show:
 
-- The host is one, whichever of its threads made a call. A launch takes effect when its call ends, or when its kernel
+- There is one host, whichever of its threads made a call. A launch takes effect when its call ends, or when its kernel
   begins if that is earlier.
-- The host waited in a call that waits, if all that was launched before had ended when the call did. In a call that
-  found the queue full it waited, too.
-- A kernel waited for another stream if it was launched and its own stream was idle when a kernel of that stream
+- The host waited in a call that can wait, if all kernels launched before had ended when the call did. It also waited in
+  a call that found the queue full.
+- A kernel waited for another stream if it was launched and its own stream was idle when a kernel of the other stream
   ended, and it began just after.
-- Kernels of one stream pause between each other as long as they did on average.
+- Kernels of one stream pause between each other for the mean of the recorded pauses.
 
-What the model leaves out: a wait for one stream while others go on counts as the host's work; kernels that ran together
-keep the durations they then had, also where a change parts them; and what else kept a kernel waiting, such as its
-launch's way to the GPU or multiprocessors that were all taken, does not exist. So compare a replay with the unchanged
-replay of the same trace, not with the trace itself: the result is a ratio.
+The model leaves out some things. A wait for one stream while others go on counts as the host's work. Kernels that ran
+together keep the durations they then had, even if a change separates them. Other reasons for a kernel to wait do not
+exist, such as the time a launch takes to reach the GPU. So do not compare a replay with the trace, but with the
+unchanged replay of the same trace: the result is a ratio.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from dataclasses import replace as with_changes
 
 import numpy as np
 import pandas
 
 from labkit.errors import LabkitError
-from labkit.simulate.launch_queue import GAP_US, KERNEL_WAIT_US, QUEUE_LIMIT, Launch, play
-from labkit.simulate.replay import GRAPH_US
-from labkit.simulate.trace_file import Replay, Source
-from labkit.traces.ranks import Rank, innermost
+from labkit.simulate.launch_queue import GAP_US, QUEUE_LIMIT, Launch
+from labkit.simulate.trace_file import GRAPH_US, Replay, Source
+from labkit.traces.rank import Rank, innermost
+from labkit.traces.tables import KERNEL_WAIT_US
 from labkit.traces.trace import Trace
 
 WAITING_CALLS = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "cudaMemcpy")
-WAITING_COPIES = "Pageable"  # the host's memory is not pinned: such a copy's call may wait until it is done
-CLOCKS_US = 1.0  # how much the clocks of host and GPU may disagree
-JUST_AFTER_US = 5.0  # so soon after what it waited for a kernel begins
+WAITING_COPIES = "Pageable"  # the host's memory is not pinned: the call of such a copy may wait until it is done
+CLOCKS_US = 1.0  # the clocks of host and GPU may differ by so much
+JUST_AFTER_US = 5.0  # a kernel that waited for another stream begins so soon after that stream's kernel ended
 FULL_QUEUE = 1000  # launches waiting in one stream: about QUEUE_LIMIT, which differs a little between devices
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """What the model is given: the launches in their order, and the positions after which the host waited."""
+def what_if(trace: Trace, host: float = 1.0, kernels: float | Mapping[str, float] = 1.0, graph: bool = False) -> Replay:
+    """Plays a recorded trace again, unchanged or with something changed: SIMULATED.
 
-    launches: Sequence[Launch]
-    sources: Sequence[Source]
-    synchronise: Collection[int]
-    gap_us: float
-    queue_limit: int
-
-
-def replay_recorded(
-    trace: Trace, host: float = 1.0, kernels: float | Mapping[str, float] = 1.0, graph: bool = False
-) -> Replay:
-    """Plays a recorded trace again, as it was or with something changed.
-
-    `replay_recorded(trace, host=0.5).timeline.wall / replay_recorded(trace).timeline.wall` is the share of the time
-    that a host of twice the speed would need. What the model leaves out is told in `labkit.simulate.what_if`.
+    For example, `what_if(trace, host=0.5).timeline.wall / what_if(trace).timeline.wall` is the share of the time that
+    a host of twice the speed would need. `labkit/simulate/what_if.py` says what the model leaves out.
 
     Args:
         trace: of one rank, with host and GPU.
         host: a factor on the host's time, but not on its waits.
         kernels: a factor on the durations of all kernels; or factors by text, each for the kernels whose name
-            contains the text, such as {"gemm": 0.5, "Memcpy": 0.0}.
-        graph: whether one call launches each step, as a CUDA graph. Of the host's time in a step, loading data and
-            waits in the middle included, nothing remains but this call.
+            contains the text, for example {"gemm": 0.5, "Memcpy": 0.0}.
+        graph: whether one call launches each step, as a CUDA graph. This call then is all of the host's time in a
+            step: loading data and waits in the middle of the step are left out.
 
     Raises:
         TraceError: the trace holds no GPU activity.
-        LabkitError: the trace is of several ranks, or holds no launches or, for a graph, no steps; or a text is in no
-            kernel's name.
+        LabkitError: the trace has several ranks or no launches or, for a graph, no steps; or a text is in no kernel's
+            name.
     """
     if len(trace.ranks) > 1:
-        raise LabkitError(f"This trace is of {len(trace.ranks)} ranks, a replay of one: open the file of one rank.")
+        raise LabkitError(
+            f"This trace has {len(trace.ranks)} ranks, and a replay is of one: open the file of one rank."
+        )
     (rank,) = trace.ranks.values()
     recorded = read_launches(rank)
     factors = kernels if isinstance(kernels, Mapping) else {"": kernels}
-    recorded = with_changes(recorded, launches=_faster(recorded.launches, host, factors))
+    played = with_changes(recorded, launches=_faster(recorded.launches, host, factors))
     if graph:
-        recorded = _as_graphs(recorded)
-    timeline = play(recorded.launches, recorded.synchronise, recorded.queue_limit, recorded.gap_us)
+        played = played.as_graphs()
     assumed = {
         "made_from": trace.stamp or {"file": rank.recording.file.name},
         "changed": {"host": host, "kernels": dict(factors), "graph": graph},
         "constants": {
-            "gap_us": recorded.gap_us,
-            "queue_limit": recorded.queue_limit,
+            "gap_us": played.gap_us,
+            "queue_limit": played.queue_limit,
             "graph_us": GRAPH_US if graph else None,
         },
     }
-    waits = sorted(recorded.synchronise)
-    return Replay(recorded.launches, recorded.sources, timeline, waits, _device(trace, rank), assumed)
+    return with_changes(played, assumed=assumed)
 
 
-def read_launches(rank: Rank) -> Recorded:
-    """The launches that a rank recorded, such that they play as they were.
+def read_launches(rank: Rank) -> Replay:
+    """The launches of a recorded rank, unchanged and ready to be played.
 
     Raises:
         TraceError: there is no GPU activity.
@@ -120,11 +106,11 @@ def read_launches(rank: Rank) -> Recorded:
     if table["call"].duplicated().any():
         queue_limit = len(table) + 1  # a graph is one entry of the queue
     gap_us = float(np.mean(pauses)) if len(pauses) else GAP_US
-    return Recorded(launches, _sources(rank, table), waits, gap_us, queue_limit)
+    return Replay(launches, _sources(rank, table), waits, _device(rank), {}, gap_us=gap_us, queue_limit=queue_limit)
 
 
 def _in_order(rank: Rank) -> pandas.DataFrame:
-    """The kernels in the order of their launches, with `call_end`, and the same `call` where one call launched them.
+    """The kernels in the order of their launches, with `call_end` and, as `call`, the number of the launching call.
 
     A kernel whose launch is not in the trace counts as launched when it began.
     """
@@ -144,7 +130,7 @@ def _in_order(rank: Rank) -> pandas.DataFrame:
 
 
 def _depth_at_call(table: pandas.DataFrame) -> np.ndarray:
-    """How many kernels of the same stream were launched and not started when each call began."""
+    """The number of kernels of the same stream that were launched and not started when each call began."""
     depth = np.zeros(len(table), dtype=int)
     for _, mine in table.groupby("stream"):
         started = np.searchsorted(np.sort(mine["begin"]), mine["call_begin"], side="right")
@@ -153,7 +139,7 @@ def _depth_at_call(table: pandas.DataFrame) -> np.ndarray:
 
 
 def _waits(rank: Rank, table: pandas.DataFrame) -> set[int]:
-    """The positions of the launches after which the host waited until all that was launched had ended."""
+    """The positions of the launches after which the host waited until all launched kernels had ended."""
     calls = rank.operators[rank.operators["name"].isin(WAITING_CALLS)]
     copies = table[table["name"].str.contains(WAITING_COPIES)]
     position = np.concatenate([np.searchsorted(table["call_begin"], calls["begin"], side="right") - 1, copies.index])
@@ -164,8 +150,10 @@ def _waits(rank: Rank, table: pandas.DataFrame) -> set[int]:
 
 
 def _waits_for_streams(table: pandas.DataFrame, made: np.ndarray) -> tuple[list[tuple[int, ...]], np.ndarray]:
-    """For each kernel those of other streams that it waited for, at most one of each; and the pauses of kernels that
-    waited for nothing but the one before them in their stream."""
+    """For each kernel the kernels of other streams that it waited for, at most one of each stream.
+
+    Also the pauses before those kernels that waited only for the previous kernel of their own stream.
+    """
     begin, end = table["begin"].to_numpy(), table["end"].to_numpy()
     before = table.groupby("stream")["end"].shift(fill_value=-np.inf).to_numpy()
     ready = np.maximum(made, before)
@@ -193,10 +181,11 @@ def _sources(rank: Rank, table: pandas.DataFrame) -> list[Source]:
     return [Source(int(call), int(number), name, inside, int(step)) for call, number, name, inside, step in columns]
 
 
-def _device(trace: Trace, rank: Rank) -> str:
-    """What the trace was recorded on, as it says itself; of a replay, what that one stood for."""
-    properties = rank.recording.meta.get("deviceProperties") or [{}]
-    device = (trace.stamp or {}).get("device") or properties[0].get("name", "unknown GPU")
+def _device(rank: Rank) -> str:
+    """The device that the trace was recorded on, as it says itself; of a replay, the device it stood for."""
+    meta = rank.recording.meta
+    properties = meta.get("deviceProperties") or [{}]
+    device = (meta.get("labkit") or {}).get("device") or properties[0].get("name", "unknown GPU")
     return device.removeprefix("SIMULATED ")
 
 
@@ -209,21 +198,3 @@ def _faster(launches: Sequence[Launch], host: float, factors: Mapping[str, float
         factor = np.prod([factor for text, factor in factors.items() if text in launch.name])
         changed.append(with_changes(launch, host_us=host * launch.host_us, kernel_us=float(factor) * launch.kernel_us))
     return changed
-
-
-def _as_graphs(recorded: Recorded) -> Recorded:
-    """Every step launched by one call."""
-    launches, sources = list(recorded.launches), list(recorded.sources)
-    first, last = {}, {}  # of each step
-    for i, source in enumerate(sources):
-        if source.step < 0:
-            continue
-        opens = source.step not in first
-        launches[i] = with_changes(launches[i], host_us=GRAPH_US if opens else 0.0)
-        call = sources[first.setdefault(source.step, i)].call
-        sources[i] = Source(call, -1, "", "", source.step)
-        last[source.step] = i
-    if not first:
-        raise LabkitError("graph: no steps are marked in this trace. Record with labkit.record, or profiler.step().")
-    waits = {i for i in recorded.synchronise if sources[i].step < 0 or i == last[sources[i].step]}
-    return Recorded(launches, sources, waits, recorded.gap_us, queue_limit=len(launches) + 1)

@@ -1,1 +1,1 @@
-"""A trace -> tables: what the GPU did, what it waited for, and what the host was doing meanwhile."""
+"""A trace -> tables: the work of the GPU, its waits, and the work of the host at the same time."""

@@ -1,4 +1,4 @@
-"""Intervals of time: when something was busy at all, how many were at once, which one was the innermost.
+"""Intervals of time: their union, how many overlap, and which one is the innermost.
 
 Begins and ends are NumPy arrays, in microseconds.
 """
@@ -15,7 +15,7 @@ class Union:
     """The time that at least one of some intervals covers, as intervals in order that do not touch.
 
     Attributes:
-        begin, end: of these intervals. One of no duration, if nothing touches it, stays and covers no time.
+        begin, end: of these intervals. An interval of no duration that touches no other stays, and covers no time.
     """
 
     def __init__(self, begin: ArrayLike, end: ArrayLike) -> None:
@@ -30,8 +30,9 @@ class Union:
 
     def covered(self, begin: ArrayLike, end: ArrayLike) -> np.ndarray:
         """The covered time between each `begin` and its `end`."""
+        begin, end = np.asarray(begin, dtype=float), np.asarray(end, dtype=float)
         if not len(self.begin):
-            return np.zeros_like(np.asarray(begin, dtype=float))
+            return np.zeros_like(begin)
         # The covered time up to an instant grows by one while covered and stands still between.
         instants = np.stack([self.begin, self.end], axis=1).ravel()
         so_far = np.cumsum(self.end - self.begin)
@@ -44,7 +45,7 @@ class Union:
 
 
 def busy(begin: ArrayLike, end: ArrayLike) -> float:
-    """How long at least one of the intervals was under way: the length of their union, not the sum of their lengths."""
+    """How long at least one interval was under way: the length of their union, not the sum of their lengths."""
     union = Union(begin, end)
     return float(np.sum(union.end - union.begin))
 
@@ -56,15 +57,15 @@ def time_at_each_level(unions: Iterable[Union], start: float, stop: float) -> np
     ends = np.concatenate([[], *(union.end for union in unions)]).clip(start, stop)
     instants = np.concatenate([[start], begins, ends, [stop]])
     changes = np.concatenate([[0], np.ones(len(begins), int), -np.ones(len(ends), int), [0]])
-    order = np.lexsort((-changes, instants))  # what begins counts before what ends at the same instant
+    order = np.lexsort((-changes, instants))  # at the same instant, begins count before ends
     return np.bincount(np.cumsum(changes[order])[:-1], weights=np.diff(instants[order]))
 
 
 class Nesting:
-    """Intervals within intervals, as the calls of one thread are: which is the innermost, and when.
+    """Intervals within intervals, as the calls of one thread are: which one is the innermost at each instant.
 
-    Kept as instants in order; from each to the next the innermost is the interval at that place in `holder`, -1 for
-    none. A child that ends after its parent, which rounded times bring about, is cut off there.
+    `instants` are in order. From each to the next, the interval at that place in `holder` is the innermost; -1 is no
+    interval. Rounded times can let a child end after its parent. It is then cut off at its parent's end.
     """
 
     def __init__(self, begin: ArrayLike, end: ArrayLike) -> None:
@@ -90,11 +91,11 @@ class Nesting:
         self._holder.append(self._open[-1] if self._open else -1)
 
     def at(self, times: ArrayLike) -> np.ndarray:
-        """The innermost interval at each time, by its place among those given; -1 for none, or if the time is NaN."""
+        """The place of the innermost interval at each time; -1 if there is none, or if the time is NaN."""
         place = np.searchsorted(self.instants, times, side="right") - 1
         return np.where(place >= 0, self.holder[place], -1)
 
     def own_time(self) -> np.ndarray:
-        """The time in each interval but not in those within it."""
+        """The time in each interval outside of its children."""
         inside = self.holder[:-1] >= 0
         return np.bincount(self.holder[:-1][inside], weights=np.diff(self.instants)[inside], minlength=len(self.begin))

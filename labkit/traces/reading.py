@@ -1,4 +1,4 @@
-"""Trace files -> events, through Holistic Trace Analysis (HTA), with rounding off; every way a file can be bad."""
+"""Trace files -> events, through Holistic Trace Analysis (HTA) without its rounding; and errors for every bad file."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     import pandas
 
 SUFFIXES = (".json", ".json.gz")
-# What runs on a GPU, by the category of its event. A stream alone does not tell: the host's events of Triton have one,
-# and so have waits (cuda_sync) and copies of the host's ranges (gpu_user_annotation).
+# GPU work by the category of its event. A stream alone does not identify it: Triton's events on the host have one, and
+# so have waits (cuda_sync) and copies of the host's ranges (gpu_user_annotation).
 GPU_WORK = {"kernel": "compute", "gpu_memcpy": "memory", "gpu_memset": "memory"}
 
 
 class TraceError(LabkitError):
-    """A trace cannot be read, or does not hold what a table needs."""
+    """A trace cannot be read, or lacks the events that a table needs."""
 
 
 @dataclass
 class Recording:
-    """What one file holds.
+    """The content of one trace file.
 
     Attributes:
-        file: where it was read.
-        rank: of the process that was recorded; 0 if the file does not say.
-        meta: what the file holds beside its events.
+        file: the path it was read from.
+        rank: the rank of the recorded process; 0 if the file does not say.
+        meta: the file's top-level entries other than the events.
         events: one event a row: category, name, pid, tid, stream and correlation (-1 without), and begin, duration
             and end in microseconds since the first event.
     """
@@ -49,10 +49,10 @@ class Recording:
 
 
 def read(path: Path | str) -> dict[int, Recording]:
-    """Reads a trace, or all traces in a folder, one of each rank; by rank, in its order.
+    """Reads a trace, or all traces in a folder, one of each rank. The result is sorted by rank.
 
     Raises:
-        TraceError: there is no trace, a file is damaged or no trace, or two are of one rank.
+        TraceError: there is no trace, a file is damaged or is no trace, or two files have the same rank.
     """
     recordings: dict[int, Recording] = {}
     for file in trace_files(Path(path)):
@@ -61,20 +61,20 @@ def read(path: Path | str) -> dict[int, Recording]:
         if earlier is not recording:
             raise TraceError(
                 f"{earlier.file} and {file}: both are of rank {recording.rank} (the rank is 0 where distributedInfo "
-                "does not say). A folder is read as one run, one file a rank: open one of them, or move one away."
+                "does not say). A folder is read as one run with one file a rank. Open one of them, or move one away."
             )
     return dict(sorted(recordings.items()))
 
 
 def trace_files(path: Path) -> list[Path]:
-    """The file, or those in the folder that are named as traces are."""
+    """The file, or the files in the folder that have the name of a trace."""
     if not path.exists():
-        raise TraceError(f"{path}: there is no such file or folder. Is the path right? `labkit.record` makes a trace.")
+        raise TraceError(f"{path}: there is no such file or folder. Check the path; `labkit.record` makes a trace.")
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES))
         if not files:
-            what = "no trace among the files of this folder" if any(path.iterdir()) else "this folder is empty"
-            raise TraceError(f"{path}: {what}. A trace's name ends in .json or .json.gz; `labkit.record` makes one.")
+            cause = "no trace among the files of this folder" if any(path.iterdir()) else "this folder is empty"
+            raise TraceError(f"{path}: {cause}. A trace's name ends in .json or .json.gz; `labkit.record` makes one.")
         return files
     if not path.name.endswith(SUFFIXES):
         raise TraceError(f"{path}: a trace's name ends in .json or .json.gz. Choose such a file, or rename it.")
@@ -97,31 +97,31 @@ def read_file(file: Path) -> Recording:
             meta, events, symbols = parse_trace_dataframe(str(file), ParserConfig(arguments))
             events = tidy(events, symbols.get_sym_table()) if len(events) else events
         except Exception as error:  # HTA fails in many ways, and none names the file
-            raise TraceError(f"{file}: {what_is_wrong(file, error)}") from error
+            raise TraceError(f"{file}: {why_unreadable(file, error)}") from error
     if events.empty:
-        raise TraceError(f"{file}: {what_is_wrong(file)}")
+        raise TraceError(f"{file}: {why_unreadable(file)}")
     check_sound(file, events)
     return Recording(file, rank_of(meta), meta, events)
 
 
 def check_sound(file: Path, events: pandas.DataFrame) -> None:
-    """Raises `TraceError` for events that would make every number wrong: without a time, or without a stream."""
+    """Raises `TraceError` for events that would make every number wrong, such as a kernel without a stream."""
     on_gpu = events["category"].isin(GPU_WORK)
-    for what, bad in (
+    for fault, bad in (
         ("a negative duration", events["duration"] < 0),
         ("no time, or an infinite one", ~np.isfinite(events["end"])),
         ("no stream, though they ran on the GPU", on_gpu & (events["stream"] < 0)),
     ):
         if bad.any():
             raise TraceError(
-                f"{file}: {bad.sum()} of {len(events)} events have {what}, the first of them "
-                f"{events['name'][bad].iloc[0][:80]!r}. No profiler writes that: record anew, or take the file as it "
-                "was before it was edited."
+                f"{file}: {bad.sum()} of {len(events)} events have {fault}, the first of them "
+                f"{events['name'][bad].iloc[0][:80]!r}. No profiler writes such events. Record again, or "
+                "use the file as it was before it was edited."
             )
 
 
 def rank_of(meta: dict[str, Any]) -> int:
-    """The rank a trace says it is of; 0 if it says none. HTA searches the text for it and misses compact JSON's."""
+    """The rank that a trace states, else 0. HTA searches the text for the rank, and misses it in compact JSON."""
     information = meta.get("distributedInfo")
     rank = information.get("rank") if isinstance(information, dict) else None
     return rank if isinstance(rank, int) else 0
@@ -129,10 +129,10 @@ def rank_of(meta: dict[str, Any]) -> int:
 
 @contextmanager
 def unrounded_and_quiet() -> Iterator[None]:
-    """Inside, HTA does not round times, nor does it log every file or warn of pandas' next version.
+    """Inside, HTA does not round times, does not log every file, and does not warn of pandas' next version.
 
-    By default it rounds traces in nanoseconds to microseconds: on a real trace idle time came out 57% too high. Its
-    environment variable for that acts only if set before HTA first looks, so this turns the option itself.
+    By default HTA rounds nanoseconds to microseconds: on a real trace the idle time came out 57% too high. HTA reads
+    its environment variable for rounding only once, so we set the option itself.
     """
     from hta.configs.config import logger
     from hta.configs.env_options import HTAEnvOptions
@@ -151,7 +151,7 @@ def unrounded_and_quiet() -> Iterator[None]:
 
 
 def tidy(events: pandas.DataFrame, symbols: list[str]) -> pandas.DataFrame:
-    """HTA's events, with names for its symbols and times from the first event on; columns as in `Recording`."""
+    """HTA's events with names in place of symbols, and times since the first event; columns as in `Recording`."""
     import pandas
 
     decoded = pandas.Series(symbols, dtype=object)
@@ -170,9 +170,9 @@ def tidy(events: pandas.DataFrame, symbols: list[str]) -> pandas.DataFrame:
     return pandas.DataFrame(columns)
 
 
-def what_is_wrong(file: Path, error: Exception | None = None) -> str:
-    """Why HTA found no events in `file`, and what to do about it. `error` is what it raised, if it did."""
-    again = "Record it anew, or copy it again from where it came."
+def why_unreadable(file: Path, error: Exception | None = None) -> str:
+    """The reason why HTA found no events in `file`, and a remedy. `error` is the exception that HTA raised, if any."""
+    again = "Record it again, or copy it again from its source."
     try:
         content = gzip.decompress(file.read_bytes()) if file.name.endswith(".gz") else file.read_bytes()
     except (OSError, EOFError, zlib.error) as cause:

@@ -1,4 +1,4 @@
-"""What bounds one rank's training, from the numbers of the other tables."""
+"""The bottleneck of one rank's training, from the numbers of the other tables."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import pandas
 
-from labkit.traces import breakdowns
-from labkit.traces.launches import mean_queue
-from labkit.traces.ranks import Rank
+from labkit.traces import tables
+from labkit.traces.rank import Rank
 
 LONG_DELAY = 100.0  # microseconds, HTA's default
 
@@ -22,8 +21,8 @@ def summary(rank: Rank) -> pandas.DataFrame:
 
 
 def _numbers(rank: Rank) -> dict[str, float]:
-    parts = breakdowns.temporal(rank).set_index("part")
-    gaps, kernels = breakdowns.find_gaps(rank.kernels), rank.kernels
+    parts = tables.temporal(rank).set_index("part")
+    gaps, kernels = tables.find_gaps(rank.kernels), rank.kernels
     idle_us, known = float(gaps["us"].sum()), kernels["delay"].notna()
     data_us = float(np.sum(rank.loading.covered(gaps["begin"], gaps["end"])))
     host_us = float(gaps.loc[gaps["cause"] == "host_wait", "us"].sum())
@@ -32,31 +31,31 @@ def _numbers(rank: Rank) -> dict[str, float]:
         "idle_of_wall": parts.loc["idle", "share_of_wall"],
         "host_wait_of_idle": host_us / (idle_us or np.nan),
         "data_of_idle": data_us / (idle_us or np.nan),
-        **{f"{kind}_of_busy": parts.loc[kind, "share_of_busy"] for kind in breakdowns.KINDS},
+        **{f"{kind}_of_busy": parts.loc[kind, "share_of_busy"] for kind in tables.KINDS},
         "long_delays_of_kernels": (kernels.loc[known, "delay"] > LONG_DELAY).mean(),
-        "mean_queue": mean_queue(rank) if known.any() else np.nan,
+        "mean_queue": tables.mean_queue(rank) if known.any() else np.nan,
     }
 
 
 def bound_by(numbers: Mapping[str, float]) -> str:
-    """What would have to get faster first: "host", "data", "compute", "memory", "communication", or "unknown".
+    """The bottleneck: "host", "data", "compute", "memory", "communication", or "unknown".
 
-    The rule is that of `labkit.Trace.summary`, and `numbers` are its columns of that name: idle_of_wall,
-    data_of_idle, host_wait_of_idle, compute_of_busy, memory_of_busy and communication_of_busy, shares from 0 to 1.
-    Launch delays play no part in it: with a full queue they are long, and the GPU is busy.
+    `labkit.Trace.summary` explains the rule. `numbers` are columns of its table: idle_of_wall, data_of_idle,
+    host_wait_of_idle, compute_of_busy, memory_of_busy and communication_of_busy, shares from 0 to 1. Launch delays
+    play no part: with a full queue they are long, and the GPU is busy.
     """
-    if not numbers["idle_of_wall"] <= 0.5:  # NaN, if nothing took any time, ends up unknown
+    if not numbers["idle_of_wall"] <= 0.5:  # NaN (no kernel took any time) leads to "unknown"
         if numbers["data_of_idle"] > 0.5:
             return "data"
         return "host" if numbers["host_wait_of_idle"] > 0.5 else "unknown"
-    return max(breakdowns.KINDS, key=lambda kind: numbers[f"{kind}_of_busy"])
+    return max(tables.KINDS, key=lambda kind: numbers[f"{kind}_of_busy"])
 
 
 def _why(bound_by: str, numbers: Mapping[str, float]) -> str:
     """The verdict in words, with the numbers it rests on."""
     idle = f"The GPU was idle for {numbers['idle_of_wall']:.0%} of the wall time"
     if np.isnan(numbers["idle_of_wall"]):
-        return "What ran on the GPU took no time at all."
+        return "The kernels on the GPU took no time at all."
     if bound_by == "data":
         reason = f"and for {numbers['data_of_idle']:.0%} of that the host was loading data."
     elif bound_by == "host":

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from labkit.course.checks.answers import passed, require
 from labkit.models.cyclegan import CycleGAN
-from labkit.simulate import record_operators, replay, write_trace
+from labkit.simulate import replay, step_operators, write_trace
 from labkit.traces.intervals import busy as right_busy
 from labkit.traces.trace import Trace
 from labkit.traces.verdict import bound_by as right_bound_by
@@ -166,7 +166,7 @@ def bound_by(answer: Callable[[Mapping[str, float]], str]) -> None:
 
 def unknown_traces(folder: Path | str) -> dict[str, Trace]:
     """Three traces to diagnose, SIMULATED, by name; they are written to `folder`."""
-    operators = {batch_size: record_operators(CycleGAN(), batch_size=batch_size) for batch_size in (1, 4)}
+    operators = {batch_size: step_operators(CycleGAN(), batch_size=batch_size) for batch_size in (1, 4)}
     played = {
         "A": replay(operators[4], host_us=6.0),
         "B": replay(operators[1], host_us=6.0, data_us=90_000.0, steps=4),

@@ -14,10 +14,10 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from labkit.course.checks.answers import WrongAnswer, instead, passed, require
-from labkit.course.clocks import Stream
 from labkit.course.races import record
 from labkit.models.cyclegan import Cycle, CycleGAN, Journey
-from labkit.simulate.launch_queue import Launch, Timeline, play
+from labkit.simulate import Launch, Timeline, play
+from labkit.simulate.cuda_stubs import Stream
 from labkit.step import Step
 from labkit.variants.registry import make_step
 
@@ -60,7 +60,8 @@ def streams(answer: type) -> None:
             f"{under}{', '.join(wrong)} differ from the baseline's: run the same two journeys through self.cycle, "
             "and return A -> B -> A first.",
         )
-        sides = [stream for stream in recorder.begun if stream is not recorder.main]
+        clocks = recorder.clocks
+        sides = [stream for stream in clocks.begun if stream is not clocks.main]
         require(
             len(sides) > 0,
             f"{under}all work ran on main: launch each cycle in `with torch.cuda.stream(...)`, on a side stream of its "
@@ -74,23 +75,26 @@ def streams(answer: type) -> None:
             not any(isinstance(leaf, Stream) for leaf in tree_leaves(list(vars(answer).values()))),
             "the streams are kept in the class, so every step ever made would share them: keep them in self.",
         )
-        made = len(recorder.made) - 1
-        require(made == 2, f"{under}{made} side streams were made, and two are needed: one for each cycle.")
+        require(
+            clocks.made == 2, f"{under}{clocks.made} side streams were made, and two are needed: one for each cycle."
+        )
         for race in recorder.races():
             raise WrongAnswer(under + race.message)
         require(
-            any(recorder.begun[late][early] < early.clock[early] for early, late in itertools.combinations(sides, 2)),
+            any(
+                clocks.begun[late][early] < clocks.of[early][early] for early, late in itertools.combinations(sides, 2)
+            ),
             f"{under}{sides[1].name} begins only when {sides[0].name} has finished, so nothing overlaps: let both wait "
             "for main and do their work, and only then let main wait for the one and the other.",
         )
     step = make_step(model, answer)
     first, again = (record(step, real_a, real_b)[0] for _ in range(2))
     require(
-        not first.host,
+        not first.clocks.host,
         "the host waits, in a `synchronize`, and launches nothing meanwhile: wait_stream lets only the GPU wait.",
     )
     require(
-        len(again.made) == 1,
+        not again.clocks.made,
         "the second call makes new streams: make them at the first call, and keep them in self.",
     )
     passed("streams")

@@ -14,19 +14,19 @@ from labkit.traces.reading import GPU_WORK, Recording, TraceError
 
 CALLS = ("cuda_runtime", "cuda_driver")  # of the driver: Triton's launches
 ON_HOST = ("cpu_op", "user_annotation", *CALLS)
-NOWHERE = "(none)"  # the name of no operator, or of no range
+NOWHERE = "(none)"  # stands in tables where there is no operator or range
 
 
 class Rank:
-    """What one rank recorded, as the tables need it. All times are in microseconds since its first event.
+    """The events of one rank, as the tables need them. All times are in microseconds since its first event.
 
     Attributes:
         recording: the file and its events.
         operators: host events: operators and calls of the CUDA runtime or driver.
         ranges: labkit's ranges on the host, their names without "labkit: ".
-        steps: the recorded steps on the host (ProfilerStep), their number in the column `step`. HTA leaves out the
-            last one; here it counts.
-        loading: the time the host spent on data, as a `Union`: labkit's range or the DataLoader's.
+        steps: the recorded steps on the host (ProfilerStep), their number in the column `step`. Unlike in HTA, the
+            last step counts.
+        loading: when the host was loading data, by labkit's range or the DataLoader's, as a `Union`.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -48,10 +48,10 @@ class Rank:
         Columns: name, kind (compute, memory, communication), stream, begin, end, duration; correlation; and, NaN
         where the trace holds no call that launched it: call_begin, call_duration, delay (from the end of the call to
         the begin of the kernel, at least 0), sharing (how many that call launched, more than 1 in a CUDA graph),
-        step (-1 outside of all), range (the place in `ranges` of the innermost range round the call, -1 for none).
+        step (-1 outside of all steps), range (the place in `ranges` of the innermost range round the call, or -1).
 
         Raises:
-            TraceError: the trace holds no GPU activity, or that of several GPUs.
+            TraceError: the trace holds no GPU activity, or the activity of several GPUs.
         """
         from hta.utils.utils import is_comm_kernel
 
@@ -76,7 +76,7 @@ class Rank:
         return calls.drop_duplicates("correlation").set_index("correlation")[["begin", "duration"]]
 
     def within(self, first: int, last: int) -> Rank:
-        """What the host began in the steps from `first` to `last`, and the kernels launched in them.
+        """The host events that began in the steps from `first` to `last`, and the kernels launched in them.
 
         Raises:
             TraceError: a step is not there, or the trace holds kernels but none that was launched in these steps.
@@ -85,8 +85,8 @@ class Rank:
         numbers = self.steps["step"].tolist()
         if not numbers:
             raise TraceError(
-                f"{file}: no steps in this trace: no range in it is named ProfilerStep. labkit.record marks the steps; "
-                "elsewhere call the profiler's step() after each."
+                f"{file}: no steps in this trace: no range is named ProfilerStep. Record with labkit.record, or call "
+                "the profiler's step() after each step."
             )
         for step in (first, last):
             if step not in numbers:
@@ -110,18 +110,18 @@ class Rank:
         if kernels.empty and self.operators["name"].str.contains("LaunchKernel|GraphLaunch").any():
             raise TraceError(
                 f"{file}: the host launched kernels, but none is in the trace: the profiler could not record the GPU. "
-                "Its counters may be closed to you (CUPTI needs permission): ask the administrator, and record anew."
+                "Its counters may be closed to you (CUPTI needs permission): ask the administrator, and record again."
             )
         if kernels.empty:
             raise TraceError(
-                f"{file}: no GPU activity in this trace: recorded on a CPU. What a GPU trace would add is when each "
-                "kernel ran, on which stream, and what the GPU waited for. Record on a GPU, or open a recorded GPU "
-                "trace. operators() and ranges() work on this one."
+                f"{file}: no GPU activity in this trace: it was recorded on a CPU. A GPU trace also says when each "
+                "kernel ran, on which stream, and why the GPU was idle. Record on a GPU, or open the trace of a GPU. "
+                "operators() and ranges() work on this trace."
             )
         if kernels["pid"].nunique() > 1:  # a GPU's events carry its number as their process
             raise TraceError(
-                f"{file}: kernels of {kernels['pid'].nunique()} GPUs in one trace, while the tables are of one. "
-                "Record with one GPU a process."
+                f"{file}: kernels of {kernels['pid'].nunique()} GPUs in one trace, but the tables are for one GPU. "
+                "Record each GPU in a process of its own."
             )
 
     @cached_property
@@ -145,9 +145,9 @@ class Rank:
 
 
 def innermost(events: pandas.DataFrame, times: pandas.Series | np.ndarray) -> np.ndarray:
-    """The place of the host event that was the innermost at each time, -1 for none.
+    """The place of the innermost host event at each time, -1 for none.
 
-    The events of each thread are nested. Of several threads that of the event begun last decides: during backward,
+    The events of each thread are nested. Among several threads the event that began last counts: in the backward pass
     the autograd thread works while the main thread waits.
     """
     times = np.asarray(times, dtype=float)
@@ -162,5 +162,5 @@ def innermost(events: pandas.DataFrame, times: pandas.Series | np.ndarray) -> np
 
 
 def names_at(events: pandas.DataFrame, times: pandas.Series | np.ndarray) -> np.ndarray:
-    """The name of the host event that was the innermost at each time, "(none)" where there was none."""
+    """The name of the innermost host event at each time, "(none)" where there is none."""
     return np.append(events["name"].to_numpy(dtype=object), NOWHERE)[innermost(events, times)]
