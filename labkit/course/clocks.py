@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from labkit.course.checks.answers import require
+from labkit.course.check.answers import require
 
 
 class Stream:

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from labkit.course.checks.answers import WrongAnswer
+from labkit.course.check.answers import WrongAnswer
 from labkit.course.clocks import Event, Stream, own
 from labkit.step import Step
 
