@@ -7,11 +7,11 @@ from labkit import recipes as recipes
 from labkit import show as show
 from labkit import simulate as simulate
 from labkit import traces as traces
+from labkit.course.shipped import deviation_models as deviation_models
 from labkit.course.shipped import gpu_results as gpu_results
 from labkit.course.shipped import gpu_trace as gpu_trace
-from labkit.course.studies import deviation_models as deviation_models
-from labkit.course.studies import study as study
-from labkit.course.studies import study_pictures as study_pictures
+from labkit.course.shipped import study as study
+from labkit.course.shipped import study_pictures as study_pictures
 from labkit.data.batches import batches as batches
 from labkit.data.batches import to_float as to_float
 from labkit.data.batches import to_uint8 as to_uint8

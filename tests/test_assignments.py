@@ -11,6 +11,7 @@ might have written it.
 """
 
 import contextlib
+import functools
 import os
 import re
 from dataclasses import dataclass
@@ -18,9 +19,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 from nbformat import NotebookNode
 from nbgrader.api import Gradebook
 from nbgrader.preprocessors import ClearSolutions
+from torch import nn
 from traitlets.config import PyFileConfigLoader
 
 from tools import assignments
@@ -37,7 +40,7 @@ class Exercise:
 
     notebook: str
     name: str
-    setup: list[str]
+    setup: tuple[str, ...]
     solution: str
     check: str
     untouched: str
@@ -64,7 +67,7 @@ def exercises(path: Path) -> list[Exercise]:
     """The exercises of a notebook; fails where one is marked differently from the docstring above."""
     cells = nbformat.read(path, as_version=4).cells
     student, _ = ClearSolutions(config=NBGRADER).preprocess(nbformat.read(path, as_version=4), {})
-    setup = [cell.source for cell in cells if is_setup(cell)]
+    setup = tuple(cell.source for cell in cells if is_setup(cell))
     marked = [(cell, sold) for cell, sold in zip(cells, student.cells, strict=True) if mark(cell, "grade_id")]
     code = [(cell, sold) for cell, sold in marked if cell.cell_type == "code"]
     found = []
@@ -82,14 +85,27 @@ EXERCISES = [exercise for path in NOTEBOOKS for exercise in exercises(path)]
 each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=str)
 
 
-def run(exercise: Exercise, answer: str) -> None:
-    """Run setup, answer and check in a fresh namespace. A TODO that is met stops only its own cell, as in Jupyter."""
+@functools.cache
+def after_setup(setup: tuple[str, ...]) -> dict[str, object]:
+    """The names that setup cells define. They are run once; every answer gets a copy of the dict of names."""
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for source in exercise.setup:
+    for source in setup:
         exec(source, namespace)
+    return namespace
+
+
+def run(exercise: Exercise, answer: str) -> None:
+    """Run answer and check on the names of the setup cells. A TODO stops only its own cell, as in Jupyter."""
+    namespace = dict(after_setup(exercise.setup))
     with contextlib.suppress(NotImplementedError):
         exec(answer, namespace)
     exec(exercise.check, namespace)
+
+
+def test_setup_cells_leave_nothing_that_answers_could_share():
+    for setup in {exercise.setup for exercise in EXERCISES}:
+        shared = [name for name, value in after_setup(setup).items() if isinstance(value, torch.Tensor | nn.Module)]
+        assert not shared, "an answer may change these in place: run this setup again for each answer"
 
 
 @each_exercise
@@ -118,7 +134,7 @@ def test_a_wrong_answer_gets_the_message_meant_for_it(exercise, path):
     answer = path.read_text(encoding="utf-8")
     assert answer.startswith("# expects: ")
     expected = answer.splitlines()[0].removeprefix("# expects: ")
-    with pytest.raises(AssertionError, match=re.escape(expected)):
+    with pytest.raises(AssertionError, match=f"(?i){re.escape(expected)}"):
         run(exercise, answer)
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.course.floats import fates, limits
+from labkit.course.floats import limits, rounding_outcomes
 
 
 @pytest.mark.parametrize(
@@ -21,13 +21,15 @@ def test_limits_follow_from_the_bits(dtype, bits, whole):
     assert limits(*bits) == {"eps": known.eps, "max": known.max, "tiny": known.tiny, "smallest": smallest}
 
 
-def test_fates_are_shares_of_what_is_not_zero():
+def test_outcomes_are_shares_of_what_is_not_zero():
     gradients = torch.tensor([[0.0, 1e-9, -1e-9, 1e-6], [-1e-6, 1.0, 1e5, 0.0]])
-    assert fates(gradients, 1.0) == pytest.approx({"flushed": 2 / 6, "subnormal": 2 / 6, "overflowed": 1 / 6})
+    assert rounding_outcomes(gradients, 1.0) == pytest.approx(
+        {"flushed": 2 / 6, "subnormal": 2 / 6, "overflowed": 1 / 6}
+    )
 
 
 def test_a_scale_moves_gradients_from_one_end_to_the_other():
     gradients = torch.tensor([1e-8, -1e-3])
-    assert fates(gradients, 1.0) == {"flushed": 0.5, "subnormal": 0.0, "overflowed": 0.0}
-    assert fates(gradients, 2.0**10) == {"flushed": 0.0, "subnormal": 0.5, "overflowed": 0.0}
-    assert fates(gradients, 2.0**27) == {"flushed": 0.0, "subnormal": 0.0, "overflowed": 0.5}
+    assert rounding_outcomes(gradients, 1.0) == {"flushed": 0.5, "subnormal": 0.0, "overflowed": 0.0}
+    assert rounding_outcomes(gradients, 2.0**10) == {"flushed": 0.0, "subnormal": 0.5, "overflowed": 0.0}
+    assert rounding_outcomes(gradients, 2.0**27) == {"flushed": 0.0, "subnormal": 0.0, "overflowed": 0.5}

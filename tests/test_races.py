@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import labkit
-from labkit.course.checks import notebook_04
-from labkit.course.checks.answers import WrongAnswer
+from labkit.course.check import notebook_04
+from labkit.course.check.answers import WrongAnswer
 from labkit.course.races import find_races
 from labkit.models.cyclegan import Cycle
 

@@ -8,7 +8,7 @@ import pytest
 from synthetic_trace import SyntheticTrace
 
 import labkit
-from labkit.course import shipped as evidence
+from labkit.course import shipped
 from labkit.errors import LabkitError
 from labkit.measure.survey import FORMAT, write
 from tools.ship import ship, thin
@@ -75,7 +75,7 @@ def surveyed(tmp_path):
 
 
 def test_a_survey_is_shipped_where_notebooks_look_for_it(surveyed, tmp_path, monkeypatch):
-    monkeypatch.setattr(evidence, "DATA", tmp_path / "data")
+    monkeypatch.setattr(shipped, "DATA", tmp_path / "data")
     files = ship(surveyed, "imaginary", tmp_path / "data")
     assert sorted(file for file in (tmp_path / "data").rglob("*.json*")) == sorted(files) and len(files) == 3
     for speedups in ((), ("bf16", "streams")):

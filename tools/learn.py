@@ -18,8 +18,7 @@ import torch
 from torchvision.utils import make_grid
 
 import labkit
-from labkit.course.shipped import DATA
-from labkit.course.studies import STUDIED
+from labkit.course.shipped import DATA, STUDIED
 from labkit.data.images import write_picture
 from labkit.measure import alternate, save, shortfall, step_flops
 from labkit.measure.quality import stamp_with

@@ -1,4 +1,4 @@
-"""What a floating-point format can hold, and what becomes of gradients in float16."""
+"""The range of floating-point formats, and the outcome of rounding gradients to float16."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def limits(exponent_bits: int, mantissa_bits: int) -> dict[str, float]:
     return {"eps": eps, "max": (2 - eps) * 2.0**largest_exponent, "tiny": tiny, "smallest": tiny * eps}
 
 
-def fates(gradients: Tensor, scale: float) -> dict[str, float]:
+def rounding_outcomes(gradients: Tensor, scale: float) -> dict[str, float]:
     """What becomes of gradients if they are multiplied by `scale` and then turned into float16.
 
     Args:

@@ -1,4 +1,4 @@
-"""What you predicted, beside what was measured: kept in a file from notebook to notebook, and scored in the last."""
+"""Your predictions beside the measurements: kept in a file from notebook to notebook, and scored in the last."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ class Ledger:
     """Predictions of one notebook.
 
     Args:
-        notebook: its number, such as "04".
-        path: where all notebooks' predictions are kept.
+        notebook: its number, for example "04".
+        path: the file with the predictions of all notebooks.
     """
 
     def __init__(self, notebook: str, path: Path | str = FILE) -> None:
         self.notebook, self.path = notebook, Path(path)
 
     def predict(self, what: str, guess: float | None) -> None:
-        """Writes a prediction down, before the measurement; None if you have none."""
-        if guess is not None and not (isinstance(guess, Real) and math.isfinite(guess) and guess > 0):
-            raise LabkitError(f"prediction of {what!r}: a number above 0 is expected, not {guess!r}; or None for none.")
+        """Keeps a prediction, made before the measurement: 0 or more, True or False for 1 or 0, None for none."""
+        if guess is not None and not (isinstance(guess, Real) and math.isfinite(guess) and guess >= 0):
+            raise LabkitError(
+                f"prediction of {what!r}: {guess!r} is not a number of at least 0. Give one, or None for none."
+            )
         self._put(what, {"guess": guess, "measured": None})
 
     def measured(self, what: str, value: float) -> None:
-        """Writes down what came out. Only what was predicted, or declined to be, can be measured."""
+        """Keeps the measured value beside the prediction, which must be there, even if it is None."""
         entries = read(self.path).get(self.notebook, {})
         if what not in entries:
             raise LabkitError(f"{what!r} was never predicted in notebook {self.notebook}: run the cells above first.")
@@ -52,7 +54,7 @@ class Ledger:
 
 
 def read(path: Path | str = FILE) -> dict[str, dict]:
-    """All notebooks' entries, by notebook and by what was predicted; none if there is no file yet.
+    """The entries of all notebooks, by notebook and by name of the prediction; none if there is no file yet.
 
     Raises:
         LabkitError: the file is damaged.
@@ -67,9 +69,9 @@ def read(path: Path | str = FILE) -> dict[str, dict]:
 
 
 def scores(path: Path | str = FILE) -> pandas.DataFrame:
-    """One row a prediction: notebook, what, guess, measured, and off_by, how many times too high or too low it was.
+    """One row for each prediction: notebook, what, guess, measured, and off_by, the factor between the two values.
 
-    off_by is at least 1, and 1 is exact; NaN where there is no guess or nothing was measured.
+    off_by is at least 1, and 1 is exact; infinite if only one of the two is 0; NaN if one of them is missing.
     """
     rows = [
         {"notebook": notebook, "what": what, "guess": entry["guess"], "measured": entry["measured"]}
@@ -79,4 +81,4 @@ def scores(path: Path | str = FILE) -> pandas.DataFrame:
     table = pandas.DataFrame(rows, columns=["notebook", "what", "guess", "measured"])
     table[["guess", "measured"]] = table[["guess", "measured"]].astype(float)
     ratio = table["guess"] / table["measured"]
-    return table.assign(off_by=ratio.where(ratio >= 1, 1 / ratio))
+    return table.assign(off_by=ratio.where(ratio >= 1, 1 / ratio).mask(table["guess"] == table["measured"], 1.0))

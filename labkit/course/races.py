@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from labkit.course.checks.answers import WrongAnswer
+from labkit.course.check.answers import WrongAnswer
 from labkit.simulate.cuda_stubs import Stream, StreamError, Timekeeper, own, stubs_for_cuda
 from labkit.step import Step
 

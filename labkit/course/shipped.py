@@ -1,23 +1,40 @@
-"""The GPU traces that notebooks show: recorded here, or shipped with the lab or, failing both, SIMULATED."""
+"""Measurements that are shipped with the lab in data/: GPU traces, results of surveys, and studies of training.
+
+A GPU trace that is not shipped is recorded on this machine or, failing that, SIMULATED.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
+from labkit import measure
+from labkit.data.images import read_picture
 from labkit.devices import pick_device
+from labkit.errors import LabkitError
 from labkit.measure.record import record, run_in_subprocess
+from labkit.model import Model
 from labkit.models.cyclegan import CycleGAN
+from labkit.models.deviation import IdentityWarning
 from labkit.simulate import replay, step_operators, write_trace
 from labkit.traces.trace import Trace
+from labkit.training.checkpoints import load_model
 from labkit.variants.registry import make_step
 
-DATA = Path(__file__).parents[1] / "data"  # in a clone; an installed package has none
+if TYPE_CHECKING:
+    import pandas
+
+DATA = Path(__file__).parents[2] / "data"  # in a clone; an installed package has none
 HOST_US = 40.0  # SIMULATED: an assumption, to be varied
 STEPS = 3
 ASKED_FOR = {"model": "CycleGAN", "scope": "step", "tf32": "default", "size": 256}  # by `gpu_trace`
+STUDIED = 9  # test pictures in each row that tools/learn.py kept
+HELP = "is not shipped here: use a clone of labkit, or measure with tools/learn.py."
 
 
 def gpu_trace(
@@ -27,14 +44,14 @@ def gpu_trace(
     afresh: bool = False,
     host_us: float = HOST_US,
 ) -> Trace:
-    """The trace of CycleGAN's training step at full size, on pictures of 256 x 256 pixels; its stamp says of which GPU.
+    """The trace of CycleGAN's training step on 256 x 256 pictures; its stamp names the GPU.
 
-    It is looked for in data/traces/<device>/, of which the first is taken. If there is none, the step is replayed
-    without a GPU: the trace is SIMULATED, and its stamp says so.
+    A recording is looked for in data/traces/<device>/, and the first one found is returned. If there is none, the step
+    is replayed without a GPU: the trace is SIMULATED, and its stamp says so.
 
     Args:
         speedups: names from `labkit.speedups()`.
-        batch_size: pictures of either domain.
+        batch_size: pictures of each domain.
         generator: as for `labkit.CycleGAN`.
         afresh: record on this machine's GPU instead, into out/recorded.
         host_us: SIMULATED: the host's microseconds for every launch.
@@ -47,7 +64,7 @@ def gpu_trace(
         return Trace(run_in_subprocess(_recorded, name, speedups, batch_size, generator, pick_device("cuda")))
     if shipped := sorted((DATA / "traces").glob(f"*/{name}")):
         return Trace(shipped[0])
-    graph = "graph" in speedups  # changes how kernels are launched, and no operator
+    graph = "graph" in speedups  # a graph changes how kernels are launched, but no operator
     recordable = [speedup for speedup in speedups if speedup != "graph"]
     operators = step_operators(CycleGAN(generator), *recordable, batch_size=batch_size)
     path = Path("out", "simulated", name)
@@ -55,12 +72,12 @@ def gpu_trace(
 
 
 def trace_name(generator: str, batch_size: int, speedups: Iterable[str]) -> str:
-    """The file that holds the trace of such a step, in data/traces/<device>/."""
+    """The name of the file with such a step's trace, in data/traces/<device>/."""
     return f"{generator}_b{batch_size}_{'+'.join(sorted(speedups)) or 'baseline'}.json.gz"
 
 
 def shipped_as(row: Mapping) -> str | None:
-    """As `trace_name`, of a row of a survey's results; None for a trace that `gpu_trace` is never asked for."""
+    """`trace_name` for a row of a survey's results; None for a trace that `gpu_trace` is never asked for."""
     if any(row[name] != value for name, value in ASKED_FOR.items()):
         return None
     return trace_name(row["settings"]["generator"], row["batch_size"], row["speedups"])
@@ -68,15 +85,66 @@ def shipped_as(row: Mapping) -> str | None:
 
 def _recorded(name: str, speedups: tuple[str, ...], batch_size: int, generator: str, device: torch.device) -> Path:
     step = make_step(CycleGAN(generator).to(device), *speedups)
-    batch = tuple(torch.rand(batch_size, 3, 256, 256, device=device) * 2 - 1 for _ in range(2))
-    return record(step, batch, Path("out", "recorded", name), steps=STEPS)
+    real_a, real_b = (torch.rand(batch_size, 3, 256, 256, device=device) * 2 - 1 for _ in range(2))
+    return record(step, (real_a, real_b), Path("out", "recorded", name), steps=STEPS)
 
 
 def gpu_results() -> dict[str, dict]:
-    """What surveys measured on GPUs, shipped with the lab: by device, as `labkit.measure.survey.read` gives it.
+    """The results of surveys on GPUs, by device, in the form of `labkit.measure.survey.read`.
 
-    Empty as long as none is shipped. The files are data/results/<device>.json.
+    The files are data/results/<device>.json; the dict is empty if none is shipped.
     """
     from labkit.measure.survey import read  # takes a second, and only this needs it
 
     return {file.stem: read(file) for file in sorted((DATA / "results").glob("*.json"))}
+
+
+def study(name: str) -> pandas.DataFrame:
+    """The measurements of many training runs on the fruit, made by `python tools/learn.py`.
+
+    Args:
+        name: "one_generator", "ablation", "deviation" or "lighter", in the form of `labkit.learning_curves`; or
+            "full_size", times of single steps in the form of `labkit.compare` (tools/full_size.py).
+
+    Raises:
+        LabkitError: there is no such study here; only a clone of labkit has them, an installed package does not.
+    """
+    return measure.load(_studied(f"{name}.json"))
+
+
+def study_pictures(name: str) -> dict[str, Tensor]:
+    """The best pictures of each run of a study in its first 100 seconds, by the run's name, ``uint8``.
+
+    Each tensor is of shape (1 + seeds, 9, 3, 64, 64): a row of test pictures, six apples and three oranges, then for
+    each seed the run's translations of these pictures from apples to oranges.
+
+    Raises:
+        LabkitError: as `study`.
+    """
+    grids = {file.stem: read_picture(file) for file in sorted(_studied(name).glob("*.png"))}
+    return {run: _cut(grid, grid.shape[-1] // STUDIED) for run, grid in grids.items()}
+
+
+def _cut(grid: Tensor, size: int) -> Tensor:
+    """(3, rows * size, 9 * size) -> (rows, 9, 3, size, size)."""
+    return grid.unflatten(2, (STUDIED, size)).unflatten(1, (-1, size)).permute(1, 3, 0, 2, 4)
+
+
+def deviation_models() -> dict[float, Model]:
+    """Models of the study "deviation", trained on the fruit, by the weight of their deviation loss.
+
+    Raises:
+        LabkitError: as `study`.
+    """
+    folders = sorted((DATA / "checkpoints").glob("deviation_*"))
+    if not folders:
+        raise LabkitError(f"{DATA / 'checkpoints' / 'deviation_*'} {HELP}")
+    with warnings.catch_warnings(action="ignore", category=IdentityWarning):  # their outputs are close to identity
+        return {float(folder.name.removeprefix("deviation_")): load_model(folder) for folder in folders}
+
+
+def _studied(file: str) -> Path:
+    path = DATA / "quality" / file
+    if not path.exists():
+        raise LabkitError(f"{path} {HELP}")
+    return path

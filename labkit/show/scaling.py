@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from labkit.course.floats import fates
+from labkit.course.floats import rounding_outcomes
 from labkit.show.figures import PLAYERS, UNUSED
 from labkit.show.widgets import controlled
 
@@ -44,7 +44,9 @@ def scaling_figure(gradients: Mapping[str, Tensor], exponent: int = 0) -> go.Fig
             customdata=powers + exponent,
             hovertemplate=f"{player}: %{{y:.1%}} of them from 2^%{{customdata}} on, up to twice that<extra></extra>",
         )
-        told = ", ".join(f"{_percent(share)} {fate}" for fate, share in fates(values, 2.0**exponent).items())
+        told = ", ".join(
+            f"{_percent(share)} {fate}" for fate, share in rounding_outcomes(values, 2.0**exponent).items()
+        )
         words.append(f"{player}: {told}")
     for name, (low, high, opacity) in REGIONS.items():
         figure.add_vrect(x0=low, x1=high, fillcolor=UNUSED, opacity=opacity, line_width=0, layer="below")

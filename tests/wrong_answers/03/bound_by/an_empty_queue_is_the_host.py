@@ -1,4 +1,4 @@
-# expects: the queue is long on average, and the GPU is idle all the same
+# expects: queue is long on average
 def bound_by(numbers):
     if numbers["mean_queue"] < 1:
         if numbers["data_of_idle"] > 0.5:

@@ -1,4 +1,4 @@
-# expects: without any kernel your function fails
+# expects: without any kernel
 def busy(begin, end):
     order = np.argsort(begin)
     begin, end = begin[order], end[order]

@@ -1,4 +1,4 @@
-# expects: Sort by begin first
+# expects: Sort by begin
 def busy(begin, end):
     covered, latest = 0.0, -np.inf
     for first, last in zip(begin, end, strict=True):

@@ -1,2 +1,2 @@
-# expects: which of labkit's ranges was the host in
+# expects: which of labkit's ranges the host was in
 diagnosis = {"A": "compute", "B": "host", "C": "host"}

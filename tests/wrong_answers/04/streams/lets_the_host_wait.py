@@ -1,4 +1,4 @@
-# expects: the host waits, in a `synchronize`
+# expects: the host waits
 class TwoStreams:
     sides = None
 

@@ -1,4 +1,4 @@
-# expects: lies in memory of side 1, and main uses it, too
+# expects: lies in memory of side 1
 class TwoStreams:
     def cycles(self, journeys):
         main, sides = torch.cuda.current_stream(), [torch.cuda.Stream(), torch.cuda.Stream()]

@@ -1,4 +1,4 @@
-# expects: that is the ratio of the unions
+# expects: ratio of the unions
 from labkit.traces.intervals import busy
 
 

@@ -1,4 +1,4 @@
-# expects: that is the ratio of the mean durations
+# expects: ratio of the mean durations
 def times_as_long(one, two):
     def wall(kernels):
         return kernels["end"].max() - kernels["begin"].min()

@@ -1,4 +1,4 @@
-# expects: it is to return the reason, or None, and to raise nothing
+# expects: return the reason, or None
 class Batched:
     @staticmethod
     def unsuited(model):

@@ -1,4 +1,4 @@
-# expects: raises AssertionError(): compare the shapes first, and raise a ValueError
+# expects: raises AssertionError()
 class Captured:
     def __init__(self, body, example):
         self.static = example.clone()

@@ -1,4 +1,4 @@
-# expects: an input of shape (2, 1), where (2, 3) was recorded, passes
+# expects: shape (2, 1)
 class Captured:
     def __init__(self, body, example):
         self.static = example.clone()

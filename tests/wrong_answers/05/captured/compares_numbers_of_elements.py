@@ -1,4 +1,4 @@
-# expects: an input of shape (3, 2), where (2, 3) was recorded, passes
+# expects: shape (3, 2)
 class Captured:
     def __init__(self, body, example):
         self.static = example.clone()

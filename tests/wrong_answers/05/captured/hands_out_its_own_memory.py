@@ -1,4 +1,4 @@
-# expects: Return a copy
+# expects: Return a clone
 class Captured:
     def __init__(self, body, example):
         self.static = example.clone()

@@ -1,4 +1,4 @@
-# expects: clips_if is not stale: what would be old?
+# expects: clips_if: your answer is 'stale'
 replayed = {
     "normalises": "right",
     "clips_if": "stale",

@@ -1,4 +1,4 @@
-# expects: clips_where is not refused
+# expects: clips_where: your answer is 'refused'
 replayed = {
     "normalises": "right",
     "clips_if": "refused",

@@ -1,4 +1,4 @@
-# expects: adds_up is not right: what in it does Python do
+# expects: adds_up: your answer is 'right'
 replayed = {
     "normalises": "right",
     "clips_if": "refused",

@@ -1,4 +1,4 @@
-# expects: decays_number is not right: what in it does Python do
+# expects: decays_number: your answer is 'right'
 replayed = {
     "normalises": "right",
     "clips_if": "refused",

@@ -1,4 +1,4 @@
-# expects: draws_torch is not stale
+# expects: draws_torch: your answer is 'stale'
 replayed = {
     "normalises": "right",
     "clips_if": "refused",

@@ -1,4 +1,4 @@
-# expects: the discriminators' gradient is 4 times too large
+# expects: discriminators' gradient is 4 times too large
 def accumulate(step, real_a, real_b, k):
     for part_a, part_b in zip(real_a.chunk(k), real_b.chunk(k), strict=True):
         part = step.inputs(part_a, part_b)

@@ -1,4 +1,4 @@
-# expects: The 1 in front of the point is not stored
+# expects: is not stored
 def limits(exponent_bits, mantissa_bits):
     largest = 2 ** (exponent_bits - 1) - 1
     eps = 2.0 ** -(mantissa_bits + 1)

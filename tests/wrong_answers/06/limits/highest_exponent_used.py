@@ -1,4 +1,4 @@
-# expects: The highest exponent of all is kept for inf and nan
+# expects: kept for inf and nan
 def limits(exponent_bits, mantissa_bits):
     largest = 2 ** (exponent_bits - 1)
     eps = 2.0**-mantissa_bits

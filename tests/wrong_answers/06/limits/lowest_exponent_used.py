@@ -1,4 +1,4 @@
-# expects: The lowest exponent of all is kept for zero and subnormals
+# expects: kept for zero and subnormals
 def limits(exponent_bits, mantissa_bits):
     largest = 2 ** (exponent_bits - 1) - 1
     eps = 2.0**-mantissa_bits

@@ -1,3 +1,3 @@
-# expects: The step is over when the *last* module is done
+# expects: not the first
 def times_at_once(work):
     return sum(work.values()) / min(work.values())

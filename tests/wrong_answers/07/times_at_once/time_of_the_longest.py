@@ -1,3 +1,3 @@
-# expects: That is how long the step takes then
+# expects: how long the step takes then
 def times_at_once(work):
     return max(work.values())

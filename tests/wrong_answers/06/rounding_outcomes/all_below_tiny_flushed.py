@@ -1,5 +1,5 @@
 # expects: need not be zero
-def fates(gradients, scale):
+def rounding_outcomes(gradients, scale):
     gradients = gradients[gradients != 0]
     size = (gradients * scale).abs()
     limits = torch.finfo(torch.float16)

@@ -1,5 +1,5 @@
 # expects: Is -inf counted as well
-def fates(gradients, scale):
+def rounding_outcomes(gradients, scale):
     gradients = gradients[gradients != 0]
     size = (gradients * scale).half()
     subnormal = (size != 0) & (size.abs() < torch.finfo(torch.float16).tiny)

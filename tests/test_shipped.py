@@ -5,14 +5,14 @@ import torch
 from synthetic_trace import SyntheticTrace
 
 import labkit
-from labkit.course import shipped as evidence
+from labkit.course import shipped
 
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
     """A folder to work in, with a place for shipped traces that is empty."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(evidence, "DATA", tmp_path / "data")
+    monkeypatch.setattr(shipped, "DATA", tmp_path / "data")
     return tmp_path
 
 

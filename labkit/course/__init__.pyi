@@ -1,0 +1,14 @@
+from labkit.course import check as check
+from labkit.course.fake_gpu import FakeGPU as FakeGPU
+from labkit.course.floats import limits as limits
+from labkit.course.floats import rounding_outcomes as rounding_outcomes
+from labkit.course.ledger import Ledger as Ledger
+from labkit.course.ledger import scores as scores
+from labkit.course.races import find_races as find_races
+from labkit.course.shipped import HOST_US as HOST_US
+from labkit.course.shipped import deviation_models as deviation_models
+from labkit.course.shipped import gpu_results as gpu_results
+from labkit.course.shipped import gpu_trace as gpu_trace
+from labkit.course.shipped import study as study
+from labkit.course.shipped import study_pictures as study_pictures
+from labkit.course.tape import Tape as Tape

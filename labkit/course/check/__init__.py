@@ -1,0 +1,8 @@
+"""The checks of the notebooks' exercises, one file for each notebook; a check's message names the likely mistake.
+
+The checks, listed in ``__init__.pyi``, are loaded when they are first used: `check.pool` needs neither plotly nor HTA.
+"""
+
+from labkit import lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

@@ -1,0 +1,148 @@
+"""Checks of notebook 04, without a GPU: the two cycles on two CUDA streams, and two totals of their kernels."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pandas
+import torch
+from torch.utils._pytree import tree_leaves
+
+from labkit.course.check.answers import WrongAnswer, expect, failing, kind, passed, require
+from labkit.course.races import record
+from labkit.models.cyclegan import Cycle, CycleGAN, Journey
+from labkit.simulate import Launch, Timeline, play
+from labkit.simulate.cuda_stubs import Stream
+from labkit.variants.registry import make_step
+
+
+class ReturnsCycles:
+    """Stands before an answer in the stack of a step's classes, and looks at the cycles it returns."""
+
+    def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:  # noqa: D102
+        cycles = super().cycles(journeys)  # type: ignore[misc]  # the answer's, or a step's
+        types = [type(cycle) for cycle in cycles] if isinstance(cycles, tuple | list) else kind(cycles)
+        pair = "`cycles` must return two Cycles, A -> B -> A and B -> A -> B"
+        require(types == [Cycle, Cycle], f"{pair}, not {types}.")
+        for cycle in cycles:
+            identity = "the identity pictures are missing: pass self.cycle the real picture of the other domain, too."
+            require(cycle.same is not None, identity)
+        return cycles
+
+
+def streams(answer: type) -> None:
+    """Compares a class that runs the two cycles on two streams with the baseline, and checks the rules of streams.
+
+    Args:
+        answer: overrides `cycles`; it is tried alone, and with "bf16".
+
+    Raises:
+        WrongAnswer: the losses differ, the cycles are not on two side streams, there is a race, nothing overlaps, the
+            host waits, or the streams are not kept.
+    """
+    no_step = "no step can be made with your class: leave __init__ out, and make the streams in cycles, once."
+    for others in ((), ("bf16",)):
+        under = "with 'bf16': " if others else ""
+        torch.manual_seed(0)
+        model = CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
+        real_a, real_b = (torch.rand(1, 3, 32, 32) * 2 - 1 for _ in range(2))
+        right = make_step(model, *others).losses("generators", {"real_a": real_a, "real_b": real_b})
+        with failing((AssertionError, RuntimeError, TypeError), no_step):
+            step = make_step(model, ReturnsCycles, answer, *others)
+        recorder, losses = record(step, real_a, real_b)
+        wrong = [name for name in right if not torch.allclose(losses[name], right[name], rtol=1e-4)]
+        clocks = recorder.clocks
+        sides = [stream for stream in clocks.begun if stream is not clocks.main]
+        in_class = any(isinstance(leaf, Stream) for leaf in tree_leaves(list(vars(answer).values())))
+        for holds, message in (
+            (
+                not wrong,
+                f"{', '.join(wrong)} differ from the baseline's: run the same two journeys through self.cycle, and "
+                "return A -> B -> A first.",
+            ),
+            (
+                len(sides) > 0,
+                "all work ran on main: launch each cycle in `with torch.cuda.stream(...)`, on its own side stream. "
+                "If you test for CUDA, ask journeys[0].real.is_cuda: here tensors lie on the CPU, but say yes.",
+            ),
+            (len(sides) > 1, "only one side stream has work: give each cycle a side stream of its own."),
+            (not in_class, "the streams are kept in the class, which every step shares: keep them in self."),
+            (clocks.made == 2, f"{clocks.made} side streams were made, and two are needed: one for each cycle."),
+        ):
+            require(holds, under + message)
+        for race in recorder.races():
+            raise WrongAnswer(under + race.message)
+        require(
+            any(
+                clocks.begun[late][early] < clocks.of[early][early] for early, late in itertools.combinations(sides, 2)
+            ),
+            f"{under}{sides[1].name} begins only when {sides[0].name} has finished, so nothing overlaps: let both wait "
+            "for main and do their work, and only then let main wait for each of them.",
+        )
+    step = make_step(model, answer)
+    first, again = (record(step, real_a, real_b)[0] for _ in range(2))
+    require(
+        not first.clocks.host,
+        "the host waits, in a `synchronize`, and launches nothing: wait_stream lets the GPU wait.",
+    )
+    require(
+        not again.clocks.made, "the second call makes new streams: make them at the first call, and keep them in self."
+    )
+    passed("streams")
+
+
+def times_as_long(answer: Callable[[pandas.DataFrame, pandas.DataFrame], Mapping[str, float]]) -> None:
+    """Compares ``answer(one, two)`` with the totals of kernels played on one stream and on two: SIMULATED.
+
+    Args:
+        answer: is given two tables of kernels with the columns stream, begin and end, in microseconds, in the order
+            they began; says how many times as long as the first the second took, by the "sum" of the durations and
+            by the "wall" time, from the first begin to the last end.
+
+    Raises:
+        WrongAnswer: a total differs; the message names the mistake that gives it.
+    """
+    durations = (300.0, 40.0, 60.0, 50.0, 30.0, 20.0)  # on two streams, the first begins first and ends last
+    apart = [Launch("kernel", 0.0, us, stream=20 + 4 * (i > 0), share=0.7) for i, us in enumerate(durations)]
+    together = [replace(launch, stream=7) for launch in apart[:-1]]  # one fewer, or means were as good as sums
+    one, two = play(together, gap_us=5.0), play(apart, gap_us=5.0)
+    sums, wall = two.kernel_sum / one.kernel_sum, two.wall / one.wall
+    sides = [two.stream == stream for stream in (20, 24)]
+    in_turn = sum(two.kernel_end[side].max() - two.kernel_start[side].min() for side in sides)
+    one_over = "That is one over it: divide the time of two streams by that of one."
+    expect(
+        answer(_table(one, 1000.0), _table(two, 3000.0)),
+        {"sum": sums, "wall": wall},
+        [
+            ({"sum": 1 / sums}, one_over),
+            ({"wall": 1 / wall}, one_over),
+            (
+                {"sum": sums * len(one.stream) / len(two.stream)},
+                "That is the ratio of the mean durations: one of the two recordings may have more kernels.",
+            ),
+            ({"wall": sums}, "That is the ratio of the sums: while two kernels run at once, the clock counts once."),
+            ({"wall": in_turn / one.wall}, "Those are both streams' times, added up: they passed at the same time."),
+            ({"wall": two.busy / one.busy}, "That is the ratio of the unions, when any kernel ran: gaps count, too."),
+            (
+                {"wall": (3000.0 + two.wall) / (1000.0 + one.wall)},
+                "Neither table begins at 0: subtract the first begin.",
+            ),
+            (
+                {"wall": two.kernel_end[-1] / one.wall},
+                "The last kernel to begin need not be the last to end: take max().",
+            ),
+        ],
+        f"The sum should be {sums:.3f} and the wall time {wall:.3f}: a duration is end - begin, and the wall time goes "
+        "from the first begin to the last end, over all streams.",
+        "two streams against one",
+    )
+    passed("times_as_long")
+
+
+def _table(timeline: Timeline, begin: float) -> pandas.DataFrame:
+    """The kernels in the order they began, the first of them at `begin` microseconds."""
+    columns = {"stream": timeline.stream, "begin": timeline.kernel_start, "end": timeline.kernel_end}
+    table = pandas.DataFrame(columns).sort_values("begin", kind="stable", ignore_index=True)
+    return table.assign(begin=table["begin"] + begin, end=table["end"] + begin)

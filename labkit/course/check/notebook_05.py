@@ -1,0 +1,235 @@
+"""Checks of notebook 05: host and GPU side by side, fewer passes, and replays of a recorded step."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor, nn
+
+from labkit.course.check.answers import WrongAnswer, expect, failing, kind, passed, require, require_kind
+from labkit.course.tape import Tape
+from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep
+from labkit.step import Step
+from labkit.variants.registry import make_step
+
+small = partial(CycleGAN, generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
+HINTS = {  # for each outcome of a replay that a student expects in vain
+    "right": "Which part of it does Python do, remember or ask for? Only operations on tensors are recorded.",
+    "stale": "Which value would be old? Follow each value that changes: is it in a tensor that keeps its place?",
+    "refused": "An error comes only where the host asks for a tensor's value, which none of these lines does.",
+}
+
+
+def estimate(answer: Callable[[float, float, float], tuple[float, float]]) -> None:
+    """Checks ``answer(launches, host_us, busy_us)``: the microseconds of a step and the GPU's idle share."""
+    turns = "Host and GPU do not take turns: while the GPU works, the host launches the next kernels."
+    shorter = "The step is over when both are done: take the longer of the two."
+    for launches, host_us, busy_us in ((3000, 40, 45_000), (3000, 10, 45_000), (1, 20, 45_000), (1000, 45, 45_000)):
+        host, got = launches * host_us, answer(launches, host_us, busy_us)
+        step, idle = max(host, busy_us), 1 - busy_us / max(host, busy_us)
+        where = f"{launches} launches of {host_us} us on the host, kernels of {busy_us} us"
+        require_kind(got, kind((step, idle)))
+        mistakes = [(host + busy_us, turns), (min(host, busy_us), shorter)]
+        expect(got[0], step, mistakes, f"The step takes {step:g} us.", f"{where}, the step")
+        when = f"It is the part of the step's {step:g} us in which the GPU has no kernel: {idle:.3f}."
+        expect(got[1], idle, [], when, f"{where}, the idle share")
+    passed("estimate")
+
+
+def batched(answer: type) -> None:
+    """Compares a class that puts passes together with `labkit.variants.batched.Batched`.
+
+    Args:
+        answer: overrides `cycle` and `judge`, and says in `unsuited` which model it is not for.
+
+    Raises:
+        WrongAnswer: a result differs from the baseline's, there are more passes than needed, or batch norm is let in.
+    """
+    torch.manual_seed(0)
+    model = small().double()
+    real, other, third = (torch.rand(2, 3, 32, 32, dtype=torch.float64) * 2 - 1 for _ in range(3))
+    plain, step = make_step(model), make_step(model, answer)
+    if isinstance(plain, CycleGANStep) and isinstance(step, CycleGANStep):
+        _check_cycle(step, plain, model, real, other)
+    _check_judge(step, plain, model, real, third)
+    _check_batch_norm(answer, model)
+    for make in (small, partial(small, lambda_identity=0.0)):
+        losses = []
+        for own in ((), (answer,)):
+            torch.manual_seed(1)
+            whole = make_step(make().double(), *own)
+            losses.append([whole(real, other) for _ in range(2)][-1])  # the second step's losses follow from gradients
+        wrong = [name for name, loss in losses[0].items() if not torch.allclose(losses[1][name], loss, rtol=1e-9)]
+        require(not wrong, f"after one update {', '.join(wrong)} differ from the baseline's: is a gradient cut off?")
+    passed("batched")
+
+
+def _check_cycle(step: CycleGANStep, plain: CycleGANStep, model: CycleGAN, real: Tensor, other: Tensor) -> None:
+    right = plain.cycle(model.G_A, model.G_B, real, other)
+    with _passes(model) as sizes:
+        cycle = step.cycle(model.G_A, model.G_B, real, other)
+    require(isinstance(cycle, Cycle), f"cycle returns a Cycle(fake, back, same), not {kind(cycle)}.")
+    mixed = "fake and same are mixed up: chunk gives the parts in the order in which cat put them together."
+    require(not _equal(cycle.fake, right.same), mixed)
+    n, runs = len(real), len(sizes["G_A"])
+    for name, pictures in cycle._asdict().items():
+        whole = isinstance(pictures, Tensor) and len(pictures) == n
+        require(whole, f"cycle: {name} should have {n} pictures, as real has. chunk(2) cuts a batch into two halves.")
+    require(runs == 1, f"`go` is run {runs} times: put real and other together with torch.cat, and run it once.")
+    once = f"it is needed once, for the {n} fakes alone."
+    require(sizes["G_B"] == [n], f"`back` is run on batches of {sizes['G_B']}: {once}")
+    for name in Cycle._fields:
+        require(_equal(getattr(cycle, name), getattr(right, name)), f"cycle: {name} is not the baseline's.")
+    none = "without an identity loss `other` is None, and so is `same`: leave that case to super().cycle."
+    with failing((TypeError, AttributeError), none):
+        alone = step.cycle(model.G_A, model.G_B, real, None)
+    require(isinstance(alone, Cycle) and alone.same is None and _equal(alone.fake, right.fake), none)
+
+
+def _check_judge(step: Step, plain: Step, model: CycleGAN, real: Tensor, fake: Tensor) -> None:
+    right = plain.judge(model.D_A, real, fake)
+    with _passes(model) as sizes:
+        verdicts = step.judge(model.D_A, real, fake)
+    pair = isinstance(verdicts, tuple | list) and len(verdicts) == 2
+    require(pair, f"judge returns two tensors, the verdicts on real and those on fake, not {kind(verdicts)}.")
+    require(not _equal(verdicts[0], right[1]), "judge: the verdicts on real come first, then those on fake.")
+    require(
+        _equal(verdicts[0], right[0]) and _equal(verdicts[1], right[1]),
+        "judge: the verdicts are not the baseline's. Is each picture judged once, and cut off at the right place?",
+    )
+    runs = len(sizes["D_A"])
+    require(runs == 1, f"the discriminator is run {runs} times: put real and fake together with torch.cat as well.")
+
+
+def _check_batch_norm(answer: type, model: CycleGAN) -> None:
+    unsuited = getattr(answer, "unsuited", None)
+    if not callable(unsuited):
+        raise WrongAnswer("unsuited(model) is missing: it says for which model the class is not exact.")
+    with (
+        failing(Exception, "unsuited should return the reason, or None, and raise nothing."),
+        failing(TypeError, "unsuited is called on the class, with the model alone: put @staticmethod."),
+    ):
+        reason, none = unsuited(small(norm="batch")), unsuited(model)
+    require(
+        isinstance(reason, str) and reason.strip() != "",
+        "unsuited: a model with batch norm is let in. Its mean would be taken over pictures of two kinds: say so.",
+    )
+    require(none is None, "unsuited: a model with instance norm is refused, although each picture has its own mean.")
+
+
+@contextmanager
+def _passes(model: nn.Module) -> Iterator[dict[str, list[int]]]:
+    """Inside the block, collects the batch size of each pass through each network."""
+    sizes = defaultdict(list)
+    hooks = [
+        network.register_forward_pre_hook(lambda _, inputs, name=name: sizes[name].append(len(inputs[0])))
+        for name, network in model.named_children()
+    ]
+    try:
+        yield sizes
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _equal(a: object, b: Tensor | None) -> bool:
+    return isinstance(a, Tensor) and b is not None and a.shape == b.shape and torch.allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+def replay_side_by_side(step: Callable[[Tensor, SimpleNamespace], Tensor]) -> tuple[list[Tensor], list[Tensor] | str]:
+    """The results of ``step(a, memory)`` for three inputs: called each time, and recorded once and replayed.
+
+    Both begin with the same `memory`: `rate`, a Python number; `rate_tensor`, a 0-d tensor; `total`, a tensor of the
+    input's shape. If the step cannot be recorded, the error's text stands in place of the second list.
+    """
+    inputs = [torch.tensor(values) for values in ([1.0, 2.0, 3.0], [-1.0, 0.5, 2.0], [2.0, 1.0, 4.0])]
+
+    def fresh() -> SimpleNamespace:
+        return SimpleNamespace(rate=1.0, rate_tensor=torch.tensor(1.0), total=torch.zeros(3))
+
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        memory = fresh()
+        anew = [step(a, memory).clone() for a in inputs]
+        torch.manual_seed(0)
+        memory, static = fresh(), inputs[0].clone()
+        try:
+            with Tape() as tape:
+                result = step(static, memory)
+        except RuntimeError as error:
+            return anew, str(error)
+        replayed = [result.clone()]
+        for a in inputs[1:]:
+            static.copy_(a)
+            tape.replay()
+            replayed.append(result.clone())
+    return anew, replayed
+
+
+def outcome(step: Callable[[Tensor, SimpleNamespace], Tensor]) -> str:
+    """Whether a replay of ``step(a, memory)`` is "right" or "stale", or its recording "refused"."""
+    anew, replayed = replay_side_by_side(step)
+    if isinstance(replayed, str):
+        return "refused"
+    return "right" if all(map(torch.allclose, anew, replayed)) else "stale"
+
+
+def replayed(answer: Mapping[str, str], steps: Mapping[str, Callable]) -> None:
+    """Compares a student's expectations of replays, by the step's name, with their outcomes."""
+    require_kind(answer, kind(steps))
+    for name, step in steps.items():
+        require(answer[name] in HINTS, f"{name}: put one of {', '.join(HINTS)}, not {answer[name]!r}.")
+        expect(answer[name], outcome(step), [], HINTS[answer[name]], name)
+    passed("replayed")
+
+
+def captured(answer: type) -> None:
+    """Checks a class that records a body once, and replays it for each new input."""
+    calls = []
+
+    def body(a: Tensor) -> Tensor:
+        calls.append(a)
+        return torch.relu(a - 1) * 2
+
+    example, inputs = torch.full((2, 3), 5.0), [torch.arange(6.0).reshape(2, 3) + shift for shift in (0, 1)]
+    capture = answer(body, example)
+    first = capture(inputs[0])
+    old = "the result is the example's: a replay reads the memory it was recorded with. Copy the new input there; "
+    expect(
+        first,
+        torch.relu(inputs[0] - 1) * 2,
+        [(torch.full((2, 3), 8.0), old + "giving a name to another tensor moves nothing.")],
+        "the result is not the body's. Copy the input first, and replay then.",
+    )
+    kept = first.clone()
+    capture(inputs[1])
+    for holds, message in (
+        (
+            len(calls) == 1,
+            f"after two calls the body has run {len(calls)} times: record it once, in __init__, and replay.",
+        ),
+        (
+            torch.equal(first, kept),
+            "the second call has changed the first result: every replay writes to the same memory. Return a clone.",
+        ),
+        (
+            torch.equal(example, torch.full((2, 3), 5.0)),
+            "the example that was handed to you has changed: keep a clone of it as the memory that replays read.",
+        ),
+    ):
+        require(holds, message)
+    for other in (inputs[0][:1], inputs[0][:, :1], inputs[0].reshape(3, 2)):
+        where = f"an input of shape {tuple(other.shape)}, where (2, 3) was recorded,"
+        try:
+            capture(other)
+        except ValueError:
+            continue
+        except Exception as error:
+            raise WrongAnswer(f"{where} raises {error!r}: compare the shapes first, and raise a ValueError.") from error
+        raise WrongAnswer(f"{where} passes: copy_ repeats it to fit. Raise a ValueError if the shape is another.")
+    passed("captured")

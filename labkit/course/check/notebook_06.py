@@ -1,0 +1,224 @@
+"""Checks of notebook 06: floats by hand, gradients in float16, one scaler for two optimisers, accumulation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from labkit.course.check.answers import WrongAnswer, expect, passed, require
+from labkit.course.floats import limits as right_limits
+from labkit.course.floats import rounding_outcomes as right_outcomes
+from labkit.models.cyclegan import CycleGAN
+from labkit.step import Step
+from labkit.variants.registry import make_step
+
+SCALE = 256.0  # of the losses, in the check of `update`
+
+
+def limits(answer: Callable[[int, int], Mapping[str, float]]) -> None:
+    """Compares ``answer(exponent_bits, mantissa_bits)`` with `labkit.course.floats.limits`."""
+    for name, bits in {"float16": (5, 10), "bfloat16": (8, 7)}.items():
+        right = right_limits(*bits)
+        half, one_bit = {"eps": right["eps"] / 2}, {"max": right["max"] / (2 - right["eps"])}
+        expect(
+            answer(*bits),
+            right,
+            [
+                (half, "The 1 in front of the point is not stored: all mantissa bits come after it."),
+                (lambda got, right: got["max"] >= 1.5 * right["max"], "The highest exponent is kept for inf and nan."),
+                ({"tiny": right["tiny"] / 2}, "The lowest exponent of all is kept for zero and subnormals."),
+                (one_bit, "With the largest exponent, all bits of the mantissa can be 1: nearly 2 times that."),
+            ],
+            f"Right is {', '.join(f'{limit} {value:g}' for limit, value in right.items())}.",
+            f"{name}, with {bits[0]} bits of exponent and {bits[1]} of mantissa",
+        )
+    passed("limits")
+
+
+def rounding_outcomes(answer: Callable[[Tensor, float], Mapping[str, float]]) -> None:
+    """Compares ``answer(gradients, scale)`` with `labkit.course.floats.rounding_outcomes`."""
+    gradients = torch.tensor([0.0, 0.0, 1e-9, -3e-8, 2e-7, 1e-6, -5e-5, 1e-3, 0.5, -2.0])
+    late = {"flushed": right_outcomes(gradients, 1.0)["flushed"]}
+    for scale in (1.0, 2.0**10, 2.0**17):
+        given = gradients.clone()
+        got, right = answer(given, scale), right_outcomes(gradients, scale)
+        require(torch.equal(given, gradients), "the gradients you were given were changed: make new tensors.")
+        with_zeros, below_tiny = (2 + 8 * right["flushed"]) / 10, right["flushed"] + right["subnormal"]
+        told = ", ".join(f"{outcome} {share:.3g}" for outcome, share in right.items())
+        nearest = "Flushed are those of the 8 that `.half()` rounds, to the nearest, to 0: a share from 0 to 1."
+        expect(
+            got,
+            right,
+            [
+                ({"flushed": with_zeros}, "A gradient that was zero before is not flushed: leave the zeros out first."),
+                ({"flushed": below_tiny}, "A value below `finfo.tiny` need not be zero: ask which are 0 in float16."),
+                (late, "Scale first, while they are in float32: what float16 has flushed, no scale brings back."),
+                (lambda got, right: not math.isclose(got["flushed"], right["flushed"]), nearest),
+                (lambda got, right: got["overflowed"] != right["overflowed"], "Is -inf counted as well? `isinf` does."),
+            ],
+            "Subnormal are those below `finfo.tiny` in size that are not 0; mind the sign.",
+            f"8 gradients and 2 zeros, scale {scale:g}, where right is {told}",
+        )
+    passed("rounding_outcomes")
+
+
+class CountingScaler(torch.amp.GradScaler):
+    """A scaler that counts its updates."""
+
+    def __init__(self) -> None:
+        super().__init__("cpu", init_scale=SCALE)
+        self.updates = 0
+
+    def update(self, new_scale: float | Tensor | None = None) -> None:  # noqa: D102
+        self.updates += 1
+        super().update(new_scale)
+
+
+def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Optimizer], float], None]) -> None:
+    """Checks one ``answer(scaler, optimizers, max_norm)``: an update of two players under one scaler."""
+    gradients = {"generators": torch.tensor([3.0, 4.0]), "discriminators": torch.tensor([0.0, 0.5])}
+    clipped = {"generators": torch.tensor([0.6, 0.8]), "discriminators": gradients["discriminators"]}
+    norm_of_both = torch.cat([*gradients.values()]).norm()
+    still_scaled = "These gradients are still scaled: scaler.unscale_(optimizer) divides them by the scale."
+    for overflowed in (None, "discriminators", "generators"):
+        scaler = CountingScaler()
+        weights = {player: nn.Parameter(torch.zeros(2)) for player in gradients}
+        optimizers = {player: torch.optim.SGD([weight], lr=1.0) for player, weight in weights.items()}
+        for player, weight in weights.items():
+            scaler.scale((weight * gradients[player]).sum()).backward()
+        if overflowed:
+            weights[overflowed].grad = torch.tensor([math.inf, 1.0])
+        answer(scaler, optimizers, 1.0)
+        moved = {player: -weight.detach() for player, weight in weights.items()}
+        where = f"an inf in the gradient of the {overflowed}: " if overflowed else "finite gradients: "
+        for player, change in moved.items():
+            if player == overflowed:
+                stays = "they must not take a step with it. scaler.step(optimizer) leaves that step out by itself."
+                require(not change.any(), where + stays)
+            elif overflowed:
+                require(bool(change.any()), f"{where}the {player} must take their step all the same.")
+        require(scaler.updates > 0, f"{where}the scale never adapts: call scaler.update().")
+        require(
+            scaler.updates == 1,
+            f"{where}scaler.update() was called {scaler.updates} times. Call it once, after both players: it changes "
+            "the scale, and the second player's gradients carry the scale from before.",
+        )
+        for player, gradient in gradients.items():
+            if player == overflowed:
+                continue
+            direction = gradient / gradient.norm()
+            expect(
+                moved[player],
+                clipped[player],
+                [
+                    (direction / SCALE, "Clipped while still scaled: call scaler.unscale_(optimizer) before you clip."),
+                    (gradient / norm_of_both, "Each player's gradients have their own norm: clip them apart."),
+                    (gradient, "Clip the gradients to max_norm, after unscaling and before the step."),
+                    (direction, still_scaled),
+                    (SCALE * gradient, still_scaled),
+                ],
+                "Unscale, clip, step.",
+                f"{where}the {player} should move by {clipped[player]}",
+            )
+        require(
+            all(weight.grad is None or not weight.grad.any() for weight in weights.values()),
+            f"{where}gradients are left over and would be added to the next step's: zero_grad() in either case.",
+        )
+    passed("update")
+
+
+def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
+    """Compares the gradients that ``answer(step, real_a, real_b, k)`` leaves with those of the whole batch.
+
+    The step's speed-up "accumulate" leaves the same.
+    """
+    waiting: set[str] = set()  # players whose losses have not gone backward yet
+    kept: set[str] = set()  # players whose losses were asked for while earlier ones waited
+
+    class PartByPart:
+        def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+            kept.update(waiting & {player})
+            waiting.add(player)
+            losses = super().losses(player, batch)  # type: ignore[misc]  # this class stands before a step
+            for loss in losses.values():
+                loss.register_hook(lambda _gradient: waiting.discard(player))
+            return losses
+
+    torch.manual_seed(0)
+    model = CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4, pool_size=0)
+    step = make_step(model, PartByPart)
+    real_a, real_b = (torch.rand(4, 3, 16, 16) * 2 - 1 for _ in range(2))
+    for k in (4, 2):
+        right, strange = _gradients(step, real_a, real_b)
+        last, _ = _gradients(step, real_a.chunk(k)[-1], real_b.chunk(k)[-1])
+        before = [weight.detach().clone() for weight in model.parameters()]
+        answer(step, real_a, real_b, k)
+        got = {player: [weight.grad for weight in weights] for player, weights in step.players.items()}
+        for weight in model.parameters():
+            weight.requires_grad_().grad = None
+        require(
+            all(torch.equal(weight, old) for weight, old in zip(model.parameters(), before, strict=True)),
+            "the weights have changed: leave the gradients in them, and do not let the optimisers step.",
+        )
+        for player, whole in right.items():
+            passing = [(a * whole + b * strange) for a in (1, k) for b in (1, k) if player == "discriminators"]
+            mistakes = [
+                (
+                    passing,
+                    "also holds the generators' loss, which passes through the discriminators on its way back: use "
+                    "backward(inputs=step.players[...]).",
+                ),
+                (
+                    [k * whole],
+                    f"is {k} times too large: a loss is a mean over its part, so divide it by k before backward().",
+                ),
+                (
+                    [last[player], last[player] / k],
+                    "is the last part's only: nothing may clear gradients between the parts.",
+                ),
+            ]
+            _check_gradient(f"k = {k}, the {player}' gradient", got[player], whole, mistakes)
+        require(
+            not kept,
+            "the gradients are right, but all parts were kept for one backward() at the end, which takes the memory of "
+            "the whole batch: backward() in every part.",
+        )
+    passed("accumulate")
+
+
+def _gradients(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    """Each player's gradient on a batch, and the gradient of the generators' loss for the discriminators' weights."""
+    batch = step.inputs(real_a, real_b)
+    generators, discriminators = step.players["generators"], step.players["discriminators"]
+    of_g = torch.stack([*step.losses("generators", batch).values()]).sum()
+    own, strange = (
+        _flat(torch.autograd.grad(of_g, weights, retain_graph=True)) for weights in (generators, discriminators)
+    )
+    of_d = torch.stack([*step.losses("discriminators", batch).values()]).sum()
+    return {"generators": own, "discriminators": _flat(torch.autograd.grad(of_d, discriminators))}, strange
+
+
+def _check_gradient(
+    where: str, gradients: list[Tensor | None], right: Tensor, mistakes: list[tuple[list[Tensor], str]]
+) -> None:
+    """Requires gradients to be `right`, or names the mistake that leads to them."""
+    found = [gradient for gradient in gradients if gradient is not None]
+    require(len(found) == len(gradients), f"{where} is missing: backward() for both players, in every part.")
+    got = _flat(found)
+
+    def near(other: Tensor) -> bool:
+        return bool((got - other).norm() <= 1e-3 * other.norm())
+
+    if near(right):
+        return
+    for wrong, message in mistakes:
+        require(not any(map(near, wrong)), f"{where} {message}")
+    cosine, times = torch.cosine_similarity(got, right, dim=0), got.norm() / right.norm()
+    raise WrongAnswer(f"{where} is not the whole batch's: cosine {cosine:.2f}, norm {times:.2f} times")
+
+
+def _flat(gradients: Iterable[Tensor]) -> Tensor:
+    return torch.cat([gradient.flatten() for gradient in gradients])

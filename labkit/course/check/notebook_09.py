@@ -1,0 +1,71 @@
+"""Checks of notebook 09: a verdict on a ratio, and which step to take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pandas
+
+from labkit.course.check.answers import expect, failing, passed
+from labkit.measure.autotune import pick as right_pick
+from labkit.measure.compare import speed_verdict as right_speed_verdict
+
+WORDS = ("faster", "slower", "no difference")
+
+
+def speed_verdict(answer: Callable[[float, tuple[float, float], tuple[float, float]], str]) -> None:
+    """Compares ``answer(times, between, noise)`` with the word of `labkit.measure.compare.speed_verdict`."""
+    word = (lambda got, _: got not in WORDS, f"That is none of the words: they are {', '.join(WORDS)}.")
+    as_noisy = "The baseline against itself differs by as much."
+    for times, between, noise, hint in (
+        (1.5, (1.4, 1.6), (0.98, 1.02), "The whole interval lies above the noise."),
+        (0.7, (0.65, 0.75), (0.98, 1.02), "The whole interval lies below the noise."),
+        (1.1, (0.9, 1.4), (0.98, 1.02), "The interval holds 1: it may as well be slower."),
+        (1.03, (1.01, 1.05), (0.95, 1.06), as_noisy),
+        (0.97, (0.95, 0.99), (0.94, 1.03), as_noisy),
+        (1.02, (0.99, 1.04), (1.01, 1.03), "The interval holds 1, wherever the noise lies."),
+        (1.03, (1.02, 1.05), (0.9, 0.95), "The whole interval lies above 1 and above the noise, which lies below 1."),
+        (1.03, (1.01, 1.05), (1.08, 1.15), "The interval does not lie above the noise, but below it."),
+        (0.98, (0.97, 0.99), (0.9, 0.95), "The interval does not lie below the noise, but above it."),
+        (1.03, (1.02, 1.05), (0.98, 1.02), "The interval touches the noise."),
+        (0.97, (0.95, 0.98), (0.98, 1.02), "The interval touches the noise."),
+    ):
+        right, _ = right_speed_verdict(times, between, noise)
+        where = f"{times} times faster, between {between[0]} and {between[1]}, noise between {noise[0]} and {noise[1]}"
+        expect(answer(times, between, noise), right, [word], hint, where)
+    passed("speed_verdict")
+
+
+def pick(answer: Callable[[pandas.DataFrame, float], str]) -> None:
+    """Compares ``answer(table, memory_bytes)`` with `labkit.measure.autotune.pick`."""
+    rows = {
+        "plain": ("baseline", 1.0, 5e9),
+        "plain again": ("noise", 1.01, 5e9),
+        "no identity": ("not equivalent", 3.0, 4e9),
+        "bf16": ("faster", 1.6, 3e9),
+        "graph": ("faster", 2.0, 7e9),
+        "batched": ("faster", 1.2, 6e9),
+        "channels_last": ("no difference", 1.7, 5e9),
+        "streams": ("inactive", math.nan, math.nan),
+        "compile": ("out of memory", math.nan, math.nan),
+    }
+    table = pandas.DataFrame.from_dict(rows, orient="index", columns=["verdict", "times_faster", "peak_bytes"])
+    unknown = table.assign(peak_bytes=math.nan)
+    hopeless = table.loc[["plain", "plain again", "no identity", "channels_last"]]
+    other = "No identity is fast because it computes something else: its verdict says so."
+    guess = "channels_last is a guess: it cannot be told from noise, so its verdict is no gain."
+    for given, memory_bytes, hint in (
+        (table, math.inf, "Take the fastest whose verdict is `faster`."),
+        (table, 6e9, "It holds more than the memory there is."),
+        (table, 7e9, "A step that holds just as much as there is fits."),
+        (table, 2e9, "Nothing that is faster fits: stay with the baseline."),
+        (hopeless, math.inf, "Nothing is faster and computes the same: stay with the baseline."),
+        (unknown, 6e9, "Memory that is not known (NaN, as on a CPU) is no reason against a step."),
+    ):
+        right, where = right_pick(given, memory_bytes), f"with {memory_bytes:g} bytes"
+        with failing((ValueError, IndexError), f"{where} your function fails, it should return {right!r}. {hint}"):
+            got = answer(given.copy(), memory_bytes)
+        mistakes = [("no identity", other), ("channels_last", guess)]
+        expect(got, right, mistakes, f"It should be {right!r}. {hint}", where)
+    passed("pick")
