@@ -102,7 +102,7 @@ def comparison_figure(tables: Tables, measure: str = "times_faster") -> go.Figur
 
 
 def comparison(tables: Tables) -> ipywidgets.VBox:
-    """`comparison_figure`, with a choice of what to compare."""
+    """`comparison_figure`, with a menu of the quantities."""
     choice = ipywidgets.Dropdown(options=[(name, measure) for measure, (name, _) in MEASURES.items()])
     return controlled(functools.partial(comparison_figure, tables), {"measure": choice})
 

@@ -17,7 +17,7 @@ from labkit.errors import LabkitError
 from labkit.show.recordings import each_rank, named
 from labkit.show.style import in_words
 from labkit.show.trace_views import VIEWS, trace
-from labkit.show.widgets import replace
+from labkit.show.widgets import FigureInPlace
 from labkit.traces.reading import TraceError
 from labkit.traces.trace import Trace
 
@@ -30,7 +30,7 @@ def trace_explorer(traces: Trace | Mapping[str, Trace]) -> ipywidgets.VBox:
     You can look at one recording or at all, at all steps or some. Launches have sliders for the cutoffs. The timeline
     has one for its interval and, if there are several ranks, a menu of ranks. Steps are counted from the first
     recorded one, because their numbers may differ between recordings; the figure shows their numbers under its title.
-    For a trace recorded on a CPU the explorer says what is missing, and shows the operators.
+    For a trace recorded on a CPU the explorer names the missing events, and shows the operators.
 
     Raises:
         LabkitError: there is no trace.
@@ -61,7 +61,7 @@ class _Explorer:
         self.message = ipywidgets.HTML()
         self._fit()
         drawn = self._draw()
-        self.figure, self.words = go.FigureWidget(drawn), ipywidgets.HTML(in_words(drawn))
+        self.figure, self.words = FigureInPlace(drawn), ipywidgets.HTML(in_words(drawn))
         limiting = [self.recording, self.all_steps, self.steps]
         redrawing = [self.view, self.runtime, self.delay, self.rank, self.interval]
         for control in limiting:
@@ -138,7 +138,7 @@ class _Explorer:
     def _redraw(self, _change: object = None) -> None:
         if not self._fitting:
             drawn = self._draw()
-            replace(self.figure, drawn)
+            self.figure.replace(drawn)
             self.words.value = in_words(drawn)
 
 

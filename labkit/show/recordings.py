@@ -9,7 +9,7 @@ from typing import Any
 import pandas
 import plotly.graph_objects as go
 
-from labkit.show.style import ABOVE, BELOW, LEGEND_BELOW, escaped, look, panels, shortened
+from labkit.show.style import ABOVE, BELOW, CLEAR, LEGEND_BELOW, escaped, look, panels, shortened
 from labkit.traces.ranks import Rank
 from labkit.traces.trace import Trace
 
@@ -91,7 +91,8 @@ def bars(
         axis = dict(type="category", categoryorder="array", categoryarray=labels, range=[len(labels) - 0.5, -0.5])
         figure.update_yaxes(**axis, row=number, col=1)
     figure.update_xaxes(tickformat=",", rangemode="tozero")
-    figure.update_xaxes(title=unit, row=len(places), col=1)
+    last = list(places).index(table["panel"].iloc[-1]) + 1 if len(table) else 1  # panels without bars have no axis
+    figure.update_xaxes(title=unit, showticklabels=True, row=last, col=1)
     return figure.update_layout(barmode="group" if beside else "stack")
 
 
@@ -101,7 +102,7 @@ def finish(figure: go.Figure, title: str, traces: Traces, table: pandas.DataFram
     for name, trace in named(traces).items():
         stamps.setdefault(stamped(trace), []).append(name)
     stamp = "; ".join(f"{', '.join(names)}: {of_these}" for of_these, names in stamps.items())
-    figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor="rgba(0, 0, 0, 0)")
+    figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor=CLEAR)
     note = f"{note}. " if note else ""
     return figure.update_layout(
         # Not Plotly's subtitle, which a FigureWidget draws over the title.

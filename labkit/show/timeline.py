@@ -1,4 +1,4 @@
-"""When host and GPU did what: the timeline of one recording, or several timelines below one another."""
+"""The activities of host and GPU over time: the timeline of one recording, or several timelines below one another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LANES = ("steps", "ranges", "CUDA calls")  # of the host, above the streams
 
 
 def timeline(traces: Traces, begin_us: float, end_us: float, rank: int | None = None) -> go.Figure:
-    """When host and GPU did what: steps, labkit's ranges, CUDA calls, and each stream.
+    """The activities of host and GPU over time: steps, labkit's ranges, CUDA calls, and each stream.
 
     Several recordings are drawn below one another. Each begins at its own first event and covers the same time, so
     that equal lengths are equal times. More than 1500 bars are thinned: events of a lane that begin close together

@@ -17,7 +17,7 @@ from plotly.subplots import make_subplots
 
 from labkit.errors import check_known
 from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, percent, readable
-from labkit.show.style import HOST, KERNEL, KINDS, UNUSED, WALL, escaped, panels, range_look, shortened
+from labkit.show.style import CLEAR, FAINT, HOST, KERNEL, KINDS, UNUSED, WALL, escaped, panels, range_look, shortened
 from labkit.show.timeline import timeline
 from labkit.traces.ranks import NOWHERE
 from labkit.traces.trace import Trace
@@ -36,7 +36,7 @@ LAUNCHED: Looks = {
 }
 MEMORY: Looks = {"count": ("share of their number", UNUSED, ""), "total_us": ("share of their time", KERNEL, "")}
 HOSTS = {"operator": UNUSED, "CUDA call": HOST}
-STREAMS = (UNUSED, KERNEL, "#0F6CA6", "#0A3A5A", WALL)  # 0, 1, 2, ... busy streams: the more, the darker
+STREAMS = (UNUSED, KERNEL, "#0F6CA6", "#0A3A5A", "#041B2B")  # 0, 1, 2, ... busy streams: the more, the darker
 PATTERNS = ("", "/", ".", "x", "-", "+")  # of recordings, where colours have another meaning
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")  # of recordings, if they are lines
 LARGEST_GAPS, TOP_KERNELS, TOP_OPERATORS = 10, 10, 12  # of each rank, and over all recordings
@@ -100,7 +100,7 @@ def steps(traces: Traces) -> go.Figure:
 
 
 def idle(traces: Traces) -> go.Figure:
-    """Idle time of the whole device, when no stream was busy, by what the GPU waited for."""
+    """Idle time of the whole device, when no stream was busy, by cause."""
     table = joined(traces, Trace.idle)
     table = table[table["scope"] == "device"].drop(columns="scope")
     return finish(
@@ -191,7 +191,7 @@ def delays(traces: Traces, delay_cutoff: float = 100.0) -> go.Figure:
     Kernels whose launch is not in the trace are left out.
 
     Args:
-        traces: what to draw.
+        traces: a trace, or traces by name.
         delay_cutoff: in microseconds, drawn as a dashed line.
     """
     known = {name: rank.kernels.dropna(subset="delay") for name, rank in each_rank(traces).items()}
@@ -233,7 +233,7 @@ def queue(traces: Traces) -> go.Figure:
         figure.add_scatter(
             **dict(x=shown["time_us"].to_numpy(), y=shown["waiting"].to_numpy(), name=escaped(name), showlegend=False),
             **dict(mode="lines", line=dict(shape="hv", color=WALL, width=1), row=number, col=1),
-            **dict(fill="tozeroy", fillcolor="rgba(153, 153, 153, 0.3)"),
+            **dict(fill="tozeroy", fillcolor=FAINT),
             hovertemplate="from %{x:,.1f} µs on, %{y} kernels wait<extra></extra>",
         )
         figure.add_hline(y=rows["mean"].iloc[0], line=dict(color=HOST, dash="dash"), row=number, col=1)
@@ -246,10 +246,10 @@ def queue(traces: Traces) -> go.Figure:
 
 
 def streams(traces: Traces, within: str = "all") -> go.Figure:
-    """How many streams were busy at once; and the time in which any was (union) beside the sum of the durations.
+    """How many streams were busy at the same time; and the union of all kernels beside the sum of their durations.
 
     Args:
-        traces: what to draw.
+        traces: a trace, or traces by name.
         within: one of labkit's ranges, to count only the kernels launched in it; "all" for the whole trace.
     """
     table = joined(traces, Trace.concurrency)
@@ -269,7 +269,7 @@ def streams(traces: Traces, within: str = "all") -> go.Figure:
     figure = bars(pandas.concat([levels, pandas.concat(totals).sort_index(kind="stable")]), looks, shared=False)
     figure.update_xaxes(tickformat=".0%", range=[0, 1.02], row=1, col=1)
     where = "" if within == "all" else f" in {within}"
-    title = f"Streams busy at once{where}, and the union beside the sum of all kernels"
+    title = f"Streams busy at the same time{where}, and the union beside the sum of all kernels"
     return finish(figure, title, traces, table)
 
 
@@ -311,8 +311,10 @@ def summary(traces: Traces) -> go.Figure:
     )
     bold = [[f"<b>{verdict}</b>", *map(escaped, rest)] for verdict, *rest in recordings]
     header = dict(values=["", *(f"<b>{escaped(name)}</b>" for name in cells)], align="left", height=26)
-    columns = dict(values=[labels, *bold], align="left", height=26)
-    figure = go.Figure(go.Table(columnwidth=[3, *[4] * len(recordings)], header=header, cells=columns))
+    columns = dict(values=[labels, *bold], align="left", height=26, fill_color=CLEAR)
+    figure = go.Figure(
+        go.Table(columnwidth=[3, *[4] * len(recordings)], header=header, cells=columns, header_fill_color=FAINT)
+    )
     finish(figure, "What bounds each recording", traces, table)
     return figure.update_layout(height=190 + 16 * lines + 10 * (len(labels) + 1), margin=dict(l=20, r=20, b=20))
 
@@ -375,7 +377,7 @@ VIEWS: dict[str, tuple[str, Callable[..., go.Figure]]] = {
     "launches": ("launches", launches),
     "delays": ("launch delays", delays),
     "queue": ("launch queue", queue),
-    "streams": ("streams at once", streams),
+    "streams": ("streams busy together", streams),
     "timeline": ("timeline", timeline),
     "ranges": ("ranges on the host", ranges),
     "operators": ("operators on the host", operators),

@@ -12,6 +12,7 @@ from torchvision.utils import make_grid
 
 from labkit.data.batches import to_uint8
 from labkit.show.style import COLOURS
+from labkit.show.widgets import FigureInPlace
 from labkit.training.fit import Run
 
 TERMS = {
@@ -34,16 +35,10 @@ class LiveLosses:
     """
 
     def __init__(self, steps: int) -> None:
-        self.figure = go.FigureWidget(loss_curves({}, steps))
+        self.figure = FigureInPlace(loss_curves({}, steps))
 
     def __call__(self, run: Run) -> None:
-        drawn = loss_curves(run.losses, run.steps)
-        with self.figure.batch_update():  # updated, not shown again, because Colab cannot show a figure twice
-            if not self.figure.data:
-                self.figure.add_traces(drawn.data)
-            for mine, new in zip(self.figure.data, drawn.data, strict=True):
-                mine.x, mine.y = new.x, new.y
-            self.figure.layout.meta = drawn.layout.meta
+        self.figure.replace(loss_curves(run.losses, run.steps))
 
 
 def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
@@ -84,7 +79,7 @@ def picture_rows(rows: Mapping[str, Tensor], title: str, text: str) -> go.Figure
     Args:
         rows: by name, (N, 3, H, W), ``uint8`` or floats in [-1, 1]; all pictures have the same size.
         title: of the figure.
-        text: the text alternative: describes what a reader should see in the pictures.
+        text: the text alternative: a description of the pictures.
     """
     pictures = [row if not row.is_floating_point() else to_uint8(row) for row in rows.values()]
     height = pictures[0].shape[-2] + 2  # make_grid puts two pixels round each picture

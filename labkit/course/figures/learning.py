@@ -100,13 +100,14 @@ def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figu
 def tradeoff_figure(costs: pandas.Series, scores: pandas.DataFrame, baseline: str, label: str) -> go.Figure:
     """fg and bg against the cost of a step: a circle for each seed, and a bar at the median.
 
-    The grey bands reach up to the baseline's worst seed. A bar in both grey bands is within the baseline's spread, as `labkit.measure.within_spread` says.
+    The grey bands reach up to the baseline's worst seed. A bar in both of them is within the baseline's spread, as
+    `labkit.measure.within_spread` says.
 
     Args:
         costs: of a step, by name.
         scores: fg and bg in percent, a row for each run, by name and seed.
         baseline: one of the names.
-        label: says what the `costs` are, with their unit.
+        label: of the x axis, with the unit of `costs`.
     """
     figure = make_subplots(cols=2, subplot_titles=list(METRICS.values()), horizontal_spacing=0.1)
     worst = scores.loc[baseline].max()

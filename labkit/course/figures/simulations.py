@@ -10,11 +10,11 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from labkit.show.style import HOST, KERNEL, UNUSED, WALL
+from labkit.show.style import FAINT, HOST, KERNEL, UNUSED, WALL
 from labkit.show.widgets import controlled, slider
 from labkit.simulate.launch_queue import GAP_US, Launch, Timeline, play, replay_graph
 
-GRAPH_US = 20.0  # an example: what the one call that launches a graph costs the host
+GRAPH_US = 20.0  # an example: the host's time for the single call that launches a graph
 DURATIONS_US = np.arange(1.0, 31.0)  # of kernels: the slider's, and those the queue's curve goes through
 KERNELS, OVERLAPPING = 40, 12  # how many are played in the queue, and in the overlap
 ALONE_US = 10.0  # how long each kernel of the overlap takes if nothing else runs
@@ -36,7 +36,7 @@ def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, gr
     bound = "host bound" if kernel_us < turn else "compute bound"
     titles = (
         "Who works when: a line leads from each launch to its kernel"
-        + ("; two kernels fit the GPU at once" if streams > 1 else ""),
+        + ("; two kernels fit the GPU at a time" if streams > 1 else ""),
         f"The queue, kernels launched but not started: {f'at most {depth}' if depth else 'always empty'}",
         "Where each stream's time goes",
         f"Host bound with kernels under {turn:g} µs" if turn > 0 else "Compute bound, however short the kernels",
@@ -97,7 +97,7 @@ def overlap_figure(share: float = 0.6) -> go.Figure:
 
 
 def queue_widget() -> ipywidgets.VBox:
-    """`queue_figure`, with controls for what a launch costs, how long a kernel takes, a second stream and a graph."""
+    """`queue_figure`, with controls for the cost of a launch, the length of a kernel, a second stream and a graph."""
     toggles = ipywidgets.ToggleButtons
     controls = {
         "host_us": slider("host, µs a launch", 10, 2, 20, 1),
@@ -154,7 +154,7 @@ def _add_lanes(figure: go.Figure, timeline: Timeline) -> None:
 
 def _add_queue(figure: go.Figure, timeline: Timeline) -> None:
     times, depth = timeline.queue_depth()
-    look = dict(line=dict(shape="hv", color=WALL, width=1), fill="tozeroy", fillcolor="rgba(153, 153, 153, 0.3)")
+    look = dict(line=dict(shape="hv", color=WALL, width=1), fill="tozeroy", fillcolor=FAINT)
     hover = "from %{x:.0f} µs on, %{y} kernels wait<extra></extra>"
     x, y = np.concatenate([[0], times]), np.concatenate([[0], depth])
     figure.add_scatter(x=x, y=y, mode="lines", **look, hovertemplate=hover, showlegend=False, row=2, col=1)
