@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from copy import deepcopy
 
 import ipywidgets
 import plotly
 import plotly.graph_objects as go
 import traitlets
+from plotly.serializers import custom_serializers
 
 from labkit.show.style import in_words
 
 # The program that draws a figure in the browser, run by anywidget (Plotly 6 and later). If a widget's module has not
-# arrived after two seconds, anywidget drops all later messages to it. Plotly's five megabytes take longer on a busy
-# machine, so they come separately, once for all figures. Each change of `_widget_data` draws the whole figure again.
-# Plotly's own messages, which change parts of a figure, are ignored: a message that arrives before the view is lost.
+# arrived after two seconds, anywidget drops all messages to it, and Plotly's five megabytes take longer on a busy
+# machine. So this module is small, and fetches Plotly's own once for all figures. The contents of the figure are in a
+# plain widget, which loses no message: each change of it draws the whole figure again. Plotly's own messages, which
+# change parts of a figure, are ignored.
 FRONT_END = """
 const bundles = (globalThis.labkitPlotly ??= {});
 
-async function load(manager, reference) {
-  const bundle = await manager.get_model(reference.slice("IPY_MODEL_".length));
-  const url = () => URL.createObjectURL(new Blob([bundle.get("text")], { type: "text/javascript" }));
-  return (bundles[bundle.get("version")] ??= import(url()));
+function load(version, text) {
+  const url = () => URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+  return (bundles[version] ??= import(url()));
 }
 
 export default {
   async render({ model, el }) {
-    const { default: create } = await load(model.widget_manager, model.get("_bundle"));
-    const whole = { ...model, on: (name, then) => name.startsWith("change:_py2js") || model.on(name, then) };
+    const get = (name) => model.widget_manager.get_model(model.get(name).slice("IPY_MODEL_".length));
+    const [bundle, drawn] = await Promise.all([get("_bundle"), get("_drawn")]);
+    const { default: create } = await load(bundle.get("version"), bundle.get("text"));
+    const whole = {
+      ...model,
+      get: (name) => (drawn.has(name) ? drawn : model).get(name),
+      on: (name, then) => name.startsWith("change:_py2js") || model.on(name, then),
+    };
     let clear;
     const draw = async () => {
       const plotly = await create();
@@ -36,8 +44,11 @@ export default {
       clear = await plotly.render({ model: whole, el });
     };
     await draw();
-    model.on("change:_widget_data", draw);
-    return () => clear();
+    drawn.on("change:_widget_data", draw);
+    return () => {
+      drawn.off("change:_widget_data", draw);
+      clear();
+    };
   },
 };
 """
@@ -58,16 +69,23 @@ class Bundle(ipywidgets.Widget):
         return cls.last
 
 
+class Drawn(ipywidgets.Widget):
+    """The whole contents of a figure."""
+
+    _widget_layout = traitlets.Dict().tag(sync=True, **custom_serializers)
+    _widget_data = traitlets.List().tag(sync=True, **custom_serializers)
+
+
 class FigureInPlace(go.FigureWidget):
-    """A figure as a widget that is drawn from its first state on, and whose contents can be replaced.
+    """A figure as a widget whose contents can be replaced.
 
     Plotly's own FigureWidget reaches the browser empty, and messages with its contents follow. They are lost if they
     arrive too early, for example because the figure is part of another widget, and after the page is loaded again.
     """
 
-    _filled = False
     if hasattr(go.FigureWidget, "_esm"):  # since Plotly 6
         _bundle = traitlets.Instance(Bundle).tag(sync=True, **ipywidgets.widget_serialization)
+        _drawn = traitlets.Instance(Drawn, ()).tag(sync=True, **ipywidgets.widget_serialization)
         _esm = FRONT_END
 
         @traitlets.default("_bundle")
@@ -76,34 +94,27 @@ class FigureInPlace(go.FigureWidget):
 
     def __init__(self, figure: go.Figure) -> None:
         super().__init__(figure)
-        self._filled = True
-        self.open()
-
-    def open(self) -> None:
-        """Sends the figure to the browser. ipywidgets calls this early, before the figure has any contents."""
-        if self._filled:
-            super().open()
+        self._send_whole()
 
     def replace(self, drawn: go.Figure) -> None:
         """Shows the contents of `drawn`, which may be a figure of another kind, in place of its own.
 
-        Not by showing another figure, because Colab cannot update an output.
+        Showing another figure instead would not do, because Colab cannot update an output.
         """
-        if not hasattr(self, "_widget_data"):  # before Plotly 6, whose messages are never lost
-            return self._take(drawn)
-        with self.hold_sync():  # a single message with the whole figure
-            self._take(drawn)
-            self._widget_layout, self._widget_data = deepcopy(self._layout), deepcopy(self._data)
-        return None
-
-    def _take(self, drawn: go.Figure) -> None:
         layout = drawn.layout.to_plotly_json()
         del layout["template"]  # the same in every figure, and slow to update
         gone = {part: None for part in self.layout.to_plotly_json() if part not in layout and part != "template"}
-        self.data = ()
-        with self.batch_update():
-            self.update_layout({**gone, **layout}, overwrite=True)
-        self.add_traces(drawn.data)
+        with self.hold_sync() if hasattr(self, "_drawn") else nullcontext():  # spares ignored messages
+            self.data = ()
+            with self.batch_update():
+                self.update_layout({**gone, **layout}, overwrite=True)
+            self.add_traces(drawn.data)
+        self._send_whole()
+
+    def _send_whole(self) -> None:
+        if hasattr(self, "_drawn"):
+            with self._drawn.hold_sync():
+                self._drawn._widget_layout, self._drawn._widget_data = deepcopy(self._layout), deepcopy(self._data)
 
 
 def controlled(draw: Callable[..., go.Figure], controls: Mapping[str, ipywidgets.Widget]) -> ipywidgets.VBox:
