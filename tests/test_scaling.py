@@ -5,8 +5,8 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from labkit.show import scaling
-from labkit.show.scaling import scaling_figure, scaling_widget
+from labkit.course import scaling_figure, scaling_widget
+from labkit.course.figures import scaling
 
 GRADIENTS = {
     "generators": torch.tensor([0.0, 2.0**-26, -(2.0**-20), 1.5 * 2.0**-20, 2.0**-3]),

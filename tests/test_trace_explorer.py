@@ -1,5 +1,7 @@
 """The timeline of one recording or more; the explorer redraws one figure in place."""
 
+import re
+
 import plotly.graph_objects as go
 import pytest
 import synthetic_trace
@@ -7,22 +9,35 @@ from synthetic_trace import SyntheticTrace
 
 from labkit import show
 from labkit.errors import LabkitError
-from labkit.show.explorer import ALL, VIEWS
+from labkit.show.explorer import ALL
+from labkit.show.style import in_words
 from labkit.show.timeline import MOST_BARS, events_between, thin
+from labkit.show.trace_views import VIEWS
 from labkit.traces.trace import Trace
 
 
+def totals(figure):
+    """Events and total µs of each lane, by recording and lane, in the figure's text alternative."""
+    rows = re.findall("<tr>(.*?)</tr>", figure.layout.meta["table"].partition("<tbody>")[2], re.DOTALL)
+    cells = [re.findall("<td>(.*?)</td>", row) for row in rows]
+    return {(recording, lane): (events, us) for recording, _, _, lane, events, us in cells}
+
+
+def timeline(traces, begin_us, end_us, rank=None):
+    return show.trace(traces, "timeline", begin_us=begin_us, end_us=end_us, rank=rank)
+
+
 def test_the_timeline_has_host_and_streams_as_lanes(two_streams):
-    figure = show.timeline_figure({"two": two_streams}, 0, 400)
+    figure = timeline({"two": two_streams}, 0, 400)
     lanes = figure.layout.yaxis.ticktext
     assert lanes == ("steps", "ranges", "CUDA calls", "stream 7", "stream 20")
     compute = next(bar for bar in figure.data if bar.name == "compute")
     drawn = {(lanes[y], base): x for y, base, x in zip(compute.y, compute.base, compute.x, strict=True)}
     assert drawn == {("stream 7", 100): 100, ("stream 7", 210): 90, ("stream 20", 250): 100}
     assert "relu" in "".join(compute.hovertext) and "thinned" not in figure.layout.title.text
-    assert "stream 7: 2 events, 190.0 µs in all" in figure.layout.meta["text"]
-    cut = show.timeline_figure(two_streams, 150, 220)
-    assert "stream 7: 2 events, 60.0 µs in all" in cut.layout.meta["text"] and "stream 20" in cut.layout.yaxis.ticktext
+    assert totals(figure)["two", "stream 7"] == ("2", "190.0")
+    cut = timeline({"two": two_streams}, 150, 220)
+    assert totals(cut)["two", "stream 7"] == ("2", "60.0") and "stream 20" in cut.layout.yaxis.ticktext
 
 
 def test_a_timeline_is_thinned_truly_and_says_so(load):
@@ -30,16 +45,16 @@ def test_a_timeline_is_thinned_truly_and_says_so(load):
     for number in range(2000):
         trace.launch(number * 10, number * 10 + 5, 4)
     trace = load(trace)
-    figure = show.timeline_figure(trace, 0, 20_000)
+    figure = timeline(trace, 0, 20_000)
     drawn = [time for bar in figure.data for time in bar.x]
     assert len(drawn) <= MOST_BARS and sum(drawn) == pytest.approx(2000 * (4 + 4))
-    assert f"4,000 events thinned to {len(drawn):,} bars" in figure.layout.title.text
+    assert "4,000" in figure.layout.title.text and f"{len(drawn):,} bars" in figure.layout.title.text
     few = thin(events_between(trace.ranks[0], 0, 1000), 0, 1000)
     assert len(few) == 200 and (few["events"] == 1).all()
 
 
 def test_two_timelines_begin_with_their_own_first_events_and_are_equally_long(two_streams, one_kernel):
-    figure = show.timeline_figure({"part": two_streams.steps(4), "whole": one_kernel}, 0, 90)
+    figure = timeline({"part": two_streams.steps(4), "whole": one_kernel}, 0, 90)
     assert figure.layout.xaxis.range == (460, 550) and figure.layout.xaxis2.range == (0, 90)
     assert figure.layout.xaxis.matches is figure.layout.xaxis2.matches is None
     assert [note.text for note in figure.layout.annotations] == ["part", "whole"]
@@ -47,7 +62,8 @@ def test_two_timelines_begin_with_their_own_first_events_and_are_equally_long(tw
     compute = [bar for bar in figure.data if bar.name == "compute"]
     assert [(bar.yaxis, bar.base, bar.x) for bar in compute] == [("y2", (10,), (80,))]
     assert [bar.name for bar in figure.data if bar.showlegend].count("CUDA call") == 1
-    assert "part, from 460.0 to 550.0 µs: steps: 1 event, 90.0 µs in all" in figure.layout.meta["text"]
+    assert totals(figure)["part", "steps"] == ("1", "90.0")
+    assert "<td>460.0</td>" in figure.layout.meta["table"] and "<td>550.0</td>" in figure.layout.meta["table"]
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +77,12 @@ def two_ranks(tmp_path_factory):
 
 
 def test_a_timeline_of_several_ranks_is_of_the_chosen_one(two_ranks, one_kernel):
-    first, second = (show.timeline_figure({"run": two_ranks, "one": one_kernel}, 0, 300, rank) for rank in (None, 1))
+    first, second = (timeline({"run": two_ranks, "one": one_kernel}, 0, 300, rank) for rank in (None, 1))
     assert [note.text for note in first.layout.annotations] == ["run, rank 0", "one"]
     assert [note.text for note in second.layout.annotations] == ["run, rank 1", "one"]
-    assert (
-        "run, rank 1, from 0.0 to 300.0 µs" in second.layout.meta["text"] and "141.0 µs" in second.layout.meta["text"]
-    )
-    with pytest.raises(LabkitError, match="rank='2' is unknown.*0, 1"):
-        show.timeline_figure(two_ranks, 0, 300, rank=2)
+    assert totals(second)["run, rank 1", "stream 7"][1] == "141.0"
+    with pytest.raises(LabkitError, match="rank='2'.*0, 1"):
+        timeline(two_ranks, 0, 300, rank=2)
 
 
 class Parts:
@@ -88,23 +102,26 @@ def same(figure, drawn):
     return str(mine) == str(theirs) or go.Figure(mine).to_json() == go.Figure(theirs).to_json()
 
 
+def draw(view, traces, parts):
+    return timeline(traces, *parts.interval.value) if view == "timeline" else show.trace(traces, view)
+
+
 def test_the_explorer_draws_every_figure_into_one_widget(two_streams, one_kernel):
     recordings = {"two": two_streams, "one": one_kernel}
     parts = Parts(show.trace_explorer(recordings))
     first = parts.figure
-    assert isinstance(first, go.FigureWidget) and same(first, show.temporal_figure({"two": two_streams}))
+    assert isinstance(first, go.FigureWidget) and same(first, show.trace({"two": two_streams}))
     for view in [*VIEWS, *reversed(VIEWS)]:  # each after another one, of which nothing may be left
         parts.view.value = view
-        arguments = parts.interval.value if view == "timeline" else ()
-        drawn = VIEWS[view]({"two": two_streams}, *arguments)
+        drawn = draw(view, {"two": two_streams}, parts)
         assert parts.figure is first and same(first, drawn), view
-        assert drawn.layout.title.text.partition(" ")[0] in parts.words.value
+        assert parts.words.value == in_words(drawn)
     parts.recording.value = "one"
-    assert same(first, show.temporal_figure({"one": one_kernel}))
+    assert same(first, show.trace({"one": one_kernel}))
     parts.recording.value = ALL
-    assert same(first, show.temporal_figure(recordings))
+    assert same(first, show.trace(recordings))
     parts.view.value = "timeline"
-    assert same(first, show.timeline_figure(recordings, *parts.interval.value))
+    assert same(first, timeline(recordings, *parts.interval.value))
 
 
 def test_chosen_steps_are_those_of_every_figure(two_streams, one_kernel):
@@ -112,17 +129,16 @@ def test_chosen_steps_are_those_of_every_figure(two_streams, one_kernel):
     assert parts.all_steps.layout.display == "" and parts.steps.layout.display == "none"
     parts.all_steps.value = False
     assert parts.steps.layout.display == "" and parts.steps.max == 2
-    assert same(parts.figure, show.temporal_figure({"two": two_streams.steps(3)}))
+    assert same(parts.figure, show.trace({"two": two_streams.steps(3)}))
     parts.steps.value = (2, 2)
     for view in VIEWS:
         parts.view.value = view
-        arguments = parts.interval.value if view == "timeline" else ()
-        assert same(parts.figure, VIEWS[view]({"two": two_streams.steps(4)}, *arguments)), view
+        assert same(parts.figure, draw(view, {"two": two_streams.steps(4)}, parts)), view
     assert parts.interval.max == 700 - 460 and parts.interval.value == (40, 60)
     parts.recording.value = ALL  # one of them has a single step, so there is nothing to choose
     assert parts.all_steps.layout.display == parts.steps.layout.display == "none"
-    parts.view.value = "where the time went"
-    assert same(parts.figure, show.temporal_figure({"two": two_streams, "one": one_kernel}))
+    parts.view.value = "temporal"
+    assert same(parts.figure, show.trace({"two": two_streams, "one": one_kernel}))
 
 
 def test_a_step_without_kernels_is_no_dead_end(load):
@@ -143,7 +159,8 @@ def test_a_step_without_kernels_is_no_dead_end(load):
 def test_a_change_of_recording_draws_once(two_streams, one_kernel, monkeypatch):
     parts = Parts(show.trace_explorer({"two": two_streams, "one": one_kernel}))
     drawn = []
-    monkeypatch.setitem(VIEWS, "where the time went", lambda of: drawn.append(of) or show.temporal_figure(of))
+    words, temporal = VIEWS["temporal"]
+    monkeypatch.setitem(VIEWS, "temporal", (words, lambda of: drawn.append(of) or temporal(of)))
     parts.recording.value = "one"
     assert drawn == [{"one": one_kernel}], "and not once for every slider whose limits change"
 
@@ -154,10 +171,10 @@ def test_ranks_are_chosen_for_the_timeline(two_ranks, one_kernel):
     parts.view.value = "timeline"
     assert parts.rank.layout.display == "" and parts.rank.options == (0, 1)
     parts.rank.value = 1
-    assert same(parts.figure, show.timeline_figure({"run": two_ranks}, *parts.interval.value, rank=1))
+    assert same(parts.figure, timeline({"run": two_ranks}, *parts.interval.value, rank=1))
     parts.recording.value = "one"
     assert parts.rank.layout.display == "none"
-    assert same(parts.figure, show.timeline_figure({"one": one_kernel}, *parts.interval.value))
+    assert same(parts.figure, timeline({"one": one_kernel}, *parts.interval.value))
 
 
 def test_files_are_linked_relative_to_the_notebook_s_folder(tmp_path, monkeypatch):
@@ -190,6 +207,6 @@ def test_the_explorer_shows_what_a_cpu_s_trace_has(two_streams, on_a_cpu):
     assert not parts.message.value
     parts.recording.value = "CPU"
     assert "no GPU activity" in parts.message.value
-    assert same(parts.figure, show.operators_figure({"CPU": on_a_cpu}))
+    assert same(parts.figure, show.trace({"CPU": on_a_cpu}, "operators"))
     parts.recording.value = "GPU"
     assert not parts.message.value and "wall time" in parts.figure.layout.title.text

@@ -1,4 +1,4 @@
-"""For the lessons only: checks of exercises, the ledger of predictions, stand-ins for a GPU, shipped measurements.
+"""For the lessons only: exercises' checks, the ledger of predictions, figures, stand-ins for a GPU, shipped recordings.
 
 The public names, listed in ``__init__.pyi``, are loaded when they are first used.
 """

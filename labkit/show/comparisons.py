@@ -1,22 +1,25 @@
-"""What `labkit.compare` found as a figure: of one device or of several, with what is noise beside what is not."""
+"""The result of `labkit.compare`: a figure, a widget, and a report that opens without a network."""
 
 from __future__ import annotations
 
 import functools
 import html
 from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
 
 import ipywidgets
 import pandas
 import plotly.graph_objects as go
 
-from labkit.errors import check_known
-from labkit.show.figures import KERNEL, UNUSED, WALL
+from labkit.errors import LabkitError, check_known
+from labkit.show.style import KERNEL, UNUSED, WALL, in_words
 from labkit.show.widgets import controlled
+from labkit.stamp import describe
 
-Tables = pandas.DataFrame | Mapping[str, pandas.DataFrame]
+Tables: TypeAlias = pandas.DataFrame | Mapping[str, pandas.DataFrame]
 
-# What can be compared: its name for the reader, and by how much to divide its column.
+# The columns that can be compared: a label, and the number by which to divide.
 MEASURES = {
     "times_faster": ("times faster than the baseline", 1),
     "median_s": ("milliseconds a step, median", 1e-3),
@@ -26,12 +29,24 @@ MEASURES = {
     "share_of_peak": ("share of the device's measured float32 peak", 1),
 }
 SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up")
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>labkit compare</title><style>
+body {{ font-family: sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; }}
+table {{ border-collapse: collapse; font-size: 0.85em; display: block; overflow-x: auto; }}
+td, th {{ padding: 0.3em 0.7em; text-align: left; border-bottom: 1px solid #ddd; }}
+</style></head><body><h1>Training steps compared</h1>
+<p>All steps were timed in turn, in one process. The baseline was timed twice: the difference between these two is
+noise, and a ratio within it means nothing.</p>
+{table}
+{figures}
+<h2>Measured on</h2>{stamp}</body></html>"""
 
 
 def comparison_figure(tables: Tables, measure: str = "times_faster") -> go.Figure:
     """Each step's `measure` as a point, with its interval where it has one; the grey band is the baseline's own noise.
 
-    What does nothing on a device, does not fit, or computes something else has no point: its reason stands there.
+    A step that does nothing on a device, does not fit, or computes something else has no point but the reason for it.
 
     Args:
         tables: from `labkit.compare`, one, or several by the name of their device.
@@ -87,19 +102,50 @@ def comparison_figure(tables: Tables, measure: str = "times_faster") -> go.Figur
 
 
 def comparison(tables: Tables) -> ipywidgets.VBox:
-    """`comparison_figure`, with a choice of what to compare."""
+    """`comparison_figure`, with a menu of the quantities."""
     choice = ipywidgets.Dropdown(options=[(name, measure) for measure, (name, _) in MEASURES.items()])
     return controlled(functools.partial(comparison_figure, tables), {"measure": choice})
 
 
+def comparison_report(table: pandas.DataFrame, path: Path | str) -> Path:
+    """Writes a table of `labkit.compare` as an HTML page with a figure for each quantity that was measured.
+
+    Raises:
+        LabkitError: the file cannot be written.
+    """
+    path = Path(path)
+    columns = [measure for measure in MEASURES if table[measure].notna().any()]
+    shown = table[["verdict", "why"]].copy()
+    for name in columns:
+        label, unit = MEASURES[name]
+        shown[label] = [_number(value / unit) for value in table[name].mask(table["verdict"] == "not equivalent")]
+    for name in ("loss_difference", "gradient_cosine"):
+        shown[f"first step: {name.replace('_', ' ')}"] = [_number(value) for value in table[name]]
+    told = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in table.attrs["stamp"].items()}
+    stamp = pandas.Series(told, name="").map(str).to_frame()
+    figures = []
+    for number, measure in enumerate(columns):
+        figure = comparison_figure(table, measure)
+        figures += [figure.to_html(full_html=False, include_plotlyjs=number == 0), in_words(figure)]
+    page = PAGE.format(table=shown.to_html(border=0), figures="\n".join(figures), stamp=stamp.to_html(header=False))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise LabkitError(f"{path}: nothing can be written there ({error.strerror}). Choose another folder.") from error
+    return path
+
+
 def _stamped(table: pandas.DataFrame) -> str:
     stamp = table.attrs["stamp"]
-    batch = "x".join(map(str, stamp["batch_shape"]))
-    threads = f"{stamp['threads']} thread{'s' * (stamp['threads'] != 1)}"
-    return f"{stamp['device']}, torch {stamp['torch']}, {threads}, batch {batch}"
+    return f"{describe(stamp)}, batch {'x'.join(map(str, stamp['batch_shape']))}"
 
 
 def _in_words(device: str, shown: pandas.DataFrame, good: pandas.DataFrame, values: pandas.Series) -> str:
     told = [f"{name} {value:,.3g} ({good.loc[name, 'verdict']})" for name, value in values.items()]
     told += [f"{name}: {row['verdict']}, {row['why']}" for name, row in shown.drop(good.index).iterrows()]
     return f"{device}: {'; '.join(told)}."
+
+
+def _number(value: float) -> str:
+    return "" if pandas.isna(value) else f"{value:,.3g}"

@@ -1,11 +1,12 @@
-"""A widget in which to look at recordings from every side."""
+"""A widget to explore recordings: every view of one or all of them."""
 
 from __future__ import annotations
 
 import html
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import ipywidgets
@@ -13,41 +14,26 @@ import numpy as np
 import plotly.graph_objects as go
 
 from labkit.errors import LabkitError
-from labkit.show import breakdowns, host, kernels, launching, verdict
-from labkit.show.figures import in_words
 from labkit.show.recordings import each_rank, named
-from labkit.show.timeline import timeline_figure
-from labkit.show.widgets import replace
+from labkit.show.style import in_words
+from labkit.show.trace_views import VIEWS, trace
+from labkit.show.widgets import FigureInPlace
 from labkit.traces.reading import TraceError
 from labkit.traces.trace import Trace
 
 ALL = "all, side by side"
-VIEWS: dict[str, Callable[..., go.Figure]] = {
-    "where the time went": breakdowns.temporal_figure,
-    "what bounds it": verdict.summary_figure,
-    "step by step": breakdowns.steps_figure,
-    "idle time by cause": breakdowns.idle_figure,
-    "largest gaps": breakdowns.gaps_figure,
-    "kinds of kernels": kernels.kernel_kinds_figure,
-    "kernels that took most": kernels.top_kernels_figure,
-    "copies and memsets": kernels.memory_figure,
-    "launches": launching.launches_figure,
-    "launch delays": launching.delays_figure,
-    "launch queue": launching.trace_queue_figure,
-    "streams at once": launching.concurrency_figure,
-    "timeline": timeline_figure,
-    "ranges on the host": host.ranges_figure,
-    "operators on the host": host.operators_figure,
-}
 
 
 def trace_explorer(traces: Trace | Mapping[str, Trace]) -> ipywidgets.VBox:
-    """Recordings to look at from every side: one or all, all steps or some, any figure; and their files for Perfetto.
+    """A menu of recordings, a menu of views, and the files of the recordings for Perfetto.
 
-    Launches have sliders for the cutoffs, the timeline one for its interval and, if there are several, a choice of
-    ranks. Steps are counted from the first recorded one, as their numbers may differ between recordings; the figure
-    shows their numbers under its title. Of a trace recorded on a CPU the explorer says what is missing, and shows the
-    operators.
+    You can look at one recording or at all, at all steps or some. Launches have sliders for the cutoffs. The timeline
+    has one for its interval and, if there are several ranks, a menu of ranks. Steps are counted from the first
+    recorded one, because their numbers may differ between recordings; the figure shows their numbers under its title.
+    For a trace recorded on a CPU the explorer names the missing events, and shows the operators.
+
+    Raises:
+        LabkitError: there is no trace.
     """
     if not traces:
         raise LabkitError("traces: give at least one, as {'baseline': labkit.Trace(path)}.")
@@ -55,14 +41,15 @@ def trace_explorer(traces: Trace | Mapping[str, Trace]) -> ipywidgets.VBox:
 
 
 class _Explorer:
-    """The explorer's widgets, in `box`, and what happens when they change."""
+    """The explorer's widgets, in `box`, and their reactions to changes."""
 
     def __init__(self, traces: dict[str, Trace]) -> None:
         self.traces = traces
         names = [*traces, ALL] if len(traces) > 1 else [*traces]
-        style = dict(style={"description_width": "130px"}, layout={"width": "560px"})
+        views = [(words, view) for view, (words, _) in VIEWS.items()]
+        style: dict[str, Any] = dict(style={"description_width": "130px"}, layout={"width": "560px"})
         self.recording = ipywidgets.Dropdown(options=names, description="recording", **style)
-        self.view = ipywidgets.Dropdown(options=list(VIEWS), description="figure", **style)
+        self.view = ipywidgets.Dropdown(options=views, description="figure", **style)
         self.all_steps = ipywidgets.Checkbox(True, description="all steps", **style)
         slow = dict(continuous_update=False, **style)
         self.steps = ipywidgets.IntRangeSlider(value=(1, 1), min=1, max=1, description="recorded steps", **slow)
@@ -71,16 +58,18 @@ class _Explorer:
         self.delay = ipywidgets.FloatSlider(100, min=0, max=1000, step=5, description="delay over, µs", **times)
         self.rank = ipywidgets.Dropdown(description="rank", **style)
         self.interval = ipywidgets.FloatRangeSlider(min=0, max=1, step=1, description="interval, µs", **times)
-        self.message, self.words, self.figure = ipywidgets.HTML(), ipywidgets.HTML(), go.FigureWidget()
-        self._fitting = False
+        self.message = ipywidgets.HTML()
         self._fit()
-        for control in (self.recording, self.all_steps, self.steps):
-            control.observe(self._fit, names="value")
+        drawn = self._draw()
+        self.figure, self.words = FigureInPlace(drawn), ipywidgets.HTML(in_words(drawn))
+        limiting = [self.recording, self.all_steps, self.steps]
         redrawing = [self.view, self.runtime, self.delay, self.rank, self.interval]
+        for control in limiting:
+            control.observe(self._fit_and_redraw, names="value")
         for control in redrawing:
             control.observe(self._redraw, names="value")
-        controls = [self.recording, self.all_steps, self.steps, *redrawing]
-        self.box = ipywidgets.VBox([*controls, self.message, self.figure, self.words, files_widget(traces)])
+        controls = [*limiting, *redrawing]
+        self.box = ipywidgets.VBox([*controls, self.message, self.figure, self.words, _files_widget(traces)])
 
     def _recordings(self) -> dict[str, Trace]:
         """The chosen recording, or all."""
@@ -96,10 +85,8 @@ class _Explorer:
         numbers = {name: _step_numbers(trace) for name, trace in self._recordings().items()}
         return {name: self.traces[name].steps(of_it[first], of_it[last]) for name, of_it in numbers.items()}
 
-    def _fit(self, _change: object = None) -> None:
-        """Gives the controls the limits of what is chosen, and then draws, once."""
-        if self._fitting:
-            return
+    def _fit(self) -> None:
+        """Gives the controls the limits of the chosen recordings, without redrawing for each of them."""
         self._fitting = True
         recordings = self._recordings().values()
         self.steps.max = max(1, min(len(_step_numbers(trace)) for trace in recordings))
@@ -112,7 +99,6 @@ class _Explorer:
         except TraceError:  # which the figure will raise and show
             pass
         self._fitting = False
-        self._redraw()
 
     def _fit_interval(self) -> None:
         """From the first to the last event; at first, the first tenth of the first recording's wall time."""
@@ -122,39 +108,46 @@ class _Explorer:
         self.interval.max = np.ceil(max(rank.stop - begin for rank, begin in zip(ranks, first, strict=True)))
         self.interval.value = (np.floor(start), np.ceil(start + (stop - start) / 10))
 
-    def _redraw(self, _change: object = None) -> None:
-        if self._fitting:
-            return
+    def _draw(self) -> go.Figure:
+        """Shows the controls that the view has, and makes its figure, or says why there is none."""
         view = self.view.value
-        _show(self.steps.max > 1, self.all_steps)
-        _show(self.steps.max > 1 and not self.all_steps.value, self.steps)
-        _show(view == "launches", self.runtime)
-        _show(view in ("launches", "launch delays"), self.delay)
-        _show(view == "timeline", self.interval)
-        _show(view == "timeline" and len(self.rank.options) > 1, self.rank)
-        try:
-            drawn, self.message.value = self._draw(view), ""
-        except TraceError as error:
-            drawn = host.operators_figure(self._recordings())
-            self.message.value = f"<b>{html.escape(str(error))}</b>"
-        replace(self.figure, drawn)
-        self.words.value = in_words(drawn)
-
-    def _draw(self, view: str) -> go.Figure:
-        settings = {
-            "launches": (self.runtime.value, self.delay.value),
-            "launch delays": (self.delay.value,),
-            "timeline": (*self.interval.value, self.rank.value),
+        _show(self.all_steps, self.steps.max > 1)
+        _show(self.steps, self.steps.max > 1 and not self.all_steps.value)
+        _show(self.runtime, view == "launches")
+        _show(self.delay, view in ("launches", "delays"))
+        _show(self.interval, view == "timeline")
+        _show(self.rank, view == "timeline" and len(self.rank.options) > 1)
+        begin, end = self.interval.value
+        settings: dict[str, dict[str, Any]] = {
+            "launches": dict(runtime_cutoff=self.runtime.value, delay_cutoff=self.delay.value),
+            "delays": dict(delay_cutoff=self.delay.value),
+            "timeline": dict(begin_us=begin, end_us=end, rank=self.rank.value),
         }
-        return VIEWS[view](self._parts(), *settings.get(view, ()))
+        try:
+            drawn, self.message.value = trace(self._parts(), view, **settings.get(view, {})), ""
+        except TraceError as error:
+            drawn = trace(self._recordings(), "operators")
+            self.message.value = f"<b>{html.escape(str(error))}</b>"
+        return drawn
+
+    def _fit_and_redraw(self, _change: object) -> None:
+        if not self._fitting:
+            self._fit()
+            self._redraw()
+
+    def _redraw(self, _change: object = None) -> None:
+        if not self._fitting:
+            drawn = self._draw()
+            self.figure.replace(drawn)
+            self.words.value = in_words(drawn)
 
 
-def files_widget(traces: Mapping[str, Trace]) -> ipywidgets.Output:
-    """Where the recordings' files are, and how to open them in Perfetto.
+def _files_widget(traces: Mapping[str, Trace]) -> ipywidgets.Output:
+    """The paths of the recordings' files, and how to open them in Perfetto.
 
-    An output and no `ipywidgets.HTML`, as JupyterLab takes links for relative to the notebook in outputs only.
+    An output and not an `ipywidgets.HTML`, because JupyterLab takes links as relative to the notebook in outputs only.
     """
-    files = [f"<li>{name}: {_link(rank.recording.file)}</li>" for name, rank in each_rank(traces).items()]
+    files = [f"<li>{html.escape(name)}: {_link(rank.recording.file)}</li>" for name, rank in each_rank(traces).items()]
     text = (
         "<details><summary>Open in Perfetto</summary>"
         '<p>At <a href="https://ui.perfetto.dev" target="_blank">ui.perfetto.dev</a> choose "Open trace file". Where '
@@ -176,10 +169,9 @@ def _link(file: Path) -> str:
 
 
 def _step_numbers(trace: Trace) -> list[int]:
-    """Of the steps that were recorded: of several ranks, in the first."""
+    """The numbers of the recorded steps; those of the first rank if there are several."""
     return next(iter(trace.ranks.values())).steps["step"].tolist()
 
 
-def _show(shown: bool, *controls: ipywidgets.Widget) -> None:
-    for control in controls:
-        control.layout.display = "" if shown else "none"
+def _show(control: ipywidgets.Widget, shown: bool) -> None:
+    control.layout.display = "" if shown else "none"

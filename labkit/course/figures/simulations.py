@@ -1,7 +1,4 @@
-"""SIMULATED timelines to play with: the launch queue between host and GPU, and two streams that share one GPU.
-
-Each is a figure, and a widget that redraws this figure in place.
-"""
+"""SIMULATED timelines to play with: the launch queue between host and GPU, and two streams that share one GPU."""
 
 from __future__ import annotations
 
@@ -13,31 +10,33 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from labkit.show.figures import HOST, KERNEL, UNUSED, WALL
-from labkit.show.widgets import controlled
+from labkit.show.style import FAINT, HOST, KERNEL, UNUSED, WALL
+from labkit.show.widgets import controlled, slider
 from labkit.simulate import GAP_US, Launch, Timeline, play, replay_graph
 
-GRAPH_US = 20.0  # an example: what the one call that launches a graph costs the host
+GRAPH_US = 20.0  # an example: the host's time for the single call that launches a graph
 DURATIONS_US = np.arange(1.0, 31.0)  # of kernels: the slider's, and those the queue's curve goes through
+KERNELS, OVERLAPPING = 40, 12  # how many are played in the queue, and in the overlap
 ALONE_US = 10.0  # how long each kernel of the overlap takes if nothing else runs
 
 
-def queue_figure(
-    host_us: float = 10, kernel_us: float = 8, kernels: int = 40, streams: int = 1, graph: bool = False
-) -> go.Figure:
-    """The launch queue, SIMULATED: what host and GPU do when, how many kernels queue, and which of the two limits.
+def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, graph: bool = False) -> go.Figure:
+    """The launch queue, SIMULATED: a timeline of host and GPU, the length of the queue, and which side is the limit.
 
-    A launch costs the host `host_us` microseconds, or with `graph` one call launches all; a kernel takes `kernel_us`.
-    Kernels go to the 1 or 2 `streams` in turn, where those of different streams do not slow each other down: as if
-    each needed no more than half of the GPU.
+    Args:
+        host_us: microseconds that a launch costs the host.
+        kernel_us: microseconds that a kernel takes.
+        streams: 1 or 2. Kernels go to the streams in turn and do not slow each other down, as if each needed no more
+            than half of the GPU.
+        graph: whether a single call launches all kernels.
     """
-    timeline = _played(host_us, kernel_us, kernels, streams, graph)
+    timeline = _played(host_us, kernel_us, streams, graph)
     depth = timeline.queue_depth()[1].max()
-    turn = streams * (GRAPH_US / kernels if graph else host_us) - GAP_US  # kernels as long keep host and GPU in step
+    turn = streams * (GRAPH_US / KERNELS if graph else host_us) - GAP_US  # kernels as long as this let both keep pace
     bound = "host bound" if kernel_us < turn else "compute bound"
     titles = (
         "Who works when: a line leads from each launch to its kernel"
-        + ("; two kernels fit the GPU at once" if streams > 1 else ""),
+        + ("; two kernels fit the GPU at a time" if streams > 1 else ""),
         f"The queue, kernels launched but not started: {f'at most {depth}' if depth else 'always empty'}",
         "Where each stream's time goes",
         f"Host bound with kernels under {turn:g} µs" if turn > 0 else "Compute bound, however short the kernels",
@@ -48,7 +47,7 @@ def queue_figure(
     _add_lanes(figure, timeline)
     _add_queue(figure, timeline)
     _add_shares(figure, timeline)
-    walls = [_played(host_us, duration, kernels, streams, graph).wall for duration in DURATIONS_US]
+    walls = [_played(host_us, duration, streams, graph).wall for duration in DURATIONS_US]
     _add_turning_curve(figure, walls, turn, (kernel_us, timeline.wall))
     for row in (1, 2):
         figure.update_xaxes(title="microseconds", range=[0, timeline.wall], row=row, col=1)
@@ -62,15 +61,15 @@ def queue_figure(
     return figure
 
 
-def overlap_figure(share: float = 0.6, kernels: int = 12) -> go.Figure:
+def overlap_figure(share: float = 0.6) -> go.Figure:
     """The same kernels on one stream and on two, SIMULATED: the sum of their durations is not the time they take.
 
     Each kernel takes 10 microseconds if nothing else runs, and then fills `share` (0 to 1) of the multiprocessors.
     """
-    one, two = _on_one_and_two_streams(share, kernels)
+    one, two = _on_one_and_two_streams(share, OVERLAPPING)
     sums, walls = two.kernel_sum / one.kernel_sum, two.busy / one.busy
     titles = (
-        f"The same {kernels} kernels: a bar's height is the share of the multiprocessors it gets (grey: unused)",
+        f"The same {OVERLAPPING} kernels: a bar's height is the share of the multiprocessors it gets (grey: unused)",
         "Sum of durations, and wall time (union)",
         "Two streams, compared with one",
     )
@@ -88,7 +87,7 @@ def overlap_figure(share: float = 0.6, kernels: int = 12) -> go.Figure:
         height=600,
         showlegend=False,
         meta={
-            "text": f"SIMULATED. {kernels} kernels of {ALONE_US:g} microseconds, each filling {share:.0%} of the "
+            "text": f"SIMULATED. {OVERLAPPING} kernels of {ALONE_US:g} microseconds, each filling {share:.0%} of the "
             f"multiprocessors. On one stream the sum of their durations and the wall time are both {one.busy:.0f} "
             f"microseconds. On two streams the sum is {two.kernel_sum:.0f} microseconds, {sums:.2f} times as much, and "
             f"the wall time, which is the union of all kernels, {two.busy:.0f}, {walls:.2f} times as much."
@@ -98,11 +97,11 @@ def overlap_figure(share: float = 0.6, kernels: int = 12) -> go.Figure:
 
 
 def queue_widget() -> ipywidgets.VBox:
-    """`queue_figure`, with controls for what a launch costs, how long a kernel takes, a second stream and a graph."""
+    """`queue_figure`, with controls for the cost of a launch, the length of a kernel, a second stream and a graph."""
     toggles = ipywidgets.ToggleButtons
     controls = {
-        "host_us": _slider("host, µs a launch", 10, 2, 20, 1),
-        "kernel_us": _slider("kernel, µs", 8, DURATIONS_US[0], DURATIONS_US[-1], 1),
+        "host_us": slider("host, µs a launch", 10, 2, 20, 1),
+        "kernel_us": slider("kernel, µs", 8, DURATIONS_US[0], DURATIONS_US[-1], 1),
         "streams": toggles(options=[("one stream", 1), ("two streams", 2)]),
         "graph": toggles(options=[("launch by launch", False), ("as a CUDA graph", True)]),
     }
@@ -111,16 +110,11 @@ def queue_widget() -> ipywidgets.VBox:
 
 def overlap_widget() -> ipywidgets.VBox:
     """`overlap_figure`, with a control for the share of the multiprocessors that each kernel fills."""
-    return controlled(overlap_figure, {"share": _slider("share of the GPU", 0.6, 0.1, 1, 0.05)})
+    return controlled(overlap_figure, {"share": slider("share of the GPU", 0.6, 0.1, 1, 0.05)})
 
 
-def _slider(description: str, value: float, least: float, most: float, step: float) -> ipywidgets.FloatSlider:
-    wide = {"description_width": "130px"}
-    return ipywidgets.FloatSlider(value, min=least, max=most, step=step, description=description, style=wide)
-
-
-def _played(host_us: float, kernel_us: float, kernels: int, streams: int, graph: bool) -> Timeline:
-    launches = [Launch(f"kernel {i}", host_us, kernel_us, stream=i % streams) for i in range(kernels)]
+def _played(host_us: float, kernel_us: float, streams: int, graph: bool) -> Timeline:
+    launches = [Launch(f"kernel {i}", host_us, kernel_us, stream=i % streams) for i in range(KERNELS)]
     return replay_graph(launches, GRAPH_US) if graph else play(launches)
 
 
@@ -160,7 +154,7 @@ def _add_lanes(figure: go.Figure, timeline: Timeline) -> None:
 
 def _add_queue(figure: go.Figure, timeline: Timeline) -> None:
     times, depth = timeline.queue_depth()
-    look = dict(line=dict(shape="hv", color=WALL, width=1), fill="tozeroy", fillcolor="rgba(153, 153, 153, 0.3)")
+    look = dict(line=dict(shape="hv", color=WALL, width=1), fill="tozeroy", fillcolor=FAINT)
     hover = "from %{x:.0f} µs on, %{y} kernels wait<extra></extra>"
     x, y = np.concatenate([[0], times]), np.concatenate([[0], depth])
     figure.add_scatter(x=x, y=y, mode="lines", **look, hovertemplate=hover, showlegend=False, row=2, col=1)
@@ -168,7 +162,7 @@ def _add_queue(figure: go.Figure, timeline: Timeline) -> None:
 
 
 def _add_shares(figure: go.Figure, timeline: Timeline) -> None:
-    """A bar for each stream. What is missing to 100% lies before its first kernel, and after its last."""
+    """A bar for each stream. The rest to 100% lies before its first kernel and after its last one."""
     streams = sorted(set(timeline.stream))
     took, idle = timeline.kernel_end - timeline.kernel_start, [timeline.idle(stream) for stream in streams]
     names = [f"stream {stream + 1}" for stream in streams]
@@ -252,5 +246,5 @@ def _queue_in_words(timeline: Timeline, bound: str, turn: float) -> str:
         f"SIMULATED. {len(timeline.stream)} kernels, {bound}: wall time {timeline.wall:.0f} microseconds, the GPU idle "
         f"for {timeline.idle_share:.0%} of it. Between kernels, {waits}. At most {timeline.queue_depth()[1].max()} "
         f"kernels wait in the queue; the last one starts {timeline.launch_delays[-1]:.0f} microseconds after its "
-        f"launch. Host and GPU keep in step with kernels of {max(turn, 0):g} microseconds."
+        f"launch. Host and GPU keep pace with kernels of {max(turn, 0):g} microseconds."
     )

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from labkit.course.floats import rounding_outcomes
-from labkit.show.figures import PLAYERS, UNUSED
+from labkit.show.style import PLAYERS, UNUSED
 from labkit.show.widgets import controlled
 
 LEFT, RIGHT = -50, 30  # the powers of two that are drawn
-ZERO, NORMAL, INFINITE = -25, -14, 16  # up to 2^-25 all is rounded to zero, from 2^16 on all is infinite
+ZERO, NORMAL, INFINITE = -25, -14, 16  # up to 2^-25 values are rounded to zero, from 2^16 on they are infinite
 LINES = {
     player: (colour, "dash" if player.startswith("discriminator") else "solid") for player, colour in PLAYERS.items()
 }
@@ -51,29 +51,28 @@ def scaling_figure(gradients: Mapping[str, Tensor], exponent: int = 0) -> go.Fig
     for name, (low, high, opacity) in REGIONS.items():
         figure.add_vrect(x0=low, x1=high, fillcolor=UNUSED, opacity=opacity, line_width=0, layer="below")
         figure.add_annotation(x=(low + high) / 2, y=1, yref="paper", yanchor="bottom", text=name, showarrow=False)
-    powers = range(LEFT, RIGHT + 1, 10)
+    ticks = range(LEFT, RIGHT + 1, 10)
     figure.update_xaxes(
         title="size of a gradient after scaling, logarithmic (no unit)",
-        **dict(range=[LEFT, RIGHT], tickvals=list(powers), ticktext=[f"2<sup>{power}</sup>" for power in powers]),
+        **dict(range=[LEFT, RIGHT], tickvals=list(ticks), ticktext=[f"2<sup>{power}</sup>" for power in ticks]),
     )
     figure.update_yaxes(title="share of a player's gradients", tickformat=".0%", rangemode="tozero")
     title = f"Gradients in float16, losses scaled by 2<sup>{exponent}</sup>" + "".join(
         f"<br><sub>{line}</sub>" for line in words
     )
-    figure.update_layout(
+    return figure.update_layout(
         title=title,
         height=490,
         margin_t=155,
         legend=dict(orientation="h", y=-0.22),
         meta={"text": f"Gradients in float16, losses scaled by 2 to the power of {exponent}. {'; '.join(words)}."},
     )
-    return figure
 
 
-def scaling_widget(gradients: Mapping[str, Tensor], exponent: int = 0) -> ipywidgets.VBox:
+def scaling_widget(gradients: Mapping[str, Tensor]) -> ipywidgets.VBox:
     """`scaling_figure`, with a slider for the exponent."""
     style = {"description_width": "130px"}
-    slider = ipywidgets.IntSlider(exponent, min=-10, max=32, description="scale: 2 to the", style=style)
+    slider = ipywidgets.IntSlider(0, min=-10, max=32, description="scale: 2 to the", style=style)
     return controlled(functools.partial(scaling_figure, gradients), {"exponent": slider})
 
 
@@ -86,5 +85,5 @@ def _histogram(values: Tensor) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _percent(share: float) -> str:
-    """A single overflow loses a whole step, so what is not zero must not look like it."""
+    """A share in percent. One overflow costs a whole step, so a small share must not look like zero."""
     return "under 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"

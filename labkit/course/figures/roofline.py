@@ -1,34 +1,31 @@
-"""The roofline: what networks or layers reach, under what this device could reach at most."""
+"""The roofline: the speed that networks or layers reach, under the highest speed of the device."""
 
 from __future__ import annotations
 
 import html
 from itertools import cycle
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas
 import plotly.graph_objects as go
 
 from labkit.measure.roofline import roofline_seconds
-from labkit.show.figures import UNUSED
-from labkit.show.learning import LINES
-
-if TYPE_CHECKING:
-    import pandas
+from labkit.show.style import LINES, UNUSED
+from labkit.stamp import describe
 
 TICKS = [digit * 10**power for power in range(-2, 7) for digit in (1, 2, 5)]
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x")
 
 
 def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: float, title: str) -> go.Figure:
-    """FLOP/s against FLOP per byte, a point a network, under the roof of the two rates; both axes logarithmic.
+    """FLOP/s against FLOP per byte, a point for each network, under the roof of the two rates; logarithmic axes.
 
-    Left of the bend memory is the limit, right of it arithmetic.
+    Left of the bend memory is the limit; right of it arithmetic is.
 
     Args:
         costs: from `labkit.simulate.network_costs`.
-        flops_per_s, bytes_per_s: what this device can do: see `labkit.measure.roofline`.
-        title: what is shown.
+        flops_per_s, bytes_per_s: the highest rates of this device; see `labkit.measure.roofline`.
+        title: of the figure.
     """
     bend = flops_per_s / bytes_per_s
     ends = min(costs["flop_per_byte"].min(), bend) / 2, max(costs["flop_per_byte"].max(), bend) * 2
@@ -57,9 +54,8 @@ def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: fl
     figure.update_xaxes(title="FLOP per byte moved at least (logarithmic)", type="log", tickvals=TICKS)
     figure.update_yaxes(title="GFLOP/s (logarithmic)", type="log", tickvals=TICKS)
     stamp = costs.attrs["stamp"]
-    threads = f"{stamp['threads']} thread{'s' * (stamp['threads'] != 1)}"
-    on = f"{stamp['device']}, {threads}, batch of shape {tuple(stamp['batch_shape'])}"
-    figure.update_layout(
+    on = f"{describe(stamp)}, batch of shape {tuple(stamp['batch_shape'])}"
+    return figure.update_layout(
         title=f"{html.escape(title)}<br><sub>{html.escape(on)}</sub>",
         height=440,
         meta={
@@ -67,4 +63,3 @@ def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: fl
             f"there on it is flat at {flops_per_s / 1e9:.3g} GFLOP/s. {'; '.join(told)}. {on}."
         },
     )
-    return figure

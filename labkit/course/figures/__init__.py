@@ -1,0 +1,1 @@
+"""Figures and widgets that only the lessons need."""

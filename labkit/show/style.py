@@ -1,0 +1,119 @@
+"""The look of all figures: template, colours with one meaning each, bars, panels, and the text alternative.
+
+Backgrounds are transparent, and text and lines have a grey that is readable on a light page and on a dark one, because
+a figure cannot know the page's theme.
+
+The text alternative lies in ``figure.layout.meta``: sentences under "text" and, if numbers are better read in a table,
+HTML under "table". `view` shows both under the figure.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import plotly.graph_objects as go
+from IPython.display import HTML, display
+from plotly import io
+from plotly.colors import hex_to_rgb
+from plotly.subplots import make_subplots
+
+INK = "#767676"  # the grey with most contrast on JupyterLab's dark #111111 (4.2), given 4.5 on white
+FAINT, CLEAR = "rgba(128, 128, 128, 0.3)", "rgba(0, 0, 0, 0)"
+# Okabe and Ito's palette, which colour-blind readers can tell apart. A colour means the same in every figure.
+COLOURS = {"G": "#0072B2", "D": "#D55E00", "cycle": "#009E73", "idt": "#CC79A7", "dev": "#F0E442", "rec": "#56B4E9"}
+HOST, KERNEL, WALL, UNUSED = "#E69F00", "#56B4E9", INK, "#B5B5B5"
+LINES = [*COLOURS.values(), HOST, WALL]  # of runs and networks, where colours have no meaning
+PLAYERS = {
+    "generators": COLOURS["G"],
+    "discriminators": COLOURS["D"],
+    "autoencoder": COLOURS["rec"],
+    "translator": COLOURS["G"],
+    "discriminator": COLOURS["D"],
+}
+# Kinds of GPU activity: Okabe and Ito's yellow, and a wine of Paul Tol's that goes with their palette.
+KINDS = {"compute": KERNEL, "memory": "#F0E442", "communication": "#882255"}
+ABOVE, BETWEEN, BELOW = 100, 75, 90  # pixels for the title, for a panel's name and ticks, and for the legend
+LEGEND_BELOW = dict(orientation="h", traceorder="normal", x=0, y=0, yref="container", yanchor="bottom")
+
+_axis = dict(gridcolor=FAINT, zerolinecolor="rgba(128, 128, 128, 0.6)", linecolor=INK, tickcolor=INK)
+io.templates["labkit"] = go.layout.Template(
+    layout=dict(
+        paper_bgcolor=CLEAR,
+        plot_bgcolor=CLEAR,
+        font_color=INK,
+        xaxis=_axis,
+        yaxis=_axis,
+        legend_bgcolor=CLEAR,
+        modebar=dict(bgcolor=CLEAR, color=INK, activecolor=COLOURS["G"]),
+        shapedefaults_line_color=INK,
+        annotationdefaults_arrowcolor=INK,
+    )
+)
+io.templates.default = "plotly+labkit"
+
+
+def view(figure: go.Figure) -> None:
+    """Shows a figure and, folded away under it, its text alternative."""
+    display(figure)
+    display(HTML(in_words(figure)))
+
+
+def in_words(figure: go.Figure) -> str:
+    """A figure's text alternative as folded HTML."""
+    meta = figure.layout.meta
+    text = f"<p>{html.escape(meta['text'])}</p>{meta.get('table', '')}"
+    return f"<details><summary>This figure in words</summary>{text}</details>"
+
+
+def look(colour: str, pattern: str = "") -> dict[str, Any]:
+    """A bar's colour and hatching, with a thin edge so that pale bars stand out from the background."""
+    edge = dict(color="#555555", width=0.5)
+    return dict(color=colour, line=edge, pattern=dict(shape=pattern, fgcolor="#333333", size=7))
+
+
+def range_look(name: str) -> tuple[str, str]:
+    """Colour and hatching of a bar for one of labkit's ranges, such as "generators backward".
+
+    Generators are blue, discriminators orange, an autoencoder light blue. The forward pass has the palest shade, and
+    the optimizer is hatched.
+    """
+    player, _, phase = name.partition(" ")
+    colour = PLAYERS.get(player, UNUSED)
+    if phase == "forward":
+        colour = f"rgba{(*hex_to_rgb(colour), 0.55)}"  # not the trace's opacity, which the legend would not show
+    return colour, "/" if phase == "optimizer" else ""
+
+
+def panels(heights: Mapping[str, float], notes: Mapping[str, str] | None = None, shared: bool = True) -> go.Figure:
+    """Panels below one another, under their names if there are several.
+
+    Args:
+        heights: of each panel, in pixels, by its name.
+        notes: a text above a panel, by the panel's name.
+        shared: whether all panels have the same x axis.
+    """
+    titles = {name: escaped(name) if len(heights) > 1 else "" for name in heights}
+    titles |= {name: ": ".join(filter(None, (titles[name], note))) for name, note in (notes or {}).items()}
+    height = sum(heights.values()) + BETWEEN * (len(heights) - 1)
+    figure = make_subplots(
+        len(heights),
+        row_heights=list(heights.values()),
+        vertical_spacing=BETWEEN / height if len(heights) > 1 else 0.0,
+        subplot_titles=list(titles.values()),
+        shared_xaxes=shared,
+    )
+    return figure.update_layout(height=height + ABOVE + BELOW).update_annotations(font_size=13)
+
+
+def escaped(name: str) -> str:
+    """A name as Plotly shows it literally, and not as HTML."""
+    return html.escape(name, quote=False)
+
+
+def shortened(name: str, length: int = 44) -> str:
+    """The first `length` characters of a kernel's name, without the prefixes that most kernels share."""
+    name = re.sub(r"^void |\(anonymous namespace\)::|at::native::", "", name)
+    return name if len(name) <= length else f"{name[: length - 2]} …"

@@ -1,0 +1,102 @@
+"""A training run to look at: its losses and its pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import plotly.express as px
+import plotly.graph_objects as go
+from torch import Tensor
+from torchvision.utils import make_grid
+
+from labkit.data.batches import to_uint8
+from labkit.show.style import COLOURS
+from labkit.show.widgets import FigureInPlace
+from labkit.training.fit import Run
+
+TERMS = {
+    "G": "deceive D",
+    "D": "discriminator",
+    "cycle": "cycle",
+    "idt": "identity",
+    "dev": "deviation",
+    "rec": "reconstruction",
+}
+WINDOW = 25  # steps of the moving mean
+SCALE = 2  # screen pixels for a picture's pixel
+
+
+class LiveLosses:
+    """A loss plot that grows while a run trains: show `figure`, then pass this as ``labkit.fit(on_report=...)``.
+
+    Args:
+        steps: the length of the run, which sets the x axis.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.figure = FigureInPlace(loss_curves({}, steps))
+
+    def __call__(self, run: Run) -> None:
+        self.figure.replace(loss_curves(run.losses, run.steps))
+
+
+def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
+    """Every loss of a run over its steps, as a moving mean over 25 steps; solid for domain A, dashed for B.
+
+    Cycle, identity and reconstruction losses fall as translations become faithful. The two adversarial losses, G and
+    D, do not have to fall, because each depends on how good the opponent is.
+
+    Args:
+        losses: by name, such as "cycle_A", one value a step: `Run.losses`.
+        steps: the length of the run, which sets the x axis.
+    """
+    figure = go.Figure()
+    smooth = {name: _moving_mean(values) for name, values in losses.items()}
+    for name, values in smooth.items():
+        term, domain = name.split("_")
+        figure.add_scatter(
+            x=list(range(1, len(values) + 1)),
+            y=values,
+            name=name,
+            line=dict(color=COLOURS[term], dash="solid" if domain == "A" else "dash"),
+            hovertemplate=f"{TERMS[term]} ({name}): %{{y:.3f}} at step %{{x}}<extra></extra>",
+        )
+    last = ", ".join(f"{name} {values[-1]:.2f}" for name, values in smooth.items() if values)
+    figure.update_layout(
+        title=f"Weighted training losses, mean of {WINDOW} steps",
+        xaxis=dict(title="step", range=[0, steps]),
+        yaxis=dict(title="loss (no unit, log scale)", type="log"),
+        height=420,
+        meta={"text": f"{len(losses)} losses over the steps. Last values: {last or 'none yet'}."},
+    )
+    return figure
+
+
+def picture_rows(rows: Mapping[str, Tensor], title: str, text: str) -> go.Figure:
+    """Rows of pictures under their names.
+
+    Args:
+        rows: by name, (N, 3, H, W), ``uint8`` or floats in [-1, 1]; all pictures have the same size.
+        title: of the figure.
+        text: the text alternative: a description of the pictures.
+    """
+    pictures = [row if not row.is_floating_point() else to_uint8(row) for row in rows.values()]
+    height = pictures[0].shape[-2] + 2  # make_grid puts two pixels round each picture
+    lines = [make_grid(row, nrow=len(row), pad_value=255)[:, : height + (row is pictures[-1]) * 2] for row in pictures]
+    grid = np.concatenate([line.permute(1, 2, 0).numpy() for line in lines]).repeat(SCALE, 0).repeat(SCALE, 1)
+    figure = px.imshow(grid, binary_string=True, title=title)
+    ticks = [(i + 0.5) * height * SCALE for i in range(len(rows))]
+    figure.update_yaxes(tickvals=ticks, ticktext=list(rows), showgrid=False).update_xaxes(visible=False)
+    figure.update_traces(hoverinfo="skip", hovertemplate=None)
+    figure.update_layout(
+        width=grid.shape[1] + 180, height=grid.shape[0] + 70, margin=dict(l=140, r=10, t=50, b=10), meta={"text": text}
+    )
+    return figure
+
+
+def _moving_mean(values: Sequence[float]) -> list[float]:
+    """The mean of each value and up to `WINDOW` - 1 values before it."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    first = np.maximum(np.arange(len(values)) - WINDOW + 1, 0)
+    return ((sums[1:] - sums[first]) / (np.arange(len(values)) - first + 1)).tolist()
