@@ -108,7 +108,7 @@ def meta_step(
     schedule = Schedule()
     with standing_in(schedule):
         step = make_step(model, OnCUDA, *speedups, accumulate=accumulate)
-        step._range_checked = True  # the range of pictures without values cannot be looked at
+        step.range_checked = True  # the range of pictures without values cannot be looked at
         for optimizer in step.optimizers.values():
             for group in optimizer.param_groups:
                 group["foreach"] = not group["fused"]  # which PyTorch chooses by itself on a GPU
