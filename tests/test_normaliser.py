@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from tools.notebooks import FIRST_CELL, MAX_BYTES, normalise
+from tools.notebooks import CLAIMS_TITLE, FIRST_CELL, FOLDED, MAX_BYTES, normalise
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 MARKS = {"grade_id": "half", "solution": True, "grade": False, "locked": False, "task": False, "schema_version": 3}
@@ -43,6 +43,16 @@ def test_an_older_first_cell_is_replaced():
     notebook = used_notebook()
     notebook.cells.insert(1, new_code_cell(FIRST_CELL.splitlines()[0] + "\nprint('as it was once')"))
     assert normalise(nbformat.writes(notebook)) == normalise(nbformat.writes(used_notebook()))
+
+
+def test_cells_that_check_the_text_are_titled_and_folded():
+    notebook = used_notebook()
+    notebook.cells.append(new_code_cell("assert 1 + 1 == 2", metadata={"tags": ["claims"]}))
+    once = normalise(nbformat.writes(notebook))
+    claims = nbformat.reads(once, as_version=4).cells[-1]
+    assert claims.source == f"{CLAIMS_TITLE}\nassert 1 + 1 == 2"
+    assert claims.metadata == {"tags": ["claims"], **FOLDED}
+    assert normalise(once) == once
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

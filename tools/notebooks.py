@@ -2,9 +2,9 @@
 
     python tools/notebooks.py [--check] [notebooks/01_build_cyclegan.ipynb ...]     # default: all of notebooks/
 
-Outputs, execution counts, widget state and versions go. The first code cell becomes tools/first_cell.py. A cell's id
-follows from its exercise or its content, so that no editor changes it. Tags and nbgrader's marks stay. `--check`
-changes nothing and fails if something would change.
+Outputs, execution counts, widget state and versions go. The first code cell becomes tools/first_cell.py. Cells tagged
+`claims` are titled and folded. A cell's id follows from its exercise or its content, so that no editor changes it. Tags
+and nbgrader's marks stay. `--check` changes nothing and fails if something would change.
 """
 
 import argparse
@@ -17,12 +17,14 @@ from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parents[1]
 FIRST_CELL = (ROOT / "tools" / "first_cell.py").read_text(encoding="utf-8").rstrip()
+CLAIMS_TITLE = "# @title Checked: the numbers in the text above"
+FOLDED = {"cellView": "form", "jupyter": {"source_hidden": True}}  # in Colab, in JupyterLab
 MAX_BYTES = 200_000
 KERNEL = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-KEPT_METADATA = ("nbgrader", "tags", "jupyter", "cellView")  # jupyter, cellView: folded in JupyterLab, in Colab
+KEPT_METADATA = ("nbgrader", "tags", *FOLDED)
 
 
 def set_first_cell(cells: list[NotebookNode]) -> None:
@@ -32,7 +34,16 @@ def set_first_cell(cells: list[NotebookNode]) -> None:
     if position == len(cells) or not cells[position].source.startswith(title):
         cells.insert(position, nbformat.v4.new_code_cell())
     cells[position].source = FIRST_CELL
-    cells[position].metadata = NotebookNode(cellView="form", jupyter={"source_hidden": True})
+    cells[position].metadata = NotebookNode(FOLDED)
+
+
+def fold_claims(cells: list[NotebookNode]) -> None:
+    """Title and fold the cells tagged `claims`: they assert the numbers of the paragraph above, and would distract."""
+    for cell in cells:
+        if cell.cell_type == "code" and "claims" in cell.metadata.get("tags", []):
+            if not cell.source.startswith(CLAIMS_TITLE):
+                cell.source = f"{CLAIMS_TITLE}\n{cell.source}"
+            cell.metadata.update(FOLDED)
 
 
 def cell_id(cell: NotebookNode, taken: set[str]) -> str:
@@ -49,6 +60,7 @@ def normalise(text: str) -> str:
     notebook.metadata = NotebookNode(KERNEL)
     notebook.nbformat_minor = 5
     set_first_cell(notebook.cells)
+    fold_claims(notebook.cells)
     taken: set[str] = set()
     for cell in notebook.cells:
         cell.metadata = NotebookNode({key: cell.metadata[key] for key in KEPT_METADATA if key in cell.metadata})
