@@ -14,7 +14,7 @@ from labkit.simulate import record_operators, replay, write_trace
 from labkit.traces.trace import Trace
 from labkit.variants.registry import make_step
 
-DATA = Path(__file__).parents[1] / "data"  # in a clone; an installed package has none
+DATA = Path(__file__).parents[2] / "data"  # in a clone; an installed package has none
 HOST_US = 40.0  # SIMULATED: an assumption, to be varied
 STEPS = 3
 ASKED_FOR = {"model": "CycleGAN", "scope": "step", "tf32": "default", "size": 256}  # by `gpu_trace`
