@@ -29,4 +29,8 @@ from labkit.course.shipped import gpu_results as gpu_results
 from labkit.course.shipped import gpu_trace as gpu_trace
 from labkit.course.shipped import study as study
 from labkit.course.shipped import study_pictures as study_pictures
+from labkit.course.summaries import learning_summary as learning_summary
+from labkit.course.summaries import ratio_table as ratio_table
+from labkit.course.summaries import survey_milliseconds as survey_milliseconds
+from labkit.course.summaries import work_by_player as work_by_player
 from labkit.course.tape import Tape as Tape
