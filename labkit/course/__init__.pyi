@@ -1,4 +1,5 @@
 from labkit.course import check as check
+from labkit.course.drawings import drawing as drawing
 from labkit.course.fake_gpu import FakeGPU as FakeGPU
 from labkit.course.figures.deviations import deviation_figure as deviation_figure
 from labkit.course.figures.deviations import deviation_widget as deviation_widget

@@ -27,3 +27,4 @@ from labkit.measure.timing import interval as interval
 from labkit.measure.timing import ratio as ratio
 from labkit.measure.timing import spread as spread
 from labkit.measure.timing import synchronise as synchronise
+from labkit.stamp import stamp as stamp

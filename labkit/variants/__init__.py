@@ -1,1 +1,6 @@
-"""The training step, and the speed-ups that can be stacked on it."""
+"""The speed-ups: one file each, a small named difference to the baseline step."""
+
+from labkit.variants.registry import SPEEDUPS, make_step, speedups
+from labkit.variants.streams import no_shared_casts
+
+__all__ = ["SPEEDUPS", "make_step", "no_shared_casts", "speedups"]
