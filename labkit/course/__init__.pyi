@@ -23,6 +23,9 @@ from labkit.course.floats import limits as limits
 from labkit.course.floats import rounding_outcomes as rounding_outcomes
 from labkit.course.ledger import Ledger as Ledger
 from labkit.course.ledger import scores as scores
+from labkit.course.lessons import Listening as Listening
+from labkit.course.lessons import play_forward as play_forward
+from labkit.course.lessons import three_ways as three_ways
 from labkit.course.races import find_races as find_races
 from labkit.course.shipped import HOST_US as HOST_US
 from labkit.course.shipped import deviation_models as deviation_models

@@ -1,0 +1,94 @@
+"""Code that the lessons use and do not explain: a step that keeps its gradients, and a forward pass by itself."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace as with_changes
+
+import torch
+from torch import Tensor, nn
+
+from labkit.course.shipped import HOST_US
+from labkit.simulate import Launch, Operator, Timeline, play, replay
+from labkit.step import Batch, Step
+
+
+class Listening(Step):
+    """A step that keeps the gradients of its last call in `heard`: by player, one flat tensor.
+
+    The gradients are those at the output of every convolution and those of every weight, before the optimisers' step.
+
+        step = labkit.make_step(model, Listening)
+        step(real_a, real_b)
+        step.heard["generators"]
+    """
+
+    heard: dict[str, Tensor]
+
+    def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:  # noqa: D102
+        self._parts: dict[str, list[Tensor]] = defaultdict(list)
+        losses = super().__call__(real_a, real_b)
+        self.heard = {player: torch.cat(parts) for player, parts in self._parts.items()}
+        return losses
+
+    def losses(self, player: str, batch: Batch) -> dict[str, Tensor]:  # noqa: D102
+        def listen(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            if output.requires_grad:
+                output.register_hook(lambda gradient: self._parts[player].append(gradient.flatten()))
+
+        convolutions = (layer for layer in self.model.modules() if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d))
+        hooks = [layer.register_forward_hook(listen) for layer in convolutions]
+        losses = super().losses(player, batch)
+        for hook in hooks:
+            hook.remove()
+        return losses
+
+    def backward(self, loss: Tensor, player: str) -> None:  # noqa: D102
+        super().backward(loss, player)
+        self._parts[player] += [weight.grad.flatten() for weight in self.players[player] if weight.grad is not None]
+
+
+def play_forward(operators: Sequence[Operator], share: float = 1.0, host_us: float = HOST_US) -> Timeline:
+    """Plays only the generators' forward pass, with which a step begins. SIMULATED.
+
+    Args:
+        operators: of a whole step, from `step_operators`.
+        share: how much of the GPU, from 0 to 1, each kernel fills when it runs alone.
+        host_us: the host's microseconds for every launch.
+    """
+    return play(_forward_launches(operators, share, host_us))
+
+
+def three_ways(
+    operators: Sequence[Operator], event_calls: int, share: float = 1.0, host_us: float = HOST_US
+) -> dict[str, Timeline]:
+    """The generators' forward pass on two side streams, played with three ways of waiting. SIMULATED.
+
+    With "events" only the GPU waits. With "the host waits" the host also stands still after each cycle; it makes the
+    calls for events all the same, so that the two differ in the waiting alone. With "nobody waits (wrong results)"
+    the streams are in no order.
+
+    Args:
+        operators: of a whole step with the cycles on side streams, from `step_operators`.
+        event_calls: how many calls the host makes for events; each takes it as long as a launch.
+        share: how much of the GPU, from 0 to 1, each kernel fills when it runs alone.
+        host_us: the host's microseconds for every launch.
+    """
+    launches = _forward_launches(operators, share, host_us)
+    newest = {launch.stream: place for place, launch in enumerate(launches)}  # of each stream, its last launch
+    main = launches[-1].stream  # the losses, which come last
+    after_each_cycle = [place for stream, place in newest.items() if stream != main]
+    first = with_changes(launches[0], host_us=launches[0].host_us + event_calls * host_us)
+    calling = [first, *launches[1:]]
+    return {
+        "events": play(calling),
+        "the host waits": play(calling, synchronise=after_each_cycle),
+        "nobody waits (wrong results)": play([with_changes(launch, after=()) for launch in launches]),
+    }
+
+
+def _forward_launches(operators: Sequence[Operator], share: float, host_us: float) -> list[Launch]:
+    played = replay(operators, host_us, share=share, steps=1)
+    count = sum(source.range == "generators forward" for source in played.sources)
+    return list(played.launches[:count])
