@@ -36,7 +36,7 @@ LAUNCHED: Looks = {
 }
 MEMORY: Looks = {"count": ("share of their number", UNUSED, ""), "total_us": ("share of their time", KERNEL, "")}
 HOSTS = {"operator": UNUSED, "CUDA call": HOST}
-STREAMS = (UNUSED, KERNEL, "#0F6CA6", "#0A3A5A", "#041B2B")  # 0, 1, 2, ... busy streams: the more, the darker
+STREAMS = (UNUSED, KERNEL, "#2E8BC9", "#0F6CA6", "#0B4F7D")  # 0, 1, 2, ... busy streams: the more, the darker
 PATTERNS = ("", "/", ".", "x", "-", "+")  # of recordings, where colours have another meaning
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")  # of recordings, if they are lines
 LARGEST_GAPS, TOP_KERNELS, TOP_OPERATORS = 10, 10, 12  # of each rank, and over all recordings

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from copy import deepcopy
+from typing import Any
 
 import ipywidgets
 import plotly
@@ -73,7 +74,7 @@ class Drawn(ipywidgets.Widget):
     """The whole contents of a figure."""
 
     _widget_layout = traitlets.Dict().tag(sync=True, **custom_serializers)
-    _widget_data = traitlets.List().tag(sync=True, **custom_serializers)
+    _widget_data: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True, **custom_serializers)
 
 
 class FigureInPlace(go.FigureWidget):
