@@ -41,7 +41,7 @@ lab: .venv/installed
 	cd notebooks && ../.venv/bin/python -m jupyterlab $(LAB_ARGS) $(ARGS)
 
 test: .venv/installed
-	OMP_NUM_THREADS=1 .venv/bin/python -m pytest $(ARGS)
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n auto --dist loadfile $(ARGS)
 
 bench: .venv/installed
 	.venv/bin/python -m pytest -q -s benchmarks $(ARGS)

@@ -24,7 +24,7 @@ from labkit.measure.roofline import matmul_rate, step_flops
 from labkit.measure.timing import alternate, interval, ratios, spread
 from labkit.stamp import stamp
 from labkit.step import Step
-from labkit.variants.registry import make_step
+from labkit.variants.registry import SPEEDUPS, make_step
 
 if TYPE_CHECKING:
     import pandas
@@ -208,7 +208,7 @@ def what_fits(maker: Callable[[], Step], batch: Batch) -> str:
 
 def inactive(step: Step) -> str | None:
     """Which of a step's speed-ups do nothing on its model's device, and why; None if all act."""
-    named = [speedup for speedup in type(step).__mro__ if "name" in vars(speedup)]
+    named = [speedup for name, speedup in SPEEDUPS.items() if isinstance(step, speedup)]
     reasons = [f"{speedup.name}: {reason}" for speedup in named if (reason := speedup.inactive(step.model))]
     return "; ".join(reasons) or None
 

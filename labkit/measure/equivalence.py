@@ -210,7 +210,7 @@ def _watching(step: Step, gradients: dict[str, Tensor], players: dict[str, list[
             players[player] = list(its)
             scaler = getattr(step, "scaler", None)
             for name, weights in its.items():
-                gradient = torch.cat([weight.grad.detach().double().flatten() for weight in weights])
+                gradient = torch.cat([weight.grad.double().flatten() for weight in weights if weight.grad is not None])
                 gradients[name] = gradient.cpu() / (scaler.get_scale() if scaler else 1.0)
 
         hooks.append(optimizer.register_step_pre_hook(keep))

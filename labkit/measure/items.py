@@ -36,8 +36,8 @@ def check_correctness(item: Item, device: torch.device, out: Path) -> tuple[dict
     """
 
     def first_steps(dtype: torch.dtype, batches: int) -> dict[str, float]:
-        steps = (one.step(device, dtype=dtype) for one in (item, item.baseline()))
-        worst = equivalence.worst_distance(*steps, (item.batch(device, dtype, seed) for seed in range(batches)))
+        step, baseline = (one.step(device, dtype=dtype) for one in (item, item.baseline()))
+        worst = equivalence.worst_distance(step, baseline, (item.batch(device, dtype, seed) for seed in range(batches)))
         return {"losses": worst.losses, "gradients": worst.gradients, "1 - cosine": 1 - worst.cosine}
 
     seen = {"float32": first_steps(torch.float32, item.steps)}
@@ -58,8 +58,8 @@ def check_correctness(item: Item, device: torch.device, out: Path) -> tuple[dict
 def run_drift(item: Item, device: torch.device, steps: int, dtype: torch.dtype = torch.float64) -> float:
     """`equivalence.drift` over a run of `steps` batches."""
     lr = 2**-12  # a graph holds it in float32, where it is the same number
-    both = (one.step(device, dtype=dtype, lr=lr) for one in (item, item.baseline()))
-    return equivalence.drift(*both, (item.batch(device, dtype, seed) for seed in range(steps)))
+    step, baseline = (one.step(device, dtype=dtype, lr=lr) for one in (item, item.baseline()))
+    return equivalence.drift(step, baseline, (item.batch(device, dtype, seed) for seed in range(steps)))
 
 
 def measure_device(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:

@@ -148,7 +148,7 @@ def gpu_plan() -> list[Item]:
     stacks, with traces and the operators' durations for replay. Then compiled steps, batch 4, memory, the cycles alone,
     and U-Net-256; last one generator instead of two, and the light generators.
     """
-    alone = [(name,) for name in SPEEDUPS if (name,) not in (*COMPILED, *MEMORY)]
+    alone: list[tuple[str, ...]] = [(name,) for name in SPEEDUPS if (name,) not in (*COMPILED, *MEMORY)]
     plan = [*correctness([*alone, BEST, ("streams", "bf16"), ("graph", "streams")], 6), Item("device", 10)]
     plan += [*baselines(RESNET, 1, 7), *timings(RESNET, 1, 7, [*STACKS, *alone])]
     plan += [*baselines(RESNET, 16, 13), *timings(RESNET, 16, 13, STACKS)]

@@ -164,7 +164,7 @@ def _answer() -> None:
     question, answer = map(Path, sys.argv[1:])
     function, arguments = pickle.loads(question.read_bytes())
     try:
-        result = function(*arguments), None
+        result: tuple[Any, Exception | None] = function(*arguments), None
     except Exception as error:
         result = None, error
     answer.write_bytes(pickle.dumps(result))

@@ -124,7 +124,12 @@ def comparison_of(
     import pandas
 
     rows = results["rows"].values()
-    wanted = {"kind": "timing", "model": "CycleGAN", "settings": {"generator": generator}, "tf32": "default"}
+    wanted: dict[str, object] = {
+        "kind": "timing",
+        "model": "CycleGAN",
+        "settings": {"generator": generator},
+        "tf32": "default",
+    }
     wanted |= {"batch_size": batch_size, "scope": scope, "size": size}
     found = {"+".join(row["speedups"]): row for row in rows if all(row.get(name) == wanted[name] for name in wanted)}
     tables = {stack: from_json(row["comparison"]) for stack, row in found.items()}

@@ -108,7 +108,7 @@ class CycleGAN(Model):
 
     kind = "CycleGAN"
     step_class = CycleGANStep
-    loss_names = ("D_A", "G_A", "cycle_A", "idt_A", "D_B", "G_B", "cycle_B", "idt_B")
+    loss_names: tuple[str, ...] = ("D_A", "G_A", "cycle_A", "idt_A", "D_B", "G_B", "cycle_B", "idt_B")
 
     def __init__(
         self,

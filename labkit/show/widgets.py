@@ -73,7 +73,7 @@ class Bundle(ipywidgets.Widget):
 class Drawn(ipywidgets.Widget):
     """The whole contents of a figure."""
 
-    _widget_layout = traitlets.Dict().tag(sync=True, **custom_serializers)
+    _widget_layout: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True, **custom_serializers)
     _widget_data: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True, **custom_serializers)
 
 
