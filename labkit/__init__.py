@@ -6,5 +6,5 @@ jupyter works on a machine without them.
 
 from labkit import lazy
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 __getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)
