@@ -32,6 +32,9 @@ def atomic_write(path: Path | str, error: type[LabkitError] = LabkitError) -> It
         os.replace(part, path)
     except (OSError, RuntimeError) as caught:
         reason = getattr(caught, "strerror", None) or str(caught).strip().partition("\n")[0][:200]
+        where = getattr(caught, "filename", None)
+        if where not in (None, str(part)):  # perhaps a file stands where a folder should
+            reason += f": {where}"
         kept = "; the file from before is kept" if path.exists() else ""
         raise error(
             f"{path} cannot be written ({reason}){kept}. Make room or choose another folder, then try again."

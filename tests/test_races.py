@@ -417,7 +417,7 @@ def test_right_answers_pass(answer, capsys):
         (NoIdentity, "identity"),
         (Swapped, "^G_A, G_B, cycle_A, cycle_B, idt_A, idt_B .*baseline"),
         (Unused, "main.*torch.cuda.stream"),
-        (OneSide, "only side 1"),
+        (OneSide, "only one side stream"),
         (NoFork, "^side 1 reads real_a .*: call side_1.wait_stream"),
         (NoJoin, r"^main reads G_A\(real_a\) .*: call main.wait_stream\(side_1\)"),
         (JoinOneOnly, r"^main reads G_B\(real_b\) .*: call main.wait_stream\(side_2\)"),

@@ -71,7 +71,7 @@ def test_a_rehearsal_makes_rows_of_every_kind_and_says_what_it_left_out(rehearsa
     reasons = sorted(reason.partition(":")[2] for reason in results["skipped"].values())
     assert reasons == [
         " it computes nothing in TF32",
-        " streams: no CUDA streams here, the cycles run one after the other",
+        " streams: there are no CUDA streams here, so it changes nothing.",
     ]
     assert all(reason.startswith("does not suit this device") for reason in results["skipped"].values())
     assert results["format"] == surveys.FORMAT

@@ -42,8 +42,8 @@ MESSAGES = {  # by kind of race: the fault, and the call that is missing
     "after": NO_WAIT + "call {late_name}.wait_stream({early_name}) once all work on {early} is launched.",
     "between": NO_WAIT + "let only one of the two streams use it, or call {late_name}.wait_stream({early_name}) first.",
     "cast cache": "{late} reads {tensor}, which autocast made on {early} and keeps for every stream, without having "
-    "waited for {early}: turn that cache off in the side streams, with `no_shared_casts(real_a.device.type)`, which is "
-    "torch.autocast(..., cache_enabled=False).",
+    "waited for {early}: turn that cache off in the side streams, with "
+    "`no_shared_casts(journey.real.device.type)`, which is torch.autocast(..., cache_enabled=False).",
     "record_stream": "{tensor} lies in memory of {early}, and {late} uses it, too: call .record_stream({late_name}) on "
     "it, or {early} may hand that memory out again before {late} has finished.",
 }

@@ -68,15 +68,9 @@ def pick(table: pandas.DataFrame, memory_bytes: float = math.inf) -> str:
 
 def candidates(make_model: Callable[[], Model]) -> tuple[list[str], list[str]]:
     """The speed-ups that may save time with this model on its device; and a line each why the others do not."""
-    names, said = [], []
+    names, said, model = [], [], make_model()
     for name, speedup in SPEEDUPS.items():
-        model = make_model()  # a new one each time, as some speed-ups change it
-        try:
-            make_step(model, name)
-            reason = speedup.inactive(model) or speedup.skip_in_autotune(model)
-        except LabkitError as error:
-            reason = str(error)
-        if reason:
+        if reason := speedup.unsuited(model) or speedup.inactive(model) or speedup.skip_in_autotune(model):
             said.append(f"{name}: not tried, {reason}")
         else:
             names.append(name)

@@ -1,6 +1,6 @@
 """The speed-ups: one file each, a small named difference to the baseline step."""
 
+from labkit.variants.common import no_shared_casts
 from labkit.variants.registry import SPEEDUPS, make_step, speedups
-from labkit.variants.streams import no_shared_casts
 
 __all__ = ["SPEEDUPS", "make_step", "no_shared_casts", "speedups"]

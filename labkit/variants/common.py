@@ -1,7 +1,10 @@
-"""Shared by several speed-ups: fused Adam, and the reasons why a model does not suit them."""
+"""Shared by several speed-ups: fused Adam, casts, and the reasons why a model does not suit them."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
 from torch import nn
 
 from labkit.model import Model
@@ -24,3 +27,10 @@ def without_cycles(model: Model) -> str | None:
 def has_batch_norm(model: nn.Module) -> bool:
     """Whether some layer normalises over the whole batch, so that it matters which pictures pass together."""
     return any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules())
+
+
+def no_shared_casts(device: str) -> AbstractContextManager:
+    """Autocast as it is on this type of device ("cuda"), on or off, but without its cache of cast weights."""
+    if not torch.is_autocast_enabled(device):
+        return nullcontext()
+    return torch.autocast(device, torch.get_autocast_dtype(device), cache_enabled=False)

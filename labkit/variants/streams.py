@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
 from labkit.model import Model
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
 from labkit.step import SpeedUp
-from labkit.variants.common import has_batch_norm, without_cycles
+from labkit.variants.common import has_batch_norm, no_shared_casts, without_cycles
 
 
 class Streams(SpeedUp, CycleGANStep):
@@ -62,10 +61,3 @@ class Streams(SpeedUp, CycleGANStep):
                 if pictures is not None:
                     pictures.record_stream(main)
         return cycles
-
-
-def no_shared_casts(device: str) -> AbstractContextManager:
-    """Autocast as it is on this type of device ("cuda"), on or off, but without its cache of cast weights."""
-    if not torch.is_autocast_enabled(device):
-        return nullcontext()
-    return torch.autocast(device, torch.get_autocast_dtype(device), cache_enabled=False)

@@ -25,7 +25,8 @@ class ReturnsCycles:
         cycles = super().cycles(journeys)  # type: ignore[misc]  # the answer's, or a step's
         types = [type(cycle) for cycle in cycles] if isinstance(cycles, tuple | list) else kind(cycles)
         pair = "`cycles` must return two Cycles, A -> B -> A and B -> A -> B"
-        require(types == [Cycle, Cycle], f"{pair}, not {types}.")
+        hint = " Is a `return` missing?" if cycles is None else ""
+        require(types == [Cycle, Cycle], f"{pair}, not {types}.{hint}")
         for cycle in cycles:
             identity = "the identity pictures are missing: pass self.cycle the real picture of the other domain, too."
             require(cycle.same is not None, identity)
