@@ -90,5 +90,9 @@ def three_ways(
 
 def _forward_launches(operators: Sequence[Operator], share: float, host_us: float) -> list[Launch]:
     played = replay(operators, host_us, share=share, steps=1)
-    count = sum(source.range == "generators forward" for source in played.sources)
-    return list(played.launches[:count])
+    places = [place for place, source in enumerate(played.sources) if source.range == "generators forward"]
+    first, last = places[0], places[-1]  # in a row; before them only the pools' draws are uploaded
+    return [
+        with_changes(launch, after=tuple(other - first for other in launch.after if other >= first))
+        for launch in played.launches[first : last + 1]
+    ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import torch
@@ -67,8 +68,11 @@ def gpu_trace(
     graph = "graph" in speedups  # a graph changes how kernels are launched, but no operator
     recordable = [speedup for speedup in speedups if speedup != "graph"]
     operators = step_operators(CycleGAN(generator), *recordable, batch_size=batch_size)
-    path = Path("out", "simulated", name)
-    return Trace(write_trace(replay(operators, host_us, graph=graph, steps=STEPS), path))
+    played = replay(operators, host_us, graph=graph, steps=STEPS)
+    folder = Path("out", "simulated")
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder) as own:  # two notebooks may write the same trace at the same time
+        return Trace(write_trace(played, Path(own, name)).replace(folder / name))
 
 
 def trace_name(generator: str, batch_size: int, speedups: Iterable[str]) -> str:
