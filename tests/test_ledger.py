@@ -1,6 +1,7 @@
 """Predictions survive from notebook to notebook, and are scored by the factor they are off by."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -24,7 +25,7 @@ def test_predictions_of_several_notebooks_are_scored(tmp_path):
     assert math.isnan(table.loc["none", "off_by"]) and math.isnan(table.loc["unmeasured", "off_by"])
     first.predict("streams", 1.0)
     assert math.isnan(first.table()["measured"][0]), "a new prediction waits for a new measurement"
-    assert [file.name for file in path.parent.iterdir()] == ["ledger.json"]
+    assert {file.name for file in path.parent.iterdir()} <= {"ledger.json", ".ledger.json.lock"}, "nothing half written"
 
 
 def test_zero_true_and_false_are_scored(tmp_path):
@@ -51,3 +52,14 @@ def test_what_cannot_be_kept_is_refused(tmp_path):
     (tmp_path / "ledger.json").write_text("{")
     with pytest.raises(LabkitError, match="ledger.json"):
         ledger.predict("streams", 1.0)
+
+
+def test_two_notebooks_that_write_at_the_same_time_lose_nothing(tmp_path):
+    def write(notebook):
+        ledger = Ledger(notebook, tmp_path / "ledger.json")
+        for i in range(20):
+            ledger.predict(f"number {i}", i)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write, ["04", "05", "06", "07"]))
+    assert len(scores(tmp_path / "ledger.json")) == 80

@@ -8,6 +8,7 @@ from numbers import Real
 from pathlib import Path
 
 import pandas
+from filelock import FileLock
 
 from labkit.errors import LabkitError
 from labkit.files import atomic_write
@@ -42,10 +43,12 @@ class Ledger:
         self._put(what, entries[what] | {"measured": float(value)})
 
     def _put(self, what: str, entry: dict) -> None:
-        everything = read(self.path)
-        everything.setdefault(self.notebook, {})[what] = entry
-        with atomic_write(self.path) as part:
-            part.write_text(json.dumps(everything, indent=1), encoding="utf-8")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.path.with_name(f".{self.path.name}.lock")):  # another notebook may be open, too
+            everything = read(self.path)
+            everything.setdefault(self.notebook, {})[what] = entry
+            with atomic_write(self.path) as part:
+                part.write_text(json.dumps(everything, indent=1), encoding="utf-8")
 
     def table(self) -> pandas.DataFrame:
         """This notebook's predictions; see `scores`."""
