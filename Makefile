@@ -1,6 +1,7 @@
 # On a fresh machine, each with its own installation into .venv:
 #
-#   make lab             JupyterLab on the notebooks
+#   make student         JupyterLab on the exercises, in student/: answers in it are never overwritten
+#   make lab             JupyterLab on the notebooks with their solutions
 #   make test            the tests, then every notebook
 #   make bench           the benchmarks
 #   make compare         training steps side by side on this machine, with and without speed-ups
@@ -35,7 +36,11 @@ LAB_ARGS += $(if $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname)),,--
 # So that JupyterLab's terminals and `!labkit` in a notebook find the commands that were installed.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: lab test bench compare assignments format
+.PHONY: student lab test bench compare assignments format
+
+student: .venv/installed
+	.venv/bin/python tools/assignments.py --copy student
+	cd student && ../.venv/bin/python -m jupyterlab $(LAB_ARGS) $(ARGS)
 
 lab: .venv/installed
 	cd notebooks && ../.venv/bin/python -m jupyterlab $(LAB_ARGS) $(ARGS)

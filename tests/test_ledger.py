@@ -2,10 +2,11 @@
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from labkit.course.ledger import Ledger, scores
+from labkit.course.ledger import Ledger, ledger_file, scores
 from labkit.errors import LabkitError
 
 
@@ -63,3 +64,22 @@ def test_two_notebooks_that_write_at_the_same_time_lose_nothing(tmp_path):
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(write, ["04", "05", "06", "07"]))
     assert len(scores(tmp_path / "ledger.json")) == 80
+
+
+def test_there_is_one_ledger_for_all_folders_of_a_course(tmp_path, monkeypatch):
+    monkeypatch.delenv("LABKIT_LEDGER", raising=False)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
+    clone = tmp_path / "clone"
+    (clone / "labkit" / "course").mkdir(parents=True)
+    for folder in ("notebooks", "student", "assignments/release/04_two_streams", "../elsewhere/04", "../other/09"):
+        (clone / folder).mkdir(parents=True)
+    for folder in ("notebooks", "student", "assignments/release/04_two_streams"):
+        monkeypatch.chdir(clone / folder)
+        assert ledger_file() == clone / "out" / "ledger.json"
+    monkeypatch.chdir(tmp_path / "elsewhere" / "04")
+    Ledger("04").predict("streams", 2)
+    monkeypatch.chdir(tmp_path / "other" / "09")
+    assert scores()["what"].tolist() == ["streams"]
+    assert ledger_file() == tmp_path / "home" / ".labkit" / "ledger.json"
+    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "mine.json"))
+    assert Ledger("09").path == tmp_path / "mine.json"

@@ -1,6 +1,7 @@
 """Make the student notebooks with nbgrader: solutions and hidden tests out, hints and visible tests in.
 
-    python tools/assignments.py        # or: make assignments
+    python tools/assignments.py                 # or: make assignments
+    python tools/assignments.py --copy student  # and copies to work in, as `make student` needs them
 
 The result is a course folder that nbgrader can go on with, started in the repository's folder:
 
@@ -11,6 +12,7 @@ The result is a course folder that nbgrader can go on with, started in the repos
 nbgrader runs what students wrote, with your rights: grade in a container or as a user that has nothing to lose.
 """
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -37,6 +39,25 @@ def make(notebooks: list[Path], course: Path) -> None:
     nbgrader("generate_assignment", "*", "--force", course=course)
 
 
-if __name__ == "__main__":
-    make(sorted((ROOT / "notebooks").glob("*.ipynb")), ROOT / "assignments")
+def copy(course: Path, folder: Path) -> list[Path]:
+    """Copy the students' notebooks that `folder` lacks, side by side; notebooks in it, with their answers, stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    released = sorted(course.glob("release/*/*.ipynb"))
+    return [shutil.copy(path, folder / path.name) for path in released if not (folder / path.name).exists()]
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--copy", type=Path, metavar="FOLDER", help="copies to work in, where FOLDER has none yet")
+    folder, course, notebooks = parser.parse_args().copy, ROOT / "assignments", sorted(ROOT.glob("notebooks/*.ipynb"))
+    if folder and all((folder / notebook.name).exists() for notebook in notebooks):
+        return
+    make(notebooks, course)
     print("The students' notebooks are in assignments/release")
+    if folder:
+        print("New in", folder, *(path.name for path in copy(course, folder)))
+
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from numbers import Real
 from pathlib import Path
 
@@ -13,7 +14,18 @@ from filelock import FileLock
 from labkit.errors import LabkitError
 from labkit.files import atomic_write
 
-FILE = Path("out", "ledger.json")
+
+def ledger_file() -> Path:
+    """The one file with a student's predictions, in whichever folder a notebook lies.
+
+    It is ``out/ledger.json`` in the clone of labkit that the working folder is part of, or, outside of a clone,
+    ``.labkit/ledger.json`` in the home folder. The variable ``LABKIT_LEDGER`` names another file.
+    """
+    if chosen := os.environ.get("LABKIT_LEDGER"):
+        return Path(chosen)
+    here = Path.cwd()
+    clones = (folder for folder in (here, *here.parents) if (folder / "labkit" / "course").is_dir())
+    return next((clone / "out" for clone in clones), Path.home() / ".labkit") / "ledger.json"
 
 
 class Ledger:
@@ -21,11 +33,11 @@ class Ledger:
 
     Args:
         notebook: its number, for example "04".
-        path: the file with the predictions of all notebooks.
+        path: the file with the predictions of all notebooks, by default `ledger_file()`.
     """
 
-    def __init__(self, notebook: str, path: Path | str = FILE) -> None:
-        self.notebook, self.path = notebook, Path(path)
+    def __init__(self, notebook: str, path: Path | str | None = None) -> None:
+        self.notebook, self.path = notebook, Path(path or ledger_file())
 
     def predict(self, what: str, guess: float | None) -> None:
         """Keeps a prediction, made before the measurement: 0 or more, True or False for 1 or 0, None for none."""
@@ -56,7 +68,7 @@ class Ledger:
         return table[table["notebook"] == self.notebook].drop(columns="notebook").reset_index(drop=True)
 
 
-def read(path: Path | str = FILE) -> dict[str, dict]:
+def read(path: Path | str) -> dict[str, dict]:
     """The entries of all notebooks, by notebook and by name of the prediction; none if there is no file yet.
 
     Raises:
@@ -71,14 +83,14 @@ def read(path: Path | str = FILE) -> dict[str, dict]:
         raise LabkitError(f"{path}: damaged ({error}). Delete it, and run the notebooks' predictions again.") from error
 
 
-def scores(path: Path | str = FILE) -> pandas.DataFrame:
+def scores(path: Path | str | None = None) -> pandas.DataFrame:
     """One row for each prediction: notebook, what, guess, measured, and off_by, the factor between the two values.
 
     off_by is at least 1, and 1 is exact; infinite if only one of the two is 0; NaN if one of them is missing.
     """
     rows = [
         {"notebook": notebook, "what": what, "guess": entry["guess"], "measured": entry["measured"]}
-        for notebook, entries in read(path).items()
+        for notebook, entries in read(path or ledger_file()).items()
         for what, entry in entries.items()
     ]
     table = pandas.DataFrame(rows, columns=["notebook", "what", "guess", "measured"])
