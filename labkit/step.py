@@ -102,6 +102,10 @@ class Step:
         """The losses that `player` minimises, by name: each player has a method of its own name."""
         return getattr(self, player)(batch)
 
+    def pooled(self, pool: str, fakes: Tensor, batch: Batch) -> Tensor:
+        """As many fakes, some of them from earlier steps: the decisions that `inputs` drew are carried out."""
+        return self.model.pools[pool].exchange(fakes, batch[f"draw_{pool}"])
+
     def judge(self, discriminator: Network, real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
         """The verdicts on real pictures and on fakes."""
         return self.both(discriminator, real, fake)

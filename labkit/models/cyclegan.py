@@ -46,6 +46,7 @@ class CycleGANStep(Step):
     """CycleGAN's update (Zhu et al. 2017, section 3): read it from `generators` down."""
 
     model: CycleGAN
+    cycle_loss = staticmethod(cycle_loss)
 
     def generators(self, batch: Batch) -> dict[str, Tensor]:
         """Their losses: deceive the discriminators, come back from the round trip, keep the target's pictures."""
@@ -58,8 +59,8 @@ class CycleGANStep(Step):
         losses = {
             "G_A": adversarial_loss(model.D_A(to_b.fake), True, model.gan_mode),
             "G_B": adversarial_loss(model.D_B(to_a.fake), True, model.gan_mode),
-            "cycle_A": cycle_loss(real_a, to_b.back, model.lambda_a),
-            "cycle_B": cycle_loss(real_b, to_a.back, model.lambda_b),
+            "cycle_A": self.cycle_loss(real_a, to_b.back, model.lambda_a),
+            "cycle_B": self.cycle_loss(real_b, to_a.back, model.lambda_b),
         }
         if to_b.same is not None and to_a.same is not None:
             losses["idt_A"] = identity_loss(real_b, to_b.same, model.lambda_b * model.lambda_identity)
@@ -79,8 +80,8 @@ class CycleGANStep(Step):
         """Their losses: tell real pictures from fakes, some of which are from earlier steps."""
         model, losses = self.model, {}
         for name, discriminator, domain in (("D_A", model.D_A, "b"), ("D_B", model.D_B, "a")):
-            real, pool = batch[f"real_{domain}"], f"fake_{domain.upper()}"
-            fake = model.pools[pool].exchange(batch[f"fake_{domain}"].to(real.dtype), batch[f"draw_{pool}"])
+            real = batch[f"real_{domain}"]
+            fake = self.pooled(f"fake_{domain.upper()}", batch[f"fake_{domain}"].to(real.dtype), batch)
             on_real, on_fake = self.judge(discriminator, real, fake)
             loss = adversarial_loss(on_real, True, model.gan_mode) + adversarial_loss(on_fake, False, model.gan_mode)
             losses[name] = 0.5 * loss

@@ -75,11 +75,9 @@ class DeviationGANStep(Step):
         """Its losses: tell codes (or pictures) of the target domain from translated ones, some from earlier steps."""
         model, losses = self.model, {}
         for source, target in model.routes:
-            real, pool = (
-                batch[f"code_{target}" if model.judged == "codes" else f"real_{target.lower()}"],
-                f"fake_{target}",
-            )
-            fake = model.pools[pool].exchange(batch[pool].to(real.dtype), batch[f"draw_{pool}"])
+            real = batch[f"code_{target}" if model.judged == "codes" else f"real_{target.lower()}"]
+            pool = f"fake_{target}"
+            fake = self.pooled(pool, batch[pool].to(real.dtype), batch)
             on_real, on_fake = self.judge(getattr(model, f"D_{source}"), real, fake)
             losses[f"D_{source}"] = 0.5 * (adversarial_loss(on_real, True) + adversarial_loss(on_fake, False))
         return losses

@@ -5,6 +5,7 @@ from labkit.show.explorer import trace_explorer as trace_explorer
 from labkit.show.recordings import stamped as stamped
 from labkit.show.style import view as view
 from labkit.show.trace_views import trace as trace
+from labkit.show.training import FilmStrip as FilmStrip
 from labkit.show.training import LiveLosses as LiveLosses
 from labkit.show.training import loss_curves as loss_curves
 from labkit.show.training import picture_rows as picture_rows

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import plotly.express as px
 import plotly.graph_objects as go
+from IPython.display import HTML, DisplayHandle, display
 from torch import Tensor
+from torchvision.io import encode_jpeg
 from torchvision.utils import make_grid
 
 from labkit.data.batches import to_uint8
+from labkit.model import run_network
 from labkit.show.style import COLOURS
 from labkit.show.widgets import FigureInPlace
 from labkit.training.fit import Run
@@ -39,6 +43,41 @@ class LiveLosses:
 
     def __call__(self, run: Run) -> None:
         self.figure.replace(loss_curves(run.losses, run.steps))
+
+
+class FilmStrip:
+    """Translations of the same pictures during a run, a row after each look at the losses.
+
+    Pass it as ``labkit.fit(on_report=...)``. The rows appear in the output of the cell that trains. They are plain
+    HTML, which stays in the notebook when it is saved.
+
+    Args:
+        pictures: test pictures of domain A, (N, 3, H, W) in [-1, 1]; they are the first row.
+    """
+
+    def __init__(self, pictures: Tensor) -> None:
+        self.pictures = pictures
+        self.rows = [_html_row("test pictures", self.pictures)]
+        self.shown: DisplayHandle | None = None
+
+    def __call__(self, run: Run) -> None:
+        translated = run_network(run.model.translator("AtoB"), self.pictures)
+        self.rows.append(_html_row(f"after {run.done} steps", translated))
+        view = HTML("".join(self.rows))
+        if self.shown is None:
+            self.shown = display(view, display_id=True)
+        else:
+            self.shown.update(view)
+
+
+def _html_row(name: str, pictures: Tensor) -> str:
+    """A row of pictures beside its name, as HTML that needs no other file."""
+    jpeg = encode_jpeg(make_grid(to_uint8(pictures), nrow=len(pictures), pad_value=255), quality=90)
+    source = b64encode(jpeg.numpy().tobytes()).decode()
+    return (
+        '<div style="display: flex; align-items: center"><span style="width: 8em; flex: none">'
+        f'{name}</span><img alt="{len(pictures)} pictures, {name}" src="data:image/jpeg;base64,{source}"></div>'
+    )
 
 
 def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
