@@ -25,6 +25,7 @@ from labkit.course.ledger import Ledger as Ledger
 from labkit.course.ledger import scores as scores
 from labkit.course.lessons import Listening as Listening
 from labkit.course.lessons import play_forward as play_forward
+from labkit.course.lessons import size_needed as size_needed
 from labkit.course.lessons import three_ways as three_ways
 from labkit.course.races import find_races as find_races
 from labkit.course.shipped import HOST_US as HOST_US

@@ -7,9 +7,12 @@ the kernels of other streams that it waits for have ended.
 Kernels of different streams share the multiprocessors. If the kernels that run together need more multiprocessors than
 there are, all of them slow down by the same factor, the sum of their shares.
 
-The model leaves out memory bandwidth, copies and clock rates, and a launch takes effect the moment it ends. A real GPU
-also shares in another way: it gives multiprocessors to blocks as they become free, so the first kernel can keep the
-second one waiting. In the model both slow down alike.
+They also share caches and the way to memory. The model has one number for this, `interference`: how much longer kernels
+take while they run together, beyond the sharing of multiprocessors. It is the same for all kernels, and 0 by default.
+
+The model leaves out copies and clock rates, and a launch takes effect the moment it ends. A real GPU also shares in
+another way: it gives multiprocessors to blocks as they become free, so the first kernel can keep the second one
+waiting. In the model both slow down alike.
 
 Sources: the CUDA C++ Programming Guide on streams, events and graphs; for the idle split, HTA (Holistic Trace
 Analysis), https://hta.readthedocs.io.
@@ -117,6 +120,7 @@ def play(
     synchronise: Collection[int] = (),
     queue_limit: int = QUEUE_LIMIT,
     gap_us: float = GAP_US,
+    interference: float = 0.0,
 ) -> Timeline:
     """Plays launches in their order: SIMULATED.
 
@@ -125,11 +129,13 @@ def play(
         synchronise: positions of launches; after each of these the host waits until the GPU is done.
         queue_limit: while so many kernels of a stream are launched and not started, its next launch waits.
         gap_us: the pause of a stream between two kernels, in microseconds.
+        interference: how much longer a kernel takes while another runs beside it, as they share caches and memory
+            bandwidth: 0.1 is a tenth longer. An assumption.
 
     Raises:
         LabkitError: a launch waits for a launch that is not before it in the list.
     """
-    gpu = _GPU(launches, gap_us)
+    gpu = _GPU(launches, gap_us, interference)
     host_start, host_end = np.zeros((2, len(launches)))
     now = 0.0  # on the host
     streams: dict[int, list[int]] = defaultdict(list)  # the launches each has had so far
@@ -157,8 +163,8 @@ class _GPU:
     It goes only as far as the host asks. So it never runs ahead of the host, who asks only when it has to wait.
     """
 
-    def __init__(self, launches: Sequence[Launch], gap_us: float):
-        self.launches, self.gap_us = launches, gap_us
+    def __init__(self, launches: Sequence[Launch], gap_us: float, interference: float):
+        self.launches, self.gap_us, self.interference = launches, gap_us, interference
         self.launched = [0.0] * len(launches)
         self.start: list[float | None] = [None] * len(launches)
         self.end = [0.0] * len(launches)  # of a running kernel as expected so far; 0 before its start
@@ -206,6 +212,8 @@ class _GPU:
     def _share_from(self, time: float) -> None:
         """Moves the ends of the running kernels: from `time` on, they share the multiprocessors."""
         needed = max(1.0, sum(self.launches[i].share for i in self.running.values()))
+        if len(self.running) > 1:
+            needed *= 1 + self.interference
         if needed != self.slowdown:
             for i in self.running.values():
                 self.end[i] = time + (self.end[i] - time) * needed / self.slowdown
