@@ -114,13 +114,12 @@ class Halves:
 
 
 class Freezes:
-    """Some weights of the generators do not learn, and have no gradient."""
+    """Some weights do not learn: their gradient is None."""
 
-    def build(self, betas):
-        weights = self.players["generators"]
-        for weight in weights[: len(weights) // 4]:
-            weight.requires_grad_(False)
-        return super().build(betas)
+    def update(self, player):
+        for weight in self.players[player][: -len(self.players[player]) // 2]:
+            weight.grad = None
+        super().update(player)
 
 
 class NotANumber:
@@ -176,7 +175,7 @@ class BreaksLater:
         (Turns, r"the gradients of the generators point elsewhere \(cosine -1.00\)"),
         (Halves, "the gradients of the generators are 0.5 times as long"),
         (Rests, "the discriminators do not learn"),
-        (Freezes, "(the gradients of the generators are|three updates move the generators by) "),
+        (Freezes, "the gradients of the generators (are|point) "),
         (NotANumber, "D_A is nan, the baseline's "),
         (Remembers, "after its first update the generators, discriminators no longer learn"),
         (Plain, "three updates move the generators by .*, the baseline's by "),
