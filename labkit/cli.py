@@ -55,10 +55,10 @@ class Choice:
     ] = None
     device: Device = "auto"
 
-    def recipe(self, data: str) -> recipes.Recipe:
-        """The settings for these data; a size that was chosen replaces the recipe's."""
-        recipe = recipes.find(data, self.model_kind)
-        return recipe if self.size is None else dataclasses.replace(recipe, size=self.size)
+    def recipe(self, data: str, **chosen: Any) -> recipes.Recipe:
+        """The settings for these data; a size, and what else was `chosen`, replaces the recipe's."""
+        chosen = {name: value for name, value in {"size": self.size, **chosen}.items() if value is not None}
+        return dataclasses.replace(recipes.find(data, self.model_kind), **chosen)
 
     def model(self, recipe: recipes.Recipe, seed: int = 0) -> "Model":
         """A new model, on its device; the seed determines its weights."""
@@ -78,13 +78,10 @@ class Choice:
 
     def noise(self, recipe: recipes.Recipe) -> "Batch":
         """A batch of random pictures on the device: a step takes as long with them as with others."""
-        import torch
-
         from labkit.devices import pick_device
+        from labkit.measure.record import noise
 
-        shape = (self.batch_size, 3, recipe.size, recipe.size)
-        real_a, real_b = (torch.rand(shape, device=pick_device(self.device)) * 2 - 1 for _ in range(2))
-        return real_a, real_b
+        return noise(self.batch_size, recipe.size, pick_device(self.device))
 
 
 def with_choice(command: Callable[..., None]) -> Callable[..., None]:
@@ -130,7 +127,7 @@ def train(
     """Train a model; run the same command again to resume after a stop."""
     import labkit
 
-    recipe = choice.recipe(data)
+    recipe = choice.recipe(data, steps=steps, lr=lr)
     pictures = _data(data, recipe.size, seed)
     names = _names(speedups)
     if names == ["auto"]:
@@ -138,18 +135,17 @@ def train(
         names, said = labkit.autotune(lambda: choice.model(recipe, seed), choice.noise(recipe))
         typer.echo("\n".join([*said, f"auto: {', '.join(names) or 'the baseline'}"]))
     model = choice.model(recipe, seed)
-    step = labkit.make_step(model, *names, lr=recipe.lr if lr is None else lr)
-    steps = recipe.steps if steps is None else steps
-    decay_steps = round(recipe.decay * steps) if decay_steps is None else decay_steps
-    schedule = labkit.linear_schedule(steps - decay_steps, decay_steps) if decay_steps else None
+    step = labkit.make_step(model, *names, lr=recipe.lr)
+    decay_steps = round(recipe.decay * recipe.steps) if decay_steps is None else decay_steps
+    schedule = labkit.linear_schedule(recipe.steps - decay_steps, decay_steps) if decay_steps else None
     options: dict[str, Any] = dict(seed=seed, workers=workers, schedule=schedule, save_minutes=save_minutes)
     started = time.process_time()
     try:
-        run = labkit.fit(step, pictures, steps, choice.batch_size, checkpoint=out, **options)
+        run = labkit.fit(step, pictures, recipe.steps, choice.batch_size, checkpoint=out, **options)
     except KeyboardInterrupt as stopped:
         typer.echo(f"labkit: {str(stopped) or 'interrupted; steps since the last checkpoint are lost'}", err=True)
         raise typer.Exit(130) from None
-    more = f", which is more than the {steps} asked for" * (run.done > steps)
+    more = f", which is more than the {recipe.steps} asked for" * (run.done > recipe.steps)
     typer.echo(f"{out}: {run.done} steps done{more}, {time.process_time() - started:.0f} CPU seconds in this process")
     if data == "fruit":
         scores = labkit.quality(model, pictures)

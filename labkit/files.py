@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -48,9 +49,7 @@ def check_folder(folder: Path) -> None:
     """Makes `folder`; raises `LabkitError` if nothing can be written there: better before measuring than after."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".part-probe"
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise LabkitError(
             f"{folder}: nothing can be written there ({error.strerror}). Choose another folder."

@@ -51,11 +51,12 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of this labkit, if it runs from a clone; with a + if files have changed since."""
-    git = ["git", "-C", str(Path(__file__).parent)]
+    """The commit of this labkit, if it runs from a clone; with a + if a file of it has changed since."""
+    clone = Path(__file__).parents[1]
+    if not (clone / ".git").exists():  # an installed labkit may lie inside another project's clone
+        return None
+    git = ["git", "-C", str(clone), "describe", "--always", "--exclude=*", "--dirty=+"]
     try:
-        commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
-        changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
+        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-    return commit.stdout.strip() + "+" * bool(changed.stdout.strip())

@@ -113,6 +113,15 @@ class Halves:
         super().backward(loss / 2, player)
 
 
+class Freezes:
+    """Some weights do not learn: their gradient is None."""
+
+    def update(self, player):
+        for weight in self.players[player][: -len(self.players[player]) // 2]:
+            weight.grad = None
+        super().update(player)
+
+
 class NotANumber:
     def losses(self, player, batch):
         losses = super().losses(player, batch)
@@ -166,6 +175,7 @@ class BreaksLater:
         (Turns, r"the gradients of the generators point elsewhere \(cosine -1.00\)"),
         (Halves, "the gradients of the generators are 0.5 times as long"),
         (Rests, "the discriminators do not learn"),
+        (Freezes, "the gradients of the generators (are|point) "),
         (NotANumber, "D_A is nan, the baseline's "),
         (Remembers, "after its first update the generators, discriminators no longer learn"),
         (Plain, "three updates move the generators by .*, the baseline's by "),
@@ -297,6 +307,23 @@ def test_a_baseline_that_is_none_is_refused(tiny, batch):
         labkit.compare({"baseline": lambda: labkit.make_step(tiny(), NotANumber)}, batch())
     with pytest.raises(LabkitError, match="batch: give two tensors"):
         labkit.compare({"baseline": lambda: labkit.make_step(tiny())}, batch()[0])
+
+
+def test_a_baseline_that_fits_only_once_is_refused(tiny, batch):
+    models = []
+
+    class SecondDoesNotFit:
+        def build(self, betas):
+            models.append(self.model)
+            return super().build(betas)
+
+        def losses(self, player, batch):
+            if self.model is not models[0]:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
+            return super().losses(player, batch)
+
+    with pytest.raises(LabkitError, match="base again, the baseline, does not run: CUDA out of memory"):
+        labkit.compare({"base": lambda: labkit.make_step(tiny(), SecondDoesNotFit)}, batch())
 
 
 def test_steps_that_share_a_model_are_refused(tiny, batch):

@@ -10,7 +10,8 @@ import labkit
 from labkit.errors import CheckpointError
 from labkit.measure.equivalence import first_step
 from labkit.measure.plan import Item
-from labkit.measure.survey import read, survey
+from labkit.measure.results import read
+from labkit.measure.survey import survey
 from labkit.simulate import step_operators
 from labkit.training import checkpoints
 from labkit.variants.registry import SPEEDUPS

@@ -7,7 +7,7 @@ import pytest
 import labkit
 from labkit.course.shipped import ASKED_FOR, shipped_as
 from labkit.errors import LabkitError
-from labkit.measure import survey as results
+from labkit.measure import results
 from labkit.simulate import replay, step_operators, write_trace
 from tools.replay_errors import replay_errors
 
@@ -23,7 +23,7 @@ def row(batch_size, stack):
 def survey(*rows):
     durations = {"kind": "durations", "microseconds": {}}
     numbered = {str(number): one for number, one in enumerate([*rows, durations])}
-    return {"format": results.FORMAT, "stamp": {}, "rows": numbered, "skipped": {}}
+    return {"format": results.SURVEY_FORMAT, "stamp": {}, "rows": numbered, "skipped": {}}
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from synthetic_trace import SyntheticTrace
 import labkit
 from labkit.course import shipped
 from labkit.errors import LabkitError
-from labkit.measure.survey import FORMAT, write
+from labkit.measure.results import SURVEY_FORMAT, write
 from tools.ship import ship, thin
 
 
@@ -65,7 +65,7 @@ def surveyed(tmp_path):
         rows[file] = {"kind": "trace", "settings": {"generator": "unet_256"}, "file": file, **what}
     stamp = {"device": "NVIDIA Imaginary", "ran_on": "cuda"}
     results = {
-        "format": FORMAT,
+        "format": SURVEY_FORMAT,
         "stamp": stamp,
         "rows": {"device": {"kind": "device"}, **rows},
         "skipped": {},

@@ -1,9 +1,11 @@
 """A stamp says what a result was measured on, as it is at that moment."""
 
 import json
+import subprocess
 
 import torch
 
+import labkit.stamp
 from labkit.stamp import stamp
 
 
@@ -16,3 +18,13 @@ def test_flags_are_those_of_the_moment(monkeypatch):
 def test_it_is_json_and_names_device_and_versions():
     read = json.loads(json.dumps(stamp()))
     assert read["torch"] == torch.__version__ and read["device"] and read["threads"] == torch.get_num_threads()
+
+
+def test_the_commit_is_that_of_labkit_s_own_clone(tmp_path, monkeypatch):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    identity = ["-c", "user.name=A", "-c", "user.email=a@b"]
+    commit = ["git", "-C", tmp_path, *identity, "commit", "-q", "--allow-empty", "-m", "first"]
+    subprocess.run(commit, check=True)
+    for file, known in (("labkit/stamp.py", True), ("environment/site-packages/labkit/stamp.py", False)):
+        monkeypatch.setattr(labkit.stamp, "__file__", str(tmp_path / file))
+        assert bool(stamp()["commit"]) is known

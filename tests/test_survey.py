@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from labkit import LabkitError
-from labkit.measure import items
 from labkit.measure import plan as plans
 from labkit.measure import survey as surveys
-from labkit.measure.compare import from_json
 from labkit.measure.plan import TINY, Item, gpu_plan, rehearsal_plan
+from labkit.measure.results import SURVEY_FORMAT, from_json
 from labkit.measure.survey import NO_TIME, survey
 from labkit.stamp import stamp
 
@@ -24,6 +23,10 @@ KEYS = [item.key for item in PLAN]
 
 def in_force(row):
     return tuple(row["stamp"][flag] for flag in ("cudnn_benchmark", "tf32_conv", "tf32_matmul"))
+
+
+def precisions(row):
+    return {name.partition(" ")[0] for name in row["seen"]}
 
 
 def flags():
@@ -44,7 +47,7 @@ def measure(monkeypatch):
             function(item, out)
             return {"number": 1}, "measured"
 
-        monkeypatch.setitem(items.MEASURES, "timing", row)
+        monkeypatch.setitem(surveys.MEASURES, "timing", row)
         return done
 
     done = []
@@ -74,14 +77,14 @@ def test_a_rehearsal_makes_rows_of_every_kind_and_says_what_it_left_out(rehearsa
         " streams: there are no CUDA streams here, so it changes nothing.",
     ]
     assert all(reason.startswith("does not suit this device") for reason in results["skipped"].values())
-    assert results["format"] == surveys.FORMAT
+    assert results["format"] == SURVEY_FORMAT
     assert results["stamp"]["device"] == stamp()["device"] and results["stamp"]["ran_on"] == "cpu"
 
 
 def test_rows_hold_the_numbers(rehearsal):
     rows = read(rehearsal[0])["rows"]
     row = {key.rpartition("/")[2]: row for key, row in rows.items() if key.startswith("correctness")}["bf16"]
-    assert row["ok"] is True and 0 < row["seen"]["float32"]["losses"] <= 1e-2
+    assert row["ok"] is True and 0 < row["seen"]["float32 losses"] <= 1e-2
     assert in_force(row) == (True, False, False)
     assert rows["device"]["matmul_flop_per_s"]["float32"] > 1e9 and rows["device"]["copy_bytes_per_s"] > 1e8
     timings = [row for row in rows.values() if row["kind"] == "timing"]
@@ -125,8 +128,8 @@ def test_an_exact_speedup_is_checked_in_both_precisions_and_a_wrong_one_is_found
         return [cycle._replace(back=cycle.back * factor) for cycle in right(self, *args)]
 
     monkeypatch.setattr(Streams, "cycles", wrong)
-    row, said = items.check_correctness(Item("correctness", 1, TINY, 32, speedups=("streams",), steps=2), CPU, None)
-    assert row["ok"] is ok and set(row["seen"]) == {"float32", "float64", "run"}
+    row, said = surveys.check_correctness(Item("correctness", 1, TINY, 32, speedups=("streams",), steps=2), CPU, None)
+    assert row["ok"] is ok and precisions(row) == {"float32", "float64", "run"}
     assert said.startswith("ok: " if ok else "NOT OK: ")
 
 
@@ -148,8 +151,8 @@ def test_of_a_graph_in_16_bits_the_replays_are_checked(monkeypatch, factor, ok):
     for name, value in {"inactive": OnCPU.inactive, "on_own_stream": OnCPU.on_own_stream, "capture": capture}.items():
         monkeypatch.setattr(Graph, name, staticmethod(value) if name == "inactive" else value)
     item = Item("correctness", 1, TINY | {"ngf": 8}, 32, 2, speedups=("graph", "bf16"), steps=2)
-    row, said = items.check_correctness(item, CPU, None)
-    assert row["ok"] is ok and set(row["seen"]) == {"float32", "run"}, said
+    row, said = surveys.check_correctness(item, CPU, None)
+    assert row["ok"] is ok and precisions(row) == {"float32", "run"}, said
 
 
 @pytest.mark.filterwarnings("ignore:streams")
@@ -165,7 +168,7 @@ def test_what_goes_wrong_only_later_in_a_run_is_found(monkeypatch):
 
     monkeypatch.setattr(Streams, "losses", late, raising=False)
     item = Item("correctness", 1, TINY, 32, speedups=("streams",))
-    seen = [items.run_drift(item, CPU, steps) for steps in (2, 4)]
+    seen = [surveys.run_drift(item, CPU, steps) for steps in (2, 4)]
     assert seen[0] < 1e-9 and seen[1] > 1e-3
 
 
@@ -186,13 +189,13 @@ def test_forward_goes_through_the_seams_and_leaves_the_weights(monkeypatch):
 
 def test_a_trace_too_large_is_recorded_again_with_fewer_steps(tmp_path, monkeypatch):
     item = Item("trace", 1, TINY, 32, steps=3)
-    row, _ = items.record_trace(item, CPU, tmp_path)
-    monkeypatch.setattr(items, "MAX_BYTES", int(0.9 * row["bytes"]))  # sizes vary a little from run to run
-    smaller, _ = items.record_trace(item, CPU, tmp_path)
+    row, _ = surveys.record_trace(item, CPU, tmp_path)
+    monkeypatch.setattr(surveys, "MAX_BYTES", int(0.9 * row["bytes"]))  # sizes vary a little from run to run
+    smaller, _ = surveys.record_trace(item, CPU, tmp_path)
     assert smaller["recorded_steps"] == 2 and smaller["bytes"] < row["bytes"]
-    monkeypatch.setattr(items, "MAX_BYTES", 1000)
+    monkeypatch.setattr(surveys, "MAX_BYTES", 1000)
     with pytest.raises(LabkitError, match="even one step.*0.001 MB"):
-        items.record_trace(replace(item, steps=1), CPU, tmp_path)
+        surveys.record_trace(replace(item, steps=1), CPU, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -235,7 +238,7 @@ def test_it_learns_how_long_items_take_here(tmp_path, measure, monkeypatch):
     monkeypatch.setattr(surveys.time, "monotonic", lambda: now[0])
 
     def slow(item, out):
-        now[0] += 25 * item.seconds
+        now[0] += 25 * item.estimate_s
 
     done = measure(slow)
     survey(tmp_path, minutes=1, plan=PLAN, device="cpu")
@@ -388,8 +391,8 @@ def test_the_plan_has_the_most_important_first():
     best = "timing/step/resnet_9blocks/256/b16/tf32=default/graph+batched+fused_adam+out_of_place+bf16"
     assert keys.index(best) < min(place for place, item in enumerate(plan) if "unet_256" in item.key)
     traces = [place for place, kind in enumerate(kinds) if kind == "trace"]
-    assert traces[items.MAX_TRACES - 1] < kinds.index("durations") < traces[items.MAX_TRACES]
-    of_the_first_call = sum(item.seconds for item in plan[: kinds.index("durations")])
+    assert traces[surveys.MAX_TRACES - 1] < kinds.index("durations") < traces[surveys.MAX_TRACES]
+    of_the_first_call = sum(item.estimate_s for item in plan[: kinds.index("durations")])
     assert of_the_first_call < 8.5 * 60
 
 

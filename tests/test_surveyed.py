@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 
 import pandas
 import pytest
@@ -9,12 +10,16 @@ import pytest
 from labkit import show
 from labkit.errors import LabkitError
 from labkit.measure import comparison_of, pick
-from labkit.measure.compare import AGAIN, SPEED, as_json
+from labkit.measure.compare import AGAIN
 from labkit.measure.plan import Item
+from labkit.measure.results import as_json
+
+TIMES_FASTER = ("times_faster", "times_faster_low", "times_faster_high")
+SPEED = (*TIMES_FASTER, "median_s", "spread", "images_per_s", "peak_bytes", "flop_per_s", "share_of_peak")
 
 
-def timing(speedups, faster, batch_size=16, bytes_held=4e9):
-    """A row whose baseline took a second."""
+def timing(speedups, faster, batch_size=16, bytes_held=4e9, **fields):
+    """The key and the row of an item whose baseline took a second."""
     stack = "+".join(speedups)
     numbers = dict.fromkeys(SPEED, 1.0) | {"flop_per_s": 2e12, "share_of_peak": 99.0, "peak_bytes": 8e9}
     mine = numbers | {"times_faster": faster, "images_per_s": batch_size * faster, "flop_per_s": 2e12 * faster}
@@ -27,24 +32,24 @@ def timing(speedups, faster, batch_size=16, bytes_held=4e9):
     table = pandas.DataFrame.from_dict(rows, orient="index").assign(loss_difference=0.0, gradient_cosine=1.0)
     shape = [batch_size, 3, 256, 256]
     table.attrs = {"stamp": {"device": "Imaginary", "torch": "2.11", "threads": 1, "batch_shape": shape}, "seconds": {}}
-    item = Item("timing", 1, {"generator": "resnet_9blocks"}, 256, batch_size, speedups=tuple(speedups))
-    return json.loads(json.dumps(item.description() | {"comparison": as_json(table)}))
+    item = Item("timing", 1, {"generator": "resnet_9blocks"}, 256, batch_size, speedups=speedups, **fields)
+    return item.key, json.loads(json.dumps(asdict(item) | {"comparison": as_json(table)}))
 
 
 @pytest.fixture
 def results():
-    rows = {
-        "device": {"kind": "device", "matmul_flop_per_s": {"float32": 5e13, "tf32": 4e14}},
-        "a": timing((), 1.0),
-        "b": timing(("bf16",), 2.0),
-        "c": timing(("streams",), 3.0),
-        "d": timing(("graph", "bf16"), 2.5, bytes_held=7e9),
-        "e": timing(("bf16",), 9.0, batch_size=1),
-        "wrong": {"kind": "correctness", "speedups": ["streams"], "ok": False},
-        "TF32": timing((), 1.0) | {"tf32": "on"},
-        "other": timing(("fp16",), 5.0) | {"model": "DeviationGAN"},
-    }
-    return {"stamp": {}, "rows": rows}
+    timings = [
+        timing((), 1.0),
+        timing(("bf16",), 2.0),
+        timing(("streams",), 3.0),
+        timing(("graph", "bf16"), 2.5, bytes_held=7e9),
+        timing(("bf16",), 9.0, batch_size=1),
+        timing((), 1.0, tf32="on"),
+        timing(("fp16",), 5.0, model="DeviationGAN"),
+    ]
+    wrong = {"kind": "correctness", "speedups": ["streams"], "ok": False}
+    device = {"kind": "device", "matmul_flop_per_s": {"float32": 5e13, "tf32": 4e14}}
+    return {"stamp": {}, "rows": {"device": device, **dict(timings), "correctness/step/small/streams": wrong}}
 
 
 def test_a_survey_s_timings_are_a_comparison(results):

@@ -17,7 +17,7 @@ import pandas
 import labkit
 from labkit.course.shipped import DATA, shipped_as
 from labkit.errors import LabkitError
-from labkit.measure.survey import read
+from labkit.measure.results import read
 from labkit.simulate import Replay, read_launches, replay, step_operators, what_if
 
 STEPS = 2

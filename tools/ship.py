@@ -14,8 +14,9 @@ from pathlib import Path
 from labkit.course.shipped import DATA, shipped_as
 from labkit.errors import LabkitError
 from labkit.files import atomic_write
-from labkit.measure.survey import FILE, read
-from labkit.measure.survey import write as write_results
+from labkit.measure.results import read
+from labkit.measure.results import write as write_results
+from labkit.measure.survey import FILE
 
 STEPS = 8  # of those recorded; the stamp says that there were more
 KEPT_ARGUMENTS = {"stream", "correlation", "device", "bytes", "External id", "Sequence number"}

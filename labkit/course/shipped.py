@@ -18,7 +18,7 @@ from labkit import measure
 from labkit.data.images import read_picture
 from labkit.devices import pick_device
 from labkit.errors import LabkitError
-from labkit.measure.record import record, run_in_subprocess
+from labkit.measure.record import noise, record, run_in_subprocess
 from labkit.model import Model
 from labkit.models.cyclegan import CycleGAN
 from labkit.models.deviation import IdentityWarning
@@ -89,16 +89,15 @@ def shipped_as(row: Mapping) -> str | None:
 
 def _recorded(name: str, speedups: tuple[str, ...], batch_size: int, generator: str, device: torch.device) -> Path:
     step = make_step(CycleGAN(generator).to(device), *speedups)
-    real_a, real_b = (torch.rand(batch_size, 3, 256, 256, device=device) * 2 - 1 for _ in range(2))
-    return record(step, (real_a, real_b), Path("out", "recorded", name), steps=STEPS)
+    return record(step, noise(batch_size, 256, device), Path("out", "recorded", name), steps=STEPS)
 
 
 def gpu_results() -> dict[str, dict]:
-    """The results of surveys on GPUs, by device, in the form of `labkit.measure.survey.read`.
+    """The results of surveys on GPUs, by device, in the form of `labkit.measure.results.read`.
 
     The files are data/results/<device>.json; the dict is empty if none is shipped.
     """
-    from labkit.measure.survey import read  # takes a second, and only this needs it
+    from labkit.measure.results import read  # takes a second, and only this needs it
 
     return {file.stem: read(file) for file in sorted((DATA / "results").glob("*.json"))}
 

@@ -1,7 +1,5 @@
 from labkit.measure.autotune import candidates as candidates
 from labkit.measure.autotune import pick as pick
-from labkit.measure.compare import load as load
-from labkit.measure.compare import save as save
 from labkit.measure.compare import speed_verdict as speed_verdict
 from labkit.measure.durations import operator_durations as operator_durations
 from labkit.measure.quality import GOAL as GOAL
@@ -10,8 +8,10 @@ from labkit.measure.quality import within_spread as within_spread
 from labkit.measure.record import operators as operators
 from labkit.measure.record import preserving_state as preserving_state
 from labkit.measure.record import profiled as profiled
-from labkit.measure.record import range_events as range_events
 from labkit.measure.record import run_in_subprocess as run_in_subprocess
+from labkit.measure.results import comparison_of as comparison_of
+from labkit.measure.results import load as load
+from labkit.measure.results import save as save
 from labkit.measure.roofline import amdahl as amdahl
 from labkit.measure.roofline import copy_rate as copy_rate
 from labkit.measure.roofline import count as count
@@ -20,7 +20,6 @@ from labkit.measure.roofline import matmul_rate as matmul_rate
 from labkit.measure.roofline import multiply_adds as multiply_adds
 from labkit.measure.roofline import roofline_seconds as roofline_seconds
 from labkit.measure.roofline import step_flops as step_flops
-from labkit.measure.survey import comparison_of as comparison_of
 from labkit.measure.timing import alternate as alternate
 from labkit.measure.timing import flags as flags
 from labkit.measure.timing import interval as interval

@@ -1,15 +1,12 @@
-"""Several training steps side by side: speed, memory, and whether they still compute the same; and their file."""
+"""Several training steps side by side: speed, memory, and whether they still compute the same."""
 
 from __future__ import annotations
 
-import copy
 import functools
-import json
 import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,31 +14,18 @@ from tqdm.auto import tqdm
 
 from labkit.devices import OUT_OF_MEMORY
 from labkit.errors import LabkitError
-from labkit.files import atomic_write
 from labkit.measure.equivalence import FirstUpdates
 from labkit.measure.record import Batch
-from labkit.measure.roofline import matmul_rate, step_flops
+from labkit.measure.roofline import matmul_rate
 from labkit.measure.timing import alternate, interval, ratios, spread
 from labkit.stamp import stamp
 from labkit.step import Step
-from labkit.variants.registry import SPEEDUPS, make_step
+from labkit.variants.registry import SPEEDUPS
 
 if TYPE_CHECKING:
     import pandas
 
-FORMAT = 1
 AGAIN = "{} again"  # the baseline a second time: the difference between the two is noise
-SPEED = (
-    "median_s",
-    "spread",
-    "times_faster",
-    "times_faster_low",
-    "times_faster_high",
-    "images_per_s",
-    "peak_bytes",
-    "flop_per_s",
-    "share_of_peak",
-)
 
 
 def compare(
@@ -92,18 +76,20 @@ def _compare(
     baseline = next(iter(steps))
     again = AGAIN.format(baseline)
     makers = {baseline: steps[baseline], again: steps[baseline], **steps}
-    made = {name: _Made(name, maker, batch) for name, maker in tqdm(makers.items(), "first steps", delay=5)}
-    first = made[baseline]
-    if first.verdict:
-        raise LabkitError(f"{baseline}, the baseline, does not run: {first.why}.")
-    assert first.updates is not None
-    if bad := [name for name, loss in first.updates.first.losses.items() if not math.isfinite(loss)]:
+    tried = {name: _tried(name, maker, batch) for name, maker in tqdm(makers.items(), "first steps", delay=5)}
+    running = {name: updates for name, updates in tried.items() if isinstance(updates, FirstUpdates)}
+    failed = {name: reason for name, reason in tried.items() if not isinstance(reason, FirstUpdates)}
+    for name in (baseline, again):
+        if name in failed:
+            raise LabkitError(f"{name}, the baseline, does not run: {failed[name][1]}.")
+    first = running[baseline]
+    if bad := [name for name, loss in first.first.losses.items() if not math.isfinite(loss)]:
         raise LabkitError(f"{baseline}, the baseline: {', '.join(bad)} is not a finite number. Is the batch finite?")
-    if len({id(one.step.model) for one in made.values()}) < len(made):
+    if len({id(updates.step.model) for updates in running.values()}) < len(running):
         raise LabkitError("two steps share one model: let each function make a model of its own.")
-    running = {name: one.run for name, one in made.items() if not one.verdict}
+    calls = {name: functools.partial(updates.step, *batch) for name, updates in running.items()}
     try:
-        seconds = _timed(running, rounds, warmup, clock)
+        seconds = alternate(calls, rounds, warmup, clock=clock)
     except OUT_OF_MEMORY as error:
         raise LabkitError(
             f"out of memory with {len(running)} steps at the same time, each with its own weights and optimiser: "
@@ -111,33 +97,17 @@ def _compare(
         ) from error
     peak = matmul_rate(batch[0].device)
     noise = interval(ratios(seconds[baseline], seconds[again]))
-    rows = {}
-    for name, one in made.items():
-        row = _speed(one, seconds.get(name), seconds[baseline], len(batch[0]), peak)
-        if name == baseline:
-            verdict, why = "baseline", "the others are compared with it"
-        elif name == again:
-            verdict, why = "noise", f"the baseline against itself: between {noise[0]:.3f} and {noise[1]:.3f}"
-        else:
-            verdict, why = _verdict(one, first, row, noise)
-        rows[name] = {"verdict": verdict, "why": why, **row, **_distance(one, first)}
-    table = pandas.DataFrame.from_dict(rows, orient="index")
+    verdicts = {baseline: ("baseline", "the others are compared with it"), again: ("noise", _against(noise))}
+    rows: dict[str, dict] = {name: {"verdict": verdict, "why": why} for name, (verdict, why) in failed.items()}
+    for name, updates in running.items():
+        numbers = _numbers(updates, first, seconds[name], seconds[baseline], len(batch[0]), peak)
+        verdict, why = verdicts.get(name) or _verdict(updates, first, numbers, noise)
+        rows[name] = {"verdict": verdict, "why": why, **numbers}
+    table = pandas.DataFrame([rows[name] for name in makers], index=list(makers))  # NaN where a row has no number
     model = {"model": type(first.step.model).__name__, **first.step.model.settings}
     measured = {"batch_shape": list(batch[0].shape), "rounds": rounds, "peak_flop_per_s": peak, **model}
     table.attrs = {"stamp": stamp() | measured, "seconds": seconds}
     return table
-
-
-def _timed(
-    running: Mapping[str, Callable], rounds: int, warmup: int, clock: Callable[[], float]
-) -> dict[str, list[float]]:
-    """`labkit.measure.timing.alternate`, with a progress bar."""
-    with tqdm(desc="rounds", total=len(running) * (rounds + warmup), delay=5) as bar:
-
-        def counted(run: Callable) -> Callable[[], object]:
-            return lambda: (run(), bar.update())
-
-        return alternate({name: counted(run) for name, run in running.items()}, rounds, warmup, clock=clock)
 
 
 def _check(steps: Mapping[str, Callable[[], Step]], batch: Batch, rounds: int) -> None:
@@ -162,34 +132,26 @@ def _check(steps: Mapping[str, Callable[[], Step]], batch: Batch, rounds: int) -
             )
 
 
-class _Made:
-    """A step after its first updates, with its memory; or the reason why it does not run."""
-
-    def __init__(self, name: str, maker: Callable[[], Step], batch: Batch) -> None:
-        held = torch.cuda.memory_allocated() if batch[0].is_cuda else 0
-        torch.manual_seed(0)
-        self.step = maker()
-        if not isinstance(self.step, Step):
-            raise LabkitError(f"steps[{name!r}] makes a {type(self.step).__name__}: it should return a step.")
-        self.run = functools.partial(self.step, *batch)
-        self.updates: FirstUpdates | None = None
-        self.peak_bytes, self.flops = math.nan, math.nan
-        self.verdict, self.why = "", ""
-        if reason := inactive(self.step):
-            self.verdict, self.why = "inactive", reason
-            return
-        try:
-            self.flops = step_flops(make_step(copy.deepcopy(self.step.model)), batch)
-            self.updates = FirstUpdates(self.step, batch, name)
-            if self.updates.peak_bytes is not None and batch[0].is_cuda:
-                self.peak_bytes = self.updates.peak_bytes - held
-        except OUT_OF_MEMORY as error:
-            self.verdict, self.why = "out of memory", str(error).partition(". ")[0]
-        except LabkitError as error:
-            self.verdict, self.why = "does not run", str(error)
-        if self.verdict == "out of memory":  # out of the handler, which would keep the memory that ran out
-            torch.cuda.empty_cache()
-            self.why += f"; {what_fits(maker, batch)}"
+def _tried(name: str, maker: Callable[[], Step], batch: Batch) -> FirstUpdates | tuple[str, str]:
+    """The first updates of a new step; or, if it cannot be measured, the verdict and the reason."""
+    held = torch.cuda.memory_allocated() if batch[0].is_cuda else 0
+    torch.manual_seed(0)
+    step = maker()
+    if not isinstance(step, Step):
+        raise LabkitError(f"steps[{name!r}] makes a {type(step).__name__}: it should return a step.")
+    if reason := inactive(step):
+        return "inactive", reason
+    try:
+        updates = FirstUpdates(step, batch, name)
+        updates.peak_bytes -= held
+        return updates
+    except LabkitError as error:
+        return "does not run", str(error)
+    except OUT_OF_MEMORY as error:
+        reason = str(error).partition(". ")[0]
+    del step  # here, since the handler would keep the memory that ran out
+    torch.cuda.empty_cache()
+    return "out of memory", f"{reason}; {what_fits(maker, batch)}"
 
 
 def what_fits(maker: Callable[[], Step], batch: Batch) -> str:
@@ -213,33 +175,39 @@ def inactive(step: Step) -> str | None:
     return "; ".join(reasons) or None
 
 
-def _speed(one: _Made, seconds: list[float] | None, baseline: list[float], images: int, peak: float) -> dict:
-    """The numbers of a row; NaN where the step did not run."""
-    if seconds is None:
-        return dict.fromkeys(SPEED, math.nan)
+def _numbers(
+    updates: FirstUpdates, first: FirstUpdates, seconds: list[float], baseline: list[float], images: int, peak: float
+) -> dict[str, float]:
+    """The numbers of a row; without the distance from the baseline for another model."""
     median, faster = statistics.median(seconds), ratios(baseline, seconds)
-    values = (median, spread(seconds), statistics.median(faster), *interval(faster), images / median, one.peak_bytes)
-    return dict(zip(SPEED, (*values, one.flops / median, one.flops / median / peak), strict=True))
+    low, high = interval(faster)
+    numbers = {
+        "median_s": median,
+        "spread": spread(seconds),
+        "times_faster": statistics.median(faster),
+        "times_faster_low": low,
+        "times_faster_high": high,
+        "images_per_s": images / median,
+        "peak_bytes": updates.peak_bytes,
+        "flop_per_s": updates.flops / median,
+        "share_of_peak": updates.flops / median / peak,
+    }
+    if updates.networks == first.networks:
+        distance = updates.first.by_player().distance(first.first.by_player())
+        numbers |= {"loss_difference": distance.losses, "gradient_cosine": distance.cosine}
+    return numbers
 
 
-def _verdict(one: _Made, baseline: _Made, row: Mapping, noise: tuple[float, float]) -> tuple[str, str]:
-    """The verdict on a step that is not the baseline, and why."""
-    if one.updates is None or baseline.updates is None:
-        return one.verdict, one.why
-    between = (row["times_faster_low"], row["times_faster_high"])
-    if one.updates.networks != baseline.updates.networks:
-        return "another model", _measured(row["times_faster"], between)
-    if reason := one.updates.difference(baseline.updates):
+def _verdict(
+    updates: FirstUpdates, first: FirstUpdates, numbers: Mapping, noise: tuple[float, float]
+) -> tuple[str, str]:
+    """The verdict on a step that was measured and is not the baseline, and why."""
+    between = (numbers["times_faster_low"], numbers["times_faster_high"])
+    if updates.networks != first.networks:
+        return "another model", _measured(numbers["times_faster"], between)
+    if reason := updates.difference(first):
         return "not equivalent", reason
-    return speed_verdict(row["times_faster"], between, noise)
-
-
-def _distance(one: _Made, baseline: _Made) -> dict[str, float]:
-    """How far the first step is from the baseline's; NaN for another model, or for a step that did not run."""
-    if one.updates is None or baseline.updates is None or one.updates.networks != baseline.updates.networks:
-        return {"loss_difference": math.nan, "gradient_cosine": math.nan}
-    distance = one.updates.first.by_player().distance(baseline.updates.first.by_player())
-    return {"loss_difference": distance.losses, "gradient_cosine": distance.cosine}
+    return speed_verdict(numbers["times_faster"], between, noise)
 
 
 def speed_verdict(times: float, between: tuple[float, float], noise: tuple[float, float]) -> tuple[str, str]:
@@ -252,59 +220,12 @@ def speed_verdict(times: float, between: tuple[float, float], noise: tuple[float
         return "faster", _measured(times, between)
     if between[1] < min(1.0, noise[0]):
         return "slower", _measured(times, between)
-    against = f"the baseline against itself: between {noise[0]:.3f} and {noise[1]:.3f}"
-    return "no difference", f"{_measured(times, between)}; {against}"
+    return "no difference", f"{_measured(times, between)}; {_against(noise)}"
 
 
 def _measured(times: float, between: tuple[float, float]) -> str:
     return f"{times:.3f} times faster, between {between[0]:.3f} and {between[1]:.3f}"
 
 
-def save(table: pandas.DataFrame, path: Path | str) -> Path:
-    """Writes a table of measurements with its ``attrs`` to a file ending in .json; NaN becomes null.
-
-    Raises:
-        LabkitError: the name has another ending, or the file cannot be written.
-    """
-    path = Path(path)
-    if path.suffix != ".json":
-        raise LabkitError(f"{path}: a table's name ends in .json.")
-    content = as_json(table)
-    with atomic_write(path) as part:
-        part.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    return path
-
-
-def load(path: Path | str) -> pandas.DataFrame:
-    """Reads a table that `save` wrote.
-
-    Raises:
-        LabkitError: there is no such file, or it holds no table.
-    """
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        if content["format"] != FORMAT:
-            raise ValueError(f"format {content['format']}")
-        return from_json(content)
-    except OSError as error:
-        raise LabkitError(f"{path}: cannot be read ({error.strerror}). Is the path right?") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise LabkitError(
-            f"{path}: no table in format {FORMAT} ({error}). `labkit compare` writes such a file."
-        ) from error
-
-
-def as_json(table: pandas.DataFrame) -> dict:
-    """A table as JSON can hold it; `from_json` takes it back."""
-    rows = json.loads(table.to_json(orient="records", double_precision=15))
-    return {"format": FORMAT, "attrs": table.attrs, "index": list(table.index), "rows": rows}
-
-
-def from_json(content: dict) -> pandas.DataFrame:
-    """The table of which `as_json` made `content`."""
-    import pandas
-
-    table = pandas.DataFrame(content["rows"], index=content["index"])
-    table.attrs = content["attrs"]
-    unknown = [column for column in table if table[column].isna().all()]
-    return table.astype(dict.fromkeys(unknown, float))  # null alone would be None, not NaN
+def _against(noise: tuple[float, float]) -> str:
+    return f"the baseline against itself: between {noise[0]:.3f} and {noise[1]:.3f}"

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import traceback
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from labkit.devices import OUT_OF_MEMORY
 from labkit.errors import LabkitError
 from labkit.measure.record import Batch, preserving_state
-from labkit.measure.timing import PeakMemory
+from labkit.measure.roofline import step_flops
 from labkit.step import Step
+from labkit.variants.registry import make_step
 
 # How far a step in 16 bits may be from the baseline: losses, relative (the losses of small pictures, which a
 # discriminator judges in few patches, differ by up to 3%); the cosine of a player's gradient with the baseline's, and
@@ -48,9 +50,7 @@ class FirstStep(NamedTuple):
 
     def by_player(self) -> FirstStep:
         """The same with one gradient for each player, over all its networks."""
-        joined = {
-            player: torch.cat([self.gradients[name] for name in networks]) for player, networks in self.players.items()
-        }
+        joined = {player: torch.cat([self.gradients[name] for name in own]) for player, own in self.players.items()}
         return FirstStep(self.losses, joined, {player: [player] for player in joined})
 
     def distance(self, other: FirstStep) -> Distance:
@@ -72,9 +72,20 @@ def first_step(step: Step, batch: Batch, name: str = "given") -> FirstStep:
     """
     gradients: dict[str, Tensor] = {}
     players: dict[str, list[str]] = {}
-    with _watching(step, gradients, players):
-        losses = _losses(step, batch, name)
-    return FirstStep(losses, gradients, players)
+
+    def keep(player: str, *_: object) -> None:
+        learning, scaler = set(step.players[player]), getattr(step, "scaler", None)
+        networks = {name: list(network.parameters()) for name, network in step.model.named_children()}
+        own = {name: weights for name, weights in networks.items() if weights and learning.issuperset(weights)}
+        players[player] = list(own)
+        for name, weights in own.items():
+            parts = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
+            gradients[name] = _vector(parts).double() / (scaler.get_scale() if scaler else 1.0)
+
+    with ExitStack() as hooks:  # a hook works whatever the step's class
+        for player, optimizer in step.optimizers.items():
+            hooks.enter_context(optimizer.register_step_pre_hook(functools.partial(keep, player)))
+        return FirstStep(_losses(step, batch, name), gradients, players)
 
 
 def worst_distance(step: Step, baseline: Step, batches: Iterable[Batch]) -> Distance:
@@ -101,56 +112,55 @@ def drift(step: Step, baseline: Step, batches: Iterable[Batch]) -> float:
 
 
 class FirstUpdates:
-    """The first three updates of a step, to compare with the baseline's.
+    """The first three updates of a step: what they compute, to compare with the baseline's, and what they take.
 
     One alone would not do: "graph" replays from the third on, and an update that is skipped or added may show only
     later. After the `first` step come the losses of the `third`, the distance by which each player's weights have
-    `moved` by then, and the `peak_bytes` of the second and third (None without a GPU).
+    `moved` by then, and the `peak_bytes` of the second and third (NaN on a CPU). `flops` are those of a plain step of
+    the same model: what a speed-up computes twice is no progress.
 
     Raises:
         LabkitError: the step fails, or returns no losses.
     """
 
     def __init__(self, step: Step, batch: Batch, name: str) -> None:
+        self.step = step
+        self.flops = step_flops(make_step(copy.deepcopy(step.model)), batch)
         self.networks = {weight: tuple(value.shape) for weight, value in step.model.state_dict().items()}
         self.run = functools.partial(_losses, step, batch, name)
-        self.players = step.players
+        on_gpu = batch[0].is_cuda
         start = self._weights()
         self.first = first_step(step, batch, name)
         self.after_first = self._sums()
-        with PeakMemory() as peak:
-            self.run()
-            self.third = self.run()
-        self.peak_bytes = peak.bytes
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats()
+        self.run()
+        self.third = self.run()
+        self.peak_bytes = torch.cuda.max_memory_allocated() if on_gpu else math.nan
         self.moved = {player: (now - start[player]).norm().item() for player, now in self._weights().items()}
 
     def _weights(self) -> dict[str, Tensor]:
         """Each player's, as one vector on the host: the device's memory is for the step."""
-        players = self.players.items()
-        return {player: torch.cat([weight.detach().flatten() for weight in of_it]).cpu() for player, of_it in players}
+        return {player: _vector(own) for player, own in self.step.players.items()}
 
     def _sums(self) -> dict[str, float]:
         """For each player the sum of its weights, which changes when they do."""
-        sums = {player: [w.detach().double().sum() for w in weights] for player, weights in self.players.items()}
-        return {player: torch.stack(of_it).sum().item() for player, of_it in sums.items()}
+        return {player: weights.sum(dtype=torch.float64).item() for player, weights in self._weights().items()}
 
     def difference(self, baseline: FirstUpdates) -> str | None:
         """How these updates differ from the baseline's by more than 16-bit rounding explains, or None.
 
-        Then runs a fourth step, to see whether the step still learns.
+        If the first three updates are the same, a fourth step is run, to see whether the step still learns.
         """
-        return self._first_difference(baseline.first) or self._later_difference(baseline)
-
-    def _first_difference(self, baseline: FirstStep) -> str | None:
-        mine, baseline = self.first.by_player(), baseline.by_player()
-        if missing := [name for name in baseline.losses if name not in mine.losses]:
+        mine, right = self.first.by_player(), baseline.first.by_player()
+        if missing := [name for name in right.losses if name not in mine.losses]:
             return f"it leaves out {', '.join(missing)}"
-        if added := [name for name in mine.losses if name not in baseline.losses]:
+        if added := [name for name in mine.losses if name not in right.losses]:
             return f"it adds {', '.join(added)}"
-        for name, right in baseline.losses.items():
-            if not relative(mine.losses[name], right) <= LOSSES:
-                return f"{name} is {mine.losses[name]:.4g}, the baseline's {right:.4g}"
-        for player, right_gradient in baseline.gradients.items():
+        for name, loss in right.losses.items():
+            if not relative(mine.losses[name], loss) <= LOSSES:
+                return f"{name} is {mine.losses[name]:.4g}, the baseline's {loss:.4g}"
+        for player, right_gradient in right.gradients.items():
             if player not in mine.gradients:
                 return f"the {player} do not learn"
             gradient = mine.gradients[player]
@@ -160,22 +170,18 @@ class FirstUpdates:
                 return f"the gradients of the {player} point elsewhere (cosine {cosine:.2f})"
             if not abs(length - 1) <= LENGTH:
                 return f"the gradients of the {player} are {length:.3g} times as long"
-        return None
-
-    def _later_difference(self, baseline: FirstUpdates) -> str | None:
         if bad := [name for name, loss in self.run().items() if not math.isfinite(loss)]:
             return f"{', '.join(bad)} became nan or infinite"
-        learned = [player for player, distance in baseline.moved.items() if distance]
-        now = self._sums()
+        now, learned = self._sums(), [player for player, distance in baseline.moved.items() if distance]
         if stuck := [player for player in learned if now[player] == self.after_first[player]]:
             return f"after its first update the {', '.join(stuck)} no longer learn"
-        for player, right in baseline.moved.items():
-            if not relative(self.moved[player], right) <= MOVED:
-                return f"three updates move the {player} by {self.moved[player]:.4g}, the baseline's by {right:.4g}"
-        for name, right in baseline.third.items():
+        for player, distance in baseline.moved.items():
+            if not relative(self.moved[player], distance) <= MOVED:
+                return f"three updates move the {player} by {self.moved[player]:.4g}, the baseline's by {distance:.4g}"
+        for name, loss in baseline.third.items():
             value = self.third.get(name, math.nan)
-            if not relative(value, right) <= THIRD:
-                return f"in its third step {name} is {value:.4g}, the baseline's {right:.4g}"
+            if not relative(value, loss) <= THIRD:
+                return f"in its third step {name} is {value:.4g}, the baseline's {loss:.4g}"
         return None
 
 
@@ -197,28 +203,9 @@ def _losses(step: Step, batch: Batch, name: str) -> dict[str, float]:
         ) from error
 
 
-@contextmanager
-def _watching(step: Step, gradients: dict[str, Tensor], players: dict[str, list[str]]) -> Iterator[None]:
-    """Inside, fills both with the player's networks the moment its optimiser steps, whatever the step's class."""
-    hooks = []
-    for player, optimizer in step.optimizers.items():
-        learning = set(step.players[player])
-        networks = {name: list(network.parameters()) for name, network in step.model.named_children()}
-        its = {name: weights for name, weights in networks.items() if weights and learning.issuperset(weights)}
-
-        def keep(*_: object, player: str = player, its: dict[str, list[nn.Parameter]] = its) -> None:
-            players[player] = list(its)
-            scaler = getattr(step, "scaler", None)
-            for name, weights in its.items():
-                gradient = torch.cat([weight.grad.double().flatten() for weight in weights if weight.grad is not None])
-                gradients[name] = gradient.cpu() / (scaler.get_scale() if scaler else 1.0)
-
-        hooks.append(optimizer.register_step_pre_hook(keep))
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+def _vector(tensors: Iterable[Tensor]) -> Tensor:
+    """All the numbers as one vector, on the host."""
+    return torch.cat([tensor.detach().flatten() for tensor in tensors]).cpu()
 
 
 def _pairs(mine: dict[str, Any], right: dict[str, Any]) -> list[tuple[Any, Any]]:

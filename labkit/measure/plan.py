@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from itertools import product
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from labkit.errors import LabkitError
-from labkit.measure.record import Batch
+from labkit.measure.record import Batch, noise
+from labkit.measure.timing import flags
 from labkit.models import MODELS
 from labkit.models.cyclegan import CycleGAN, CycleGANStep, Journey
 from labkit.networks.light import LIGHT
@@ -21,26 +23,20 @@ Stack = tuple[str, ...]  # names of speed-ups
 
 SMALL = {"generator": "resnet_3blocks", "ngf": 16, "discriminator": "n_layers", "n_layers": 2, "ndf": 16}
 TINY = SMALL | {"ngf": 4, "ndf": 4}
-ONE_GENERATOR: tuple[dict, ...] = ({}, {"consistency": "deviation_both"})
 RESNET, UNET = {"generator": "resnet_9blocks"}, {"generator": "unet_256"}
 FEWER_LAUNCHES = ("batched", "fused_adam", "out_of_place")
 # Stacks worth measuring: speed-ups that save launches on one another, with those that make kernels shorter.
 STACKS: list[Stack] = [
-    FEWER_LAUNCHES,
-    (*FEWER_LAUNCHES, "bf16"),
-    (*FEWER_LAUNCHES, "bf16", "channels_last"),
-    ("graph", *FEWER_LAUNCHES),
-    ("graph", *FEWER_LAUNCHES, "bf16"),
-    ("graph", *FEWER_LAUNCHES, "bf16", "channels_last"),
-    ("graph", "streams"),
-    ("streams", "bf16"),
-    ("streams", "fp16"),
+    (*graph, *FEWER_LAUNCHES, *shorter)
+    for graph in ((), ("graph",))
+    for shorter in ((), ("bf16",), ("bf16", "channels_last"))
 ]
+STACKS += [("graph", "streams"), ("streams", "bf16"), ("streams", "fp16")]
 # Compiling takes a minute before each of these is measured.
 COMPILED: list[Stack] = [("compile", "bf16"), ("graph", "compile", "batched", "bf16"), ("compile",)]
 MEMORY: list[Stack] = [("recompute",), ("accumulate",), ("recompute", "bf16")]
 BEST: Stack = ("graph", *FEWER_LAUNCHES, "bf16")
-ROUNDS = {1: 15, 4: 12, 16: 9}  # of a timing, by batch size
+TIMING = {1: (7, 15), 4: (8, 12), 16: (13, 9)}  # by batch size: seconds on an H200, and rounds
 
 
 @dataclass(frozen=True)
@@ -48,9 +44,8 @@ class Item:
     """One thing to measure, which makes one row of a survey.
 
     Args:
-        kind: "correctness", "device", "timing", "trace" or "durations"; "device" ignores all further arguments but the
-            next.
-        seconds: about how long it takes on an H200. A survey learns how far off this is on its own device.
+        kind: "correctness", "device", "timing", "trace" or "durations"; "device" ignores the arguments after the next.
+        estimate_s: about how many seconds it takes on an H200. A survey learns how far off this is on its own device.
         settings: keyword arguments of the model.
         size, batch_size: pixels of a picture's side, pictures of either domain.
         scope: "step", or "forward": CycleGAN's two cycles without identity, as the course paper timed them.
@@ -61,7 +56,7 @@ class Item:
     """
 
     kind: str
-    seconds: float
+    estimate_s: float
     settings: dict = field(default_factory=dict)
     size: int = 256
     batch_size: int = 1
@@ -85,19 +80,12 @@ class Item:
         """Its speed-ups as one name, for example "streams+bf16"."""
         return "+".join(self.speedups) or "baseline"
 
-    def description(self) -> dict:
-        """The fields that say what is measured."""
-        fields = {"kind": self.kind} if self.kind == "device" else asdict(self)
-        return {name: value for name, value in fields.items() if name != "seconds"}
-
     def baseline(self) -> Item:
         """The item to compare it with: no speed-ups, and PyTorch's own flags."""
         return replace(self, speedups=(), tf32="default")
 
-    def step(
-        self, device: torch.device, *own: type, dtype: torch.dtype = torch.float32, lr: float | None = None
-    ) -> Step:
-        """A new step, always with the same initial weights, with the classes `own` outermost.
+    def step(self, device: torch.device, dtype: torch.dtype = torch.float32, lr: float | None = None) -> Step:
+        """A new step, always with the same initial weights; each call of it runs under the item's flags.
 
         Raises:
             LabkitError: a speed-up does not suit the device.
@@ -107,16 +95,24 @@ class Item:
             kind = Cycles if self.scope == "forward" else MODELS[self.model]
             model = kind(**self.settings, **({"lambda_identity": 0.0} if kind is Cycles else {}))
         try:
-            return make_step(model.to(dtype), *own, *self.speedups, lr=lr)
+            return make_step(model.to(dtype), with_flags(self.tf32), *self.speedups, lr=lr)
         except LabkitError as error:
             raise LabkitError(f"does not suit this device: {error}") from error
 
     def batch(self, device: torch.device, dtype: torch.dtype = torch.float32, seed: int = 0) -> Batch:
-        """Noise, (B, 3, size, size) in [-1, 1], for either domain."""
-        random = torch.Generator(device).manual_seed(seed)
-        shape = (self.batch_size, 3, self.size, self.size)
-        real_a, real_b = (torch.rand(shape, generator=random, device=device, dtype=dtype) * 2 - 1 for _ in range(2))
-        return real_a, real_b
+        """Noise of the item's size; see `labkit.measure.record.noise`."""
+        return noise(self.batch_size, self.size, device, dtype, seed)
+
+
+def with_flags(tf32: str) -> type:
+    """A class for `make_step`: each call of the step runs under these flags."""
+
+    class WithFlags:
+        def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
+            with flags(tf32):
+                return super().__call__(real_a, real_b)  # type: ignore[misc]  # stacked on a step
+
+    return WithFlags
 
 
 class CyclesStep(CycleGANStep):
@@ -148,71 +144,66 @@ def gpu_plan() -> list[Item]:
     stacks, with traces and the operators' durations for replay. Then compiled steps, batch 4, memory, the cycles alone,
     and U-Net-256; last one generator instead of two, and the light generators.
     """
-    alone: list[tuple[str, ...]] = [(name,) for name in SPEEDUPS if (name,) not in (*COMPILED, *MEMORY)]
-    plan = [*correctness([*alone, BEST, ("streams", "bf16"), ("graph", "streams")], 6), Item("device", 10)]
-    plan += [*baselines(RESNET, 1, 7), *timings(RESNET, 1, 7, [*STACKS, *alone])]
-    plan += [*baselines(RESNET, 16, 13), *timings(RESNET, 16, 13, STACKS)]
-    in_pairs = [(size, stack) for stack in ((), ("streams",), BEST) for size in (1, 16)]
-    plan += traces(RESNET, [*in_pairs, (1, ("bf16",))])
-    plan += [Item("durations", 20, RESNET, 256, size, speedups=stack) for size in (1, 16) for stack in ((), ("bf16",))]
-    plan += timings(RESNET, 16, 13, alone)
-    plan += [item for stack in COMPILED for size in (1, 16) for item in timings(RESNET, size, 90, [stack])]
-    plan += [*correctness(COMPILED, 60), *timings(RESNET, 16, 15, MEMORY)]
-    plan += [*baselines(RESNET, 4, 6), *timings(RESNET, 4, 8, STACKS)]
-    in_forward = [(), ("streams",), ("batched",), ("bf16",), ("streams", "bf16")]  # others act on the rest of a step
-    for settings in (RESNET, UNET):
-        if settings is UNET:
-            plan += [*baselines(UNET, 1, 5), *timings(UNET, 1, 6, [("streams",), ("bf16",), BEST])]
-            plan += [*baselines(UNET, 16, 8), *timings(UNET, 16, 12, [("streams",), ("bf16",), BEST])]
-        plan += [*timings(settings, 1, 6, in_forward, "forward"), *timings(settings, 16, 10, in_forward, "forward")]
-    plan += traces(UNET, [(16, ()), (16, ("streams",)), (16, BEST), (1, ())])
-    plan += traces(RESNET, [(16, ("bf16",)), (1, FEWER_LAUNCHES), (1, ("compile", "bf16"))])
-    for settings, stack in product(ONE_GENERATOR, ((), BEST)):
-        plan += [item for size in (1, 16) for item in timings(settings, size, 7, [stack], model="DeviationGAN")]
-    plan += [item for name in LIGHT for size in (1, 16) for item in timings({"generator": name}, size, 8, [()])]
-    return [item for item in plan if is_possible(item.speedups)]
+    alone: list[Stack] = [(name,) for name in SPEEDUPS if (name,) not in (*COMPILED, *MEMORY)]
+    small: dict[str, Any] = dict(settings=SMALL, size=128, tf32="off", steps=50)  # a race shows only now and then
+    trace: dict[str, Any] = dict(settings=RESNET, steps=8)
+    in_forward: list[Stack] = [(), ("streams",), ("batched",), ("bf16",), ("streams", "bf16")]  # others act elsewhere
+    both = [1, 16]
+    return [
+        *each("correctness", 6, [2], [*alone, BEST, ("streams", "bf16"), ("graph", "streams")], **small),
+        Item("device", 10),
+        *baselines(RESNET, both),
+        *timings(RESNET, [1], [*STACKS, *alone]),
+        *timings(RESNET, [16], STACKS),
+        *each("trace", 15, both, [(), ("streams",), BEST], **trace),
+        *each("trace", 15, [1], [("bf16",)], **trace),
+        *each("durations", 20, both, [(), ("bf16",)], settings=RESNET),
+        *timings(RESNET, [16], alone),
+        *timings(RESNET, both, COMPILED, estimate_s=90),
+        *each("correctness", 60, [2], COMPILED, **small),
+        *timings(RESNET, [16], MEMORY),
+        *baselines(RESNET, [4]),
+        *timings(RESNET, [4], STACKS),
+        *timings(RESNET, both, in_forward, scope="forward"),
+        *baselines(UNET, both),
+        *timings(UNET, both, [("streams",), ("bf16",), BEST]),
+        *timings(UNET, both, in_forward, scope="forward"),
+        *each("trace", 15, [16], [(), ("streams",), BEST], **trace | {"settings": UNET}),
+        *each("trace", 15, [1], [()], **trace | {"settings": UNET}),
+        *each("trace", 15, [16], [("bf16",)], **trace),
+        *each("trace", 15, [1], [FEWER_LAUNCHES, ("compile", "bf16")], **trace),
+        *timings({}, both, [(), BEST], model="DeviationGAN"),
+        *timings({"consistency": "deviation_both"}, both, [(), BEST], model="DeviationGAN"),
+        *(item for name in LIGHT for item in timings({"generator": name}, both, [()])),
+    ]
 
 
-def is_possible(stack: Stack) -> bool:
-    """Whether all these speed-ups exist, and none excludes another."""
-    return SPEEDUPS.keys() >= set(stack) and not any(
-        other in SPEEDUPS[name].excludes for name in stack for other in stack
-    )
-
-
-def correctness(stacks: list[Stack], seconds: float) -> list[Item]:
-    """Each stack against the baseline, on many batches, as a race shows only now and then."""
-    return [Item("correctness", seconds, SMALL, 128, 2, tf32="off", speedups=stack, steps=50) for stack in stacks]
-
-
-def baselines(settings: dict, batch_size: int, seconds: float) -> list[Item]:
-    """The baseline against itself, and against itself with TF32 on everywhere, and nowhere."""
-    modes = ("default", "on", "off")
-    return [item for tf32 in modes for item in timings(settings, batch_size, seconds, [()], tf32=tf32)]
+def each(
+    kind: str, estimate_s: float, batch_sizes: Iterable[int], stacks: Iterable[Stack], **fields: Any
+) -> list[Item]:
+    """An item for each batch size and each stack, of those that are possible: no speed-up in it excludes another."""
+    return [
+        Item(kind, estimate_s, batch_size=batch_size, speedups=stack, **fields)
+        for batch_size in batch_sizes
+        for stack in stacks
+        if SPEEDUPS.keys() >= set(stack) and all(SPEEDUPS[name].excludes.keys().isdisjoint(stack) for name in stack)
+    ]
 
 
 def timings(
-    settings: dict,
-    batch_size: int,
-    seconds: float,
-    stacks: list[Stack],
-    scope: str = "step",
-    tf32: str = "default",
-    model: str = "CycleGAN",
+    settings: dict, batch_sizes: Iterable[int], stacks: Iterable[Stack], estimate_s: float = 0, **fields: Any
 ) -> list[Item]:
-    """Each stack against the baseline."""
-    rounds = ROUNDS[batch_size]
-    return [Item("timing", seconds, settings, 256, batch_size, scope, tf32, stack, rounds, model) for stack in stacks]
+    """Each stack against the baseline; `estimate_s` replaces the usual estimate."""
+    items = []
+    for batch_size in batch_sizes:
+        seconds, rounds = TIMING[batch_size]
+        items += each("timing", estimate_s or seconds, [batch_size], stacks, settings=settings, steps=rounds, **fields)
+    return items
 
 
-def traces(settings: dict, wanted: list[tuple[int, Stack]]) -> list[Item]:
-    """A trace of each batch size and stack; a long one of the baseline at batch 1."""
-    return [
-        Item("trace", 45, settings, 256, batch_size, steps=20)
-        if (batch_size, stack) == (1, ())
-        else Item("trace", 15, settings, 256, batch_size, speedups=stack, steps=5)
-        for batch_size, stack in wanted
-    ]
+def baselines(settings: dict, batch_sizes: list[int]) -> list[Item]:
+    """The baseline against itself, and against itself with TF32 on everywhere, and nowhere."""
+    return [item for tf32 in ("default", "on", "off") for item in timings(settings, batch_sizes, [()], tf32=tf32)]
 
 
 def rehearsal_plan() -> list[Item]:

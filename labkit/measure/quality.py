@@ -17,7 +17,6 @@ from torch import Tensor
 from labkit.data.batches import UnpairedData, to_float
 from labkit.data.fruit import FruitData
 from labkit.errors import LabkitError
-from labkit.measure.record import Batch
 from labkit.measure.roofline import step_flops
 from labkit.measure.timing import alternate
 from labkit.model import Model, run_network
@@ -101,8 +100,11 @@ def learning_curves(
     import pandas
 
     once = {name: make() for name, make in makers.items()}
-    flops = {name: step_flops(step, _blank(step, data)) for name, step in once.items()}
-    step_seconds = _step_seconds(once, data)
+    device = next(next(iter(once.values())).model.parameters()).device
+    grey = torch.zeros(1, 3, data.size, data.size, device=device)  # the contents change neither time nor FLOPs
+    flops = {name: step_flops(step, (grey, grey)) for name, step in once.items()}
+    runs = {name: functools.partial(step, grey, grey) for name, step in once.items()}
+    step_seconds = alternate(runs, clock=time.perf_counter if device.type == "cuda" else time.process_time)
     rows: list[dict] = []
     for seed in seeds:
         for name, make in makers.items():
@@ -128,17 +130,6 @@ def stamp_with(data: FruitData) -> dict:
     return stamp() | {"data": data.name, "size": data.size, "pictures": len(data.train_a)}
 
 
-def _blank(step: Step, data: FruitData) -> Batch:
-    """A batch of one grey picture of each domain: the contents change neither time nor FLOPs."""
-    return (torch.zeros(1, 3, data.size, data.size).to(next(step.model.parameters())),) * 2
-
-
-def _step_seconds(steps: Mapping[str, Step], data: FruitData) -> dict[str, list[float]]:
-    on_gpu = any(next(step.model.parameters()).is_cuda for step in steps.values())
-    runs = {name: functools.partial(step, *_blank(step, data)) for name, step in steps.items()}
-    return alternate(runs, clock=time.perf_counter if on_gpu else time.process_time)
-
-
 def time_to_quality(curves: pandas.DataFrame, fg: float = GOAL["fg"], bg: float = GOAL["bg"]) -> pandas.DataFrame:
     """How much each run needed until fg and bg were at most these, in percent, in two measurements in a row.
 
@@ -150,16 +141,10 @@ def time_to_quality(curves: pandas.DataFrame, fg: float = GOAL["fg"], bg: float 
     Returns:
         One row a run, by name and seed: images, seconds and flops; all NaN for a run that never reached the goal.
     """
-    import pandas
-
-    rows = {}
-    for run, looks in curves.groupby(["name", "seed"], sort=False):
-        passed = (looks["fg"] <= fg) & (looks["bg"] <= bg)
-        twice = looks[passed & passed.shift(fill_value=False)]
-        rows[run] = twice.iloc[0] if len(twice) else pandas.Series(dtype=float)
-    index = pandas.MultiIndex.from_tuples(rows, names=["name", "seed"])
-    table = pandas.DataFrame([row.reindex(["images", "seconds", "flops"]) for row in rows.values()], index=index)
-    return table.astype(float)
+    passed = (curves["fg"] <= fg) & (curves["bg"] <= bg)
+    run = [curves["name"], curves["seed"]]
+    twice = passed & passed.groupby(run).shift(fill_value=False)
+    return curves[["images", "seconds", "flops"]].astype(float).where(twice).groupby(run, sort=False).first()
 
 
 def best_within(curves: pandas.DataFrame, seconds: float) -> pandas.DataFrame:
@@ -174,12 +159,12 @@ def best_within(curves: pandas.DataFrame, seconds: float) -> pandas.DataFrame:
     Raises:
         LabkitError: a run has no measurement that early.
     """
+    first = curves.groupby(["name", "seed"])["seconds"].min()
+    for name, seed in first.index[first > seconds]:
+        raise LabkitError(
+            f"seconds={seconds:g}: {name}, seed {seed}, has no measurement that early. Give more seconds."
+        )
     early = curves[curves["seconds"] <= seconds]
-    for name, seed in curves.set_index(["name", "seed"]).index.unique():
-        if not ((early["name"] == name) & (early["seed"] == seed)).any():
-            raise LabkitError(
-                f"seconds={seconds:g}: {name}, seed {seed}, has no measurement that early. Give more seconds."
-            )
     best = shortfall(early).groupby([early["name"], early["seed"]], sort=False).idxmin()
     return curves.loc[best].set_index(["name", "seed"])
 

@@ -31,6 +31,14 @@ if TYPE_CHECKING:
 Batch = tuple[Tensor, Tensor]
 
 
+def noise(batch_size: int, size: int, device: torch.device, dtype: torch.dtype = torch.float32, seed: int = 0) -> Batch:
+    """Random pictures in [-1, 1], (B, 3, size, size) for either domain: a step takes as long as with any others."""
+    random = torch.Generator(device).manual_seed(seed)
+    shape = (batch_size, 3, size, size)
+    real_a, real_b = (torch.rand(shape, generator=random, device=device, dtype=dtype) * 2 - 1 for _ in range(2))
+    return real_a, real_b
+
+
 def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: int = 20) -> Path:
     """Records `steps` steps as a trace, and restores the step's state afterwards, bit for bit.
 
@@ -115,7 +123,7 @@ def operators(profiler: profile) -> pandas.DataFrame:
     """Time by operator, one a row, the most expensive first.
 
     Columns: calls; self_cpu_us and self_gpu_us, the time in the operator but not in operators it called, summed over
-    the recorded steps, in microseconds. labkit's ranges are left out: see `range_events`.
+    the recorded steps, in microseconds. labkit's ranges are left out: `labkit.Trace.ranges` has them.
     """
     import pandas
 
@@ -126,13 +134,6 @@ def operators(profiler: profile) -> pandas.DataFrame:
     }
     table = pandas.DataFrame.from_dict(rows, orient="index", columns=["calls", "self_cpu_us", "self_gpu_us"])
     return table.sort_values(["self_gpu_us", "self_cpu_us"], ascending=False)
-
-
-def range_events(profiler: profile) -> list[tuple[str, float, float]]:
-    """labkit's ranges in the order they began: name, begin and duration on the host, in microseconds."""
-    times = [(event.name, event.time_range) for event in profiler.events() if event.name.startswith(RANGE)]
-    events = [(name.removeprefix(RANGE), time.start, time.elapsed_us()) for name, time in times]
-    return sorted(events, key=lambda event: event[1])
 
 
 def run_in_subprocess(function: Callable, *arguments: Any) -> Any:
@@ -146,11 +147,11 @@ def run_in_subprocess(function: Callable, *arguments: Any) -> Any:
         LabkitError: the process ended without an answer. Exceptions of the function are raised here.
     """
     with tempfile.TemporaryDirectory() as folder:
-        question, answer = Path(folder, "question"), Path(folder, "answer")
-        question.write_bytes(pickle.dumps((function, arguments)))
+        answer = Path(folder, "answer")
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}  # the same modules can be imported there
         code = f"from {__name__} import _answer; _answer()"
-        ended = subprocess.run([sys.executable, "-c", code, question, answer], env=environment)
+        question = pickle.dumps((function, arguments))
+        ended = subprocess.run([sys.executable, "-c", code, answer], input=question, env=environment)
         if not answer.exists():
             raise LabkitError(f"{function.__name__}: its process ended early, with exit status {ended.returncode}.")
         value, error = pickle.loads(answer.read_bytes())
@@ -160,11 +161,10 @@ def run_in_subprocess(function: Callable, *arguments: Any) -> Any:
 
 
 def _answer() -> None:
-    """Runs in the new process, whose arguments are the files with the question and for the answer."""
-    question, answer = map(Path, sys.argv[1:])
-    function, arguments = pickle.loads(question.read_bytes())
+    """Runs in the new process: the question is its standard input, and its argument the file for the answer."""
+    function, arguments = pickle.load(sys.stdin.buffer)
     try:
         result: tuple[Any, Exception | None] = function(*arguments), None
     except Exception as error:
         result = None, error
-    answer.write_bytes(pickle.dumps(result))
+    Path(sys.argv[1]).write_bytes(pickle.dumps(result))

@@ -1,37 +1,49 @@
-"""All the measurements of a plan, in the minutes there are: a runner that loses nothing, and continues."""
+"""All the measurements of a plan, in the minutes there are: a runner that loses nothing, and continues.
+
+`survey` runs the plan. Below it, a function for each kind of item gives the numbers of a row, and the result in words.
+"""
 
 from __future__ import annotations
 
 import gc
-import json
+import math
 import re
 import statistics
 import time
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from labkit.devices import pick_device
 from labkit.errors import LabkitError
-from labkit.files import atomic_write
-from labkit.measure.compare import from_json
-from labkit.measure.items import FILE, MEASURES
+from labkit.measure import equivalence
+from labkit.measure.compare import compare
+from labkit.measure.durations import operator_durations
 from labkit.measure.plan import Item, gpu_plan, rehearsal_plan
-from labkit.measure.record import run_in_subprocess
-from labkit.measure.timing import flags
+from labkit.measure.record import record, run_in_subprocess
+from labkit.measure.results import SURVEY_FORMAT, as_json, read, write
+from labkit.measure.roofline import copy_rate, matmul_rate
+from labkit.measure.timing import alternate, flags, has_tf32
 from labkit.stamp import stamp
+from labkit.variants.registry import SPEEDUPS
 
-if TYPE_CHECKING:
-    import pandas
-
-FORMAT = 2
-PARTS = {"stamp": dict, "rows": dict, "skipped": dict}
+FILE = "results.json"
 NO_TIME = "no time left"
 OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory|ALLOC_FAILED")
+# The largest distances from the baseline that count as the same; see `check_correctness`.
+EXACT = {
+    "float32 losses": 1e-5,
+    "float32 gradients": 1e-1,
+    "float64 losses": 1e-10,
+    "float64 gradients": 1e-10,
+    "run losses": 1e-6,
+}
+ROUNDED = {"float32 losses": 1e-2, "float32 1 - cosine": 0.1, "run losses": 5e-2}
+MAX_TRACES, MAX_BYTES = 7, 9_000_000  # with the results eight files, which together stay below 64 MiB
 
 
 def survey(
@@ -78,78 +90,6 @@ def survey(
     return file
 
 
-def read(file: Path) -> dict:
-    """The results of a survey, as `survey` describes them.
-
-    Raises:
-        LabkitError: the file is missing, damaged, or holds no results in this format.
-    """
-    try:
-        results = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LabkitError(f"{file}: no results can be read ({error.strerror}). Is the path right?") from error
-    except ValueError as error:
-        raise LabkitError(f"{file}: damaged ({error}). Use a copy, or move it away to start a new survey.") from error
-    whole = isinstance(results, dict) and all(isinstance(results.get(part), kind) for part, kind in PARTS.items())
-    if not whole or results.get("format") != FORMAT:
-        raise LabkitError(
-            f"{file}: no results of a survey in format {FORMAT}, which this version of labkit writes. Use another "
-            "file, or omit it to start a new survey."
-        )
-    return results
-
-
-def write(results: dict, file: Path) -> None:
-    """Writes results. Raises `LabkitError` if they cannot be written; the file from before is kept."""
-    with atomic_write(file) as part:
-        part.write_text(json.dumps(results, indent=1), encoding="utf-8")
-
-
-def comparison_of(
-    results: Mapping, generator: str = "resnet_9blocks", batch_size: int = 1, scope: str = "step", size: int = 256
-) -> pandas.DataFrame:
-    """The timings of one CycleGAN, batch and scope: one row a stack of speed-ups, "a+b", as `labkit.compare` has them.
-
-    Each stack was timed against a baseline in its own comparison; the baseline's two rows are from the comparison of
-    the baseline alone. A stack that a correctness row of the survey found wrong is "not equivalent". share_of_peak is
-    of the device's fastest matrix product in float32, with TF32 where it has that.
-
-    Args:
-        results: from `read` or `labkit.gpu_results`.
-        generator, batch_size, scope, size: which timings; see `labkit.measure.plan.Item`.
-
-    Raises:
-        LabkitError: the survey has no such timings.
-    """
-    import pandas
-
-    rows = results["rows"].values()
-    wanted: dict[str, object] = {
-        "kind": "timing",
-        "model": "CycleGAN",
-        "settings": {"generator": generator},
-        "tf32": "default",
-    }
-    wanted |= {"batch_size": batch_size, "scope": scope, "size": size}
-    found = {"+".join(row["speedups"]): row for row in rows if all(row.get(name) == wanted[name] for name in wanted)}
-    tables = {stack: from_json(row["comparison"]) for stack, row in found.items()}
-    if "" not in tables:
-        raise LabkitError(
-            f"no baseline of {generator}, batch {batch_size}, {scope} of {size} pixels in this survey: "
-            "run `labkit survey` again to continue it, or choose another."
-        )
-    baseline = tables.pop("")
-    table = pandas.concat([baseline, *(table.loc[[stack]] for stack, table in tables.items())])
-    wrong = {"+".join(row["speedups"]) for row in rows if row["kind"] == "correctness" and not row["ok"]}
-    why = "the survey found it wrong: see its correctness row"
-    table.loc[table.index.isin(wrong), ["verdict", "why"]] = "not equivalent", why
-    rates = [row["matmul_flop_per_s"] for row in rows if row["kind"] == "device"]
-    if peaks := [rate[name] for rate in rates for name in ("float32", "tf32") if name in rate]:
-        table["share_of_peak"] = table["flop_per_s"] / max(peaks)
-    table.attrs = {"stamp": baseline.attrs["stamp"], "seconds": {}}
-    return table
-
-
 def _continued(file: Path, earlier: Path | str | None, here: dict) -> dict:
     """Results to add to, written to `file`: the results in it, the `earlier` results, or new ones."""
     source = file if earlier is None else Path(earlier)
@@ -158,7 +98,7 @@ def _continued(file: Path, earlier: Path | str | None, here: dict) -> dict:
             f"{file.parent} holds results of its own, which the results in {source} would overwrite. Omit the earlier "
             "file to continue the results in the folder, or choose an empty folder."
         )
-    results: dict = {"format": FORMAT, "stamp": here, "rows": {}, "skipped": {}}
+    results: dict = {"format": SURVEY_FORMAT, "stamp": here, "rows": {}, "skipped": {}}
     if earlier is not None or file.exists():
         results = read(source)
         theirs, ours = (f"{one.get('device')} ({one.get('ran_on')})" for one in (results["stamp"], here))
@@ -181,7 +121,7 @@ def _work_through(plan: list[Item], results: dict, file: Path, device: torch.dev
     todo.sort(key=lambda item: skipped[item.key] != NO_TIME)  # items that failed in an earlier call come last
     tempo: dict[str, list[float]] = {}  # by kind, how many times longer than estimated its items took
     for item in todo:
-        if deadline - time.monotonic() < item.seconds * statistics.median(tempo.get(item.kind, [1.0])):
+        if deadline - time.monotonic() < item.estimate_s * statistics.median(tempo.get(item.kind, [1.0])):
             print(f"{item.key}: skipped, {skipped[item.key]}", flush=True)
             continue
         skipped[item.key] = "did not finish"
@@ -194,7 +134,7 @@ def _work_through(plan: list[Item], results: dict, file: Path, device: torch.dev
         else:
             del skipped[item.key]
             rows[item.key] = row | {"took_s": round(took, 1)}
-            tempo.setdefault(item.kind, []).append(took / item.seconds)
+            tempo.setdefault(item.kind, []).append(took / item.estimate_s)
         write(results, file)
         print(f"{item.key}: {said} ({took:.1f} s, {(deadline - time.monotonic()) / 60:.1f} min left)", flush=True)
         free(device, item)
@@ -208,7 +148,7 @@ def measured(item: Item, device: torch.device, out: Path) -> tuple[dict | None, 
             for name in item.speedups:  # a speed-up that warns that it does nothing here is not timed as 1.00x
                 warnings.filterwarnings("error", rf"{name}: ", UserWarning)
             row, said = MEASURES[item.kind](item, device, out)
-            return item.description() | {"stamp": stamp()} | row, said
+            return asdict(item) | {"stamp": stamp()} | row, said
     except Exception as error:
         if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error)):
             return None, "out of memory"
@@ -240,3 +180,107 @@ def free(device: torch.device, item: Item) -> None:
                 f"the GPU no longer answers after {item.key} ({error}). The results so far are written: "
                 "run the same command again to continue."
             ) from error
+
+
+def check_correctness(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """Compares first steps with the baseline's, over several batches: a race shows only now and then.
+
+    Exact speed-ups keep losses and gradients within 1e-10 in float64 (one batch only), and the losses of a whole run in
+    float64 within 1e-6, since rounding grows from step to step. In float32 they keep losses within 1e-5, but gradients
+    only within 1e-1: where a picture and its reconstruction are nearly equal, rounding turns the sign that the pixel
+    has in the gradient of the L1 loss. 16-bit speed-ups keep losses within 1e-2 and gradients at a cosine of at least
+    0.9; with a graph, which only replays from the third step on, also the losses of six steps within 5e-2.
+    """
+
+    def first_steps(dtype: torch.dtype, batches: int) -> dict[str, float]:
+        step, baseline = (one.step(device, dtype=dtype) for one in (item, item.baseline()))
+        worst = equivalence.worst_distance(step, baseline, (item.batch(device, dtype, seed) for seed in range(batches)))
+        numbers = {"losses": worst.losses, "gradients": worst.gradients, "1 - cosine": 1 - worst.cosine}
+        return {f"{str(dtype).removeprefix('torch.')} {name}": value for name, value in numbers.items()}
+
+    exact = all(SPEEDUPS[name].tolerance == "exact" for name in item.speedups)
+    seen = first_steps(torch.float32, item.steps)
+    if exact:
+        seen |= first_steps(torch.float64, 1) | {"run losses": run_drift(item, device, item.steps)}
+    elif "graph" in item.speedups:
+        seen["run losses"] = run_drift(item, device, 6, torch.float32)
+    limits = EXACT if exact else ROUNDED
+    ok = all(seen[name] <= limits[name] for name in seen if name in limits)
+    numbers = ", ".join(f"{name} {value:.1e}" for name, value in seen.items())
+    return {"ok": ok, "seen": seen}, f"{'ok' if ok else 'NOT OK'}: {numbers}"
+
+
+def run_drift(item: Item, device: torch.device, steps: int, dtype: torch.dtype = torch.float64) -> float:
+    """`equivalence.drift` over a run of `steps` batches."""
+    lr = 2**-12  # a graph holds it in float32, where it is the same number
+    step, baseline = (one.step(device, dtype=dtype, lr=lr) for one in (item, item.baseline()))
+    return equivalence.drift(step, baseline, (item.batch(device, dtype, seed) for seed in range(steps)))
+
+
+def measure_device(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """The device's limits: FLOP/s of matrix products by type, bytes/s of copies."""
+    rates = {"float32": matmul_rate(device)}
+    if has_tf32(device):
+        with flags("on"):
+            rates["tf32"] = matmul_rate(device)
+    if device.type == "cuda":  # a CPU may take half a minute for this in float16
+        rates |= {name: matmul_rate(device, getattr(torch, name)) for name in ("bfloat16", "float16")}
+    copied = copy_rate(device)
+    said = ", ".join(f"{name} {rate / 1e12:.3g} TFLOP/s" for name, rate in rates.items())
+    return {"matmul_flop_per_s": rates, "copy_bytes_per_s": copied}, f"{said}, copies {copied / 1e9:.3g} GB/s"
+
+
+def time_against_baseline(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """`labkit.compare` of the item with eager PyTorch at its default flags; without speed-ups, of that alone.
+
+    Raises:
+        LabkitError: the item does not suit the device, or does not run on it.
+    """
+    if item.tf32 != "default" and not has_tf32(device):
+        raise LabkitError("does not suit this device: it computes nothing in TF32")
+    name = item.stack if item.tf32 == "default" else f"tf32={item.tf32}"
+    items = {"baseline": item.baseline(), name: item}
+    makers = {name: (lambda one=one: one.step(device)) for name, one in items.items()}
+    table = compare(makers, item.batch(device), item.steps)
+    verdict, why = table.loc[name, ["verdict", "why"]]
+    if math.isnan(table.loc[name, "median_s"]):
+        raise LabkitError(f"{verdict}: {why}")
+    return {"comparison": as_json(table)}, f"{1e3 * table.loc[name, 'median_s']:.1f} ms, {verdict}, {why}"
+
+
+def record_trace(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """A trace, of fewer steps than asked for if its file would be too large; and the time of a step without profiler.
+
+    Raises:
+        LabkitError: the folder is full, or a single step makes too large a file.
+    """
+    path = out / (re.sub(r"[^A-Za-z0-9._-]+", "-", item.key) + ".json.gz")
+    if len({file.name for file in out.iterdir()} - {path.name, FILE}) >= MAX_TRACES:
+        raise LabkitError(f"{out} holds {MAX_TRACES} files: use another folder, with these results as the earlier")
+    batch = item.batch(device)
+    step = item.step(device)
+    steps = item.steps
+    while steps:
+        size = record(step, batch, path, steps).stat().st_size
+        if size <= MAX_BYTES:
+            seconds = statistics.median(alternate({"step": lambda: step(*batch)}, rounds=6)["step"])
+            row = {"file": path.name, "bytes": size, "recorded_steps": steps, "seconds_per_step": seconds}
+            return row, f"{steps} steps, {size / 1e6:.1f} MB, {1e3 * seconds:.1f} ms a step without profiler"
+        path.unlink()
+        steps = int(steps * 0.9 * MAX_BYTES / size)
+    raise LabkitError(f"{path.name}: even one step takes more than {MAX_BYTES / 1e6:g} MB")
+
+
+def measure_durations(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """Microseconds of each operator of a step, by signature, for `labkit.simulate`."""
+    found = operator_durations(item.step(device), item.batch(device))
+    return {"microseconds": found}, f"{len(found)} signatures, {sum(found.values()) / 1e3:.1f} ms together"
+
+
+MEASURES: dict[str, Callable[[Item, torch.device, Path], tuple[dict, str]]] = {
+    "correctness": check_correctness,
+    "device": measure_device,
+    "timing": time_against_baseline,
+    "trace": record_trace,
+    "durations": measure_durations,
+}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
+from tqdm.auto import tqdm
 
 from labkit.errors import LabkitError
 
@@ -34,7 +35,7 @@ def alternate(
     kernels are chosen.
     """
     seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in range(warmup + rounds):
+    for turn in tqdm(range(warmup + rounds), "rounds", delay=5):
         for name, step in steps.items():
             synchronise()
             started = clock()
@@ -81,22 +82,6 @@ def spread(seconds: list[float]) -> float:
     return (high - low) / 2 / middle
 
 
-class PeakMemory:
-    """Measures, inside ``with``, the most bytes that the GPU's allocator holds: `bytes`, None without a GPU."""
-
-    bytes: int | None = None
-
-    def __enter__(self) -> PeakMemory:
-        if torch.cuda.is_available():
-            torch.cuda.reset_peak_memory_stats()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-            self.bytes = torch.cuda.max_memory_allocated()
-
-
 @contextmanager
 def flags(tf32: str) -> Iterator[dict[str, bool]]:
     """Sets TF32 "on", "off" or, as "default", as PyTorch has it; and cuDNN's benchmark mode, as the public reference.
@@ -110,3 +95,8 @@ def flags(tf32: str) -> Iterator[dict[str, bool]]:
         yield dict(zip(("cudnn_benchmark", "tf32_conv", "tf32_matmul"), now, strict=True))
     finally:
         cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
+
+
+def has_tf32(device: torch.device) -> bool:
+    """Whether TF32 changes anything here: GPUs of compute capability 8.0 (Ampere) and later compute in it."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
