@@ -29,8 +29,8 @@ START = "\n## ["  # of a notebook's part of the page
 DRAWING = re.compile(r'course\.drawing\("(\w+)"\)')
 HEAD = """# The figures
 
-All figures of the notebooks, for readers of this page: in JupyterLab and Colab they are interactive. `make gallery` draws
-them. Times were measured on the machine that drew them; a figure of simulated times says SIMULATED.
+All figures of the notebooks, for readers of this page: in JupyterLab and Colab they are interactive. `make gallery`
+draws them. Times were measured on the machine that drew them; a figure of simulated times says SIMULATED.
 """
 
 
