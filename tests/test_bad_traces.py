@@ -150,6 +150,7 @@ HARMLESS = {
     "times since 1970": since_1970,
     "an operator that overlaps its neighbour": lambda trace: trace.operator("aten::relu", 50, 500),
     "an operator of no duration": lambda trace: trace.operator("aten::view", 50, 0),
+    "an operator on a stream in words": lambda trace: trace.operator("triton", 60, 5, stream="default"),
     "an operator long before": lambda trace: trace.operator("aten::empty", -1e9, 1),
     "a range that looks like GPU work": lambda trace: trace.range("ProfilerStep#x", 0, 900),
     "no operators": lambda trace: without(trace, "cpu_op"),
