@@ -15,7 +15,6 @@ from labkit.measure.roofline import step_flops
 from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
 from labkit.simulate.cost_model import Roofline, kernels
 from labkit.simulate.operators import GPU_ONLY
-from labkit.traces.reading import unrounded_and_quiet
 from labkit.variants.registry import SPEEDUPS
 
 
@@ -198,13 +197,14 @@ def test_a_graph_frees_the_gpu_from_waiting_for_the_host(full_size, opened):
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_hta_by_itself_sees_the_same_idle_time(full_size, tmp_path, graph):
+def test_hta_by_itself_sees_the_same_idle_time(full_size, tmp_path, graph, monkeypatch):
+    from hta.configs.env_options import HTAEnvOptions
     from hta.trace_analysis import TraceAnalysis
 
+    monkeypatch.setattr(HTAEnvOptions.instance(), "disable_ns_rounding", lambda: True)
     played = replay(full_size(1), 30.0, graph=graph, steps=1)
     path = write_trace(played, tmp_path / "trace.json.gz")
-    with unrounded_and_quiet():
-        times = TraceAnalysis(trace_files={0: str(path)}).get_temporal_breakdown(visualize=False)
+    times = TraceAnalysis(trace_files={0: str(path)}).get_temporal_breakdown(visualize=False)
     idle = played.timeline.wall - played.timeline.kernel_start.min() - played.timeline.busy
     assert times["idle_time(us)"].item() == pytest.approx(idle, abs=0.001 * len(played.launches))
 

@@ -29,15 +29,15 @@ def timeline(traces, begin_us, end_us, rank=None):
 
 def test_the_timeline_has_host_and_streams_as_lanes(two_streams):
     figure = timeline({"two": two_streams}, 0, 400)
-    lanes = figure.layout.yaxis.ticktext
+    lanes = figure.layout.yaxis.categoryarray
     assert lanes == ("steps", "ranges", "CUDA calls", "stream 7", "stream 20")
     compute = next(bar for bar in figure.data if bar.name == "compute")
-    drawn = {(lanes[y], base): x for y, base, x in zip(compute.y, compute.base, compute.x, strict=True)}
+    drawn = {(y, base): x for y, base, x in zip(compute.y, compute.base, compute.x, strict=True)}
     assert drawn == {("stream 7", 100): 100, ("stream 7", 210): 90, ("stream 20", 250): 100}
     assert "relu" in "".join(compute.hovertext) and "thinned" not in figure.layout.title.text
     assert totals(figure)["two", "stream 7"] == ("2", "190.0")
     cut = timeline({"two": two_streams}, 150, 220)
-    assert totals(cut)["two", "stream 7"] == ("2", "60.0") and "stream 20" in cut.layout.yaxis.ticktext
+    assert totals(cut)["two", "stream 7"] == ("2", "60.0") and "stream 20" in cut.layout.yaxis.categoryarray
 
 
 def test_a_timeline_is_thinned_truly_and_says_so(load):

@@ -11,7 +11,8 @@ from synthetic_trace import SyntheticTrace
 from labkit import show
 from labkit.errors import LabkitError
 from labkit.show.style import in_words
-from labkit.show.trace_views import VIEWS, thin_steps
+from labkit.show.timeline import thin_steps
+from labkit.show.trace_views import VIEWS
 from labkit.traces.reading import TraceError
 from labkit.traces.trace import Trace
 

@@ -267,16 +267,12 @@ def test_what_only_looks_like_gpu_work_is_none(load, two_streams):
     assert after.kernels(by="kind")["count"].sum() == before.kernels(by="kind")["count"].sum() + 1
 
 
-def test_times_are_not_rounded_and_hta_s_own_setting_is_kept(load):
-    from hta.configs.env_options import HTAEnvOptions
-
-    rounding = HTAEnvOptions.instance().disable_ns_rounding()
+def test_times_are_not_rounded(load):
     trace = SyntheticTrace()
     for number in range(10):  # every kernel shrinks by up to 2 us when rounded, and idle time grows
         trace.launch(number * 3.0, 100.25 + number * 2.5, 2.25)
     times = parts(load(trace).temporal())
     assert times["wall"] == pytest.approx(24.75) and times["idle"] == pytest.approx(9 * 0.25)
-    assert HTAEnvOptions.instance().disable_ns_rounding() == rounding
 
 
 def test_operators_have_their_own_time_and_ranges_their_time_per_step(load, two_streams):

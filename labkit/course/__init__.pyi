@@ -1,14 +1,14 @@
 from labkit.course import check as check
 from labkit.course.drawings import drawing as drawing
 from labkit.course.fake_gpu import FakeGPU as FakeGPU
-from labkit.course.figures.deviations import deviation_figure as deviation_figure
-from labkit.course.figures.deviations import deviation_widget as deviation_widget
+from labkit.course.figures.learning import deviation_figure as deviation_figure
+from labkit.course.figures.learning import deviation_widget as deviation_widget
 from labkit.course.figures.learning import learning_figure as learning_figure
 from labkit.course.figures.learning import passes_figure as passes_figure
 from labkit.course.figures.learning import tradeoff_figure as tradeoff_figure
+from labkit.course.figures.measuring import roofline_figure as roofline_figure
 from labkit.course.figures.measuring import size_bars as size_bars
 from labkit.course.figures.measuring import timing_strips as timing_strips
-from labkit.course.figures.roofline import roofline_figure as roofline_figure
 from labkit.course.figures.scaling import scaling_figure as scaling_figure
 from labkit.course.figures.scaling import scaling_widget as scaling_widget
 from labkit.course.figures.simulations import overlap_figure as overlap_figure

@@ -118,6 +118,7 @@ class Sighting(NamedTuple):
     late: Stream
     writes: bool = False
 
+    @property
     def pair(self) -> frozenset[Stream]:
         return frozenset((self.early, self.late))
 
@@ -168,11 +169,9 @@ class RaceRecorder(TorchDispatchMode):
 
     def made_by(self, operation: Any, used: list[Memory], tensor: Tensor, stream: Stream) -> Memory:
         """The memory of a result: the current stream allocates and writes it."""
-        is_cast = operation is torch.ops.aten._to_copy.default
-        if is_cast:
+        name = f"the result of {operation.overloadpacket.__name__} on {stream.name}"
+        if is_cast := operation is torch.ops.aten._to_copy.default:
             name = f"the {str(tensor.dtype).removeprefix('torch.')} copy of {used[0].name}"
-        else:
-            name = f"the result of {operation.overloadpacket.__name__} on {stream.name}"
         return Memory(name, stream, self.clocks.of[stream][stream], is_cast)
 
     def add(self, tensor: Tensor, memory: Memory) -> None:
@@ -192,20 +191,20 @@ class RaceRecorder(TorchDispatchMode):
         for memory in self.of(output):
             memory.name = f"{name}({', '.join(memory.name for memory in self.of(inputs))})"
 
-    def record_stream(self, tensor: Tensor, stream: Stream) -> None:
-        """Replaces `Tensor.record_stream`."""
-        for memory in self.of(tensor):
-            memory.marked.add(own(stream))
-
     @contextmanager
     def watching(self, networks: dict[str, nn.Module], device: torch.device) -> Iterator[None]:
         """Inside, it sees the operations and waits of a program that believes it has a GPU."""
+
+        def record_stream(tensor: Tensor, stream: Stream) -> None:
+            for memory in self.of(tensor):
+                memory.marked.add(own(stream))
+
         asks_autocast = torch.is_autocast_enabled
         others = {
             (torch.cuda, "is_available"): lambda: True,
             (torch, "is_autocast_enabled"): lambda device_type=None: asks_autocast(device.type),
             (Tensor, "is_cuda"): property(lambda tensor: True),
-            (Tensor, "record_stream"): lambda tensor, stream: self.record_stream(tensor, stream),
+            (Tensor, "record_stream"): record_stream,
         }
         with ExitStack() as stack:
             stack.enter_context(stubs_for_cuda(self.clocks, others))
@@ -216,9 +215,9 @@ class RaceRecorder(TorchDispatchMode):
 
     def races(self) -> list[Race]:
         """One race for each kind and pair of streams, in the order they were seen; "record_stream" comes last."""
-        grouped: dict[tuple[str, frozenset[Stream]], list[Sighting]] = {}
+        grouped = defaultdict(list)
         for sighting in [*self.sightings, *self.lent_memory()]:
-            grouped.setdefault((sighting.kind, sighting.pair()), []).append(sighting)
+            grouped[sighting.kind, sighting.pair].append(sighting)
         return [as_race(sightings) for sightings in grouped.values()]
 
     def lent_memory(self) -> Iterator[Sighting]:
@@ -226,12 +225,12 @@ class RaceRecorder(TorchDispatchMode):
 
         If a wait is missing between two streams, we do not look at the memory that they lend each other as well.
         """
-        racing = {sighting.pair() for sighting in self.sightings}
+        racing = {sighting.pair for sighting in self.sightings}
         for memory in self.memory.values():
             finished = self.clocks.of[memory.owner] | self.clocks.host
             for user, tick in memory.uses.items():
                 lent = Sighting("record_stream", memory, memory.owner, user)
-                if finished[user] < tick and user not in memory.marked and lent.pair() not in racing:
+                if finished[user] < tick and user not in memory.marked and lent.pair not in racing:
                     yield lent
 
 

@@ -118,16 +118,19 @@ def comparison_report(table: pandas.DataFrame, path: Path | str) -> Path:
     shown = table[["verdict", "why"]].copy()
     for name in columns:
         label, unit = MEASURES[name]
-        shown[label] = [_number(value / unit) for value in table[name].mask(table["verdict"] == "not equivalent")]
+        shown[label] = table[name].mask(table["verdict"] == "not equivalent") / unit
     for name in ("loss_difference", "gradient_cosine"):
-        shown[f"first step: {name.replace('_', ' ')}"] = [_number(value) for value in table[name]]
+        shown[f"first step: {name.replace('_', ' ')}"] = table[name]
     told = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in table.attrs["stamp"].items()}
     stamp = pandas.Series(told, name="").map(str).to_frame()
     figures = []
     for number, measure in enumerate(columns):
         figure = comparison_figure(table, measure)
         figures += [figure.to_html(full_html=False, include_plotlyjs=number == 0), in_words(figure)]
-    page = PAGE.format(table=shown.to_html(border=0), figures="\n".join(figures), stamp=stamp.to_html(header=False))
+    numbers = dict(float_format="{:,.3g}".format, na_rep="")
+    page = PAGE.format(
+        table=shown.to_html(border=0, **numbers), figures="\n".join(figures), stamp=stamp.to_html(header=False)
+    )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding="utf-8")
@@ -145,7 +148,3 @@ def _in_words(device: str, shown: pandas.DataFrame, good: pandas.DataFrame, valu
     told = [f"{name} {value:,.3g} ({good.loc[name, 'verdict']})" for name, value in values.items()]
     told += [f"{name}: {row['verdict']}, {row['why']}" for name, row in shown.drop(good.index).iterrows()]
     return f"{device}: {'; '.join(told)}."
-
-
-def _number(value: float) -> str:
-    return "" if pandas.isna(value) else f"{value:,.3g}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -59,31 +61,27 @@ class _Explorer:
         self.rank = ipywidgets.Dropdown(description="rank", **style)
         self.interval = ipywidgets.FloatRangeSlider(min=0, max=1, step=1, description="interval, µs", **times)
         self.message = ipywidgets.HTML()
+        limiting = [self.recording, self.all_steps, self.steps]
+        controls = [*limiting, self.view, self.runtime, self.delay, self.rank, self.interval]
         self._fit()
         drawn = self._draw()
         self.figure, self.words = FigureInPlace(drawn), ipywidgets.HTML(in_words(drawn))
-        limiting = [self.recording, self.all_steps, self.steps]
-        redrawing = [self.view, self.runtime, self.delay, self.rank, self.interval]
-        for control in limiting:
-            control.observe(self._fit_and_redraw, names="value")
-        for control in redrawing:
-            control.observe(self._redraw, names="value")
-        controls = [*limiting, *redrawing]
+        for control in controls:
+            control.observe(functools.partial(self._changed, control in limiting), names="value")
         self.box = ipywidgets.VBox([*controls, self.message, self.figure, self.words, _files_widget(traces)])
 
     def _recordings(self) -> dict[str, Trace]:
         """The chosen recording, or all."""
-        if self.recording.value == ALL:
-            return self.traces
-        return {self.recording.value: self.traces[self.recording.value]}
+        return {name: trace for name, trace in self.traces.items() if self.recording.value in (name, ALL)}
 
     def _parts(self) -> dict[str, Trace]:
         """The chosen steps of the chosen recordings."""
         if self.all_steps.value or self.steps.max == 1:
             return self._recordings()
-        first, last = (step - 1 for step in self.steps.value)
-        numbers = {name: _step_numbers(trace) for name, trace in self._recordings().items()}
-        return {name: self.traces[name].steps(of_it[first], of_it[last]) for name, of_it in numbers.items()}
+        return {
+            name: trace.steps(*(_step_numbers(trace)[step - 1] for step in self.steps.value))
+            for name, trace in self._recordings().items()
+        }
 
     def _fit(self) -> None:
         """Gives the controls the limits of the chosen recordings, without redrawing for each of them."""
@@ -94,18 +92,18 @@ class _Explorer:
         ranks = sorted(set.intersection(*several)) if several else []
         if self.rank.options != tuple(ranks):
             self.rank.options = ranks
-        try:
+        with suppress(TraceError):  # the figure will raise it, and show it
             self._fit_interval()
-        except TraceError:  # which the figure will raise and show
-            pass
         self._fitting = False
 
     def _fit_interval(self) -> None:
         """From the first to the last event; at first, the first tenth of the first recording's wall time."""
-        ranks = list(each_rank(self._parts()).values())
-        first = [rank.recording.events["begin"].min() for rank in ranks]
-        start, stop = ranks[0].start - first[0], ranks[0].stop - first[0]
-        self.interval.max = np.ceil(max(rank.stop - begin for rank, begin in zip(ranks, first, strict=True)))
+        times = []
+        for rank in each_rank(self._parts()).values():
+            first = rank.recording.events["begin"].min()
+            times.append((rank.start - first, rank.stop - first))
+        start, stop = times[0]
+        self.interval.max = np.ceil(max(stop for _, stop in times))
         self.interval.value = (np.floor(start), np.ceil(start + (stop - start) / 10))
 
     def _draw(self) -> go.Figure:
@@ -130,16 +128,15 @@ class _Explorer:
             self.message.value = f"<b>{html.escape(str(error))}</b>"
         return drawn
 
-    def _fit_and_redraw(self, _change: object) -> None:
-        if not self._fitting:
+    def _changed(self, limiting: bool, _change: object) -> None:
+        """Redraws after a change by the user; `limiting` is a control that sets limits to others."""
+        if self._fitting:
+            return
+        if limiting:
             self._fit()
-            self._redraw()
-
-    def _redraw(self, _change: object = None) -> None:
-        if not self._fitting:
-            drawn = self._draw()
-            self.figure.replace(drawn)
-            self.words.value = in_words(drawn)
+        drawn = self._draw()
+        self.figure.replace(drawn)
+        self.words.value = in_words(drawn)
 
 
 def _files_widget(traces: Mapping[str, Trace]) -> ipywidgets.Output:

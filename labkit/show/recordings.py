@@ -50,6 +50,11 @@ def joined(traces: Traces, of_trace: Callable[[Trace], pandas.DataFrame]) -> pan
     return pandas.concat(tables, ignore_index=True)
 
 
+def repeated(table: pandas.DataFrame, column: str, values: Mapping[str, pandas.Series]) -> pandas.DataFrame:
+    """The rows of a table once for each of the `values`, which become the bars; `column` takes their names."""
+    return pandas.concat(table.assign(value=of_name, **{column: name}) for name, of_name in values.items())
+
+
 def bars(
     table: pandas.DataFrame,
     looks: Looks,
@@ -61,16 +66,20 @@ def bars(
     """Horizontal bars, a bar for each row of a table. The other columns of the row are shown at the pointer.
 
     Args:
-        table: with the columns `value`, the bar's length; `place`, its label on the y axis; `series`, one of `looks`;
-            and, if there are several panels, `panel`.
+        table: with the columns `value`, the bar's length, and `series`, one of `looks`. It may have `place`, the label
+            on the y axis (else the recording); `panel`, if there are several; `begin`, where bars begin that do not
+            begin at 0; and `hover`, the text at the pointer. A row without a `series` keeps a place free.
         looks: of the series, in the legend's order.
         unit: title of the x axis.
         beside: the column whose values stand beside one another at a place; None to stack the bars.
         notes: a text above each panel. Panels that are named here but have no rows are drawn empty.
         shared: whether all panels have the same x axis.
     """
+    if "hover" not in table:
+        table = table.assign(hover=["<br>".join(map(escaped, lines)) for lines in _lines(table)])
+    if "place" not in table:
+        table = table.assign(place=table["recording"].map(escaped))
     table = table if "panel" in table else table.assign(panel="")
-    table = table.assign(hover=["<br>".join(map(escaped, lines)) for lines in _lines(table)])
     places = {name: list(dict.fromkeys(table["place"][table["panel"] == name])) for name in notes or table["panel"]}
     thickness = 16 + 16 * (table[beside].nunique() if beside else 1)
     figure = panels({name: 30 + thickness * len(labels) for name, labels in places.items()}, notes, shared)
@@ -85,25 +94,39 @@ def bars(
                 **dict(y=list(rows["place"]), x=list(rows["value"]), orientation="h", row=number, col=1),
                 **dict(hovertext=list(rows["hover"]), hoverinfo="text", marker=look(colour, pattern)),
                 **dict(name=name, legendgroup=series, showlegend=series not in in_legend),
+                base=list(rows["begin"]) if "begin" in rows else None,
                 offsetgroup=rows[beside].iloc[0] if beside else None,
             )
             in_legend.add(series)
         axis = dict(type="category", categoryorder="array", categoryarray=labels, range=[len(labels) - 0.5, -0.5])
         figure.update_yaxes(**axis, row=number, col=1)
     figure.update_xaxes(tickformat=",", rangemode="tozero")
-    last = list(places).index(table["panel"].iloc[-1]) + 1 if len(table) else 1  # panels without bars have no axis
+    drawn = table["panel"][table["series"].notna()]
+    last = list(places).index(drawn.iloc[-1]) + 1 if len(drawn) else 1  # panels without bars have no axis
     figure.update_xaxes(title=unit, showticklabels=True, row=last, col=1)
     return figure.update_layout(barmode="group" if beside else "stack")
 
 
-def finish(figure: go.Figure, title: str, traces: Traces, table: pandas.DataFrame, note: str = "") -> go.Figure:
-    """Adds the title, the stamps of the traces under it, and the text alternative: the table, and a note about it."""
+def finish(
+    figure: go.Figure, title: str, traces: Traces, table: pandas.DataFrame, note: str | Mapping[str, str] = ""
+) -> go.Figure:
+    """Adds the title, the stamps of the traces under it, and the text alternative.
+
+    Args:
+        figure: it is changed.
+        title: of the figure.
+        traces: a trace, or traces by name.
+        table: the text alternative.
+        note: about the table; or notes by recording, of which empty ones are left out.
+    """
     stamps: dict[str, list[str]] = {}
     for name, trace in named(traces).items():
         stamps.setdefault(stamped(trace), []).append(name)
     stamp = "; ".join(f"{', '.join(names)}: {of_these}" for of_these, names in stamps.items())
-    figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor=CLEAR)
+    if isinstance(note, Mapping):
+        note = "; ".join(f"{name}: {text}" for name, text in note.items() if text)
     note = f"{note}. " if note else ""
+    figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor=CLEAR)
     return figure.update_layout(
         # Not Plotly's subtitle, which a FigureWidget draws over the title.
         title=dict(text=f"{title}<br><sub>{escaped(stamp)}</sub>", yref="container", y=1, yanchor="top", pad_t=16),

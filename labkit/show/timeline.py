@@ -1,23 +1,29 @@
-"""The activities of host and GPU over time: the timeline of one recording, or several timelines below one another."""
+"""The views of a trace that have to do with time: the timeline of host and GPU, the launch queue, and launch delays."""
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 import pandas
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from labkit.errors import check_known
-from labkit.show.recordings import Traces, finish, named, rank_names
-from labkit.show.style import HOST, KINDS, PLAYERS, UNUSED, escaped, look, panels, shortened
+from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, named, rank_names
+from labkit.show.style import FAINT, HOST, KERNEL, KINDS, PLAYERS, UNUSED, WALL, escaped, panels, shortened
 from labkit.traces.rank import CALLS, Rank
 from labkit.traces.trace import Trace
 
 MOST_BARS = 1500
-# Each series of bars, in the order of the legend: its colour and hatching. Players' ranges begin with their names.
-RANGES = {**{player: (colour,) for player, colour in PLAYERS.items()}, "other range": (UNUSED,)}
-LOOKS = {"step": (UNUSED, "/"), **RANGES, "CUDA call": (HOST,), **{kind: (colour,) for kind, colour in KINDS.items()}}
+QUEUE_POINTS = 2000
+BINS_PER_DECADE = 8
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")  # of recordings
+UNKNOWN = "cannot be known, as no launch is in the trace"
+# Of each series of bars, in the order of the legend. Players' ranges begin with their names.
+COLOURS = {"step": UNUSED, **PLAYERS, "other range": UNUSED, "CUDA call": HOST, **KINDS}
+LOOKS: Looks = {series: (series, colour, "/" if series == "step" else "") for series, colour in COLOURS.items()}
 LANES = ("steps", "ranges", "CUDA calls")  # of the host, above the streams
 
 
@@ -40,52 +46,94 @@ def timeline(traces: Traces, begin_us: float, end_us: float, rank: int | None = 
         LabkitError: a recording of several ranks does not have this one.
         TraceError: there is no GPU activity.
     """
-    chosen = dict(_chosen_rank(name, trace, rank) for name, trace in named(traces).items())
-    seen = {name: _window(of_name, begin_us, end_us) for name, of_name in chosen.items()}
-    events = {name: events_between(chosen[name], *window) for name, window in seen.items()}
-    lanes = {name: _lanes(chosen[name], events[name]) for name in chosen}
-    bars = {name: thin(events[name], *window, MOST_BARS // len(chosen)) for name, window in seen.items()}
-    drawn, there = sum(map(len, bars.values())), sum(map(len, events.values()))
-    figure = panels({name: 45 * len(of_one) for name, of_one in lanes.items()}, shared=False)
-    in_legend: set[str] = set()
-    for number, (name, window) in enumerate(seen.items(), start=1):
-        for series, looks in LOOKS.items():
-            rows = bars[name][bars[name]["series"] == series]
-            if rows.empty:
-                continue
-            figure.add_bar(
-                **dict(y=list(rows["lane"].map(lanes[name].index)), base=list(rows["begin"]), x=list(rows["took"])),
-                **dict(hovertext=[_hover(bar) for bar in rows.itertuples()], hoverinfo="text", marker=look(*looks)),
-                **dict(name=series, legendgroup=series, showlegend=series not in in_legend, width=0.7),
-                **dict(orientation="h", row=number, col=1),
+    chosen: dict[str, Rank] = {}
+    for name, trace in named(traces).items():
+        number = next(iter(trace.ranks)) if rank is None or len(trace.ranks) == 1 else rank
+        check_known("rank", str(number), map(str, trace.ranks))
+        chosen[rank_names(name, trace)[number]] = trace.ranks[number]
+    windows, drawn, told = [], [], []
+    for name, of_name in chosen.items():
+        first = float(of_name.recording.events["begin"].min())
+        windows.append((first + begin_us, first + end_us))
+        events = events_between(of_name, *windows[-1])
+        lanes = _lanes(of_name, events)
+        shown = thin(events, *windows[-1], MOST_BARS // len(chosen)).rename(columns={"lane": "place", "took": "value"})
+        hover = [_hover(bar) for bar in shown.itertuples()]
+        drawn += [table.assign(panel=name) for table in (pandas.DataFrame({"place": lanes}), shown.assign(hover=hover))]
+        told.append(_totals(name, *windows[-1], events, lanes))
+    table = pandas.concat(told)
+    figure = bars(pandas.concat(drawn), LOOKS, "microseconds since the first event", shared=False)
+    for row, window in enumerate(windows, start=1):
+        figure.update_xaxes(range=window, row=row, col=1)
+    count, there = sum(len(bar.x) for bar in figure.data), table["events"].sum()
+    figure.update_traces(marker_line_width=0.5 if count < 300 else 0)
+    figure.update_yaxes(showgrid=False, zeroline=False).update_layout(barmode="overlay")
+    thinned = f", {there:,} events thinned to {count:,} bars" if count < there else ""
+    begin, end = windows[0]
+    span = f"{begin:,.0f} to {end:,.0f} µs" if len(windows) == 1 else f"{end - begin:,.0f} µs of each"
+    return finish(figure, f"Timeline of host and GPU, {span}{thinned}", traces, table)
+
+
+def queue(traces: Traces) -> go.Figure:
+    """How many kernels were launched but not started, over time."""
+    table = joined(traces, Trace.queue)
+    recordings = table.groupby("recording", sort=False)
+    figure = panels(dict.fromkeys(recordings.groups, 190))
+    thinned = False
+    for number, (name, rows) in enumerate(recordings, start=1):
+        shown = rows.iloc[thin_steps(rows["waiting"].to_numpy())]
+        thinned |= len(shown) < len(rows)
+        figure.add_scatter(
+            **dict(x=shown["time_us"].to_numpy(), y=shown["waiting"].to_numpy(), name=escaped(name), showlegend=False),
+            **dict(mode="lines", line=dict(shape="hv", color=WALL, width=1), row=number, col=1),
+            **dict(fill="tozeroy", fillcolor=FAINT),
+            hovertemplate="from %{x:,.1f} µs on, %{y} kernels wait<extra></extra>",
+        )
+        figure.add_hline(y=rows["mean"].iloc[0], line=dict(color=HOST, dash="dash"), row=number, col=1)
+    figure.update_yaxes(title="kernels waiting", rangemode="tozero").update_xaxes(tickformat=",")
+    thinning = f"; drawn with {QUEUE_POINTS:,} points, each maximum kept" if thinned else ""
+    figure.update_xaxes(title=f"microseconds since the first event{thinning}", row=len(recordings), col=1)
+    told = recordings.agg(kernels_waiting_mean=("mean", "first"), kernels_waiting_most=("waiting", "max"))
+    title = "Launch queue: kernels launched but not started (dashed: mean)"
+    return finish(figure, title, traces, told.reset_index())
+
+
+def delays(traces: Traces, delay_cutoff: float = 100.0) -> go.Figure:
+    """How long kernels waited between launch and start: the distribution, and the same weighted by their durations.
+
+    "launches" counts the delays beyond the cutoff, and this view shows how far beyond they are. Delays of a few
+    microseconds belong to kernels that the GPU waited for, and delays of milliseconds to kernels in a full queue.
+    Kernels whose launch is not in the trace are left out.
+
+    Args:
+        traces: a trace, or traces by name.
+        delay_cutoff: in microseconds, drawn as a dashed line.
+    """
+    known = {name: rank.kernels.dropna(subset="delay") for name, rank in each_rank(traces).items()}
+    longest = max([10, 10 * delay_cutoff, *(kernels["delay"].max() for kernels in known.values() if len(kernels))])
+    edges = 10 ** np.arange(0, np.log10(longest) + 1 / BINS_PER_DECADE, 1 / BINS_PER_DECADE)
+    figure = make_subplots(cols=2, shared_yaxes=True, subplot_titles=("share of the kernels", "share of the GPU time"))
+    rows, cutoff = [], f"over_{delay_cutoff:g}_us"
+    for (name, kernels), dash in zip(known.items(), cycle(DASHES), strict=False):
+        delay, took = kernels["delay"], kernels["duration"]
+        for column, (colour, weights) in enumerate(((UNUSED, np.ones(len(took))), (KERNEL, took)), start=1):
+            heights = np.histogram(delay.clip(edges[0], edges[-1]), edges, weights=weights)[0]
+            figure.add_scatter(
+                **dict(x=edges, y=[*heights / (heights.sum() or np.nan), 0], mode="lines", row=1, col=column),
+                **dict(name=escaped(name), legendgroup=name, showlegend=column == 1),
+                line=dict(shape="hv", color=colour, dash=dash, width=2),
+                hovertemplate=f"{escaped(name)}: %{{y:.1%}} in the bin from %{{x:,.1f}} µs on<extra></extra>",
             )
-            in_legend.add(series)
-        ticks = dict(tickvals=list(range(len(lanes[name]))), ticktext=lanes[name])
-        figure.update_yaxes(range=[len(lanes[name]) - 0.5, -0.5], **ticks, row=number, col=1)
-        figure.update_xaxes(range=window, row=number, col=1)
-    figure.update_traces(marker_line_width=0.5 if drawn < 300 else 0)
-    figure.update_yaxes(showgrid=False, zeroline=False).update_xaxes(tickformat=",")
-    figure.update_xaxes(title="microseconds since the first event", row=len(chosen), col=1)
-    figure.update_layout(barmode="overlay")
-    thinned = f", {there:,} events thinned to {drawn:,} bars" if drawn < there else ""
-    begin, end = next(iter(seen.values()))
-    span = f"{begin:,.0f} to {end:,.0f} µs" if len(seen) == 1 else f"{end - begin:,.0f} µs of each"
-    told = pandas.concat([_totals(name, *seen[name], events[name], lanes[name]) for name in chosen])
-    return finish(figure, f"Timeline of host and GPU, {span}{thinned}", traces, told)
-
-
-def _chosen_rank(name: str, trace: Trace, rank: int | None) -> tuple[str, Rank]:
-    """The rank to draw, under its name in figures."""
-    if rank is None or len(trace.ranks) == 1:
-        rank = next(iter(trace.ranks))
-    check_known("rank", str(rank), map(str, trace.ranks))
-    return rank_names(name, trace)[rank], trace.ranks[rank]
-
-
-def _window(rank: Rank, begin_us: float, end_us: float) -> tuple[float, float]:
-    """These times, counted from the first event of `rank`, as times since the recording's first event."""
-    first = float(rank.recording.events["begin"].min())
-    return first + begin_us, first + end_us
+        over, time = delay > delay_cutoff, took.sum() or np.nan
+        shares = {f"share_of_kernels_{cutoff}": over.mean(), f"share_of_gpu_time_{cutoff}": took[over].sum() / time}
+        rows.append({"recording": name, "median_us": delay.median(), **shares})
+    figure.add_vline(x=max(delay_cutoff, edges[0]), line=dict(color=HOST, dash="dash"))
+    figure.update_xaxes(title="µs from launch to start", type="log", dtick=1, tickformat=",")
+    figure.update_xaxes(range=[-0.1, np.log10(edges[-1]) + 0.1])
+    figure.update_yaxes(tickformat=".0%", rangemode="tozero").update_layout(height=420)
+    title = f"Launch delays, on a logarithmic axis (dashed: {delay_cutoff:g} µs; under 1 µs in the first bin)"
+    unknown = {name: UNKNOWN for name, kernels in known.items() if kernels.empty}
+    return finish(figure, title, traces, pandas.DataFrame(rows), unknown)
 
 
 def events_between(rank: Rank, begin_us: float, end_us: float) -> pandas.DataFrame:
@@ -126,7 +174,7 @@ def thin(events: pandas.DataFrame, begin_us: float, end_us: float, most: int = M
         events=("events", "sum"),
     )
     bars["took"] = bars["took"].clip(upper=bars["end"] - bars["begin"])  # calls of several threads overlap
-    return bars.reset_index()
+    return bars.reset_index("place", drop=True).reset_index()
 
 
 def _lanes(rank: Rank, events: pandas.DataFrame) -> list[str]:
@@ -137,7 +185,7 @@ def _lanes(rank: Rank, events: pandas.DataFrame) -> list[str]:
 
 def _hover(bar: Any) -> str:
     joined = f"; {bar.events} events" if bar.events > 1 else ""
-    return f"{escaped(shortened(bar.name, 90))}<br>{bar.took:,.1f} µs, from {bar.begin:,.1f} µs on{joined}"
+    return f"{escaped(shortened(bar.name, 90))}<br>{bar.value:,.1f} µs, from {bar.begin:,.1f} µs on{joined}"
 
 
 def _totals(name: str, begin: float, end: float, events: pandas.DataFrame, lanes: list[str]) -> pandas.DataFrame:
@@ -145,3 +193,12 @@ def _totals(name: str, begin: float, end: float, events: pandas.DataFrame, lanes
     took = (events["end"] - events["begin"]).groupby(events["lane"]).agg(["size", "sum"]).reindex(lanes, fill_value=0)
     columns = {"recording": name, "from_us": begin, "to_us": end, "lane": lanes}
     return pandas.DataFrame({**columns, "events": took["size"].astype(int), "total_us": took["sum"].astype(float)})
+
+
+def thin_steps(values: np.ndarray) -> np.ndarray:
+    """The positions of the `values` to draw: at most `QUEUE_POINTS`, with the least and the largest of each stretch."""
+    if len(values) <= QUEUE_POINTS:
+        return np.arange(len(values))
+    stretches = np.array_split(np.arange(len(values)), QUEUE_POINTS // 2)
+    extremes = [(part[values[part].argmin()], part[values[part].argmax()]) for part in stretches]
+    return np.unique(extremes)

@@ -7,18 +7,18 @@ only the views "ranges" and "operators".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import cycle
 from math import ceil
 from typing import Any
 
 import numpy as np
 import pandas
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from labkit.errors import check_known
-from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, percent, readable
-from labkit.show.style import CLEAR, FAINT, HOST, KERNEL, KINDS, UNUSED, WALL, escaped, panels, range_look, shortened
-from labkit.show.timeline import timeline
+from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, percent, readable, repeated
+from labkit.show.style import CLEAR, FAINT, HOST, KERNEL, KINDS, UNUSED, WALL, escaped, range_look, shortened
+from labkit.show.timeline import UNKNOWN, delays, queue, timeline
 from labkit.traces.rank import NOWHERE
 from labkit.traces.trace import Trace
 
@@ -29,20 +29,17 @@ CAUSES: Looks = {
     "other": ("waits for something else (other)", "#DDDDDD", "x"),
     "unknown": ("not known (unknown)", "#FFFFFF", "."),
 }
-LAUNCHED: Looks = {
+SHARES: Looks = {  # of launches, and of memory operations
     "share_of_kernels": ("share of the kernels", UNUSED, ""),
     "share_of_gpu_time": ("share of the GPU time (sum of durations)", KERNEL, ""),
     "share_of_wall": ("share of the wall time in which any of them ran", WALL, ""),
+    "count": ("share of their number", UNUSED, ""),
+    "total_us": ("share of their time", KERNEL, ""),
 }
-MEMORY: Looks = {"count": ("share of their number", UNUSED, ""), "total_us": ("share of their time", KERNEL, "")}
 HOSTS = {"operator": UNUSED, "CUDA call": HOST}
 STREAMS = (UNUSED, KERNEL, "#2E8BC9", "#0F6CA6", "#0B4F7D")  # 0, 1, 2, ... busy streams: the more, the darker
 PATTERNS = ("", "/", ".", "x", "-", "+")  # of recordings, where colours have another meaning
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")  # of recordings, if they are lines
 LARGEST_GAPS, TOP_KERNELS, TOP_OPERATORS = 10, 10, 12  # of each rank, and over all recordings
-BINS_PER_DECADE = 8
-QUEUE_POINTS = 2000
-UNKNOWN = "cannot be known, as no launch is in the trace"
 
 
 def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
@@ -54,7 +51,7 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             "queue", "streams", "timeline", "ranges" or "operators".
         settings: of the view. "launches" takes `runtime_cutoff` and `delay_cutoff`, "delays" `delay_cutoff`, all in
             microseconds; "streams" takes `within`, one of labkit's ranges; and "timeline" needs `begin_us` and
-            `end_us` and takes `rank`. See the function of that name in `labkit.show.trace_views`.
+            `end_us` and takes `rank`. See the function of the view's name in `labkit.show.trace_views`.
 
     Raises:
         LabkitError: there is no such view.
@@ -84,13 +81,13 @@ def steps(traces: Traces) -> go.Figure:
     table = joined(traces, lambda trace: trace.temporal(by="step"))
     drawn = table.assign(value=table["us"], place=table["step"].astype(str), series=table["part"])
     drawn["panel"] = table["recording"]
-    parts = drawn[drawn["part"].isin(list(PARTS))]
+    parts, walls = drawn[drawn["part"].isin(list(PARTS))], drawn[drawn["part"] == "wall"]
     overlap = (parts.groupby(["recording", "step"])["share_of_wall"].sum() > 1.001).any()
     note = "Bars beyond the wall time: kinds that ran at the same time" if overlap else ""
     figure = bars(parts, PARTS, f"microseconds. {note}".rstrip(". "))
-    for number, (_, walls) in enumerate(drawn[drawn["part"] == "wall"].groupby("panel", sort=False), start=1):
+    for number, (_, rows) in enumerate(walls.groupby("panel", sort=False), start=1):
         figure.add_scatter(
-            **dict(x=walls["us"], y=walls["place"], mode="markers", row=number, col=1),
+            **dict(x=rows["us"], y=rows["place"], mode="markers", row=number, col=1),
             **dict(name="wall time", legendgroup="wall", showlegend=number == 1),
             marker=dict(symbol="line-ns", size=10, line=dict(color=WALL, width=2)),
             hovertemplate="step %{y}: wall time %{x:,.1f} µs<extra></extra>",
@@ -103,9 +100,8 @@ def idle(traces: Traces) -> go.Figure:
     """Idle time of the whole device, when no stream was busy, by cause."""
     table = joined(traces, Trace.idle)
     table = table[table["scope"] == "device"].drop(columns="scope")
-    return finish(
-        _shares_of_wall(table, "cause", CAUSES), "What the GPU waited for while no stream was busy", traces, table
-    )
+    figure = _shares_of_wall(table, "cause", CAUSES)
+    return finish(figure, "What the GPU waited for while no stream was busy", traces, table)
 
 
 def gaps(traces: Traces) -> go.Figure:
@@ -115,24 +111,20 @@ def gaps(traces: Traces) -> go.Figure:
     notes = {}
     for name in each_rank(traces):
         us = table["us"][table["recording"] == name]
-        share = f"{us.sum():,.1f} µs, {percent(us.sum() / everything[name])} of the idle time" if len(us) else ""
-        notes[name] = f"the largest {len(us)}, {share}" if share else "never idle"
-    number = table.groupby("recording").cumcount() + 1
-    where = [_host_at_end(gap) for gap in table.itertuples()]
+        told = f"{us.sum():,.1f} µs, {percent(us.sum() / (everything[name] or np.nan))} of the idle time"
+        notes[name] = f"the largest {len(us)}, {told}" if len(us) else "never idle"
+    number = (table.groupby("recording").cumcount() + 1).astype(str)
     drawn = table.assign(value=table["us"], series=table["cause"], panel=table["recording"])
-    drawn["place"] = [f"{position}. {text}" for position, text in zip(number, where, strict=True)]
+    drawn["place"] = number + ". " + pandas.Series(map(_host_at_end, table.itertuples()), dtype=object)
     figure = bars(drawn, CAUSES, "length of the gap, microseconds", notes=notes)
-    note = "; ".join(f"{name}: {text}" for name, text in notes.items())
-    return finish(figure, "The largest gaps, and where the host was when they ended", traces, table, note)
+    return finish(figure, "The largest gaps, and where the host was when they ended", traces, table, notes)
 
 
 def kinds(traces: Traces) -> go.Figure:
     """Kernels and memory operations by kind: the sum of their durations, and how many there were."""
     table = joined(traces, lambda trace: trace.kernels(by="kind"))
-    columns = {"sum of durations, milliseconds": table["total_us"] / 1e3, "how many": table["count"]}
-    place = table["recording"].map(escaped)
-    drawn = [table.assign(value=of, panel=panel, place=place, series=table["kind"]) for panel, of in columns.items()]
-    figure = bars(pandas.concat(drawn), PARTS, shared=False)
+    values = {"sum of durations, milliseconds": table["total_us"] / 1e3, "how many": table["count"]}
+    figure = bars(repeated(table.assign(series=table["kind"]), "panel", values), PARTS, shared=False)
     return finish(figure, "Kernels and memory operations by kind", traces, table)
 
 
@@ -154,15 +146,12 @@ def memory(traces: Traces) -> go.Figure:
         count, us, share = rows[["count", "total_us", "share_of_busy"]].sum(min_count=1)
         notes[name] = f"{count:,.0f} memory operations, {us:,.1f} µs, {percent(share)} of the busy time"
     place = table["operation"].where(~table["pageable"].astype(bool), table["operation"] + ", pageable")
-    drawn = []
-    for column in MEMORY:
-        of_all = table[column] / table.groupby("recording")[column].transform("sum").replace(0, np.nan)
-        drawn.append(table.assign(value=of_all, series=column, place=place, panel=table["recording"]))
-    unit = "share of the memory operations"
-    figure = bars(pandas.concat(drawn), MEMORY, unit, beside="series", notes=notes)
-    figure.update_xaxes(tickformat=".0%", range=[0, 1.02])
-    note = "; ".join(f"{name}: {text}" for name, text in notes.items())
-    return finish(figure, "Copies and memsets: share of their number beside share of their time", traces, table, note)
+    of_recording = table.groupby("recording")
+    values = {column: table[column] / of_recording[column].transform("sum") for column in ("count", "total_us")}
+    drawn = repeated(table.assign(place=place, panel=table["recording"]), "series", values)
+    figure = _shares_beside_one_another(drawn, "share of the memory operations", notes)
+    title = "Copies and memsets: share of their number beside share of their time"
+    return finish(figure, title, traces, table, notes)
 
 
 def launches(traces: Traces, runtime_cutoff: float = 50, delay_cutoff: float = 100) -> go.Figure:
@@ -172,77 +161,11 @@ def launches(traces: Traces, runtime_cutoff: float = 50, delay_cutoff: float = 1
     """
     table = joined(traces, lambda trace: trace.launches(runtime_cutoff, delay_cutoff))
     place = table["what"].str.replace(" us", " µs").str.replace(">", "over")
-    shares = [
-        table.assign(value=table[share], series=share, place=place, panel=table["recording"]) for share in LAUNCHED
-    ]
-    missing = table.groupby("recording", sort=False)["kernels"].apply(lambda kernels: kernels.isna().any())
-    notes = {name: UNKNOWN if unknown else "" for name, unknown in missing.items()}
-    figure = bars(pandas.concat(shares), LAUNCHED, "share", beside="series", notes=notes)
-    figure.update_xaxes(tickformat=".0%", range=[0, 1.02])
-    note = "; ".join(f"{name}: {text}" for name, text in notes.items() if text)
-    return finish(figure, "Launches: share of the kernels beside share of the time", traces, table, note)
-
-
-def delays(traces: Traces, delay_cutoff: float = 100.0) -> go.Figure:
-    """How long kernels waited between launch and start: the distribution, and the same weighted by their durations.
-
-    "launches" counts the delays beyond the cutoff, and this view shows how far beyond they are. Delays of a few
-    microseconds belong to kernels that the GPU waited for, and delays of milliseconds to kernels in a full queue.
-    Kernels whose launch is not in the trace are left out.
-
-    Args:
-        traces: a trace, or traces by name.
-        delay_cutoff: in microseconds, drawn as a dashed line.
-    """
-    known = {name: rank.kernels.dropna(subset="delay") for name, rank in each_rank(traces).items()}
-    longest = max([10, 10 * delay_cutoff, *(kernels["delay"].max() for kernels in known.values() if len(kernels))])
-    edges = 10 ** np.arange(0, np.log10(longest) + 1 / BINS_PER_DECADE, 1 / BINS_PER_DECADE)
-    figure = make_subplots(cols=2, shared_yaxes=True, subplot_titles=("share of the kernels", "share of the GPU time"))
-    rows, cutoff = [], f"over_{delay_cutoff:g}_us"
-    for (name, kernels), dash in zip(known.items(), DASHES * len(known), strict=False):
-        delay, took = kernels["delay"], kernels["duration"]
-        for column, (colour, weights) in enumerate(((UNUSED, np.ones(len(took))), (KERNEL, took)), start=1):
-            heights = np.histogram(delay.clip(edges[0], edges[-1]), edges, weights=weights)[0]
-            figure.add_scatter(
-                **dict(x=edges, y=[*heights / (heights.sum() or np.nan), 0], mode="lines", row=1, col=column),
-                **dict(name=escaped(name), legendgroup=name, showlegend=column == 1),
-                line=dict(shape="hv", color=colour, dash=dash, width=2),
-                hovertemplate=f"{escaped(name)}: %{{y:.1%}} in the bin from %{{x:,.1f}} µs on<extra></extra>",
-            )
-        over, time = delay > delay_cutoff, took.sum() or np.nan
-        shares = {f"share_of_kernels_{cutoff}": over.mean(), f"share_of_gpu_time_{cutoff}": took[over].sum() / time}
-        rows.append({"recording": name, "median_us": delay.median(), **shares})
-    figure.add_vline(x=max(delay_cutoff, edges[0]), line=dict(color=HOST, dash="dash"))
-    figure.update_xaxes(title="µs from launch to start", type="log", dtick=1, tickformat=",")
-    figure.update_xaxes(range=[-0.1, np.log10(edges[-1]) + 0.1])
-    figure.update_yaxes(tickformat=".0%", rangemode="tozero").update_layout(height=420)
-    title = f"Launch delays, on a logarithmic axis (dashed: {delay_cutoff:g} µs; under 1 µs in the first bin)"
-    note = "; ".join(f"{name}: {UNKNOWN}" for name, kernels in known.items() if kernels.empty)
-    return finish(figure, title, traces, pandas.DataFrame(rows), note)
-
-
-def queue(traces: Traces) -> go.Figure:
-    """How many kernels were launched but not started, over time."""
-    table = joined(traces, Trace.queue)
-    recordings = table.groupby("recording", sort=False)
-    figure = panels(dict.fromkeys(recordings.groups, 190))
-    thinned = False
-    for number, (name, rows) in enumerate(recordings, start=1):
-        shown = rows.iloc[thin_steps(rows["waiting"].to_numpy())]
-        thinned |= len(shown) < len(rows)
-        figure.add_scatter(
-            **dict(x=shown["time_us"].to_numpy(), y=shown["waiting"].to_numpy(), name=escaped(name), showlegend=False),
-            **dict(mode="lines", line=dict(shape="hv", color=WALL, width=1), row=number, col=1),
-            **dict(fill="tozeroy", fillcolor=FAINT),
-            hovertemplate="from %{x:,.1f} µs on, %{y} kernels wait<extra></extra>",
-        )
-        figure.add_hline(y=rows["mean"].iloc[0], line=dict(color=HOST, dash="dash"), row=number, col=1)
-    figure.update_yaxes(title="kernels waiting", rangemode="tozero").update_xaxes(tickformat=",")
-    thinning = f"; drawn with {QUEUE_POINTS:,} points, each maximum kept" if thinned else ""
-    figure.update_xaxes(title=f"microseconds since the first event{thinning}", row=len(recordings), col=1)
-    told = recordings.agg(kernels_waiting_mean=("mean", "first"), kernels_waiting_most=("waiting", "max"))
-    title = "Launch queue: kernels launched but not started (dashed: mean)"
-    return finish(figure, title, traces, told.reset_index())
+    values = {share: table[share] for share in ("share_of_kernels", "share_of_gpu_time", "share_of_wall")}
+    drawn = repeated(table.assign(place=place, panel=table["recording"]), "series", values)
+    notes = dict.fromkeys(each_rank(traces), "") | dict.fromkeys(table["recording"][table["kernels"].isna()], UNKNOWN)
+    figure = _shares_beside_one_another(drawn, "share", notes)
+    return finish(figure, "Launches: share of the kernels beside share of the time", traces, table, notes)
 
 
 def streams(traces: Traces, within: str = "all") -> go.Figure:
@@ -255,18 +178,16 @@ def streams(traces: Traces, within: str = "all") -> go.Figure:
     table = joined(traces, Trace.concurrency)
     check_known("within", within, table["range"].unique())
     table = table[table["range"] == within]
-    recording, busy = table["recording"].map(escaped), table["busy_streams"].astype(str)
-    levels = table.assign(value=table["share_of_wall"], panel="share of the wall time", place=recording, series=busy)
+    busy = table["busy_streams"].astype(str)
+    levels = table.assign(value=table["share_of_wall"], panel="share of the wall time", series=busy)
     looks = {str(n): (_busy(n), STREAMS[min(n, 4)], "") for n in range(table["busy_streams"].max() + 1)}
     looks |= {"sum_us": ("sum of durations", KERNEL, "/"), "union_us": ("union of all kernels", WALL, "")}
     first = table.drop_duplicates("recording")
-    totals = [
-        first.assign(value=first[column] / 1e3, panel="milliseconds", series=column).assign(
-            place=first["recording"].map(escaped) + f", {column.removesuffix('_us')}"
-        )
-        for column in ("sum_us", "union_us")
-    ]
-    figure = bars(pandas.concat([levels, pandas.concat(totals).sort_index(kind="stable")]), looks, shared=False)
+    totals = repeated(first, "series", {column: first[column] / 1e3 for column in ("sum_us", "union_us")})
+    totals = totals.sort_index(kind="stable").assign(panel="milliseconds")  # both of a recording, one below the other
+    both = pandas.concat([levels, totals])
+    of_which = both["series"].map({"sum_us": ", sum", "union_us": ", union"}).fillna("")
+    figure = bars(both.assign(place=both["recording"].map(escaped) + of_which), looks, shared=False)
     figure.update_xaxes(tickformat=".0%", range=[0, 1.02], row=1, col=1)
     where = "" if within == "all" else f" in {within}"
     title = f"Streams busy at the same time{where}, and the union beside the sum of all kernels"
@@ -279,13 +200,12 @@ def ranges(traces: Traces) -> go.Figure:
     On a GPU this is the time to launch the work of a range, not to do it. A range within another counts in both.
     """
     table = joined(traces, Trace.ranges)
-    without = [name for name in each_rank(traces) if name not in set(table["recording"])]
+    order = list(each_rank(traces))
+    without = [name for name in order if name not in set(table["recording"])]
     table = pandas.concat([table, pandas.DataFrame({"recording": without, "range": NOWHERE})])
-    order = {name: position for position, name in enumerate(each_rank(traces))}
-    table = table.sort_values("recording", key=lambda names: names.map(order), kind="stable")
-    place = [
-        f"{escaped(name)}<br>(no range of labkit)" if name in without else escaped(name) for name in table["recording"]
-    ]
+    table = table.sort_values("recording", key=lambda names: names.map(order.index), kind="stable")
+    remark = table["recording"].isin(without).map({True: "<br>(no range of labkit)", False: ""})
+    place = table["recording"].map(escaped) + remark
     drawn = table.assign(value=table["us_per_step"] / 1e3, series=table["range"], place=place)
     looks = {name: (escaped(name), *range_look(name)) for name in table["range"].unique()}
     figure = bars(drawn, looks, "milliseconds a step, on the host")
@@ -302,56 +222,49 @@ def operators(traces: Traces) -> go.Figure:
 def summary(traces: Traces) -> go.Figure:
     """What bounds each recording, why, and the numbers that say so: a table with a column for each recording."""
     table = joined(traces, Trace.summary)
-    cells = readable(table).set_index("recording").T
-    labels, recordings = list(cells.index), [list(cells[name]) for name in cells]
-    share = 640 / 6.5 / (3 + 4 * len(recordings))  # characters in a narrow figure, of a column as wide as 1
-    lines = sum(
-        max(ceil(len(label) / (3 * share)), *(ceil(len(cell) / (4 * share)) for cell in row))
-        for label, *row in zip(labels, *recordings, strict=True)
-    )
+    cells = readable(table).set_index("recording").T.reset_index()
+    width = 640 / 6.5 / len(cells.columns)  # characters in a column of a narrow figure
+    lines = cells.map(lambda cell: ceil(len(cell) / width)).max(axis=1).sum()
+    labels, *recordings = (list(cells[name]) for name in cells)
     bold = [[f"<b>{verdict}</b>", *map(escaped, rest)] for verdict, *rest in recordings]
-    header = dict(values=["", *(f"<b>{escaped(name)}</b>" for name in cells)], align="left", height=26)
-    columns = dict(values=[labels, *bold], align="left", height=26, fill_color=CLEAR)
-    figure = go.Figure(
-        go.Table(columnwidth=[3, *[4] * len(recordings)], header=header, cells=columns, header_fill_color=FAINT)
-    )
+    header = dict(values=["", *(f"<b>{escaped(name)}</b>" for name in cells.columns[1:])], fill_color=FAINT)
+    columns = dict(values=[labels, *bold], fill_color=CLEAR)
+    figure = go.Figure(go.Table(header=header, cells=columns))
+    figure.update_traces(header=dict(align="left", height=26), cells=dict(align="left", height=26))
     finish(figure, "What bounds each recording", traces, table)
     return figure.update_layout(height=190 + 16 * lines + 10 * (len(labels) + 1), margin=dict(l=20, r=20, b=20))
 
 
-def thin_steps(values: np.ndarray) -> np.ndarray:
-    """The positions of the `values` to draw: at most `QUEUE_POINTS`, with the least and the largest of each stretch."""
-    if len(values) <= QUEUE_POINTS:
-        return np.arange(len(values))
-    stretches = np.array_split(np.arange(len(values)), QUEUE_POINTS // 2)
-    extremes = [(part[values[part].argmin()], part[values[part].argmax()]) for part in stretches]
-    return np.unique(extremes)
-
-
 def _shares_of_wall(table: pandas.DataFrame, series: str, looks: Looks) -> go.Figure:
     """Shares of the wall time, stacked: a bar for each recording, made of the values of the column `series`."""
-    drawn = table.assign(value=table["share_of_wall"], place=table["recording"].map(escaped), series=table[series])
+    drawn = table.assign(value=table["share_of_wall"], series=table[series])
     return bars(drawn, looks, "share of the wall time").update_xaxes(tickformat=".1%")
+
+
+def _shares_beside_one_another(drawn: pandas.DataFrame, unit: str, notes: Mapping[str, str]) -> go.Figure:
+    """A panel for each recording, and in it bars from 0 to 100%, a colour for each share."""
+    figure = bars(drawn, SHARES, unit, beside="series", notes=notes)
+    return figure.update_xaxes(tickformat=".0%", range=[0, 1.02])
 
 
 def _ranking(
     table: pandas.DataFrame, traces: Traces, top: int, colours: Mapping[str, str], title: str, unit: str
 ) -> go.Figure:
     """The `top` names with most `ms` over all recordings, which hatching tells apart, coloured by `kind`."""
-    ranks = {name: rank for rank, name in enumerate(table.groupby("name")["ms"].sum().nlargest(top).index, start=1)}
-    recordings = list(table["recording"].unique())
-    table = table[table["name"].isin(list(ranks))].sort_values(
-        "name", key=lambda names: names.map(ranks), kind="stable"
+    names = list(table.groupby("name")["ms"].sum().nlargest(top).index)
+    recordings = table["recording"].unique()
+    table = table[table["name"].isin(names)].sort_values(
+        "name", key=lambda column: column.map(names.index), kind="stable"
     )
-    looks: dict[str, tuple[str, str, str]] = {}
-    for number, recording in enumerate(recordings):
-        for kind, colour in colours.items():
-            name = f"{escaped(recording)}: {kind}" if len(recordings) > 1 else kind
-            looks[f"{recording}: {kind}"] = (name, colour, PATTERNS[number % len(PATTERNS)])
-    place = [f"{ranks[name]}. {escaped(shortened(name))}" for name in table["name"]]
+    looks = {
+        f"{recording}: {kind}": (f"{escaped(recording)}: {kind}" if len(recordings) > 1 else kind, colour, pattern)
+        for recording, pattern in zip(recordings, cycle(PATTERNS), strict=False)
+        for kind, colour in colours.items()
+    }
+    place = [f"{names.index(name) + 1}. {escaped(shortened(name))}" for name in table["name"]]
     drawn = table.assign(value=table["ms"], place=place, series=table["recording"] + ": " + table["kind"])
     figure = bars(drawn, looks, unit, beside="recording")
-    return finish(figure, f"{title}: the first {len(ranks)}", traces, table)
+    return finish(figure, f"{title}: the first {len(names)}", traces, table)
 
 
 def _host_at_end(gap: Any) -> str:

@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas
 import plotly.express as px
 import plotly.graph_objects as go
 from IPython.display import HTML, DisplayHandle, display
@@ -91,7 +92,10 @@ def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
         steps: the length of the run, which sets the x axis.
     """
     figure = go.Figure()
-    smooth = {name: _moving_mean(values) for name, values in losses.items()}
+    smooth = {
+        name: pandas.Series(values, dtype=float).rolling(WINDOW, min_periods=1).mean().tolist()
+        for name, values in losses.items()
+    }
     for name, values in smooth.items():
         term, domain = name.split("_")
         figure.add_scatter(
@@ -132,10 +136,3 @@ def picture_rows(rows: Mapping[str, Tensor], title: str, text: str) -> go.Figure
         width=grid.shape[1] + 180, height=grid.shape[0] + 70, margin=dict(l=140, r=10, t=50, b=10), meta={"text": text}
     )
     return figure
-
-
-def _moving_mean(values: Sequence[float]) -> list[float]:
-    """The mean of each value and up to `WINDOW` - 1 values before it."""
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    first = np.maximum(np.arange(len(values)) - WINDOW + 1, 0)
-    return ((sums[1:] - sums[first]) / (np.arange(len(values)) - first + 1)).tolist()

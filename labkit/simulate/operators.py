@@ -160,30 +160,20 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         result = operator(*args, **kwargs)
         if operator.namespace == "profiler":
-            self._follow_range(operator.name(), args)
+            if "enter" in operator.name():
+                self._ranges.append(args[0])
+            else:
+                self._ranges.pop()
         elif call := call_on("meta", operator, args, kwargs, result):
-            flops = FLOPS.get(operator.overloadpacket, _no_flops)(*args, **kwargs, out_val=result)
-            self.operators.append(self._noted(call, flops, operator.is_view))
+            formula = FLOPS.get(operator.overloadpacket)  # there is none for operators that only move data
+            flops = formula(*args, **kwargs, out_val=result) if formula else 0
+            moved, written = (0, []) if operator.is_view else (_bytes_moved(call), call.outputs)
+            ours = [entered.removeprefix(RANGE) for entered in self._ranges if entered.startswith(RANGE)]
+            within, where = ours[-1] if ours else "", self.schedule.add(call.inputs, written)
+            self.operators.append(
+                Operator(call.name, *call.shapes, call.dtype, flops, moved, within, operator.is_view, *where)
+            )
         return result
-
-    def _follow_range(self, name: str, args: tuple) -> None:
-        if "enter" in name:
-            self._ranges.append(args[0])
-        else:
-            self._ranges.pop()
-
-    def _noted(self, call: Call, flops: int, is_view: bool) -> Operator:
-        bytes_moved = 0 if is_view else _bytes_moved(call)
-        ours = [entered.removeprefix(RANGE) for entered in self._ranges if entered.startswith(RANGE)]
-        where = self.schedule.add(call.inputs, [] if is_view else call.outputs)
-        return Operator(
-            call.name, *call.shapes, call.dtype, flops, bytes_moved, ours[-1] if ours else "", is_view, *where
-        )
-
-
-def _no_flops(*args: Any, **kwargs: Any) -> int:
-    """For operators that only move data. The signature is that of PyTorch's FLOP formulas."""
-    return 0
 
 
 def _bytes_moved(call: Call) -> int:

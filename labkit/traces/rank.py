@@ -13,6 +13,7 @@ from labkit.traces.intervals import Nesting, Union
 from labkit.traces.reading import GPU_WORK, Recording, TraceError
 
 CALLS = ("cuda_runtime", "cuda_driver")  # of the driver: Triton's launches
+COMMUNICATION = "^nccl|^hccl|ncclKernel"  # in the names of kernels that send data to other devices, as in HTA
 ON_HOST = ("cpu_op", "user_annotation", *CALLS)
 NOWHERE = "(none)"  # stands in tables where there is no operator or range
 
@@ -53,13 +54,11 @@ class Rank:
         Raises:
             TraceError: the trace holds no GPU activity, or the activity of several GPUs.
         """
-        from hta.utils.utils import is_comm_kernel
-
         events = self.recording.events
         kernels = events[events["category"].isin(GPU_WORK)]
         self._check_one_gpu(kernels)
         kind = kernels["category"].map(GPU_WORK)
-        kind[(kind == "compute") & kernels["name"].map(is_comm_kernel).astype(bool)] = "communication"
+        kind[(kind == "compute") & kernels["name"].str.contains(COMMUNICATION)] = "communication"
         kernels = kernels.assign(kind=kind).sort_values("begin", kind="stable", ignore_index=True)
         kernels = kernels.join(self._calls.add_prefix("call_"), on="correlation")
         kernels["delay"] = (kernels["begin"] - kernels["call_begin"] - kernels["call_duration"]).clip(lower=0)

@@ -1,14 +1,10 @@
-"""Trace files -> events, through Holistic Trace Analysis (HTA) without its rounding; and errors for every bad file."""
+"""Trace files -> events; and errors for every bad file."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import logging
-import warnings
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,25 +79,71 @@ def trace_files(path: Path) -> list[Path]:
 
 def read_file(file: Path) -> Recording:
     """Reads one trace; see `read`."""
+    trace = read_json(file)
+    events = [event for event in trace["traceEvents"] if isinstance(event, dict) and event.get("dur") is not None]
+    events = [event for event in events if event.get("cat", "Trace") != "Trace"]  # the span of the recording
+    if not events:
+        raise TraceError(
+            f"{file}: no complete events in it, those with a duration (dur) and a category (cat). Record at least one "
+            "step."
+        )
     try:
-        from hta.common.trace_parser import parse_trace_dataframe
-        from hta.configs.parser_config import ParserConfig
-    except ImportError as error:
-        raise LabkitError(
-            f"Reading traces needs Holistic Trace Analysis ({error}). Install it under its new name: "
-            "pip install traceinsight"
-        ) from error
-    with unrounded_and_quiet():
-        try:
-            arguments = ParserConfig.get_minimum_args()  # stream and correlation among them
-            meta, events, symbols = parse_trace_dataframe(str(file), ParserConfig(arguments))
-            events = tidy(events, symbols.get_sym_table()) if len(events) else events
-        except Exception as error:  # HTA fails in many ways, and none names the file
-            raise TraceError(f"{file}: {why_unreadable(file, error)}") from error
-    if events.empty:
-        raise TraceError(f"{file}: {why_unreadable(file)}")
-    check_sound(file, events)
-    return Recording(file, rank_of(meta), meta, events)
+        table = tabulated(events)
+    except (AttributeError, TypeError, ValueError) as error:
+        cause = f"a time or correlation in it is no number ({error})"
+        raise TraceError(f"{file}: {cause}. Choose a file that torch.profiler wrote.") from error
+    check_sound(file, table)
+    meta = {name: value for name, value in trace.items() if name != "traceEvents"}
+    return Recording(file, rank_of(meta), meta, table)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The content of a file that has the form of a trace."""
+    again = "Record it again, or copy it again from its source."
+    try:
+        content = gzip.decompress(file.read_bytes()) if file.name.endswith(".gz") else file.read_bytes()
+    except (OSError, EOFError, zlib.error) as cause:
+        raise TraceError(
+            f"{file}: cannot be read ({cause}): it is damaged, cut off or not compressed, or closed to you. {again}"
+        ) from cause
+    if not content.strip():
+        raise TraceError(f"{file}: the file is empty. {again}")
+    try:
+        trace = json.loads(content)
+    except ValueError as cause:
+        raise TraceError(f"{file}: no JSON, or cut off ({cause}). {again}") from cause
+    if isinstance(trace, list):
+        raise TraceError(f'{file}: a bare list of events, which HTA cannot read. Save it as {{"traceEvents": [...]}}.')
+    if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
+        raise TraceError(
+            f'{file}: JSON, but no trace: there is no list of "traceEvents" in it. Choose a file made by '
+            "`labkit.record`."
+        )
+    return trace
+
+
+def tabulated(events: list[dict[str, Any]]) -> pandas.DataFrame:
+    """The events as a table with the columns of `Recording.events`; a time that is missing is NaN.
+
+    Raises:
+        AttributeError, TypeError, ValueError: a time or correlation is no number.
+    """
+    import pandas
+
+    arguments = [event.get("args") or {} for event in events]
+    columns = {
+        "category": [str(event["cat"]) for event in events],
+        "name": [str(event.get("name")) for event in events],
+        "begin": np.array([event.get("ts") for event in events], dtype=float),
+        "duration": np.array([event["dur"] for event in events], dtype=float),
+        "pid": [event.get("pid") for event in events],
+        "tid": [event.get("tid") for event in events],
+        "stream": pandas.to_numeric([of_event.get("stream") for of_event in arguments], errors="coerce"),
+        "correlation": np.array([of_event.get("correlation", -1) for of_event in arguments], dtype="int64"),
+    }
+    table = pandas.DataFrame(columns)
+    table["begin"] -= table["begin"].min()
+    return table.assign(end=table["begin"] + table["duration"], stream=table["stream"].fillna(-1).astype("int64"))
 
 
 def check_sound(file: Path, events: pandas.DataFrame) -> None:
@@ -121,73 +163,7 @@ def check_sound(file: Path, events: pandas.DataFrame) -> None:
 
 
 def rank_of(meta: dict[str, Any]) -> int:
-    """The rank that a trace states, else 0. HTA searches the text for the rank, and misses it in compact JSON."""
+    """The rank that a trace states, else 0."""
     information = meta.get("distributedInfo")
     rank = information.get("rank") if isinstance(information, dict) else None
     return rank if isinstance(rank, int) else 0
-
-
-@contextmanager
-def unrounded_and_quiet() -> Iterator[None]:
-    """Inside, HTA does not round times, does not log every file, and does not warn of pandas' next version.
-
-    By default HTA rounds nanoseconds to microseconds: on a real trace the idle time came out 57% too high. HTA reads
-    its environment variable for rounding only once, so we set the option itself.
-    """
-    from hta.configs.config import logger
-    from hta.configs.env_options import HTAEnvOptions
-
-    options = HTAEnvOptions.instance()
-    before = options.disable_ns_rounding(), logger.level
-    options.set_disable_ns_rounding(True)
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        options.set_disable_ns_rounding(before[0])
-        logger.setLevel(before[1])
-
-
-def tidy(events: pandas.DataFrame, symbols: list[str]) -> pandas.DataFrame:
-    """HTA's events with names in place of symbols, and times since the first event; columns as in `Recording`."""
-    import pandas
-
-    decoded = pandas.Series(symbols, dtype=object)
-    begin = events["ts"].astype("float64") - events["ts"].min()
-    columns = {
-        "category": decoded.reindex(events["cat"]).to_numpy(),
-        "name": decoded.reindex(events["name"]).map(str).to_numpy(),
-        "begin": begin.to_numpy(),
-        "duration": events["dur"].astype("float64").to_numpy(),
-        "end": (begin + events["dur"]).to_numpy(),
-        "pid": events["pid"].to_numpy(),
-        "tid": events["tid"].to_numpy(),
-    }
-    for number in ("stream", "correlation"):  # HTA makes no such column if no event has arguments
-        columns[number] = events[number].to_numpy(dtype="int64") if number in events else -1
-    return pandas.DataFrame(columns)
-
-
-def why_unreadable(file: Path, error: Exception | None = None) -> str:
-    """The reason why HTA found no events in `file`, and a remedy. `error` is the exception that HTA raised, if any."""
-    again = "Record it again, or copy it again from its source."
-    try:
-        content = gzip.decompress(file.read_bytes()) if file.name.endswith(".gz") else file.read_bytes()
-    except (OSError, EOFError, zlib.error) as cause:
-        return f"cannot be read ({cause}): it is damaged, cut off or not compressed, or closed to you. {again}"
-    if not content.strip():
-        return f"the file is empty. {again}"
-    try:
-        trace = json.loads(content)
-    except ValueError as cause:
-        return f"no JSON, or cut off ({cause}). {again}"
-    if isinstance(trace, list):
-        return 'a bare list of events, which HTA cannot read. Save it as {"traceEvents": [...]}.'
-    if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
-        return 'JSON, but no trace: there is no list of "traceEvents" in it. Choose a file made by `labkit.record`.'
-    events = [event for event in trace["traceEvents"] if isinstance(event, dict) and "dur" in event]
-    if not any(event.get("cat", "Trace") != "Trace" for event in events):  # "Trace" marks the span of the recording
-        return "no complete events in it, those with a duration (dur) and a category (cat). Record at least one step."
-    return f"HTA cannot read it ({type(error).__name__}: {error}). Choose a file that torch.profiler wrote."

@@ -1,4 +1,4 @@
-"""`Trace`: a recording as tables. They correct Holistic Trace Analysis (HTA) where it misleads, and add to it."""
+"""`Trace`: a recording as tables: those of Holistic Trace Analysis (HTA), corrected where they mislead, and more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from labkit.traces.reading import read
 
 
 class Trace:
-    """A Kineto trace, as `labkit.record` or torch.profiler writes it, read through HTA.
+    """A Kineto trace, as `labkit.record` or torch.profiler writes it.
 
     Every table is a `pandas.DataFrame` whose first column, `rank`, is the rank. Columns that end in `us` are
     microseconds, columns that begin with `share` are between 0 and 1, and a value that cannot be known is NaN. "Wall

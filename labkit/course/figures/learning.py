@@ -1,17 +1,25 @@
-"""How well models have learned, and at which cost: learning curves, time to quality, and cost against quality."""
+"""How well models have learned, and at which cost: curves, time to quality, cost against quality, and translations."""
 
 from __future__ import annotations
 
+import functools
 import html
+from collections.abc import Mapping
 from itertools import cycle
 
+import ipywidgets
 import pandas
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
+from torch import Tensor
 
+from labkit.data.batches import to_float
 from labkit.errors import check_known
 from labkit.measure.quality import GOAL, time_to_quality
+from labkit.model import Model, run_network
 from labkit.show.style import LINES, UNUSED, WALL
+from labkit.show.training import picture_rows
+from labkit.show.widgets import controlled
 from labkit.stamp import describe
 
 AGAINST = {"images": ("pictures seen, of each domain", 1), "seconds": ("seconds", 1), "flops": ("TFLOP", 1e12)}
@@ -139,6 +147,37 @@ def tradeoff_figure(costs: pandas.Series, scores: pandas.DataFrame, baseline: st
         legend=dict(orientation="h", y=-0.2),
         meta={"text": f"{label}, and scores. {'; '.join(told)}. The worst seed of {baseline}: {limits}."},
     )
+
+
+def deviation_figure(models: Mapping[float, Model], apples: Tensor, oranges: Tensor, weight: float) -> go.Figure:
+    """Translations of apples, and of oranges, by the translator that was trained with this weight of the deviation.
+
+    Args:
+        models: from `labkit.deviation_models`.
+        apples, oranges: test pictures, ``uint8`` (N, 3, H, W), the same scenes with either fruit.
+        weight: of the deviation, one of the keys of `models`.
+    """
+    translator = models[weight].translator("AtoB")
+    from_apples, from_oranges = (run_network(translator, to_float(pictures)) for pictures in (apples, oranges))
+    rows = {"apples": apples, "translated": from_apples, "oranges": oranges, "oranges translated": from_oranges}
+    moved = float((from_apples - to_float(apples)).abs().mean() / 2)
+    text = (
+        f"Apples, and their translations by the translator trained with lambda_deviation {weight:g}; oranges, and "
+        f"their translations. On average it changes apples by {moved:.1%} of the range from black to white."
+    )
+    return picture_rows(rows, f"lambda_deviation = {weight:g}: apples change by {moved:.1%} of the range", text)
+
+
+def deviation_widget(models: Mapping[float, Model], apples: Tensor, oranges: Tensor) -> ipywidgets.VBox:
+    """`deviation_figure`, with a choice of the weight."""
+    weights = sorted(models)
+    slider = ipywidgets.SelectionSlider(
+        options=[(f"{weight:g}", weight) for weight in weights],
+        value=weights[len(weights) // 2],
+        description="lambda_deviation",
+        style={"description_width": "130px"},
+    )
+    return controlled(functools.partial(deviation_figure, models, apples, oranges), {"weight": slider})
 
 
 def _stamped(curves: pandas.DataFrame) -> str:

@@ -1,14 +1,23 @@
-"""Figures of the first lessons: sizes of networks, and repeated timings."""
+"""The cost of networks: their sizes, repeated timings, and the roofline of their device."""
 
 from __future__ import annotations
 
+import html
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 
+import numpy as np
+import pandas
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from labkit.show.style import COLOURS
+from labkit.measure.roofline import roofline_seconds
+from labkit.show.style import COLOURS, LINES, UNUSED
+from labkit.stamp import describe
+
+TICKS = [digit * 10**power for power in range(-2, 7) for digit in (1, 2, 5)]
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x")
 
 
 def size_bars(sizes: Mapping[str, tuple[int, int]]) -> go.Figure:
@@ -51,3 +60,51 @@ def timing_strips(seconds: Mapping[str, Sequence[float]], title: str) -> go.Figu
         meta={"text": f"Times by round. Medians: {medians}."},
     )
     return figure
+
+
+def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: float, title: str) -> go.Figure:
+    """FLOP/s against FLOP per byte, a point for each network, under the roof of the two rates; logarithmic axes.
+
+    Left of the bend memory is the limit; right of it arithmetic is.
+
+    Args:
+        costs: from `labkit.simulate.network_costs`.
+        flops_per_s, bytes_per_s: the highest rates of this device; see `labkit.measure.roofline`.
+        title: of the figure.
+    """
+    bend = flops_per_s / bytes_per_s
+    ends = min(costs["flop_per_byte"].min(), bend) / 2, max(costs["flop_per_byte"].max(), bend) * 2
+    roof = [flop / roofline_seconds(flop, 1, flops_per_s, bytes_per_s) / 1e9 for flop in (ends[0], bend, ends[1])]
+    figure = go.Figure()
+    figure.add_scatter(
+        **dict(x=[ends[0], bend, ends[1]], y=roof, mode="lines", name="the roof", line=dict(color=UNUSED, width=3)),
+        hovertemplate="at most %{y:.3g} GFLOP/s at %{x:.3g} FLOP a byte<extra></extra>",
+    )
+    told = []
+    for (name, row), colour, symbol in zip(costs.iterrows(), cycle(LINES), cycle(SYMBOLS), strict=False):
+        reached = row["flops"] / row["median_s"] / 1e9
+        least = roofline_seconds(row["flops"], row["bytes_moved"], flops_per_s, bytes_per_s)
+        told.append(
+            f"{name}: {reached:.3g} GFLOP/s at {row['flop_per_byte']:.3g} FLOP a byte, "
+            f"{least / row['median_s']:.0%} of the roof"
+        )
+        figure.add_scatter(
+            **dict(x=[row["flop_per_byte"]], y=[reached], mode="markers", name=html.escape(name)),
+            marker=dict(color=colour, symbol=symbol, size=13),
+            hovertemplate=f"{html.escape(told[-1])}<extra></extra>",
+        )
+    figure.add_annotation(
+        x=np.log10(bend), y=np.log10(roof[1]), text=f"{bend:.1f} FLOP a byte", yshift=14, showarrow=False
+    )
+    figure.update_xaxes(title="FLOP per byte moved at least (logarithmic)", type="log", tickvals=TICKS)
+    figure.update_yaxes(title="GFLOP/s (logarithmic)", type="log", tickvals=TICKS)
+    stamp = costs.attrs["stamp"]
+    on = f"{describe(stamp)}, batch of shape {tuple(stamp['batch_shape'])}"
+    return figure.update_layout(
+        title=f"{html.escape(title)}<br><sub>{html.escape(on)}</sub>",
+        height=440,
+        meta={
+            "text": f"{title}. The roof rises with {bytes_per_s / 1e9:.3g} GB/s up to {bend:.1f} FLOP a byte; from "
+            f"there on it is flat at {flops_per_s / 1e9:.3g} GFLOP/s. {'; '.join(told)}. {on}."
+        },
+    )
