@@ -11,9 +11,12 @@ import ipywidgets
 import plotly
 import plotly.graph_objects as go
 import traitlets
+from IPython.display import HTML, display
 from plotly.serializers import custom_serializers
 
 from labkit.show.style import in_words
+
+REVIVE = "<small>The figure below is interactive: if it stays empty or is not found, run this cell again.</small>"
 
 # The program that draws a figure in the browser, run by anywidget (Plotly 6 and later). If a widget's module has not
 # arrived after two seconds, anywidget drops all messages to it, and Plotly's five megabytes take longer on a busy
@@ -131,6 +134,7 @@ def controlled(draw: Callable[..., go.Figure], controls: Mapping[str, ipywidgets
 
     first = drawn()
     figure, words = FigureInPlace(first), ipywidgets.HTML(in_words(first))
+    display(HTML(REVIVE))
 
     def redraw(_change: object) -> None:
         figure.replace(new := drawn())
