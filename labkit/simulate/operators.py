@@ -84,10 +84,22 @@ def step_operators(model: Model, *speedups: str | type, batch_size: int = 1, siz
         LabkitError: a speed-up cannot be recorded or does not suit the model, or the batch does not fit it.
     """
     with meta_step(model, *speedups, batch_size=batch_size, size=size) as (step, batch, schedule):
-        step(*batch)
+        warm_up(step, batch)
         with Recorder(schedule) as recorder:
             step(*batch)
     return recorder.operators
+
+
+def warm_up(step: Step, batch: Batch) -> None:
+    """Gives Adam its moments and the pools their buffers, as a first step does, but without a backward pass."""
+    inputs = step.inputs(*batch)
+    for player, weights in step.players.items():
+        with torch.no_grad():
+            step.losses(player, inputs)
+        for weight in weights:
+            weight.grad = torch.zeros_like(weight)
+        step.optimizers[player].step()
+        step.optimizers[player].zero_grad()
 
 
 def step_memory(

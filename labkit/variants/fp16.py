@@ -29,7 +29,9 @@ class FP16(NeedsFusedAdam):
     init_scale = 256.0  # PyTorch's 65536 overflows on this model's first steps, each of which is then lost
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
-        self.scaler = torch.amp.GradScaler(next(self.model.parameters()).device.type, init_scale=self.init_scale)
+        weight = next(self.model.parameters())
+        self.scaler = torch.amp.GradScaler(weight.device.type, init_scale=self.init_scale)
+        self.scaler.scale(weight.new_zeros(()))  # makes its tensors now: the first step does the same as all others
         return super().build(betas)
 
     def losses(self, player: str, batch: Batch) -> dict[str, Tensor]:
