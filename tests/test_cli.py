@@ -1,5 +1,6 @@
 """The command line does what it says, and says in one line what it cannot do."""
 
+import functools
 import re
 import subprocess
 import sys
@@ -16,7 +17,11 @@ SMALL = ["--size", "16", "--ngf", "4", "--steps", "2", "--workers", "0", "--devi
 
 @pytest.fixture
 def call(monkeypatch, capsys):
-    """A function that runs ``labkit ARGUMENTS`` and returns exit status, output and error output."""
+    """A function that runs ``labkit ARGUMENTS`` and returns exit status, output and error output.
+
+    A few pictures of fruit stand for the thousand that are painted otherwise.
+    """
+    monkeypatch.setattr(labkit, "fruit", functools.partial(labkit.fruit, n=8))
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["labkit", *map(str, arguments)])
