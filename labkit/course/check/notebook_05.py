@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 
-from labkit.course.check.answers import WrongAnswer, expect, failing, kind, passed, require, require_kind
+from labkit.course.check.answers import WrongAnswer, exercise, expect, failing, kind, require, require_kind
 from labkit.course.tape import Tape
 from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep
 from labkit.step import Step
@@ -25,6 +25,7 @@ HINTS = {  # for each outcome of a replay that a student expects in vain
 }
 
 
+@exercise
 def estimate(answer: Callable[[float, float, float], tuple[float, float]]) -> None:
     """Checks ``answer(launches, host_us, busy_us)``: the microseconds of a step and the GPU's idle share."""
     turns = "Host and GPU do not take turns: while the GPU works, the host launches the next kernels."
@@ -38,9 +39,9 @@ def estimate(answer: Callable[[float, float, float], tuple[float, float]]) -> No
         expect(got[0], step, mistakes, f"The step takes {step:g} us.", f"{where}, the step")
         when = f"It is the part of the step's {step:g} us in which the GPU has no kernel: {idle:.3f}."
         expect(got[1], idle, [], when, f"{where}, the idle share")
-    passed("estimate")
 
 
+@exercise
 def batched(answer: type) -> None:
     """Compares a class that puts passes together with `labkit.variants.batched.Batched`.
 
@@ -66,7 +67,6 @@ def batched(answer: type) -> None:
             losses.append([whole(real, other) for _ in range(2)][-1])  # the second step's losses follow from gradients
         wrong = [name for name, loss in losses[0].items() if not torch.allclose(losses[1][name], loss, rtol=1e-9)]
         require(not wrong, f"after one update {', '.join(wrong)} differ from the baseline's: is a gradient cut off?")
-    passed("batched")
 
 
 def _check_cycle(step: CycleGANStep, plain: CycleGANStep, model: CycleGAN, real: Tensor, other: Tensor) -> None:
@@ -179,15 +179,16 @@ def outcome(step: Callable[[Tensor, SimpleNamespace], Tensor]) -> str:
     return "right" if all(map(torch.allclose, anew, replayed)) else "stale"
 
 
+@exercise
 def replayed(answer: Mapping[str, str], steps: Mapping[str, Callable]) -> None:
     """Compares a student's expectations of replays, by the step's name, with their outcomes."""
     require_kind(answer, kind(steps))
     for name, step in steps.items():
         require(answer[name] in HINTS, f"{name}: put one of {', '.join(HINTS)}, not {answer[name]!r}.")
         expect(answer[name], outcome(step), [], HINTS[answer[name]], name)
-    passed("replayed")
 
 
+@exercise
 def captured(answer: type) -> None:
     """Checks a class that records a body once, and replays it for each new input."""
     calls = []
@@ -232,4 +233,3 @@ def captured(answer: type) -> None:
         except Exception as error:
             raise WrongAnswer(f"{where} raises {error!r}: compare the shapes first, and raise a ValueError.") from error
         raise WrongAnswer(f"{where} passes: copy_ repeats it to fit. Raise a ValueError if the shape is another.")
-    passed("captured")

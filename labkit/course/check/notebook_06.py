@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from labkit.course.check.answers import WrongAnswer, expect, passed, require
+from labkit.course.check.answers import WrongAnswer, exercise, expect, require
 from labkit.course.floats import limits as right_limits
 from labkit.course.floats import rounding_outcomes as right_outcomes
 from labkit.models.cyclegan import CycleGAN
@@ -18,6 +18,7 @@ from labkit.variants.registry import make_step
 SCALE = 256.0  # of the losses, in the check of `update`
 
 
+@exercise
 def limits(answer: Callable[[int, int], Mapping[str, float]]) -> None:
     """Compares ``answer(exponent_bits, mantissa_bits)`` with `labkit.course.floats.limits`."""
     for name, bits in {"float16": (5, 10), "bfloat16": (8, 7)}.items():
@@ -35,9 +36,9 @@ def limits(answer: Callable[[int, int], Mapping[str, float]]) -> None:
             f"Right is {', '.join(f'{limit} {value:g}' for limit, value in right.items())}.",
             f"{name}, with {bits[0]} bits of exponent and {bits[1]} of mantissa",
         )
-    passed("limits")
 
 
+@exercise
 def rounding_outcomes(answer: Callable[[Tensor, float], Mapping[str, float]]) -> None:
     """Compares ``answer(gradients, scale)`` with `labkit.course.floats.rounding_outcomes`."""
     gradients = torch.tensor([0.0, 0.0, 1e-9, -3e-8, 2e-7, 1e-6, -5e-5, 1e-3, 0.5, -2.0])
@@ -62,7 +63,6 @@ def rounding_outcomes(answer: Callable[[Tensor, float], Mapping[str, float]]) ->
             "Subnormal are those below `finfo.tiny` in size that are not 0; mind the sign.",
             f"8 gradients and 2 zeros, scale {scale:g}, where right is {told}",
         )
-    passed("rounding_outcomes")
 
 
 class CountingScaler(torch.amp.GradScaler):
@@ -77,6 +77,7 @@ class CountingScaler(torch.amp.GradScaler):
         super().update(new_scale)
 
 
+@exercise
 def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Optimizer], float], None]) -> None:
     """Checks one ``answer(scaler, optimizers, max_norm)``: an update of two players under one scaler."""
     gradients = {"generators": torch.tensor([3.0, 4.0]), "discriminators": torch.tensor([0.0, 0.5])}
@@ -127,9 +128,9 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
             all(weight.grad is None or not weight.grad.any() for weight in weights.values()),
             f"{where}gradients are left over and would be added to the next step's: zero_grad() in either case.",
         )
-    passed("update")
 
 
+@exercise
 def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
     """Compares the gradients that ``answer(step, real_a, real_b, k)`` leaves with those of the whole batch.
 
@@ -186,7 +187,6 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
             "the gradients are right, but all parts were kept for one backward() at the end, which takes the memory of "
             "the whole batch: backward() in every part.",
         )
-    passed("accumulate")
 
 
 def _gradients(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[dict[str, Tensor], Tensor]:

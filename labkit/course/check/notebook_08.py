@@ -8,7 +8,7 @@ import pandas
 import torch
 from torch import Tensor, nn
 
-from labkit.course.check.answers import expect, failing, passed, require, require_kind
+from labkit.course.check.answers import exercise, expect, failing, require, require_kind
 from labkit.measure.quality import within_spread as right_within
 from labkit.measure.roofline import multiply_adds as right_multiply_adds
 from labkit.measure.roofline import roofline_seconds as right_seconds
@@ -16,6 +16,7 @@ from labkit.networks.light import Skip
 from labkit.networks.light import separable_block as right_block
 
 
+@exercise
 def multiply_adds(answer: Callable[[int, int, int, int], int]) -> None:
     """Compares ``answer(in_channels, out_channels, kernel, groups)`` with `labkit.measure.multiply_adds`."""
     for layer in ((64, 128, 1, 1), (64, 128, 3, 1), (64, 128, 3, 4), (64, 64, 3, 64)):
@@ -36,9 +37,9 @@ def multiply_adds(answer: Callable[[int, int, int, int], int]) -> None:
             "Which inputs does one output value need, and how many values has an output pixel?",
             f"{in_channels} -> {out_channels} channels, kernel {kernel}, groups={groups}",
         )
-    passed("multiply_adds")
 
 
+@exercise
 def separable_block(answer: Callable[[int], nn.Module]) -> None:
     """Compares ``answer(channels)`` with `labkit.networks.light.separable_block`: layers, weights, and the output."""
     channels = 6
@@ -69,7 +70,6 @@ def separable_block(answer: Callable[[int], nn.Module]) -> None:
         ):
             got = block(pictures)
         _check_output(got, right, pictures)
-    passed("separable_block")
 
 
 def _check_output(got: Tensor, right: Skip, pictures: Tensor) -> None:
@@ -107,6 +107,7 @@ def _check_output(got: Tensor, right: Skip, pictures: Tensor) -> None:
     )
 
 
+@exercise
 def roofline_seconds(answer: Callable[[float, float, float, float], float]) -> None:
     """Compares ``answer(flops, bytes_moved, flops_per_s, bytes_per_s)`` with `labkit.measure.roofline`'s."""
     turns = "Computing and moving do not take turns: while some values are computed, others are on their way."
@@ -126,9 +127,9 @@ def roofline_seconds(answer: Callable[[float, float, float, float], float]) -> N
             (computing, "There are bytes to move, too. How long does that take?"),
         ]
         expect(got, right, mistakes, "Seconds are work divided by the rate at which it is done.", where)
-    passed("roofline_seconds")
 
 
+@exercise
 def within_spread(answer: Callable[[pandas.DataFrame, str], pandas.Series]) -> None:
     """Compares ``answer(scores, baseline)`` with `labkit.measure.quality.within_spread`."""
     runs = {  # fg and bg of three seeds, and a hint
@@ -164,4 +165,3 @@ def within_spread(answer: Callable[[pandas.DataFrame, str], pandas.Series]) -> N
     for name, (_, hint) in runs.items():
         told = "within" if got[name] else "not within"
         require(bool(got[name]) == right[name], f"{name}: {told} in your answer, but {hint}")
-    passed("within_spread")
