@@ -36,11 +36,7 @@ ERRORS = {  # a pattern in an error of an answer's own code: where to look
 KINDS = (  # the kind that is expected, the kind that came, and the likely reason
     ("", "None", "Is a `return` missing?"),
     (r"a tensor of shape \(\)", "a number", "Leave out .item() and float(): a number carries no gradient."),
-    (
-        r"a number|a tensor of shape \(\)",
-        "a tensor|an array|a list",
-        "Is a sum or a mean over all values missing?",
-    ),
+    (r"a number|a tensor of shape \(\)", "a tensor|an array|a list", "Is a sum or a mean over all values missing?"),
     ("a dict", "a dict", "Is a key missing or misspelt? A `return` inside a loop ends the loop at its first turn."),
 )
 
@@ -61,7 +57,9 @@ def exercise(check: Callable[P, None]) -> Callable[P, None]:
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             hint = next((hint for pattern, hint in ERRORS.items() if re.search(pattern, text)), "")
-            raise WrongAnswer(f"your code fails with {text}{_place(error)}. {hint}") from error
+            place = _place(error)
+            whose = "your code fails" if place else "your answer cannot be checked: it fails"
+            raise WrongAnswer(f"{whose} with {text}{place}. {hint}") from error
         print(f"✓ {check.__name__}: right")
 
     return checked
@@ -84,7 +82,7 @@ def require(condition: bool, message: str) -> None:
         raise WrongAnswer(message)
 
 
-def require_each(conditions: Iterable[tuple[bool, str]], where: str = "") -> None:
+def require_each(*conditions: tuple[bool, str], where: str = "") -> None:
     """Requires each condition, or raises `WrongAnswer` with `where` and the message of the first that does not hold."""
     for holds, message in conditions:
         require(holds, where + message)

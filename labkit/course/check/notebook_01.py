@@ -57,11 +57,11 @@ def residual_block(answer: type[nn.Module]) -> None:
                 (x + torch.relu(change), "no ReLU after the second norm: F(x) must be able to subtract, too."),
                 (
                     x + residual({pad: zeros, second_pad: zeros}),
-                    "the borders differ: pad by reflection (nn.ReflectionPad2d), not by zeros.",
+                    "pad by reflection (nn.ReflectionPad2d), not by zeros.",
                 ),
                 (
                     x + residual({pad: edge, second_pad: edge}),
-                    "the borders differ: pad by reflection, not by repeating the edge.",
+                    "pad by reflection, not by repeating the edge.",
                 ),
                 (x + residual({relu: none}), "there is no ReLU between the two convolutions."),
                 (x + residual({norm: none, second_norm: none}), "nn.InstanceNorm2d is missing after the convolutions."),
@@ -123,19 +123,17 @@ def pool(answer: type) -> None:
     draws = "toss with self.random.random() > 0.5, then choose with self.random.randrange(self.size), and put the new "
     pairs = pictures.view(-1, 2, 1, 1, 1)
     require_each(
+        (back[:size] == first, f"while the pool fills, the first {size} pictures come back as they are."),
+        (len(older) > 0, "every picture comes straight back: half of them should be older ones."),
+        (often <= 2, "old pictures come back again and again: one that is given back leaves, the new one is kept."),
+        (len(older) < 0.9 * (n - size), "nearly every picture is swapped: only half should be, by a coin toss."),
+        (not twice, "a picture came back twice, as new and from the pool: keep it, or give it back, not both."),
+        (all(one[:size] == first for one in filled), "the pictures are shared by all pools: keep them in self."),
         (
-            (back[:size] == first, f"while the pool fills, the first {size} pictures come back as they are."),
-            (len(older) > 0, "every picture comes straight back: half of them should be older ones."),
-            (often <= 2, "old pictures come back again and again: one that is given back leaves, the new one is kept."),
-            (len(older) < 0.9 * (n - size), "nearly every picture is swapped: only half should be, by a coin toss."),
-            (not twice, "a picture came back twice, as new and from the pool: keep it, or give it back, not both."),
-            (all(one[:size] == first for one in filled), "the pictures are shared by all pools: keep them in self."),
-            (
-                any(one[size] != size for one in filled),
-                "the pool is full with `size` pictures: does yours hold one more (<= for <)?",
-            ),
-            (back == through(RightPool, pictures), f"a pool, but it draws differently: {draws}picture in its place."),
-        )
+            any(one[size] != size for one in filled),
+            "the pool is full with `size` pictures: <, not <=.",
+        ),
+        (back == through(RightPool, pictures), f"a pool, but it draws differently: {draws}picture in its place."),
     )
     one_by_one = "a batch of two is treated as one picture: toss, keep and give back each of its pictures in turn."
     require(through(answer, pairs) == through(RightPool, pairs), one_by_one)

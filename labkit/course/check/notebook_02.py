@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable
 
 from labkit.course.check.answers import exercise, expect, require, require_each, require_kind, rounded
-from labkit.course.fake_gpu import FakeGPU
+from labkit.course.stand_ins import FakeGPU
 from labkit.measure.roofline import amdahl as right_amdahl
 from labkit.measure.timing import alternate as right_alternate
 
@@ -41,25 +41,23 @@ def alternate(answer: Callable) -> None:
     order, right_order = ([call for call in each if call != "clock"] for each in (calls, right_calls))
     times, turns = got["a"] + got["b"], f"take the steps in turn, {' '.join(right_order[:4])} ..."
     require_each(
+        ("clock" in calls, "your function never reads the clock it is given: call the argument `clock`."),
+        (len(order) > 0, "no step has run: call it, step() with parentheses."),
+        (order.count("a") == order.count("b") == 5, "each step has to run warmup + rounds times: here 2 + 3."),
+        (order == right_order, f"the order is {' '.join(order)}: {turns}"),
         (
-            ("clock" in calls, "your function never reads the clock it is given: call the argument `clock`."),
-            (len(order) > 0, "no step has run: call it, step() with parentheses."),
-            (order.count("a") == order.count("b") == 5, "each step has to run warmup + rounds times: here 2 + 3."),
-            (order == right_order, f"the order is {' '.join(order)}: {turns}"),
-            (
-                got["a"] is not got["b"],
-                "the steps share one list: make a new list for each, {name: [] for name in steps}.",
-            ),
-            (min(times) >= 0, "there are negative times: take the clock after the step minus the clock before it."),
-            (max(times) < 100, "the times are in milliseconds or less: leave them in seconds, as `clock` has them."),
-            (max(times) < 4.0, "the first, slow rounds count: leave the warm-up out."),
-            (
-                len(times) == 6,
-                f"{len(times)} times came back: one is expected for each of 3 rounds, of 2 steps: turn >= warmup.",
-            ),
-            (max(times) > 0.5, "only the launch is measured: synchronise after the step, and then read `clock()`."),
-            (max(times) < 2.5, "a time also holds those of the steps before it: read the clock before each step."),
-        )
+            got["a"] is not got["b"],
+            "the steps share one list: make a new one for each, {name: [] for name in steps}.",
+        ),
+        (min(times) >= 0, "there are negative times: take the clock after the step minus the clock before it."),
+        (max(times) < 100, "the times are in milliseconds or less: leave them in seconds, as `clock` has them."),
+        (max(times) < 4.0, "the first, slow rounds count: leave the warm-up out."),
+        (
+            len(times) == 6,
+            f"{len(times)} times came back, not 2 x 3: keep those with turn >= warmup.",
+        ),
+        (max(times) > 0.5, "only the launch is measured: synchronise after the step, and then read `clock()`."),
+        (max(times) < 2.5, "a time also holds those of the steps before it: read the clock before each step."),
     )
     before = "work from before is measured as well: synchronise before reading the clock the first time."
     cold, right_cold = (measured(one, warmup=0)[0] for one in (answer, right_alternate))
@@ -83,6 +81,8 @@ def range_times(answer: Callable[[list[tuple[str, float, float]], int], dict[str
         return {name: value([event[column] for event in events if event[0] == name]) for name in names}  # type: ignore[misc]
 
     given, right = list(events), by_name(lambda times: sum(times) / 4e3)
+    often = "divide by `steps`, not by how often a range occurs: it may occur twice in a step, or not at all."
+    event = "that adds up when each range begins: an event is (name, begin, microseconds)."
     got = answer(given, 4)
     require(given == events, "the list `events` was changed: go through it with `for`, without pop, sort or clear.")
     expect(
@@ -91,7 +91,7 @@ def range_times(answer: Callable[[list[tuple[str, float, float]], int], dict[str
         [
             (
                 by_name(lambda times: sum(times) / 1e3),
-                "that is the time of all steps together: divide by their number.",
+                "that is the time of all steps: divide by their number.",
             ),
             (by_name(lambda times: sum(times) / 4), "that is in microseconds: a millisecond has 1000 of them."),
             (by_name(sum), "that is in microseconds, and of all steps together."),
@@ -99,15 +99,15 @@ def range_times(answer: Callable[[list[tuple[str, float, float]], int], dict[str
             (by_name(lambda times: times[-1] / 1e3), "add up the events of the same name, do not keep the last."),
             (
                 by_name(lambda times: statistics.mean(times) / 1e3),
-                "divide by `steps`, not by how often a range occurs: it may occur twice in a step, or not at all.",
+                often,
             ),
             (
                 by_name(lambda times: sum(times) / 1e3 / len(events)),
-                "divide by `steps`, not by the number of events: a step has several.",
+                "divide by `steps`, not by the number of events.",
             ),
             (
                 by_name(lambda begins: sum(begins) / 4e3, column=1),
-                "that adds up when each range begins: an event is (name, begin, microseconds).",
+                event,
             ),
         ],
         "the numbers differ: add up durations by name, then convert and divide; do not round.",

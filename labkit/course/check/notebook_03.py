@@ -54,7 +54,7 @@ def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
             [
                 (
                     (last - first).sum(),
-                    "That is the sum of the durations: where two kernels overlap, the time counts once.",
+                    "That is the sum of the durations: the time of an overlap counts once.",
                 ),
                 (wall, "That is the time from the first begin to the last end: the time between kernels is idle."),
                 (wall - right, "That is how long the GPU was idle: the rest of the wall time is busy."),
@@ -156,7 +156,7 @@ def diagnosis(answer: Mapping[str, str]) -> None:
     hints = {
         "A": "Nearly every kernel started long after its launch: was the GPU idle meanwhile?",
         "B": "The queue is empty, but why? `gaps()` says which of labkit's ranges the host was in at the largest gaps.",
-        "C": "Which share of the wall time was the GPU idle? Was the launch queue full or empty in most of the idle time?",
+        "C": "Which share of the wall time was the GPU idle? Was the queue full or empty in most of the idle time?",
     }
     kinds = (
         lambda got, right: {got, right} <= {"compute", "memory", "communication"},

@@ -58,23 +58,18 @@ def streams(answer: type) -> None:
         clocks = recorder.clocks
         sides = [stream for stream in clocks.begun if stream is not clocks.main]
         in_class = any(isinstance(leaf, Stream) for leaf in tree_leaves(list(vars(answer).values())))
+        same = "run the same two journeys through self.cycle, and return A -> B -> A first."
+        on_main = (
+            "all work ran on main: launch each cycle in `with torch.cuda.stream(...)`, on its own side stream. "
+            "If you test for CUDA, ask journeys[0].real.is_cuda: here tensors lie on the CPU, but say yes."
+        )
         require_each(
-            (
-                (
-                    not wrong,
-                    f"{', '.join(wrong)} differ from the baseline's: run the same two journeys through self.cycle, and "
-                    "return A -> B -> A first.",
-                ),
-                (
-                    len(sides) > 0,
-                    "all work ran on main: launch each cycle in `with torch.cuda.stream(...)`, on its own side stream. "
-                    "If you test for CUDA, ask journeys[0].real.is_cuda: here tensors lie on the CPU, but say yes.",
-                ),
-                (len(sides) > 1, "only one side stream has work: give each cycle a side stream of its own."),
-                (not in_class, "the streams are kept in the class, which every step shares: keep them in self."),
-                (clocks.made == 2, f"{clocks.made} side streams were made, and two are needed: one for each cycle."),
-            ),
-            under,
+            (not wrong, f"{', '.join(wrong)} differ from the baseline's: {same}"),
+            (len(sides) > 0, on_main),
+            (len(sides) > 1, "only one side stream has work: give each cycle a side stream of its own."),
+            (not in_class, "the streams are kept in the class, which every step shares: keep them in self."),
+            (clocks.made == 2, f"{clocks.made} side streams were made, and two are needed: one for each cycle."),
+            where=under,
         )
         for race in recorder.races():
             raise WrongAnswer(under + race.message)
@@ -108,6 +103,8 @@ def times_as_long(answer: Callable[[pandas.DataFrame, pandas.DataFrame], Mapping
     sums, wall = two.kernel_sum / one.kernel_sum, two.wall / one.wall
     sides = [two.stream == stream for stream in (20, 24)]
     in_turn = sum(two.kernel_end[side].max() - two.kernel_start[side].min() for side in sides)
+    other_counts = "That is the ratio of the mean durations: one of the two recordings may have more kernels."
+    times = "That is a difference in microseconds: how many *times* as long is asked for."
     one_over = "That is one over it: divide the time of two streams by that of one."
     alone = [(two.kernel_end - two.kernel_start)[side].sum() / one.kernel_sum for side in sides]
     longest = (two.kernel_end - two.kernel_start).max() / (one.kernel_end - one.kernel_start).max()
@@ -123,30 +120,24 @@ def times_as_long(answer: Callable[[pandas.DataFrame, pandas.DataFrame], Mapping
         [
             ({"sum": wall, "wall": sums}, "sum and wall are swapped: the sum adds up the durations of all kernels."),
             (rounded, "That is nearly right: do not round."),
-            (
-                {"sum": two.kernel_sum - one.kernel_sum, "wall": two.wall - one.wall},
-                "That is a difference in microseconds: how many *times* as long is asked for.",
-            ),
+            ({"sum": two.kernel_sum - one.kernel_sum, "wall": two.wall - one.wall}, times),
             ({"sum": 100 * (sums - 1)}, "Give it as a factor, not as a percentage: 2 if it took twice as long."),
             ({"sum": alone[0]}, "Those are the kernels of one of the two streams alone."),
             ({"sum": alone[1]}, "Those are the kernels of one of the two streams alone."),
             ({"wall": longest}, "That is the ratio of the longest kernels: from the first begin to the last end."),
             ({"sum": 1 / sums}, one_over),
             ({"wall": 1 / wall}, one_over),
-            (
-                {"sum": sums * len(one.stream) / len(two.stream)},
-                "That is the ratio of the mean durations: one of the two recordings may have more kernels.",
-            ),
+            ({"sum": sums * len(one.stream) / len(two.stream)}, other_counts),
             ({"wall": sums}, "That is the ratio of the sums: while two kernels run at once, the clock counts once."),
             ({"wall": in_turn / one.wall}, "Those are both streams' times, added up: they passed at the same time."),
             ({"wall": two.busy / one.busy}, "That is the ratio of the unions, when any kernel ran: gaps count, too."),
             (
                 {"wall": (3000.0 + two.wall) / (1000.0 + one.wall)},
-                "Neither table begins at 0: subtract the first begin.",
+                "Neither table begins at 0: subtract its begin.",
             ),
             (
                 {"wall": two.kernel_end[-1] / one.wall},
-                "The last kernel to begin need not be the last to end: take max().",
+                "The last to begin need not be the last to end: take max().",
             ),
         ],
         f"The sum should be {sums:.3f} and the wall time {wall:.3f}: a duration is end - begin, and the wall time goes "

@@ -118,10 +118,7 @@ def times_at_once(answer: Callable[[Mapping[str, float]], float]) -> None:
             [
                 (len(work), "As many times as there are modules only if all have the same work: which is the last?"),
                 (largest / whole, "That is the time that is left, as a share: how many times faster is one over it."),
-                (
-                    largest,
-                    "That is how long the step takes then: how many times faster than one after the other is that?",
-                ),
+                (largest, "That is how long the step takes then: how many times faster is that than in turns?"),
                 (1 / largest, "These are amounts of work, which need not add up to 1."),
                 (whole / min(work.values()), "The step is over when the *last* module is done, not the first."),
                 (len(work) * right, "The longest module still takes its whole time: nothing shares it."),

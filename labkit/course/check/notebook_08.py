@@ -29,7 +29,7 @@ def multiply_adds(answer: Callable[[int, int, int, int], int]) -> None:
                 (2 * right, "Here a multiplication with its addition counts once; FLOPs count them as two."),
                 (
                     right * groups,
-                    "That is the cost without groups: how many input channels does one output channel see?",
+                    "That ignores groups: how many input channels does one output channel see?",
                 ),
                 (right / groups, "That is one group's share: how many groups are there, and do they all compute?"),
                 (right // kernel, "How many input pixels does the kernel lie on, in both directions?"),
@@ -64,10 +64,9 @@ def separable_block(answer: Callable[[int], nn.Module]) -> None:
         require((layer.bias is None) == (other.bias is None), biases)
         other.load_state_dict(layer.state_dict())
     pictures = torch.rand(2, channels, 8, 8)
+    fails = f"the block fails on pictures of shape {tuple(pictures.shape)}: pad by 1 before each 3x3."
     with torch.no_grad():
-        with failing(
-            RuntimeError, f"the block fails on pictures of shape {tuple(pictures.shape)}: pad by 1 before each 3x3."
-        ):
+        with failing(RuntimeError, fails):
             got = block(pictures)
         _check_output(got, right, pictures)
 
@@ -94,10 +93,7 @@ def _check_output(got: Tensor, right: Skip, pictures: Tensor) -> None:
             (right.conv_block(pictures), "the block's input is not in its output: add the skip connection."),
             (zeros, "the border differs: pad by reflection, as the reference's blocks do."),
             (after_depthwise(nn.ReLU()), "there is a ReLU between a 3x3 and its 1x1: nothing goes there."),
-            (
-                after_depthwise(norm, nn.ReLU()),
-                "there are norm and ReLU between a 3x3 and its 1x1: nothing goes there.",
-            ),
+            (after_depthwise(norm, nn.ReLU()), "norm and ReLU stand between a 3x3 and its 1x1: nothing goes there."),
             (added, "there is a ReLU after the last norm: the sum needs negative values, too."),
             (right(pictures).relu(), "there is a ReLU after the sum: the residual blocks of CycleGAN have none."),
             (without(nn.InstanceNorm2d), "the instance norms are missing, one after each 1x1."),
@@ -116,9 +112,7 @@ def roofline_seconds(answer: Callable[[float, float, float, float], float]) -> N
         flops, moved, flops_per_s, bytes_per_s = work
         right, computing, moving = right_seconds(*work), flops / flops_per_s, moved / bytes_per_s
         where = f"{flops:g} FLOPs and {moved:g} bytes at {flops_per_s:g} FLOP/s and {bytes_per_s:g} bytes/s"
-        with failing(
-            ZeroDivisionError, f"{where}: your function divides by zero. Without FLOPs, what still takes time?"
-        ):
+        with failing(ZeroDivisionError, f"{where}: it divides by zero. Without FLOPs, what still takes time?"):
             got = answer(*work)
         mistakes = [
             (computing + moving, turns),
