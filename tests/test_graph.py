@@ -8,7 +8,7 @@ from killing import same
 from torch.utils._pytree import tree_leaves
 
 import labkit
-from labkit.course.tape import Tape
+from labkit.course.stand_ins import Tape
 from labkit.measure.record import preserving_state
 from labkit.variants.graph import Graph
 

@@ -1,4 +1,4 @@
-"""labkit.course.summaries: the tables that the lessons show."""
+"""labkit.course.lessons: the tables that the lessons show."""
 
 import math
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from labkit.course.summaries import learning_summary, ratio_table, survey_milliseconds, work_by_player
+from labkit.course.lessons import learning_summary, ratio_table, survey_milliseconds, work_by_player
 
 
 def test_a_summary_counts_a_run_that_never_reaches_the_goal_as_infinite():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit.course.fake_gpu import FakeGPU
+from labkit.course.stand_ins import FakeGPU
 from labkit.measure.timing import alternate, ratio, spread
 
 

@@ -1,6 +1,5 @@
 from labkit.course import check as check
 from labkit.course.drawings import drawing as drawing
-from labkit.course.fake_gpu import FakeGPU as FakeGPU
 from labkit.course.figures.learning import deviation_figure as deviation_figure
 from labkit.course.figures.learning import deviation_widget as deviation_widget
 from labkit.course.figures.learning import learning_figure as learning_figure
@@ -24,9 +23,13 @@ from labkit.course.floats import rounding_outcomes as rounding_outcomes
 from labkit.course.ledger import Ledger as Ledger
 from labkit.course.ledger import scores as scores
 from labkit.course.lessons import Listening as Listening
+from labkit.course.lessons import learning_summary as learning_summary
 from labkit.course.lessons import play_forward as play_forward
+from labkit.course.lessons import ratio_table as ratio_table
 from labkit.course.lessons import size_needed as size_needed
+from labkit.course.lessons import survey_milliseconds as survey_milliseconds
 from labkit.course.lessons import three_ways as three_ways
+from labkit.course.lessons import work_by_player as work_by_player
 from labkit.course.races import find_races as find_races
 from labkit.course.shipped import HOST_US as HOST_US
 from labkit.course.shipped import deviation_models as deviation_models
@@ -34,8 +37,5 @@ from labkit.course.shipped import gpu_results as gpu_results
 from labkit.course.shipped import gpu_trace as gpu_trace
 from labkit.course.shipped import study as study
 from labkit.course.shipped import study_pictures as study_pictures
-from labkit.course.summaries import learning_summary as learning_summary
-from labkit.course.summaries import ratio_table as ratio_table
-from labkit.course.summaries import survey_milliseconds as survey_milliseconds
-from labkit.course.summaries import work_by_player as work_by_player
-from labkit.course.tape import Tape as Tape
+from labkit.course.stand_ins import FakeGPU as FakeGPU
+from labkit.course.stand_ins import Tape as Tape

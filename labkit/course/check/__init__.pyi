@@ -14,7 +14,6 @@ from labkit.course.check.notebook_04 import times_as_long as times_as_long
 from labkit.course.check.notebook_05 import batched as batched
 from labkit.course.check.notebook_05 import captured as captured
 from labkit.course.check.notebook_05 import estimate as estimate
-from labkit.course.check.notebook_05 import replay_side_by_side as replay_side_by_side
 from labkit.course.check.notebook_05 import replayed as replayed
 from labkit.course.check.notebook_06 import accumulate as accumulate
 from labkit.course.check.notebook_06 import limits as limits
@@ -29,3 +28,4 @@ from labkit.course.check.notebook_08 import separable_block as separable_block
 from labkit.course.check.notebook_08 import within_spread as within_spread
 from labkit.course.check.notebook_09 import pick as pick
 from labkit.course.check.notebook_09 import speed_verdict as speed_verdict
+from labkit.course.stand_ins import replay_side_by_side as replay_side_by_side

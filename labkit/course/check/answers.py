@@ -2,28 +2,90 @@
 
 from __future__ import annotations
 
+import linecache
 import math
+import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from numbers import Real
-from typing import Any
+from typing import Any, ParamSpec
 
-from torch import Tensor, allclose
+from torch import Tensor, allclose, nn
+
+P = ParamSpec("P")
+ERRORS = {  # a pattern in an error of an answer's own code: where to look
+    "^NotImplementedError: $": "Replace `raise NotImplementedError()` by your code.",
+    "UnboundLocal": "A name that a function assigns to is local to it: give it a value before this line.",
+    "NameError": "Is the name spelt right, and is it an argument or given a value before this line?",
+    "KeyError": "Is the key spelt right? A key that may be new needs a first value: total.get(name, 0).",
+    "'dict' object has no attribute": 'A value of a dict is numbers["name"], not numbers.name.',
+    "NoneType": "Something is None here: a function without `return`, or a value that was never set.",
+    "before Module.__init__": "In __init__, call super().__init__() first.",
+    "AttributeError": "Is it spelt the same everywhere, and set before it is read?",
+    "positional argument|keyword argument": "Compare the arguments with the function's first line: a method begins "
+    "with self, and f(*values) hands over the values of a tuple one by one.",
+    "IndexError": "The first place is 0, and the last is the length - 1: randrange(n) draws from these, randint(0, n) "
+    "does not.",
+    "Boolean value of Tensor": "A tensor of many values stands where one is needed. Is a class used as a function? "
+    "nn.L1Loss()(a, b) builds the loss first, and then calls it.",
+    "in-place operation": "Make a new tensor: a - b, not a -= b.",
+    "size|shape|dimension|channels": "Print the shapes before this line: which do not fit?",
+}
+KINDS = (  # the kind that is expected, the kind that came, and the likely reason
+    ("", "None", "Is a `return` missing?"),
+    (r"a tensor of shape \(\)", "a number", "Leave out .item() and float(): a number carries no gradient."),
+    (r"a number|a tensor of shape \(\)", "a tensor|an array|a list", "Is a sum or a mean over all values missing?"),
+    ("a dict", "a dict", "Is a key missing or misspelt? A `return` inside a loop ends the loop at its first turn."),
+)
 
 
 class WrongAnswer(AssertionError):
     """An exercise's answer is not right yet; the message names the likely mistake and where to look."""
 
 
-def passed(name: str) -> None:
-    """Says that an answer is right."""
-    print(f"✓ {name}: right")
+def exercise(check: Callable[P, None]) -> Callable[P, None]:
+    """Lets a check say that an answer is right, and turns any error of the answer's code into a `WrongAnswer`."""
+
+    @wraps(check)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            check(*args, **kwargs)
+        except WrongAnswer:
+            raise
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            hint = next((hint for pattern, hint in ERRORS.items() if re.search(pattern, text)), "")
+            place = _place(error)
+            whose = "your code fails" if place else "your answer cannot be checked: it fails"
+            raise WrongAnswer(f"{whose} with {text}{place}. {hint}") from error
+        print(f"✓ {check.__name__}: right")
+
+    return checked
+
+
+def _place(error: Exception) -> str:
+    """The line of the notebook in which an error arose, or from which it was called."""
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [(frame.f_code, line) for frame, line in frames if frame.f_globals.get("__name__") == "__main__"]
+    if not lines:
+        return ""
+    code, line = lines[-1]
+    source = linecache.getline(code.co_filename, line).strip()
+    return f", in {code.co_name}, line {line} of its cell" + (f": {source}" if source else "")
 
 
 def require(condition: bool, message: str) -> None:
     """Raises `WrongAnswer` with `message` unless `condition` holds."""
     if not condition:
         raise WrongAnswer(message)
+
+
+def require_each(*conditions: tuple[bool, str], where: str = "") -> None:
+    """Requires each condition, or raises `WrongAnswer` with `where` and the message of the first that does not hold."""
+    for holds, message in conditions:
+        require(holds, where + message)
 
 
 @contextmanager
@@ -38,22 +100,33 @@ def failing(errors: type[Exception] | tuple[type[Exception], ...], message: str)
 
 
 def kind(value: object) -> str:
-    """The type of an answer in words, with a tensor's shape, a dict's keys, a tuple's length."""
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)}"
+    """The type of an answer in words, with the shape of a tensor or an array, a dict's keys, a tuple's length."""
     if isinstance(value, Mapping):
         return f"a dict with the keys {sorted(map(str, value))}"
     if isinstance(value, tuple):
         return f"a tuple of {len(value)} values"
     if isinstance(value, Real) and not isinstance(value, bool):
         return "a number"
-    return {str: "a word", type(None): "None"}.get(type(value), f"a {type(value).__name__}")
+    name = type(value).__name__
+    if name in ("Tensor", "ndarray"):
+        return f"{'a tensor' if name == 'Tensor' else 'an array'} of shape {tuple(value.shape)}"  # type: ignore[attr-defined]
+    return {str: "a word", type(None): "None"}.get(type(value), f"a {name}")
 
 
-def require_kind(got: object, expected: str, where: str = "") -> None:
-    """Raises `WrongAnswer` unless `kind` of an answer begins with `expected`."""
-    hint = " Is a `return` missing?" if got is None and not where else ""
-    require(kind(got).startswith(expected), f"{where}{expected} is expected, not {kind(got)}.{hint}")
+def require_kind(got: object, expected: str, where: str = "", asked: str = "") -> None:
+    """Raises `WrongAnswer` unless `kind` of an answer begins with `expected`.
+
+    Args:
+        got: the answer.
+        expected: the beginning of its kind.
+        where: begins the message.
+        asked: the key in question if `got` is only a part of the answer.
+    """
+    got_kind = kind(got)
+    fitting = (hint for right, wrong, hint in KINDS if re.match(right, expected) and re.match(wrong, got_kind))
+    hint = "" if asked else next(fitting, "")
+    told = f"{where}{asked}{expected} is expected, not {got_kind}. {hint}"
+    require(got_kind.startswith(expected), told.rstrip())
 
 
 def expect(
@@ -78,7 +151,7 @@ def expect(
         WrongAnswer: with the message of the first mistake that fits, or `otherwise`.
     """
     got = got if isinstance(right, Tensor) else _plain(got)
-    _require_same_kind(got, right)
+    _require_same_kind(got, right, f"{where}: " if where else "")
     if _same(got, right):
         return
     told = f"{where}: {_answer(got, right)}. " if where else ""
@@ -95,10 +168,10 @@ def _plain(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
-def _require_same_kind(got: Any, right: Any, where: str = "") -> None:
-    require_kind(got, kind(right), where)
+def _require_same_kind(got: Any, right: Any, where: str, asked: str = "") -> None:
+    require_kind(got, kind(right), where, asked)
     for key in right if isinstance(right, Mapping) else range(len(right)) if isinstance(right, tuple) else ():
-        _require_same_kind(got[key], right[key], f"{where}{key}: ")
+        _require_same_kind(got[key], right[key], where, f"{asked}{key}: ")
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -121,3 +194,15 @@ def _shown(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))})"
     return f"{value:.6g}" if isinstance(value, Real) else repr(value)
+
+
+def rounded(got: Any, right: Any) -> bool:
+    """Whether an answer, or each number of a dict, is the right one rounded to at most three places."""
+    if isinstance(right, Mapping):
+        return all(rounded(got[key], right[key]) for key in right)
+    return any(math.isclose(got, round(right, places), rel_tol=1e-9) for places in range(4))
+
+
+def with_layers(layers: Iterable[nn.Module], places: Mapping[int, nn.Module]) -> nn.Sequential:
+    """The same layers, with other ones at some places (nn.Identity() to leave one out), as in a likely mistake."""
+    return nn.Sequential(*(places.get(place, layer) for place, layer in enumerate(layers)))

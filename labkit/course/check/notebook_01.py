@@ -6,114 +6,134 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from labkit.course.check.answers import expect, failing, passed, require
+from labkit.course.check.answers import exercise, expect, failing, kind, require, require_each, with_layers
 from labkit.models.losses import cycle_loss as right_cycle_loss
 from labkit.networks.resnet import ResidualBlock as RightBlock
 from labkit.pool import Pool as RightPool
 
 
+@exercise
 def residual_block(answer: type[nn.Module]) -> None:
     """Compares ``answer(channels)`` with `labkit.networks.resnet.ResidualBlock`, with equal weights."""
     torch.manual_seed(0)
     right, block = RightBlock(8), answer(8)
     x = torch.randn(2, 8, 12, 10)
-    weights, shapes = list(block.parameters()), [tuple(weight.shape) for weight in right.parameters()]
-    require(
-        sorted(tuple(weight.shape) for weight in weights) == sorted(shapes),
-        f"the block's weights have shapes {[tuple(weight.shape) for weight in weights]}, they should have {shapes}: "
-        "two 3x3 convolutions, channels in, channels out, with biases; instance norm has no weights.",
-    )
-    first, second = (layer for layer in right.conv_block if isinstance(layer, nn.Conv2d))
+    weights = list(block.parameters())
+    shapes, right_shapes = ([tuple(weight.shape) for weight in each] for each in (weights, right.parameters()))
+    for mistake, hint in (
+        (any(isinstance(layer, nn.BatchNorm2d) for layer in block.modules()), "nn.BatchNorm2d has weights: take"),
+        (not shapes, "PyTorch finds layers in attributes, nn.Sequential and nn.ModuleList, not in a list; take"),
+        (shapes == right_shapes[:2], "one convolution used twice has one set of weights: make two layers,"),
+        (any(shape[0] != 8 for shape in shapes), "use the argument `channels`, which is 8 here:"),
+        (sorted(shapes) != sorted(right_shapes), "make"),
+    ):
+        told = f"the block's weights have shapes {shapes}, they should have {right_shapes}: {hint} "
+        require(not mistake, told + "two 3x3 convolutions, channels in, channels out, with biases; nn.InstanceNorm2d.")
 
-    def residual(padding: str = "reflect", inner: Callable = F.relu, norms: tuple[bool, bool] = (True, True)) -> Tensor:
-        y = x
-        for convolution, normed, activation in ((first, norms[0], inner), (second, norms[1], lambda z: z)):
-            y = convolution(F.pad(y, (1, 1, 1, 1), mode=padding))
-            y = activation(F.instance_norm(y) if normed else y)
-        return y
+    pad, norm, relu, second_pad, second_norm = 0, 2, 3, 4, 6  # places in right.conv_block
+    none = nn.Identity()
+
+    def residual(places: dict[int, nn.Module]) -> Tensor:
+        return with_layers(right.conv_block, places)(x)
 
     with torch.no_grad():
         for mine, value in zip(weights, right.parameters(), strict=True):
             mine.copy_(value)
-        given = x.clone()
-        with failing(
-            RuntimeError, "x + F(x) fails: is each of the two convolutions padded by 1, so that sizes are kept?"
-        ):
+        given, change = x.clone(), residual({})
+        fails = "x + F(x) fails: is each of the two convolutions padded by 1, so that sizes are kept?"
+        with failing(RuntimeError, fails):
             got = block(given)
+        beside = isinstance(got, Tensor) and got.shape == (2, 16, 12, 10)
+        require(not beside, "the channels have doubled: add F(x) to x, instead of putting it beside x (torch.cat).")
+        zeros, edge = nn.ZeroPad2d(1), nn.ReplicationPad2d(1)
         expect(
             got,
-            right(x.clone()),
+            x + change,
             [
-                (residual(), "you return F(x): add the skip connection, x + F(x)."),
-                (F.relu(x + residual()), "no ReLU after the sum: it would cut off the negative half of x."),
-                (x + F.relu(residual()), "no ReLU after the second norm: F(x) must be able to subtract, too."),
-                (x + residual("constant"), "the borders differ: pad by reflection (nn.ReflectionPad2d), not by zeros."),
-                (x + residual("replicate"), "the borders differ: pad by reflection, not by repeating the edge."),
-                (x + residual(inner=lambda z: z), "there is no ReLU between the two convolutions."),
-                (x + residual(norms=(False, False)), "nn.InstanceNorm2d is missing after the convolutions."),
-                (x + residual(norms=(True, False)), "nn.InstanceNorm2d is missing after the second convolution."),
-                (x + residual(norms=(False, True)), "nn.InstanceNorm2d is missing after the first convolution."),
+                (change, "you return F(x): add the skip connection, x + F(x)."),
+                (2 * change, "you return F(x) + F(x): is x overwritten before the sum? Put F(x) under another name."),
+                (torch.relu(x + change), "no ReLU after the sum: it would cut off the negative half of x."),
+                (x + torch.relu(change), "no ReLU after the second norm: F(x) must be able to subtract, too."),
+                (
+                    x + residual({pad: zeros, second_pad: zeros}),
+                    "pad by reflection (nn.ReflectionPad2d), not by zeros.",
+                ),
+                (
+                    x + residual({pad: edge, second_pad: edge}),
+                    "pad by reflection, not by repeating the edge.",
+                ),
+                (x + residual({relu: none}), "there is no ReLU between the two convolutions."),
+                (x + residual({norm: none, second_norm: none}), "nn.InstanceNorm2d is missing after the convolutions."),
+                (x + residual({second_norm: none}), "nn.InstanceNorm2d is missing after the second convolution."),
+                (x + residual({norm: none}), "nn.InstanceNorm2d is missing after the first convolution."),
             ],
             "the numbers differ. The order is: pad, convolve, norm, ReLU, pad, convolve, norm; then add x.",
         )
     require(given.equal(x), "x is changed in place, and the backward pass needs it: return x + F(x), not x += F(x).")
-    passed("residual_block")
 
 
+@exercise
 def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     """Compares ``answer(real, reconstruction, weight)`` with `labkit.models.losses.cycle_loss`."""
     torch.manual_seed(0)
     real, back = torch.rand(2, 3, 4, 4), torch.rand(2, 3, 4, 4).requires_grad_()
-    difference = (back - real).detach()
-    got = answer(real, back, 7.0)
+    difference, given = (back - real).detach(), real.clone()
+    size, signs = difference.abs(), "differences of opposite sign cancel: take absolute values before the mean."
+    got = answer(given, back, 7.0)
+    require(given.equal(real), "`real` was changed, and it is needed later: write real - other, not real -= other.")
     expect(
         got,
         right_cycle_loss(real, back, 7.0),
         [
             (7 * difference.square().mean(), "that is the squared difference (L2): the paper takes the absolute one."),
-            (difference.abs().mean(), "the weight is not used: multiply the mean by it."),
-            (7 * difference.abs().sum(), "that is the sum: take the mean, or the loss grows with the picture."),
-            (7 * difference.mean(), "differences of opposite sign cancel: take absolute values before the mean."),
-            (10 * difference.abs().mean(), "the weight is fixed at 10: use the argument."),
+            (size.mean(), "the weight is not used: multiply the mean by it."),
+            (7 * size.sum(), "that is the sum: take the mean, or the loss grows with the picture."),
+            (7 * size.sum() / len(real), "divide by all values, not by the number of pictures: .mean() does it."),
+            (7 * difference.mean(), signs),
+            (7 * difference.mean().abs(), signs),
+            (10 * size.mean(), "the weight is fixed at 10: use the argument."),
         ],
         "the number differs: it should be weight * mean of |reconstruction - real|.",
     )
     require(got.requires_grad, "no gradient flows back: leave out .detach(), .item() and torch.no_grad().")
-    passed("cycle_loss")
 
 
+@exercise
 def pool(answer: type) -> None:
     """Compares ``answer(size, seed)`` with `labkit.pool.Pool` on a long row of pictures, and on batches."""
     size, n = 6, 600
     pictures = torch.arange(float(n)).view(n, 1, 1, 1, 1)
 
-    def through(pool: Callable, batches: Tensor) -> list[int]:
-        returned = [pool(batch) for batch in batches]
-        require(
-            all(isinstance(one, Tensor) and one.shape == batches.shape[1:] for one in returned),
-            "the pool must return a tensor of the same shape as the batch of pictures that it was given.",
-        )
+    def through(pool: type, batches: Tensor, seed: int = 0) -> list[int]:
+        one_pool = pool(size, seed=seed)
+        returned = [one_pool(batch) for batch in batches]
+        for one in returned:
+            same = isinstance(one, Tensor) and one.shape == batches.shape[1:]
+            told = f"a batch of shape {tuple(batches.shape[1:])} went in, and {kind(one)} came out"
+            require(same, f"{told}: return torch.stack of the list of pictures, outside the loop.")
         return torch.cat(returned).int().flatten().tolist()
 
-    back = through(answer(size, seed=0), pictures)
+    back = through(answer, pictures)
     older = [i for i in range(size, n) if back[i] != i]
     often = max(back.count(number) for number in set(back[size:]))
     twice = any(back[i] >= size and back[i] not in older for i in older)
+    filled = [through(answer, pictures[: size + 1], seed) for seed in range(20)]
+    first = [*range(size)]
+    draws = "toss with self.random.random() > 0.5, then choose with self.random.randrange(self.size), and put the new "
     pairs = pictures.view(-1, 2, 1, 1, 1)
-    draws = "toss with self.random.random() > 0.5, then choose with self.random.randrange(self.size)."
-    for holds, message in (
-        (back[:size] == [*range(size)], f"while the pool fills, the first {size} pictures come back as they are."),
+    require_each(
+        (back[:size] == first, f"while the pool fills, the first {size} pictures come back as they are."),
         (len(older) > 0, "every picture comes straight back: half of them should be older ones."),
         (often <= 2, "old pictures come back again and again: one that is given back leaves, the new one is kept."),
         (len(older) < 0.9 * (n - size), "nearly every picture is swapped: only half should be, by a coin toss."),
         (not twice, "a picture came back twice, as new and from the pool: keep it, or give it back, not both."),
-        (back == through(RightPool(size, seed=0), pictures), f"it behaves like a pool, but draws differently: {draws}"),
-    ):
-        require(holds, message)
-    require(
-        through(answer(size, seed=0), pairs) == through(RightPool(size, seed=0), pairs),
-        "a batch of two is treated as one picture: toss, keep and give back each of its pictures in turn.",
+        (all(one[:size] == first for one in filled), "the pictures are shared by all pools: keep them in self."),
+        (
+            any(one[size] != size for one in filled),
+            "the pool is full with `size` pictures: <, not <=.",
+        ),
+        (back == through(RightPool, pictures), f"a pool, but it draws differently: {draws}picture in its place."),
     )
-    passed("pool")
+    one_by_one = "a batch of two is treated as one picture: toss, keep and give back each of its pictures in turn."
+    require(through(answer, pairs) == through(RightPool, pairs), one_by_one)

@@ -6,53 +6,66 @@ import math
 import statistics
 from collections.abc import Callable
 
-from labkit.course.check.answers import expect, passed, require, require_kind
-from labkit.course.fake_gpu import FakeGPU
+from labkit.course.check.answers import exercise, expect, require, require_each, require_kind, rounded
+from labkit.course.stand_ins import FakeGPU
 from labkit.measure.roofline import amdahl as right_amdahl
 from labkit.measure.timing import alternate as right_alternate
 
 
+@exercise
 def alternate(answer: Callable) -> None:
     """Compares ``answer(steps, rounds, warmup, synchronise, clock)`` with `labkit.measure.timing.alternate`."""
 
     def measured(alternate: Callable, warmup: int) -> tuple[dict[str, list[float]], list[str]]:
-        """The times on a fake GPU that is busy at first and slow for two rounds, and the order of the steps."""
-        gpu, order = FakeGPU(), []
+        """The times on a fake GPU that is busy at first and slow for two rounds, and the calls in their order."""
+        gpu, calls = FakeGPU(), []
         gpu.launch(7.0)
 
         def step(name: str, seconds: float) -> None:
-            order.append(name)
-            gpu.launch(seconds + (4.0 if order.count(name) <= 2 else 0.0))
+            calls.append(name)
+            gpu.launch(seconds + (4.0 if calls.count(name) <= 2 else 0.0))
+
+        def clock() -> float:
+            calls.append("clock")
+            return gpu.clock()
 
         steps = {"a": lambda: step("a", 1.0), "b": lambda: step("b", 2.0)}
-        return alternate(steps, rounds=3, warmup=warmup, synchronise=gpu.synchronise, clock=gpu.clock), order
+        return alternate(steps, rounds=3, warmup=warmup, synchronise=gpu.synchronise, clock=clock), calls
 
-    right, right_order = measured(right_alternate, warmup=2)
-    got, order = measured(answer, warmup=2)
+    right, right_calls = measured(right_alternate, warmup=2)
+    got, calls = measured(answer, warmup=2)
     require_kind(got, "a dict with the keys ['a', 'b']")
-    for values in got.values():
-        require(
-            isinstance(values, list) and len(values) > 0, "a list of seconds is expected for each step: append to it."
-        )
-    times = got["a"] + got["b"]
-    for holds, message in (
+    for seconds in got.values():
+        listed = isinstance(seconds, list) and len(seconds) > 0
+        require(listed, "a list of seconds is expected for each step: append to it.")
+    order, right_order = ([call for call in each if call != "clock"] for each in (calls, right_calls))
+    times, turns = got["a"] + got["b"], f"take the steps in turn, {' '.join(right_order[:4])} ..."
+    require_each(
+        ("clock" in calls, "your function never reads the clock it is given: call the argument `clock`."),
+        (len(order) > 0, "no step has run: call it, step() with parentheses."),
         (order.count("a") == order.count("b") == 5, "each step has to run warmup + rounds times: here 2 + 3."),
+        (order == right_order, f"the order is {' '.join(order)}: {turns}"),
         (
-            order == right_order,
-            f"the order is {' '.join(order)}: take the steps in turn, {' '.join(right_order[:4])} ...",
+            got["a"] is not got["b"],
+            "the steps share one list: make a new one for each, {name: [] for name in steps}.",
         ),
+        (min(times) >= 0, "there are negative times: take the clock after the step minus the clock before it."),
+        (max(times) < 100, "the times are in milliseconds or less: leave them in seconds, as `clock` has them."),
         (max(times) < 4.0, "the first, slow rounds count: leave the warm-up out."),
-        (len(times) == 6, f"{len(times)} times came back: one is expected for each of 3 rounds, of 2 steps."),
+        (
+            len(times) == 6,
+            f"{len(times)} times came back, not 2 x 3: keep those with turn >= warmup.",
+        ),
         (max(times) > 0.5, "only the launch is measured: synchronise after the step, and then read `clock()`."),
-    ):
-        require(holds, message)
+        (max(times) < 2.5, "a time also holds those of the steps before it: read the clock before each step."),
+    )
     before = "work from before is measured as well: synchronise before reading the clock the first time."
     cold, right_cold = (measured(one, warmup=0)[0] for one in (answer, right_alternate))
     for mine, its in ((got, right), (cold, right_cold)):
         expect({name: tuple(mine[name]) for name in its}, {name: tuple(its[name]) for name in its}, [], before)
-    passed("alternate")
 
 
+@exercise
 def range_times(answer: Callable[[list[tuple[str, float, float]], int], dict[str, float]]) -> None:
     """Checks ``answer(events, steps)``: milliseconds that one step takes in each range."""
     step_events = (("data", 0.0, 50.0), ("forward", 60.0, 300.0), ("forward", 370.0, 200.0), ("backward", 600.0, 500.0))
@@ -62,51 +75,68 @@ def range_times(answer: Callable[[list[tuple[str, float, float]], int], dict[str
         for name, begin, microseconds in step_events
         if (name, step) != ("backward", 3)
     ]
-    names = dict.fromkeys(name for name, _, _ in events)
-    by_name = {name: [microseconds / 1e3 for other, _, microseconds in events if other == name] for name in names}
-    right = {name: sum(times) / 4 for name, times in by_name.items()}
 
-    def scaled(factor: float) -> dict[str, float]:
-        return {name: factor * value for name, value in right.items()}
+    def by_name(value: Callable[[list[float]], float], column: int = 2) -> dict[str, float]:
+        names = dict.fromkeys(event[0] for event in events)
+        return {name: value([event[column] for event in events if event[0] == name]) for name in names}  # type: ignore[misc]
 
-    got = answer(events, 4)
+    given, right = list(events), by_name(lambda times: sum(times) / 4e3)
+    often = "divide by `steps`, not by how often a range occurs: it may occur twice in a step, or not at all."
+    event = "that adds up when each range begins: an event is (name, begin, microseconds)."
+    got = answer(given, 4)
+    require(given == events, "the list `events` was changed: go through it with `for`, without pop, sort or clear.")
     expect(
         got,
         right,
         [
-            (scaled(4.0), "that is the time of all steps together: divide by their number."),
-            (scaled(1000.0), "that is in microseconds: a millisecond has 1000 of them."),
-            (scaled(4000.0), "that is in microseconds, and of all steps together."),
             (
-                {name: times[-1] for name, times in by_name.items()},
-                "add up the events of the same name, do not keep the last.",
+                by_name(lambda times: sum(times) / 1e3),
+                "that is the time of all steps: divide by their number.",
+            ),
+            (by_name(lambda times: sum(times) / 4), "that is in microseconds: a millisecond has 1000 of them."),
+            (by_name(sum), "that is in microseconds, and of all steps together."),
+            (by_name(lambda times: sum(times) / 4e6), "that is in seconds: a millisecond has 1000 microseconds."),
+            (by_name(lambda times: times[-1] / 1e3), "add up the events of the same name, do not keep the last."),
+            (
+                by_name(lambda times: statistics.mean(times) / 1e3),
+                often,
             ),
             (
-                {name: statistics.mean(times) for name, times in by_name.items()},
-                "divide by `steps`, not by how often a range occurs: it may occur twice in a step, or not at all.",
+                by_name(lambda times: sum(times) / 1e3 / len(events)),
+                "divide by `steps`, not by the number of events.",
+            ),
+            (
+                by_name(lambda begins: sum(begins) / 4e3, column=1),
+                event,
             ),
         ],
         "the numbers differ: add up durations by name, then convert and divide; do not round.",
     )
     require(list(got) == list(right), f"the keys are {list(got)}, they should be {list(right)}, in the step's order.")
-    passed("range_times")
 
 
+@exercise
 def amdahl(answer: Callable[[float, float], float]) -> None:
     """Compares ``answer(share, factor)`` with `labkit.measure.roofline.amdahl`."""
     share, factor = 0.6, 4.0  # with these numbers no two mistakes give the same result
+    left = 1 - share + share / factor
     expect(
         answer(share, factor),
         right_amdahl(share, factor),
         [
-            (factor, "that is the part's own factor: the rest of the step takes as long as before."),
-            (1 - share + share / factor, "that is the time that is left: how many times faster is one over it."),
-            (share * factor, "the rest of the step still takes its time: add up what is left of it, part by part."),
-            (1 / (share - share / factor), "that is one over the time saved: take one over the time left."),
-            (1 / (1 - share), "that is the bound for an infinite factor: the part still takes share / factor."),
-            (1 - share + share * factor, "the part takes share / factor of the time, not share * factor."),
+            (factor, "That is the part's own factor: the rest of the step takes as long as before."),
+            (left, "That is the time that is left: how many times faster is one over it."),
+            (1 - left, "That is the share of the time that is saved: how many times faster is one over the time left."),
+            (share * factor, "The rest of the step still takes its time: add up what is left of it, part by part."),
+            (1 / (share - share / factor), "That is one over the time saved: take one over the time left."),
+            (1 / (1 - share), "That is the bound for an infinite factor: the part still takes share / factor."),
+            (1 / (1 - share) + share / factor, "One over the whole sum: put the time that is left in parentheses."),
+            (1 / (share + (1 - share) / factor), "The part that `share` names gets faster, and the rest does not."),
+            (1 - share + share * factor, "The part takes share / factor of the time, not share * factor."),
+            (rounded, "That is nearly right: do not round."),
         ],
-        "of the time 1, 1 - share stays and share / factor is left.",
+        "Of the time 1, 1 - share stays and share / factor is left.",
+        f"share {share:g}, factor {factor:g}",
     )
-    expect(answer(0.9, math.inf), 10.0, [], "it must hold for an infinite factor, too: divide `share` by `factor`.")
-    passed("amdahl")
+    infinite = "Divide `share` by `factor` all the same: that gives 0, and the rest still takes its time."
+    expect(answer(0.9, math.inf), 10.0, [], infinite, "share 0.9, an infinite factor")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from labkit.course.check.answers import expect, failing, passed, require, require_kind
+from labkit.course.check.answers import exercise, expect, failing, require, require_kind
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate import replay, step_operators, write_trace
 from labkit.traces.intervals import busy as right_busy
@@ -16,67 +16,87 @@ from labkit.traces.trace import Trace
 from labkit.traces.verdict import bound_by as right_bound_by
 
 BOUNDS = ("data", "host", "unknown", "compute", "memory", "communication")
-ANOTHER_WORD = (lambda got, _: got not in BOUNDS, f"That is none of the words: they are {', '.join(BOUNDS)}.")
+WORDS = f"That is none of the words: give the word alone, one of {', '.join(BOUNDS)}."
+ANOTHER_WORD = (lambda got, _: got not in BOUNDS, WORDS)
 UNKNOWN = {"A": "compute", "B": "data", "C": "host"}  # the bottleneck of each of `unknown_traces`
 
 
+@exercise
 def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
     """Compares ``answer(begin, end)`` with `labkit.traces.intervals.busy`."""
-    inside = "A kernel may end before one that began earlier: keep the latest end so far (max)."
-    cases = {
-        "kernels one after the other": ([0, 10, 25], [10, 20, 30], ""),
-        "two that overlap": ([0, 10], [15, 30], ""),
-        "a short one inside a long one": ([0, 10, 30], [50, 20, 70], inside),
+    for what, (begin, end, hint) in {
+        "kernels one after the other": ([0, 10, 25], [10, 20, 30], "Add up the times that kernels cover."),
+        "two that overlap": ([0, 10], [15, 30], "Where they overlap, the time counts once."),
+        "a short one inside a long one": (
+            [0, 10, 30],
+            [50, 20, 70],
+            "A kernel that ends before one that began earlier adds nothing: keep the latest end so far (max).",
+        ),
         "kernels not in the order they began": (
-            [40, 0, 10],
-            [50, 20, 30],
+            [10, 0, 60, 30],
+            [25, 20, 75, 40],
             "Sort by begin, and each end along with it.",
         ),
-        "times between microseconds": ([0.25, 0.5, 3.0], [1.0, 1.75, 3.5], ""),
-        "no kernel": ([], [], ""),
-    }
-    total = "That is the sum of the durations: where two kernels overlap, the time counts once."
-    wall = "That is the time from the first begin to the last end: the time between kernels is idle."
-    for what, (begin, end, hint) in cases.items():
+        "times between microseconds": (
+            [0.25, 0.5, 3.0],
+            [1.0, 1.75, 3.5],
+            "Kernels begin and end between two whole microseconds: neither round nor count these.",
+        ),
+        "no kernel": ([], [], "Nothing is covered."),
+    }.items():
         first, last = np.array(begin, dtype=float), np.array(end, dtype=float)
-        right = right_busy(first.copy(), last.copy())
-        mistakes = [((last - first).sum(), total), (last.max(initial=0) - first.min(initial=0), wall)]
+        right, wall = right_busy(first.copy(), last.copy()), last.max(initial=0) - first.min(initial=0)
         with failing(() if begin else (IndexError, ValueError), "without any kernel your function should return 0.0"):
             got = answer(first, last)
-        expect(got, right, mistakes, hint or f"It should be {right:g}.", f"{what}, begin {begin}, end {end}")
-        require(
-            first.tolist() == begin and last.tolist() == end,
-            "the arrays you were given were changed: work on a copy (np.argsort gives an order, np.sort a copy).",
+        expect(
+            got,
+            right,
+            [
+                (
+                    (last - first).sum(),
+                    "That is the sum of the durations: the time of an overlap counts once.",
+                ),
+                (wall, "That is the time from the first begin to the last end: the time between kernels is idle."),
+                (wall - right, "That is how long the GPU was idle: the rest of the wall time is busy."),
+                ((last - first)[:1].sum(), "That is the first kernel alone: `return` belongs outside the loop."),
+            ],
+            f"It should be {right:g}. {hint}",
+            f"{what}, begin {begin}, end {end}",
         )
-    passed("busy")
+        kept = first.tolist() == begin and last.tolist() == end
+        copy = "work on a copy (np.argsort gives an order, np.sort a copy)."
+        require(kept, f"the arrays you were given were changed: {copy}")
 
 
+@exercise
 def idle_by_hand(answer: Mapping[str, float]) -> None:
     """Compares the idle times read off the trace of six kernels with the right ones, in microseconds."""
     alone = "Those are the gaps of stream 7 alone: while it pauses, stream 20 may be busy. When is neither of them?"
     launched = "One of the gaps is not the host's fault: its kernel had been launched when the gap began."
+    late = "kernel_wait and other are swapped: a gap that is long, although its kernel had been launched, is `other`."
     expect(
         answer,
         {"host_wait": 38, "kernel_wait": 2, "other": 40},
         [
+            (lambda got, _: sum(got.values()) <= 1, "The times are asked for in microseconds, as the trace has them."),
+            ({"host_wait": 1, "kernel_wait": 1, "other": 1}, "That is how many gaps there are: how long are they?"),
+            ({"kernel_wait": 40, "other": 2}, late),
+            ({"host_wait": 40, "other": 38}, "host_wait and other are swapped: which kernel was launched too late?"),
             ({"host_wait": 166}, "Those are the gaps of both streams, added up: when is neither of them busy?"),
             ({"kernel_wait": 4}, alone),
             ({"host_wait": 46}, alone),
             ({"host_wait": 78}, launched),
             ({"host_wait": 80}, launched),
             ({"host_wait": 50}, "A copy (Memcpy) keeps the GPU busy, too: the gap ends where the copy begins."),
-            (
-                lambda got, _: sum(got.values()) == 90,
-                "Wall time begins with the first kernel, not at 0: no gap before it.",
-            ),
+            (lambda got, _: sum(got.values()) == 90, "Wall time begins with the first kernel: no gap before it."),
         ],
         "For each of the three gaps, find the kernel that ends it: had its launch begun when the gap began? If so, is "
         "the gap shorter than 30 microseconds? A cause without a gap has 0.",
         "the trace of six kernels",
     )
-    passed("idle_by_hand")
 
 
+@exercise
 def bound_by(answer: Callable[[Mapping[str, float]], str]) -> None:
     """Compares ``answer(numbers)`` with `labkit.traces.verdict.bound_by`."""
     busy_gpu = dict(
@@ -91,30 +111,32 @@ def bound_by(answer: Callable[[Mapping[str, float]], str]) -> None:
     )
     idle_gpu = busy_gpu | dict(idle_of_wall=0.6, compute_of_busy=0.93, long_delays_of_kernels=0.01, mean_queue=0.5)
     full_queue = dict(long_delays_of_kernels=0.99, mean_queue=400.0)
-    no_data = "The host was loading data for most of the idle time, but there is hardly any idle time."
+    half_idle = dict(idle_of_wall=0.45, mean_queue=0.5)
     three = dict(compute_of_busy=0.3, memory_of_busy=0.1, communication_of_busy=0.6)
     even = dict(compute_of_busy=0.35, memory_of_busy=0.4, communication_of_busy=0.25)
+    full = "97% of the kernels waited long, and the GPU was idle for 2% of the time: that is a full queue."
+    shares = "93% compute is a share of the busy time, and most of the wall time was idle (shares go from 0 to 1)."
+    no_data = "The host was loading data for most of the idle time, but there is hardly any idle time."
+    wait = "Idle for more than half of the wall time, waiting for the host: its share of the idle time is over 0.5."
     for numbers, hint in (
-        (busy_gpu, "97% of the kernels waited long, and the GPU was idle for 2% of the time: that is a full queue."),
-        (idle_gpu, "93% compute is a share of the busy time, and the GPU was idle for most of the wall time."),
+        (busy_gpu, full),
+        (idle_gpu, shares),
         (idle_gpu | full_queue, "The queue is long on average, and the GPU is idle all the same: idle time decides."),
-        (
-            busy_gpu | dict(idle_of_wall=0.45, mean_queue=0.5),
-            "Idle for less than half of the wall time is not host bound.",
-        ),
+        (busy_gpu | half_idle, "Idle for less than half of the wall time is not host bound."),
         (idle_gpu | {"data_of_idle": 0.8}, "In most of the idle time the host was loading data: look at that first."),
         (busy_gpu | {"data_of_idle": 0.8}, no_data),
         (busy_gpu | dict(compute_of_busy=0.3, memory_of_busy=0.8), "The largest share decides; shares may overlap."),
         (busy_gpu | three, "There is a third kind of kernel: communication."),
         (idle_gpu | {"host_wait_of_idle": 0.2}, 'Neither data nor the host covers half of the idle time: "unknown".'),
-        (idle_gpu | {"idle_of_wall": 0.55}, "Idle for more than half of the wall time, waiting for the host."),
+        (idle_gpu | {"idle_of_wall": 0.55}, wait),
         (idle_gpu | {"data_of_idle": 0.45}, "Data covers less than half of the idle time, and the host most of it."),
         (idle_gpu | {"data_of_idle": 0.55}, "Data covers more than half of the idle time."),
         (busy_gpu | even, "The largest share decides, even if it is less than half."),
     ):
         told = ", ".join(f"{name} {value:g}" for name, value in numbers.items())
-        expect(answer(dict(numbers)), right_bound_by(numbers), [ANOTHER_WORD], hint, told)
-    passed("bound_by")
+        with failing(KeyError, f"there is no such number: the keys are {', '.join(numbers)}"):
+            got = answer(dict(numbers))
+        expect(got, right_bound_by(numbers), [ANOTHER_WORD], hint, told)
 
 
 def unknown_traces(folder: Path | str) -> dict[str, Trace]:
@@ -128,14 +150,19 @@ def unknown_traces(folder: Path | str) -> dict[str, Trace]:
     return {name: Trace(write_trace(one, Path(folder, f"{name}.json.gz"))) for name, one in played.items()}
 
 
+@exercise
 def diagnosis(answer: Mapping[str, str]) -> None:
     """Compares a diagnosis of `unknown_traces`, by name, with their bottlenecks."""
     hints = {
         "A": "Nearly every kernel started long after its launch: was the GPU idle meanwhile?",
         "B": "The queue is empty, but why? `gaps()` says which of labkit's ranges the host was in at the largest gaps.",
-        "C": "Which share of the wall time was the GPU idle, and was the launch queue full or empty?",
+        "C": "Which share of the wall time was the GPU idle? Was the queue full or empty in most of the idle time?",
     }
+    kinds = (
+        lambda got, right: {got, right} <= {"compute", "memory", "communication"},
+        "The GPU is busy, that is right: which kind of kernel has the largest share of the busy time?",
+    )
     require_kind(answer, f"a dict with the keys {[*UNKNOWN]}")
     for name, right in UNKNOWN.items():
-        expect(str(answer[name]).strip().lower(), right, [ANOTHER_WORD], hints[name], f"trace {name}")
-    passed("diagnosis")
+        require_kind(answer[name], "a word", asked=f"trace {name}: ")
+        expect(answer[name].strip().lower(), right, [ANOTHER_WORD, kinds], hints[name], f"trace {name}")

@@ -10,7 +10,7 @@ import pandas
 import torch
 from torch.utils._pytree import tree_leaves
 
-from labkit.course.check.answers import WrongAnswer, expect, failing, kind, passed, require
+from labkit.course.check.answers import WrongAnswer, exercise, expect, failing, kind, require, require_each, rounded
 from labkit.course.races import record
 from labkit.models.cyclegan import Cycle, CycleGAN, Journey
 from labkit.simulate import Launch, Timeline, play
@@ -23,16 +23,17 @@ class ReturnsCycles:
 
     def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:  # noqa: D102
         cycles = super().cycles(journeys)  # type: ignore[misc]  # the answer's, or a step's
-        types = [type(cycle) for cycle in cycles] if isinstance(cycles, tuple | list) else kind(cycles)
         pair = "`cycles` must return two Cycles, A -> B -> A and B -> A -> B"
-        hint = " Is a `return` missing?" if cycles is None else ""
-        require(types == [Cycle, Cycle], f"{pair}, not {types}.{hint}")
-        for cycle in cycles:
-            identity = "the identity pictures are missing: pass self.cycle the real picture of the other domain, too."
-            require(cycle.same is not None, identity)
+        hint = "Is a `return` missing?" if cycles is None else "Run both cycles before you return tuple(cycles)."
+        require(isinstance(cycles, tuple | list), f"{pair}, not {kind(cycles)}. {hint}")
+        types = [type(cycle) for cycle in cycles]
+        require(types == [Cycle, Cycle], f"{pair}, not {types}.")
+        identity = "the identity pictures are missing: pass self.cycle the real picture of the other domain, too."
+        require(all(cycle.same is not None for cycle in cycles), identity)
         return cycles
 
 
+@exercise
 def streams(answer: type) -> None:
     """Compares a class that runs the two cycles on two streams with the baseline, and checks the rules of streams.
 
@@ -57,43 +58,33 @@ def streams(answer: type) -> None:
         clocks = recorder.clocks
         sides = [stream for stream in clocks.begun if stream is not clocks.main]
         in_class = any(isinstance(leaf, Stream) for leaf in tree_leaves(list(vars(answer).values())))
-        for holds, message in (
-            (
-                not wrong,
-                f"{', '.join(wrong)} differ from the baseline's: run the same two journeys through self.cycle, and "
-                "return A -> B -> A first.",
-            ),
-            (
-                len(sides) > 0,
-                "all work ran on main: launch each cycle in `with torch.cuda.stream(...)`, on its own side stream. "
-                "If you test for CUDA, ask journeys[0].real.is_cuda: here tensors lie on the CPU, but say yes.",
-            ),
+        same = "run the same two journeys through self.cycle, and return A -> B -> A first."
+        on_main = (
+            "all work ran on main: launch each cycle in `with torch.cuda.stream(...)`, on its own side stream. "
+            "If you test for CUDA, ask journeys[0].real.is_cuda: here tensors lie on the CPU, but say yes."
+        )
+        require_each(
+            (not wrong, f"{', '.join(wrong)} differ from the baseline's: {same}"),
+            (len(sides) > 0, on_main),
             (len(sides) > 1, "only one side stream has work: give each cycle a side stream of its own."),
             (not in_class, "the streams are kept in the class, which every step shares: keep them in self."),
             (clocks.made == 2, f"{clocks.made} side streams were made, and two are needed: one for each cycle."),
-        ):
-            require(holds, under + message)
+            where=under,
+        )
         for race in recorder.races():
             raise WrongAnswer(under + race.message)
-        require(
-            any(
-                clocks.begun[late][early] < clocks.of[early][early] for early, late in itertools.combinations(sides, 2)
-            ),
-            f"{under}{sides[1].name} begins only when {sides[0].name} has finished, so nothing overlaps: let both wait "
-            "for main and do their work, and only then let main wait for each of them.",
-        )
+        pairs = itertools.combinations(sides, 2)
+        overlap = any(clocks.begun[late][early] < clocks.of[early][early] for early, late in pairs)
+        after = f"{under}{sides[1].name} begins only when {sides[0].name} has finished, so nothing overlaps: let both "
+        require(overlap, f"{after}wait for main and do their work, and only then let main wait for each of them.")
     step = make_step(model, answer)
-    first, again = (record(step, real_a, real_b)[0] for _ in range(2))
-    require(
-        not first.clocks.host,
-        "the host waits, in a `synchronize`, and launches nothing: wait_stream lets the GPU wait.",
-    )
-    require(
-        not again.clocks.made, "the second call makes new streams: make them at the first call, and keep them in self."
-    )
-    passed("streams")
+    first, again = (record(step, real_a, real_b)[0].clocks for _ in range(2))
+    new = "the second call makes new streams: make them at the first call, and keep them in self."
+    require(not first.host, "the host waits, in a `synchronize`, and launches nothing: wait_stream lets the GPU wait.")
+    require(not again.made, new)
 
 
+@exercise
 def times_as_long(answer: Callable[[pandas.DataFrame, pandas.DataFrame], Mapping[str, float]]) -> None:
     """Compares ``answer(one, two)`` with the totals of kernels played on one stream and on two: SIMULATED.
 
@@ -112,34 +103,47 @@ def times_as_long(answer: Callable[[pandas.DataFrame, pandas.DataFrame], Mapping
     sums, wall = two.kernel_sum / one.kernel_sum, two.wall / one.wall
     sides = [two.stream == stream for stream in (20, 24)]
     in_turn = sum(two.kernel_end[side].max() - two.kernel_start[side].min() for side in sides)
+    other_counts = "That is the ratio of the mean durations: one of the two recordings may have more kernels."
+    times = "That is a difference in microseconds: how many *times* as long is asked for."
     one_over = "That is one over it: divide the time of two streams by that of one."
+    alone = [(two.kernel_end - two.kernel_start)[side].sum() / one.kernel_sum for side in sides]
+    longest = (two.kernel_end - two.kernel_start).max() / (one.kernel_end - one.kernel_start).max()
+    tables = _table(one, 1000.0), _table(two, 3000.0)
+    given = [table.copy() for table in tables]
+    with failing(KeyError, f"there is no such column: the columns are {', '.join(given[0])}"):
+        got = answer(*given)
+    changed = "the table you were given was changed: put durations into a variable, not into a new column."
+    require(all(map(pandas.DataFrame.equals, given, tables)), changed)
     expect(
-        answer(_table(one, 1000.0), _table(two, 3000.0)),
+        got,
         {"sum": sums, "wall": wall},
         [
+            ({"sum": wall, "wall": sums}, "sum and wall are swapped: the sum adds up the durations of all kernels."),
+            (rounded, "That is nearly right: do not round."),
+            ({"sum": two.kernel_sum - one.kernel_sum, "wall": two.wall - one.wall}, times),
+            ({"sum": 100 * (sums - 1)}, "Give it as a factor, not as a percentage: 2 if it took twice as long."),
+            ({"sum": alone[0]}, "Those are the kernels of one of the two streams alone."),
+            ({"sum": alone[1]}, "Those are the kernels of one of the two streams alone."),
+            ({"wall": longest}, "That is the ratio of the longest kernels: from the first begin to the last end."),
             ({"sum": 1 / sums}, one_over),
             ({"wall": 1 / wall}, one_over),
-            (
-                {"sum": sums * len(one.stream) / len(two.stream)},
-                "That is the ratio of the mean durations: one of the two recordings may have more kernels.",
-            ),
+            ({"sum": sums * len(one.stream) / len(two.stream)}, other_counts),
             ({"wall": sums}, "That is the ratio of the sums: while two kernels run at once, the clock counts once."),
             ({"wall": in_turn / one.wall}, "Those are both streams' times, added up: they passed at the same time."),
             ({"wall": two.busy / one.busy}, "That is the ratio of the unions, when any kernel ran: gaps count, too."),
             (
                 {"wall": (3000.0 + two.wall) / (1000.0 + one.wall)},
-                "Neither table begins at 0: subtract the first begin.",
+                "Neither table begins at 0: subtract its begin.",
             ),
             (
                 {"wall": two.kernel_end[-1] / one.wall},
-                "The last kernel to begin need not be the last to end: take max().",
+                "The last to begin need not be the last to end: take max().",
             ),
         ],
         f"The sum should be {sums:.3f} and the wall time {wall:.3f}: a duration is end - begin, and the wall time goes "
         "from the first begin to the last end, over all streams.",
         "two streams against one",
     )
-    passed("times_as_long")
 
 
 def _table(timeline: Timeline, begin: float) -> pandas.DataFrame:

@@ -6,13 +6,21 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
 
-from labkit.course.check.answers import WrongAnswer, expect, failing, kind, passed, require, require_kind
-from labkit.course.tape import Tape
+from labkit.course.check.answers import (
+    WrongAnswer,
+    exercise,
+    expect,
+    failing,
+    kind,
+    require,
+    require_each,
+    require_kind,
+)
+from labkit.course.stand_ins import outcome
 from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep
 from labkit.step import Step
 from labkit.variants.registry import make_step
@@ -25,6 +33,7 @@ HINTS = {  # for each outcome of a replay that a student expects in vain
 }
 
 
+@exercise
 def estimate(answer: Callable[[float, float, float], tuple[float, float]]) -> None:
     """Checks ``answer(launches, host_us, busy_us)``: the microseconds of a step and the GPU's idle share."""
     turns = "Host and GPU do not take turns: while the GPU works, the host launches the next kernels."
@@ -38,9 +47,9 @@ def estimate(answer: Callable[[float, float, float], tuple[float, float]]) -> No
         expect(got[0], step, mistakes, f"The step takes {step:g} us.", f"{where}, the step")
         when = f"It is the part of the step's {step:g} us in which the GPU has no kernel: {idle:.3f}."
         expect(got[1], idle, [], when, f"{where}, the idle share")
-    passed("estimate")
 
 
+@exercise
 def batched(answer: type) -> None:
     """Compares a class that puts passes together with `labkit.variants.batched.Batched`.
 
@@ -66,7 +75,6 @@ def batched(answer: type) -> None:
             losses.append([whole(real, other) for _ in range(2)][-1])  # the second step's losses follow from gradients
         wrong = [name for name, loss in losses[0].items() if not torch.allclose(losses[1][name], loss, rtol=1e-9)]
         require(not wrong, f"after one update {', '.join(wrong)} differ from the baseline's: is a gradient cut off?")
-    passed("batched")
 
 
 def _check_cycle(step: CycleGANStep, plain: CycleGANStep, model: CycleGAN, real: Tensor, other: Tensor) -> None:
@@ -97,13 +105,12 @@ def _check_judge(step: Step, plain: Step, model: CycleGAN, real: Tensor, fake: T
         verdicts = step.judge(model.D_A, real, fake)
     pair = isinstance(verdicts, tuple | list) and len(verdicts) == 2
     require(pair, f"judge returns two tensors, the verdicts on real and those on fake, not {kind(verdicts)}.")
-    require(not _equal(verdicts[0], right[1]), "judge: the verdicts on real come first, then those on fake.")
-    require(
-        _equal(verdicts[0], right[0]) and _equal(verdicts[1], right[1]),
-        "judge: the verdicts are not the baseline's. Is each picture judged once, and cut off at the right place?",
+    runs, cut = len(sizes["D_A"]), "Is each picture judged once, and cut off at the right place?"
+    require_each(
+        (not _equal(verdicts[0], right[1]), "judge: the verdicts on real come first, then those on fake."),
+        (all(map(_equal, verdicts, right)), f"judge: the verdicts are not the baseline's. {cut}"),
+        (runs == 1, f"the discriminator is run {runs} times: put real and fake together with torch.cat as well."),
     )
-    runs = len(sizes["D_A"])
-    require(runs == 1, f"the discriminator is run {runs} times: put real and fake together with torch.cat as well.")
 
 
 def _check_batch_norm(answer: type, model: CycleGAN) -> None:
@@ -115,10 +122,8 @@ def _check_batch_norm(answer: type, model: CycleGAN) -> None:
         failing(TypeError, "unsuited is called on the class, with the model alone: put @staticmethod."),
     ):
         reason, none = unsuited(small(norm="batch")), unsuited(model)
-    require(
-        isinstance(reason, str) and reason.strip() != "",
-        "unsuited: a model with batch norm is let in. Its mean would be taken over pictures of two kinds: say so.",
-    )
+    let_in = "unsuited: a model with batch norm is let in. Its mean would be taken over pictures of two kinds: say so."
+    require(isinstance(reason, str) and reason.strip() != "", let_in)
     require(none is None, "unsuited: a model with instance norm is refused, although each picture has its own mean.")
 
 
@@ -141,53 +146,16 @@ def _equal(a: object, b: Tensor | None) -> bool:
     return isinstance(a, Tensor) and b is not None and a.shape == b.shape and torch.allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
-def replay_side_by_side(step: Callable[[Tensor, SimpleNamespace], Tensor]) -> tuple[list[Tensor], list[Tensor] | str]:
-    """The results of ``step(a, memory)`` for three inputs: called each time, and recorded once and replayed.
-
-    Both begin with the same `memory`: `rate`, a Python number; `rate_tensor`, a 0-d tensor; `total`, a tensor of the
-    input's shape. If the step cannot be recorded, the error's text stands in place of the second list.
-    """
-    inputs = [torch.tensor(values) for values in ([1.0, 2.0, 3.0], [-1.0, 0.5, 2.0], [2.0, 1.0, 4.0])]
-
-    def fresh() -> SimpleNamespace:
-        return SimpleNamespace(rate=1.0, rate_tensor=torch.tensor(1.0), total=torch.zeros(3))
-
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        memory = fresh()
-        anew = [step(a, memory).clone() for a in inputs]
-        torch.manual_seed(0)
-        memory, static = fresh(), inputs[0].clone()
-        try:
-            with Tape() as tape:
-                result = step(static, memory)
-        except RuntimeError as error:
-            return anew, str(error)
-        replayed = [result.clone()]
-        for a in inputs[1:]:
-            static.copy_(a)
-            tape.replay()
-            replayed.append(result.clone())
-    return anew, replayed
-
-
-def outcome(step: Callable[[Tensor, SimpleNamespace], Tensor]) -> str:
-    """Whether a replay of ``step(a, memory)`` is "right" or "stale", or its recording "refused"."""
-    anew, replayed = replay_side_by_side(step)
-    if isinstance(replayed, str):
-        return "refused"
-    return "right" if all(map(torch.allclose, anew, replayed)) else "stale"
-
-
+@exercise
 def replayed(answer: Mapping[str, str], steps: Mapping[str, Callable]) -> None:
     """Compares a student's expectations of replays, by the step's name, with their outcomes."""
     require_kind(answer, kind(steps))
     for name, step in steps.items():
         require(answer[name] in HINTS, f"{name}: put one of {', '.join(HINTS)}, not {answer[name]!r}.")
         expect(answer[name], outcome(step), [], HINTS[answer[name]], name)
-    passed("replayed")
 
 
+@exercise
 def captured(answer: type) -> None:
     """Checks a class that records a body once, and replays it for each new input."""
     calls = []
@@ -200,29 +168,21 @@ def captured(answer: type) -> None:
     capture = answer(body, example)
     first = capture(inputs[0])
     old = "the result is the example's: a replay reads the memory it was recorded with. Copy the new input there; "
-    expect(
-        first,
-        torch.relu(inputs[0] - 1) * 2,
-        [(torch.full((2, 3), 8.0), old + "giving a name to another tensor moves nothing.")],
-        "the result is not the body's. Copy the input first, and replay then.",
-    )
+    stale = (torch.full((2, 3), 8.0), old + "giving a name to another tensor moves nothing.")
+    order = "the result is not the body's. Copy the input first, and replay then."
+    expect(first, torch.relu(inputs[0] - 1) * 2, [stale], order)
     kept = first.clone()
     capture(inputs[1])
-    for holds, message in (
+    same_memory = "the second call has changed the first result: replays write to the same memory. Return a clone."
+    same_example = "the example that was handed to you has changed: keep a clone of it as the memory that replays read."
+    require_each(
         (
             len(calls) == 1,
-            f"after two calls the body has run {len(calls)} times: record it once, in __init__, and replay.",
+            f"after two calls the body has run {len(calls)} times: record it once, in __init__.",
         ),
-        (
-            torch.equal(first, kept),
-            "the second call has changed the first result: every replay writes to the same memory. Return a clone.",
-        ),
-        (
-            torch.equal(example, torch.full((2, 3), 5.0)),
-            "the example that was handed to you has changed: keep a clone of it as the memory that replays read.",
-        ),
-    ):
-        require(holds, message)
+        (torch.equal(first, kept), same_memory),
+        (torch.equal(example, torch.full((2, 3), 5.0)), same_example),
+    )
     for other in (inputs[0][:1], inputs[0][:, :1], inputs[0].reshape(3, 2)):
         where = f"an input of shape {tuple(other.shape)}, where (2, 3) was recorded,"
         try:
@@ -232,4 +192,3 @@ def captured(answer: type) -> None:
         except Exception as error:
             raise WrongAnswer(f"{where} raises {error!r}: compare the shapes first, and raise a ValueError.") from error
         raise WrongAnswer(f"{where} passes: copy_ repeats it to fit. Raise a ValueError if the shape is another.")
-    passed("captured")

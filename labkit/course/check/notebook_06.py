@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from labkit.course.check.answers import WrongAnswer, expect, passed, require
+from labkit.course.check.answers import WrongAnswer, exercise, expect, require, require_each
 from labkit.course.floats import limits as right_limits
 from labkit.course.floats import rounding_outcomes as right_outcomes
 from labkit.models.cyclegan import CycleGAN
@@ -18,6 +18,7 @@ from labkit.variants.registry import make_step
 SCALE = 256.0  # of the losses, in the check of `update`
 
 
+@exercise
 def limits(answer: Callable[[int, int], Mapping[str, float]]) -> None:
     """Compares ``answer(exponent_bits, mantissa_bits)`` with `labkit.course.floats.limits`."""
     for name, bits in {"float16": (5, 10), "bfloat16": (8, 7)}.items():
@@ -35,9 +36,9 @@ def limits(answer: Callable[[int, int], Mapping[str, float]]) -> None:
             f"Right is {', '.join(f'{limit} {value:g}' for limit, value in right.items())}.",
             f"{name}, with {bits[0]} bits of exponent and {bits[1]} of mantissa",
         )
-    passed("limits")
 
 
+@exercise
 def rounding_outcomes(answer: Callable[[Tensor, float], Mapping[str, float]]) -> None:
     """Compares ``answer(gradients, scale)`` with `labkit.course.floats.rounding_outcomes`."""
     gradients = torch.tensor([0.0, 0.0, 1e-9, -3e-8, 2e-7, 1e-6, -5e-5, 1e-3, 0.5, -2.0])
@@ -62,7 +63,6 @@ def rounding_outcomes(answer: Callable[[Tensor, float], Mapping[str, float]]) ->
             "Subnormal are those below `finfo.tiny` in size that are not 0; mind the sign.",
             f"8 gradients and 2 zeros, scale {scale:g}, where right is {told}",
         )
-    passed("rounding_outcomes")
 
 
 class CountingScaler(torch.amp.GradScaler):
@@ -77,11 +77,14 @@ class CountingScaler(torch.amp.GradScaler):
         super().update(new_scale)
 
 
+@exercise
 def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Optimizer], float], None]) -> None:
     """Checks one ``answer(scaler, optimizers, max_norm)``: an update of two players under one scaler."""
     gradients = {"generators": torch.tensor([3.0, 4.0]), "discriminators": torch.tensor([0.0, 0.5])}
     clipped = {"generators": torch.tensor([0.6, 0.8]), "discriminators": gradients["discriminators"]}
     norm_of_both = torch.cat([*gradients.values()]).norm()
+    once = "Call it once, after both players: it changes the scale that the second player's gradients carry."
+    left_over = "gradients are left over and would be added to the next step's: zero_grad() in either case."
     still_scaled = "These gradients are still scaled: scaler.unscale_(optimizer) divides them by the scale."
     for overflowed in (None, "discriminators", "generators"):
         scaler = CountingScaler()
@@ -100,11 +103,10 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
                 require(not change.any(), where + stays)
             elif overflowed:
                 require(bool(change.any()), f"{where}the {player} must take their step all the same.")
-        require(scaler.updates > 0, f"{where}the scale never adapts: call scaler.update().")
-        require(
-            scaler.updates == 1,
-            f"{where}scaler.update() was called {scaler.updates} times. Call it once, after both players: it changes "
-            "the scale, and the second player's gradients carry the scale from before.",
+        require_each(
+            (scaler.updates > 0, "the scale never adapts: call scaler.update()."),
+            (scaler.updates == 1, f"scaler.update() was called {scaler.updates} times. {once}"),
+            where=where,
         )
         for player, gradient in gradients.items():
             if player == overflowed:
@@ -123,13 +125,10 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
                 "Unscale, clip, step.",
                 f"{where}the {player} should move by {clipped[player]}",
             )
-        require(
-            all(weight.grad is None or not weight.grad.any() for weight in weights.values()),
-            f"{where}gradients are left over and would be added to the next step's: zero_grad() in either case.",
-        )
-    passed("update")
+        require(all(weight.grad is None or not weight.grad.any() for weight in weights.values()), where + left_over)
 
 
+@exercise
 def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
     """Compares the gradients that ``answer(step, real_a, real_b, k)`` leaves with those of the whole batch.
 
@@ -151,6 +150,11 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
     model = CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4, pool_size=0)
     step = make_step(model, PartByPart)
     real_a, real_b = (torch.rand(4, 3, 16, 16) * 2 - 1 for _ in range(2))
+    through = (
+        "also holds the generators' loss, which passes through the discriminators on its way back: use "
+        "backward(inputs=step.players[...])."
+    )
+    cleared = "is the last part's only: nothing may clear gradients between the parts."
     for k in (4, 2):
         right, strange = _gradients(step, real_a, real_b)
         last, _ = _gradients(step, real_a.chunk(k)[-1], real_b.chunk(k)[-1])
@@ -159,34 +163,18 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
         got = {player: [weight.grad for weight in weights] for player, weights in step.players.items()}
         for weight in model.parameters():
             weight.requires_grad_().grad = None
-        require(
-            all(torch.equal(weight, old) for weight, old in zip(model.parameters(), before, strict=True)),
-            "the weights have changed: leave the gradients in them, and do not let the optimisers step.",
-        )
+        changed = "the weights have changed: leave the gradients in them, and do not let the optimisers step."
+        require(all(map(torch.equal, model.parameters(), before)), changed)
         for player, whole in right.items():
             passing = [(a * whole + b * strange) for a in (1, k) for b in (1, k) if player == "discriminators"]
             mistakes = [
-                (
-                    passing,
-                    "also holds the generators' loss, which passes through the discriminators on its way back: use "
-                    "backward(inputs=step.players[...]).",
-                ),
-                (
-                    [k * whole],
-                    f"is {k} times too large: a loss is a mean over its part, so divide it by k before backward().",
-                ),
-                (
-                    [last[player], last[player] / k],
-                    "is the last part's only: nothing may clear gradients between the parts.",
-                ),
+                (passing, through),
+                ([k * whole], f"is {k} times too large: each loss is a mean, so divide it by k before backward()."),
+                ([last[player], last[player] / k], cleared),
             ]
             _check_gradient(f"k = {k}, the {player}' gradient", got[player], whole, mistakes)
-        require(
-            not kept,
-            "the gradients are right, but all parts were kept for one backward() at the end, which takes the memory of "
-            "the whole batch: backward() in every part.",
-        )
-    passed("accumulate")
+        at_end = "all parts were kept for one backward() at the end, which takes the memory of the whole batch"
+        require(not kept, f"the gradients are right, but {at_end}: backward() in every part.")
 
 
 def _gradients(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[dict[str, Tensor], Tensor]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from labkit.course.check.answers import expect, failing, passed, require
+from labkit.course.check.answers import exercise, expect, failing, require
 from labkit.measure.roofline import amdahl
 from labkit.models.losses import deviation_loss as right_deviation_loss
 from labkit.networks.codes import CodeDiscriminator
@@ -17,6 +17,7 @@ from labkit.networks.codes import CodeDiscriminator
 CHANNELS, WIDTH = 12, 2  # of the codes and of the discriminator in the check
 
 
+@exercise
 def deviation_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     """Compares ``answer(code, translated, weight)`` with `labkit.models.losses.deviation_loss`."""
     torch.manual_seed(0)
@@ -38,9 +39,9 @@ def deviation_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
         "the number differs: it should be weight * mean of |translated - code|.",
     )
     require(got.requires_grad, "no gradient reaches the translator: leave out .detach(), .item() and torch.no_grad().")
-    passed("deviation_loss")
 
 
+@exercise
 def code_discriminator(answer: type[nn.Module]) -> None:
     """Compares ``answer(channels, width)`` with `labkit.networks.codes.CodeDiscriminator`, with equal weights."""
     torch.manual_seed(0)
@@ -69,7 +70,6 @@ def code_discriminator(answer: type[nn.Module]) -> None:
             if own.bias is not None and other.bias is not None:
                 own.bias.copy_(nn.init.normal_(other.bias))  # a norm would remove it, so it may be left out
         _compare_verdicts(judge, right, its)
-    passed("code_discriminator")
 
 
 def _compare_verdicts(judge: nn.Module, right: nn.Module, convolutions: list[nn.Conv2d]) -> None:
@@ -105,6 +105,7 @@ def _compare_verdicts(judge: nn.Module, right: nn.Module, convolutions: list[nn.
     )
 
 
+@exercise
 def times_at_once(answer: Callable[[Mapping[str, float]], float]) -> None:
     """Compares ``answer(work)`` with Amdahl's law, if all modules but the one with most work take no time any more."""
     for work in ({"x": 50.0, "y": 50.0, "z": 50.0}, {"x": 0.2, "y": 0.7, "z": 0.1}, {"x": 30.0, "y": 10.0}, {"x": 8.0}):
@@ -117,10 +118,7 @@ def times_at_once(answer: Callable[[Mapping[str, float]], float]) -> None:
             [
                 (len(work), "As many times as there are modules only if all have the same work: which is the last?"),
                 (largest / whole, "That is the time that is left, as a share: how many times faster is one over it."),
-                (
-                    largest,
-                    "That is how long the step takes then: how many times faster than one after the other is that?",
-                ),
+                (largest, "That is how long the step takes then: how many times faster is that than in turns?"),
                 (1 / largest, "These are amounts of work, which need not add up to 1."),
                 (whole / min(work.values()), "The step is over when the *last* module is done, not the first."),
                 (len(work) * right, "The longest module still takes its whole time: nothing shares it."),
@@ -129,4 +127,3 @@ def times_at_once(answer: Callable[[Mapping[str, float]], float]) -> None:
             "All begin at the same time: how long does it take until the last one is done?",
             f"work {work}",
         )
-    passed("times_at_once")

@@ -8,7 +8,7 @@ import pandas
 import torch
 from torch import Tensor, nn
 
-from labkit.course.check.answers import expect, failing, passed, require, require_kind
+from labkit.course.check.answers import exercise, expect, failing, require, require_kind
 from labkit.measure.quality import within_spread as right_within
 from labkit.measure.roofline import multiply_adds as right_multiply_adds
 from labkit.measure.roofline import roofline_seconds as right_seconds
@@ -16,6 +16,7 @@ from labkit.networks.light import Skip
 from labkit.networks.light import separable_block as right_block
 
 
+@exercise
 def multiply_adds(answer: Callable[[int, int, int, int], int]) -> None:
     """Compares ``answer(in_channels, out_channels, kernel, groups)`` with `labkit.measure.multiply_adds`."""
     for layer in ((64, 128, 1, 1), (64, 128, 3, 1), (64, 128, 3, 4), (64, 64, 3, 64)):
@@ -28,7 +29,7 @@ def multiply_adds(answer: Callable[[int, int, int, int], int]) -> None:
                 (2 * right, "Here a multiplication with its addition counts once; FLOPs count them as two."),
                 (
                     right * groups,
-                    "That is the cost without groups: how many input channels does one output channel see?",
+                    "That ignores groups: how many input channels does one output channel see?",
                 ),
                 (right / groups, "That is one group's share: how many groups are there, and do they all compute?"),
                 (right // kernel, "How many input pixels does the kernel lie on, in both directions?"),
@@ -36,9 +37,9 @@ def multiply_adds(answer: Callable[[int, int, int, int], int]) -> None:
             "Which inputs does one output value need, and how many values has an output pixel?",
             f"{in_channels} -> {out_channels} channels, kernel {kernel}, groups={groups}",
         )
-    passed("multiply_adds")
 
 
+@exercise
 def separable_block(answer: Callable[[int], nn.Module]) -> None:
     """Compares ``answer(channels)`` with `labkit.networks.light.separable_block`: layers, weights, and the output."""
     channels = 6
@@ -63,13 +64,11 @@ def separable_block(answer: Callable[[int], nn.Module]) -> None:
         require((layer.bias is None) == (other.bias is None), biases)
         other.load_state_dict(layer.state_dict())
     pictures = torch.rand(2, channels, 8, 8)
+    fails = f"the block fails on pictures of shape {tuple(pictures.shape)}: pad by 1 before each 3x3."
     with torch.no_grad():
-        with failing(
-            RuntimeError, f"the block fails on pictures of shape {tuple(pictures.shape)}: pad by 1 before each 3x3."
-        ):
+        with failing(RuntimeError, fails):
             got = block(pictures)
         _check_output(got, right, pictures)
-    passed("separable_block")
 
 
 def _check_output(got: Tensor, right: Skip, pictures: Tensor) -> None:
@@ -94,10 +93,7 @@ def _check_output(got: Tensor, right: Skip, pictures: Tensor) -> None:
             (right.conv_block(pictures), "the block's input is not in its output: add the skip connection."),
             (zeros, "the border differs: pad by reflection, as the reference's blocks do."),
             (after_depthwise(nn.ReLU()), "there is a ReLU between a 3x3 and its 1x1: nothing goes there."),
-            (
-                after_depthwise(norm, nn.ReLU()),
-                "there are norm and ReLU between a 3x3 and its 1x1: nothing goes there.",
-            ),
+            (after_depthwise(norm, nn.ReLU()), "norm and ReLU stand between a 3x3 and its 1x1: nothing goes there."),
             (added, "there is a ReLU after the last norm: the sum needs negative values, too."),
             (right(pictures).relu(), "there is a ReLU after the sum: the residual blocks of CycleGAN have none."),
             (without(nn.InstanceNorm2d), "the instance norms are missing, one after each 1x1."),
@@ -107,6 +103,7 @@ def _check_output(got: Tensor, right: Skip, pictures: Tensor) -> None:
     )
 
 
+@exercise
 def roofline_seconds(answer: Callable[[float, float, float, float], float]) -> None:
     """Compares ``answer(flops, bytes_moved, flops_per_s, bytes_per_s)`` with `labkit.measure.roofline`'s."""
     turns = "Computing and moving do not take turns: while some values are computed, others are on their way."
@@ -115,9 +112,7 @@ def roofline_seconds(answer: Callable[[float, float, float, float], float]) -> N
         flops, moved, flops_per_s, bytes_per_s = work
         right, computing, moving = right_seconds(*work), flops / flops_per_s, moved / bytes_per_s
         where = f"{flops:g} FLOPs and {moved:g} bytes at {flops_per_s:g} FLOP/s and {bytes_per_s:g} bytes/s"
-        with failing(
-            ZeroDivisionError, f"{where}: your function divides by zero. Without FLOPs, what still takes time?"
-        ):
+        with failing(ZeroDivisionError, f"{where}: it divides by zero. Without FLOPs, what still takes time?"):
             got = answer(*work)
         mistakes = [
             (computing + moving, turns),
@@ -126,9 +121,9 @@ def roofline_seconds(answer: Callable[[float, float, float, float], float]) -> N
             (computing, "There are bytes to move, too. How long does that take?"),
         ]
         expect(got, right, mistakes, "Seconds are work divided by the rate at which it is done.", where)
-    passed("roofline_seconds")
 
 
+@exercise
 def within_spread(answer: Callable[[pandas.DataFrame, str], pandas.Series]) -> None:
     """Compares ``answer(scores, baseline)`` with `labkit.measure.quality.within_spread`."""
     runs = {  # fg and bg of three seeds, and a hint
@@ -164,4 +159,3 @@ def within_spread(answer: Callable[[pandas.DataFrame, str], pandas.Series]) -> N
     for name, (_, hint) in runs.items():
         told = "within" if got[name] else "not within"
         require(bool(got[name]) == right[name], f"{name}: {told} in your answer, but {hint}")
-    passed("within_spread")

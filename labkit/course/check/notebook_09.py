@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 import pandas
 
-from labkit.course.check.answers import expect, failing, passed
+from labkit.course.check.answers import exercise, expect, failing
 from labkit.measure.autotune import pick as right_pick
 from labkit.measure.compare import speed_verdict as right_speed_verdict
 
 WORDS = ("faster", "slower", "no difference")
 
 
+@exercise
 def speed_verdict(answer: Callable[[float, tuple[float, float], tuple[float, float]], str]) -> None:
     """Compares ``answer(times, between, noise)`` with the word of `labkit.measure.compare.speed_verdict`."""
     word = (lambda got, _: got not in WORDS, f"That is none of the words: they are {', '.join(WORDS)}.")
@@ -34,9 +35,9 @@ def speed_verdict(answer: Callable[[float, tuple[float, float], tuple[float, flo
         right, _ = right_speed_verdict(times, between, noise)
         where = f"{times} times faster, between {between[0]} and {between[1]}, noise between {noise[0]} and {noise[1]}"
         expect(answer(times, between, noise), right, [word], hint, where)
-    passed("speed_verdict")
 
 
+@exercise
 def pick(answer: Callable[[pandas.DataFrame, float], str]) -> None:
     """Compares ``answer(table, memory_bytes)`` with `labkit.measure.autotune.pick`."""
     rows = {
@@ -68,4 +69,3 @@ def pick(answer: Callable[[pandas.DataFrame, float], str]) -> None:
             got = answer(given.copy(), memory_bytes)
         mistakes = [("no identity", other), ("channels_last", guess)]
         expect(got, right, mistakes, f"It should be {right!r}. {hint}", where)
-    passed("pick")

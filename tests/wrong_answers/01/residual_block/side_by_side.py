@@ -1,0 +1,16 @@
+# expects: add F(x) to x
+class ResidualBlock(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.ReflectionPad2d(1),
+            nn.Conv2d(channels, channels, 3),
+            nn.InstanceNorm2d(channels),
+            nn.ReLU(),
+            nn.ReflectionPad2d(1),
+            nn.Conv2d(channels, channels, 3),
+            nn.InstanceNorm2d(channels),
+        )
+
+    def forward(self, x):
+        return torch.cat([x, self.body(x)], dim=1)

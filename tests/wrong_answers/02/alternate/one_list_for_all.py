@@ -1,0 +1,12 @@
+# expects: share one list
+def alternate(steps, rounds, warmup, synchronise, clock):
+    seconds = dict.fromkeys(steps, [])
+    for turn in range(warmup + rounds):
+        for name, step in steps.items():
+            synchronise()
+            started = clock()
+            step()
+            synchronise()
+            if turn >= warmup:
+                seconds[name].append(clock() - started)
+    return seconds

@@ -1,0 +1,3 @@
+# expects: in parentheses
+def amdahl(share, factor):
+    return 1 / (1 - share) + share / factor

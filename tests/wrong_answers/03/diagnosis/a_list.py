@@ -1,0 +1,2 @@
+# expects: not a list
+diagnosis = ["compute", "data", "host"]

@@ -1,0 +1,2 @@
+# expects: kind of kernel
+diagnosis = {"A": "memory", "B": "data", "C": "host"}

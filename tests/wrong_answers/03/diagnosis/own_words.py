@@ -1,0 +1,2 @@
+# expects: is none of the words
+diagnosis = {"A": "compute", "B": "data loader", "C": "CPU"}

@@ -1,0 +1,2 @@
+# expects: not a dict with the keys ['a', 'b', 'c']
+diagnosis = {"a": "compute", "b": "data", "c": "host"}
