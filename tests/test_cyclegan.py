@@ -33,6 +33,23 @@ def test_a_judges_b_s_pictures(tiny, batch):
     assert labkit.make_step(model)(real_a, real_b)["G_A"] == pytest.approx(float(((verdict - 1) ** 2).mean()), rel=1e-5)
 
 
+def test_a_cycle_loss_and_a_pool_of_one_s_own_take_part_in_the_step(tiny, batch):
+    asked = []
+
+    class Own:
+        cycle_loss = staticmethod(lambda real, back, weight: 7 * cycle_loss(real, back, weight))
+
+        def pooled(self, pool, fakes, batch):
+            asked.append(pool)
+            return batch["real_b" if pool == "fake_B" else "real_a"]
+
+    model = tiny()
+    plain, own = labkit.make_step(tiny())(*batch()), labkit.make_step(model, Own)(*batch())
+    assert own["cycle_A"] == pytest.approx(7 * plain["cycle_A"].item()) and own["G_A"] == plain["G_A"]
+    assert asked == ["fake_B", "fake_A"]
+    assert own["D_A"] != plain["D_A"], "it judges real pictures in place of the fakes"
+
+
 def test_loss_terms():
     verdict = torch.tensor([0.0, 2.0])
     assert adversarial_loss(verdict, True) == 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 
@@ -10,8 +11,8 @@ import pandas
 import plotly.express as px
 import plotly.graph_objects as go
 from IPython.display import HTML, DisplayHandle, display
+from PIL import Image
 from torch import Tensor
-from torchvision.io import encode_jpeg
 from torchvision.utils import make_grid
 
 from labkit.data.batches import to_uint8
@@ -73,8 +74,10 @@ class FilmStrip:
 
 def _html_row(name: str, pictures: Tensor) -> str:
     """A row of pictures beside its name, as HTML that needs no other file."""
-    jpeg = encode_jpeg(make_grid(to_uint8(pictures), nrow=len(pictures), pad_value=255), quality=90)
-    source = b64encode(jpeg.numpy().tobytes()).decode()
+    grid = make_grid(to_uint8(pictures), nrow=len(pictures), pad_value=255)
+    file = io.BytesIO()
+    Image.fromarray(grid.permute(1, 2, 0).numpy()).save(file, "jpeg", quality=90)
+    source = b64encode(file.getvalue()).decode()
     return (
         '<div style="display: flex; align-items: center"><span style="width: 8em; flex: none">'
         f'{name}</span><img alt="{len(pictures)} pictures, {name}" src="data:image/jpeg;base64,{source}"></div>'
