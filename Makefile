@@ -6,6 +6,7 @@
 #   make bench           the benchmarks
 #   make compare         training steps side by side on this machine, with and without speed-ups
 #   make assignments     student notebooks into assignments/release
+#   make gallery         the notebooks' figures for readers of docs/gallery.md; needs Chrome or Chromium
 #   make format          formatting of code and notebooks
 #
 #   ARGS=...             more for the command: make lab ARGS=--port=9000, make test ARGS="-k pool"
@@ -36,7 +37,7 @@ LAB_ARGS += $(if $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname)),,--
 # So that JupyterLab's terminals and `!labkit` in a notebook find the commands that were installed.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: student lab test bench compare assignments format
+.PHONY: student lab test bench compare assignments gallery format
 
 student: .venv/installed
 	.venv/bin/python tools/assignments.py --copy student
@@ -56,6 +57,10 @@ compare: .venv/installed
 
 assignments: .venv/installed
 	.venv/bin/python tools/assignments.py
+
+gallery: .venv/installed
+	$(INSTALL) --quiet kaleido
+	OMP_NUM_THREADS=1 .venv/bin/python tools/gallery.py $(ARGS)
 
 format: .venv/installed
 	.venv/bin/ruff check --fix
