@@ -1,6 +1,7 @@
 """Quality over a run, when it is good enough, and the studies that are shipped."""
 
 import itertools
+import statistics
 
 import pandas
 import plotly.graph_objects as go
@@ -108,11 +109,21 @@ def test_figures_show_every_seed_and_say_which_failed(curves):
     assert [note.text for note in figure.layout.annotations] == ["2 of 2 never passed"]
     of_a, of_b = figure.layout.meta["text"].partition("<A>")[2].split(";")
     assert "35, 20 to 50" in of_a and "0 of 2" in of_a and "2 of 2" in of_b
-    lines = course.learning_figure(curves, "flops").data
-    assert [trace.name for trace in lines if trace.showlegend] == ["&lt;A&gt;", "B"] and len(lines) == 8
-    assert list(lines[0].x) == [1, 2, 3, 4, 5] and list(lines[1].y) == [5, 4, 3, 4, 3]
+    assert len({*figure.data[0].y}) == len(figure.data[0].x), "seeds that take as long must not hide one another"
     with pytest.raises(LabkitError, match="against"):
         course.passes_figure(curves, "epochs")
+
+
+def test_learning_has_a_column_of_panels_for_each_name_with_every_seed_and_their_median(curves):
+    figure = course.learning_figure(curves, "flops")
+    assert [note.text for note in figure.layout.annotations] == ["&lt;A&gt;", "B", "TFLOP"]
+    panels = {axis: [trace for trace in figure.data if trace.xaxis == axis] for axis in ("x", "x2", "x3", "x4")}
+    assert len(figure.data) == sum(map(len, panels.values()))
+    for lines in panels.values():
+        assert [line.name for line in lines] == [None, "0", "1", "median"], "first the other's median, in grey"
+    _, first, second, median = panels["x"]  # fg of <A>; bg stands in x3
+    assert list(first.x) == [1, 2, 3, 4, 5] and list(panels["x3"][1].y) == [5, 4, 3, 4, 3]
+    assert list(median.y) == [statistics.median(pair) for pair in zip(first.y, second.y, strict=True)]
 
 
 def test_a_tradeoff_shows_every_seed_over_its_cost_and_the_baselines_worst(curves):
@@ -120,7 +131,8 @@ def test_a_tradeoff_shows_every_seed_over_its_cost_and_the_baselines_worst(curve
     figure = course.tradeoff_figure(pandas.Series({"<A>": 2.0, "B": 1.0}), scores, "<A>", "seconds a step")
     seeds = [trace for trace in figure.data if trace.marker.symbol is None]
     assert [trace.name for trace in seeds if trace.showlegend] == ["&lt;A&gt;", "B"]
-    assert [list(trace.x) for trace in seeds] == [[2, 2], [2, 2], [1, 1], [1, 1]]
+    assert [statistics.mean(trace.x) for trace in seeds] == pytest.approx([2, 2, 1, 1])
+    assert all(len({*trace.x}) == len(trace.y) and max(trace.x) - min(trace.x) < 0.1 for trace in seeds), "side by side"
     assert list(seeds[0].y) == scores.loc["<A>", "fg"].tolist() and list(seeds[3].y) == scores.loc["B", "bg"].tolist()
     assert [band.y1 for band in figure.layout.shapes] == scores.loc["<A>"].max().tolist()
     words = figure.layout.meta["text"]

@@ -22,8 +22,9 @@ from plotly.subplots import make_subplots
 
 INK = "#767676"  # the grey with most contrast on JupyterLab's dark #111111 (4.2), given 4.5 on white
 FAINT, CLEAR = "rgba(128, 128, 128, 0.3)", "rgba(0, 0, 0, 0)"
-# Okabe and Ito's palette, which colour-blind readers can tell apart. A colour means the same in every figure.
-COLOURS = {"G": "#0072B2", "D": "#D55E00", "cycle": "#009E73", "idt": "#CC79A7", "dev": "#F0E442", "rec": "#56B4E9"}
+# Okabe and Ito's palette, which colour-blind readers can tell apart. A colour means the same in every figure. Their
+# yellow is darker here, since a pale yellow line cannot be seen on white.
+COLOURS = {"G": "#0072B2", "D": "#D55E00", "cycle": "#009E73", "idt": "#CC79A7", "dev": "#8C7A00", "rec": "#56B4E9"}
 HOST, KERNEL, WALL, UNUSED = "#E69F00", "#56B4E9", INK, "#B5B5B5"
 LINES = [*COLOURS.values(), HOST, WALL]  # of runs and networks, where colours have no meaning
 PLAYERS = {

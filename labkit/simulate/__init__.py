@@ -8,6 +8,7 @@ from labkit.simulate.launch_queue import Launch as Launch
 from labkit.simulate.launch_queue import Timeline as Timeline
 from labkit.simulate.launch_queue import play as play
 from labkit.simulate.launch_queue import replay_graph as replay_graph
+from labkit.simulate.operators import LiveBytes as LiveBytes
 from labkit.simulate.operators import Operator as Operator
 from labkit.simulate.operators import Recorder as Recorder
 from labkit.simulate.operators import step_memory as step_memory

@@ -206,20 +206,24 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 
 class LiveBytes(TorchDispatchMode):
-    """Inside `with`, counts the bytes of the tensors that are made on the meta device, while they live.
+    """Inside `with`, counts the bytes of the tensors that are made on a device, while they live.
 
     `now` counts the living tensors, `peak` is the largest value of `now`. Views share the memory of their base.
+
+    Args:
+        device: the type of the device, such as "cpu"; tensors on other devices do not count.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "meta") -> None:
         super().__init__()
+        self.device = device
         self.now = self.peak = 0
         self._known: weakref.WeakSet[UntypedStorage] = weakref.WeakSet()
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = operator(*args, **(kwargs or {}))
         for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor) and tensor.is_meta:
+            if isinstance(tensor, Tensor) and tensor.device.type == self.device:
                 self._note(tensor.untyped_storage())
         return result
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import html
+import textwrap
 from collections.abc import Mapping
 from itertools import cycle
 
 import ipywidgets
+import numpy as np
 import pandas
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -17,7 +19,7 @@ from labkit.data.batches import to_float
 from labkit.errors import check_known
 from labkit.measure.quality import GOAL, time_to_quality
 from labkit.model import Model, run_network
-from labkit.show.style import LINES, UNUSED, WALL
+from labkit.show.style import COLOURS, LINES, UNUSED, WALL
 from labkit.show.training import picture_rows
 from labkit.show.widgets import controlled
 from labkit.stamp import describe
@@ -27,7 +29,9 @@ METRICS = {"fg": "fg, %: fruit, compared with the truth", "bg": "bg, %: backgrou
 
 
 def learning_figure(curves: pandas.DataFrame, against: str = "images") -> go.Figure:
-    """fg and bg of each run, a line for each seed; the dashed line is the goal.
+    """fg and bg of each run: a column of panels for each name, with its seeds as thin lines and their median thick.
+
+    The medians of the other names are grey, for comparison. The dashed line is the goal.
 
     Args:
         curves: from `labkit.learning_curves`.
@@ -35,28 +39,44 @@ def learning_figure(curves: pandas.DataFrame, against: str = "images") -> go.Fig
     """
     check_known("against", against, AGAINST)
     label, unit = AGAINST[against]
-    figure = make_subplots(cols=2, subplot_titles=list(METRICS.values()), horizontal_spacing=0.08)
+    medians = {
+        name: runs.groupby("images")[[against, *METRICS]].median() for name, runs in curves.groupby("name", sort=False)
+    }
+    titles = ["<br>".join(map(html.escape, textwrap.wrap(name, 150 // len(medians)))) for name in medians]
+    figure = make_subplots(
+        2, len(medians), column_titles=titles, shared_yaxes=True, shared_xaxes=True, x_title=label,
+        horizontal_spacing=0.02, vertical_spacing=0.08,
+    )  # fmt: skip
     told = []
-    for (name, runs), colour in zip(curves.groupby("name", sort=False), cycle(LINES), strict=False):
-        for seed, looks in runs.groupby("seed"):
-            for column, metric in enumerate(METRICS, start=1):
+    for column, (name, runs) in enumerate(curves.groupby("name", sort=False), start=1):
+        for row, metric in enumerate(METRICS, start=1):
+            place = dict(mode="lines", showlegend=False, row=row, col=column)
+            for other, median in medians.items():
+                if other != name:
+                    line = dict(color=UNUSED, width=1)
+                    figure.add_scatter(x=median[against] / unit, y=median[metric], line=line, hoverinfo="skip", **place)
+            for seed, looks in runs.groupby("seed"):
                 hover = f"{html.escape(name)}, seed {seed}: {metric} %{{y:.1f}} % at %{{x:.3g}}<extra></extra>"
-                line = dict(mode="lines", line=dict(color=colour, width=1.5), hovertemplate=hover)
-                first = bool(seed == runs["seed"].min()) and column == 1
-                named = dict(name=html.escape(name), legendgroup=name, showlegend=first)
-                figure.add_scatter(x=looks[against] / unit, y=looks[metric], **line, **named, row=1, col=column)
+                line = dict(name=str(seed), line=dict(color=COLOURS["G"], width=1), hovertemplate=hover)
+                figure.add_scatter(x=looks[against] / unit, y=looks[metric], **line, **place)
+            hover = f"{html.escape(name)}, median: {metric} %{{y:.1f}} % at %{{x:.3g}}<extra></extra>"
+            thick = dict(name="median", line=dict(color=COLOURS["D"], width=3), hovertemplate=hover)
+            figure.add_scatter(x=medians[name][against] / unit, y=medians[name][metric], **thick, **place)
+            figure.add_hline(y=GOAL[metric], line=dict(color=WALL, dash="dash", width=1), row=row, col=column)
         last = runs.groupby("seed").last()
         ends = " and ".join(f"{metric} {last[metric].min():.1f} to {last[metric].max():.1f} %" for metric in METRICS)
         told.append(f"{name} ends at {ends}")
-    for column, metric in enumerate(METRICS, start=1):
-        figure.add_hline(y=GOAL[metric], line=dict(color=UNUSED, dash="dash"), row=1, col=column)
-    figure.update_xaxes(title=label, rangemode="tozero").update_yaxes(rangemode="tozero")
+    figure.update_xaxes(range=[0, 1.08 * curves[against].max() / unit], nticks=4, tickangle=0)
+    for row, (metric, title) in enumerate(METRICS.items(), start=1):
+        figure.update_yaxes(range=[0, 1.05 * curves[metric].max()], row=row)
+        figure.update_yaxes(title=title.partition(", compared")[0], row=row, col=1)
+    figure.update_annotations(font_size=13)
     goal = " and ".join(f"{metric} {limit:g} %" for metric, limit in GOAL.items())
+    key = "thin: a seed; thick: their median; grey: the other medians; dashed: the goal"
     return figure.update_layout(
-        title=f"Learning to make oranges, a line for each seed<br><sub>{html.escape(_stamped(curves))}</sub>",
-        height=430,
-        margin_t=100,
-        legend=dict(orientation="h", y=-0.2),
+        title=f"Learning to make oranges<br><sub>{key}<br>{html.escape(_stamped(curves))}</sub>",
+        height=560,
+        margin=dict(t=150, b=70),
         meta={"text": f"Against {label}, all seeds: {'; '.join(told)}. The goal is {goal}. {_stamped(curves)}."},
     )
 
@@ -64,7 +84,8 @@ def learning_figure(curves: pandas.DataFrame, against: str = "images") -> go.Fig
 def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figure:
     """When each run first met the goal at two evaluations in a row: a circle for each seed, a bar at the median.
 
-    The median counts a failed run as longer than all others, and is left out where that makes it unknown.
+    Seeds lie one below the other, or equal times would hide one another. The median counts a failed run as longer than
+    all others, and is left out where that makes it unknown.
 
     Args:
         curves: from `labkit.learning_curves`.
@@ -75,30 +96,32 @@ def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figu
     taken = time_to_quality(curves)[against] / unit
     figure, told = go.Figure(), []
     names = list(dict.fromkeys(taken.index.get_level_values("name")))
-    for name, colour in zip(names, cycle(LINES), strict=False):
+    for row, name in enumerate(names):
         of_name, shown = taken[name], html.escape(name)
         median = of_name.fillna(float("inf")).median()
+        heights = pandas.Series(np.linspace(row - 0.45, row + 0.45, len(of_name) + 2)[1:-1], index=of_name.index)
         passed = of_name.dropna()
         figure.add_scatter(
-            **dict(x=passed, y=[shown] * len(passed), customdata=passed.index, mode="markers"),
-            marker=dict(color="rgba(0,0,0,0)", size=12, line=dict(color=colour, width=2)),
+            **dict(x=passed, y=heights[passed.index], customdata=passed.index, mode="markers"),
+            marker=dict(color=COLOURS["G"], size=9, line=dict(color=WALL, width=1)),
             hovertemplate=f"{shown}, seed %{{customdata}}: %{{x:.3g}} {label}<extra></extra>",
         )
         if median < float("inf"):
-            bar = dict(symbol="line-ns", size=22, line=dict(color=WALL, width=3))
-            figure.add_scatter(x=[median], y=[shown], mode="markers", marker=bar, hoverinfo="skip")
+            bar = dict(symbol="line-ns", size=44, line=dict(color=COLOURS["D"], width=3))
+            figure.add_scatter(x=[median], y=[row], mode="markers", marker=bar, hoverinfo="skip")
         failed = f"{of_name.isna().sum()} of {len(of_name)} never passed"
         if len(passed) < len(of_name):
-            figure.add_annotation(x=1, xref="paper", y=shown, text=failed, showarrow=False, xanchor="left", xshift=8)
+            figure.add_annotation(x=1, xref="paper", y=row, text=failed, showarrow=False, xanchor="left", xshift=8)
         middle = f"median {median:.3g}" if median < float("inf") else "no median"
         spread = f", {passed.min():.3g} to {passed.max():.3g}" if len(passed) else ""
         told.append(f"{name}: {middle}{spread}, {failed}")
     order = [html.escape(name) for name in names]
-    figure.update_yaxes(categoryorder="array", categoryarray=order[::-1], range=[-0.6, len(order) - 0.4])
+    ticks = dict(tickvals=list(range(len(order))), ticktext=order, showgrid=False, zeroline=False)
+    figure.update_yaxes(range=[len(order) - 0.4, -0.6], **ticks)
     figure.update_xaxes(title=f"{label}, until two evaluations in a row passed", rangemode="tozero")
     return figure.update_layout(
         title=f"When the goal was reached, a circle for each seed<br><sub>{html.escape(_stamped(curves))}</sub>",
-        height=190 + 44 * len(order),
+        height=190 + 56 * len(order),
         margin_r=140,  # for the notes about failed runs
         showlegend=False,
         meta={"text": f"Time to quality, in {label}. {'; '.join(told)}. {_stamped(curves)}."},
@@ -108,7 +131,8 @@ def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figu
 def tradeoff_figure(costs: pandas.Series, scores: pandas.DataFrame, baseline: str, label: str) -> go.Figure:
     """fg and bg against the cost of a step: a circle for each seed, and a bar at the median.
 
-    The grey bands reach up to the baseline's worst seed. A bar in both of them is within the baseline's spread, as
+    Circles stand slightly left and right of their cost, or equal scores would hide one another. The grey bands reach up
+    to the baseline's worst seed. A bar in both of them is within the baseline's spread, as
     `labkit.measure.within_spread` says.
 
     Args:
@@ -122,15 +146,16 @@ def tradeoff_figure(costs: pandas.Series, scores: pandas.DataFrame, baseline: st
     told = []
     for (name, cost), colour in zip(costs.items(), cycle(LINES), strict=False):
         of_name, shown = scores.loc[name], html.escape(name)
+        beside = cost + costs.max() * np.linspace(-0.012, 0.012, len(of_name))
         for column, metric in enumerate(METRICS, start=1):
             place = dict(legendgroup=name, mode="markers", row=1, col=column)
             figure.add_scatter(
-                **dict(x=[cost] * len(of_name), y=of_name[metric], customdata=of_name.index, **place),
-                marker=dict(color="rgba(0,0,0,0)", size=11, line=dict(color=colour, width=2)),
+                **dict(x=beside, y=of_name[metric], customdata=of_name.index, **place),
+                marker=dict(color=colour, size=8, line=dict(color=WALL, width=1)),
                 **dict(name=shown, showlegend=column == 1),
-                hovertemplate=f"{shown}, seed %{{customdata}}: {metric} %{{y:.1f}} % at %{{x:.3g}}<extra></extra>",
+                hovertemplate=f"{shown}, seed %{{customdata}}: {metric} %{{y:.1f}} % at {cost:.3g}<extra></extra>",
             )
-            bar = dict(symbol="line-ew", size=16, line=dict(color=WALL, width=2))
+            bar = dict(symbol="line-ew", size=18, line=dict(color=colour, width=3))
             median = dict(x=[cost], y=[of_name[metric].median()], marker=bar, showlegend=False, hoverinfo="skip")
             figure.add_scatter(**median, **place)
         medians = " and ".join(f"{metric} {of_name[metric].median():.1f} %" for metric in METRICS)

@@ -12,7 +12,7 @@ import pandas
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from labkit.show.style import HOST, KERNEL, LEGEND_BELOW, UNUSED, WALL, panels
+from labkit.show.style import HOST, KERNEL, LEGEND_BELOW, LINES, UNUSED, WALL, panels
 from labkit.show.widgets import controlled
 from labkit.simulate.cost_model import ROOFLINES
 from labkit.simulate.operators import Operator
@@ -37,12 +37,12 @@ def host_figure(table: pandas.DataFrame, host_us: float) -> go.Figure:
     figure = panels({f"batch {batch}": 230 for batch in batches})
     for row, batch in enumerate(batches, start=1):
         steps = table[table["batch"] == batch].groupby("step", sort=False)
-        for (name, points), (dash, symbol) in zip(steps, LOOKS, strict=False):
+        for (name, points), (dash, symbol), colour in zip(steps, LOOKS, LINES, strict=False):
             figure.add_scatter(
                 x=points["host_us"],
                 y=points["wall_us"] / 1e3,
                 **dict(name=html.escape(name), legendgroup=name, showlegend=row == 1, row=row, col=1),
-                **dict(mode="lines+markers", line=dict(color=WALL, dash=dash), marker=dict(symbol=symbol, size=7)),
+                **dict(mode="lines+markers", line=dict(color=colour, dash=dash), marker=dict(symbol=symbol, size=8)),
                 hovertext=[_in_words(point) for point in points.itertuples()],
                 hoverinfo="text",
             )
