@@ -60,7 +60,7 @@ assignments: .venv/installed
 
 gallery: .venv/installed
 	$(INSTALL) --quiet kaleido
-	OMP_NUM_THREADS=1 .venv/bin/python tools/gallery.py $(ARGS)
+	.venv/bin/python tools/gallery.py $(ARGS)
 
 format: .venv/installed
 	.venv/bin/ruff check --fix
