@@ -62,7 +62,7 @@ def rehearsal(tmp_path_factory):
     """The folder of a rehearsal on the CPU; the flags and the random numbers of the process before and after."""
     folder = tmp_path_factory.mktemp("survey")
     before = flags(), torch.get_rng_state()
-    survey(folder, minutes=2, device="cpu")
+    survey(folder, minutes=30, device="cpu")  # enough on a busy machine, too
     return folder, before, (flags(), torch.get_rng_state())
 
 
