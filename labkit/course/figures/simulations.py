@@ -38,12 +38,13 @@ def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, gr
         "Who works when: a line leads from each launch to its kernel"
         + ("; two kernels fit the GPU at a time" if streams > 1 else ""),
         f"The queue, kernels launched but not started: {f'at most {depth}' if depth else 'always empty'}",
-        "Where each stream's time goes",
-        f"Host bound with kernels under {turn:g} µs" if turn > 0 else "Compute bound, however short the kernels",
+        "Each stream's time",
+        f"Host bound below {turn:g} µs" if turn > 0 else "Always compute bound",
     )
     specs = [[{"colspan": 2}, None], [{"colspan": 2}, None], [{}, {}]]
     heights = [0.4, 0.22, 0.38]
-    figure = make_subplots(3, 2, specs=specs, row_heights=heights, vertical_spacing=0.15, subplot_titles=titles)
+    spacing = dict(vertical_spacing=0.15, horizontal_spacing=0.16)  # room for titles on narrow screens, too
+    figure = make_subplots(3, 2, specs=specs, row_heights=heights, subplot_titles=titles, **spacing)
     _add_lanes(figure, timeline)
     _add_queue(figure, timeline)
     _add_shares(figure, timeline)
