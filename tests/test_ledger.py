@@ -76,6 +76,10 @@ def test_there_is_one_ledger_for_all_folders_of_a_course(tmp_path, monkeypatch):
     for folder in ("notebooks", "student", "assignments/release/04_two_streams"):
         monkeypatch.chdir(clone / folder)
         assert ledger_file() == clone / "out" / "ledger.json"
+    graded = clone / "assignments" / "autograded" / "one" / "04_two_streams"
+    graded.mkdir(parents=True)
+    monkeypatch.chdir(graded)
+    assert ledger_file() == graded / "ledger.json", "no student's predictions come before another's"
     monkeypatch.chdir(tmp_path / "elsewhere" / "04")
     Ledger("04").predict("streams", 2)
     monkeypatch.chdir(tmp_path / "other" / "09")

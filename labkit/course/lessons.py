@@ -77,8 +77,8 @@ def play_forward(
     """
     launches = _forward_launches(operators, share, host_us)
     main = launches[-1].stream  # the losses, which come last
-    dearer = {stream: host_us + side_us * (stream != main) for stream in {launch.stream for launch in launches}}
-    return play([with_changes(launch, host_us=dearer[launch.stream]) for launch in launches], interference=interference)
+    launches = [with_changes(launch, host_us=host_us + side_us * (launch.stream != main)) for launch in launches]
+    return play(launches, interference=interference)
 
 
 def size_needed(
