@@ -5,6 +5,7 @@ import difflib
 import functools
 import importlib.util
 import inspect
+import os
 import sys
 import time
 import warnings
@@ -33,6 +34,8 @@ DECAYS = f"fruit none, others {PHOTOGRAPHS.decay:.0%} of the steps"
 NETWORKS = {name: f"fruit {value}, others the paper's" for name, value in FRUIT.model.items()}
 GENERATORS = "resnet_9blocks, _6blocks or _3blocks, unet_256 or unet_128, or a light one: resnet_9blocks_narrow, ..."
 NAMES = "with commas (bf16,batched); `labkit speedups` lists them"
+
+UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 Option = typer.Option
@@ -123,8 +126,15 @@ def train(
     workers: Annotated[int, Option(help="Processes that prepare batches.", min=0)] = 2,
     seed: Annotated[int, Option(help="Determines first weights and batches.", min=0, max=2**32)] = 0,
     save_minutes: Annotated[float, Option(help="Minutes between two checkpoints.", min=0)] = 5.0,
+    processes: Annotated[
+        int, Option(help="Processes on this machine that share each batch, as torchrun would start them.", min=1)
+    ] = 1,
 ) -> None:
     """Train a model; run the same command again to resume after a stop."""
+    if processes > 1 and not UNDER_TORCHRUN:
+        from labkit import ranks
+
+        raise typer.Exit(ranks.start(processes, sys.argv[1:]))
     import labkit
 
     recipe = choice.recipe(data, steps=steps, lr=lr)
@@ -135,7 +145,7 @@ def train(
         names, said = labkit.autotune(lambda: choice.model(recipe, seed), choice.noise(recipe))
         typer.echo("\n".join([*said, f"auto: {', '.join(names) or 'the baseline'}"]))
     model = choice.model(recipe, seed)
-    step = labkit.make_step(model, *names, lr=recipe.lr)
+    step = labkit.make_step(model, *_names_of_ranks(names), lr=recipe.lr)
     decay_steps = round(recipe.decay * recipe.steps) if decay_steps is None else decay_steps
     schedule = labkit.linear_schedule(recipe.steps - decay_steps, decay_steps) if decay_steps else None
     options: dict[str, Any] = dict(seed=seed, workers=workers, schedule=schedule, save_minutes=save_minutes)
@@ -259,6 +269,11 @@ def survey(
     typer.echo(survey(out, minutes, earlier, device))
 
 
+def _names_of_ranks(names: list[str]) -> list[str]:
+    """These speed-ups and, for one of several processes, the one that lets them share the work."""
+    return [*names, "data_parallel"] if UNDER_TORCHRUN and "data_parallel" not in names else names
+
+
 def _names(speedups: str) -> list[str]:
     return [name.strip() for name in speedups.split(",") if name.strip()]
 
@@ -280,8 +295,26 @@ def _data(name: str, size: int, seed: int) -> "UnpairedData":
 def main() -> None:
     """Runs the command line; errors that the user can fix are printed as one line, without a traceback."""
     warnings.showwarning = lambda message, *_, **__: print(f"labkit: {message}", file=sys.stderr)
+    run, say = (_rank, _say_once) if UNDER_TORCHRUN else (app, functools.partial(print, file=sys.stderr))
     try:
-        app()
+        run()
     except (LabkitError, OSError) as error:  # OSError: its text names the file and the problem
-        print(f"labkit: {error}", file=sys.stderr)
+        say(f"labkit: {error}")
         sys.exit(1)
+
+
+def _rank() -> None:
+    """The command line in one of several processes, of which the first alone prints."""
+    from labkit import ranks
+
+    with ranks.joined():
+        if ranks.number() > 0:
+            warnings.showwarning = lambda *_, **__: None
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
+        app()
+
+
+def _say_once(message: str) -> None:
+    from labkit import ranks
+
+    ranks.say(message)

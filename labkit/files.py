@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -54,3 +56,46 @@ def check_folder(folder: Path) -> None:
         raise LabkitError(
             f"{folder}: nothing can be written there ({error.strerror}). Choose another folder."
         ) from error
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Inside, no other process may hold this lock. It ends with the process, even if that is killed.
+
+    The lock is the process's own, not inherited by processes it starts: those that load pictures may outlive it by
+    seconds.
+
+    Raises:
+        LabkitError: another process holds it; or the file ".lock" cannot be written there.
+    """
+    try:
+        file = open(folder / ".lock", "a+", encoding="utf-8")  # noqa: SIM115  # it stays open while we hold the lock
+    except OSError as error:
+        raise LabkitError(
+            f"{folder}: nothing can be written there ({error.strerror}). Choose another folder."
+        ) from error
+    with file:
+        try:
+            _lock(file.fileno())
+        except OSError as error:
+            file.seek(0)
+            raise LabkitError(
+                f"{folder}: another run trains into this folder ({file.read().strip() or 'who, is not known'}). "
+                "Wait until it ends, stop it, or choose another folder."
+            ) from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(file: int) -> None:
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _lock(file: int) -> None:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

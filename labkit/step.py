@@ -46,6 +46,8 @@ class Step:
         DataError: the batch does not fit the networks, or (checked in the first call only) leaves [-1, 1].
     """
 
+    ranks = 1  # the processes that share each batch
+
     def __init__(self, model: Model, lr: float | None = None, betas: tuple[float, float] = (0.5, 0.999)):
         self.model = model
         self.players = model.players()

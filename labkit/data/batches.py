@@ -84,14 +84,15 @@ def to_uint8(pictures: Tensor) -> Tensor:
 
 
 class _Batches(Dataset):
-    """Item k is batch k, complete: it does not matter which process computes it, or when."""
+    """Item k is a rank's part of batch k, complete: it does not matter which process computes it, or when."""
 
-    def __init__(self, data: UnpairedData, batch_size: int, seed: int):
+    def __init__(self, data: UnpairedData, batch_size: int, seed: int, rank: int, ranks: int):
         self.data, self.batch_size, self.seed = data, batch_size, seed
+        size = batch_size // ranks
+        self.part = range(rank * size, (rank + 1) * size)
 
     def __getitem__(self, k: int) -> tuple[Tensor, Tensor]:
-        first = k * self.batch_size
-        examples = [self.data.example(self.seed, position) for position in range(first, first + self.batch_size)]
+        examples = [self.data.example(self.seed, k * self.batch_size + place) for place in self.part]
         a, b = zip(*examples, strict=True)
         return torch.stack(a), torch.stack(b)
 
@@ -106,15 +107,19 @@ def batches(
     workers: int = 0,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
+    rank: int = 0,
+    ranks: int = 1,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches `start` to `stop` - 1, each two tensors of shape (batch_size, 3, size, size) on `device`.
+
+    Of `ranks` processes that share each batch, this one gets the part of number `rank`: batch_size // ranks pictures.
 
     One iterator serves the whole run, so worker processes start once and live to its end. On a GPU the
     batches are pinned, and batch k + 1 is copied on a stream of its own while the step works on batch k.
     """
     device = torch.device(device)
     loader = DataLoader(
-        _Batches(data, batch_size, seed),
+        _Batches(data, batch_size, seed, rank, ranks),
         batch_size=None,  # an item already is a batch
         sampler=range(start, stop),
         num_workers=workers,

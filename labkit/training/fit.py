@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,10 +17,12 @@ from torch import Tensor
 from torchvision.utils import make_grid
 from tqdm.auto import tqdm
 
+from labkit import ranks
 from labkit.data.batches import UnpairedData, batches, to_float, to_uint8
 from labkit.data.images import write_picture
 from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
 from labkit.errors import DataError, LabkitError, TrainingError
+from labkit.files import locked
 from labkit.model import Model, run_network
 from labkit.step import Step
 from labkit.training import checkpoints
@@ -87,12 +89,16 @@ def fit(
     GPU as far as its kernels give the same bits twice.
     Ctrl-C and SIGTERM let the step under way finish, save, and say how to resume.
 
+    Under torchrun every rank calls this inside `labkit.ranks.joined`, with a step of the speed-up "data_parallel". The
+    ranks share each batch, so the pictures are the same whatever their number, which may change on resuming. Rank 0
+    alone writes files, draws the progress bar, and calls `on_report`.
+
     Args:
         step: from `labkit.make_step`; its model decides device and float type.
         data: from `labkit.fruit` or `labkit.folders`.
         steps: the step to train up to.
-        batch_size: pictures of each domain in a step.
-        checkpoint: a folder for checkpoint and sample pictures; None keeps neither.
+        batch_size: pictures of each domain in a step, of all ranks together.
+        checkpoint: a folder for checkpoint and sample pictures, for one run at a time; None keeps neither.
         seed: settles which batches are drawn.
         workers: processes that prepare batches; 0 prepares them between the steps.
         schedule: from the number of steps done to the factor on the learning rate; None leaves it constant.
@@ -104,46 +110,55 @@ def fit(
         on_report: called with the `Run` after every look at the losses, for instance to draw them.
 
     Raises:
-        LabkitError: the arguments or the data do not fit.
+        LabkitError: the arguments or the data do not fit, or another run trains into the folder.
         CheckpointError: the checkpoint is damaged, or of another model or other batches.
         TrainingError: a loss is no longer finite, or memory ran out; the last good checkpoint is kept.
     """
     numbers = {"steps": steps, "batch_size": batch_size, "report_every": report_every, "sample_every": sample_every}
     _check(data, numbers, workers)
+    _check_ranks(step, batch_size)
     model = step.model
     model.check_size(data.size, data.size, where=f"data {data.name!r}")
     run = Run(step, steps, None if checkpoint is None else Path(checkpoint))
     pictures = [len(data.train_a), len(data.train_b)]
     settings = {"data": data.name, "pictures": pictures, "size": data.size, "batch_size": batch_size, "seed": seed}
-    _resume(run, settings)
-    weight = next(model.parameters())
-    stream = batches(
-        data, batch_size, run.done, steps, seed=seed, workers=workers, device=weight.device, dtype=weight.dtype
-    )
+    rank, n = ranks.number(), ranks.count()
     pending: list[dict[str, Tensor]] = []  # losses of steps nobody has looked at yet
-    saved_at = time.monotonic()
-    with _interrupts() as interrupted, tqdm(initial=run.done, total=steps, unit="step") as bar:
+    with ExitStack() as stack:
+        _resume(run, settings, stack)
+        ranks.all_equal("the run", {"done": run.done, "steps": steps, **settings, **model.settings})
+        weight = next(model.parameters())
+        stream = batches(
+            data, batch_size, run.done, steps, seed=seed, workers=workers, device=weight.device, dtype=weight.dtype,
+            rank=rank, ranks=n,
+        )  # fmt: skip
+        interrupted = stack.enter_context(_interrupts())
+        bar = stack.enter_context(tqdm(initial=run.done, total=steps, unit="step", disable=rank > 0))
+        agreement, saved_at, stop = ranks.Agreement(), time.monotonic(), False
         for real_a, real_b in stream:
             if schedule is not None:
                 step.scale_lr(_factor(schedule, run.done))
             pending.append(_stepped(run, real_a, real_b))
             run.done += 1
             bar.update()
-            last = run.done == steps or bool(interrupted)
-            save_due = last or time.monotonic() - saved_at >= 60 * save_minutes
+            stop, due = agreement.on(bool(interrupted), time.monotonic() - saved_at >= 60 * save_minutes)
+            save_due = due or stop or run.done == steps
             if run.done % report_every == 0 or save_due:
                 _look_at_losses(run, pending)
                 bar.set_postfix({name: f"{values[-1]:.3f}" for name, values in run.losses.items()}, refresh=False)
-                if on_report is not None:
+                if on_report is not None and rank == 0:
                     on_report(run)
-            if run.done % sample_every == 0 or run.done == steps:
+            if rank == 0 and (run.done % sample_every == 0 or run.done == steps):
                 _sample(run, data)
             if save_due:
                 saved_at = time.monotonic()
                 if run.folder is not None:
                     _save(run, run.folder, settings)
-            if interrupted:
-                _stop(run)
+            if stop:
+                break
+        agreement.settled()
+        if stop:
+            _stop(run)
     return run
 
 
@@ -154,6 +169,20 @@ def _check(data: UnpairedData, numbers: dict[str, int], workers: int) -> None:
     for name, number, least in [*((name, number, 1) for name, number in numbers.items()), ("workers", workers, 0)]:
         if not isinstance(number, int) or number < least:
             raise LabkitError(f"{name}={number}: a whole number, at least {least}, is needed.")
+
+
+def _check_ranks(step: Step, batch_size: int) -> None:
+    """Raises `LabkitError` if there are several ranks, and step or batch are not for them."""
+    n = ranks.count()
+    if step.ranks != n:
+        raise LabkitError(
+            f"{n} ranks, but each would train a model of its own: make the step with the speed-up 'data_parallel'."
+        )
+    if batch_size % n:
+        raise LabkitError(
+            f"batch_size={batch_size} cannot be shared evenly by {n} ranks: choose a multiple of {n}, such as "
+            f"{n}, {2 * n} or {max(3, batch_size // n + 1) * n}."
+        )
 
 
 def _factor(schedule: Callable[[int], float], done: int) -> float:
@@ -230,22 +259,28 @@ def _save(run: Run, folder: Path, settings: dict) -> None:
         "kind": run.model.kind,
         "settings": run.model.settings,
         "batches": settings,
-        "step": run.step.state_dict(),
+        "step": run.step.state_dict(),  # every rank has to ask for it, although one writes it
         "done": run.done,
         "losses": {name: torch.tensor(values, dtype=torch.float64) for name, values in run.losses.items()},
         "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if on_gpu else None},
     }
-    checkpoints.save(state, folder)
+    if ranks.number() == 0:
+        checkpoints.save(state, folder)
 
 
-def _resume(run: Run, settings: dict) -> None:
-    """Continues the run from the checkpoint in its folder, if there is one; makes the folder if not."""
+def _resume(run: Run, settings: dict, stack: ExitStack) -> None:
+    """Continues the run from the checkpoint in its folder, if there is one; makes the folder if not.
+
+    While the contexts of `stack` last, no other run may use the folder.
+    """
     if run.folder is None:
         return
     try:
         (run.folder / "samples").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LabkitError(f"{run.folder}: this folder cannot be made ({error.strerror}). Name another one.") from error
+    if ranks.number() == 0:
+        stack.enter_context(locked(run.folder))
     if not (run.folder / checkpoints.FILE).exists():
         return
     device = next(run.model.parameters()).device
@@ -265,7 +300,8 @@ def _resume(run: Run, settings: dict) -> None:
 def _interrupts() -> Iterator[list[int]]:
     """Collects Ctrl-C and SIGTERM instead of breaking off between two halves of an update.
 
-    A second Ctrl-C breaks off immediately. Outside the main thread signals cannot be caught: nothing changes there.
+    A second Ctrl-C breaks off immediately. Of several ranks the first says so for all. Outside the main thread signals
+    cannot be caught: nothing changes there.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -276,8 +312,8 @@ def _interrupts() -> Iterator[list[int]]:
     def note(number: int, frame: object) -> None:
         received.append(number)
         signal.signal(signal.SIGINT, before[signal.SIGINT])
-        # Not print: the signal may have come in the middle of one.
-        os.write(2, b"\nlabkit: stops after this step; Ctrl-C again stops immediately\n")
+        if ranks.number() == 0:  # not print: the signal may have come in the middle of one
+            os.write(2, b"\nlabkit: stops after this step; Ctrl-C again stops immediately\n")
 
     for name in before:
         signal.signal(name, note)

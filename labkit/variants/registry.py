@@ -16,6 +16,7 @@ from labkit.variants.batched import Batched
 from labkit.variants.bf16 import BF16
 from labkit.variants.channels_last import ChannelsLast
 from labkit.variants.compile import Compile
+from labkit.variants.data_parallel import DataParallel
 from labkit.variants.fp16 import FP16
 from labkit.variants.fused_adam import FusedAdam
 from labkit.variants.graph import Graph
@@ -26,11 +27,13 @@ from labkit.variants.streams import Streams
 if TYPE_CHECKING:
     import pandas
 
-# Outermost first: a graph records all the others; a batch is split before any network runs; autocast is set inside of
+# Outermost first: a graph records all the others; a batch is split before any network runs, and
+# the ranks exchange gradients round everything that computes them; autocast is set inside of
 # streams and checkpoints, so that each side stream and each second pass casts for itself.
 STACKED: tuple[type[SpeedUp], ...] = (
     Graph,
     Accumulate,
+    DataParallel,
     Compile,
     OutOfPlace,
     ChannelsLast,

@@ -1,0 +1,174 @@
+"""The processes of one training run, its ranks: how they find each other, agree, and end together.
+
+``torchrun`` starts the processes and tells each its number. Data goes between them through a process group of
+`torch.distributed`: gloo for the host's memory, NCCL for the GPUs'. A process that nobody grouped is the only one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from labkit.errors import LabkitError, TrainingError
+
+TIMEOUT = timedelta(minutes=5)  # so long a rank waits for another before it gives up
+
+_store: Any = None  # where the ranks meet; it outlives a rank that dies
+
+
+def number() -> int:
+    """The rank of this process, from 0 on."""
+    return dist.get_rank() if _grouped() else 0
+
+
+def count() -> int:
+    """The number of ranks; 1 for a process by itself."""
+    return dist.get_world_size() if _grouped() else 1
+
+
+def _grouped() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+def started_by_torchrun() -> bool:
+    """Whether this process is one of those that torchrun started."""
+    return {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys()
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    """Inside, this process is one of the ranks that torchrun started; without torchrun nothing changes.
+
+    On a machine with GPUs "cuda" then means this rank's own one. The ranks end together: if one is lost, each of the
+    others raises the error below within `TIMEOUT`.
+
+    Raises:
+        LabkitError: there are more ranks on this machine than GPUs, or PyTorch was built without torch.distributed.
+        TrainingError: another rank ended, or did not answer.
+    """
+    global _store
+    if not started_by_torchrun():
+        yield
+        return
+    if not dist.is_available():
+        raise LabkitError("This build of PyTorch has no torch.distributed: train in one process, or install another.")
+    backend, local = "gloo", int(os.environ.get("LOCAL_RANK", 0))
+    if torch.cuda.is_available():
+        if local >= torch.cuda.device_count():
+            raise LabkitError(
+                f"{os.environ.get('LOCAL_WORLD_SIZE')} processes on a machine with {torch.cuda.device_count()} GPUs: "
+                "start as many as there are GPUs, or hide the GPUs: CUDA_VISIBLE_DEVICES= torchrun ..."
+            )
+        torch.cuda.set_device(local)
+        backend = "cpu:gloo,cuda:nccl"
+    _store, rank, size = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    dist.init_process_group(backend, store=_store, rank=rank, world_size=size, timeout=TIMEOUT)
+    try:
+        yield
+    except RuntimeError as error:
+        if _lost(error):
+            raise TrainingError(
+                f"rank {rank} of {size}: another rank ended, or did not answer for {TIMEOUT.total_seconds():g} seconds "
+                "(see above if it said why). Run the same again to go on from the last checkpoint; with "
+                "torchrun --max-restarts=3 that happens by itself."
+            ) from error
+        raise
+    finally:
+        dist.destroy_process_group()
+
+
+def _lost(error: RuntimeError) -> bool:
+    """Whether an error of PyTorch's means that another rank is gone. gloo has no class of its own for it."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error) or "Connection closed" in str(error)
+
+
+def start(processes: int, arguments: list[str]) -> int:
+    """Runs labkit's command line with these arguments in several processes on this machine; gives its exit status.
+
+    The same as ``torchrun --standalone --nproc-per-node=<processes> -m labkit <arguments>``, with as many threads for
+    each as there are cores for it.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main
+
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
+    if sys.platform == "win32":
+        os.environ.setdefault("USE_LIBUV", "0")  # PyTorch is built without it there
+    try:
+        main(["--standalone", f"--nproc-per-node={processes}", "-m", "labkit", *arguments])
+    except ChildFailedError as failed:
+        _, first = failed.get_first_failure()
+        return first.exitcode if first.exitcode > 0 else 128 - first.exitcode
+    except SignalException:
+        return 130
+    return 0
+
+
+def say(message: str) -> None:
+    """Prints an error, unless another rank has printed one already: they end together, for one reason."""
+    try:
+        first = _store is None or _store.add(f"said {os.environ.get('TORCHELASTIC_RESTART_COUNT')}", 1) == 1
+    except RuntimeError:  # torchrun itself is gone
+        first = True
+    if first:
+        print(message, file=sys.stderr)
+
+
+def all_equal(what: str, mine: object) -> None:
+    """Raises `LabkitError` on every rank if they do not all give the same value for `what`."""
+    if count() == 1:
+        return
+    values: list[Any] = [None] * count()
+    dist.all_gather_object(values, mine)
+    other = next((rank for rank, value in enumerate(values) if value != values[0]), None)
+    if other is not None:
+        raise LabkitError(
+            f"{what}: rank 0 has {values[0]!r}, rank {other} has {values[other]!r}. All ranks need the same command, "
+            "pictures and checkpoint: on several machines, a folder that all of them share."
+        )
+
+
+def largest(values: list[float]) -> list[float]:
+    """Of each number the largest of any rank: for times, since a step takes as long as its slowest rank."""
+    if count() == 1:
+        return values
+    all_values = torch.tensor(values, dtype=torch.float64)
+    dist.all_reduce(all_values, dist.ReduceOp.MAX)
+    return all_values.tolist()
+
+
+class Agreement:
+    """Wishes of which every rank hears in the same step, so that all of them save or stop together.
+
+    The ranks put their wishes together while the next step runs, so an answer is one step old and nobody waits for it.
+    A process by itself has its answer immediately.
+    """
+
+    def __init__(self) -> None:
+        self._asked: tuple[dist.Work, torch.Tensor] | None = None
+
+    def on(self, *wishes: bool) -> tuple[bool, ...]:
+        """For each wish, whether any rank had it when it was last asked for."""
+        if count() == 1:
+            return wishes
+        answer = self.settled(len(wishes))
+        flags = torch.tensor(wishes, dtype=torch.int32)
+        self._asked = dist.all_reduce(flags, dist.ReduceOp.MAX, async_op=True), flags
+        return answer
+
+    def settled(self, n: int = 0) -> tuple[bool, ...]:
+        """The answer that is still under way; no wish if there is none."""
+        if self._asked is None:
+            return (False,) * n
+        work, flags = self._asked
+        work.wait()
+        self._asked = None
+        return tuple(bool(flag) for flag in flags)

@@ -1,0 +1,155 @@
+"""data_parallel: every rank computes a part of the batch, and all learn from the mean of their gradients."""
+
+from __future__ import annotations
+
+import random
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from labkit import ranks
+from labkit.model import Model
+from labkit.step import Batch, SpeedUp
+from labkit.variants.common import has_batch_norm
+
+
+class DataParallel(SpeedUp):
+    """Trains the same networks on every rank, each with its own part of the batch.
+
+    Differs from the baseline in `losses`, which runs inside a `DistributedDataParallel` (DDP) for each player. DDP
+    starts to average a gradient over the ranks while the backward pass still computes others. One for each player and
+    not for each network: within a step a generator runs three times, but its player once, and it is after a forward
+    pass that DDP expects the backward pass. `learn` averages once for all parts of an accumulated batch, and `run`
+    averages the losses. Each rank's pool holds its share of the pictures, and draws from random numbers of its own;
+    a checkpoint holds the whole. Source: Li et al. 2020, "PyTorch Distributed".
+
+    Improves: pictures a second, with every further device. Does not help where a step is short, as with small pictures,
+    fast devices or a slow network: the gradients of all weights go through the network in every step. Nor with a
+    batch of 1, as in CycleGAN's paper: there is nothing to share, so the batch has to grow.
+    """
+
+    name = "data_parallel"
+    changes = "each rank computes a part of the batch; gradients are averaged"
+    improves = "pictures a second"
+    needs = "several ranks (torchrun); not batch norm; not together with graph, streams"
+    tolerance = "exact"
+    excludes = {
+        "graph": "the exchange between the ranks would have to be part of the recorded graph",
+        "streams": "gradients would be exchanged from two streams, which nobody has tried on several GPUs",
+    }
+
+    @staticmethod
+    def unsuited(model: Model) -> str | None:
+        if has_batch_norm(model):
+            return "batch norm would take its mean over a rank's part instead of the batch: use instance norm"
+        return None
+
+    @staticmethod
+    def inactive(model: Model) -> str | None:
+        return None if ranks.count() > 1 else "there is one process, see torchrun"
+
+    @staticmethod
+    def skip_in_autotune(model: Model) -> str:
+        return "it is chosen by starting several processes"
+
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
+        optimizers = super().build(betas)  # first: it may lay out the weights in another way
+        self.ddp: dict[str, DistributedDataParallel] = {}
+        self.ranks = ranks.count()
+        if self.ranks > 1:
+            self.ddp = {player: DistributedDataParallel(_Player(self, player)) for player in self.players}
+            for pool in self.model.pools.values():
+                if pool.size == self.model.settings["pool_size"]:  # no earlier step has taken its share
+                    state = pool.state_dict()
+                    pool.size = len(range(ranks.number(), pool.size, self.ranks))
+                    pool.load_state_dict(_share(state), next(self.model.parameters()).device)
+        return optimizers
+
+    def run(self, batch: Batch) -> dict[str, Tensor]:
+        losses = super().run(batch)
+        values = torch.stack(list(losses.values()))
+        if self.ddp:
+            dist.all_reduce(values)
+        return dict(zip(losses, (values / self.ranks).unbind(), strict=True))
+
+    def learn(self, player: str, batch: Batch) -> dict[str, Tensor]:
+        parts = getattr(self, "batches", [batch])  # of an accumulated batch
+        with nullcontext() if batch is parts[-1] or not self.ddp else self.ddp[player].no_sync():
+            return super().learn(player, batch)
+
+    def losses(self, player: str, batch: Batch) -> dict[str, Tensor]:
+        return self.ddp[player](batch) if self.ddp else self.own_losses(player, batch)
+
+    def own_losses(self, player: str, batch: Batch) -> dict[str, Tensor]:
+        """The losses of this rank's part of the batch."""
+        return super().losses(player, batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the whole run, the same on every rank; every rank has to ask for it."""
+        state = super().state_dict()
+        if self.ddp:
+            everyone: list[Any] = [None] * self.ranks
+            dist.all_gather_object(everyone, {name: _on_host(pool) for name, pool in state["pools"].items()})
+            whole = self.model.settings["pool_size"]
+            state["pools"] = {name: _joined([pools[name] for pools in everyone], whole) for name in state["pools"]}
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self.ddp:
+            state = {**state, "pools": {name: _share(pool) for name, pool in state["pools"].items()}}
+        super().load_state_dict(state)
+
+
+class _Player(nn.Module):
+    """A player's networks, with the computation of its losses as their forward pass."""
+
+    def __init__(self, step: DataParallel, player: str) -> None:
+        super().__init__()
+        own = set(step.players[player])
+        self.networks = nn.ModuleList(network for network in step.model.children() if own & set(network.parameters()))
+        self.compute, self.player = step.own_losses, player
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        return self.compute(self.player, batch)
+
+
+def _on_host(pool: dict) -> dict:
+    return {**pool, "pictures": None if pool["pictures"] is None else pool["pictures"].cpu()}
+
+
+# Slot k of the whole pool is slot k // n of rank k % n, so that the ranks fill it in its order.
+
+
+def _joined(shares: list[dict], size: int) -> dict:
+    """The state of a pool of `size` from those of its shares, one of each rank."""
+    kept = [share["pictures"] for share in shares if share["pictures"] is not None]
+    whole = None if not kept else kept[0].new_zeros(size, *kept[0].shape[1:])
+    for rank, share in enumerate(shares):
+        if whole is not None and share["pictures"] is not None:
+            whole[rank :: len(shares)] = share["pictures"]
+    return {
+        "filled": sum(share["filled"] for share in shares),
+        "random": shares[0]["random"],
+        "pictures": whole,
+        "drawn_for": shares[0]["drawn_for"],
+        "ranks": [share["random"] for share in shares],
+    }
+
+
+def _share(state: dict) -> dict:
+    """This rank's share of a whole pool's state."""
+    rank, n = ranks.number(), ranks.count()
+    seeded = random.Random()
+    seeded.setstate(state["random"])
+    known = state.get("ranks", [])  # the random numbers of the ranks that saved it: other numbers of ranks draw anew
+    drawn = known[rank] if len(known) == n else random.Random(f"{seeded.random()} {rank} of {n}").getstate()
+    return {
+        "filled": len(range(rank, state["filled"], n)),
+        "random": drawn,
+        "pictures": None if state["pictures"] is None else state["pictures"][rank::n],
+        "drawn_for": state["drawn_for"],
+    }

@@ -1,0 +1,96 @@
+"""Jobs for several ranks, and a function that runs one: in real processes, over gloo, without torchrun."""
+
+import copy
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+import labkit
+from labkit import ranks
+from labkit.measure.equivalence import first_step
+from labkit.variants.registry import SPEEDUPS
+
+TINY = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
+COMPOSABLE = [name for name in SPEEDUPS if name not in ("data_parallel", "graph", "streams")]
+STEPS, BATCH = 20, 4
+
+
+def run(n: int, job: str, folder: Path) -> dict:
+    """What rank 0 of `n` answers; the text of an error if one fails."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    command = [sys.executable, __file__, job, str(folder)]
+    started = [
+        subprocess.Popen(
+            command,
+            env={**os.environ, **where, "OMP_NUM_THREADS": "1", "RANK": str(rank), "WORLD_SIZE": str(n)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(n)
+    ]
+    ends = [(process.communicate()[1], process.returncode) for process in started]
+    assert all(status == 0 for _, status in ends), ends[0][0]
+    return torch.load(folder / f"{job}.pt", weights_only=False)
+
+
+def model(bits16: bool = False, **settings) -> labkit.CycleGAN:
+    torch.manual_seed(0)
+    made = labkit.CycleGAN(**{**TINY, **(dict(ngf=8, ndf=8) if bits16 else {}), "pool_size": 0, **settings})
+    return made if bits16 else made.double()
+
+
+def pictures(k: int, bits16: bool = False) -> tuple[torch.Tensor, ...]:
+    """This rank's part of batch k."""
+    random = torch.Generator().manual_seed(k)
+    size, dtype = (32, torch.float32) if bits16 else (16, torch.float64)
+    whole = (torch.rand(BATCH, 3, size, size, generator=random, dtype=dtype) * 2 - 1 for _ in range(2))
+    return tuple(half.chunk(ranks.count())[ranks.number()] for half in whole)
+
+
+def trained(*names: str, steps: int = STEPS, **settings) -> dict:
+    """Losses and weights of a run; of its first step the gradients, too, if it is in 16 bits."""
+    bits16 = any(SPEEDUPS[name].tolerance != "exact" for name in names)
+    step = labkit.make_step(model(bits16, **settings), *names)
+    if bits16:
+        return {"first": first_step(step, pictures(0, bits16))}
+    losses = [{name: loss.item() for name, loss in step(*pictures(k)).items()} for k in range(steps)]
+    return {"losses": losses, "weights": step.model.state_dict()}
+
+
+def everything(folder: Path) -> dict:
+    """The baseline, and every speed-up that composes, shared by these ranks."""
+    SPEEDUPS["compile"].backend = "aot_eager"
+    answers = {"": trained("data_parallel")}
+    if ranks.count() == 2:
+        answers |= {name: trained(name, "data_parallel", steps=4) for name in COMPOSABLE}
+        answers["pools"] = pools()
+    return answers
+
+
+def pools() -> dict:
+    """A state saved by these ranks, and that after two more steps, once without and once with loading it again."""
+    step = labkit.make_step(model(pool_size=5), "data_parallel")
+    for k in range(6):
+        step(*pictures(k))
+    saved = copy.deepcopy(step.state_dict())
+    ends = []
+    for _ in range(2):
+        for k in range(6, 9):
+            step(*pictures(k))
+        ends.append(copy.deepcopy(step.state_dict()))
+        step.load_state_dict(saved)
+    return {"saved": saved, "ends": ends}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with ranks.joined():
+        answer = globals()[sys.argv[1]](Path(sys.argv[2]))
+        if ranks.number() == 0:
+            torch.save(answer, Path(sys.argv[2], f"{sys.argv[1]}.pt"))

@@ -1,0 +1,100 @@
+"""Several ranks compute what one process does: the same losses, gradients, weights, pools and pictures."""
+
+import re
+
+import pytest
+import torch
+from killing import same
+from several_ranks import COMPOSABLE, model, pictures, run, trained
+
+import labkit
+from labkit.measure.equivalence import first_step, relative
+from labkit.pool import Pool
+from labkit.variants import data_parallel
+from labkit.variants.registry import SPEEDUPS
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """What two and what four ranks trained."""
+    folder = tmp_path_factory.mktemp("ranks")
+    return {n: run(n, "everything", folder) for n in (2, 4)}
+
+
+@pytest.fixture(scope="module")
+def saved(shared):
+    """The pools that two ranks saved, and what came after."""
+    return shared[2]["pools"]
+
+
+def assert_same(mine, right):
+    for k, (losses, expected) in enumerate(zip(mine["losses"], right["losses"], strict=True)):
+        for name, loss in expected.items():
+            assert relative(losses[name], loss) <= 1e-9, (name, k)
+    for name, weights in right["weights"].items():
+        if not BEFORE_A_NORM(name):
+            assert (mine["weights"][name] - weights).norm() <= 1e-9 * weights.norm(), name
+
+
+# Biases before an instance norm have no true gradient, only rounding, which Adam magnifies.
+BEFORE_A_NORM = re.compile(r"G_..model.(?!20).*bias|D_..model.[25].bias").fullmatch
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_twenty_steps_of_ranks_are_those_of_one_process(shared, n):
+    assert_same(shared[n][""], trained())
+
+
+@pytest.mark.parametrize("name", COMPOSABLE)
+def test_every_speedup_that_composes_is_the_baseline(shared, name):
+    mine = shared[2][name]
+    if SPEEDUPS[name].tolerance == "exact":
+        assert_same(mine, trained(steps=4))
+    else:
+        distance = mine["first"].distance(first_step(labkit.make_step(model(bits16=True)), pictures(0, bits16=True)))
+        assert distance.losses <= 1e-2 and distance.cosine >= 0.9
+
+
+def test_ranks_share_the_pool_and_go_on_from_it_bit_by_bit(saved):
+    pool, (first, again) = saved["saved"]["pools"]["fake_A"], saved["ends"]
+    assert pool["filled"] == 5 and pool["pictures"].shape[0] == 5
+    assert all(picture.abs().sum() > 0 for picture in pool["pictures"])
+    assert pool["ranks"][0] != pool["ranks"][1], "both ranks draw the same"
+    assert same(first, again)
+
+
+def test_one_process_goes_on_with_the_pool_of_two_ranks(saved):
+    step = labkit.make_step(model(pool_size=5))
+    step.load_state_dict(saved["saved"])
+    assert torch.equal(step.model.pools["fake_A"].buffer[:5], saved["saved"]["pools"]["fake_A"]["pictures"])
+    step(*pictures(6))
+
+
+@pytest.mark.parametrize("filled", [0, 3, 5])
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+def test_shares_of_a_pool_are_the_pool(monkeypatch, filled, n):
+    pool = Pool(5, seed=3)
+    if filled:
+        pool(torch.arange(filled * 12.0).view(filled, 3, 2, 2))
+    monkeypatch.setattr(data_parallel.ranks, "count", lambda: n)
+    shares = []
+    for rank in range(n):
+        monkeypatch.setattr(data_parallel.ranks, "number", lambda rank=rank: rank)
+        share = Pool(len(range(rank, 5, n)))
+        share.load_state_dict(data_parallel._share(pool.state_dict()))
+        shares.append(share.state_dict())
+    joined = data_parallel._joined(shares, 5)
+    assert joined["filled"] == filled
+    if filled:
+        assert torch.equal(joined["pictures"][:filled], pool.state_dict()["pictures"][:filled])
+
+
+def test_by_itself_a_process_computes_the_baseline_and_is_told_so(tiny, batch):
+    with pytest.warns(UserWarning, match="data_parallel: there is one process"):
+        step = labkit.make_step(tiny(), "data_parallel")
+    assert same(step(*batch()), labkit.make_step(tiny())(*batch()))
+
+
+def test_batch_norm_is_refused(tiny):
+    with pytest.raises(labkit.LabkitError, match="batch norm would take its mean over a rank's part"):
+        labkit.make_step(tiny(norm="batch"), "data_parallel")
