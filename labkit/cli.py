@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,11 +80,12 @@ class Choice:
         return MODELS[recipe.kind](**{**recipe.model, **chosen}).to(where)
 
     def noise(self, recipe: recipes.Recipe) -> "Batch":
-        """A batch of random pictures on the device: a step takes as long with them as with others."""
+        """A batch of random pictures on the device, or a rank's part: a step takes as long with them as with others."""
+        from labkit import ranks
         from labkit.devices import pick_device
         from labkit.measure.record import noise
 
-        return noise(self.batch_size, recipe.size, pick_device(self.device))
+        return noise(ranks.part(self.batch_size), recipe.size, pick_device(self.device), seed=ranks.number())
 
 
 def with_choice(command: Callable[..., None]) -> Callable[..., None]:
@@ -145,7 +146,7 @@ def train(
         names, said = labkit.autotune(lambda: choice.model(recipe, seed), choice.noise(recipe))
         typer.echo("\n".join([*said, f"auto: {', '.join(names) or 'the baseline'}"]))
     model = choice.model(recipe, seed)
-    step = labkit.make_step(model, *_names_of_ranks(names), lr=recipe.lr)
+    step = _step(model, names, recipe.lr)
     decay_steps = round(recipe.decay * recipe.steps) if decay_steps is None else decay_steps
     schedule = labkit.linear_schedule(recipe.steps - decay_steps, decay_steps) if decay_steps else None
     options: dict[str, Any] = dict(seed=seed, workers=workers, schedule=schedule, save_minutes=save_minutes)
@@ -192,7 +193,6 @@ def profile(
     speedups: Annotated[str, Option(help=f"Names, {NAMES}.")] = "",
 ) -> None:
     """Record training steps on noise: print where the time goes by operator, and write the trace."""
-    import labkit
     from labkit.measure import record as recording
 
     check_known("data", data, ("fruit", "photographs"))
@@ -200,7 +200,7 @@ def profile(
     model = choice.model(recipe)
     recording.check_writable(out)
     batch = choice.noise(recipe)
-    profiler = recording.profiled(labkit.make_step(model, *_names(speedups)), batch, steps)
+    profiler = recording.profiled(_step(model, _names(speedups)), batch, steps)
     own_time = "self_device_time_total" if batch[0].is_cuda else "self_cpu_time_total"
     typer.echo(profiler.key_averages().table(sort_by=own_time, row_limit=20))
     typer.echo(f"{recording.export(profiler, out)}: {steps} steps; open it in ui.perfetto.dev or with HTA")
@@ -235,14 +235,14 @@ def compare(
 ) -> None:
     """Time training steps in turn, on noise, and say whether they compute the same as the baseline."""
     import labkit
-    from labkit import measure
+    from labkit import measure, ranks
 
     check_known("data", data, ("fruit", "photographs"))
     recipe = choice.recipe(data)
     check_folder(out)
 
     def maker(*names: str) -> Callable[[], "Step"]:
-        return lambda: labkit.make_step(choice.model(recipe), *names)
+        return lambda: _step(choice.model(recipe), names)
 
     said: list[str] = []
     if not stacks:
@@ -251,6 +251,8 @@ def compare(
     table = labkit.compare(makers, choice.noise(recipe), rounds)
     said += [f"{name}: {row['verdict']}, {row['why']}" for name, row in table.iterrows()]
     typer.echo("\n".join(said))
+    if ranks.number() > 0:
+        return
     typer.echo(measure.save(table, out / "compare.json"))
     if importlib.util.find_spec("plotly"):
         typer.echo(labkit.show.comparison_report(table, out / "compare.html"))
@@ -269,9 +271,12 @@ def survey(
     typer.echo(survey(out, minutes, earlier, device))
 
 
-def _names_of_ranks(names: list[str]) -> list[str]:
-    """These speed-ups and, for one of several processes, the one that lets them share the work."""
-    return [*names, "data_parallel"] if UNDER_TORCHRUN and "data_parallel" not in names else names
+def _step(model: "Model", names: Iterable[str], lr: float | None = None) -> "Step":
+    """A step with these speed-ups and, in one of several processes, the one that lets them share the batch."""
+    import labkit
+    from labkit.measure.autotune import shared
+
+    return labkit.make_step(model, *dict.fromkeys([*names, *shared()]), lr=lr)
 
 
 def _names(speedups: str) -> list[str]:
@@ -280,11 +285,17 @@ def _names(speedups: str) -> list[str]:
 
 def _data(name: str, size: int, seed: int) -> "UnpairedData":
     import labkit
+    from labkit import ranks
     from labkit.data.download import PUBLIC_SETS
 
     if name == "fruit":
         return labkit.fruit(size=size, seed=seed)
     if name in PUBLIC_SETS and not Path(name).is_dir():
+        if ranks.count() > 1 and not Path("datasets", name).is_dir():
+            raise LabkitError(
+                f"--data {name}: this set is not there yet, and several processes should not all fetch it. Fetch it "
+                f"first: python -c \"import labkit; labkit.download('{name}')\""
+            )
         return labkit.folders(labkit.download(name), size=size)
     close = difflib.get_close_matches(name, ["fruit", *PUBLIC_SETS], n=1)
     if close and not Path(name).exists():

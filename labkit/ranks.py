@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from labkit.errors import LabkitError, TrainingError
 
 TIMEOUT = timedelta(minutes=5)  # so long a rank waits for another before it gives up
 
+GLOO = "gloo|pair closure|Connection (closed|reset)|Broken pipe|[Tt]imed out"
+
 _store: Any = None  # where the ranks meet; it outlives a rank that dies
 
 
@@ -31,6 +34,21 @@ def number() -> int:
 def count() -> int:
     """The number of ranks; 1 for a process by itself."""
     return dist.get_world_size() if _grouped() else 1
+
+
+def part(batch_size: int) -> int:
+    """This rank's part of a batch of so many pictures.
+
+    Raises:
+        LabkitError: the ranks cannot share it evenly.
+    """
+    n = count()
+    if batch_size % n:
+        raise LabkitError(
+            f"batch_size={batch_size} cannot be shared evenly by {n} ranks: choose a multiple of {n}, such as "
+            f"{n}, {2 * n} or {max(3, batch_size // n + 1) * n}."
+        )
+    return batch_size // n
 
 
 def _grouped() -> bool:
@@ -68,7 +86,9 @@ def joined() -> Iterator[None]:
             )
         torch.cuda.set_device(local)
         backend = "cpu:gloo,cuda:nccl"
-    _store, rank, size = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    store, rank, size = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    # torchrun keeps its store when it starts the ranks again, and in it the addresses of those that are gone.
+    _store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT')}", store)
     dist.init_process_group(backend, store=_store, rank=rank, world_size=size, timeout=TIMEOUT)
     try:
         yield
@@ -85,8 +105,8 @@ def joined() -> Iterator[None]:
 
 
 def _lost(error: RuntimeError) -> bool:
-    """Whether an error of PyTorch's means that another rank is gone. gloo has no class of its own for it."""
-    return isinstance(error, dist.DistError) or "gloo" in str(error) or "Connection closed" in str(error)
+    """Whether an error of PyTorch's means that another rank is gone. gloo's errors can only be told by their texts."""
+    return isinstance(error, dist.DistError) or re.search(GLOO, str(error)) is not None
 
 
 def start(processes: int, arguments: list[str]) -> int:
@@ -115,7 +135,7 @@ def start(processes: int, arguments: list[str]) -> int:
 def say(message: str) -> None:
     """Prints an error, unless another rank has printed one already: they end together, for one reason."""
     try:
-        first = _store is None or _store.add(f"said {os.environ.get('TORCHELASTIC_RESTART_COUNT')}", 1) == 1
+        first = _store is None or _store.add("said", 1) == 1
     except RuntimeError:  # torchrun itself is gone
         first = True
     if first:

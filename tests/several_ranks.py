@@ -11,6 +11,7 @@ import torch
 
 import labkit
 from labkit import ranks
+from labkit.data.batches import UnpairedData
 from labkit.measure.equivalence import first_step
 from labkit.variants.registry import SPEEDUPS
 
@@ -70,6 +71,7 @@ def everything(folder: Path) -> dict:
     if ranks.count() == 2:
         answers |= {name: trained(name, "data_parallel", steps=4) for name in COMPOSABLE}
         answers["pools"] = pools()
+        train_up_to(8, folder)
     return answers
 
 
@@ -86,6 +88,25 @@ def pools() -> dict:
         ends.append(copy.deepcopy(step.state_dict()))
         step.load_state_dict(saved)
     return {"saved": saved, "ends": ends}
+
+
+class Noting(UnpairedData):
+    """The fruit; which example was asked for by which rank stands in a file."""
+
+    def example(self, seed: int, position: int) -> tuple[torch.Tensor, torch.Tensor]:
+        with open(self.name, "a", encoding="utf-8") as file:
+            file.write(f"{position} {ranks.number()}\n")
+        return super().example(seed, position)
+
+
+def train_up_to(steps: int, folder: Path) -> None:
+    """Trains so far, by as many ranks as there are; goes on from the run in the folder, if any."""
+    fruit = labkit.fruit(n=12, size=32, seed=0)
+    sets = (fruit.train_a, fruit.train_b, fruit.test_a, fruit.test_b)
+    data = Noting(str(folder / "examples"), fruit.size, *sets)
+    shared = ["data_parallel"] if ranks.count() > 1 else []
+    step = labkit.make_step(model(pool_size=5).float(), *shared)
+    labkit.fit(step, data, steps, BATCH, checkpoint=folder / "run")
 
 
 if __name__ == "__main__":

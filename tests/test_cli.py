@@ -46,7 +46,8 @@ def test_train_on_folders_and_translate_back(call, tmp_path):
     for domain in ("trainA", "trainB"):
         (tmp_path / "data" / domain).mkdir(parents=True)
         for i in range(2):
-            write_picture(torch.full((3, 40, 40), 60 * i, dtype=torch.uint8), tmp_path / "data" / domain / f"{i}.png")
+            noise = torch.rand(3, 40, 40, generator=torch.Generator().manual_seed(i)).mul(255).to(torch.uint8)
+            write_picture(noise, tmp_path / "data" / domain / f"{i}.png")
     options = [*SMALL, "--size", "24", "--generator", "resnet_3blocks", "--decay-steps", "1"]
     status, out, _ = call("train", "--data", tmp_path / "data", "--out", tmp_path / "run", *options)
     assert status == 0 and "2 steps done" in out and "fg" not in out

@@ -5,11 +5,13 @@ import re
 import pytest
 import torch
 from killing import same
-from several_ranks import COMPOSABLE, model, pictures, run, trained
+from several_ranks import COMPOSABLE, model, pictures, run, train_up_to, trained
 
 import labkit
+from labkit import ranks
 from labkit.measure.equivalence import first_step, relative
 from labkit.pool import Pool
+from labkit.training import checkpoints
 from labkit.variants import data_parallel
 from labkit.variants.registry import SPEEDUPS
 
@@ -18,7 +20,11 @@ from labkit.variants.registry import SPEEDUPS
 def shared(tmp_path_factory):
     """What two and what four ranks trained."""
     folder = tmp_path_factory.mktemp("ranks")
-    return {n: run(n, "everything", folder) for n in (2, 4)}
+    train_up_to(4, folder)
+    two, four = run(2, "everything", folder), run(4, "everything", folder)
+    train_up_to(12, folder)
+    examples = [tuple(map(int, line.split())) for line in (folder / "examples").read_text().splitlines()]
+    return {2: two, 4: four, "examples": examples, "run": checkpoints.load(folder / "run")}
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +59,14 @@ def test_every_speedup_that_composes_is_the_baseline(shared, name):
     else:
         distance = mine["first"].distance(first_step(labkit.make_step(model(bits16=True)), pictures(0, bits16=True)))
         assert distance.losses <= 1e-2 and distance.cosine >= 0.9
+
+
+def test_a_run_of_one_goes_on_with_two_and_ends_with_one_on_the_same_pictures(shared):
+    examples = shared["examples"]
+    assert sorted(position for position, _ in examples) == list(range(12 * 4))
+    by_the_second = [position for position, rank in examples if rank == 1]
+    assert by_the_second == [18, 19, 22, 23, 26, 27, 30, 31], "the second half of each of the batches 4 to 7"
+    assert all(len(values) == 12 for values in shared["run"]["losses"].values())
 
 
 def test_ranks_share_the_pool_and_go_on_from_it_bit_by_bit(saved):
@@ -98,3 +112,13 @@ def test_by_itself_a_process_computes_the_baseline_and_is_told_so(tiny, batch):
 def test_batch_norm_is_refused(tiny):
     with pytest.raises(labkit.LabkitError, match="batch norm would take its mean over a rank's part"):
         labkit.make_step(tiny(norm="batch"), "data_parallel")
+
+
+def test_a_batch_that_the_ranks_cannot_share_is_refused_with_the_sizes_that_work(tiny, fruit, monkeypatch):
+    step = labkit.make_step(tiny())
+    monkeypatch.setattr(ranks, "count", lambda: 2)
+    with pytest.raises(labkit.LabkitError, match="2 ranks, but each would train a model of its own"):
+        labkit.fit(step, fruit, 1, batch_size=2)
+    step.ranks = 2
+    with pytest.raises(labkit.LabkitError, match="batch_size=3 cannot be .* choose a multiple of 2, such as 2, 4 or 6"):
+        labkit.fit(step, fruit, 1, batch_size=3)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from labkit import ranks
 from labkit.errors import LabkitError
 from labkit.measure.compare import compare
 from labkit.measure.record import Batch
@@ -21,7 +22,8 @@ def autotune(make_model: Callable[[], Model], batch: Batch, rounds: int = 8) -> 
     """The speed-ups that make a step of this model faster on this device, and a line of reasons for each.
 
     Each is measured alone. Then, the fastest first, each is added to those chosen so far, and stays if the step gets
-    faster by more than noise and still computes the same. If nothing helps, nothing is chosen.
+    faster by more than noise and still computes the same. If nothing helps, nothing is chosen. Several ranks try and
+    choose the same, each with its part of the batch.
 
     Args:
         make_model: makes the model, on its device; it is called for every step that is tried.
@@ -31,7 +33,7 @@ def autotune(make_model: Callable[[], Model], batch: Batch, rounds: int = 8) -> 
     names, said = candidates(make_model)
 
     def maker(*names: str) -> Callable[[], Step]:
-        return lambda: make_step(make_model(), *names)
+        return lambda: make_step(make_model(), *names, *shared())
 
     alone = compare({"baseline": maker(), **{name: maker(name) for name in names}}, batch, rounds)
     alone = alone.loc[names].sort_values("times_faster", ascending=False)
@@ -70,8 +72,15 @@ def candidates(make_model: Callable[[], Model]) -> tuple[list[str], list[str]]:
     """The speed-ups that may save time with this model on its device; and a line each why the others do not."""
     names, said, model = [], [], make_model()
     for name, speedup in SPEEDUPS.items():
-        if reason := speedup.unsuited(model) or speedup.inactive(model) or speedup.skip_in_autotune(model):
+        if excluded := [reason for other, reason in speedup.excludes.items() if other in shared()]:
+            said.append(f"{name}: not tried, {excluded[0]}")
+        elif reason := speedup.unsuited(model) or speedup.inactive(model) or speedup.skip_in_autotune(model):
             said.append(f"{name}: not tried, {reason}")
         else:
             names.append(name)
     return names, said
+
+
+def shared() -> tuple[str, ...]:
+    """The speed-up that every step of several ranks needs; none for a process by itself."""
+    return ("data_parallel",) if ranks.count() > 1 else ()

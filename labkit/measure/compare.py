@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from tqdm.auto import tqdm
 
+from labkit import ranks
 from labkit.devices import OUT_OF_MEMORY
 from labkit.errors import LabkitError
 from labkit.measure.equivalence import FirstUpdates
@@ -40,7 +41,7 @@ def compare(
     Args:
         steps: functions that make a step, by name; the first is the baseline. Each is called after the same seed, so
             that steps of the same networks begin with the same weights. No two may share a model.
-        batch: (real_a, real_b), (B, 3, H, W) in [-1, 1], on the models' device.
+        batch: (real_a, real_b), (B, 3, H, W) in [-1, 1], on the models' device; this rank's part, if there are several.
         rounds: measurements of each step; at least 6, or there is no 95% interval.
         warmup: rounds that do not count.
         clock: gives seconds; by default wall time.
@@ -48,11 +49,12 @@ def compare(
     Returns:
         One row a step, and a second row of the baseline ("... again"), whose difference from the first is noise. The
         columns: verdict; why; median_s; spread, half the interquartile range over the median; times_faster than the
-        baseline, with times_faster_low and _high, a 95% interval; images_per_s of either domain; peak_bytes while it
-        runs, weights and optimiser included (NaN on a CPU, where PyTorch does not count); flop_per_s; share_of_peak,
-        which is flop_per_s over the device's measured rate of float32 matrix products; loss_difference, the largest
-        relative one of the first step; gradient_cosine, the smallest of any player. ``attrs["stamp"]`` says on which
-        machine and with which settings it was measured, ``attrs["seconds"]`` holds every measurement.
+        baseline, with times_faster_low and _high, a 95% interval; images_per_s of either domain, of all ranks;
+        peak_bytes while it runs, weights and optimiser included (NaN on a CPU, where PyTorch does not count);
+        flop_per_s; share_of_peak, which is flop_per_s over the device's measured rate of float32 matrix products;
+        loss_difference, the largest relative one of the first step; gradient_cosine, the smallest of any player.
+        ``attrs["stamp"]`` says on which machine and with which settings it was measured, ``attrs["seconds"]`` holds
+        every measurement.
 
         verdict is "baseline", "noise" (the second baseline), "faster", "slower", "no difference", "not equivalent",
         "another model", "inactive", "does not run" or "out of memory". Where nothing was measured the numbers are NaN,
@@ -100,7 +102,7 @@ def _compare(
     verdicts = {baseline: ("baseline", "the others are compared with it"), again: ("noise", _against(noise))}
     rows: dict[str, dict] = {name: {"verdict": verdict, "why": why} for name, (verdict, why) in failed.items()}
     for name, updates in running.items():
-        numbers = _numbers(updates, first, seconds[name], seconds[baseline], len(batch[0]), peak)
+        numbers = _numbers(updates, first, seconds[name], seconds[baseline], ranks.count() * len(batch[0]), peak)
         verdict, why = verdicts.get(name) or _verdict(updates, first, numbers, noise)
         rows[name] = {"verdict": verdict, "why": why, **numbers}
     table = pandas.DataFrame([rows[name] for name in makers], index=list(makers))  # NaN where a row has no number

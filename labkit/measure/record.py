@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
+from labkit import ranks
 from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
 from labkit.errors import LabkitError
 from labkit.files import atomic_write, check_folder
@@ -48,7 +49,8 @@ def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: 
     Args:
         step: from `labkit.make_step`.
         batch: (real_a, real_b), used for every step; or an iterator over such pairs, the wait for which is recorded.
-        path: a file ending in .json or, compressed, in .json.gz.
+        path: a file ending in .json or, compressed, in .json.gz. Of several ranks each writes its own, beside it:
+            trace.rank1.json.gz. `labkit.Trace` reads a folder of them as one run.
         steps: how many to record, after three warm-up steps. HTA leaves out the last.
 
     Raises:
@@ -102,11 +104,14 @@ def preserving_state(step: Step) -> Iterator[None]:
 
 
 def export(profiler: profile, path: Path) -> Path:
-    """Writes a profiler's trace.
+    """Writes a profiler's trace; of several ranks each under a name of its own.
 
     Raises:
         LabkitError: it cannot be written.
     """
+    if ranks.count() > 1:
+        stem, dot, suffix = path.name.partition(".json")
+        path = path.with_name(f"{stem}.rank{ranks.number()}{dot}{suffix}")
     with atomic_write(path) as part:
         profiler.export_chrome_trace(str(part))
     return path

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import torch
 from tqdm.auto import tqdm
 
+from labkit import ranks
 from labkit.errors import LabkitError
 
 
@@ -32,7 +33,7 @@ def alternate(
     We take turns because a machine's speed drifts: of two long runs, one after the other, the second might only have
     met a slower machine. Each measurement begins and ends with a synchronisation, so that on a GPU it covers the
     step's work and not only its launches. The first `warmup` rounds do not count: in them memory is allocated and
-    kernels are chosen.
+    kernels are chosen. Of several ranks the slowest counts.
     """
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for turn in tqdm(range(warmup + rounds), "rounds", delay=5):
@@ -43,7 +44,7 @@ def alternate(
             synchronise()
             if turn >= warmup:
                 seconds[name].append(clock() - started)
-    return seconds
+    return {name: ranks.largest(measured) for name, measured in seconds.items()}
 
 
 def ratio(seconds: list[float], baseline: list[float]) -> float:

@@ -178,11 +178,7 @@ def _check_ranks(step: Step, batch_size: int) -> None:
         raise LabkitError(
             f"{n} ranks, but each would train a model of its own: make the step with the speed-up 'data_parallel'."
         )
-    if batch_size % n:
-        raise LabkitError(
-            f"batch_size={batch_size} cannot be shared evenly by {n} ranks: choose a multiple of {n}, such as "
-            f"{n}, {2 * n} or {max(3, batch_size // n + 1) * n}."
-        )
+    ranks.part(batch_size)  # raises an error if they cannot share it evenly
 
 
 def _factor(schedule: Callable[[int], float], done: int) -> float:

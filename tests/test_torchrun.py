@@ -1,0 +1,61 @@
+"""Ranks under torchrun that die, hang, or are stopped: nothing is lost, and nothing is left running."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+import torchrun
+from killing import same
+
+from labkit.training import checkpoints
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of a run that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    run = torchrun.start(folder, 30)
+    said = run.communicate()[1]
+    assert run.returncode == 0, said
+    return folder
+
+
+def ours(said):
+    """labkit's own lines among the messages; the others are torchrun's."""
+    return [line for line in said.splitlines() if line.startswith("labkit: ")]
+
+
+def test_a_killed_rank_costs_the_steps_since_the_last_checkpoint_and_no_bit(whole, tmp_path):
+    killed, _, left = torchrun.train_killed(tmp_path, kills=1, steps=30, seed=0)
+    assert same(killed, checkpoints.load(whole))
+    assert not left
+
+
+def test_a_second_run_is_refused_and_a_rank_that_hangs_ends_the_others_with_one_message(tmp_path):
+    run = torchrun.start(tmp_path, 10_000)
+    torchrun.wait_for_step(tmp_path, 1, run)
+    for more in ([], ["--processes", "2"]):
+        command = [sys.executable, "-m", "labkit", *torchrun.command(tmp_path, 10), *more]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert second.returncode == 1
+        (message,) = ours(second.stderr)
+        assert f"{tmp_path}: another run trains into this folder (process {torchrun.workers(run)[0].pid} on" in message
+    everyone = psutil.Process(run.pid).children(recursive=True)
+    os.kill(torchrun.workers(run)[1].pid, signal.SIGSTOP)
+    said = run.communicate(timeout=120)[1]
+    (message,) = ours(said)
+    assert run.returncode != 0 and "rank 0 of 2: another rank ended, or did not answer for 8 seconds" in message
+    assert psutil.wait_procs(everyone, timeout=15)[1] == []
+
+
+def test_ctrl_c_saves_and_ends_all(tmp_path):
+    run = torchrun.start(tmp_path, 10_000, start_new_session=True)
+    torchrun.wait_for_step(tmp_path, 2, run)
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to every process
+    said = run.communicate(timeout=120)[1]
+    assert run.returncode != 0
+    done = checkpoints.load(tmp_path)["done"]
+    assert f"stopped after step {done} of 10000; saved in {tmp_path}" in said, said

@@ -1,0 +1,72 @@
+"""Trains in two ranks under torchrun, and kills or stops one of them: for tests and a benchmark."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import torch
+
+from labkit.data.images import write_picture
+from labkit.training import checkpoints
+
+TRAIN = "train --size 24 --generator resnet_3blocks --ngf 4 --ndf 4 --batch-size 4 --decay-steps 0 --save-minutes 0"
+
+
+def command(folder: Path, steps: int) -> list[str]:
+    """labkit's arguments for a run that saves after every step, on a few pictures, which are made if need be."""
+    for domain in ("trainA", "trainB"):
+        (folder / "data" / domain).mkdir(parents=True, exist_ok=True)
+        for i in range(3):
+            noise = torch.rand(3, 28, 28, generator=torch.Generator().manual_seed(i)).mul(255).to(torch.uint8)
+            write_picture(noise, folder / "data" / domain / f"{i}.png")
+    where = ["--workers", "1", "--device", "cpu", "--data", str(folder / "data"), "--out", str(folder)]
+    return [*TRAIN.split(), "--steps", str(steps), *where]
+
+
+def start(folder: Path, steps: int, *options: str, **more) -> subprocess.Popen:
+    """Such a run in two ranks, under torchrun. Its messages are in its standard error."""
+    script = str(Path(__file__).with_name("impatient.py"))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *options, script]
+    return subprocess.Popen(
+        [*torchrun, *command(folder, steps)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        **more,
+    )
+
+
+def workers(run: subprocess.Popen) -> list[psutil.Process]:
+    """The processes of the ranks."""
+    return psutil.Process(run.pid).children()
+
+
+def wait_for_step(folder: Path, step: int, run: subprocess.Popen) -> None:
+    """Returns when the checkpoint has come so far."""
+    while not (folder / checkpoints.FILE).exists() or checkpoints.load(folder)["done"] < step:
+        assert run.poll() is None, run.stderr.read()
+        time.sleep(0.01)
+
+
+def train_killed(folder: Path, kills: int, steps: int, seed: int) -> tuple[dict, str, list[psutil.Process]]:
+    """A run in which a random rank is killed `kills` times: its checkpoint, its messages, and what is left running."""
+    chance = random.Random(seed)
+    run = start(folder, steps, f"--max-restarts={kills}")
+    seen: set[psutil.Process] = set()
+    for kill in range(kills):
+        wait_for_step(folder, chance.randrange(1, steps // kills) + kill * steps // kills, run)
+        ranks = [process for process in workers(run) if process not in seen]
+        while len(ranks) < 2:  # torchrun starts them again
+            time.sleep(0.05)
+            ranks = [process for process in workers(run) if process not in seen]
+        seen |= set(psutil.Process(run.pid).children(recursive=True))
+        os.kill(chance.choice(ranks).pid, signal.SIGKILL)
+    said = run.communicate()[1]
+    assert run.returncode == 0, said
+    return checkpoints.load(folder), said, [process for process in seen if process.is_running()]
