@@ -1,6 +1,6 @@
-"""Train on the fruit, over and over, and write to data/quality what notebooks 07 and 08 show of it.
+"""Train on the fruit, over and over, and write to data/quality what notebooks 07, 08 and 10 show of it.
 
-    python tools/learn.py one_generator | ablation | deviation | lighter
+    python tools/learn.py one_generator | ablation | deviation | lighter | batch
 
 Each takes an hour or two on one processor core. After every run, data/quality/STUDY.json holds the curves so far, and
 data/quality/STUDY/ the best pictures of each run in its first 100 seconds: a row of test pictures, then a row a seed.
@@ -32,9 +32,9 @@ FIRST = 500  # steps of an autoencoder that is trained first
 Maker = Callable[[], Step]
 
 
-def cyclegan(**settings: object) -> Maker:
+def cyclegan(lr: float = FRUIT.lr, **settings: object) -> Maker:
     """Makes a step of the recipe's CycleGAN, with other settings."""
-    return lambda: labkit.make_step(labkit.CycleGAN(**FRUIT.model | settings), lr=FRUIT.lr)
+    return lambda: labkit.make_step(labkit.CycleGAN(**FRUIT.model | settings), lr=lr)
 
 
 def one_generator(**settings: object) -> Maker:
@@ -59,6 +59,13 @@ LIGHT = (
     "3blocks",
     *(f"9blocks_{kind}" for kind in ("narrow", "tapered", "separable", "grouped", "inverted")),
 )
+# Larger batches, as several devices share them: with the learning rate of batch 1, with the one that grows as the root
+# of the batch (for Adam: Malladi et al. 2022), and with the one that grows as the batch (for SGD: Goyal et al. 2017).
+SCALED = {"batch 1": (1, 0.0)} | {
+    f"batch {batch}{rule}": (batch, power)
+    for batch in (2, 4, 8)
+    for rule, power in {"": 0.0, ", lr x root": 0.5, ", lr x batch": 1.0}.items()
+}
 STUDIES: dict[str, tuple[dict[str, Maker], dict[str, int], int]] = {  # makers, steps of each, seeds
     "one_generator": (
         {
@@ -87,6 +94,11 @@ STUDIES: dict[str, tuple[dict[str, Maker], dict[str, int], int]] = {  # makers, 
         {f"resnet_{blocks}": cyclegan(generator=f"resnet_{blocks}") for blocks in LIGHT},
         {f"resnet_{blocks}": FRUIT.steps for blocks in LIGHT},
         5,
+    ),
+    "batch": (
+        {name: cyclegan(lr=FRUIT.lr * batch**power) for name, (batch, power) in SCALED.items()},
+        {name: 2 * FRUIT.steps // batch for name, (batch, _) in SCALED.items()},
+        3,
     ),
 }
 
@@ -121,7 +133,8 @@ def learn(study: str) -> None:
             grid = make_grid(labkit.to_uint8(torch.cat(of_name)), nrow=STUDIED, padding=0)
             write_picture(grid, DATA / "quality" / study / f"{name}.png")
 
-    write(labkit.learning_curves(makers, data, steps, range(seeds), on_look=look))
+    batches = {name: SCALED[name][0] if study == "batch" else 1 for name in makers}
+    write(labkit.learning_curves(makers, data, steps, range(seeds), batch_sizes=batches, on_look=look))
 
 
 def keep(model: Model, name: str) -> None:

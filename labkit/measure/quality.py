@@ -75,9 +75,10 @@ def learning_curves(
     steps: Mapping[str, int] | int,
     seeds: Sequence[int] = (0, 1, 2),
     every: int = 100,
+    batch_sizes: Mapping[str, int] | int = 1,
     on_look: Callable[[Run, dict], None] | None = None,
 ) -> pandas.DataFrame:
-    """Trains each step at batch 1 with every seed, and measures `labkit.quality` every `every` steps.
+    """Trains each step with every seed, and measures `labkit.quality` after every `every` pictures of either domain.
 
     A machine's speed changes within an hour of training. So the steps are timed in turn, before anything else, and a
     run's time is its number of steps times the median of these measurements.
@@ -86,7 +87,8 @@ def learning_curves(
         makers: functions that make a step with new weights, by name; the seed determines weights and batches.
         data: from `labkit.fruit`.
         steps: how many to train for, one number for all or by name.
-        every: steps between two measurements of quality.
+        every: pictures between two measurements of quality, rounded down to whole batches.
+        batch_sizes: pictures of each domain in a step, one number for all or by name.
         on_look: called after each measurement with the `Run` and the row.
 
     Returns:
@@ -101,25 +103,30 @@ def learning_curves(
 
     once = {name: make() for name, make in makers.items()}
     device = next(next(iter(once.values())).model.parameters()).device
-    grey = torch.zeros(1, 3, data.size, data.size, device=device)  # the contents change neither time nor FLOPs
-    flops = {name: step_flops(step, (grey, grey)) for name, step in once.items()}
-    runs = {name: functools.partial(step, grey, grey) for name, step in once.items()}
+    batch_of = batch_sizes if isinstance(batch_sizes, Mapping) else dict.fromkeys(makers, batch_sizes)
+    grey = {  # the contents change neither time nor FLOPs
+        name: torch.zeros(batch, 3, data.size, data.size, device=device) for name, batch in batch_of.items()
+    }
+    flops = {name: step_flops(step, (grey[name], grey[name])) for name, step in once.items()}
+    runs = {name: functools.partial(step, grey[name], grey[name]) for name, step in once.items()}
     step_seconds = alternate(runs, clock=time.perf_counter if device.type == "cuda" else time.process_time)
     rows: list[dict] = []
     for seed in seeds:
         for name, make in makers.items():
             torch.manual_seed(seed)
             step, until = make(), steps if isinstance(steps, int) else steps[name]
-            seconds = statistics.median(step_seconds[name])
+            seconds, batch = statistics.median(step_seconds[name]), batch_of[name]
 
             def look(run: Run, seed: int = seed, name: str = name, seconds: float = seconds) -> None:
+                seen = {"images": batch_of[name] * run.done}
                 spent = {"seconds": seconds * run.done, "flops": flops[name] * run.done}
-                row = {"name": name, "seed": seed, "images": run.done, **spent, **quality(run.model, data)}
+                row = {"name": name, "seed": seed, **seen, **spent, **quality(run.model, data)}
                 rows.append(row)
                 if on_look is not None:
                     on_look(run, row)
 
-            fit(step, data, until, seed=seed, report_every=every, sample_every=until, on_report=look)
+            often = max(1, every // batch)
+            fit(step, data, until, batch, seed=seed, report_every=often, sample_every=until, on_report=look)
     table = pandas.DataFrame(rows)
     table.attrs = {"stamp": stamp_with(data), "step_seconds": step_seconds}
     return table
