@@ -1,12 +1,18 @@
-"""Whole runs: fruit is learned within its budget, and twenty kills change nothing."""
+"""Whole runs: fruit is learned within its budget, and no kill changes anything."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
 
+import psutil
 import pytest
+import torchrun
 from killing import same, train_killed, train_unbroken
+
+from labkit.training import checkpoints
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -32,3 +38,27 @@ def test_twenty_kills(tmp_path, report):
     resumed, left_at = train_killed(tmp_path / "killed", kills=20, steps=100, seed=int(time.time()))
     report(kills=len(left_at), left_at_steps=left_at, identical=same(resumed, whole))
     assert same(resumed, whole)
+
+
+def test_ten_kills_of_a_random_rank(tmp_path, report):
+    whole = torchrun.start(tmp_path / "whole", 200)
+    assert whole.wait() == 0
+    killed, _, left = torchrun.train_killed(tmp_path / "killed", kills=10, steps=200, seed=int(time.time()))
+    identical = same(killed, checkpoints.load(tmp_path / "whole"))
+    report(kills=10, identical=identical, left_running=len(left))
+    assert identical and not left
+
+
+def test_a_rank_that_hangs_ends_the_others_with_one_message(tmp_path, report):
+    run = torchrun.start(tmp_path, 10_000)
+    torchrun.wait_for_step(tmp_path, 1, run)
+    everyone = psutil.Process(run.pid).children(recursive=True)
+    os.kill(torchrun.workers(run)[1].pid, signal.SIGSTOP)
+    started = time.perf_counter()
+    said = run.communicate(timeout=120)[1]
+    seconds = time.perf_counter() - started
+    _, left = psutil.wait_procs(everyone, timeout=15)
+    messages = [line for line in said.splitlines() if line.startswith("labkit: ")]
+    report(seconds=round(seconds), messages=messages, left_running=len(left))
+    assert run.returncode != 0 and not left and len(messages) == 1
+    assert "rank 0 of 2: another rank ended, or did not answer for 8 seconds" in messages[0]

@@ -21,7 +21,12 @@ def test_the_data_are_unpaired_pictures_with_a_mask(fruit):
     assert isinstance(fruit, FruitData) and isinstance(fruit, UnpairedData)
     assert (fruit.name, fruit.size, fruit.epoch) == ("fruit", 32, 12)
     for pictures, n in ((fruit.train_a, 12), (fruit.train_b, 12), (fruit.test_a, 64), (fruit.test_b, 64)):
-        assert pictures.shape == (n, 3, 32, 32) and pictures.dtype == torch.uint8
+        assert len(pictures) == n and pictures[:].shape == (n, 3, 32, 32) and pictures[0].dtype == torch.uint8
+        assert torch.equal(pictures[-1], pictures[n - 1]) and torch.equal(
+            pictures[1:3], torch.stack(list(pictures)[1:3])
+        )
+        with pytest.raises(IndexError):
+            pictures[n]
     assert fruit.test_mask.shape == (64, 1, 32, 32) and fruit.test_mask.dtype == torch.bool
     a, b = fruit.example(seed=0, position=0)
     assert a.shape == b.shape == (3, 32, 32)
@@ -29,7 +34,7 @@ def test_the_data_are_unpaired_pictures_with_a_mask(fruit):
 
 def test_a_scene_depends_on_its_index_not_on_how_many_are_rendered_or_when(fruit):
     fewer = labkit.fruit(n=3, size=32, seed=0)
-    assert torch.equal(fewer.train_a, fruit.train_a[:3]) and torch.equal(fewer.train_b, fruit.train_b[:3])
+    assert torch.equal(fewer.train_a[:], fruit.train_a[:3]) and torch.equal(fewer.train_b[:], fruit.train_b[:3])
     assert torch.equal(fewer.test_a, fruit.test_a) and torch.equal(fewer.test_mask, fruit.test_mask)
     together, turned = scenes([7, 5, 2], size=32), scenes([2, 5, 7], size=32)
     alone = [scenes([index], size=32) for index in (7, 5, 2)]
@@ -65,9 +70,9 @@ def test_the_two_fruits_differ_everywhere_inside_the_mask_and_nowhere_outside(si
 
 def test_no_scene_is_in_two_sets(fruit):
     apples, oranges_of_a, _ = scenes(range(FIRST_OF_A, FIRST_OF_A + 12), size=32)
-    assert torch.equal(apples, fruit.train_a)
+    assert torch.equal(apples, fruit.train_a[:])
     _, oranges_of_b, _ = scenes(range(FIRST_OF_B, FIRST_OF_B + 12), size=32)
-    assert torch.equal(oranges_of_b, fruit.train_b)
+    assert torch.equal(oranges_of_b, fruit.train_b[:])
     everything = torch.cat([oranges_of_a, oranges_of_b, fruit.test_b])
     assert len({picture.numpy().tobytes() for picture in everything}) == 12 + 12 + TEST_SCENES
 

@@ -29,6 +29,15 @@ def test_starting_late_gives_the_same_batches_whoever_prepares_them(data, worker
         assert torch.equal(a, late_a) and torch.equal(b, late_b)
 
 
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_the_parts_of_the_ranks_are_the_batch(data, n):
+    whole = list(batches(data, 4, 2, 5, seed=1))
+    parts = [list(batches(data, 4, 2, 5, seed=1, rank=rank, ranks=n)) for rank in range(n)]
+    for k, (a, b) in enumerate(whole):
+        assert torch.equal(torch.cat([part[k][0] for part in parts]), a)
+        assert torch.equal(torch.cat([part[k][1] for part in parts]), b)
+
+
 def test_another_seed_gives_other_batches(data):
     drawn = [levels(next(batches(data, 16, 0, 1, seed=seed))[1]) for seed in (0, 1)]
     assert drawn[0] != drawn[1]

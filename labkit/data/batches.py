@@ -83,16 +83,25 @@ def to_uint8(pictures: Tensor) -> Tensor:
     return pictures.float().add(1).mul(127.5).round().clamp(0, 255).to(torch.uint8)
 
 
+def positions(k: int, batch_size: int, rank: int = 0, ranks: int = 1) -> range:
+    """The examples that one of `ranks` processes takes from batch `k`, by their positions in the endless sequence.
+
+    Each takes the next batch_size // ranks of the batch, so that together they take what one process would.
+    """
+    each = batch_size // ranks
+    first = k * batch_size + rank * each
+    return range(first, first + each)
+
+
 class _Batches(Dataset):
     """Item k is a rank's part of batch k, complete: it does not matter which process computes it, or when."""
 
     def __init__(self, data: UnpairedData, batch_size: int, seed: int, rank: int, ranks: int):
-        self.data, self.batch_size, self.seed = data, batch_size, seed
-        size = batch_size // ranks
-        self.part = range(rank * size, (rank + 1) * size)
+        self.data, self.batch_size, self.seed, self.rank, self.ranks = data, batch_size, seed, rank, ranks
 
     def __getitem__(self, k: int) -> tuple[Tensor, Tensor]:
-        examples = [self.data.example(self.seed, k * self.batch_size + place) for place in self.part]
+        mine = positions(k, self.batch_size, self.rank, self.ranks)
+        examples = [self.data.example(self.seed, position) for position in mine]
         a, b = zip(*examples, strict=True)
         return torch.stack(a), torch.stack(b)
 

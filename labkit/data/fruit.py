@@ -33,24 +33,47 @@ WORTH_A_BAR = 2**26  # values, about two seconds of painting: for less, a progre
 REACH = 1.4  # radii: a fruit, its stem included, stays within this distance of its centre
 
 
+class Painted:
+    """Training pictures of one fruit, each painted when it is first asked for, and kept.
+
+    ``pictures[i]`` is a ``uint8`` tensor of shape (3, size, size); a slice of n pictures is one of shape
+    (n, 3, size, size).
+    """
+
+    def __init__(self, painter: Painter, first: int, n: int, size: int, seed: int):
+        self.painter, self.scenes, self.size, self.seed = painter, range(first, first + n), size, seed
+        self.kept: dict[int, Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self.scenes)
+
+    def __getitem__(self, index: int | slice) -> Tensor:
+        if isinstance(index, slice):
+            return torch.stack([self[i] for i in range(len(self))[index]])
+        scene = self.scenes[index]
+        if scene not in self.kept:
+            ((self.kept[scene],),), _ = _render([self.painter], [scene], self.size, self.seed)
+        return self.kept[scene]
+
+
 @dataclass
 class FruitData(UnpairedData):
-    """Rendered apples (A) and oranges (B), all ``uint8`` tensors of shape (N, 3, size, size).
+    """Rendered apples (A) and oranges (B), ``uint8``; those to test on are two tensors of shape (N, 3, size, size).
 
     `test_a[i]` and `test_b[i]` show the same scene; no two training pictures do. `test_mask` is a ``bool`` tensor of
     shape (N, 1, size, size): True wherever either fruit covers at least a part of the pixel. Outside it the two
     pictures are equal.
     """
 
-    train_a: Tensor
-    train_b: Tensor
+    train_a: Painted
+    train_b: Painted
     test_a: Tensor
     test_b: Tensor
     test_mask: Tensor
 
 
 def fruit(n: int = 1000, size: int = 64, seed: int = 0) -> FruitData:
-    """Render `n` training pictures of each domain and 64 test scenes, of `size` x `size` pixels.
+    """`n` training pictures of each domain, painted as they are used, and 64 test scenes, of `size` x `size` pixels.
 
     Scene i does not depend on `n`, and is composed alike at every size.
 
@@ -60,8 +83,7 @@ def fruit(n: int = 1000, size: int = 64, seed: int = 0) -> FruitData:
     if n < 1:
         raise DataError(f"fruit(n={n}): there must be at least one training picture per domain. Set n to 1 or more.")
     _check_size(size)
-    (train_a,), _ = _render([_apple], range(FIRST_OF_A, FIRST_OF_A + n), size, seed)
-    (train_b,), _ = _render([_orange], range(FIRST_OF_B, FIRST_OF_B + n), size, seed)
+    train_a, train_b = Painted(_apple, FIRST_OF_A, n, size, seed), Painted(_orange, FIRST_OF_B, n, size, seed)
     test_a, test_b, test_mask = scenes(range(FIRST_OF_TEST, FIRST_OF_TEST + TEST_SCENES), size, seed)
     return FruitData("fruit", size, train_a, train_b, test_a, test_b, test_mask)
 
