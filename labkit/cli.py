@@ -213,6 +213,8 @@ def speedups() -> None:
 
     for name, row in labkit.speedups().iterrows():
         typer.echo(f"{name}: {row['changes']}\n    improves {row['improves']}; needs {row['needs']}")
+        if names := row["not_with"]:
+            typer.echo(f"    not together with {names}")
 
 
 @app.command()

@@ -13,6 +13,7 @@ import torch
 import torchvision
 
 import labkit
+from labkit import ranks
 
 
 def stamp() -> dict[str, str | int | bool | None]:
@@ -24,6 +25,7 @@ def stamp() -> dict[str, str | int | bool | None]:
         "commit": _commit(),
         "device": torch.cuda.get_device_name() if gpu else _processor(),
         "threads": torch.get_num_threads(),
+        "ranks": ranks.count(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "torchvision": torchvision.__version__,
@@ -38,7 +40,8 @@ def stamp() -> dict[str, str | int | bool | None]:
 def describe(stamp: Mapping[str, Any]) -> str:
     """The device, PyTorch's version and the number of threads of a stamp, for the titles of figures."""
     threads = f"{stamp['threads']} thread{'s' * (stamp['threads'] != 1)}"
-    return f"{stamp['device']}, torch {stamp['torch']}, {threads}"
+    several = f", {stamp['ranks']} ranks" if stamp.get("ranks", 1) > 1 else ""
+    return f"{stamp['device']}, torch {stamp['torch']}, {threads}{several}"
 
 
 def _processor() -> str:

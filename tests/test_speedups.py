@@ -174,7 +174,9 @@ def test_batch_norm_is_refused_by_what_it_would_change(tiny, name):
 def test_the_table_says_everything_about_every_speedup():
     table = labkit.speedups()
     assert list(table.index) == list(KNOWN)
-    assert (table.map(len) > 0).all(axis=None)
+    assert (table.drop(columns="not_with").map(len) > 0).all(axis=None)
+    assert table.loc["graph", "not_with"] == "data_parallel", "it is data_parallel that says so"
+    assert table.loc["compile", "not_with"] == "channels_last, out_of_place" and table.loc["batched", "not_with"] == ""
 
 
 def test_without_a_speedup_only_its_name_disappears(tiny, monkeypatch):

@@ -23,7 +23,7 @@ class BF16(SpeedUp):
     name = "bf16"
     changes = "convolutions compute in bfloat16 (autocast)"
     improves = "compute, memory"
-    needs = "a GPU of compute capability 8.0 or a CPU; not together with fp16"
+    needs = "a GPU of compute capability 8.0 or a CPU"
     tolerance = "16-bit"
     excludes = {"fp16": "each sets the type that convolutions compute in"}
 

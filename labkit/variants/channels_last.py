@@ -25,7 +25,7 @@ class ChannelsLast(SpeedUp):
     name = "channels_last"
     changes = "weights and pictures are laid out channels last"
     improves = "compute"
-    needs = "not together with compile"
+    needs = "nothing"
     tolerance = "exact"
     excludes = {"compile": "the compiler chooses memory formats itself"}
 

@@ -27,7 +27,7 @@ class Compile(SpeedUp):
     name = "compile"
     changes = "the networks are compiled"
     improves = "memory traffic, launches"
-    needs = "Triton on a GPU, a C++ compiler on a CPU; not together with out_of_place, channels_last"
+    needs = "Triton on a GPU, a C++ compiler on a CPU"
     tolerance = "exact"
     backend = "inductor"
 

@@ -35,7 +35,7 @@ class DataParallel(SpeedUp):
     name = "data_parallel"
     changes = "each rank computes a part of the batch; gradients are averaged"
     improves = "pictures a second"
-    needs = "several ranks (torchrun); not batch norm; not together with graph, streams"
+    needs = "several ranks (torchrun); not batch norm"
     tolerance = "exact"
     excludes = {
         "graph": "the exchange between the ranks would have to be part of the recorded graph",

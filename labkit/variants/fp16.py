@@ -24,7 +24,7 @@ class FP16(NeedsFusedAdam):
     name = "fp16"
     changes = "convolutions compute in float16 (autocast); losses are scaled"
     improves = "compute, memory"
-    needs = "a GPU; on a CPU it runs, slowly; not together with bf16"
+    needs = "a GPU; on a CPU it runs, slowly"
     tolerance = "16-bit"
     init_scale = 256.0  # PyTorch's 65536 overflows on this model's first steps, each of which is then lost
 

@@ -25,7 +25,7 @@ class OutOfPlace(SpeedUp):
     name = "out_of_place"
     changes = "activations after instance norm are not in place"
     improves = "copies and fills in the backward pass"
-    needs = "instance norm; not together with compile"
+    needs = "instance norm"
     tolerance = "exact"
     excludes = {"compile": "compiled code has no in-place operations left to take out"}
 

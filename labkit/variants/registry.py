@@ -123,16 +123,29 @@ def speedups() -> pandas.DataFrame:
     """The speed-ups there are, one a row.
 
     Columns: seam, the methods of the step that it overrides; changes, how it differs from the baseline; improves, the
-    part of a step's time or memory that should get smaller; needs; tolerance, "exact" or "16-bit".
+    part of a step's time or memory that should get smaller; needs; not_with, those it cannot be combined with;
+    tolerance, "exact" or "16-bit".
     """
     import pandas
 
-    columns = ("changes", "improves", "needs", "tolerance")
     rows = {
-        name: [", ".join(overridden(speedup)), *(getattr(speedup, column) for column in columns)]
+        name: {
+            "seam": ", ".join(overridden(speedup)),
+            "changes": speedup.changes,
+            "improves": speedup.improves,
+            "needs": speedup.needs,
+            "not_with": ", ".join(sorted(excluded(name))),
+            "tolerance": speedup.tolerance,
+        }
         for name, speedup in SPEEDUPS.items()
     }
-    return pandas.DataFrame.from_dict(rows, orient="index", columns=["seam", *columns])
+    return pandas.DataFrame.from_dict(rows, orient="index")
+
+
+def excluded(name: str) -> set[str]:
+    """The speed-ups that cannot be combined with this one, whichever of the two says so."""
+    by_others = {other for other, speedup in SPEEDUPS.items() if name in speedup.excludes}
+    return by_others | SPEEDUPS[name].excludes.keys() & SPEEDUPS.keys()
 
 
 def overridden(speedup: type[SpeedUp]) -> list[str]:
