@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -16,16 +17,20 @@ from labkit.measure.equivalence import first_step
 from labkit.variants.registry import SPEEDUPS
 
 TINY = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
-COMPOSABLE = [name for name in SPEEDUPS if name not in ("data_parallel", "graph", "streams")]
+COMPOSABLE = [
+    name
+    for name, speedup in SPEEDUPS.items()
+    if name not in SPEEDUPS["data_parallel"].excludes and "data_parallel" not in (name, *speedup.excludes)
+]
 STEPS, BATCH = 20, 4
 
 
-def run(n: int, job: str, folder: Path) -> dict:
-    """What rank 0 of `n` answers; the text of an error if one fails."""
+def run(n: int, job: str, folder: Path, file: str = __file__) -> dict:
+    """What rank 0 of `n` answers, of a job in this file or another one; the text of an error if one fails."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    command = [sys.executable, __file__, job, str(folder)]
+    command = [sys.executable, file, job, str(folder)]
     started = [
         subprocess.Popen(
             command,
@@ -109,9 +114,14 @@ def train_up_to(steps: int, folder: Path) -> None:
     labkit.fit(step, data, steps, BATCH, checkpoint=folder / "run")
 
 
-if __name__ == "__main__":
+def answer(jobs: dict[str, Callable[[Path], dict]]) -> None:
+    """Runs the job that the command line names, as one of the ranks; rank 0 saves its answer for `run`."""
     torch.set_num_threads(1)
     with ranks.joined():
-        answer = globals()[sys.argv[1]](Path(sys.argv[2]))
+        answered = jobs[sys.argv[1]](Path(sys.argv[2]))
         if ranks.number() == 0:
-            torch.save(answer, Path(sys.argv[2], f"{sys.argv[1]}.pt"))
+            torch.save(answered, Path(sys.argv[2], f"{sys.argv[1]}.pt"))
+
+
+if __name__ == "__main__":
+    answer({"everything": everything})
