@@ -17,14 +17,14 @@ from labkit.training import checkpoints
 from labkit.variants.registry import SPEEDUPS
 
 KNOWN = SPEEDUPS
-REFUSED = {"streams", "recompute"}
+REFUSED = {"streams", "recompute", "two_devices"}
 EXACT = sorted(name for name in set(KNOWN) - REFUSED if KNOWN[name].tolerance == "exact")
 STACKS = [*((name,) for name in KNOWN if name not in REFUSED)]
 STACKS += [
     tuple(name for name in EXACT if name not in leave_out)
-    for leave_out in ({"compile"}, {"out_of_place", "channels_last"})
+    for leave_out in ({"compile", "data_parallel"}, {"out_of_place", "channels_last", "graph"})
 ]
-pytestmark = pytest.mark.filterwarnings("ignore:graph")
+pytestmark = pytest.mark.filterwarnings("ignore:(graph|data_parallel)")
 
 
 @pytest.fixture(autouse=True)

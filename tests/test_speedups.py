@@ -14,6 +14,7 @@ from killing import same
 import labkit
 from labkit.measure.equivalence import first_step
 from labkit.simulate import step_operators
+from labkit.variants import two_devices
 from labkit.variants.registry import SPEEDUPS
 
 KNOWN = SPEEDUPS
@@ -23,14 +24,21 @@ STACKS = [
     for names in itertools.combinations(KNOWN, n)
     if not any(other in KNOWN[name].excludes for name in names for other in names)
 ]
+SEVERAL = {"data_parallel", "two_devices"}  # neither goes together with graph and streams
 each_stack = pytest.mark.parametrize("names", STACKS, ids="+".join)
-pytestmark = pytest.mark.filterwarnings("ignore:(streams|graph)")
+pytestmark = pytest.mark.filterwarnings("ignore:(streams|graph|data_parallel)")
 
 
 @pytest.fixture(autouse=True)
 def quick_compiler(monkeypatch):
     """Traces what torch.compile would compile, and runs that as it is: inductor takes minutes."""
     monkeypatch.setattr(KNOWN["compile"], "backend", "aot_eager")
+
+
+@pytest.fixture(autouse=True)
+def second_device(monkeypatch):
+    """Lets two_devices act here: its second device is the CPU by another name."""
+    monkeypatch.setattr(two_devices, "next_device", lambda here: torch.device("cpu:0"))
 
 
 def exact(names):
@@ -175,8 +183,11 @@ def test_the_table_says_everything_about_every_speedup():
     table = labkit.speedups()
     assert list(table.index) == list(KNOWN)
     assert (table.drop(columns="not_with").map(len) > 0).all(axis=None)
-    assert table.loc["graph", "not_with"] == "data_parallel", "it is data_parallel that says so"
-    assert table.loc["compile", "not_with"] == "channels_last, out_of_place" and table.loc["batched", "not_with"] == ""
+    assert table.loc["graph", "not_with"] == "data_parallel, two_devices", "it is they that say so"
+    assert (
+        table.loc["compile", "not_with"] == "channels_last, out_of_place, two_devices"
+        and table.loc["batched", "not_with"] == ""
+    )
 
 
 def test_without_a_speedup_only_its_name_disappears(tiny, monkeypatch):
@@ -214,11 +225,13 @@ def test_only_the_registry_imports_a_speedup_s_file():
 @pytest.mark.parametrize(
     "names",
     [
-        set(KNOWN) - {"compile", "bf16", "fp16"},
-        set(KNOWN) - {"compile", "bf16"},
-        set(KNOWN) - {"out_of_place", "channels_last", "bf16", "fp16"},
+        set(KNOWN) - SEVERAL - {"compile", "bf16", "fp16"},
+        set(KNOWN) - SEVERAL - {"compile", "bf16"},
+        set(KNOWN) - SEVERAL - {"out_of_place", "channels_last", "bf16", "fp16"},
+        set(KNOWN) - {"data_parallel", "graph", "streams", "compile", "bf16", "fp16"},
+        set(KNOWN) - {"data_parallel", "graph", "streams", "compile", "bf16"},
     ],
-    ids=["exact", "fp16", "compile"],
+    ids=["exact", "fp16", "compile", "two devices", "two devices, fp16"],
 )
 def test_all_that_go_together_are_the_baseline_together(tiny, batch, names):
     names = tuple(sorted(names))

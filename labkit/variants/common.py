@@ -29,6 +29,11 @@ def has_batch_norm(model: nn.Module) -> bool:
     return any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules())
 
 
+def has_dropout(model: nn.Module) -> bool:
+    """Whether some layer drops values at random, so that a pass depends on random numbers."""
+    return any(isinstance(layer, nn.modules.dropout._DropoutNd) for layer in model.modules())
+
+
 def no_shared_casts(device: str) -> AbstractContextManager:
     """Autocast as it is on this type of device ("cuda"), on or off, but without its cache of cast weights."""
     if not torch.is_autocast_enabled(device):

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import torch
-from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from labkit.model import Model
-from labkit.models.cyclegan import Cycle, CycleGANStep
+from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
 from labkit.step import Network, SpeedUp
-from labkit.variants.common import without_cycles
+from labkit.variants.common import has_dropout, without_cycles
 
 
 class Recompute(SpeedUp, CycleGANStep):
     """Keeps only the input of each generator pass, and runs the pass a second time when its gradients are due.
 
-    Differs from the baseline in `cycle`, where it puts a checkpoint round each generator. Source: Chen
+    Differs from the baseline in `cycles`, where it puts a checkpoint round each generator. Source: Chen
     et al. 2016, "Training Deep Nets with Sublinear Memory Cost". The state of the random numbers is only put back
     for the second run if there is dropout: to read it would keep the step out of a CUDA graph.
 
@@ -40,12 +40,13 @@ class Recompute(SpeedUp, CycleGANStep):
         return "it saves memory, not time"
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
-        self.has_dropout = any(isinstance(layer, nn.modules.dropout._DropoutNd) for layer in self.model.modules())
+        self.has_dropout = has_dropout(self.model)
         return super().build(betas)
 
-    def cycle(self, go: Network, back: Network, real: Tensor, other: Tensor | None) -> Cycle:
-        go, back = (
-            partial(checkpoint, generator, use_reentrant=False, preserve_rng_state=self.has_dropout)
-            for generator in (go, back)
+    def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:
+        def checkpointed(generator: Network) -> Network:
+            return partial(checkpoint, generator, use_reentrant=False, preserve_rng_state=self.has_dropout)
+
+        return super().cycles(
+            [journey._replace(go=checkpointed(journey.go), back=checkpointed(journey.back)) for journey in journeys]
         )
-        return super().cycle(go, back, real, other)

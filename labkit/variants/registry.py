@@ -23,13 +23,15 @@ from labkit.variants.graph import Graph
 from labkit.variants.out_of_place import OutOfPlace
 from labkit.variants.recompute import Recompute
 from labkit.variants.streams import Streams
+from labkit.variants.two_devices import TwoDevices
 
 if TYPE_CHECKING:
     import pandas
 
 # Outermost first: a graph records all the others; a batch is split before any network runs, and
-# the ranks exchange gradients round everything that computes them; autocast is set inside of
-# streams and checkpoints, so that each side stream and each second pass casts for itself.
+# the ranks exchange gradients round everything that computes them; recompute hands its checkpoints to
+# what orders the passes (streams, two_devices); autocast is set inside of streams and checkpoints, so
+# that each side stream and each second pass casts for itself.
 STACKED: tuple[type[SpeedUp], ...] = (
     Graph,
     Accumulate,
@@ -37,8 +39,9 @@ STACKED: tuple[type[SpeedUp], ...] = (
     Compile,
     OutOfPlace,
     ChannelsLast,
-    Streams,
     Recompute,
+    Streams,
+    TwoDevices,
     Batched,
     BF16,
     FP16,

@@ -1,0 +1,23 @@
+"""The place of this process among those that share a network."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+from labkit.errors import LabkitError
+
+
+def place(group: dist.ProcessGroup | None) -> tuple[int, int]:
+    """This process's rank in `group`, and the number of ranks there. None stands for all ranks there are.
+
+    Raises:
+        LabkitError: there is no process group, or this process does not belong to it.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        raise LabkitError(
+            "There is no process group: start the processes with torchrun, and call this inside labkit.ranks.joined()."
+        )
+    rank = dist.get_rank(group)
+    if rank < 0:
+        raise LabkitError(f"group={group}: rank {dist.get_rank()} does not belong to it. Call this on its ranks only.")
+    return rank, dist.get_world_size(group)

@@ -1,0 +1,150 @@
+"""A ResNet generator as a pipeline: each rank has some of its layers, and passes its result on to the next rank.
+
+A batch is cut into m microbatches, so that p ranks can work at the same time, each on another one. At the beginning the
+last ranks wait for the first microbatch, at the end the first ranks for the last gradient. The bubble, the share of the
+time that a rank waits, is (p - 1) / (m + p - 1) if all stages take equally long. Both schedules have the same bubble:
+
+- "gpipe": all forward passes, then all backward passes. A rank keeps the activations of m microbatches.
+- "1f1b": as soon as a rank can, one forward and one backward pass in turn. Rank k of p keeps those of p - k at most.
+
+So a pipeline needs batches of many pictures: with CycleGAN's batch of 1 the ranks would work one after another. The
+ranks exchange (B, channels, H, W) numbers once a boundary in either pass; split blocks do so in every block.
+
+Sources: Huang et al. 2019, "GPipe", section 2; Narayanan et al. 2019, "PipeDream", section 3.2. PipeDream updates the
+weights while batches overlap; here each batch ends before the update, as in Narayanan et al. 2021, "Efficient
+large-scale language model training on GPU clusters", section 2.2.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+from labkit.errors import DataError, LabkitError, check_known
+from labkit.measure.roofline import flop_counter
+from labkit.networks.resnet import ResnetGenerator, Skip
+from labkit.parallel.group import place
+from labkit.variants.common import has_batch_norm
+
+SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+BEGINS = (nn.ReflectionPad2d, nn.Conv2d, nn.ConvTranspose2d, Skip)  # layers that a stage may begin with
+
+
+class Pipeline:
+    """This rank's stage of a generator, and the passes of a batch through all of them.
+
+    The stages are chosen so that the slowest one has as little work as possible. `stage` holds this rank's layers of
+    the generator that was given, the very same weights, under the names that they have there: the state_dicts of all
+    stages together are the generator's.
+
+    Args:
+        generator: a ResNet generator, on the device of this rank, with the same weights on every rank.
+        microbatches: the number of parts of a batch.
+        loss: from the translated pictures and the targets, a mean over pictures; the last rank computes it.
+        schedule: "gpipe" or "1f1b".
+        group: the ranks that share the generator, in the order of the stages; None for all.
+
+    Raises:
+        LabkitError: the generator cannot be cut into that many stages, a layer looks at the whole batch, the schedule
+            is unknown or needs more microbatches, or there is no process group.
+    """
+
+    def __init__(
+        self,
+        generator: nn.Module,
+        microbatches: int,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        schedule: str = "gpipe",
+        group: dist.ProcessGroup | None = None,
+    ):
+        check_known("schedule", schedule, SCHEDULES)
+        rank, n = place(group)
+        if not isinstance(generator, ResnetGenerator):
+            raise LabkitError(
+                f"generator: a pipeline needs a row of layers, {type(generator).__name__} is none. In a U-Net skips "
+                "lead from the first layers to the last ones, across the stages between. Use a ResNet generator."
+            )
+        if has_batch_norm(generator):
+            raise LabkitError(
+                "generator: batch norm would take its mean over a microbatch instead of the batch: use instance norm."
+            )
+        least = n if schedule == "1f1b" else 1
+        if microbatches < least:
+            raise LabkitError(
+                f"microbatches={microbatches}: schedule={schedule!r} with {n} ranks needs at least {least} of them."
+            )
+        first, end = _cuts(generator, n)[rank : rank + 2]
+        self.stage = nn.Sequential(OrderedDict(model=generator.model[first:end]))
+        self.rank, self.ranks, self.microbatches = rank, n, microbatches
+        device = next(self.stage.parameters()).device
+        self._schedule = SCHEDULES[schedule](
+            PipelineStage(self.stage, rank, n, device, group=group),
+            microbatches,
+            lambda output, target: loss(output, target) / microbatches,
+            scale_grads=False,  # PyTorch would divide everything in .grad, also what was there before
+        )
+
+    def step(self, pictures: Tensor, targets: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Forward and backward pass of a batch; gradients are added to `.grad` of the stage's weights.
+
+        Args:
+            pictures: (B, 3, H, W) in [-1, 1], read by the first rank only; the shape is the same in every call.
+            targets: B of whatever `loss` takes, read by the last rank only.
+
+        Returns:
+            On the last rank the translated pictures, (B, 3, H, W) in [-1, 1], and the loss; None on the others.
+
+        Raises:
+            DataError: the microbatches cannot share the batch evenly.
+        """
+        if len(pictures) % self.microbatches:
+            raise DataError(
+                f"{self.microbatches} microbatches cannot share a batch of {len(pictures)} pictures evenly: "
+                f"give a multiple of {self.microbatches}."
+            )
+        given = (pictures,) if self.rank == 0 else ()
+        if self.rank < self.ranks - 1:
+            self._schedule.step(*given)
+            return None
+        losses: list[Tensor] = []
+        output = self._schedule.step(*given, target=targets, losses=losses)
+        return output.detach(), torch.stack(losses).sum().detach()
+
+
+def _cuts(generator: ResnetGenerator, stages: int) -> tuple[int, ...]:
+    """Where the stages begin in `generator.model`, and its end; the slowest stage has as little work as can be.
+
+    A stage begins with a padding, a convolution that has none before it, or a block: norm and activation stay with
+    their convolution, since an activation in place may not change a picture that came from another rank.
+    """
+    layers = list(generator.model)
+    begins = [
+        k
+        for k, layer in enumerate(layers)
+        if isinstance(layer, BEGINS) and not (k and isinstance(layers[k - 1], nn.ReflectionPad2d))
+    ]
+    if stages > len(begins):
+        raise LabkitError(
+            f"{stages} ranks, but this generator can be cut into {len(begins)} stages at most, one for each block and "
+            "each convolution outside of the blocks. Use fewer ranks."
+        )
+    work, ends = _work(generator), len(layers)
+    candidates = ((0, *inner, ends) for inner in itertools.combinations(begins[1:], stages - 1))
+    return min(candidates, key=lambda cuts: max(sum(work[a:b]) for a, b in itertools.pairwise(cuts)))
+
+
+def _work(generator: ResnetGenerator) -> list[int]:
+    """Floating-point operations of each layer; how they compare does not depend on the size of the pictures."""
+    work, picture = [], torch.empty(1, 3, 64, 64, device="meta")
+    for layer in copy.deepcopy(generator.model).to("meta", torch.float32):
+        with flop_counter() as counter, torch.no_grad():
+            picture = layer(picture)
+        work.append(counter.get_total_flops())
+    return work
