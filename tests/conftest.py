@@ -8,6 +8,15 @@ import labkit
 
 torch.set_num_threads(1)  # the machine's other cores belong to other tests
 
+# Files whose tests take a minute or more: on several cores they come first, right after the notebooks, so that no core
+# is left with one of them when all others are done.
+LONG = ("test_survey", "test_torchrun", "test_kill", "test_data_parallel", "test_model_parallel", "test_speedups")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: (item.path.suffix != ".ipynb", item.path.stem not in LONG))
+
+
 TINY = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
 
 

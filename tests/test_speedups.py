@@ -22,6 +22,7 @@ STACKS = [
     names
     for n in (1, 2)
     for names in itertools.combinations(KNOWN, n)
+    if "data_parallel" not in names[n == 1 :]  # in one process it is inactive: its pairs are in test_data_parallel.py
     if not any(other in KNOWN[name].excludes for name in names for other in names)
 ]
 SEVERAL = {"data_parallel", "two_devices"}  # neither goes together with graph and streams
