@@ -180,12 +180,17 @@ class Recorder(TorchDispatchMode):
             formula = FLOPS.get(operator.overloadpacket)  # there is none for operators that only move data
             flops = formula(*args, **kwargs, out_val=result) if formula else 0
             moved, written = (0, []) if operator.is_view else (_bytes_moved(call), call.outputs)
-            ours = [entered.removeprefix(RANGE) for entered in self._ranges if entered.startswith(RANGE)]
-            within, where = ours[-1] if ours else "", self.schedule.add(call.inputs, written)
+            where = self.schedule.add(call.inputs, written)
             self.operators.append(
-                Operator(call.name, *call.shapes, call.dtype, flops, moved, within, operator.is_view, *where)
+                Operator(call.name, *call.shapes, call.dtype, flops, moved, self.range, operator.is_view, *where)
             )
         return result
+
+    @property
+    def range(self) -> str:
+        """The innermost of labkit's ranges that we are in, without "labkit: "; "" outside of all."""
+        ours = [entered.removeprefix(RANGE) for entered in self._ranges if entered.startswith(RANGE)]
+        return ours[-1] if ours else ""
 
 
 def _bytes_moved(call: Call) -> int:

@@ -1,0 +1,154 @@
+"""The time of an all-reduce: latency and bandwidth of the links, and an algorithm. All of its times are SIMULATED.
+
+A message of n bytes takes latency + n / bandwidth on a link. An all-reduce of n bytes among g ranks takes
+
+- as a ring, 2 (g - 1) messages of n / g bytes one after the other: the most bandwidth, and a latency that grows with g;
+- as a tree, 2 log2(g) messages in which the n bytes follow one another up to the root and down again: little latency.
+
+We take the faster one, as NCCL does. With several machines (nodes) the GPUs of each node first add up a part each,
+then each part is summed over the nodes, and in the end the GPUs of a node exchange their parts.
+
+Sources: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in MPICH", section 4;
+Sanders, Speck and Träff 2009, "Two-tree algorithms for full bandwidth broadcast, reduction and scan"; NCCL's tuning
+constants, src/graph/tuning.cc and src/graph/topo.h; NVIDIA's data sheets of H100 and ConnectX-7.
+
+`torch._inductor.comm_analysis` has NCCL's own model, and tests/test_communication.py compares the two. Within a node
+they agree within a factor of 1.6 for every size, and within a tenth for large messages. Among nodes PyTorch's lets all
+GPUs of a node share the bandwidth of one network adapter, and ours gives every GPU an adapter of its own, as in
+NVIDIA's DGX. With one adapter a node they agree within a factor of 2.2.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from labkit.errors import LabkitError
+
+START_US = 6.6  # until the first message of a collective leaves: NCCL's baseLat for rings, src/graph/tuning.cc
+
+
+@dataclass(frozen=True)
+class Link:
+    """How ranks reach one another.
+
+    Attributes:
+        name: of the hardware.
+        latency_us: of one message, in microseconds.
+        bytes_per_s: of large messages in one direction, for each rank; between nodes for the whole node.
+    """
+
+    name: str
+    latency_us: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Network:
+    """GPUs in nodes, and nodes in a network.
+
+    Attributes:
+        inside: between the GPUs of a node.
+        between: between nodes; None if there is only one.
+        gpus_per_node: how many GPUs a node has.
+        start_us: microseconds that every collective takes before its first message.
+    """
+
+    inside: Link
+    between: Link | None = None
+    gpus_per_node: int = 8
+    start_us: float = START_US
+
+
+# NVLink 4: NCCL counts 18 links of 20.6 GB/s each (topo.h, SM90_NVLINK_BW), 82% of the data sheet's 450 GB/s. Its
+# latency is that of NCCL's middle protocol, LL128. InfiniBand: 8 adapters of 400 Gbit/s in a node, and NCCL's latency
+# of a tree between nodes, again LL128. PCIe: NCCL's latency, and a typical bandwidth. Ethernet: one adapter of
+# 100 Gbit/s in a node, and a typical latency.
+NVLINK = Link("NVLink 4", 1.9, 370e9)
+PCIE = Link("PCIe 4", 2.5, 20e9)
+INFINIBAND = Link("InfiniBand NDR, 8 adapters a node", 8.5, 8 * 50e9)
+ETHERNET = Link("Ethernet, 100 Gbit/s a node", 30.0, 12.5e9)
+
+NETWORKS: Mapping[str, Network] = {
+    "NVLink + InfiniBand": Network(NVLINK, INFINIBAND),
+    "NVLink + Ethernet": Network(NVLINK, ETHERNET),
+    "PCIe + Ethernet": Network(PCIE, ETHERNET),
+}
+
+
+def all_reduce_us(size: float, gpus: int, network: Network) -> float:
+    """Microseconds of an all-reduce of `size` bytes among `gpus` GPUs: SIMULATED. 0 for a single one.
+
+    Raises:
+        LabkitError: `gpus` is not a whole number of nodes, or the network has only one node.
+    """
+    if gpus <= 1:
+        return 0.0
+    inside = min(gpus, network.gpus_per_node)
+    nodes = gpus // inside
+    if gpus % inside or (nodes > 1 and network.between is None):
+        where = f"nodes of {network.gpus_per_node} GPUs" if network.between else f"one node of {inside} GPUs"
+        raise LabkitError(f"gpus={gpus}: the network has {where}. Give at most one node, or a multiple of a node.")
+    if nodes == 1 or network.between is None:
+        return network.start_us + fastest_us(size, gpus, network.inside)
+    parts = 2 * (inside - 1) * _message_us(size / inside, network.inside)  # add them up, and exchange them in the end
+    return network.start_us + parts + fastest_us(size, nodes, network.between)
+
+
+def fastest_us(size: float, ranks: int, link: Link) -> float:
+    """Microseconds of an all-reduce of `size` bytes, as a ring or as a tree, whichever is faster."""
+    ring = 2 * (ranks - 1) * _message_us(size / ranks, link)
+    tree = 2 * math.ceil(math.log2(ranks)) * link.latency_us + 2 * 1e6 * size / link.bytes_per_s
+    return min(ring, tree)
+
+
+def _message_us(size: float, link: Link) -> float:
+    return link.latency_us + 1e6 * size / link.bytes_per_s
+
+
+def measured_network(sizes: Sequence[int] = (2**12, 2**16, 2**20, 2**23), rounds: int = 9) -> Network:
+    """The network between this process and the other ranks of its group, MEASURED with all-reduces on the host.
+
+    Of each size the median of `rounds` all-reduces counts, after one that does not. Latency and bandwidth are those of
+    a ring, by least squares on the relative error, so that every size counts as much. All ranks must call this
+    together, and each gets the numbers of rank 0.
+
+    Args:
+        sizes: of the messages, in bytes: multiples of 4.
+        rounds: measurements of each size.
+
+    Raises:
+        LabkitError: this process is in no group of at least two ranks.
+    """
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        raise LabkitError("There is no other rank to measure the network with: start this with torchrun.")
+    us = [_measured_us(torch.zeros(size // 4), rounds) for size in sizes]
+    found = [fitted(list(sizes), us, dist.get_world_size(), f"{dist.get_backend()}, measured")]
+    dist.broadcast_object_list(found)
+    return Network(found[0], gpus_per_node=dist.get_world_size(), start_us=0.0)
+
+
+def _measured_us(values: torch.Tensor, rounds: int) -> float:
+    seconds = []
+    for _ in range(1 + rounds):
+        dist.barrier()
+        started = time.perf_counter()
+        dist.all_reduce(values)
+        seconds.append(time.perf_counter() - started)
+    return 1e6 * statistics.median(seconds[1:])
+
+
+def fitted(sizes: Sequence[int], us: Sequence[float], ranks: int, name: str) -> Link:
+    """The link whose ring of `ranks` comes closest to the microseconds `us` that all-reduces of these sizes took."""
+    messages = 2 * (ranks - 1)
+    terms = np.array([[messages, messages * size / ranks] for size in sizes])
+    weights = 1 / np.asarray(us, dtype=float)
+    (latency, us_per_byte), *_ = np.linalg.lstsq(terms * weights[:, None], np.ones(len(us)), rcond=None)
+    return Link(name, max(0.0, float(latency)), 1e6 / max(float(us_per_byte), 1e-9))

@@ -1,0 +1,114 @@
+"""A data-parallel step, played with its collectives on a stream of their own: SIMULATED.
+
+As NCCL does it, a collective starts when the operators before it have run and the previous collective has ended, and
+the main stream goes on meanwhile, up to the first operator that may read the result. Every rank runs the same step at
+the same time, so none waits for a slower one. We leave out that collectives share multiprocessors and memory with the
+kernels beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from dataclasses import replace as with_changes
+from typing import Any
+
+import numpy as np
+
+from labkit.simulate.collectives import Collective, SharedStep
+from labkit.simulate.communication import Network, all_reduce_us
+from labkit.simulate.cost_model import ROOFLINES, Roofline
+from labkit.simulate.launch_queue import Launch
+from labkit.simulate.replay import profiled_stream, replay
+from labkit.simulate.trace_file import Replay, Source
+from labkit.traces.intervals import Union
+
+NCCL_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64"}
+STREAM = profiled_stream(99)  # of the collectives: no step has so many others
+
+
+def replay_shared(
+    step: SharedStep,
+    gpus: int,
+    network: Network,
+    host_us: float,
+    roofline: Roofline = ROOFLINES["H100"],
+    durations: Mapping[str, float] | None = None,
+    steps: int = 2,
+    **settings: Any,
+) -> Replay:
+    """Plays a data-parallel step as each of `gpus` GPUs runs it: SIMULATED. `write_trace` writes it as a trace.
+
+    Args:
+        step: from `shared_step`.
+        gpus: how many share each batch.
+        network: between them, for example one of `NETWORKS`.
+        host_us, roofline, durations, steps, settings: as for `replay`, except `graph`: DDP's collectives cannot be
+            part of a CUDA graph here.
+
+    Raises:
+        LabkitError: as `all_reduce_us` and `replay`.
+    """
+    played = replay(step.operators, host_us, roofline, durations, steps=steps, **settings)
+    played = with_collectives(played, step, lambda collective: all_reduce_us(collective.bytes, gpus, network), host_us)
+    constants = played.assumed["constants"] | {"gpus": gpus, "network": asdict(network)}
+    return with_changes(played, assumed={**played.assumed, "constants": constants})
+
+
+def with_collectives(played: Replay, step: SharedStep, us_of: Callable[[Collective], float], host_us: float) -> Replay:
+    """The replay of a step's operators with its collectives among them, on a stream of their own.
+
+    Args:
+        played: from `replay` of `step.operators`, for any number of steps.
+        us_of: microseconds of a collective.
+        host_us: microseconds of host time to launch one.
+    """
+    steps = 1 + max(source.step for source in played.sources)
+    pending = [
+        (number * len(step.operators) + collective.ready, number, collective)
+        for number in range(steps)
+        for collective in step.collectives
+    ]
+    launches: list[Launch] = []
+    sources: list[Source] = []
+    moved: list[int] = []  # where each of the replay's launches is now
+    awaited: list[tuple[int, int]] = []  # collectives under way: the operator that waits for it, its launch
+
+    def start_collectives(operator: int) -> None:
+        """Launches those that come before this operator."""
+        while pending and pending[0][0] <= operator:
+            _, number, collective = pending.pop(0)
+            us, before = us_of(collective), tuple(moved[-1:])
+            awaited.append((number * len(step.operators) + collective.awaited, len(launches)))
+            call = len(played.launches) + len(pending)
+            sources.append(
+                Source(call, steps * len(step.operators) + len(pending), collective.name, collective.range, number)
+            )
+            launches.append(Launch(kernel_name(collective), host_us, us, STREAM, before))
+
+    for launch, source in zip(played.launches, played.sources, strict=True):
+        start_collectives(source.operator)
+        ended = [place for operator, place in awaited if operator <= source.operator]
+        awaited = [(operator, place) for operator, place in awaited if operator > source.operator]
+        after = (*(moved[other] for other in launch.after), *ended)
+        moved.append(len(launches))
+        launches.append(with_changes(launch, after=after))
+        sources.append(source)
+    synchronised = [moved[place] for place in played.synchronised]
+    return with_changes(played, launches=launches, sources=sources, synchronised=synchronised)
+
+
+def kernel_name(collective: Collective) -> str:
+    """The name that NCCL's kernel for a sum has in a trace."""
+    return f"ncclDevKernel_AllReduce_Sum_{NCCL_TYPES.get(collective.dtype, collective.dtype)}_RING_LL"
+
+
+def communication_us(played: Replay) -> dict[str, float]:
+    """Microseconds of communication in all steps: `communication`, of it `hidden` under other kernels, and `exposed`."""
+    timeline = played.timeline
+    ours = timeline.stream == STREAM
+    other = Union(timeline.kernel_start[~ours], timeline.kernel_end[~ours])
+    union = Union(timeline.kernel_start[ours], timeline.kernel_end[ours])
+    total = float(np.sum(union.end - union.begin))
+    hidden = float(np.sum(other.covered(union.begin, union.end)))
+    return {"communication": total, "hidden": hidden, "exposed": total - hidden}
