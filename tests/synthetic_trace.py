@@ -83,3 +83,23 @@ def on_a_cpu():
     trace.range("labkit: generators forward", 0, 40)
     trace.operator("aten::conv2d", 0, 30)
     return trace
+
+
+def two_ranks():
+    """On GPUs: rank 0 is in its two all-reduces for 60 and 100, rank 1 for 10 and 50, so rank 0 waits for rank 1.
+
+    Rank 0: compute 0-100 and 130-150; NCCL 80-140 and 150-250: of 160 it hides 30 and exposes 130, wall 250.
+    """
+    traces = [SyntheticTrace(rank=rank, labkit={"device": f"GPU {rank}", "torch": "2.15.0"}) for rank in (0, 1)]
+    fast, slow = traces
+    for trace in traces:
+        trace.range("ProfilerStep#0", -10, 270)
+    fast.launch(-5, 0, 100)
+    fast.launch(1, 80, 60, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=20)
+    fast.launch(6, 130, 20)
+    fast.launch(11, 150, 100, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=20)
+    slow.launch(-5, 0, 130)
+    slow.launch(1, 130, 10, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=20)
+    slow.launch(6, 130, 70)
+    slow.launch(11, 200, 50, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=20)
+    return traces

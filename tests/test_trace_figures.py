@@ -16,7 +16,7 @@ from labkit.show.trace_views import VIEWS
 from labkit.traces.reading import TraceError
 from labkit.traces.trace import Trace
 
-ON_A_CPU = ["operators", "ranges"]
+ON_A_CPU = ["operators", "ranges", "communication"]
 OF_A_GPU = [view for view in VIEWS if view not in ("timeline", *ON_A_CPU)]
 
 

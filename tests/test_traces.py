@@ -312,6 +312,7 @@ TABLES = {
     "queue": Trace.queue,
     "concurrency": Trace.concurrency,
     "summary": Trace.summary,
+    "communication": Trace.communication,
     "operators": Trace.operators,
     "ranges": Trace.ranges,
 }

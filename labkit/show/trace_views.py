@@ -1,7 +1,7 @@
 """The views of a trace: each draws one table of `labkit.Trace`, of one recording or of several side by side.
 
 A trace of several ranks is drawn rank by rank. Errors of a table are errors of its view: a trace recorded on a CPU has
-only the views "ranges" and "operators".
+only the views "ranges", "operators" and "communication".
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pandas
 import plotly.graph_objects as go
 
 from labkit.errors import check_known
+from labkit.show.communication import communication
 from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, percent, readable, repeated
 from labkit.show.style import CLEAR, FAINT, HOST, KERNEL, KINDS, UNUSED, WALL, escaped, range_look, shortened
 from labkit.show.timeline import UNKNOWN, delays, queue, timeline
@@ -48,7 +49,7 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
     Args:
         traces: a trace, or traces by name, as in ``{"baseline": labkit.Trace(path)}``.
         view: "temporal", "summary", "steps", "idle", "gaps", "kinds", "kernels", "memory", "launches", "delays",
-            "queue", "streams", "timeline", "ranges" or "operators".
+            "queue", "streams", "timeline", "communication", "ranges" or "operators".
         settings: of the view. "launches" takes `runtime_cutoff` and `delay_cutoff`, "delays" `delay_cutoff`, all in
             microseconds; "streams" takes `within`, one of labkit's ranges; and "timeline" needs `begin_us` and
             `end_us` and takes `rank`. See the function of the view's name in `labkit.show.trace_views`.
@@ -292,6 +293,7 @@ VIEWS: dict[str, tuple[str, Callable[..., go.Figure]]] = {
     "queue": ("launch queue", queue),
     "streams": ("streams busy together", streams),
     "timeline": ("timeline", timeline),
+    "communication": ("communication between ranks", communication),
     "ranges": ("ranges on the host", ranges),
     "operators": ("operators on the host", operators),
 }

@@ -13,7 +13,9 @@ from labkit.traces.intervals import Nesting, Union
 from labkit.traces.reading import GPU_WORK, Recording, TraceError
 
 CALLS = ("cuda_runtime", "cuda_driver")  # of the driver: Triton's launches
-COMMUNICATION = "^nccl|^hccl|ncclKernel"  # in the names of kernels that send data to other devices, as in HTA
+# In the names of kernels that send data to other devices: as in HTA; AMD's; and those that PyTorch and vLLM have of
+# their own for GPUs with direct links.
+COMMUNICATION = "^nccl|^hccl|ncclKernel|^rccl|cross_device_reduce|one_shot_all_reduce|two_shot_all_reduce"
 ON_HOST = ("cpu_op", "user_annotation", *CALLS)
 NOWHERE = "(none)"  # stands in tables where there is no operator or range
 

@@ -6,10 +6,11 @@ import copy
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas
 
 from labkit.errors import LabkitError, check_known
-from labkit.traces import tables, verdict
+from labkit.traces import communication, tables, verdict
 from labkit.traces.rank import Rank
 from labkit.traces.reading import read
 
@@ -20,8 +21,8 @@ class Trace:
     Every table is a `pandas.DataFrame` whose first column, `rank`, is the rank. Columns that end in `us` are
     microseconds, columns that begin with `share` are between 0 and 1, and a value that cannot be known is NaN. "Wall
     time" goes from the first to the last GPU activity. All recorded steps count, while HTA by default leaves out the
-    last. "Kernels" include copies and memsets unless a table lists these separately. Except for `operators` and
-    `ranges`, the tables need a trace with one GPU a rank and raise `TraceError` on any other.
+    last. "Kernels" include copies and memsets unless a table lists these separately. Except for `communication`,
+    `operators` and `ranges`, the tables need a trace with one GPU a rank and raise `TraceError` on any other.
 
     Attributes:
         ranks: the events of each rank; see `labkit.traces.rank.Rank`.
@@ -190,6 +191,27 @@ class Trace:
         arithmetic or by memory: see `labkit.measure.roofline`.
         """
         return self._table(verdict.summary)
+
+    def communication(self) -> pandas.DataFrame:
+        """One row a rank: the time of its communication with other ranks, and how much of it was exposed.
+
+        Works for a trace that was recorded on a CPU with gloo, too. There the wall time is that of the recorded steps,
+        and PyTorch's operators take the place of the kernels; Python's own time between two operators does not count
+        as work.
+
+        Columns: wall_us; compute_us, with any kernel, copy or memset under way that is no communication;
+        communication_us, with the wait for the last rank to join; of it hidden_us, while something else was under way,
+        and exposed_us, with nothing else; share_of_wall, exposed_us over wall_us; waited_us, how much longer than the
+        fastest rank this one was in the collectives; straggler, the rank that the others waited for: it waited least.
+
+        The last two are NaN if there is only one rank, if ranks differ in the number of their collectives, or if all
+        waited equally. Communication is NaN if the trace is of one of several ranks, and none was found in it.
+        """
+        table = self._table(communication.communication)
+        waited = pandas.Series(communication.waited_us(self.ranks))
+        table["waited_us"] = table["rank"].map(waited)
+        table["straggler"] = waited.idxmin() if waited.nunique() > 1 else np.nan
+        return table
 
     def operators(self) -> pandas.DataFrame:
         """Time on the host by operator or CUDA call. Works for a trace recorded on a CPU, too.

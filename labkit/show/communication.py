@@ -1,0 +1,52 @@
+"""The view of a trace that divides each rank's time into compute and communication."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from labkit.show.recordings import Looks, Traces, bars, finish, joined, named, repeated
+from labkit.show.style import KERNEL, KINDS, UNUSED, escaped
+from labkit.traces.trace import Trace
+
+PARTS: Looks = {
+    "compute": ("compute and copies alone", KERNEL, ""),
+    "hidden": ("communication, hidden under them", KINDS["communication"], "/"),
+    "exposed": ("communication, exposed", KINDS["communication"], ""),
+    "neither": ("neither", UNUSED, ""),
+}
+UNKNOWN = "communication cannot be known"
+
+
+def communication(traces: Traces) -> go.Figure:
+    """The wall time of each rank: compute, communication hidden under it, exposed communication, and neither.
+
+    If there are several ranks, a note names the straggler: the rank that the others waited for. The view works for
+    traces recorded on a CPU, too.
+    """
+    table = joined(traces, Trace.communication)
+    unknown = table["communication_us"].isna().map({True: f"<br>({UNKNOWN})", False: ""})
+    exposed, hidden = table["exposed_us"], table["hidden_us"]
+    parts = {
+        "compute": table["compute_us"] - hidden.fillna(0),
+        "hidden": hidden,
+        "exposed": exposed,
+        "neither": table["wall_us"] - table["compute_us"] - exposed.fillna(0),
+    }
+    drawn = repeated(
+        table.assign(place=table["recording"].map(escaped) + unknown),
+        "series",
+        {part: us / 1e3 for part, us in parts.items()},
+    )
+    figure = bars(drawn, PARTS, "milliseconds")
+    title = "Communication between ranks: hidden under other work, or exposed"
+    return finish(figure, title, traces, table, _stragglers(traces))
+
+
+def _stragglers(traces: Traces) -> dict[str, str]:
+    """For each trace of several ranks, who was waited for."""
+    told = {}
+    for name, trace in named(traces).items():
+        table = trace.communication()
+        if table["straggler"].notna().any():
+            told[name] = f"the others waited for rank {table['straggler'].iloc[0]:.0f}"
+    return told
