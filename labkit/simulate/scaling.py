@@ -96,7 +96,11 @@ def scaling(
             pictures = batch * (micro_batches if stages > 1 else 1)
             times = played[batch].times(replicas, network, stages, micro_batches)
             images = replicas * pictures / times["step_us"] * 1e6
-            row = {"SIMULATED": True, "scaling": "weak" if len(counted) == 1 else "strong", "plan": plan}
+            row: dict[str, object] = {
+                "SIMULATED": True,
+                "scaling": "weak" if len(counted) == 1 else "strong",
+                "plan": plan,
+            }
             row |= {"network": name, "gpus": number, "batch": pictures, **times}
             row |= {"steps_per_s": 1e6 / times["step_us"], "images_per_s": images}
             row |= {"efficiency": images / (number * whole / alone * 1e6)}

@@ -98,13 +98,33 @@ def with_collectives(played: Replay, step: SharedStep, us_of: Callable[[Collecti
     return with_changes(played, launches=launches, sources=sources, synchronised=synchronised)
 
 
+def predicted_us(
+    step: SharedStep, computed_us: float, durations: Mapping[str, float], gpus: int, network: Network
+) -> float:
+    """Microseconds of a step as measurements of its parts predict it, to be held against the whole step: SIMULATED.
+
+    Args:
+        step: from `shared_step`.
+        computed_us: measured microseconds of the same step if nothing is exchanged.
+        durations: measured microseconds by `Operator.signature`; they say how `computed_us` divides.
+        gpus: the number of ranks; "GPUs" may be processes on a CPU.
+        network: measured, from `measured_network`.
+    """
+    played = with_changes(replay(step.operators, 0.0, durations=durations, steps=1), gap_us=0.0)
+    scale = computed_us / played.timeline.wall
+    launches = [with_changes(launch, kernel_us=scale * launch.kernel_us) for launch in played.launches]
+    played = with_changes(played, launches=launches)
+    shared = with_collectives(played, step, lambda collective: all_reduce_us(collective.bytes, gpus, network), 0.0)
+    return shared.timeline.wall
+
+
 def kernel_name(collective: Collective) -> str:
     """The name that NCCL's kernel for a sum has in a trace."""
     return f"ncclDevKernel_AllReduce_Sum_{NCCL_TYPES.get(collective.dtype, collective.dtype)}_RING_LL"
 
 
 def communication_us(played: Replay) -> dict[str, float]:
-    """Microseconds of communication in all steps: `communication`, of it `hidden` under other kernels, and `exposed`."""
+    """Microseconds of all steps: `communication`, and of it `hidden`, under other kernels, and `exposed`."""
     timeline = played.timeline
     ours = timeline.stream == STREAM
     other = Union(timeline.kernel_start[~ours], timeline.kernel_end[~ours])

@@ -1,0 +1,25 @@
+"""The model of communication predicts the step that two ranks on this machine take, from measurements of its parts."""
+
+import communication_jobs
+from several_ranks import run
+
+import labkit
+from labkit.simulate import predicted_us, shared_step
+
+
+def test_two_ranks_against_the_model(tmp_path, report):
+    """Large networks on small pictures, so that the exchange is a good part of the step."""
+    found = run(2, "timed", tmp_path, communication_jobs.__file__)
+    step = shared_step(labkit.CycleGAN(**found["settings"]), size=found["size"])
+    whole, computed, link = found["us"]["whole"], found["us"]["computed"], found["network"].inside
+    predicted = predicted_us(step, computed, found["durations"], 2, found["network"])
+    report(
+        whole_ms=round(whole / 1e3, 1),
+        predicted_ms=round(predicted / 1e3, 1),
+        computed_ms=round(computed / 1e3, 1),
+        latency_us=round(link.latency_us),
+        megabytes_per_s=round(link.bytes_per_s / 1e6),
+        megabytes=round(step.gradient_bytes / 1e6, 1),
+    )
+    assert computed < 0.85 * whole, "the exchange has to matter, or the test shows nothing"
+    assert abs(predicted / whole - 1) <= 0.15
