@@ -1,9 +1,12 @@
 """Jobs for two real ranks over gloo: what they send as PyTorch's profiler sees it, and how long a step takes."""
 
+import functools
 import json
 import math
 import os
 import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
@@ -21,6 +24,9 @@ from labkit.simulate.communication import measured_network
 
 SETTINGS = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=24, ndf=4)
 SIZE, STEPS = 32, 2
+LARGE = dict(ngf=32, ndf=32, discriminator="n_layers", n_layers=1)
+CABLE = 20e6  # bytes a second
+ALL_REDUCE = dist.all_reduce
 
 
 def model() -> labkit.CycleGAN:
@@ -49,33 +55,53 @@ def observed(folder: Path) -> dict:
 
 
 def timed(folder: Path) -> dict:
-    """A step of large networks on small pictures: the whole, the step without its exchange, and the parts of both."""
-    settings, size = dict(discriminator="n_layers", n_layers=1), 16
-    pictures = tuple(torch.rand(1, 3, size, size) * 2 - 1 for _ in range(2))
-    step, silent = (labkit.make_step(labkit.CycleGAN(**settings), "data_parallel") for _ in range(2))
-    for ddp in silent.ddp.values():
-        ddp.register_comm_hook(None, _keeps)
+    """A step over a slow network: the whole, the step without its exchange, and measurements of the parts.
 
-    def without_exchange() -> None:
-        with mock.patch.object(dist, "all_reduce", lambda values: None):
-            silent(*pictures)
+    On a CPU computing takes so long that gloo on one machine hardly matters. So every exchange here is gloo's, and
+    then a pause for its bytes in which a thread sleeps, as if they went over a cable to another machine.
+    """
+    pictures = tuple(torch.rand(1, 3, 16, 16) * 2 - 1 for _ in range(2))
+    whole, silent = (labkit.make_step(labkit.CycleGAN(**LARGE), "data_parallel") for _ in range(2))
+    with ThreadPoolExecutor(1) as cable:
+        for step, exchange in ((whole, _slowly), (silent, _not_at_all)):
+            for ddp in step.ddp.values():
+                ddp.register_comm_hook((cable, exchange), _hook)
+        steps = {
+            "whole": functools.partial(_run, whole, _slowly, pictures),
+            "computed": functools.partial(_run, silent, _not_at_all, pictures),
+        }
+        seconds = alternate(steps, rounds=8, warmup=3, synchronise=dist.barrier)
+        with mock.patch.object(dist, "all_reduce", _slowly):
+            network = measured_network(sizes=(2**5, 2**18, 2**20, 2**22), rounds=5)
+        durations = operator_durations(silent, pictures)
+    us = {name: 1e6 * statistics.median(each) for name, each in seconds.items()}
+    return {"us": us, "network": network, "durations": durations}
 
-    steps = {"whole": lambda: step(*pictures), "computed": without_exchange}
-    seconds = alternate(steps, rounds=12, warmup=3, synchronise=dist.barrier)
-    network = measured_network(sizes=(2**5, 2**20, 2**23, 2**25))
-    return {
-        "settings": settings,
-        "size": size,
-        "us": {name: 1e6 * statistics.median(each) for name, each in seconds.items()},
-        "network": network,
-        "durations": operator_durations(silent, pictures),
-    }
+
+def _run(step, exchange, pictures) -> None:
+    with mock.patch.object(dist, "all_reduce", exchange):  # of the losses
+        step(*pictures)
 
 
-def _keeps(state, bucket):
-    """A hook that exchanges nothing."""
+def _slowly(values: torch.Tensor) -> None:
+    ALL_REDUCE(values)
+    time.sleep(values.numel() * values.itemsize / CABLE)
+
+
+def _not_at_all(values: torch.Tensor) -> None:
+    pass
+
+
+def _hook(state, bucket):
+    """Exchanges a bucket in the cable's thread, one after the other."""
+    cable, exchange = state
     done = torch.futures.Future()
-    done.set_result(bucket.buffer())
+
+    def send() -> None:
+        exchange(bucket.buffer())
+        done.set_result(bucket.buffer())
+
+    cable.submit(send)
     return done
 
 

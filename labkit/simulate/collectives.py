@@ -1,8 +1,9 @@
 """The collectives of a data-parallel step, COUNTED: the real step on the meta device, as one of several ranks.
 
-The other ranks are not there: PyTorch's process group "fake" has any number of ranks, and its collectives return at once. Under it runs
-the real `DistributedDataParallel` (DDP), so the buckets that it fills with gradients, their order and their sizes are
-the real ones. Sources: Li et al. 2020, "PyTorch Distributed", section 4; torch.testing._internal.distributed.fake_pg.
+The other ranks are not there: PyTorch's process group "fake" has any number of them, and its collectives return
+immediately. Under it runs the real `DistributedDataParallel` (DDP), so the buckets that it fills with gradients, their
+order and their sizes are the real ones. Sources: Li et al. 2020, "PyTorch Distributed", section 4;
+torch.testing._internal.distributed.fake_pg.
 """
 
 from __future__ import annotations
