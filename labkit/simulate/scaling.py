@@ -67,15 +67,15 @@ def scaling(
         micro_batches: of a pipeline.
 
     Returns:
-        The columns: SIMULATED, True; scaling, "weak" or "strong"; plan; network; gpus; batch, pictures of each domain
-        on a replica in a step; step_us; steps_per_s; images_per_s, of each domain, of all GPUs; efficiency, images a
-        second and GPU over those of one GPU without a plan; communication_us, the sum over the collectives;
-        exposed_us, how much shorter the step would be if they took no time; bubble, the share of the step in which a
-        pipeline's GPU is idle; memory, bytes of tensors on a GPU. ``attrs["stamp"]`` has all assumptions.
+        The columns: SIMULATED, True; device; scaling, "weak" or "strong"; plan; network; gpus; batch, pictures of each
+        domain on a replica in a step; step_us; communication_us, the sum over the collectives; exposed_us, how much
+        shorter the step would be if they took no time; bubble, the share of the step in which a pipeline's GPU is idle;
+        steps_per_s; images_per_s, of each domain, of all GPUs; efficiency, images a second and GPU over those of one
+        GPU by itself; memory, bytes of tensors on a GPU. ``attrs["stamp"]`` has all assumptions.
 
     Raises:
-        LabkitError: a number of GPUs is not one of whole replicas or whole nodes; a pipeline is also to be divided by
-            tensors, or to scale strongly; or nothing is left to compute.
+        LabkitError: the device is unknown; there is no step; a number of GPUs is not one of whole replicas or whole
+            nodes; or a pipeline is also to be divided by tensors, or to scale strongly.
     """
     import pandas
 
@@ -98,6 +98,7 @@ def scaling(
             images = replicas * pictures / times["step_us"] * 1e6
             row: dict[str, object] = {
                 "SIMULATED": True,
+                "device": device,
                 "scaling": "weak" if len(counted) == 1 else "strong",
                 "plan": plan,
             }

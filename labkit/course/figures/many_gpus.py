@@ -1,0 +1,134 @@
+"""SIMULATED: a step on more and more GPUs. Its efficiency, where its time goes, and the memory that it needs."""
+
+from __future__ import annotations
+
+import functools
+import html
+
+import ipywidgets
+import pandas
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from labkit.course.figures.sweeps import LOOKS, MEMORIES
+from labkit.errors import LabkitError
+from labkit.show.style import HOST, KERNEL, KINDS, LEGEND_BELOW, LINES, UNUSED, WALL, look
+from labkit.show.widgets import controlled
+
+PARTS = {  # of a step: name, colour, hatching
+    "compute": ("compute, with hidden communication", KERNEL, ""),
+    "exposed": ("exposed communication", KINDS["communication"], ""),
+    "bubble": ("bubble of the pipeline", UNUSED, "/"),
+}
+
+
+def many_gpus_figure(table: pandas.DataFrame, gpus: int, network: str, batch: int) -> go.Figure:
+    """The efficiency of a step over the number of GPUs, a line for each network, and one of its points in detail.
+
+    Args:
+        table: of `labkit.simulate.scaling`; or several of them, one below the other, of different batch sizes.
+        gpus, network, batch: of a row of the table.
+
+    Raises:
+        LabkitError: there is no such row, or several.
+    """
+    chosen = table[(table["gpus"] == gpus) & (table["network"] == network) & (table["batch"] == batch)]
+    if len(chosen) != 1:
+        raise LabkitError(
+            f"gpus={gpus}, network={network!r}, batch={batch}: {len(chosen)} rows of the table, and the figure is of "
+            f"one. It has GPUs {sorted(set(table['gpus']))}, networks {sorted(set(table['network']))}, "
+            f"batches {sorted(set(table['batch']))}."
+        )
+    point = chosen.iloc[0]
+    titles = (
+        f"images a second and GPU, divided by those of one GPU; batch {batch} on each replica",
+        f"the time of a step on {gpus:,} GPUs over {html.escape(network)}",
+        "memory of a GPU (counted)",
+    )
+    figure = make_subplots(3, 1, subplot_titles=titles, row_heights=[0.56, 0.22, 0.22], vertical_spacing=0.14)
+    _add_curves(figure, table[table["batch"] == batch], point)
+    _add_step(figure, point)
+    _add_memory(figure, table, point)
+    title = f"SIMULATED {point['device']}: {gpus:,} GPUs are worth <b>{gpus * point['efficiency']:,.1f}</b>"
+    return figure.update_layout(
+        title=title,
+        barmode="stack",
+        height=720,
+        legend=LEGEND_BELOW,
+        margin=dict(b=150),
+        meta={"text": _in_words(point)},
+    )
+
+
+def many_gpus_widget(table: pandas.DataFrame) -> ipywidgets.VBox:
+    """`many_gpus_figure`, with a slider for the number of GPUs and menus of networks and batch sizes.
+
+    Everything is in the table, so nothing is computed while the slider moves.
+    """
+    wide = dict(style={"description_width": "130px"})
+    numbers = sorted(set(table["gpus"]))
+    controls = {
+        "gpus": ipywidgets.SelectionSlider(
+            options=[(f"{n:,}", n) for n in numbers], value=numbers[len(numbers) // 2], description="GPUs", **wide
+        ),
+        "network": ipywidgets.Dropdown(options=list(table["network"].unique()), description="network", **wide),
+        "batch": ipywidgets.Dropdown(options=sorted(set(table["batch"])), description="batch", **wide),
+    }
+    return controlled(functools.partial(many_gpus_figure, table), controls)
+
+
+def _add_curves(figure: go.Figure, table: pandas.DataFrame, point: pandas.Series) -> None:
+    for (name, rows), (dash, symbol), colour in zip(table.groupby("network", sort=False), LOOKS, LINES, strict=False):
+        figure.add_scatter(
+            **dict(x=rows["gpus"], y=rows["efficiency"], name=html.escape(name), mode="lines+markers", row=1, col=1),
+            **dict(line=dict(color=colour, dash=dash), marker=dict(symbol=symbol, size=7)),
+            hovertemplate="%{x} GPUs: %{y:.1%}<extra></extra>",
+        )
+    here = dict(color="white", size=12, symbol="diamond", line=dict(color=WALL, width=3))
+    figure.add_scatter(
+        **dict(x=[point["gpus"]], y=[point["efficiency"]], mode="markers", marker=here, row=1, col=1),
+        **dict(name="you are here", hovertemplate="%{x} GPUs: %{y:.1%}<extra></extra>"),
+    )
+    ticks = sorted(set(table["gpus"]))
+    figure.update_xaxes(type="log", tickvals=ticks, title="GPUs", row=1, col=1)
+    figure.update_yaxes(tickformat=".0%", range=[0, 1.05], row=1, col=1)
+
+
+def _add_step(figure: go.Figure, point: pandas.Series) -> None:
+    for part, ms in _parts_ms(point).items():
+        name, colour, pattern = PARTS[part]
+        figure.add_bar(
+            **dict(x=[ms], y=["step"], orientation="h", name=name, marker=look(colour, pattern), row=2, col=1),
+            hovertemplate=f"{name}: %{{x:,.2f}} ms<extra></extra>",
+        )
+    figure.update_xaxes(title="milliseconds", row=2, col=1)
+
+
+def _add_memory(figure: go.Figure, table: pandas.DataFrame, point: pandas.Series) -> None:
+    gigabytes = point["memory"] / 1e9
+    figure.add_bar(
+        **dict(x=[gigabytes], y=["memory"], orientation="h", marker=look(HOST), showlegend=False, row=3, col=1),
+        hovertemplate="%{x:,.2f} GB<extra></extra>",
+    )
+    for number, (name, size) in enumerate(MEMORIES.items()):
+        side = "top left" if number % 2 else "bottom left"  # neighbours would overlap
+        line = dict(color=WALL, dash="dot", width=1)
+        figure.add_vline(x=size / 1e9, line=line, annotation_text=name, annotation_position=side, row=3, col=1)
+    most = max(85.0, 1.1 * table["memory"].max() / 1e9)
+    figure.update_xaxes(title="gigabytes", range=[0, most], row=3, col=1)
+
+
+def _parts_ms(point: pandas.Series) -> dict[str, float]:
+    bubble = point["bubble"] * point["step_us"]
+    compute = point["step_us"] - point["exposed_us"] - bubble
+    return {"compute": compute / 1e3, "exposed": point["exposed_us"] / 1e3, "bubble": bubble / 1e3}
+
+
+def _in_words(point: pandas.Series) -> str:
+    parts = ", ".join(f"{PARTS[part][0]} {ms:,.2f}" for part, ms in _parts_ms(point).items())
+    return (
+        f"SIMULATED {point['device']}, {point['plan']}, {point['gpus']:,} GPUs over {point['network']}, batch "
+        f"{point['batch']} on each replica: {point['images_per_s']:,.0f} images a second, efficiency "
+        f"{point['efficiency']:.1%}. A step takes {point['step_us'] / 1e3:,.2f} milliseconds: {parts}. A GPU needs "
+        f"{point['memory'] / 1e9:,.1f} gigabytes."
+    )

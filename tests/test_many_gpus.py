@@ -1,0 +1,63 @@
+"""The figure of a step on many GPUs holds the table's numbers, and its widget redraws it in place."""
+
+import pandas
+import plotly.graph_objects as go
+import pytest
+
+from labkit.course import many_gpus_figure, many_gpus_widget
+from labkit.errors import LabkitError
+
+
+@pytest.fixture
+def table():
+    """Made up: with each doubling of the GPUs a tenth of the efficiency is lost, over Ethernet two."""
+    rows = []
+    for batch in (1, 4):
+        for network, lost in (("fast", 0.1), ("slow", 0.2)):
+            for power in range(4):
+                efficiency = 1 - lost * power
+                step_us = batch * 1000 / efficiency
+                row = {"SIMULATED": True, "device": "H100", "scaling": "weak", "plan": "data x pipeline of 2"}
+                row |= {"network": network, "gpus": 2**power, "batch": batch, "step_us": step_us, "bubble": 0.25}
+                row |= {"exposed_us": 0.5 * step_us, "images_per_s": 2**power * batch * 1e6 / step_us}
+                rows.append(row | {"efficiency": efficiency, "memory": 2e9 * batch})
+    return pandas.DataFrame(rows)
+
+
+def test_the_figure_has_curve_step_and_memory(table):
+    figure = many_gpus_figure(table, 4, "slow", 4)
+    assert type(figure) is go.Figure
+    assert figure.layout.title.text == "SIMULATED H100: 4 GPUs are worth <b>2.4</b>"
+    fast, slow, here, compute, exposed, bubble, memory = figure.data
+    assert (fast.name, list(fast.y)) == ("fast", pytest.approx([1, 0.9, 0.8, 0.7]))
+    assert list(slow.y) == pytest.approx([1, 0.8, 0.6, 0.4]) and (here.x[0], here.y[0]) == (4, pytest.approx(0.6))
+    step_ms = 4 / 0.6
+    assert [bar.x[0] for bar in (compute, exposed, bubble)] == pytest.approx([step_ms / 4, step_ms / 2, step_ms / 4])
+    assert memory.x[0] == 8 and figure.layout.barmode == "stack"
+    axes = [axis.title.text for axis in figure.select_xaxes()]
+    assert axes == ["GPUs", "milliseconds", "gigabytes"]
+
+
+def test_the_words_have_the_numbers(table):
+    words = many_gpus_figure(table, 8, "fast", 1).layout.meta["text"]
+    assert words.startswith("SIMULATED H100") and "efficiency 70.0%" in words and "8 GPUs over fast" in words
+    assert "5,600 images a second" in words and "2.0 gigabytes" in words
+
+
+def test_a_point_that_is_not_in_the_table_is_an_error(table):
+    with pytest.raises(LabkitError, match=r"gpus=3.*0 rows.*\[1, 2, 4, 8\]"):
+        many_gpus_figure(table, 3, "fast", 1)
+    with pytest.raises(LabkitError, match="2 rows"):
+        many_gpus_figure(pandas.concat([table, table]), 2, "fast", 1)
+
+
+def test_moving_a_control_redraws_the_same_figure(table):
+    widget = many_gpus_widget(table)
+    *controls, figure, words = widget.children
+    text = words.value
+    for control, value in zip(controls, (8, "slow", 4), strict=True):
+        control.value = value
+    assert widget.children[-2] is figure and isinstance(figure, go.FigureWidget)
+    drawn = many_gpus_figure(table, 8, "slow", 4)
+    assert figure.layout.title.text == drawn.layout.title.text and words.value != text
+    assert [list(mine.x) for mine in figure.data] == [list(new.x) for new in drawn.data]
