@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import plotly.graph_objects as go
+from plotly.colors import hex_to_rgb
 
 from labkit.show.recordings import Looks, Traces, bars, finish, joined, named, repeated
 from labkit.show.style import KERNEL, KINDS, UNUSED, escaped
 from labkit.traces.trace import Trace
 
+HIDDEN = f"rgba{(*hex_to_rgb(KINDS['communication']), 0.4)}"
 PARTS: Looks = {
     "compute": ("compute and copies alone", KERNEL, ""),
-    "hidden": ("communication, hidden under them", KINDS["communication"], "/"),
+    "hidden": ("communication, hidden under them", HIDDEN, "/"),
     "exposed": ("communication, exposed", KINDS["communication"], ""),
     "neither": ("neither", UNUSED, ""),
 }
@@ -37,9 +39,11 @@ def communication(traces: Traces) -> go.Figure:
         "series",
         {part: us / 1e3 for part, us in parts.items()},
     )
-    figure = bars(drawn, PARTS, "milliseconds")
+    stragglers = _stragglers(traces)
+    told = "; ".join(f"{escaped(name)}: {text}" for name, text in stragglers.items())
+    figure = bars(drawn, PARTS, f"milliseconds. {told}".rstrip(". "))
     title = "Communication between ranks: hidden under other work, or exposed"
-    return finish(figure, title, traces, table, _stragglers(traces))
+    return finish(figure, title, traces, table, stragglers)
 
 
 def _stragglers(traces: Traces) -> dict[str, str]:

@@ -111,7 +111,7 @@ def _add_memory(figure: go.Figure, table: pandas.DataFrame, point: pandas.Series
         hovertemplate="%{x:,.2f} GB<extra></extra>",
     )
     for number, (name, size) in enumerate(MEMORIES.items()):
-        side = "top left" if number % 2 else "bottom left"  # neighbours would overlap
+        side = "top left" if number % 2 else "bottom right"  # neighbours would overlap
         line = dict(color=WALL, dash="dot", width=1)
         figure.add_vline(x=size / 1e9, line=line, annotation_text=name, annotation_position=side, row=3, col=1)
     most = max(85.0, 1.1 * table["memory"].max() / 1e9)
