@@ -43,10 +43,10 @@ def observed(folder: Path) -> dict:
     pictures = tuple(torch.rand(1, 3, SIZE, SIZE) * 2 - 1 for _ in range(2))
     step = labkit.make_step(model(), "data_parallel")
     (folder / "traces").mkdir(exist_ok=True)
-    export(profiled(step, pictures, STEPS), folder / "traces" / f"rank{ranks.number()}.json")
+    export(profiled(step, pictures, STEPS), folder / "traces" / "trace.json")
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         step(*pictures)
-    shapes = export(profiler, folder / f"shapes{ranks.number()}.json")
+    shapes = export(profiler, folder / "shapes.json")
     events = [event for event in json.loads(shapes.read_text())["traceEvents"] if "dur" in event]
     sent = [event for event in events if event["name"] == "gloo:all_reduce"]
     sent.sort(key=lambda event: event["args"]["External id"])
