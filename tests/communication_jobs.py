@@ -16,7 +16,6 @@ from several_ranks import answer
 from torch.profiler import ProfilerActivity, profile
 
 import labkit
-from labkit import ranks
 from labkit.measure import alternate
 from labkit.measure.durations import operator_durations
 from labkit.measure.record import export, profiled

@@ -3,6 +3,7 @@
 import math
 from unittest import mock
 
+import numpy as np
 import pytest
 
 import labkit
@@ -21,6 +22,7 @@ from labkit.simulate import (
     replay_shared,
     scaling,
     shared_step,
+    together,
     write_trace,
 )
 from labkit.simulate.communication import INFINIBAND, NVLINK, fitted, measured_network
@@ -153,6 +155,30 @@ def test_the_trace_of_a_shared_step_shows_what_was_played(step, tmp_path):
     ranges = trace.ranks[0].ranges["name"].to_numpy()
     assert {ranges[place] for place in sent["range"] if place >= 0} == {each.range for each in step.collectives} - {""}
     assert trace.launches().set_index("what")["kernels"]["no launch found"] == 0
+
+
+def test_ranks_wait_for_the_slowest_and_the_trace_tells_which(step, tmp_path):
+    network = NETWORKS["NVLink + InfiniBand"]
+    alone = [replay_shared(step, 8, network, host_us, steps=2) for host_us in (2.0, 6.0, 2.5)]
+    ranks = together(alone)
+    places = [np.flatnonzero(rank.timeline.stream == STREAM) for rank in ranks]
+    starts, ends = (
+        np.stack([getattr(rank.timeline, of)[place] for rank, place in zip(ranks, places, strict=True)])
+        for of in ("kernel_start", "kernel_end")
+    )
+    takes = [alone[0].launches[place].kernel_us for place in places[0]]
+    np.testing.assert_allclose(ends, np.tile(starts.max(axis=0) + takes, (3, 1)), atol=1e-3)
+    assert ranks[1].timeline.wall == pytest.approx(alone[1].timeline.wall), "nobody is slower than the slowest"
+    assert (
+        ranks[0].timeline.wall == pytest.approx(ranks[1].timeline.wall, rel=0.05) and (starts.argmax(axis=0) == 1).all()
+    )
+    for number, rank in enumerate(ranks):
+        write_trace(rank, tmp_path / f"{number}.json.gz", rank=number)
+    table = labkit.Trace(tmp_path).communication().set_index("rank")
+    assert (table["straggler"] == 1).all() and table["waited_us"][1] == pytest.approx(0, abs=0.1)
+    assert table["exposed_us"][0] > table["exposed_us"][2] > table["exposed_us"][1]
+    with pytest.raises(LabkitError, match=r"\[4, 8\] collectives"):
+        together([alone[0], replay_shared(step, 8, network, 2.0, steps=1)])
 
 
 def test_every_row_says_simulated_and_adds_up(step):

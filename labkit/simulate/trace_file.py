@@ -99,7 +99,7 @@ class Replay:
         return self.timeline.wall if i in self.synchronised else float(self.timeline.host_end[i])
 
 
-def write_trace(played: Replay, path: Path | str) -> Path:
+def write_trace(played: Replay, path: Path | str, rank: int = 0) -> Path:
     """Writes a trace that `labkit.Trace`, Holistic Trace Analysis (HTA) and ui.perfetto.dev read.
 
     Under "labkit" it holds the stamp, with "SIMULATED": true and all assumptions.
@@ -107,6 +107,7 @@ def write_trace(played: Replay, path: Path | str) -> Path:
     Args:
         played: from `replay` or `what_if`.
         path: a file ending in .json or, compressed, in .json.gz.
+        rank: of several, each of which has a file of its own.
 
     Raises:
         LabkitError: the file cannot be written.
@@ -117,6 +118,7 @@ def write_trace(played: Replay, path: Path | str) -> Path:
     steps = len({source.step for source in played.sources} - {-1})
     trace = {
         "schemaVersion": 1,
+        "distributedInfo": {"rank": rank},
         "labkit": stamp() | {"SIMULATED": True, "device": device, "steps": steps, **played.assumed},
         "deviceProperties": [{"id": GPU, "name": device}],
         "traceEvents": [_process_name(HOST, "SIMULATED host"), _process_name(GPU, device), *events(played)],
