@@ -55,7 +55,7 @@ def test_a_rank_that_hangs_ends_the_others_with_one_message(tmp_path, report):
     everyone = psutil.Process(run.pid).children(recursive=True)
     os.kill(torchrun.workers(run)[1].pid, signal.SIGSTOP)
     started = time.perf_counter()
-    said = run.communicate(timeout=120)[1]
+    said = torchrun.ended(run, tmp_path, 120)
     seconds = time.perf_counter() - started
     _, left = psutil.wait_procs(everyone, timeout=15)
     messages = [line for line in said.splitlines() if line.startswith("labkit: ")]

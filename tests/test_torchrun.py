@@ -17,7 +17,7 @@ def whole(tmp_path_factory):
     """The folder of a run that nobody disturbed."""
     folder = tmp_path_factory.mktemp("whole")
     run = torchrun.start(folder, 30)
-    said = run.communicate()[1]
+    said = torchrun.ended(run, folder)
     assert run.returncode == 0, said
     return folder
 
@@ -42,7 +42,7 @@ def test_ctrl_c_saves_and_ends_all_and_a_second_run_meanwhile_is_refused(tmp_pat
     (message,) = ours(refused.stderr)
     assert f"{tmp_path}: another run trains into this folder (process {torchrun.workers(run)[0].pid} on" in message
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to every process
-    said = run.communicate(timeout=120)[1]
+    said = torchrun.ended(run, tmp_path, 120)
     assert run.returncode != 0
     done = checkpoints.load(tmp_path)["done"]
     assert f"stopped after step {done} of 10000; saved in {tmp_path}" in said, said

@@ -29,17 +29,24 @@ def command(folder: Path, steps: int) -> list[str]:
 
 
 def start(folder: Path, steps: int, *options: str, **more) -> subprocess.Popen:
-    """Such a run in two ranks, under torchrun. Its messages are in its standard error."""
+    """Such a run in two ranks, under torchrun, which writes its messages to a file: a full pipe would stop it."""
+    arguments = command(folder, steps)  # makes the folder, too
     script = str(Path(__file__).with_name("impatient.py"))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *options, script]
-    return subprocess.Popen(
-        [*torchrun, *command(folder, steps)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        **more,
-    )
+    with open(folder / "messages", "w") as messages:
+        return subprocess.Popen(
+            [*torchrun, *arguments],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.DEVNULL,
+            stderr=messages,
+            **more,
+        )
+
+
+def ended(run: subprocess.Popen, folder: Path, timeout: float = 600) -> str:
+    """Its messages, once it has ended."""
+    run.wait(timeout)
+    return (folder / "messages").read_text()
 
 
 def workers(run: subprocess.Popen) -> list[psutil.Process]:
@@ -50,7 +57,7 @@ def workers(run: subprocess.Popen) -> list[psutil.Process]:
 def wait_for_step(folder: Path, step: int, run: subprocess.Popen) -> None:
     """Returns when the checkpoint has come so far."""
     while not (folder / checkpoints.FILE).exists() or checkpoints.load(folder)["done"] < step:
-        assert run.poll() is None, run.stderr.read()
+        assert run.poll() is None, (folder / "messages").read_text()
         time.sleep(0.01)
 
 
@@ -67,6 +74,6 @@ def train_killed(folder: Path, kills: int, steps: int, seed: int) -> tuple[dict,
             ranks = [process for process in workers(run) if process not in seen]
         seen |= set(psutil.Process(run.pid).children(recursive=True))
         os.kill(chance.choice(ranks).pid, signal.SIGKILL)
-    said = run.communicate()[1]
+    said = ended(run, folder, 1200)
     assert run.returncode == 0, said
     return checkpoints.load(folder), said, [process for process in seen if process.is_running()]
