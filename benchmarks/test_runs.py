@@ -9,8 +9,10 @@ import time
 
 import psutil
 import pytest
+import several_ranks
 import torchrun
 from killing import same, train_killed, train_unbroken
+from test_data_parallel import assert_same
 
 from labkit.training import checkpoints
 
@@ -38,6 +40,12 @@ def test_twenty_kills(tmp_path, report):
     resumed, left_at = train_killed(tmp_path / "killed", kills=20, steps=100, seed=int(time.time()))
     report(kills=len(left_at), left_at_steps=left_at, identical=same(resumed, whole))
     assert same(resumed, whole)
+
+
+def test_four_ranks_are_one_process(tmp_path, report):
+    mine, right = several_ranks.run(4, "everything", tmp_path)[""], several_ranks.trained()
+    report(losses=[losses["cycle_A"] for losses in mine["losses"]][-1])
+    assert_same(mine, right)
 
 
 def test_ten_kills_of_a_random_rank(tmp_path, report):
