@@ -72,8 +72,27 @@ def everything(folder: Path) -> dict:
     if ranks.count() == 2:
         answers |= {name: trained(name, "data_parallel", steps=4) for name in COMPOSABLE}
         answers["pools"] = pools()
+        answers["compared"] = compared()
         train_up_to(8, folder)
     return answers
+
+
+def compared() -> dict:
+    """What `labkit.compare` says in several ranks."""
+    steps = {
+        "baseline": lambda: labkit.make_step(model(), "data_parallel"),
+        "batched": lambda: labkit.make_step(model(), "batched", "data_parallel"),
+        "halved": lambda: labkit.make_step(model(), Halved, "data_parallel"),
+    }
+    table = labkit.compare(steps, pictures(0), rounds=6)
+    return {"table": table, "ranks": table.attrs["stamp"]["ranks"]}
+
+
+class Halved(labkit.Step):
+    """Learns from half of each gradient."""
+
+    def backward(self, loss: torch.Tensor, player: str) -> None:
+        super().backward(0.5 * loss, player)
 
 
 def pools() -> dict:

@@ -68,6 +68,13 @@ def test_a_run_of_one_goes_on_with_two_and_ends_with_one_on_the_same_pictures(sh
     assert all(len(values) == 12 for values in shared["run"]["losses"].values())
 
 
+def test_ranks_compare_steps_together(shared):
+    table, verdicts = shared["compared"]["table"], shared["compared"]["table"]["verdict"]
+    assert shared["compared"]["ranks"] == 2
+    assert verdicts["batched"] in ("faster", "slower", "no difference") and verdicts["halved"] == "not equivalent"
+    assert (table["images_per_s"] * table["median_s"]).tolist() == pytest.approx([4.0] * 4), "2 pictures on each of 2"
+
+
 def test_ranks_share_the_pool_and_go_on_from_it_bit_by_bit(saved):
     pool, (first, again) = saved["saved"]["pools"]["fake_A"], saved["ends"]
     assert pool["filled"] == 5 and pool["pictures"].shape[0] == 5

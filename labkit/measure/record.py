@@ -23,6 +23,7 @@ from labkit import ranks
 from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
 from labkit.errors import LabkitError
 from labkit.files import atomic_write, check_folder
+from labkit.measure.timing import synchronise
 from labkit.stamp import stamp
 from labkit.step import RANGE, Step
 
@@ -85,8 +86,7 @@ def profiled(step: Step, batch: Batch | Iterator[Batch], steps: int = 20) -> pro
                 raise LabkitError(
                     f"out of memory with batches of {len(pair[0])} ({str(error).partition('. ')[0]}). {LESS_MEMORY}"
                 ) from error
-            if on_gpu:
-                torch.cuda.synchronize()  # so that a step's kernels lie inside its step
+            synchronise()  # so that a step's kernels lie inside its step
             profiler.step()
     return profiler
 

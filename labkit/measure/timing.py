@@ -16,9 +16,10 @@ from labkit.errors import LabkitError
 
 
 def synchronise() -> None:
-    """Waits until the GPU, if there is one, has finished all its work."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    """Waits until the GPUs that this process uses, if any, have finished all their work."""
+    for device in range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0):
+        if torch.cuda.memory_allocated(device):  # to wait for an unused one would take memory there
+            torch.cuda.synchronize(device)
 
 
 def alternate(

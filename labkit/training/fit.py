@@ -141,7 +141,8 @@ def fit(
             pending.append(_stepped(run, real_a, real_b))
             run.done += 1
             bar.update()
-            stop, due = agreement.on(bool(interrupted), time.monotonic() - saved_at >= 60 * save_minutes)
+            late = run.folder is not None and time.monotonic() - saved_at >= 60 * save_minutes
+            stop, due = agreement.on(bool(interrupted), late)
             save_due = due or stop or run.done == steps
             if run.done % report_every == 0 or save_due:
                 _look_at_losses(run, pending)
