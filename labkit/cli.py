@@ -35,7 +35,7 @@ NETWORKS = {name: f"fruit {value}, others the paper's" for name, value in FRUIT.
 GENERATORS = "resnet_9blocks, _6blocks or _3blocks, unet_256 or unet_128, or a light one: resnet_9blocks_narrow, ..."
 NAMES = "with commas (bf16,batched); `labkit speedups` lists them"
 
-UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
+UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ  # labkit.ranks would tell, too, but loads torch
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 Option = typer.Option
@@ -308,11 +308,12 @@ def _data(name: str, size: int, seed: int) -> "UnpairedData":
 def main() -> None:
     """Runs the command line; errors that the user can fix are printed as one line, without a traceback."""
     warnings.showwarning = lambda message, *_, **__: print(f"labkit: {message}", file=sys.stderr)
-    run, say = (_rank, _say_once) if UNDER_TORCHRUN else (app, functools.partial(print, file=sys.stderr))
     try:
-        run()
+        _rank() if UNDER_TORCHRUN else app()
     except (LabkitError, OSError) as error:  # OSError: its text names the file and the problem
-        say(f"labkit: {error}")
+        from labkit import ranks
+
+        ranks.say(f"labkit: {error}")
         sys.exit(1)
 
 
@@ -325,9 +326,3 @@ def _rank() -> None:
             warnings.showwarning = lambda *_, **__: None
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
         app()
-
-
-def _say_once(message: str) -> None:
-    from labkit import ranks
-
-    ranks.say(message)

@@ -106,3 +106,38 @@ class Pool:
         self.buffer = None if kept is None else torch.cat([kept, torch.zeros_like(kept[:1])]).to(device)
         self.random.setstate(state["random"])
         self.drawn_for = state.get("drawn_for")  # not in checkpoints of labkit 0.1.0
+
+
+# Several ranks share a pool: slot k of the whole one is slot k // n of rank k % n, so that they fill it in its order.
+
+
+def joined(shares: list[dict[str, Any]], size: int) -> dict[str, Any]:
+    """The state of a pool of `size` from the states of its shares, one of each rank; `share_of` takes it apart."""
+    kept = [share["pictures"] for share in shares]
+    pictures = None if kept[0] is None else kept[0].new_zeros(size, *kept[0].shape[1:])
+    for rank, of_rank in enumerate(kept):
+        if pictures is not None and of_rank is not None:
+            pictures[rank :: len(shares)] = of_rank
+    return {
+        "filled": sum(share["filled"] for share in shares),
+        "random": shares[0]["random"],
+        "pictures": pictures,
+        "drawn_for": shares[0]["drawn_for"],
+        "ranks": [share["random"] for share in shares],
+    }
+
+
+def share_of(state: dict[str, Any], rank: int, n: int) -> dict[str, Any]:
+    """The share of a whole pool's state that `rank` of `n` has.
+
+    It draws on where it was if as many ranks saved the state. Else each rank draws from new random numbers of its own.
+    """
+    known = state.get("ranks", [])
+    drawn = random.Random()
+    drawn.setstate(state["random"])
+    return {
+        "filled": len(range(rank, state["filled"], n)),
+        "random": known[rank] if len(known) == n else random.Random(f"{drawn.random()} {rank} of {n}").getstate(),
+        "pictures": None if state["pictures"] is None else state["pictures"][rank::n],
+        "drawn_for": state.get("drawn_for"),
+    }

@@ -10,9 +10,8 @@ from several_ranks import COMPOSABLE, model, pictures, run, train_up_to, trained
 import labkit
 from labkit import ranks
 from labkit.measure.equivalence import first_step, relative
-from labkit.pool import Pool
+from labkit.pool import Pool, joined, share_of
 from labkit.training import checkpoints
-from labkit.variants import data_parallel
 from labkit.variants.registry import SPEEDUPS
 
 
@@ -92,21 +91,19 @@ def test_one_process_goes_on_with_the_pool_of_two_ranks(saved):
 
 @pytest.mark.parametrize("filled", [0, 3, 5])
 @pytest.mark.parametrize("n", [1, 2, 3, 7])
-def test_shares_of_a_pool_are_the_pool(monkeypatch, filled, n):
+def test_shares_of_a_pool_are_the_pool(filled, n):
     pool = Pool(5, seed=3)
     if filled:
         pool(torch.arange(filled * 12.0).view(filled, 3, 2, 2))
-    monkeypatch.setattr(data_parallel.ranks, "count", lambda: n)
     shares = []
     for rank in range(n):
-        monkeypatch.setattr(data_parallel.ranks, "number", lambda rank=rank: rank)
         share = Pool(len(range(rank, 5, n)))
-        share.load_state_dict(data_parallel._share(pool.state_dict()))
+        share.load_state_dict(share_of(pool.state_dict(), rank, n))
         shares.append(share.state_dict())
-    joined = data_parallel._joined(shares, 5)
-    assert joined["filled"] == filled
+    whole = joined(shares, 5)
+    assert whole["filled"] == filled
     if filled:
-        assert torch.equal(joined["pictures"][:filled], pool.state_dict()["pictures"][:filled])
+        assert torch.equal(whole["pictures"][:filled], pool.state_dict()["pictures"][:filled])
 
 
 def test_by_itself_a_process_computes_the_baseline_and_is_told_so(tiny, batch):

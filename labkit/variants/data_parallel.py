@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from contextlib import nullcontext
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from labkit import ranks
 from labkit.model import Model
+from labkit.pool import joined, share_of
 from labkit.step import Batch, SpeedUp
 from labkit.variants.common import has_batch_norm
 
@@ -64,9 +64,9 @@ class DataParallel(SpeedUp):
             self.ddp = {player: DistributedDataParallel(_Player(self, player)) for player in self.players}
             for pool in self.model.pools.values():
                 if pool.size == self.model.settings["pool_size"]:  # no earlier step has taken its share
-                    state = pool.state_dict()
+                    share = share_of(pool.state_dict(), ranks.number(), self.ranks)
                     pool.size = len(range(ranks.number(), pool.size, self.ranks))
-                    pool.load_state_dict(_share(state), next(self.model.parameters()).device)
+                    pool.load_state_dict(share, next(self.model.parameters()).device)
         return optimizers
 
     def run(self, batch: Batch) -> dict[str, Tensor]:
@@ -95,12 +95,13 @@ class DataParallel(SpeedUp):
             everyone: list[Any] = [None] * self.ranks
             dist.all_gather_object(everyone, {name: _on_host(pool) for name, pool in state["pools"].items()})
             whole = self.model.settings["pool_size"]
-            state["pools"] = {name: _joined([pools[name] for pools in everyone], whole) for name in state["pools"]}
+            state["pools"] = {name: joined([pools[name] for pools in everyone], whole) for name in state["pools"]}
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if self.ddp:
-            state = {**state, "pools": {name: _share(pool) for name, pool in state["pools"].items()}}
+            pools = state["pools"].items()
+            state = {**state, "pools": {name: share_of(pool, ranks.number(), self.ranks) for name, pool in pools}}
         super().load_state_dict(state)
 
 
@@ -119,37 +120,3 @@ class _Player(nn.Module):
 
 def _on_host(pool: dict) -> dict:
     return {**pool, "pictures": None if pool["pictures"] is None else pool["pictures"].cpu()}
-
-
-# Slot k of the whole pool is slot k // n of rank k % n, so that the ranks fill it in its order.
-
-
-def _joined(shares: list[dict], size: int) -> dict:
-    """The state of a pool of `size` from those of its shares, one of each rank."""
-    kept = [share["pictures"] for share in shares if share["pictures"] is not None]
-    whole = None if not kept else kept[0].new_zeros(size, *kept[0].shape[1:])
-    for rank, share in enumerate(shares):
-        if whole is not None and share["pictures"] is not None:
-            whole[rank :: len(shares)] = share["pictures"]
-    return {
-        "filled": sum(share["filled"] for share in shares),
-        "random": shares[0]["random"],
-        "pictures": whole,
-        "drawn_for": shares[0]["drawn_for"],
-        "ranks": [share["random"] for share in shares],
-    }
-
-
-def _share(state: dict) -> dict:
-    """This rank's share of a whole pool's state."""
-    rank, n = ranks.number(), ranks.count()
-    seeded = random.Random()
-    seeded.setstate(state["random"])
-    known = state.get("ranks", [])  # the random numbers of the ranks that saved it: other numbers of ranks draw anew
-    drawn = known[rank] if len(known) == n else random.Random(f"{seeded.random()} {rank} of {n}").getstate()
-    return {
-        "filled": len(range(rank, state["filled"], n)),
-        "random": drawn,
-        "pictures": None if state["pictures"] is None else state["pictures"][rank::n],
-        "drawn_for": state["drawn_for"],
-    }
