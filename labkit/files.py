@@ -80,7 +80,7 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError as error:
             file.seek(0)
             raise LabkitError(
-                f"{folder}: another run trains into this folder ({file.read().strip() or 'who, is not known'}). "
+                f"{folder}: another run trains into this folder ({file.read().strip() or 'its process is not known'}). "
                 "Wait until it ends, stop it, or choose another folder."
             ) from error
         file.truncate(0)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +23,7 @@ from labkit.files import locked
 from labkit.model import Model, run_network
 from labkit.step import Step
 from labkit.training import checkpoints
+from labkit.training.interrupts import interrupts
 
 COLLAPSED = 0.1  # outputs count as all alike if they differ by less than this share of their inputs' differences
 
@@ -129,10 +127,18 @@ def fit(
         ranks.all_equal("the run", {"done": run.done, "steps": steps, **settings, **model.settings})
         weight = next(model.parameters())
         stream = batches(
-            data, batch_size, run.done, steps, seed=seed, workers=workers, device=weight.device, dtype=weight.dtype,
-            rank=rank, ranks=n,
-        )  # fmt: skip
-        interrupted = stack.enter_context(_interrupts())
+            data,
+            batch_size,
+            run.done,
+            steps,
+            seed=seed,
+            workers=workers,
+            device=weight.device,
+            dtype=weight.dtype,
+            rank=rank,
+            ranks=n,
+        )
+        interrupted = stack.enter_context(interrupts())
         bar = stack.enter_context(tqdm(initial=run.done, total=steps, unit="step", disable=rank > 0))
         agreement, saved_at, stop = ranks.Agreement(), time.monotonic(), False
         for real_a, real_b in stream:
@@ -291,34 +297,6 @@ def _resume(run: Run, settings: dict, stack: ExitStack) -> None:
     torch.set_rng_state(state["random"]["cpu"].cpu())
     if device.type == "cuda" and state["random"]["cuda"] is not None:
         torch.cuda.set_rng_state(state["random"]["cuda"].cpu())
-
-
-@contextmanager
-def _interrupts() -> Iterator[list[int]]:
-    """Collects Ctrl-C and SIGTERM instead of breaking off between two halves of an update.
-
-    A second Ctrl-C breaks off immediately. Of several ranks the first says so for all. Outside the main thread signals
-    cannot be caught: nothing changes there.
-    """
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-    before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
-
-    def note(number: int, frame: object) -> None:
-        received.append(number)
-        signal.signal(signal.SIGINT, before[signal.SIGINT])
-        if ranks.number() == 0:  # not print: the signal may have come in the middle of one
-            os.write(2, b"\nlabkit: stops after this step; Ctrl-C again stops immediately\n")
-
-    for name in before:
-        signal.signal(name, note)
-    try:
-        yield received
-    finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
 
 
 def _stop(run: Run) -> None:
