@@ -14,7 +14,7 @@ import labkit
 from labkit.measure.roofline import step_flops
 from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
 from labkit.simulate.cost_model import Roofline, kernels
-from labkit.simulate.operators import GPU_ONLY
+from labkit.simulate.operators import GPU_ONLY, QuickBatchNorm
 from labkit.variants.registry import SPEEDUPS
 
 
@@ -30,6 +30,12 @@ def full_size():
         return recorded[batch_size]
 
     return operators
+
+
+@pytest.fixture(scope="module")
+def small(tiny):
+    """The operators of a tiny step on one picture."""
+    return step_operators(tiny(), size=32)
 
 
 @pytest.fixture
@@ -68,8 +74,25 @@ def test_operators_and_flops_are_those_of_a_real_step(tiny, batch, settings):
     assert names == +real.names
 
 
-def test_adam_goes_over_all_weights_at_once_as_on_a_gpu(tiny):
-    optimizer = [operator for operator in step_operators(tiny(), size=32) if operator.range.endswith("optimizer")]
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_quick_batch_norm_has_the_results_of_pytorch_s_own(dtype, weighted, training):
+    def results():
+        picture = torch.empty(2, 3, 8, 8, device="meta", dtype=dtype)
+        weight, statistics = (torch.empty(3, device="meta") if there else None for there in (weighted, not training))
+        there = torch.native_batch_norm(picture, weight, weight, statistics, statistics, training, 0.1, 1e-5)
+        own = (picture, picture, weight, statistics, statistics, *there[1:], training, 1e-5, [True, weighted, weighted])
+        results = [*there, *torch.ops.aten.native_batch_norm_backward(*own)]
+        return [(one.shape, one.dtype, one.stride()) for one in results if one is not None]
+
+    with QuickBatchNorm():
+        quick = results()
+    assert quick == results() and len(quick) == 4 + 2 * weighted
+
+
+def test_adam_goes_over_all_weights_at_once_as_on_a_gpu(small):
+    optimizer = [operator for operator in small if operator.range.endswith("optimizer")]
     assert {operator.range for operator in optimizer} == {"generators optimizer", "discriminators optimizer"}
     assert all(operator.name.startswith("aten::_foreach") for operator in optimizer)
     assert all(len(operator.outputs) > 10 for operator in optimizer)
@@ -99,12 +122,12 @@ def test_every_other_speedup_can_be_recorded_also_in_16_bits(tiny, name):
         assert step_operators(tiny(), name, "bf16", batch_size=2, size=32)
 
 
-def test_a_students_speedup_is_recorded_and_one_for_gpus_only_refused(tiny):
+def test_a_students_speedup_is_recorded_and_one_for_gpus_only_refused(tiny, small):
     class Together:
         def judge(self, discriminator, real, fake):
             return discriminator(torch.cat([real, fake])).chunk(2)
 
-    names = [[operator.name for operator in step_operators(tiny(), *own, size=32)] for own in ([], [Together])]
+    names = [[operator.name for operator in found] for found in (small, step_operators(tiny(), Together, size=32))]
     assert "aten::cat" not in names[0] and names[1].count("aten::cat") == 4  # two, and the backward of chunk
     with pytest.raises(labkit.LabkitError, match="compile: "):
         step_operators(tiny(), "compile", size=32)
@@ -123,25 +146,23 @@ def test_views_launch_nothing_and_some_operators_several_kernels(tiny):
     assert of["aten::_foreach_addcdiv_"] == {1}
 
 
-def test_the_kernels_of_an_operator_do_its_work(tiny):
+def test_the_kernels_of_an_operator_do_its_work(small):
     """With arithmetic the only cost, the durations are the FLOPs."""
     arithmetic = Roofline("none", {"float32": 1e6}, 1e30, flops_share=1.0, least_us=0.0)  # 1 FLOP a microsecond
-    operators = step_operators(tiny(), size=32)
-    total = sum(kernel.us for kernel in kernels(operators, arithmetic))
-    assert total == pytest.approx(sum(operator.flops for operator in operators))
+    total = sum(kernel.us for kernel in kernels(small, arithmetic))
+    assert total == pytest.approx(sum(operator.flops for operator in small))
 
 
-def test_measured_durations_take_the_place_of_the_roofline(tiny):
-    operators = step_operators(tiny(), size=32)
-    place = next(i for i, operator in enumerate(operators) if operator.name == "aten::native_batch_norm")
-    signature = operators[place].signature
-    same_signature = {i for i, operator in enumerate(operators) if operator.signature == signature}
-    found = kernels(operators, ROOFLINES["A100"], {signature: 1234.0})
+def test_measured_durations_take_the_place_of_the_roofline(small):
+    place = next(i for i, operator in enumerate(small) if operator.name == "aten::native_batch_norm")
+    signature = small[place].signature
+    same_signature = {i for i, operator in enumerate(small) if operator.signature == signature}
+    found = kernels(small, ROOFLINES["A100"], {signature: 1234.0})
     assert sum(kernel.us for kernel in found if kernel.operator == place) == pytest.approx(1234)
     others = [kernel for kernel in found if kernel.operator not in same_signature]
-    roofline = kernels(operators, ROOFLINES["A100"])
+    roofline = kernels(small, ROOFLINES["A100"])
     assert others == [kernel for kernel in roofline if kernel.operator not in same_signature]
-    played = replay(operators, 10.0, durations={signature: 1234.0})
+    played = replay(small, 10.0, durations={signature: 1234.0})
     measured = played.assumed["constants"]["share_of_kernels_with_measured_duration"]
     assert measured == pytest.approx(3 * len(same_signature) / len(found))
 
@@ -172,8 +193,8 @@ def test_every_kernel_is_in_its_range_and_step(full_size, opened):
     assert launched["step"].tolist() == [step for step in range(5) for _ in of_a_step]
 
 
-def test_labkits_ranges_and_the_waits_are_on_the_host(tiny, opened):
-    _, trace = opened(step_operators(tiny(), size=32), 10.0)
+def test_labkits_ranges_and_the_waits_are_on_the_host(tiny, small, opened):
+    _, trace = opened(small, 10.0)
     players = [f"{who} {what}" for who in tiny().players() for what in ("forward", "backward", "optimizer")]
     assert list(trace.ranges()["range"]) == players and set(trace.ranges()["count"]) == {2}
     calls = trace.operators().set_index("name")["count"]
@@ -209,8 +230,8 @@ def test_hta_by_itself_sees_the_same_idle_time(full_size, tmp_path, graph, monke
     assert times["idle_time(us)"].item() == pytest.approx(idle, abs=0.001 * len(played.launches))
 
 
-def test_the_stamp_says_simulated_and_on_what_constants(tiny, opened, tmp_path):
-    _, trace = opened(step_operators(tiny(), size=32), 7.0, roofline=ROOFLINES["T4"])
+def test_the_stamp_says_simulated_and_on_what_constants(small, opened, tmp_path):
+    _, trace = opened(small, 7.0, roofline=ROOFLINES["T4"])
     stamp = trace.stamp
     assert stamp["SIMULATED"] is True and stamp["device"] == "SIMULATED T4" and stamp["steps"] == 2
     assert stamp["constants"]["host_us"] == 7.0 and stamp["constants"]["roofline"]["bytes_per_s"] == 320e9
@@ -221,8 +242,8 @@ def test_the_stamp_says_simulated_and_on_what_constants(tiny, opened, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["trace.json.gz"]
 
 
-def test_a_host_that_loads_data_before_each_step_is_what_the_gpu_waits_for(tiny, opened):
-    _, trace = opened(step_operators(tiny(), size=32), 2.0, data_us=50_000.0, steps=3)
+def test_a_host_that_loads_data_before_each_step_is_what_the_gpu_waits_for(small, opened):
+    _, trace = opened(small, 2.0, data_us=50_000.0, steps=3)
     assert trace.summary()["bound_by"].item() == "data"
     data = trace.ranges().set_index("range").loc["data"]
     assert data["count"] == 3 and data["mean_us"] == pytest.approx(50_000)

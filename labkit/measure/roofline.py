@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from labkit.measure.record import Batch, preserving_state
@@ -58,14 +59,32 @@ def _backward_flops(
     return sum(output_mask[:2]) * conv_flop_count(picture_shape, weight_shape, grad_shape, transposed)
 
 
+FLOPS = flop_counter().flop_registry  # by operator, the formula for its floating-point operations
+
+
 def step_flops(step: Step, batch: Batch) -> int:
     """Floating-point operations of one whole step, forward and backward; a multiplication and an addition are two.
 
     Counts convolutions and matrix products, as is usual. Runs the step once, and restores its state.
     """
-    with preserving_state(step), flop_counter() as counter:
+    with preserving_state(step), _Flops() as counted:
         step(*batch)
-    return counter.get_total_flops()
+    return counted.total
+
+
+class _Flops(TorchDispatchMode):
+    """Counts as `flop_counter` does, in a fraction of the time: it does not ask for the module of each operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        result = operator(*args, **kwargs)
+        if formula := FLOPS.get(operator.overloadpacket):  # there is none for operators that only move data
+            self.total += formula(*args, **kwargs, out_val=result)
+        return result
 
 
 def matmul_rate(device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> float:

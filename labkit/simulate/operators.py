@@ -23,13 +23,12 @@ from torch.utils._pytree import tree_leaves
 from labkit.errors import LabkitError
 from labkit.measure.durations import Call, Shape, call_on, signature
 from labkit.measure.record import Batch
-from labkit.measure.roofline import flop_counter
+from labkit.measure.roofline import FLOPS
 from labkit.model import Model
 from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
 from labkit.step import RANGE, Step
 from labkit.variants.registry import make_step
 
-FLOPS = flop_counter().flop_registry
 GPU_ONLY = {"graph", "compile", "channels_last"}  # fail on the meta device
 # Operators that do not read their first argument: they overwrite it, or take only its shape.
 WRITE_ONLY = {
@@ -147,13 +146,33 @@ def meta_step(
         pool.buffer = None  # no parameter, so it stayed behind; the first step makes a new one on the meta device
     real_a, real_b = (torch.empty(batch_size, 3, size, size, device="meta") for _ in range(2))
     schedule = Schedule()
-    with stubs_for_cuda(schedule, ON_META):
+    with stubs_for_cuda(schedule, ON_META), QuickBatchNorm():
         step = make_step(model, *speedups, accumulate=accumulate)
         step.range_checked = True  # the pictures have no values, so their range cannot be checked
         for optimizer in step.optimizers.values():
             for group in optimizer.param_groups:
                 group["foreach"] = not group["fused"]  # PyTorch's own choice on a GPU
         yield step, (real_a, real_b), schedule
+
+
+class QuickBatchNorm(TorchDispatchMode):
+    """Inside `with`, batch norm on the meta device makes its results at once.
+
+    PyTorch would run dozens of operators in Python to find the shapes of its results, which takes longer than the rest
+    of the step.
+    """
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if operator is torch.ops.aten.native_batch_norm.default and args[0].is_meta:
+            picture = args[0]
+            accumulated = torch.promote_types(picture.dtype, torch.float32)
+            mean, inverse_deviation = (picture.new_empty(picture.shape[1], dtype=accumulated) for _ in range(2))
+            return torch.empty_like(picture), mean, inverse_deviation
+        if operator is torch.ops.aten.native_batch_norm_backward.default and args[0].is_meta:
+            _, picture, weight, *_, wanted = args
+            of = (picture, weight, weight)  # the bias is as large as the weight
+            return tuple(torch.empty_like(like) if want else None for like, want in zip(of, wanted, strict=True))
+        return operator(*args, **(kwargs or {}))
 
 
 class Recorder(TorchDispatchMode):

@@ -124,7 +124,7 @@ def write_trace(played: Replay, path: Path | str, rank: int = 0) -> Path:
         "traceEvents": [_process_name(HOST, "SIMULATED host"), _process_name(GPU, device), *events(played)],
     }
     with atomic_write(path) as part, gzip.open(part, "wt") if path.suffix == ".gz" else part.open("w") as file:
-        json.dump(trace, file)
+        file.write(json.dumps(trace))  # several times faster than json.dump, which writes each number by itself
     return path
 
 
