@@ -36,8 +36,8 @@ def test_fruit_is_learned(tmp_path, report, speedups, seed):
 
 
 def test_twenty_kills(tmp_path, report):
-    whole = train_unbroken(tmp_path / "whole", steps=100)
-    resumed, left_at = train_killed(tmp_path / "killed", kills=20, steps=100, seed=int(time.time()))
+    whole = train_unbroken(tmp_path / "whole", steps=200)
+    resumed, left_at = train_killed(tmp_path / "killed", kills=20, steps=200, seed=int(time.time()))
     report(kills=len(left_at), left_at_steps=left_at, identical=same(resumed, whole))
     assert same(resumed, whole)
 

@@ -12,7 +12,10 @@ import torch
 
 from labkit.training import checkpoints
 
-ARGUMENTS = "train --size 16 --ngf 4 --batch-size 2 --steps {steps} --save-minutes 0 --workers 1 --device cpu --out"
+ARGUMENTS = (
+    "train --size 16 --generator resnet_3blocks --ngf 4 --batch-size 2 --steps {steps} --save-minutes 0 --workers 1 "
+    "--device cpu --out"
+)
 
 
 def start(folder: Path, steps: int) -> subprocess.Popen:

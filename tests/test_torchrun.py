@@ -2,12 +2,13 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 
+import pytest
 import torchrun
 
+from labkit.cli import main
 from labkit.training import checkpoints
 
 
@@ -16,17 +17,18 @@ def ours(said):
     return [line for line in said.splitlines() if line.startswith("labkit: ")]
 
 
-def test_a_killed_rank_is_started_again_a_second_run_is_refused_and_ctrl_c_saves(tmp_path):
+def test_a_killed_rank_is_started_again_a_second_run_is_refused_and_ctrl_c_saves(tmp_path, monkeypatch, capsys):
     run = torchrun.start(tmp_path, 10_000, "--max-restarts=1", start_new_session=True)
     torchrun.wait_for_step(tmp_path, 2, run)
     os.kill(torchrun.workers(run)[1].pid, signal.SIGKILL)
     time.sleep(1)  # the other rank may be writing the last of its checkpoints
     left_at = checkpoints.load(tmp_path)["done"]
     torchrun.wait_for_step(tmp_path, left_at + 2, run)
-    second = [sys.executable, "-m", "labkit", *torchrun.command(tmp_path, 10)]
-    refused = subprocess.run(second, capture_output=True, text=True, timeout=120)
-    assert refused.returncode == 1
-    (message,) = ours(refused.stderr)
+    monkeypatch.setattr(sys, "argv", ["labkit", *torchrun.command(tmp_path, 10)])
+    with pytest.raises(SystemExit) as refused:
+        main()
+    assert refused.value.code == 1
+    (message,) = ours(capsys.readouterr().err)
     assert f"{tmp_path}: another run trains into this folder (process {torchrun.workers(run)[0].pid} on" in message
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to every process
     said = torchrun.ended(run, tmp_path, 120)
