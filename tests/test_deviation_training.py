@@ -8,6 +8,7 @@ from killing import same
 
 import labkit
 from labkit.errors import CheckpointError
+from labkit.measure import survey as surveys
 from labkit.measure.equivalence import first_step
 from labkit.measure.plan import Item
 from labkit.measure.results import read
@@ -128,7 +129,8 @@ def test_a_step_is_recorded_player_by_player(batch, tmp_path):
     assert same(step.state_dict(), before)
 
 
-def test_a_survey_measures_it(tmp_path):
+def test_a_survey_measures_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(surveys, "run_in_subprocess", lambda function, *arguments: function(*arguments))
     settings = {"ngf": 4, "ndf": 4, "blocks": 1}
     kinds = {"correctness": ("batched",), "timing": ("fused_adam",), "trace": (), "durations": ()}
     plan = [

@@ -49,7 +49,7 @@ def assert_same(losses, expected, tolerance, where):
 @pytest.mark.parametrize(
     ("names", "steps", "n", "pool_size"),
     [
-        ((), 50, 1, 3),
+        ((), 24, 1, 3),
         ((), 10, 2, 0),
         (("accumulate", "out_of_place"), 16, 3, 3),
         (("channels_last", "recompute", "batched"), 16, 1, 3),

@@ -200,7 +200,8 @@ def test_a_trace_too_large_is_recorded_again_with_fewer_steps(tmp_path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_eighth_trace_is_left_for_another_folder(tmp_path):
+def test_an_eighth_trace_is_left_for_another_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(surveys, "run_in_subprocess", lambda function, *arguments: function(*arguments))
     for number in range(7):
         (tmp_path / f"{number}.json.gz").touch()
     survey(tmp_path, plan=[Item("trace", 1, TINY, 32, steps=1)], device="cpu")
