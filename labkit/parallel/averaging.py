@@ -94,7 +94,7 @@ class Averaged(Step):
     def average(self) -> None:
         """Gives all ranks the same weights."""
         with torch.no_grad():
-            average_parameters(self.model.parameters(), dist.group.WORLD)
+            average_parameters(self.model.parameters(), dist.group.WORLD)  # type: ignore[arg-type]  # there is one
             if self.outer is None:
                 return
             for weight, before in zip(self.model.parameters(), self.anchor, strict=True):
@@ -104,7 +104,7 @@ class Averaged(Step):
                 weight.copy_(now)
 
     def settle(self) -> None:
-        average_parameters(self.model.parameters(), dist.group.WORLD)
+        average_parameters(self.model.parameters(), dist.group.WORLD)  # type: ignore[arg-type]  # there is one
 
     def state_dict(self) -> dict[str, Any]:
         """The mean of the weights, with rank 0's moments and pools, and the state of every rank; all have to ask."""
