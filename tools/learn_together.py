@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node=3 tools/learn_together.py apart
     OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node=2 tools/learn_together.py averaged
 
-"apart" trains the modules of a DeviationGAN on a rank each, with an exchange of weights every 1, 10, 100 and 1,000 steps.
-"averaged" trains CycleGAN on two ranks, which average their weights every 1, 8, 64 and 512 steps, or gradients.
+"apart" trains the modules of a DeviationGAN on a rank each, with an exchange of weights every 1 to 1,000 steps.
+"averaged" trains CycleGAN on two ranks, which average their weights every 1 to 512 steps, or gradients.
 Each takes an hour or two on two processor cores. After every run, data/quality/STUDY.json holds the curves so far.
 """
 
