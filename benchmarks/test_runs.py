@@ -63,17 +63,17 @@ def test_a_node_that_is_killed_and_started_again_joins_the_other_one(tmp_path, r
     whole = torchrun.start(tmp_path / "whole", 120)
     assert whole.wait() == 0
     where = ("--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}")
+    host, guest = ("--max-restarts=3", "--rdzv-conf=is_host=1"), ("--max-restarts=3", "--rdzv-conf=is_host=0")
     folder = tmp_path / "killed"
-    first = torchrun.start(folder, 120, "--max-restarts=3", where=where)
-    time.sleep(2)  # the meeting point is where it was started first
-    second = torchrun.start(folder, 120, "--max-restarts=3", where=where)
+    first = torchrun.start(folder, 120, *host, where=where)
+    second = torchrun.start(folder, 120, *guest, where=where)
     torchrun.wait_for_step(folder, 30, first)
     for process in [*psutil.Process(second.pid).children(recursive=True), psutil.Process(second.pid)]:
         process.kill()
     second.wait()
     at = checkpoints.load(folder)["done"]
     started = time.perf_counter()
-    second = torchrun.start(folder, 120, "--max-restarts=3", where=where)
+    second = torchrun.start(folder, 120, *guest, where=where)
     said = torchrun.ended(first, folder)
     second.wait(60)
     ended = checkpoints.load(folder)
