@@ -58,8 +58,9 @@ def test_ten_kills_of_a_random_rank(tmp_path, report):
     assert identical and not left
 
 
-def test_a_node_that_is_killed_and_started_again_joins_the_other_one(tmp_path, report):
+def test_a_node_that_is_killed_and_started_again_joins_the_other_one(tmp_path, report, monkeypatch):
     """Two nodes of one rank each, both on this machine: a torchrun and its rank are killed, and started again."""
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")  # see docs/clusters.md
     whole = torchrun.start(tmp_path / "whole", 120)
     assert whole.wait() == 0
     where = ("--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}")

@@ -18,7 +18,7 @@ DOCS = EXAMPLES.parent / "docs" / "clusters.md"
 
 def commands(text: str) -> list[str]:
     """The torchrun and labkit commands of a text, each in one line; variables of the shell have some value."""
-    text = re.sub(r"\\\n\s*", "", text)
+    text = re.sub(r"\\\n\s*", "", text).replace("; exec", "\nexec")
     text = re.sub(r"\$\((?:[^()]|\([^()]*\))*\)|\$\w+", "1", text)
     found = [line.removeprefix("exec ").removeprefix("srun ").strip() for line in text.splitlines()]
     return [line for line in found if line.startswith(("torchrun ", "labkit "))]
