@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -55,6 +56,40 @@ def test_ten_kills_of_a_random_rank(tmp_path, report):
     identical = same(killed, checkpoints.load(tmp_path / "whole"))
     report(kills=10, identical=identical, left_running=len(left))
     assert identical and not left
+
+
+def test_a_node_that_is_killed_and_started_again_joins_the_other_one(tmp_path, report, monkeypatch):
+    """Two nodes of one rank each, both on this machine: a torchrun and its rank are killed, and started again."""
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")  # see docs/clusters.md
+    whole = torchrun.start(tmp_path / "whole", 120)
+    assert whole.wait() == 0
+    where = ("--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}")
+    host, guest = ("--max-restarts=3", "--rdzv-conf=is_host=1"), ("--max-restarts=3", "--rdzv-conf=is_host=0")
+    folder = tmp_path / "killed"
+    first = torchrun.start(folder, 120, *host, where=where)
+    second = torchrun.start(folder, 120, *guest, where=where)
+    torchrun.wait_for_step(folder, 30, first)
+    for process in [*psutil.Process(second.pid).children(recursive=True), psutil.Process(second.pid)]:
+        process.kill()
+    second.wait()
+    at = checkpoints.load(folder)["done"]
+    started = time.perf_counter()
+    second = torchrun.start(folder, 120, *guest, where=where)
+    said = torchrun.ended(first, folder)
+    second.wait(60)
+    ended = checkpoints.load(folder)
+    identical = same(ended, checkpoints.load(tmp_path / "whole"))
+    report(
+        killed_at_step=at, seconds_after=round(time.perf_counter() - started), done=ended["done"], identical=identical
+    )
+    assert first.returncode == 0 and second.returncode == 0, said
+    assert identical
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def test_a_rank_that_hangs_ends_the_others_with_one_message(tmp_path, report):

@@ -130,6 +130,20 @@ def train(
     processes: Annotated[
         int, Option(help="Processes on this machine that share each batch, as torchrun would start them.", min=1)
     ] = 1,
+    apart: Annotated[
+        bool, Option("--apart", help="Three processes share no batch: each trains one module of a DeviationGAN.")
+    ] = False,
+    module: Annotated[
+        str | None, Option(help="autoencoder, translator or discriminator: train it alone; needs --through.")
+    ] = None,
+    through: Annotated[Path | None, Option(help="Folder through which jobs exchange their modules' weights.")] = None,
+    average_weights: Annotated[
+        bool, Option("--average-weights", help="Processes average weights now and then, not gradients in each step.")
+    ] = False,
+    outer: Annotated[bool, Option("--outer", help="They do so by an outer optimiser, as in DiLoCo.")] = False,
+    exchange_every: Annotated[
+        int | None, Option(help="Steps between two exchanges of weights.", min=1, show_default="an epoch")
+    ] = None,
 ) -> None:
     """Train a model; run the same command again to resume after a stop."""
     if processes > 1 and not UNDER_TORCHRUN:
@@ -146,7 +160,17 @@ def train(
         names, said = labkit.autotune(lambda: choice.model(recipe, seed), choice.noise(recipe))
         typer.echo("\n".join([*said, f"auto: {', '.join(names) or 'the baseline'}"]))
     model = choice.model(recipe, seed)
-    step = _step(model, names, recipe.lr)
+    exchanging = apart or module or through or average_weights
+    if (exchange_every or outer) and not exchanging:
+        raise LabkitError("--exchange-every and --outer need one of --apart, --module and --average-weights.")
+    every = exchange_every or max(1, max(len(pictures.train_a), len(pictures.train_b)) // choice.batch_size)
+    if exchanging and not average_weights:
+        step = labkit.parallel.apart(model, *names, exchange_every=every, lr=recipe.lr, module=module, folder=through)
+    elif average_weights:
+        settings = labkit.parallel.OUTER if outer else None
+        step = labkit.parallel.averaged(model, *names, average_every=every, outer=settings, lr=recipe.lr)
+    else:
+        step = _step(model, names, recipe.lr)
     decay_steps = round(recipe.decay * recipe.steps) if decay_steps is None else decay_steps
     schedule = labkit.linear_schedule(recipe.steps - decay_steps, decay_steps) if decay_steps else None
     options: dict[str, Any] = dict(seed=seed, workers=workers, schedule=schedule, save_minutes=save_minutes)

@@ -87,8 +87,11 @@ def joined() -> Iterator[None]:
         torch.cuda.set_device(local)
         backend = "cpu:gloo,cuda:nccl"
     store, rank, size = next(dist.rendezvous("env://", timeout=TIMEOUT))
-    # torchrun keeps its store when it starts the ranks again, and in it the addresses of those that are gone.
-    _store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT')}", store)
+    # torchrun keeps its own store when it starts the ranks again, and in it the addresses of those that are gone. A
+    # store that is new each time needs no name: nodes that joined later have counted fewer restarts (pytorch#135712).
+    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT") if kept else "any"
+    _store = dist.PrefixStore(f"attempt {attempt}", store)
     dist.init_process_group(backend, store=_store, rank=rank, world_size=size, timeout=TIMEOUT)
     try:
         yield

@@ -46,7 +46,8 @@ class Step:
         DataError: the batch does not fit the networks, or (checked in the first call only) leaves [-1, 1].
     """
 
-    ranks = 1  # the processes that share each batch
+    ranks = 1  # the processes that take the step together
+    shares = 1  # the parts into which they divide each batch
 
     def __init__(self, model: Model, lr: float | None = None, betas: tuple[float, float] = (0.5, 0.999)):
         self.model = model
@@ -124,6 +125,9 @@ class Step:
         """One step of the player's optimiser."""
         self.optimizers[player].step()
         self.optimizers[player].zero_grad()
+
+    def settle(self) -> None:
+        """Called after the last step of a run: what several processes have learned comes together."""
 
     # ---- learning rates and states
 

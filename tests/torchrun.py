@@ -28,12 +28,14 @@ def command(folder: Path, steps: int) -> list[str]:
     return [*TRAIN.split(), "--steps", str(steps), *where]
 
 
-def start(folder: Path, steps: int, *options: str, **more) -> subprocess.Popen:
+def start(
+    folder: Path, steps: int, *options: str, where: tuple[str, ...] = ("--standalone", "--nproc-per-node=2"), **more
+) -> subprocess.Popen:
     """Such a run in two ranks, under torchrun, which writes its messages to a file: a full pipe would stop it."""
     arguments = command(folder, steps)  # makes the folder, too
     script = str(Path(__file__).with_name("impatient.py"))
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *options, script]
-    with open(folder / "messages", "w") as messages:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", *where, *options, script]
+    with open(folder / "messages", "a") as messages:
         return subprocess.Popen(
             [*torchrun, *arguments],
             env={**os.environ, "OMP_NUM_THREADS": "1"},

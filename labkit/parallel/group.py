@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch.distributed as dist
+from torch import Tensor
 
 from labkit.errors import LabkitError
 
@@ -21,3 +24,12 @@ def place(group: dist.ProcessGroup | None) -> tuple[int, int]:
     if rank < 0:
         raise LabkitError(f"group={group}: rank {dist.get_rank()} does not belong to it. Call this on its ranks only.")
     return rank, dist.get_world_size(group)
+
+
+def on_host(state: Any) -> Any:
+    """The same dicts, with their tensors in the host's memory, to be sent to other ranks."""
+    if isinstance(state, Tensor):
+        return state.cpu()
+    if isinstance(state, dict):
+        return {name: on_host(value) for name, value in state.items()}
+    return state

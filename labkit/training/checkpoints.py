@@ -42,7 +42,7 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
     Raises:
         CheckpointError: it is missing, damaged, or not a checkpoint of labkit.
     """
-    state = _read(_file(path), device)
+    state = read(_file(path), device)
     if not isinstance(state, dict) or "settings" not in state or "step" not in state:
         raise CheckpointError(
             f"{path}: this is not a checkpoint of labkit. A generator of the public reference is read by "
@@ -72,7 +72,7 @@ def load_generator(path: Path | str, device: torch.device | str = "cpu") -> Gene
     Raises:
         CheckpointError: the file is missing or damaged, or holds no such generator.
     """
-    weights = _read(_file(path), device)
+    weights = read(_file(path), device)
     if not isinstance(weights, dict) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
         raise CheckpointError(f"{path}: no weights of a generator. For a run of labkit use labkit.load_model.")
     try:
@@ -121,7 +121,12 @@ def _file(path: Path | str) -> Path:
     return file
 
 
-def _read(file: Path, device: torch.device | str) -> Any:
+def read(file: Path, device: torch.device | str = "cpu") -> Any:
+    """What `torch.save` wrote there, if it is tensors, numbers and texts only.
+
+    Raises:
+        CheckpointError: it cannot be read, is damaged, or holds more.
+    """
     device = pick_device(device)
     try:
         return torch.load(file, map_location=device, weights_only=True)

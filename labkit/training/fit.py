@@ -120,7 +120,7 @@ def fit(
     run = Run(step, steps, None if checkpoint is None else Path(checkpoint))
     pictures = [len(data.train_a), len(data.train_b)]
     settings = {"data": data.name, "pictures": pictures, "size": data.size, "batch_size": batch_size, "seed": seed}
-    rank, n = ranks.number(), ranks.count()
+    rank = ranks.number()
     pending: list[dict[str, Tensor]] = []  # losses of steps nobody has looked at yet
     with ExitStack() as stack:
         _resume(run, settings, stack)
@@ -135,8 +135,8 @@ def fit(
             workers=workers,
             device=weight.device,
             dtype=weight.dtype,
-            rank=rank,
-            ranks=n,
+            rank=rank % step.shares,
+            ranks=step.shares,
         )
         interrupted = stack.enter_context(interrupts())
         bar = stack.enter_context(tqdm(initial=run.done, total=steps, unit="step", disable=rank > 0))
@@ -166,6 +166,7 @@ def fit(
         agreement.settled()
         if stop:
             _stop(run)
+        step.settle()
     return run
 
 
@@ -185,7 +186,8 @@ def _check_ranks(step: Step, batch_size: int) -> None:
         raise LabkitError(
             f"{n} ranks, but each would train a model of its own: make the step with the speed-up 'data_parallel'."
         )
-    ranks.part(batch_size)  # raises an error if they cannot share it evenly
+    if step.shares > 1:
+        ranks.part(batch_size)  # raises an error if they cannot share it evenly
 
 
 def _factor(schedule: Callable[[int], float], done: int) -> float:

@@ -59,7 +59,7 @@ class DataParallel(SpeedUp):
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
         optimizers = super().build(betas)  # first: it may lay out the weights in another way
         self.ddp: dict[str, DistributedDataParallel] = {}
-        self.ranks = ranks.count()
+        self.ranks = self.shares = ranks.count()
         if self.ranks > 1:
             self.ddp = {player: DistributedDataParallel(_Player(self, player)) for player in self.players}
             for pool in self.model.pools.values():

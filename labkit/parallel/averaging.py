@@ -1,0 +1,136 @@
+"""Weights averaged instead of gradients: each rank trains the whole model on its own pictures, for many steps.
+
+Far fewer bytes go through the network than with `data_parallel`, one exchange in `average_every` steps, and another
+algorithm is computed: the ranks' weights drift apart between two exchanges. Sources: Stich 2019, "Local SGD Converges
+Fast and Communicates Little"; Douillard et al. 2023, "DiLoCo", algorithm 1. The averaging is PyTorch's own,
+torch.distributed.algorithms.model_averaging.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.algorithms.model_averaging.utils import average_parameters
+from torch.profiler import record_function
+
+from labkit import ranks
+from labkit.errors import LabkitError
+from labkit.model import Model
+from labkit.parallel.group import on_host
+from labkit.step import RANGE, Batch, Step
+from labkit.variants.registry import make_step
+
+OUTER = dict(lr=0.7, momentum=0.9, nesterov=True)  # of DiLoCo's outer optimiser, as its paper found best
+
+
+def averaged(
+    model: Model,
+    *speedups: str,
+    average_every: int,
+    outer: dict[str, Any] | None = None,
+    lr: float | None = None,
+) -> Step:
+    """The step of a rank that trains the whole model, and averages its weights with the other ranks now and then.
+
+    Every rank has its own part of the batch, its own moments of Adam, and a pool of its own. The losses are this
+    rank's. A checkpoint holds the mean of the weights, so that it loads anywhere, and every rank's own state, so that
+    as many ranks go on as if they had never stopped.
+
+    Args:
+        model: with the same weights on each rank.
+        speedups: names from `labkit.speedups()`, except "data_parallel".
+        average_every: steps from one average to the next.
+        outer: with settings of `torch.optim.SGD`, such as `OUTER`, the ranks do not take their mean: this optimiser
+            steps towards it from the previous exchange's weights, as in DiLoCo.
+        lr: as for `labkit.make_step`.
+
+    Raises:
+        LabkitError: there is one process only, or a number or a speed-up does not fit.
+    """
+    if ranks.count() < 2:
+        raise LabkitError("There is one process, so there is nothing to average. Start several with torchrun.")
+    if average_every < 1:
+        raise LabkitError(f"average_every={average_every}: give a number of steps, 1 or more.")
+    if "data_parallel" in speedups:
+        raise LabkitError("speed-up 'data_parallel' averages gradients, and here weights are averaged: leave it out.")
+    return make_step(
+        model, type("Averaged", (Averaged,), dict(average_every=average_every, outer=outer)), *speedups, lr=lr
+    )
+
+
+class Averaged(Step):
+    """Learns alone, and averages.
+
+    Attributes:
+        average_every: steps from one average to the next.
+        outer: settings of the outer optimiser; None takes the mean itself.
+        done: steps so far.
+    """
+
+    average_every: int
+    outer: dict[str, Any] | None
+    done = 0
+
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
+        self.ranks = self.shares = ranks.count()
+        for pool in self.model.pools.values():
+            pool.random.seed(f"{pool.random.random()} {ranks.number()}")  # other fakes on each rank
+        if self.outer is not None:
+            self.anchor = [weight.detach().clone() for weight in self.model.parameters()]
+            self.outer_optimizer = torch.optim.SGD(self.anchor, **self.outer)
+        return super().build(betas)
+
+    def run(self, batch: Batch) -> dict[str, Tensor]:
+        losses = super().run(batch)
+        self.done += 1
+        if self.done % self.average_every == 0:
+            with record_function(f"{RANGE}average"):
+                self.average()
+        return losses
+
+    def average(self) -> None:
+        """Gives all ranks the same weights."""
+        with torch.no_grad():
+            average_parameters(self.model.parameters(), dist.group.WORLD)  # type: ignore[arg-type]  # there is one
+            if self.outer is None:
+                return
+            for weight, before in zip(self.model.parameters(), self.anchor, strict=True):
+                before.grad = before - weight
+            self.outer_optimizer.step()
+            for weight, now in zip(self.model.parameters(), self.anchor, strict=True):
+                weight.copy_(now)
+
+    def settle(self) -> None:
+        average_parameters(self.model.parameters(), dist.group.WORLD)  # type: ignore[arg-type]  # there is one
+
+    def state_dict(self) -> dict[str, Any]:
+        """The mean of the weights, with rank 0's moments and pools, and the state of every rank; all have to ask."""
+        own = on_host(super().state_dict())
+        everyone: list[Any] = [None] * self.ranks
+        dist.all_gather_object(everyone, own)
+        models = [of_rank["model"] for of_rank in everyone]
+        mean = {name: torch.stack([model[name] for model in models]).mean(0) for name in own["model"]}
+        outer = None
+        if self.outer is not None:
+            outer = on_host({"anchor": dict(enumerate(self.anchor)), **self.outer_optimizer.state_dict()})
+        return {
+            **everyone[0],
+            "model": mean,
+            "averaged": {"done": self.done, "ranks": dict(enumerate(everyone)), "outer": outer},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        saved = state.get("averaged", {"done": 0, "ranks": {}, "outer": None})
+        as_many = len(saved["ranks"]) == self.ranks
+        super().load_state_dict(saved["ranks"][ranks.number()] if as_many else state)
+        self.done = saved["done"]
+        if self.outer is None:
+            return
+        with torch.no_grad():
+            for i, (before, weight) in enumerate(zip(self.anchor, self.model.parameters(), strict=True)):
+                before.copy_(saved["outer"]["anchor"][i] if saved["outer"] else weight)
+        if saved["outer"]:
+            self.outer_optimizer.load_state_dict({name: saved["outer"][name] for name in ("state", "param_groups")})

@@ -1,0 +1,117 @@
+"""Train on the fruit in several processes, over and over, and write to data/quality what notebook 11 shows of it.
+
+    OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node=3 tools/learn_together.py apart
+    OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node=2 tools/learn_together.py averaged
+
+"apart" trains the modules of a DeviationGAN on a rank each, with an exchange of weights every 1 to 1,000 steps.
+"averaged" trains CycleGAN on two ranks, which average their weights every 1 to 512 steps, or gradients.
+Each takes an hour or two on two processor cores. After every run, data/quality/STUDY.json holds the curves so far.
+"""
+
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+
+import pandas
+import torch
+
+import labkit
+from labkit import ranks
+from labkit.course.shipped import DATA
+from labkit.data.batches import batches
+from labkit.measure import alternate, save
+from labkit.measure.quality import stamp_with
+from labkit.model import Model
+from labkit.parallel import OUTER, apart, averaged
+from labkit.parallel.apart import RanksApart
+from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
+from labkit.step import Step
+
+SEEDS, LOOKS = range(3), 20  # measurements of each run
+
+
+def one_generator() -> Model:
+    """The recipe's `DeviationGAN`."""
+    return labkit.DeviationGAN(**FRUIT_ONE_GENERATOR.model)
+
+
+def cyclegan() -> Model:
+    """The recipe's CycleGAN."""
+    return labkit.CycleGAN(**FRUIT.model)
+
+
+Maker = Callable[[], Step]
+APART: dict[str, Maker] = {
+    f"every {every:,} steps": lambda every=every: apart(one_generator(), exchange_every=every)  # type: ignore[misc]
+    for every in (1, 10, 100, 1000)
+}
+AVERAGED: dict[str, Maker] = {"gradients": lambda: labkit.make_step(cyclegan(), "data_parallel", lr=FRUIT.lr)} | {
+    f"every {every:,} steps{how}": lambda every=every, outer=outer: averaged(  # type: ignore[misc]
+        cyclegan(), average_every=every, outer=outer, lr=FRUIT.lr
+    )
+    for every, how, outer in (
+        *((every, "", None) for every in (1, 8, 64, 512)),
+        *((every, ", outer", OUTER) for every in (8, 64)),
+    )
+}
+STUDIES = {  # makers, steps, batch size, the model
+    "apart": (APART, FRUIT_ONE_GENERATOR.steps, 1, one_generator),
+    "averaged": (AVERAGED, FRUIT.steps, 2, cyclegan),
+}
+
+
+def learn(study: str) -> None:
+    """Trains what the study asks for, seed by seed; rank 0 writes what is known after each run."""
+    makers, steps, batch_size, make_model = STUDIES[study]
+    rows: list[dict] = []
+    judged = make_model()
+    attrs = {"steps": steps, "batch_size": batch_size, "bytes": sum(map(_bytes, judged.parameters()))}
+    if study == "apart":
+        attrs["step_seconds"] = times_of_modules()
+    for seed in SEEDS:
+        for name, make in makers.items():
+            torch.manual_seed(seed)
+            step = make()
+            stream = batches(
+                data, batch_size, 0, steps, seed=seed, rank=ranks.number() % step.shares, ranks=step.shares
+            )
+            for done, pictures in enumerate(stream, start=1):
+                step(*pictures)
+                if done % (steps // LOOKS) == 0:
+                    state = step.state_dict()  # every rank has to ask for it
+                    if ranks.number() == 0:
+                        judged.load_state_dict(state["model"])
+                        row = {"name": name, "seed": seed, "steps": done, "images": batch_size * done}
+                        rows.append(row | labkit.quality(judged, data))
+                        print(rows[-1], flush=True)
+            if ranks.number() == 0:
+                table = pandas.DataFrame(rows)
+                table.attrs = {"stamp": stamp_with(data), **attrs}
+                save(table, DATA / "quality" / f"{study}.json")
+
+
+def times_of_modules() -> dict[str, list[float]]:
+    """Processor seconds of a step of one process, and of the step of each rank without the exchange."""
+    mine = apart(one_generator(), exchange_every=10**9)
+    picture = torch.zeros(1, 3, data.size, data.size)
+    alone = labkit.make_step(one_generator())
+    seconds = alternate({"one process": partial(alone, picture, picture)}, clock=time.process_time)
+    own_run = super(RanksApart, mine).run  # without the exchange of losses
+    own = alternate({"mine": lambda: own_run(mine.inputs(picture, picture))}, clock=time.process_time)
+    everyone: list[list[float]] = [[] for _ in range(ranks.count())]
+    torch.distributed.all_gather_object(everyone, own["mine"])
+    return {"one process": seconds["one process"], **dict(zip(mine.players, everyone, strict=True))}
+
+
+def _bytes(weight: torch.Tensor) -> int:
+    return weight.numel() * weight.itemsize
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # of models that are expected to fail: that is shown
+    data = labkit.fruit()
+    with ranks.joined():
+        learn(sys.argv[1])
