@@ -8,6 +8,7 @@ from labkit import ranks as ranks
 from labkit import recipes as recipes
 from labkit import show as show
 from labkit import simulate as simulate
+from labkit import sweeps as sweeps
 from labkit import traces as traces
 from labkit.course.shipped import deviation_models as deviation_models
 from labkit.course.shipped import gpu_results as gpu_results
@@ -33,6 +34,7 @@ from labkit.measure.record import record as record
 from labkit.models.cyclegan import CycleGAN as CycleGAN
 from labkit.models.deviation import DeviationGAN as DeviationGAN
 from labkit.step import Step as Step
+from labkit.sweeps.sweep import sweep as sweep
 from labkit.traces.reading import TraceError as TraceError
 from labkit.traces.trace import Trace as Trace
 from labkit.training.checkpoints import load_generator as load_generator

@@ -18,6 +18,7 @@ import typer
 from labkit import recipes
 from labkit.errors import LabkitError, check_known
 from labkit.files import check_folder
+from labkit.sweep_command import sweep
 
 if TYPE_CHECKING:  # --help should not wait for torch
     from labkit.data.batches import UnpairedData
@@ -295,6 +296,9 @@ def survey(
     from labkit.measure.survey import survey
 
     typer.echo(survey(out, minutes, earlier, device))
+
+
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(sweep)
 
 
 def _step(model: "Model", names: Iterable[str], lr: float | None = None) -> "Step":

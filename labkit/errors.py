@@ -22,6 +22,10 @@ class TrainingError(LabkitError):
     """Training cannot go on, for instance because a loss is no longer a finite number."""
 
 
+class DivergedError(CheckpointError, TrainingError):
+    """A weight is no longer a finite number: training cannot go on, and no checkpoint is written."""
+
+
 def check_known(argument: str, name: object, known: Iterable[str]) -> None:
     """Raises `LabkitError`, with the nearest known name, if `name` is none of those that `argument` can have."""
     names = list(known)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.devices import pick_device
-from labkit.errors import CheckpointError
+from labkit.errors import CheckpointError, DivergedError
 from labkit.files import atomic_write
 from labkit.model import Model
 from labkit.models import MODELS
@@ -27,11 +27,12 @@ def save(state: dict, folder: Path) -> None:
     """Writes `state` as the checkpoint of `folder`, beside the old one first and then in its place.
 
     Raises:
-        CheckpointError: a number in it is not finite, or the disk does not take it; the old checkpoint stays.
+        DivergedError: a number in it is not finite; the old checkpoint stays.
+        CheckpointError: the disk does not take it; the old checkpoint stays.
     """
     floats = [tensor for tensor in _tensors(state) if tensor.is_floating_point()]
     if not torch.stack([tensor.isfinite().all().cpu() for tensor in floats]).all():
-        raise CheckpointError(f"{folder / FILE}: not saved, since a weight is no longer a finite number.")
+        raise DivergedError(f"{folder / FILE}: not saved, since a weight is no longer a finite number.")
     with atomic_write(folder / FILE, CheckpointError) as part, open(part, "wb") as file:
         torch.save(state, file)
 

@@ -80,6 +80,7 @@ def fit(
     sample_every: int = 200,
     save_minutes: float = 5.0,
     on_report: Callable[[Run], None] | None = None,
+    progress: bool = True,
 ) -> Run:
     """Trains for `steps` steps, or resumes up to that number if `checkpoint` already holds a part of them.
 
@@ -106,6 +107,7 @@ def fit(
             pictures of B above theirs.
         save_minutes: minutes between two checkpoints; one is written at the end in any case.
         on_report: called with the `Run` after every look at the losses, for instance to draw them.
+        progress: whether to draw a progress bar.
 
     Raises:
         LabkitError: the arguments or the data do not fit, or another run trains into the folder.
@@ -139,7 +141,7 @@ def fit(
             ranks=step.shares,
         )
         interrupted = stack.enter_context(interrupts())
-        bar = stack.enter_context(tqdm(initial=run.done, total=steps, unit="step", disable=rank > 0))
+        bar = stack.enter_context(tqdm(initial=run.done, total=steps, unit="step", disable=rank > 0 or not progress))
         agreement, saved_at, stop = ranks.Agreement(), time.monotonic(), False
         for real_a, real_b in stream:
             if schedule is not None:

@@ -1,0 +1,1 @@
+from labkit.sweeps.sweep import table as table
