@@ -1,10 +1,14 @@
 """What many tests need: small networks, small pictures, one thread."""
 
+import functools
+import sys
+
 import pytest
 import synthetic_trace
 import torch
 
 import labkit
+from labkit import cli
 
 torch.set_num_threads(1)  # the machine's other cores belong to other tests
 
@@ -46,6 +50,23 @@ def batch():
         return tuple(torch.rand(n, 3, size, size, generator=random, dtype=dtype) * 2 - 1 for _ in range(2))
 
     return make
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """A function that runs ``labkit ARGUMENTS`` and returns exit status, output and error output.
+
+    A few pictures of fruit stand for the thousand that are painted otherwise.
+    """
+    monkeypatch.setattr(labkit, "fruit", functools.partial(labkit.fruit, n=8))
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["labkit", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code or 0, *capsys.readouterr()
+
+    return run
 
 
 # Traces whose every number is known, for the tests of figures and widgets.

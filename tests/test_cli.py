@@ -1,6 +1,5 @@
 """The command line does what it says, and says in one line what it cannot do."""
 
-import functools
 import re
 import subprocess
 import sys
@@ -9,27 +8,9 @@ import pytest
 import torch
 
 import labkit
-from labkit import cli
 from labkit.data.images import write_picture
 
 SMALL = ["--size", "16", "--ngf", "4", "--steps", "2", "--workers", "0", "--device", "cpu"]
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """A function that runs ``labkit ARGUMENTS`` and returns exit status, output and error output.
-
-    A few pictures of fruit stand for the thousand that are painted otherwise.
-    """
-    monkeypatch.setattr(labkit, "fruit", functools.partial(labkit.fruit, n=8))
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["labkit", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code or 0, *capsys.readouterr()
-
-    return run
 
 
 def test_train_on_fruit_ends_with_fg_and_bg_and_translate_uses_the_run(call, tmp_path):

@@ -6,6 +6,7 @@ number of trials is a limit for all workers together, and a trial is finished on
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -173,8 +174,8 @@ class Worker:
                 return None
             if (folder := journal.trial_folder(self.path, number)).exists():
                 raise LabkitError(
-                    f"{folder} is there already, but {self.path} knows no such trial: the journal is another one, or has "
-                    "lost records. Move the folder away, or begin a sweep with another name."
+                    f"{folder} is there already, but {self.path} knows no such trial: the journal is another one, or "
+                    "has lost records. Move the folder away, or begin a sweep with another name."
                 )
             trial = self.study.ask()
         self.study.sampler = optuna.samplers.TPESampler(seed=(self.options["seed"] + number) % 2**32)
@@ -232,6 +233,8 @@ class Worker:
         if not claim.heartbeat.mine:
             raise _LostError
         scores = quality(run.model, self.data)
+        if not math.isfinite(scores["fg"]):
+            raise TrainingError(f"step {run.done}: the translated pictures are no longer finite numbers.")
         for name in GOAL:
             claim.trial.set_user_attr(name, scores[name])
         if run.done not in claim.reported:  # perhaps a worker did that, and was killed before the next checkpoint
