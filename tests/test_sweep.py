@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import sweeping
@@ -373,6 +374,19 @@ def test_a_file_system_without_links_has_another_lock(start, tmp_path, monkeypat
     monkeypatch.setattr(os, "symlink", refused)
     assert isinstance(journal.SharedLock(tmp_path / "lock").lock, JournalFileOpenLock)
     assert list(start(trials=1)["state"]) == ["complete"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_lock_that_a_killed_worker_left_is_broken(tmp_path, monkeypatch, links):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(journal, "BROKEN_AFTER", 3)
+    monkeypatch.setattr(journal, "_has_links", lambda folder: links)
+    (tmp_path / "out").mkdir()
+    path = Path("out", "claims")
+    journal.SharedLock(path).acquire()
+    cpu, wall = time.process_time(), time.monotonic()
+    with journal.SharedLock(path).held():
+        assert 3 <= time.monotonic() - wall < 20 and time.process_time() - cpu < 1
 
 
 def test_without_optuna_the_message_says_how_to_install_it(start, monkeypatch):

@@ -65,8 +65,9 @@ class Heartbeat:
     ) -> None:
         self.ended.set()
         self.thread.join()
-        if self.mine:
-            self.file.unlink()
+        with suppress(OSError):  # on Windows no file is removed while somebody reads it
+            if self.mine:
+                self.file.unlink()
 
 
 def read(folder: Path) -> tuple[str, int] | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import optuna
 
 SUFFIX = ".journal"
+BROKEN_AFTER = 30  # seconds
 BEGINNING = b'{"op_code":'  # of each record
 STUDY = "sweep"
 
@@ -39,7 +40,7 @@ def check_optuna() -> None:
 class SharedLock:
     """Optuna's lock on a file, which works on network file systems, too: links where there are any, else files.
 
-    A lock that a worker left when it was killed is broken by the others after 30 seconds.
+    A lock that a worker left when it was killed is broken by the others after `BROKEN_AFTER` seconds.
 
     Args:
         path: what the lock protects; the lock is a link or a file beside it.
@@ -49,7 +50,9 @@ class SharedLock:
     def __init__(self, path: Path, journal: bool = False):
         from optuna.storages.journal import JournalFileOpenLock, JournalFileSymlinkLock
 
-        self.lock = (JournalFileSymlinkLock if _has_links(path.parent) else JournalFileOpenLock)(str(path))
+        kind = JournalFileSymlinkLock if _has_links(path.parent) else JournalFileOpenLock
+        path.touch()  # Optuna looks at the time of what the link leads to, and finds none if that is not there
+        self.lock = kind(str(path.absolute()), grace_period=BROKEN_AFTER)
         self.journal = path if journal else None
 
     def acquire(self) -> bool:
