@@ -18,17 +18,16 @@ FINISHED = (1, 2, 3)  # complete, pruned, failed: optuna.trial.TrialState
 TOLD, REPORTED = 6, 7  # kinds of records: optuna.storages.journal.JournalOperation
 
 
-def start(storage: Path, trials: int, steps: int, stale_seconds: int = 2, **more) -> subprocess.Popen:
+def start(storage: Path, trials: int, steps: int, *options: str) -> subprocess.Popen:
     """A worker, which appends what it says to a file beside the journal."""
-    numbers = ["--trials", str(trials), "--steps", str(steps), "--stale-seconds", str(stale_seconds)]
+    numbers = ["--trials", str(trials), "--steps", str(steps), "--stale-seconds", "2"]
     with open(storage.with_suffix(".said"), "a") as said:
         return subprocess.Popen(
-            [sys.executable, "-m", "labkit", *SWEEP.split(), *numbers, "--storage", str(storage)],
+            [sys.executable, "-m", "labkit", *SWEEP.split(), *numbers, *options, "--storage", str(storage)],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=said,
             stderr=said,
             start_new_session=True,
-            **more,
         )
 
 
