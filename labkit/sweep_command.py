@@ -30,7 +30,7 @@ def sweep(
     ] = "median",
     workers: Annotated[int, Option(help="Processes that prepare batches; 0 paints pictures only once.", min=0)] = 0,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
-    save_minutes: Annotated[float, Option(help="Minutes between two checkpoints.", min=0)] = 5.0,
+    save_minutes: Annotated[float, Option(help="Minutes between two checkpoints.", min=0)] = 1.0,
     stale_seconds: Annotated[
         float, Option(help="Without a sign of life, after which another worker takes a trial over.", min=1)
     ] = 60.0,

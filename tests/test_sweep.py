@@ -15,7 +15,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
 import labkit
 from labkit.data.batches import UnpairedData
-from labkit.errors import CheckpointError, LabkitError, TrainingError
+from labkit.errors import CheckpointError, DivergedError, LabkitError, TrainingError
 from labkit.recipes import FRUIT
 from labkit.sweeps import heartbeat, journal, space, worker
 from labkit.training import checkpoints
@@ -151,10 +151,11 @@ def test_the_median_stops_a_hopeless_trial(start, monkeypatch):
     assert "stopped at step 1" in start.said[-1]
 
 
-def test_a_trial_whose_settings_fail_does_not_stop_the_others(start, monkeypatch):
+@pytest.mark.parametrize("error", [TrainingError, DivergedError])
+def test_a_trial_whose_settings_fail_does_not_stop_the_others(start, monkeypatch, error):
     def fails_once(*arguments, **options):
         monkeypatch.setattr(worker, "fit", fit)
-        raise TrainingError("a loss is no longer a finite number")
+        raise error("a loss is no longer a finite number")
 
     monkeypatch.setattr(worker, "fit", fails_once)
     table = start(trials=2)
@@ -428,6 +429,15 @@ def test_the_command_says_in_one_line_what_it_cannot_do(call, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     status, _, err = call("sweep", *arguments)
     assert status == 1 and err.startswith("labkit: ") and message in err and "Traceback" not in err
+
+
+def test_an_interrupted_command_ends_with_130_and_how_to_go_on(call, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("labkit.sweeps.sweep.sweep", interrupted)
+    status, _, err = call("sweep", "--lr", "1e-4,1e-3", "--size", "16", "--storage", tmp_path / "a.journal")
+    assert status == 130 and "run the same again" in err
 
 
 def test_a_sweep_that_has_just_begun_can_be_shown(start, tmp_path, monkeypatch):

@@ -40,7 +40,7 @@ def sweep(
     pruner: str = "median",
     workers: int = 0,
     device: str = "auto",
-    save_minutes: float = 5.0,
+    save_minutes: float = 1.0,
     stale_seconds: float = 60.0,
     say: Callable[[str], None] = print,
 ) -> pandas.DataFrame:
