@@ -1,7 +1,6 @@
 """Sweeps: no kill loses a trial or repeats one, and two workers are worth two processes."""
 
 import random
-import statistics
 import subprocess
 import time
 from pathlib import Path
@@ -56,17 +55,25 @@ def kept(table, number: int, folder) -> bool:
 
 
 def test_two_workers_against_one(tmp_path, report):
-    """24 small trials on one worker, on two, and on two sweeps that know nothing of each other, in turn."""
-    rounds = []
-    for number in range(2):
-        alone, shared, *apart = (tmp_path / f"{name}_{number}.journal" for name in ("alone", "shared", "left", "right"))
-        one = seconds(worker(alone, 24))
-        two = seconds(worker(shared, 24), worker(shared, 24))
-        independent = seconds(*(worker(storage, 12) for storage in apart))
-        rounds.append({"one": round(one), "two": round(two), "independent": round(independent)})
-    times_faster = statistics.median(times["one"] / times["two"] for times in rounds)
-    share = statistics.median(times["independent"] / times["two"] for times in rounds)
-    report(times_faster=round(times_faster, 2), of_independent_processes=round(share, 2), seconds=rounds)
+    """24 small trials on one worker and on two; and two side by side with two sweeps that share nothing.
+
+    The side by side comparison holds on a busy machine, too: whatever else runs slows all four down alike.
+    """
+    one = ended([worker(tmp_path / "alone.journal", 24)])
+    two = ended([worker(tmp_path / "two.journal", 24) for _ in range(2)])
+    shared = [worker(tmp_path / "shared.journal", 24) for _ in range(2)]
+    apart = [worker(tmp_path / f"{name}.journal", 12) for name in ("left", "right")]
+    seconds = ended(shared + apart)
+    share = max(seconds[2:]) / max(seconds[:2])
+    times_faster = max(one) / max(two)
+    report(
+        times_faster=round(times_faster, 2),
+        of_independent_processes=round(share, 2),
+        one=round(max(one)),
+        two=round(max(two)),
+        shared=[round(number) for number in seconds[:2]],
+        apart=[round(number) for number in seconds[2:]],
+    )
     assert times_faster >= 1.8 or share >= 0.9
 
 
@@ -75,8 +82,13 @@ def worker(storage: Path, trials: int) -> subprocess.Popen:
     return sweeping.start(storage, trials, STEPS, "--save-minutes", "5")
 
 
-def seconds(*processes: subprocess.Popen) -> float:
-    """From now until all have ended."""
-    started = time.perf_counter()
-    assert [process.wait() for process in processes] == [0] * len(processes)
-    return time.perf_counter() - started
+def ended(processes: list[subprocess.Popen]) -> list[float]:
+    """The seconds from now until each has ended."""
+    started, took = time.perf_counter(), dict.fromkeys(processes, 0.0)
+    while not all(took.values()):
+        time.sleep(0.1)
+        for process in processes:
+            if not took[process] and process.poll() is not None:
+                assert process.returncode == 0
+                took[process] = time.perf_counter() - started
+    return list(took.values())
