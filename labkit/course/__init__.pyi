@@ -32,6 +32,13 @@ from labkit.course.lessons import size_needed as size_needed
 from labkit.course.lessons import survey_milliseconds as survey_milliseconds
 from labkit.course.lessons import three_ways as three_ways
 from labkit.course.lessons import work_by_player as work_by_player
+from labkit.course.one_process import FAULT_OF as FAULT_OF
+from labkit.course.one_process import FAULTS as FAULTS
+from labkit.course.one_process import average_gradients as average_gradients
+from labkit.course.one_process import of_each as of_each
+from labkit.course.one_process import of_rank as of_rank
+from labkit.course.one_process import several_ranks as several_ranks
+from labkit.course.one_process import train_with_fault as train_with_fault
 from labkit.course.races import find_races as find_races
 from labkit.course.shipped import HOST_US as HOST_US
 from labkit.course.shipped import deviation_models as deviation_models

@@ -106,7 +106,7 @@ def study(name: str) -> pandas.DataFrame:
     """The measurements of many training runs on the fruit, made by `python tools/learn.py`.
 
     Args:
-        name: "one_generator", "ablation", "deviation" or "lighter", in the form of `labkit.learning_curves`; or
+        name: "one_generator", "ablation", "deviation", "lighter" or "batch", as `labkit.learning_curves` gives them; or
             "full_size", times of single steps in the form of `labkit.compare` (tools/full_size.py).
 
     Raises:

@@ -9,6 +9,7 @@ from labkit.simulate.communication import Link as Link
 from labkit.simulate.communication import Network as Network
 from labkit.simulate.communication import all_reduce_us as all_reduce_us
 from labkit.simulate.communication import measured_network as measured_network
+from labkit.simulate.communication import ring_us as ring_us
 from labkit.simulate.cost_model import ROOFLINES as ROOFLINES
 from labkit.simulate.cost_model import network_costs as network_costs
 from labkit.simulate.cost_model import parts_of as parts_of
@@ -23,6 +24,7 @@ from labkit.simulate.operators import Recorder as Recorder
 from labkit.simulate.operators import step_memory as step_memory
 from labkit.simulate.operators import step_operators as step_operators
 from labkit.simulate.replay import replay as replay
+from labkit.simulate.scaling import bubble as bubble
 from labkit.simulate.scaling import scaling as scaling
 from labkit.simulate.shared_replay import communication_us as communication_us
 from labkit.simulate.shared_replay import predicted_us as predicted_us

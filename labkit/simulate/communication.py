@@ -104,9 +104,18 @@ def all_reduce_us(size: float, gpus: int, network: Network) -> float:
 
 def fastest_us(size: float, ranks: int, link: Link) -> float:
     """Microseconds of an all-reduce of `size` bytes, as a ring or as a tree, whichever is faster."""
-    ring = 2 * (ranks - 1) * _message_us(size / ranks, link)
+    ring = ring_us(size, ranks, link.latency_us, link.bytes_per_s)
     tree = 2 * math.ceil(math.log2(ranks)) * link.latency_us + 2 * 1e6 * size / link.bytes_per_s
     return min(ring, tree)
+
+
+def ring_us(size: float, ranks: int, latency_us: float, bytes_per_s: float) -> float:
+    """Microseconds of an all-reduce of `size` bytes in a ring.
+
+    In each of ranks - 1 rounds every rank sends one of `ranks` parts to its neighbour, which adds its own; in as many
+    further rounds the sums go round. Source: Thakur et al. 2005, section 4.
+    """
+    return 2 * (ranks - 1) * (latency_us + 1e6 * size / ranks / bytes_per_s)
 
 
 def _message_us(size: float, link: Link) -> float:

@@ -122,6 +122,15 @@ def _check(counted: Sequence[SharedStep], gpus: Sequence[int], stages: int, tens
         raise LabkitError(f"gpus={odd[0]}: a replica takes {stages * tensor} GPUs. Give multiples of it.")
 
 
+def bubble(stages: int, micro_batches: int) -> float:
+    """The share of the time, from 0 to 1, in which a rank of a pipeline waits, if all stages take equally long.
+
+    The last stage begins after stages - 1 units of time, and works for one unit on each micro-batch. Source: Huang et
+    al. 2019, "GPipe", section 2.
+    """
+    return (stages - 1) / (micro_batches + stages - 1)
+
+
 class _Played:
     """A step whose operators are turned into kernels once, to be played with any times of its collectives.
 
@@ -157,12 +166,15 @@ class _Played:
 
         exposed = self._step_us(us_of) - self.free_us
         busy = self.free_us * micro_batches / stages if stages > 1 else self.free_us
-        bubble = self.free_us * (stages - 1) / stages
-        step_us = busy + bubble + exposed
+        computing = busy / (1 - bubble(stages, micro_batches))
+        step_us = computing + exposed
         communication = sum(map(us_of, self.step.collectives))
         return {
-            "step_us": step_us, "communication_us": communication, "exposed_us": exposed, "bubble": bubble / step_us
-        }  # fmt: skip
+            "step_us": step_us,
+            "communication_us": communication,
+            "exposed_us": exposed,
+            "bubble": (computing - busy) / step_us,
+        }
 
     def _step_us(self, us_of: Callable[[Collective], float]) -> float:
         """Microseconds of the step with these times of the collectives; at least those without any."""

@@ -93,7 +93,7 @@ def with_collectives(played: Replay, step: SharedStep, us_of: Callable[[Collecti
         awaited = [(operator, place) for operator, place in awaited if operator > source.operator]
         after = (*(moved[other] for other in launch.after), *ended)
         moved.append(len(launches))
-        launches.append(with_changes(launch, after=after))
+        launches.append(with_changes(launch, after=after) if after != launch.after else launch)
         sources.append(source)
     synchronised = [moved[place] for place in played.synchronised]
     return with_changes(played, launches=launches, sources=sources, synchronised=synchronised)

@@ -45,7 +45,7 @@ def many_gpus_figure(table: pandas.DataFrame, gpus: int, network: str, batch: in
         f"the time of a step on {gpus:,} GPUs over {html.escape(network)}",
         "memory of a GPU (counted)",
     )
-    figure = make_subplots(3, 1, subplot_titles=titles, row_heights=[0.56, 0.22, 0.22], vertical_spacing=0.14)
+    figure = make_subplots(3, 1, subplot_titles=titles, row_heights=[0.56, 0.22, 0.22], vertical_spacing=0.17)
     _add_curves(figure, table[table["batch"] == batch], point)
     _add_step(figure, point)
     _add_memory(figure, table, point)
@@ -53,7 +53,7 @@ def many_gpus_figure(table: pandas.DataFrame, gpus: int, network: str, batch: in
     return figure.update_layout(
         title=title,
         barmode="stack",
-        height=720,
+        height=760,
         legend=LEGEND_BELOW,
         margin=dict(b=150),
         meta={"text": _in_words(point)},

@@ -1,0 +1,151 @@
+"""Checks of notebook 10: a rank's part of a batch, the mean gradient, faults, the ring, the bubble."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from labkit.course.check.answers import WrongAnswer, exercise, expect, failing, require, require_kind
+from labkit.course.one_process import FAULTS, FAULT_OF, of_each, of_rank, several_ranks
+from labkit.data.batches import positions as right_positions
+from labkit.simulate.communication import ring_us as right_ring
+from labkit.simulate.scaling import bubble as right_bubble
+
+
+@exercise
+def positions(answer: Callable[[int, int, int, int], range]) -> None:
+    """Compares ``answer(k, batch_size, rank, ranks)`` with `labkit.data.batches.positions`."""
+    for case in ((0, 4, 0, 2), (0, 4, 1, 2), (3, 4, 1, 2), (5, 8, 2, 4), (2, 3, 0, 1)):
+        k, batch_size, rank, ranks = case
+        got, right = answer(*case), list(right_positions(*case))
+        require_kind(got, "a range")
+        each, begin = batch_size // ranks, k * batch_size
+        whole = list(range(begin, begin + batch_size))
+        mistakes = {
+            "That is the whole batch: every rank would see the same pictures. Take a part of it.": whole,
+            "So every rank takes the first part of the batch: where does the part of this rank begin?": whole[:each],
+            "Each picture is seen once, but by turns: here the parts follow each other.": whole[rank::ranks],
+            "Batch k begins after k whole batches, of all ranks together.": list(
+                range(k * each + rank * each, k * each + (rank + 1) * each)
+            ),
+            "The part begins after the parts of the ranks before it: how many pictures are those?": list(
+                range(begin + rank, begin + rank + each)
+            ),
+            "That is the part of the first batch: batch k begins later.": list(range(rank * each, (rank + 1) * each)),
+        }
+        where = f"batch {k} of {batch_size}, rank {rank} of {ranks}: {list(got)}."
+        for message, wrong in mistakes.items():
+            require(list(got) == right or list(got) != wrong, f"{where} {message}")
+        require(list(got) == right, f"{where} How many does each rank take, and which one comes first?")
+
+
+@exercise
+def average_gradients(answer: Callable[[Iterable[Tensor]], None]) -> None:
+    """Lets ``answer(weights)`` work on three ranks in this process; the gradients should become their means."""
+    random = torch.Generator().manual_seed(0)
+    gradients = [[torch.randn(shape, generator=random) for _ in range(3)] for shape in ((2, 3), (4,))]
+    before = [torch.ones(2, 3), torch.ones(4)]
+    with several_ranks(3):
+        weights = []
+        for value, of_ranks in zip(before, gradients, strict=True):
+            weights.append(of_each([value.clone() for _ in range(3)]).requires_grad_())
+            weights[-1].grad = of_each([gradient.clone() for gradient in of_ranks])
+        with failing(RuntimeError, "it fails on tensors of several ranks: use dist.all_reduce(weight.grad)."):
+            answer(weights)
+    for weight, value, of_ranks in zip(weights, before, gradients, strict=True):
+        moved = any(not torch.equal(of_rank(weight.detach(), rank), value) for rank in range(3))
+        require(not moved, "it changes the weights: average the gradients, weight.grad.")
+        if weight.grad is None:
+            raise WrongAnswer("afterwards there is no gradient: the optimiser needs it.")
+        total = torch.stack(of_ranks).sum(0)
+        for rank in range(3):
+            got, own = of_rank(weight.grad, rank), of_ranks[rank]
+            where = f"a weight of shape {tuple(own.shape)}, rank {rank} of 3"
+            mistakes = [
+                (own, "its gradient is as before. Are all weights averaged, and is weight.grad itself replaced?"),
+                (total, "that is the sum over the ranks: divide by their number."),
+                (own / 3, "that is this rank's own gradient, divided: add up those of all ranks first."),
+                (total / 9, "it is divided by the number of ranks twice: once is the mean."),
+                (total / 2, "it is divided by 2, and there are three ranks: dist.get_world_size() knows."),
+            ]
+            expect(got, total / 3, mistakes, f"{where}: the mean of the ranks' gradients is expected.")
+
+
+@exercise
+def faults(answer: Mapping[str, int]) -> None:
+    """Compares the fault named for each program with the one it has."""
+    require_kind(answer, "a dict")
+    for program, right in FAULT_OF.items():
+        require(program in answer, f"{program} is missing: give the number of its fault.")
+        number = answer[program]
+        require(number is not None, f"{program}: give a number from course.FAULTS in place of None.")
+        require(
+            number in FAULTS, f"{program}: {number!r} is no number from course.FAULTS: {', '.join(map(str, FAULTS))}."
+        )
+        require(number == right, f"{program}: not {FAULTS[number]!r}. {SYMPTOMS[number]}")
+
+
+SYMPTOMS = {  # of the fault that was named in error: what would show it
+    1: "With a sum SGD would move the weights about twice as far as the right program does.",
+    2: "If gradients were divided twice, SGD would hardly move the weights.",
+    3: "If all ranks took the same pictures, there would be half as many different ones in a step.",
+    4: "If the ranks began differently, their weights would differ in the end.",
+}
+
+
+@exercise
+def ring_us(answer: Callable[[float, int, float, float], float]) -> None:
+    """Compares ``answer(size, ranks, latency_us, bytes_per_s)`` with `labkit.simulate.ring_us`."""
+    for case in ((8e6, 4, 10.0, 1e9), (0.0, 8, 5.0, 1e9), (1e6, 2, 0.0, 2e9)):
+        size, ranks, latency_us, bytes_per_s = case
+        right, sending = right_ring(*case), 1e6 * size / bytes_per_s
+        one_way = (ranks - 1) * (latency_us + sending / ranks)
+        expect(
+            answer(*case),
+            right,
+            [
+                (one_way, "After so many rounds each rank has the sum of one part only: the sums must travel, too."),
+                (2 * ranks * (latency_us + sending / ranks), "With n ranks n - 1 rounds are enough, twice."),
+                (
+                    2 * (ranks - 1) * (latency_us + sending),
+                    "In each round a rank sends one of n parts.",
+                ),
+                (2 * (ranks - 1) * sending / ranks, "Every message has its latency, too."),
+                (
+                    latency_us + 2 * (ranks - 1) * sending / ranks,
+                    "There is a message in every round.",
+                ),
+                (right / 1e6, "That is seconds: microseconds are asked for."),
+                (
+                    2 * (ranks - 1) * (latency_us + sending / ranks / 1e6),
+                    "Bytes over bandwidth are seconds.",
+                ),
+            ],
+            "How many rounds are there, and how long is one?",
+            f"{size:g} bytes, {ranks} ranks, {latency_us:g} us, {bytes_per_s:g} bytes/s",
+        )
+
+
+@exercise
+def bubble(answer: Callable[[int, int], float]) -> None:
+    """Compares ``answer(stages, micro_batches)`` with `labkit.simulate.bubble`."""
+    for p, m in ((4, 8), (2, 1), (1, 4)):
+        expect(
+            answer(p, m),
+            right_bubble(p, m),
+            [
+                ((p - 1) / m, "That is idle time over working time: divide by the whole time, both together."),
+                (m / (m + p - 1), "That is the share in which a rank works: the rest of it is the bubble."),
+                (
+                    p / (m + p),
+                    "The first stage does not wait before its first micro-batch.",
+                ),
+                (p - 1, "That is a time: give a share of the whole time."),
+                ((p - 1) / (m + p), "When is the last stage done? It begins after p - 1 units, and works for m."),
+                ((p - 1) / p, "The micro-batches count: with more of them a rank waits for a smaller share."),
+            ],
+            "The last stage begins after p - 1 units of time, and works for m: how long is the whole?",
+            f"{p} stages, {m} micro-batches",
+        )

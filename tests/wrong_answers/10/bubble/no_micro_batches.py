@@ -1,0 +1,3 @@
+# expects: The micro-batches count
+def bubble(stages, micro_batches):
+    return (stages - 1) / stages
