@@ -62,7 +62,9 @@ LIGHT = (
 # Larger batches, as several devices share them: with the learning rate of batch 1, and with the one that grows as the
 # square root of the batch, the rule for Adam (Malladi et al. 2022).
 SCALED = {"batch 1": (1, 0.0)} | {
-    f"batch {batch}{rule}": (batch, power) for batch in (2, 4, 8) for rule, power in {"": 0.0, ", lr x root": 0.5}.items()
+    f"batch {batch}{rule}": (batch, power)
+    for batch in (2, 4, 8)
+    for rule, power in {"": 0.0, ", lr x root": 0.5}.items()
 }
 STUDIES: dict[str, tuple[dict[str, Maker], dict[str, int], int]] = {  # makers, steps of each, seeds
     "one_generator": (

@@ -6,7 +6,6 @@ are processes that torchrun starts.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -89,16 +88,17 @@ def train_with_fault(fault: int, a: Sequence[Tensor], b: Sequence[Tensor], optim
         if fault != 4:
             dist.broadcast(weight, 0)
         mine, theirs = (of_each([pictures[0]] * len(a) if fault == 3 else pictures) for pictures in (a, b))
-        steps = {"SGD": functools.partial(torch.optim.SGD, lr=0.1), "Adam": functools.partial(torch.optim.Adam, lr=0.02)}
-        adam_or_sgd = steps[optimizer]([weight.requires_grad_()])
+        weights = [weight.requires_grad_()]
+        steps = torch.optim.SGD(weights, lr=0.1) if optimizer == "SGD" else torch.optim.Adam(weights, lr=0.02)
         for _ in range(5):
             (SCALE * F.mse_loss(F.conv2d(mine, weight), theirs)).backward()
-            average_gradients([weight])
+            average_gradients(weights)
+            assert weight.grad is not None
             if fault == 1:
-                weight.grad *= len(a)
-            weight.grad /= SCALE**2 if fault == 2 else SCALE
-            adam_or_sgd.step()
-            weight.grad = None
+                weight.grad.mul_(len(a))
+            weight.grad.div_(SCALE**2 if fault == 2 else SCALE)
+            steps.step()
+            steps.zero_grad()
     ends = [of_rank(weight, rank).detach() for rank in range(len(a))]
     seen = {picture.numpy().tobytes() for rank in range(len(a)) for picture in of_rank(mine, rank)}
     return {

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from labkit.course.check.answers import WrongAnswer, exercise, expect, failing, require, require_kind
-from labkit.course.one_process import FAULTS, FAULT_OF, of_each, of_rank, several_ranks
+from labkit.course.one_process import FAULT_OF, FAULTS, of_each, of_rank, several_ranks
 from labkit.data.batches import positions as right_positions
 from labkit.simulate.communication import ring_us as right_ring
 from labkit.simulate.scaling import bubble as right_bubble
