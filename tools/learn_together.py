@@ -93,16 +93,21 @@ def learn(study: str) -> None:
 
 
 def times_of_modules() -> dict[str, list[float]]:
-    """Processor seconds of a step of one process, and of the step of each rank without the exchange."""
+    """Processor seconds of a step of one process, and of each module's step without the exchange.
+
+    Every rank runs all of them in turn, since `alternate` gives the times of the slowest rank.
+    """
     mine = apart(one_generator(), exchange_every=10**9)
     picture = torch.zeros(1, 3, data.size, data.size)
-    alone = labkit.make_step(one_generator())
-    seconds = alternate({"one process": partial(alone, picture, picture)}, clock=time.process_time)
     own_run = super(RanksApart, mine).run  # without the exchange of losses
-    own = alternate({"mine": lambda: own_run(mine.inputs(picture, picture))}, clock=time.process_time)
-    everyone: list[list[float]] = [[] for _ in range(ranks.count())]
-    torch.distributed.all_gather_object(everyone, own["mine"])
-    return {"one process": seconds["one process"], **dict(zip(mine.players, everyone, strict=True))}
+
+    def run(module: str) -> None:
+        mine.module = module
+        own_run(mine.inputs(picture, picture))
+
+    runs = {module: partial(run, module) for module in mine.players}
+    alone = labkit.make_step(one_generator())
+    return alternate({"one process": partial(alone, picture, picture), **runs}, clock=time.process_time)
 
 
 def _bytes(weight: torch.Tensor) -> int:
