@@ -161,11 +161,13 @@ def train(
         names, said = labkit.autotune(lambda: choice.model(recipe, seed), choice.noise(recipe))
         typer.echo("\n".join([*said, f"auto: {', '.join(names) or 'the baseline'}"]))
     model = choice.model(recipe, seed)
-    exchanging = apart or module or through or average_weights
-    if (exchange_every or outer) and not exchanging:
-        raise LabkitError("--exchange-every and --outer need one of --apart, --module and --average-weights.")
+    by_modules = bool(apart or module or through)
+    if by_modules + average_weights > 1 or apart and (module or through):
+        raise LabkitError("--apart, --module with --through, and --average-weights exclude one another: give one.")
+    if exchange_every and not (by_modules or average_weights) or outer and not average_weights:
+        raise LabkitError("--exchange-every needs --apart, --module or --average-weights; --outer needs the last one.")
     every = exchange_every or max(1, max(len(pictures.train_a), len(pictures.train_b)) // choice.batch_size)
-    if exchanging and not average_weights:
+    if by_modules:
         step = labkit.parallel.apart(model, *names, exchange_every=every, lr=recipe.lr, module=module, folder=through)
     elif average_weights:
         settings = labkit.parallel.OUTER if outer else None

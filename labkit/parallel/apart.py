@@ -206,14 +206,13 @@ class JobsApart(Apart):
         self.ended: set[str] = set()
         return super().build(betas)
 
-    def exchange(self) -> None:
-        self.give(ended=False)
+    def exchange(self, ended: bool = False) -> None:
+        self.give(ended)
         for player in self.changed:
             self.take(player)
 
     def settle(self) -> None:
-        self.exchange()
-        self.give(ended=True)
+        self.exchange(ended=True)
 
     def give(self, ended: bool) -> None:
         """Writes this module's weights, whole or not at all."""

@@ -23,6 +23,10 @@ from labkit.parallel.group import on_host
 from labkit.step import RANGE, Batch, Step
 from labkit.variants.registry import make_step
 
+EXCLUDED = {
+    "data_parallel": "it averages gradients, and here weights are averaged",
+    "graph": "the exchange between the ranks would have to be part of the recorded graph",
+}
 OUTER = dict(lr=0.7, momentum=0.9, nesterov=True)  # of DiLoCo's outer optimiser, as its paper found best
 
 
@@ -41,7 +45,7 @@ def averaged(
 
     Args:
         model: with the same weights on each rank.
-        speedups: names from `labkit.speedups()`, except "data_parallel".
+        speedups: names from `labkit.speedups()`, except those in `EXCLUDED`.
         average_every: steps from one average to the next.
         outer: with settings of `torch.optim.SGD`, such as `OUTER`, the ranks do not take their mean: this optimiser
             steps towards it from the previous exchange's weights, as in DiLoCo.
@@ -54,8 +58,9 @@ def averaged(
         raise LabkitError("There is one process, so there is nothing to average. Start several with torchrun.")
     if average_every < 1:
         raise LabkitError(f"average_every={average_every}: give a number of steps, 1 or more.")
-    if "data_parallel" in speedups:
-        raise LabkitError("speed-up 'data_parallel' averages gradients, and here weights are averaged: leave it out.")
+    for name, why in EXCLUDED.items():
+        if name in speedups:
+            raise LabkitError(f"speed-up {name!r}: {why}. Leave it out.")
     return make_step(
         model, type("Averaged", (Averaged,), dict(average_every=average_every, outer=outer)), *speedups, lr=lr
     )
