@@ -12,7 +12,8 @@ import ipywidgets
 import pandas
 import plotly.graph_objects as go
 
-from labkit.errors import LabkitError, check_known
+from labkit.errors import check_known
+from labkit.show.page import write_page
 from labkit.show.style import KERNEL, UNUSED, WALL, in_words
 from labkit.show.widgets import controlled
 from labkit.stamp import describe
@@ -29,18 +30,8 @@ MEASURES = {
     "share_of_peak": ("share of the device's measured float32 peak", 1),
 }
 SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up")
-PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>labkit compare</title><style>
-body {{ font-family: sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; }}
-table {{ border-collapse: collapse; font-size: 0.85em; display: block; overflow-x: auto; }}
-td, th {{ padding: 0.3em 0.7em; text-align: left; border-bottom: 1px solid #ddd; }}
-</style></head><body><h1>Training steps compared</h1>
-<p>All steps were timed in turn, in one process. The baseline was timed twice: the difference between these two is
-noise, and a ratio within it means nothing.</p>
-{table}
-{figures}
-<h2>Measured on</h2>{stamp}</body></html>"""
+HOW = """<p>All steps were timed in turn, in one process. The baseline was timed twice: the difference between these two
+is noise, and a ratio within it means nothing.</p>"""
 
 
 def comparison_figure(tables: Tables, measure: str = "times_faster") -> go.Figure:
@@ -113,7 +104,6 @@ def comparison_report(table: pandas.DataFrame, path: Path | str) -> Path:
     Raises:
         LabkitError: the file cannot be written.
     """
-    path = Path(path)
     columns = [measure for measure in MEASURES if table[measure].notna().any()]
     shown = table[["verdict", "why"]].copy()
     for name in columns:
@@ -123,20 +113,13 @@ def comparison_report(table: pandas.DataFrame, path: Path | str) -> Path:
         shown[f"first step: {name.replace('_', ' ')}"] = table[name]
     told = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in table.attrs["stamp"].items()}
     stamp = pandas.Series(told, name="").map(str).to_frame()
-    figures = []
-    for number, measure in enumerate(columns):
-        figure = comparison_figure(table, measure)
-        figures += [figure.to_html(full_html=False, include_plotlyjs=number == 0), in_words(figure)]
     numbers = dict(float_format="{:,.3g}".format, na_rep="")
-    page = PAGE.format(
-        table=shown.to_html(border=0, **numbers), figures="\n".join(figures), stamp=stamp.to_html(header=False)
-    )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise LabkitError(f"{path}: nothing can be written there ({error.strerror}). Choose another folder.") from error
-    return path
+    parts: list[str | go.Figure] = [HOW, shown.to_html(border=0, **numbers)]
+    for measure in columns:
+        figure = comparison_figure(table, measure)
+        parts += [figure, in_words(figure)]
+    parts.append(f"<h2>Measured on</h2>{stamp.to_html(header=False)}")
+    return write_page(path, "labkit compare", "Training steps compared", parts)
 
 
 def _stamped(table: pandas.DataFrame) -> str:

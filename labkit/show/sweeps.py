@@ -9,23 +9,12 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from labkit.files import atomic_write
+from labkit.show.page import write_page
 from labkit.sweeps import journal
 from labkit.sweeps.sweep import table
 
-PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>labkit sweep</title><style>
-body {{ font-family: sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; }}
-table {{ border-collapse: collapse; font-size: 0.85em; display: block; overflow-x: auto; }}
-td, th {{ padding: 0.3em 0.7em; text-align: left; border-bottom: 1px solid #ddd; }}
-</style></head><body><h1>A sweep</h1>
-<p>The value of a trial is how far its pictures fall short of the goal at its end: fg and bg as shares of their goals,
-of which the larger counts. 1 or less has reached the goal; lower is better.</p>
-<p>{settings}</p>
-{table}
-{figures}
-</body></html>"""
+HOW = """<p>The value of a trial is how far its pictures fall short of the goal at its end: fg and bg as shares of their
+goals, of which the larger counts. 1 or less has reached the goal; lower is better.</p>"""
 
 
 def sweep_figures(storage: Path | str) -> dict[str, go.Figure]:
@@ -67,17 +56,8 @@ def sweep_report(storage: Path | str, path: Path | str) -> Path:
     Raises:
         LabkitError: there is no such sweep, or the page cannot be written.
     """
-    trials, path = table(storage), Path(path)
+    trials = table(storage).to_html(border=0, float_format="{:.4g}".format, na_rep="")
     settings = journal.open_to_read(Path(storage)).user_attrs.get("settings", {})
-    figures = [
-        figure.to_html(full_html=False, include_plotlyjs=number == 0)
-        for number, figure in enumerate(sweep_figures(storage).values())
-    ]
-    page = PAGE.format(
-        settings=html.escape(", ".join(f"{name} {json.dumps(value)}" for name, value in settings.items())),
-        table=trials.to_html(border=0, float_format="{:.4g}".format, na_rep=""),
-        figures="\n".join(figures),
-    )
-    with atomic_write(path) as part:
-        part.write_text(page, encoding="utf-8")
-    return path
+    told = ", ".join(f"{name} {json.dumps(value)}" for name, value in settings.items())
+    parts = [HOW, f"<p>{html.escape(told)}</p>", trials, *sweep_figures(storage).values()]
+    return write_page(path, "labkit sweep", "A sweep", parts)
