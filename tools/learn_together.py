@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
+from statistics import median
 
 import pandas
 import torch
@@ -21,7 +22,7 @@ import labkit
 from labkit import ranks
 from labkit.course.shipped import DATA
 from labkit.data.batches import batches
-from labkit.measure import alternate, save
+from labkit.measure import alternate, save, step_flops
 from labkit.measure.quality import stamp_with
 from labkit.model import Model
 from labkit.parallel import OUTER, apart, averaged
@@ -68,8 +69,9 @@ def learn(study: str) -> None:
     rows: list[dict] = []
     judged = make_model()
     attrs = {"steps": steps, "batch_size": batch_size, "bytes": sum(map(_bytes, judged.parameters()))}
-    if study == "apart":
-        attrs["step_seconds"] = times_of_modules()
+    attrs["step_seconds"] = seconds = times_of_modules() if study == "apart" else times_of_ranks(batch_size)
+    slowest = max(median(each) for name, each in seconds.items() if name != "one process")
+    flops = step_flops(labkit.make_step(make_model()), (torch.zeros(batch_size, 3, data.size, data.size),) * 2)
     for seed in SEEDS:
         for name, make in makers.items():
             torch.manual_seed(seed)
@@ -84,6 +86,7 @@ def learn(study: str) -> None:
                     if ranks.number() == 0:
                         judged.load_state_dict(state["model"])
                         row = {"name": name, "seed": seed, "steps": done, "images": batch_size * done}
+                        row |= {"seconds": slowest * done, "flops": flops * done}
                         rows.append(row | labkit.quality(judged, data))
                         print(rows[-1], flush=True)
             if ranks.number() == 0:
@@ -108,6 +111,15 @@ def times_of_modules() -> dict[str, list[float]]:
     runs = {module: partial(run, module) for module in mine.players}
     alone = labkit.make_step(one_generator())
     return alternate({"one process": partial(alone, picture, picture), **runs}, clock=time.process_time)
+
+
+def times_of_ranks(batch_size: int) -> dict[str, list[float]]:
+    """Processor seconds of a step of one process, and of a rank's step on its part of the batch."""
+    step = labkit.make_step(cyclegan())
+    batches = {"one process": batch_size, "a rank": batch_size // ranks.count()}
+    pictures = {name: torch.zeros(size, 3, data.size, data.size) for name, size in batches.items()}
+    runs = {name: partial(step, real, real) for name, real in pictures.items()}
+    return alternate(runs, clock=time.process_time)
 
 
 def _bytes(weight: torch.Tensor) -> int:

@@ -1,0 +1,38 @@
+"""Bounds that notebook 11 lets the student write: modules apart, the age of weights, trials in waves, checkpoints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+
+def apart_bound(one_process: float, modules: Mapping[str, float]) -> float:
+    """How many times faster a step gets at most if each module has a process of its own.
+
+    The slowest module decides, as in Amdahl's law: Amdahl 1967, "Validity of the single processor approach to achieving
+    large scale computing capabilities".
+
+    Args:
+        one_process: seconds of a step that trains all modules.
+        modules: seconds of a step of each module's process, by name.
+    """
+    return one_process / max(modules.values())
+
+
+def mean_age(exchange_every: int) -> float:
+    """How many steps old the weights of the other modules are on average, if they are exchanged every so many steps."""
+    return (exchange_every - 1) / 2
+
+
+def waves_bound(trials: int, workers: int) -> float:
+    """How many times faster `workers` train so many equally long trials than one worker does, at most."""
+    return trials / math.ceil(trials / workers)
+
+
+def best_interval(save_s: float, between_failures_s: float) -> float:
+    """The seconds between two checkpoints that lose the least time, in seconds.
+
+    Of the time a share save / interval goes into saving, and a failure costs half an interval of work on average. Source:
+    Young 1974, "A first order approximation to the optimum checkpoint interval".
+    """
+    return math.sqrt(2 * save_s * between_failures_s)
