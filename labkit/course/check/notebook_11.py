@@ -1,4 +1,4 @@
-"""Checks of notebook 11: the bound of modules apart, the age of weights, waves of trials, the interval of checkpoints."""
+"""Checks of notebook 11: the bound of modules apart, the age of weights, waves of trials, checkpoints."""
 
 from __future__ import annotations
 
