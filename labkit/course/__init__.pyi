@@ -1,5 +1,7 @@
 from labkit.course import check as check
 from labkit.course.drawings import drawing as drawing
+from labkit.course.figures.exchange import exchange_figure as exchange_figure
+from labkit.course.figures.exchange import exchange_widget as exchange_widget
 from labkit.course.figures.learning import deviation_figure as deviation_figure
 from labkit.course.figures.learning import deviation_widget as deviation_widget
 from labkit.course.figures.learning import learning_figure as learning_figure
@@ -32,6 +34,11 @@ from labkit.course.lessons import size_needed as size_needed
 from labkit.course.lessons import survey_milliseconds as survey_milliseconds
 from labkit.course.lessons import three_ways as three_ways
 from labkit.course.lessons import work_by_player as work_by_player
+from labkit.course.many_nodes import apart_bound as apart_bound
+from labkit.course.many_nodes import best_interval as best_interval
+from labkit.course.many_nodes import mean_age as mean_age
+from labkit.course.many_nodes import module_flops as module_flops
+from labkit.course.many_nodes import waves_bound as waves_bound
 from labkit.course.one_process import FAULT_OF as FAULT_OF
 from labkit.course.one_process import FAULTS as FAULTS
 from labkit.course.one_process import average_gradients as average_gradients

@@ -1,9 +1,31 @@
-"""Bounds that notebook 11 lets the student write: modules apart, the age of weights, trials in waves, checkpoints."""
+"""Bounds of work on many machines: modules apart, the age of weights, trials in waves, checkpoints."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
+
+from labkit.models.deviation import DeviationGAN
+from labkit.parallel.apart import Apart
+from labkit.simulate import step_operators
+
+
+def module_flops(model: DeviationGAN, size: int = 256) -> dict[str, int]:
+    """FLOPs of a step of "one process", and of each module's process if the modules are trained apart.
+
+    Args:
+        model: of stage "joint".
+        size: height and width of the pictures, in pixels.
+    """
+    kinds: dict[str, list[Any]] = {"one process": []}
+    for module in model.players():
+        alone = {"module": module, "exchange_every": 1, "exchange": lambda step: None}
+        kinds[module] = [type("Alone", (Apart,), alone)]
+    return {
+        name: sum(operator.flops for operator in step_operators(model, *kind, size=size))
+        for name, kind in kinds.items()
+    }
 
 
 def apart_bound(one_process: float, modules: Mapping[str, float]) -> float:

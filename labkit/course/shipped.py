@@ -106,8 +106,10 @@ def study(name: str) -> pandas.DataFrame:
     """The measurements of many training runs on the fruit, made by `python tools/learn.py`.
 
     Args:
-        name: "one_generator", "ablation", "deviation", "lighter" or "batch", as `labkit.learning_curves` gives them; or
-            "full_size", times of single steps in the form of `labkit.compare` (tools/full_size.py).
+        name: "one_generator", "ablation", "deviation", "lighter" or "batch", as `labkit.learning_curves` gives them;
+            "apart" or "averaged", the same of several processes (tools/learn_together.py); "jobs", seconds of trainings
+            at once (tools/jobs_at_once.py); or "full_size", times of single steps in the form of `labkit.compare`
+            (tools/full_size.py).
 
     Raises:
         LabkitError: there is no such study here; only a clone of labkit has them, an installed package does not.

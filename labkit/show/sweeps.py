@@ -47,7 +47,8 @@ def sweep_figures(storage: Path | str) -> dict[str, go.Figure]:
             )
         figures["slice"] = visualization.plot_slice(study, target_name="shortfall")
         figures["coordinates"] = visualization.plot_parallel_coordinate(study, target_name="shortfall")
-    return figures
+    words = {"text": "The numbers of the trials:", "table": _html_table(storage)}
+    return {name: figure.update_layout(meta=words) for name, figure in figures.items()}
 
 
 def sweep_report(storage: Path | str, path: Path | str) -> Path:
@@ -56,8 +57,11 @@ def sweep_report(storage: Path | str, path: Path | str) -> Path:
     Raises:
         LabkitError: there is no such sweep, or the page cannot be written.
     """
-    trials = table(storage).to_html(border=0, float_format="{:.4g}".format, na_rep="")
     settings = journal.open_to_read(Path(storage)).user_attrs.get("settings", {})
     told = ", ".join(f"{name} {json.dumps(value)}" for name, value in settings.items())
-    parts = [HOW, f"<p>{html.escape(told)}</p>", trials, *sweep_figures(storage).values()]
+    parts = [HOW, f"<p>{html.escape(told)}</p>", _html_table(storage), *sweep_figures(storage).values()]
     return write_page(path, "labkit sweep", "A sweep", parts)
+
+
+def _html_table(storage: Path | str) -> str:
+    return table(storage).to_html(border=0, float_format="{:.4g}".format, na_rep="")

@@ -28,12 +28,13 @@ def exchange_figure(curves: pandas.DataFrame, megabytes: pandas.Series, name: st
     """
     names = list(megabytes.index)
     check_known("name", name, names)
+    others = [other for other in names if other != name]
     titles = [*METRICS.values(), "megabytes that a process sends, per step"]
     figure = make_subplots(3, 1, subplot_titles=titles, row_heights=[0.36, 0.36, 0.28], vertical_spacing=0.13)
     median = curves.groupby(["name", "images"])[list(METRICS)].median()
     for row, metric in enumerate(METRICS, start=1):
         place = dict(mode="lines", showlegend=False, row=row, col=1)
-        for other in names:
+        for other in others:
             line = dict(color=UNUSED, width=1)
             figure.add_scatter(
                 x=median.loc[other].index, y=median.loc[other][metric], line=line, hoverinfo="skip", **place

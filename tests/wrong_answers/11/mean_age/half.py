@@ -1,0 +1,3 @@
+# expects: less than that
+def mean_age(exchange_every):
+    return exchange_every / 2

@@ -1,0 +1,3 @@
+# expects: some of them may idle
+def waves_bound(trials, workers):
+    return min(trials, workers)

@@ -1,0 +1,3 @@
+# expects: That is the number of waves
+def waves_bound(trials, workers):
+    return -(-trials // workers)

@@ -1,0 +1,3 @@
+# expects: below 1
+def waves_bound(trials, workers):
+    return -(-trials // workers) / trials
