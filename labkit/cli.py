@@ -1,114 +1,35 @@
 """The command line: train a model on pictures, translate pictures with it, and measure."""
 
-import dataclasses
 import difflib
-import functools
 import importlib.util
-import inspect
 import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from labkit import recipes
 from labkit.errors import LabkitError, check_known
 from labkit.files import check_folder
+from labkit.options import DECAYS, NAMES, RATES, STEPS, Choice, Device, Exchange, shared_step, with_options
 from labkit.sweep_command import sweep
 
 if TYPE_CHECKING:  # --help should not wait for torch
     from labkit.data.batches import UnpairedData
-    from labkit.measure.record import Batch
-    from labkit.model import Model
     from labkit.step import Step
-
-# The defaults, as --help states them. A setting that a recipe leaves open has the model's default, as in the paper.
-FRUIT, PHOTOGRAPHS = recipes.FRUIT, recipes.PHOTOGRAPHS
-SIZES = f"fruit {FRUIT.size}, others {PHOTOGRAPHS.size}"
-STEPS = f"fruit {FRUIT.steps}, with one generator {recipes.FRUIT_ONE_GENERATOR.steps}; others {PHOTOGRAPHS.steps}"
-RATES = f"fruit, with CycleGAN, {FRUIT.lr}; others the model's own"
-DECAYS = f"fruit none, others {PHOTOGRAPHS.decay:.0%} of the steps"
-NETWORKS = {name: f"fruit {value}, others the paper's" for name, value in FRUIT.model.items()}
-GENERATORS = "resnet_9blocks, _6blocks or _3blocks, unet_256 or unet_128, or a light one: resnet_9blocks_narrow, ..."
-NAMES = "with commas (bf16,batched); `labkit speedups` lists them"
 
 UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ  # labkit.ranks would tell, too, but loads torch
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 Option = typer.Option
-Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Whose = Annotated[str, Option(help="Whose networks and size: 'fruit' or 'photographs'.")]
 
 
-@dataclasses.dataclass
-class Choice:
-    """The options that several commands share: the model, its device and its batches."""
-
-    batch_size: Annotated[int, Option(help="Pictures of each domain in a step.", min=1)] = 1
-    size: Annotated[int | None, Option(help="Pixels, square.", min=16, show_default=SIZES)] = None
-    model_kind: Annotated[str, Option("--model", help="CycleGAN, or DeviationGAN: one generator, A to B.")] = "CycleGAN"
-    generator: Annotated[str | None, Option(help=GENERATORS, show_default=NETWORKS["generator"])] = None
-    ngf: Annotated[int | None, Option(help="Filters in its first layer.", min=1, show_default=NETWORKS["ngf"])] = None
-    ndf: Annotated[int | None, Option(help="The discriminators' filters.", min=1, show_default=NETWORKS["ndf"])] = None
-    norm: Annotated[
-        str | None, Option(help="instance, batch, none, instance_blocks.", show_default=NETWORKS["norm"])
-    ] = None
-    device: Device = "auto"
-
-    def recipe(self, data: str, **chosen: Any) -> recipes.Recipe:
-        """The settings for these data; a size, and what else was `chosen`, replaces the recipe's."""
-        chosen = {name: value for name, value in {"size": self.size, **chosen}.items() if value is not None}
-        return dataclasses.replace(recipes.find(data, self.model_kind), **chosen)
-
-    def model(self, recipe: recipes.Recipe, seed: int = 0) -> "Model":
-        """A new model, on its device; the seed determines its weights."""
-        import torch
-
-        from labkit.devices import pick_device
-        from labkit.models import MODELS
-
-        where = pick_device(self.device)
-        torch.manual_seed(seed)
-        torch.backends.cudnn.benchmark = True  # pictures keep their size, so cuDNN may search for its fastest kernels
-        networks = {name: getattr(self, name) for name in ("generator", "ngf", "ndf", "norm")}
-        chosen = {name: value for name, value in networks.items() if value is not None}
-        if recipe.kind != "CycleGAN" and chosen.keys() - {"ngf", "ndf"}:
-            raise LabkitError(f"--generator and --norm choose among CycleGAN's networks; a {recipe.kind} has neither.")
-        return MODELS[recipe.kind](**{**recipe.model, **chosen}).to(where)
-
-    def noise(self, recipe: recipes.Recipe) -> "Batch":
-        """A batch of random pictures on the device, or a rank's part: a step takes as long with them as with others."""
-        from labkit import ranks
-        from labkit.devices import pick_device
-        from labkit.measure.record import noise
-
-        return noise(ranks.part(self.batch_size), recipe.size, pick_device(self.device), seed=ranks.number())
-
-
-def with_choice(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options of `Choice`, in place of its parameter `choice`."""
-    shared = inspect.signature(Choice).parameters
-
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        command(choice=Choice(**{name: given.pop(name) for name in shared}), **given)
-
-    options = [
-        option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, own in inspect.signature(command).parameters.items()
-        for option in (shared.values() if name == "choice" else [own])
-    ]
-    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]  # read by typer
-    run.__annotations__ = {option.name: option.annotation for option in options}
-    return run
-
-
 @app.command()
-@with_choice
+@with_options
 def train(
     *,
     out: Annotated[Path, Option(help="Folder for checkpoint and sample pictures; resumes the run in it, if any.")],
@@ -131,20 +52,7 @@ def train(
     processes: Annotated[
         int, Option(help="Processes on this machine that share each batch, as torchrun would start them.", min=1)
     ] = 1,
-    apart: Annotated[
-        bool, Option("--apart", help="Three processes share no batch: each trains one module of a DeviationGAN.")
-    ] = False,
-    module: Annotated[
-        str | None, Option(help="autoencoder, translator or discriminator: train it alone; needs --through.")
-    ] = None,
-    through: Annotated[Path | None, Option(help="Folder through which jobs exchange their modules' weights.")] = None,
-    average_weights: Annotated[
-        bool, Option("--average-weights", help="Processes average weights now and then, not gradients in each step.")
-    ] = False,
-    outer: Annotated[bool, Option("--outer", help="They do so by an outer optimiser, as in DiLoCo.")] = False,
-    exchange_every: Annotated[
-        int | None, Option(help="Steps between two exchanges of weights.", min=1, show_default="an epoch")
-    ] = None,
+    exchange: Exchange,
 ) -> None:
     """Train a model; run the same command again to resume after a stop."""
     if processes > 1 and not UNDER_TORCHRUN:
@@ -161,19 +69,7 @@ def train(
         names, said = labkit.autotune(lambda: choice.model(recipe, seed), choice.noise(recipe))
         typer.echo("\n".join([*said, f"auto: {', '.join(names) or 'the baseline'}"]))
     model = choice.model(recipe, seed)
-    by_modules = bool(apart or module or through)
-    if by_modules + average_weights > 1 or apart and (module or through):
-        raise LabkitError("--apart, --module with --through, and --average-weights exclude one another: give one.")
-    if exchange_every and not (by_modules or average_weights) or outer and not average_weights:
-        raise LabkitError("--exchange-every needs --apart, --module or --average-weights; --outer needs the last one.")
-    every = exchange_every or max(1, max(len(pictures.train_a), len(pictures.train_b)) // choice.batch_size)
-    if by_modules:
-        step = labkit.parallel.apart(model, *names, exchange_every=every, lr=recipe.lr, module=module, folder=through)
-    elif average_weights:
-        settings = labkit.parallel.OUTER if outer else None
-        step = labkit.parallel.averaged(model, *names, average_every=every, outer=settings, lr=recipe.lr)
-    else:
-        step = _step(model, names, recipe.lr)
+    step = exchange.step(model, names, recipe.lr, pictures, choice.batch_size)
     decay_steps = round(recipe.decay * recipe.steps) if decay_steps is None else decay_steps
     schedule = labkit.linear_schedule(recipe.steps - decay_steps, decay_steps) if decay_steps else None
     options: dict[str, Any] = dict(seed=seed, workers=workers, schedule=schedule, save_minutes=save_minutes)
@@ -210,7 +106,7 @@ def translate(
 
 
 @app.command()
-@with_choice
+@with_options
 def profile(
     *,
     out: Annotated[Path, Option(help="The trace to write, .json or .json.gz.")],
@@ -227,7 +123,7 @@ def profile(
     model = choice.model(recipe)
     recording.check_writable(out)
     batch = choice.noise(recipe)
-    profiler = recording.profiled(_step(model, _names(speedups)), batch, steps)
+    profiler = recording.profiled(shared_step(model, _names(speedups)), batch, steps)
     own_time = "self_device_time_total" if batch[0].is_cuda else "self_cpu_time_total"
     typer.echo(profiler.key_averages().table(sort_by=own_time, row_limit=20))
     typer.echo(f"{recording.export(profiler, out)}: {steps} steps; open it in ui.perfetto.dev or with HTA")
@@ -245,7 +141,7 @@ def speedups() -> None:
 
 
 @app.command()
-@with_choice
+@with_options
 def compare(
     *,
     stacks: Annotated[
@@ -271,7 +167,7 @@ def compare(
     check_folder(out)
 
     def maker(*names: str) -> Callable[[], "Step"]:
-        return lambda: _step(choice.model(recipe), names)
+        return lambda: shared_step(choice.model(recipe), names)
 
     said: list[str] = []
     if not stacks:
@@ -301,14 +197,6 @@ def survey(
 
 
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(sweep)
-
-
-def _step(model: "Model", names: Iterable[str], lr: float | None = None) -> "Step":
-    """A step with these speed-ups and, in one of several processes, the one that lets them share the batch."""
-    import labkit
-    from labkit.measure.autotune import shared
-
-    return labkit.make_step(model, *dict.fromkeys([*names, *shared()]), lr=lr)
 
 
 def _names(speedups: str) -> list[str]:

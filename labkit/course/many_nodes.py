@@ -54,7 +54,7 @@ def waves_bound(trials: int, workers: int) -> float:
 def best_interval(save_s: float, between_failures_s: float) -> float:
     """The seconds between two checkpoints that lose the least time, in seconds.
 
-    Of the time a share save / interval goes into saving, and a failure costs half an interval of work on average. Source:
-    Young 1974, "A first order approximation to the optimum checkpoint interval".
+    Of the time a share save / interval goes into saving, and a failure costs half an interval of work on average.
+    Source: Young 1974, "A first order approximation to the optimum checkpoint interval".
     """
     return math.sqrt(2 * save_s * between_failures_s)
