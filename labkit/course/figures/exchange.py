@@ -23,13 +23,13 @@ def exchange_figure(curves: pandas.DataFrame, megabytes: pandas.Series, name: st
 
     Args:
         curves: `labkit.study` of "apart" or "averaged".
-        megabytes: what a process sends in a step on average, by the curves' names.
+        megabytes: the weights or gradients exchanged, per step on average, by the curves' names.
         name: one of these names.
     """
     names = list(megabytes.index)
     check_known("name", name, names)
     others = [other for other in names if other != name]
-    titles = [*METRICS.values(), "megabytes that a process sends, per step"]
+    titles = [*METRICS.values(), "megabytes exchanged, per step"]
     figure = make_subplots(3, 1, subplot_titles=titles, row_heights=[0.36, 0.36, 0.28], vertical_spacing=0.13)
     median = curves.groupby(["name", "images"])[list(METRICS)].median()
     for row, metric in enumerate(METRICS, start=1):
