@@ -4,8 +4,8 @@
     OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node=2 tools/learn_together.py averaged
 
 "apart" trains the modules of a DeviationGAN on a rank each, with an exchange of weights every 1 to 1,000 steps.
-"averaged" trains CycleGAN on two ranks, which average their weights every 1 to 512 steps, or gradients.
-Each takes an hour or two on two processor cores. After every run, data/quality/STUDY.json holds the curves so far.
+"averaged" trains the whole model on two ranks, which average their weights every 1 to 512 steps, or gradients.
+Each takes an hour on two processor cores. After every run, data/quality/STUDY.json holds the curves so far.
 """
 
 import sys
@@ -27,7 +27,7 @@ from labkit.measure.quality import stamp_with
 from labkit.model import Model
 from labkit.parallel import OUTER, apart, averaged
 from labkit.parallel.apart import RanksApart
-from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
+from labkit.recipes import FRUIT_ONE_GENERATOR
 from labkit.step import Step
 
 SEEDS, LOOKS = range(3), 20  # measurements of each run
@@ -38,40 +38,34 @@ def one_generator() -> Model:
     return labkit.DeviationGAN(**FRUIT_ONE_GENERATOR.model)
 
 
-def cyclegan() -> Model:
-    """The recipe's CycleGAN."""
-    return labkit.CycleGAN(**FRUIT.model)
-
-
 Maker = Callable[[], Step]
 APART: dict[str, Maker] = {
     f"every {every:,} steps": lambda every=every: apart(one_generator(), exchange_every=every)  # type: ignore[misc]
     for every in (1, 10, 100, 1000)
 }
-AVERAGED: dict[str, Maker] = {"gradients": lambda: labkit.make_step(cyclegan(), "data_parallel", lr=FRUIT.lr)} | {
+AVERAGED: dict[str, Maker] = {"gradients": lambda: labkit.make_step(one_generator(), "data_parallel")} | {
     f"every {every:,} steps{how}": lambda every=every, outer=outer: averaged(  # type: ignore[misc]
-        cyclegan(), average_every=every, outer=outer, lr=FRUIT.lr
+        one_generator(), average_every=every, outer=outer
     )
     for every, how, outer in (
         *((every, "", None) for every in (1, 8, 64, 512)),
         *((every, ", outer", OUTER) for every in (8, 64)),
     )
 }
-STUDIES = {  # makers, steps, batch size, the model
-    "apart": (APART, FRUIT_ONE_GENERATOR.steps, 1, one_generator),
-    "averaged": (AVERAGED, FRUIT.steps, 2, cyclegan),
-}
+PICTURES = FRUIT_ONE_GENERATOR.steps  # of each domain, that every run sees
+STUDIES = {"apart": (APART, 1), "averaged": (AVERAGED, 2)}  # makers, batch size
 
 
 def learn(study: str) -> None:
     """Trains what the study asks for, seed by seed; rank 0 writes what is known after each run."""
-    makers, steps, batch_size, make_model = STUDIES[study]
+    makers, batch_size = STUDIES[study]
+    steps = PICTURES // batch_size
     rows: list[dict] = []
-    judged = make_model()
+    judged = one_generator()
     attrs = {"steps": steps, "batch_size": batch_size, "bytes": sum(map(_bytes, judged.parameters()))}
     attrs["step_seconds"] = seconds = times_of_modules() if study == "apart" else times_of_ranks(batch_size)
     slowest = max(median(each) for name, each in seconds.items() if name != "one process")
-    flops = step_flops(labkit.make_step(make_model()), (torch.zeros(batch_size, 3, data.size, data.size),) * 2)
+    flops = step_flops(labkit.make_step(one_generator()), (torch.zeros(batch_size, 3, data.size, data.size),) * 2)
     for seed in SEEDS:
         for name, make in makers.items():
             torch.manual_seed(seed)
@@ -115,7 +109,7 @@ def times_of_modules() -> dict[str, list[float]]:
 
 def times_of_ranks(batch_size: int) -> dict[str, list[float]]:
     """Processor seconds of a step of one process, and of a rank's step on its part of the batch."""
-    step = labkit.make_step(cyclegan())
+    step = labkit.make_step(one_generator())
     batches = {"one process": batch_size, "a rank": batch_size // ranks.count()}
     pictures = {name: torch.zeros(size, 3, data.size, data.size) for name, size in batches.items()}
     runs = {name: partial(step, real, real) for name, real in pictures.items()}
