@@ -47,10 +47,7 @@ AVERAGED: dict[str, Maker] = {"gradients": lambda: labkit.make_step(one_generato
     f"every {every:,} steps{how}": lambda every=every, outer=outer: averaged(  # type: ignore[misc]
         one_generator(), average_every=every, outer=outer
     )
-    for every, how, outer in (
-        *((every, "", None) for every in (1, 8, 64, 512)),
-        *((every, ", outer", OUTER) for every in (8, 64)),
-    )
+    for every, how, outer in (*((every, "", None) for every in (1, 8, 64, 512)), (64, ", outer", OUTER))
 }
 PICTURES = FRUIT_ONE_GENERATOR.steps  # of each domain, that every run sees
 STUDIES = {"apart": (APART, 1), "averaged": (AVERAGED, 2)}  # makers, batch size

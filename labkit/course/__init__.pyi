@@ -38,6 +38,7 @@ from labkit.course.many_nodes import apart_bound as apart_bound
 from labkit.course.many_nodes import best_interval as best_interval
 from labkit.course.many_nodes import mean_age as mean_age
 from labkit.course.many_nodes import module_flops as module_flops
+from labkit.course.many_nodes import outer_step as outer_step
 from labkit.course.many_nodes import waves_bound as waves_bound
 from labkit.course.one_process import FAULT_OF as FAULT_OF
 from labkit.course.one_process import FAULTS as FAULTS

@@ -1,4 +1,4 @@
-"""Bounds of work on many machines: modules apart, the age of weights, trials in waves, checkpoints."""
+"""Work on many machines: bounds of modules apart and of waves of trials, old weights, outer steps, checkpoints."""
 
 from __future__ import annotations
 
@@ -44,6 +44,24 @@ def apart_bound(one_process: float, modules: Mapping[str, float]) -> float:
 def mean_age(exchange_every: int) -> float:
     """How many steps old the weights of the other modules are on average, if they are exchanged every so many steps."""
     return (exchange_every - 1) / 2
+
+
+def outer_step(
+    before: float, mean: float, velocity: float, lr: float = 0.7, momentum: float = 0.9
+) -> tuple[float, float]:
+    """A weight, and its velocity, after an outer step: SGD with Nesterov momentum from `before` towards `mean`.
+
+    As torch.optim.SGD does it. Source: Douillard et al. 2023, "DiLoCo", algorithm 1.
+
+    Args:
+        before: the weight after the last exchange.
+        mean: of the ranks' weights now.
+        velocity: from the last outer step; 0 before the first.
+        lr, momentum: as the paper found best.
+    """
+    gradient = before - mean
+    velocity = momentum * velocity + gradient
+    return before - lr * (gradient + momentum * velocity), velocity
 
 
 def waves_bound(trials: int, workers: int) -> float:

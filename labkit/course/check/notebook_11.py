@@ -1,4 +1,4 @@
-"""Checks of notebook 11: the bound of modules apart, the age of weights, waves of trials, checkpoints."""
+"""Checks of notebook 11: the bound of modules apart, the age of weights, the outer step, waves, checkpoints."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from labkit.course.check.answers import exercise, expect
 from labkit.course.many_nodes import apart_bound as right_bound
 from labkit.course.many_nodes import best_interval as right_interval
 from labkit.course.many_nodes import mean_age as right_age
+from labkit.course.many_nodes import outer_step as right_step
 from labkit.course.many_nodes import waves_bound as right_waves
 
 
@@ -51,6 +52,39 @@ def mean_age(answer: Callable[[int], float]) -> None:
             ],
             "Write down the age in each step between two exchanges, and take the mean.",
             f"an exchange every {every} steps",
+        )
+
+
+@exercise
+def outer_step(answer: Callable[[float, float, float, float, float], tuple[float, float]]) -> None:
+    """Compares ``answer(before, mean, velocity, lr, momentum)`` with `labkit.course.outer_step`."""
+    for before, mean, velocity in ((1.0, 0.5, 0.0), (2.0, 3.0, 0.4), (0.0, 0.25, -0.5)):
+        lr, momentum = 0.7, 0.9
+        gradient = before - mean
+        heavy = momentum * velocity + gradient
+        no_decay, turned = velocity + gradient, momentum * velocity - gradient
+        expect(
+            answer(before, mean, velocity, lr, momentum),
+            right_step(before, mean, velocity, lr, momentum),
+            [
+                ((mean, heavy), "That takes the mean itself: the outer optimizer only steps towards it."),
+                ((before - lr * heavy, heavy), "That is momentum without Nesterov: gradient + momentum * velocity."),
+                ((before - lr * gradient, heavy), "The velocity is there, but the step does not use it."),
+                (
+                    (before - lr * (gradient + momentum * no_decay), no_decay),
+                    "The old velocity counts times the momentum, or it would grow for ever.",
+                ),
+                (
+                    (before - lr * (-gradient + momentum * turned), turned),
+                    "It moves away from the mean: the optimizer subtracts its gradient, so that is before - mean.",
+                ),
+                (
+                    (before - lr * (gradient + momentum * velocity), heavy),
+                    "The step takes the new velocity, not the old one.",
+                ),
+            ],
+            "Gradient, velocity and step, in this order: compare each with the text.",
+            f"before {before:g}, mean {mean:g}, velocity {velocity:g}",
         )
 
 
