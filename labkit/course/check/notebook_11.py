@@ -62,13 +62,18 @@ def outer_step(answer: Callable[[float, float, float, float, float], tuple[float
         lr, momentum = 0.7, 0.9
         gradient = before - mean
         heavy = momentum * velocity + gradient
+        from_mean = mean - lr * (gradient + momentum * heavy)
         no_decay, turned = velocity + gradient, momentum * velocity - gradient
         expect(
             answer(before, mean, velocity, lr, momentum),
             right_step(before, mean, velocity, lr, momentum),
             [
                 ((mean, heavy), "That takes the mean itself: the outer optimizer only steps towards it."),
-                ((before - lr * heavy, heavy), "That is momentum without Nesterov: gradient + momentum * velocity."),
+                (
+                    (before - lr * heavy, heavy),
+                    "That is momentum without Nesterov, which adds momentum times the new velocity, not the old one.",
+                ),
+                ((from_mean, heavy), "The step starts from the weight before, not from the mean."),
                 ((before - lr * gradient, heavy), "The velocity is there, but the step does not use it."),
                 (
                     (before - lr * (gradient + momentum * no_decay), no_decay),
@@ -77,10 +82,6 @@ def outer_step(answer: Callable[[float, float, float, float, float], tuple[float
                 (
                     (before - lr * (-gradient + momentum * turned), turned),
                     "It moves away from the mean: the optimizer subtracts its gradient, so that is before - mean.",
-                ),
-                (
-                    (before - lr * (gradient + momentum * velocity), heavy),
-                    "The step takes the new velocity, not the old one.",
                 ),
             ],
             "Gradient, velocity and step, in this order: compare each with the text.",
