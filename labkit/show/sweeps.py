@@ -47,8 +47,11 @@ def sweep_figures(storage: Path | str) -> dict[str, go.Figure]:
             )
         figures["slice"] = visualization.plot_slice(study, target_name="shortfall")
         figures["coordinates"] = visualization.plot_parallel_coordinate(study, target_name="shortfall")
-    words = {"text": "The numbers of the trials:", "table": _html_table(storage)}
-    return {name: figure.update_layout(meta=words) for name, figure in figures.items()}
+    trials = _html_table(storage)
+    for name, figure in figures.items():
+        text = f"The {name} of {len(complete)} complete trials. Their numbers, the best first:"
+        figure.update_layout(meta={"text": text, "table": trials})
+    return figures
 
 
 def sweep_report(storage: Path | str, path: Path | str) -> Path:
