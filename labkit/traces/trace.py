@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 
 from labkit.errors import LabkitError, check_known
-from labkit.traces import communication, tables, verdict
+from labkit.traces import audit, communication, operators, tables, verdict
 from labkit.traces.rank import Rank
 from labkit.traces.reading import TraceError, read
 
@@ -222,7 +222,7 @@ class Trace:
         operators that it called. The last two are NaN if no launch of any kernel is in the trace. The most expensive on
         the host come first.
         """
-        return self._table(tables.operators)
+        return self._table(operators.operators)
 
     def ranges(self) -> pandas.DataFrame:
         """Time on the host in ranges, in their order. Works for a trace recorded on a CPU, too.
@@ -234,6 +234,22 @@ class Trace:
         step is marked. On a GPU this is the time to launch the range's work, not to do it.
         """
         return self._table(tables.ranges)
+
+    def audit(self) -> pandas.DataFrame:
+        """What is wrong with the recording, one row a finding; no row if nothing was found. Works on any trace.
+
+        Columns: what; events, how many; example, the name of one of them or, of the profiler's own warnings, the text;
+        tables, those that cannot be trusted for it.
+
+        The findings: events left out in reading (without a category, a begin without its end); launches whose kernel is
+        missing, at the end of a recording or because the profiler dropped it; kernels whose launch is missing; kernels
+        that begin before their launch, as after a step of one of the clocks; correlations that several calls have, or
+        several kernels of a call that launches one; kernels that overlap on one stream; calls of one thread that
+        overlap without one being inside of the other; times in whole microseconds with kernels of no duration; and
+        warnings that the profiler wrote into the file. What would make every table wrong is refused in reading instead,
+        such as host and GPU in different units.
+        """
+        return self._table(audit.audit)
 
     def _table(self, of_rank: Callable[[Rank], pandas.DataFrame]) -> pandas.DataFrame:
         found = {number: self._of(rank, of_rank) for number, rank in self.ranks.items()}
