@@ -53,7 +53,7 @@ def _launches(rank: Rank) -> list[Row]:
 
 
 def _overlaps(rank: Rank) -> list[Row]:
-    """Neighbours in time that overlap: on one stream, unless one call launched both, or in one thread."""
+    """Work that overlaps on one stream, unless one call launched both, and calls that cross in one thread."""
     work = rank.gpu_work.sort_values(["pid", "stream", "begin"], kind="stable")
     before = work.shift()
     same = (work["pid"] == before["pid"]) & (work["stream"] == before["stream"])
@@ -62,9 +62,11 @@ def _overlaps(rank: Rank) -> list[Row]:
     host = rank.operators.assign(shorter=-rank.operators["duration"])
     host = host.assign(thread=pandas.factorize(pandas.MultiIndex.from_frame(host[["pid", "tid"]]))[0])
     host = host.sort_values(["thread", "begin", "shorter"], kind="stable")
-    before = host.shift()
-    cut = (host["thread"] == before["thread"]) & (host["begin"] < before["end"] - CLOCKS_US)
-    cut &= host["end"] > before["end"] + CLOCKS_US
+    before, latest = host.shift(), host.groupby("thread")["end"].cummax().shift()
+    same = host["thread"] == before["thread"]
+    cut = pandas.Series(False, host.index)
+    for end in (before["end"], latest):  # of the call before, and of the one before that ended last
+        cut |= same & (host["begin"] < end - CLOCKS_US) & (host["end"] > end + CLOCKS_US)
     return [
         _row("kernels of one stream that overlap: a step of a clock", both, ALL_OF_GPU),
         _row("calls of one thread that overlap, neither inside of the other", host[cut], OF_HOST),

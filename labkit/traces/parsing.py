@@ -66,7 +66,8 @@ def _trace(text: _Text, file: Path, on_event: Callable[[Any], None]) -> dict[str
         text.value(PLAIN)
     else:
         text.take("{")
-        while text.next() != "}":
+        more = text.next() != "}"
+        while more:
             name = text.value(PLAIN)
             text.take(":")
             if name == "traceEvents" and text.next() == "[":
@@ -74,8 +75,7 @@ def _trace(text: _Text, file: Path, on_event: Callable[[Any], None]) -> dict[str
                 _events(text, on_event)
             else:
                 meta[name] = text.value(PLAIN)
-            if text.next() != "}":
-                text.take(",")
+            more = text.comma_or("}")
         text.take("}")
     if text.next():
         raise ValueError(f"something follows its end: {text.next()!r}")
@@ -89,11 +89,11 @@ def _trace(text: _Text, file: Path, on_event: Callable[[Any], None]) -> dict[str
 
 def _events(text: _Text, on_event: Callable[[Any], None]) -> None:
     text.take("[")
-    while text.next() != "]":
+    more = text.next() != "]"
+    while more:
         for event in text.events():
             on_event(event)
-        if text.next() != "]":
-            text.take(",")
+        more = text.comma_or("]")
     text.take("]")
 
 
@@ -122,6 +122,13 @@ class _Text:
         if (found := self.next()) != expected:
             raise ValueError(f"{expected!r} expected, and found {found or 'its end'!r}")
         self._at += 1
+
+    def comma_or(self, end: str) -> bool:
+        """Whether another entry follows here; passes over the comma."""
+        if self.next() == end:
+            return False
+        self.take(",")
+        return True
 
     def value(self, decoder: JSONDecoder) -> Any:
         """The value that begins here."""

@@ -48,7 +48,6 @@ class Rank:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         events = recording.events
-        self.operators = events[events["category"].isin([OPERATORS, *CALLS])].reset_index(drop=True)
         marks = events[events["category"].isin([OPERATORS, RANGES])]
         a_step = named(marks["name"], r"^ProfilerStep\s*#\s*\d+")
         self.steps = marks[a_step].reset_index(drop=True)
@@ -63,6 +62,9 @@ class Rank:
         other = (marks["category"] == RANGES) | pytorchs | named(marks["name"], f"^{USERS_RANGES}")
         if labkits.any():
             other &= ~pytorchs
+        on_host = events[events["category"].isin([OPERATORS, *CALLS])]
+        no_operator = marks.index[a_step | labkits | pytorchs | other]  # in the first versions marks were operators
+        self.operators = on_host[~on_host.index.isin(no_operator)].reset_index(drop=True)
         self.ranges = marks[(labkits | other) & ~a_step].reset_index(drop=True)
         self.ranges["name"] = self.ranges["name"].str.removeprefix(RANGE)
         loading = marks[named(marks["name"], rf"^(?:{RANGE}data$|enumerate\(DataLoader\))")]
