@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 import warnings
 
@@ -66,6 +67,18 @@ UNREADABLE = {
         "begins.json", b'{"traceEvents": [{"ph": "B", "cat": "cpu_op", "name": "a", "ts": 0}]}', "no complete events"
     ),
     "no times": ("strange.json", b'{"traceEvents": [{"dur": 1, "cat": "kernel"}]}', "no time"),
+    "nested deeply": ("deep.json", b'{"traceEvents": [' + b"[" * 100_000, "nested"),
+    "nested deeply, elsewhere": ("deep.json", b'{"stacks": ' + b'{"a":' * 100_000, "nested"),
+    "text after the end": ("after.json", text().encode() + b'{"traceEvents": []}', "no JSON"),
+    "no comma between events": ("comma.json", text().replace("}, {", "} {").encode(), "no JSON"),
+    "a comma too many": ("comma.json", text().encode()[:-2] + b",]}", "no JSON"),
+    "without categories": ("names.json", text().replace('"cat"', '"kind"').encode(), "5 events have no category"),
+    "old autograd profiler": (
+        "old.json", b'{"traceEvents": [{"ph": "X", "name": "add", "ts": 1, "dur": 2, "pid": "CPU"}]}', "1 have a dura"
+    ),
+    "ends without begins": (
+        "ends.json", b'{"traceEvents": [{"ph": "E", "cat": "cpu_op", "name": "a", "ts": 0}]}', "1 are a begin or an end"
+    ),
     "a text for arguments": (
         "junk.json", text().replace('"args": {', '"args": "none", "of": {').encode(), "no number.*has no attribute"
     ),
@@ -93,6 +106,20 @@ SENSELESS = {
     "no stream": (ON_GPU, dict(args={"correlation": 1}), "no stream, though"),
     "a stream in words": (ON_GPU, dict(args={"stream": "default", "correlation": 1}), "no stream, though"),
     "no arguments": (ON_GPU, dict(args=None), "no stream, though"),
+    "a kernel without its duration": (ON_GPU, dict(dur=None), "no time, or an infinite.*'gemm'"),
+    "an operator of no known duration": (["cpu_op"], dict(dur=NAN), "no time, or an infinite.*'aten::conv2d'"),
+    "a call without its duration": (["cuda_runtime"], dict(dur=None), "no time, or an infinite"),
+    "an operator without a thread": (["cpu_op"], dict(tid=None), "no thread .tid.*'aten::conv2d'"),
+    "a call without a thread": (["cuda_runtime"], dict(tid=None), "no thread .tid"),
+    "a kernel without a category": (ON_GPU, dict(cat=None), "no category .cat., 'gemm' among them"),
+    "a time beyond all numbers": (ON_GPU, dict(ts=1e300), "no time, or an infinite"),
+    "one kernel in nanoseconds": (ON_GPU, dict(ts=1.7e18), "nanoseconds"),
+    "one event of 1970": (ON_GPU, dict(ts=-1.7e15), "days apart.*units"),
+    "a correlation of 30 digits": (["cuda_runtime"], dict(args={"correlation": 10**30}), "more than 64 bits"),
+    "an infinite correlation": (["cuda_runtime"], dict(args={"correlation": INFINITY}), "is no number"),
+    "an External id in words": (["cpu_op"], dict(args={"External id": "first"}), "is no number.*first"),
+    "a step of 20 digits": (["cpu_op"], dict(name="ProfilerStep#12345678901234567890"), "number that no step can have"),
+    "a list for a name": (ON_GPU, dict(name=["gemm"]), "is no number.*unhashable"),
     "a correlation in words": (ON_GPU, dict(args={"stream": 7, "correlation": "x"}), "is no number.*x"),
 }
 
@@ -135,6 +162,32 @@ def since_1970(trace):
         event["ts"] += 1.7e15
 
 
+def with_integers_of(power):
+    def change(trace):
+        for event in trace.events:
+            event["ts"] += 10**power
+
+    return change
+
+
+def every(categories, **changes):
+    def change(trace):
+        for event in trace.events:
+            if event["cat"] in categories:
+                event |= {name: of(event[name]) for name, of in changes.items()}
+
+    return change
+
+
+def with_arguments(categories, **changes):
+    def change(trace):
+        for event in trace.events:
+            if event["cat"] in categories:
+                event["args"] |= {name: of(event["args"][name]) for name, of in changes.items()}
+
+    return change
+
+
 # What does no harm: the GPU was idle for 50 of 200 us, 10 of them for the host, whatever is done to the file.
 HARMLESS = {
     "out of order": shuffled,
@@ -155,6 +208,17 @@ HARMLESS = {
     "a range that looks like GPU work": lambda trace: trace.range("ProfilerStep#x", 0, 900),
     "no operators": lambda trace: without(trace, "cpu_op"),
     "a rank that is no number": lambda trace: trace.meta.update(distributedInfo={"rank": "first"}),
+    "integers since 1970": with_integers_of(15),
+    "correlations used twice": with_arguments([*ON_GPU, "cuda_runtime"], correlation=lambda number: 1),
+    "correlations as fractions": with_arguments([*ON_GPU, "cuda_runtime"], correlation=float),
+    "streams as texts": with_arguments(ON_GPU, stream=str),
+    "times as texts": every([*ON_GPU, "cuda_runtime"], ts=str, dur=str),
+    "threads as texts": every(["cpu_op"], tid=str, pid=str),
+    "counters beside the kernels": lambda trace: trace.event("cuda_profiler_range", "__autorange__", 0, 500),
+    "a mark of no duration": lambda trace: trace.event("overhead", "Buffer Flush", 30, None),
+    "arrows": lambda trace: trace.events.extend({"ph": p, "cat": "ac2g", "id": 1, "ts": 60} for p in "sf"),
+    "half an event": lambda trace: trace.events.append({"ph": "B", "cat": "cpu_op", "name": "a", "tid": 1, "ts": 60}),
+    "an end at no time": lambda trace: trace.events.append({"ph": "E", "cat": "cpu_op", "name": "a", "ts": None}),
     "a stamp that is none": lambda trace: trace.meta.update(distributedInfo=[1]),
 }
 
@@ -171,6 +235,83 @@ def test_what_does_no_harm_is_answered_rightly(tmp_path, change):
     assert opened.summary()["bound_by"].item() == "compute"
     for table in (opened.gaps, opened.kernels, opened.launches, opened.queue, opened.concurrency, opened.operators):
         assert table() is not None
+
+
+@pytest.mark.parametrize("power", [18, 30])
+def test_times_that_cannot_be_microseconds_are_refused(tmp_path, power):
+    trace = sound()
+    with_integers_of(power)(trace)
+    with pytest.raises(TraceError, match="trace.json: .*nanoseconds.*divide ts and dur by 1000"):
+        Trace(trace.save(tmp_path / "trace.json"))
+
+
+@pytest.mark.parametrize("start", [0, 10**9, 1_700_000_000_000_000])
+def test_a_gpu_in_nanoseconds_beside_a_host_in_microseconds_is_refused(tmp_path, start):
+    trace = sound()
+    for event in trace.events:
+        event["ts"] += start
+        if event["cat"] in ON_GPU:
+            event |= {"ts": event["ts"] * 1000, "dur": event["dur"] * 1000}
+    with pytest.raises(TraceError, match="trace.json: .*nanoseconds.*[Rr]ecord again"):
+        Trace(trace.save(tmp_path / "trace.json")).temporal()
+
+
+def test_kernels_shorter_than_a_microsecond_keep_their_times_since_1970(tmp_path):
+    text = (
+        '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":1700000000000000.%03d,"dur":0.2,"args":{"stream":7}}'
+    )
+    (tmp_path / "trace.json").write_text('{"traceEvents": [' + ",".join(text % i for i in (0, 250, 500)) + "]}")
+    times = Trace(tmp_path / "trace.json").temporal().set_index("part")["us"]
+    assert times["wall"] == 0.7 and times["busy"] == pytest.approx(0.6) and times["idle"] == pytest.approx(0.1)
+
+
+def test_only_counters_are_named_as_what_they_are(tmp_path):
+    trace = SyntheticTrace()
+    trace.call(0)
+    trace.event("cuda_profiler_range", "__autorange__", 0, 500, GPU, 0, smsp__inst=7)
+    with pytest.raises(TraceError, match="trace.json: no kernels, but 1 ranges of hardware counters.*without counters"):
+        Trace(trace.save(tmp_path / "trace.json")).temporal()
+
+
+def test_a_rank_on_a_gpu_beside_one_on_a_cpu_is_told(tmp_path):
+    sound().save(tmp_path / "a.json")
+    trace = SyntheticTrace(rank="1")
+    trace.operator("aten::add", 0, 9)
+    trace.save(tmp_path / "b.json")
+    opened = Trace(tmp_path)
+    assert list(opened.ranks) == [0, 1] and set(opened.operators()["rank"]) == {0, 1}
+    with pytest.raises(TraceError, match=r"b.json: no GPU activity.*Other ranks.*on a GPU \(0\).*move b.json away"):
+        opened.temporal()
+
+
+@pytest.mark.parametrize("rank", ["3", 3, 3.0, " 3 "])
+def test_a_rank_is_read_however_it_is_written(tmp_path, rank):
+    trace = sound()
+    trace.meta["distributedInfo"] = {"rank": rank}
+    assert list(Trace(trace.save(tmp_path / "trace.json")).ranks) == [3]
+
+
+@pytest.mark.parametrize("path", [None, b"trace.json", 3, "n" * 300 + ".json", "a\0b.json"])
+def test_paths_that_are_none(path):
+    with pytest.raises(TraceError, match="give the path|cannot be opened|no such file"):
+        Trace(path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    pipe = getattr(os, "mkfifo", None) or pytest.skip("this system has no named pipes")
+    pipe(tmp_path / "trace.json")
+    for path in (tmp_path, tmp_path / "trace.json"):
+        with pytest.raises(TraceError, match="trace.json: is no file but a folder, pipe"):
+            Trace(path)
+
+
+def test_a_closed_folder_is_named(tmp_path, monkeypatch):
+    def closed(folder):
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr("pathlib.Path.iterdir", closed)
+    with pytest.raises(TraceError, match=f"{re.escape(str(tmp_path))}: cannot be opened .Permission denied.*may read"):
+        Trace(tmp_path)
 
 
 def test_without_launches_the_cause_of_idle_time_is_unknown_and_never_zero(tmp_path):

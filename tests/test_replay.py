@@ -230,6 +230,23 @@ def test_hta_by_itself_sees_the_same_idle_time(full_size, tmp_path, graph, monke
     assert times["idle_time(us)"].item() == pytest.approx(idle, abs=0.001 * len(played.launches))
 
 
+@pytest.mark.parametrize("graph", [False, True])
+def test_launches_and_kernels_are_linked_and_pytorch_finds_nothing_wrong(small, opened, tmp_path, graph):
+    played, trace = opened(small, 20.0, graph=graph)
+    with gzip.open(tmp_path / "trace.json.gz", "rt") as file:
+        events = json.load(file)["traceEvents"]
+    ends = {phase: [event for event in events if event["ph"] == phase] for phase in "sf"}
+    calls = {event["id"]: event["ts"] for event in ends["s"]}
+    assert len(ends["f"]) == len(played.launches) and len(calls) == len(ends["s"]) == (2 if graph else len(ends["f"]))
+    assert all(event["ts"] >= calls[event["id"]] for event in ends["f"])
+    operators = trace.operators()
+    on_gpu = operators[operators["kind"] == ("CUDA call" if graph else "operator")]["gpu_self_us"].sum()
+    assert on_gpu == pytest.approx(trace.kernels()["total_us"].sum(), abs=1e-3)
+    assert trace.audit().empty
+    validator = pytest.importorskip("torch.profiler._trace_validator")
+    assert validator.validate_trace(str(tmp_path / "trace.json.gz")) == (True, [])
+
+
 def test_the_stamp_says_simulated_and_on_what_constants(small, opened, tmp_path):
     _, trace = opened(small, 7.0, roofline=ROOFLINES["T4"])
     stamp = trace.stamp

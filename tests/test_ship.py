@@ -26,9 +26,12 @@ def four_steps():
     for event in trace.events:
         if event["cat"] == "kernel":
             event["args"] |= {"grid": [1, 1, 1], "registers per thread": 32}
+            event["args"]["Call stack"] = "train.py(7)"
+        if event["cat"] == "cpu_op":
+            event["args"] |= {"Input Dims": [[16, 3, 64, 64]], "Input type": ["float"]}
     trace.event("Trace", "PyTorch Profiler (0)", 1000, 500)
-    arrow = {"cat": "ac2g", "name": "ac2g", "id": 1, "pid": 1, "tid": 1, "ts": 1390}
-    trace.events += [{"ph": phase, **arrow} for phase in "sf"]
+    arrow = {"cat": "ac2g", "name": "ac2g", "pid": 1, "tid": 1, "ts": 1390}
+    trace.events += [{"ph": phase, "id": number, **arrow} for phase in "sf" for number in range(1, 9)]
     return trace
 
 
@@ -42,11 +45,28 @@ def test_a_thinned_trace_tells_the_same_of_its_steps(tmp_path):
     assert left.stamp["device"] == "NVIDIA Imaginary" and left.stamp["steps"] == 2
     assert left.stamp["thinned"].startswith("the last 2 of 4 steps")
     text = gzip.decompress((tmp_path / "new" / "thin.json.gz").read_bytes()).decode()
-    assert "grid" not in text and "ac2g" not in text and "Profiler (0)" not in text
+    assert "grid" not in text and "Call stack" not in text and "Profiler (0)" not in text
+    events = json.loads(text)["traceEvents"]
+    arrows = [(event["ph"], event["id"]) for event in events if event.get("cat") == "ac2g"]
+    kernels = [event["args"]["correlation"] for event in events if event["ph"] == "X" and event["cat"] == "kernel"]
+    assert arrows == [(phase, number) for phase in "sf" for number in kernels] and kernels == [5, 6, 7, 8]
+    operators = [event["args"] for event in events if event["ph"] == "X" and event["cat"] == "cpu_op"]
+    assert operators == [{"Input Dims": [[16, 3, 64, 64]], "Input type": ["float"]}] * 2
     (unmarked := SyntheticTrace()).launch(0, 10, 10)
     with pytest.raises(LabkitError, match="no step is marked"):
         thin(unmarked.save(tmp_path / "unmarked.json"), tmp_path / "new" / "other.json.gz")
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["thin.json.gz"]
+
+
+def test_fewer_steps_are_shipped_where_more_would_be_too_large(tmp_path):
+    source = four_steps().save(tmp_path / "trace.json")
+    sizes = {}
+    for steps in (1, 2, 3):
+        thin(source, tmp_path / "thin.json.gz", steps)
+        sizes[steps] = (tmp_path / "thin.json.gz").stat().st_size
+    for budget, steps in ((sizes[3], 3), (sizes[3] - 1, 2), (10, 1)):
+        thin(source, tmp_path / "thin.json.gz", 3, budget)
+        assert labkit.Trace(tmp_path / "thin.json.gz").stamp["steps"] == steps
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
     python tools/ship.py out/survey [out/survey2 ...] --name h200     # folders of one device, the last results count
 
 results.json becomes data/results/NAME.json. Traces become data/traces/NAME/*.json.gz under the names that
-`labkit.gpu_trace` looks for, and thinned: the last steps only, without what neither HTA nor labkit reads.
+`labkit.gpu_trace` looks for, and thinned: the last steps only, as many as fit into the budget of bytes, without what no
+reader of traces needs. Arrows from launches to kernels stay, for Perfetto and TraceLens, and so do the dimensions and
+types of the operators' inputs, from which FLOPs are counted.
 """
 
 import argparse
@@ -19,13 +21,17 @@ from labkit.measure.results import write as write_results
 from labkit.measure.survey import FILE
 
 STEPS = 8  # of those recorded; the stamp says that there were more
-KEPT_ARGUMENTS = {"stream", "correlation", "device", "bytes", "External id", "Sequence number"}
+BUDGET = 8_000_000  # bytes of a shipped trace; fewer steps are kept if it would be larger
+LAUNCH = {"stream", "correlation", "device", "bytes", "External id", "Sequence number"}
+KEPT_ARGUMENTS = LAUNCH | {"Input Dims", "Input type"}
+ARROWS = {"ac2g", "async_cpu_to_gpu", "async"}  # categories of today, of PyTorch 1.11 to 1.12, and before
 
 
-def thin(source: Path, target: Path, steps: int = STEPS) -> None:
-    """Writes the last `steps` steps of the trace `source` to `target`, without arrows and launch geometry.
+def thin(source: Path, target: Path, steps: int = STEPS, budget: int = BUDGET) -> None:
+    """Writes the last `steps` steps of the trace `source` to `target`, without call stacks and launch geometry.
 
-    Work on the GPU goes with the call that launched it, or without one by when it began.
+    Work on the GPU goes with the call that launched it, or without one by when it began. If the file is larger than
+    `budget` bytes, fewer steps are kept, at least one.
 
     Raises:
         LabkitError: no step is marked in it.
@@ -33,13 +39,28 @@ def thin(source: Path, target: Path, steps: int = STEPS) -> None:
     opened = gzip.open if source.name.endswith(".gz") else open
     with opened(source, "rt", encoding="utf-8") as file:
         trace = json.load(file)
-    events = trace["traceEvents"]
-    spans = [event for event in events if event.get("ph") == "X"]
-    marks = [mark for mark in spans if mark["name"].startswith("ProfilerStep#") and mark["cat"] == "user_annotation"]
+    marks = [mark for mark in trace["traceEvents"] if mark.get("ph") == "X" and _is_step(mark)]
     if not marks:
         raise LabkitError(f"{source}: no step is marked in it. Record it with labkit.record.")
-    kept = sorted(marks, key=lambda mark: mark["ts"])[-steps:]
-    start, stop = kept[0]["ts"], kept[-1]["ts"] + kept[-1]["dur"]
+    marks.sort(key=lambda mark: mark["ts"])
+    for kept in range(min(steps, len(marks)), 0, -1):
+        stamp = trace["labkit"] | {
+            "thinned": f"the last {kept} of {len(marks)} steps, without call stacks and launch geometry",
+            "steps": kept,
+        }
+        write(trace | {"labkit": stamp, "traceEvents": _part(trace["traceEvents"], marks[-kept:])}, target)
+        if target.stat().st_size <= budget:
+            break
+
+
+def _is_step(span: dict) -> bool:
+    return span["name"].startswith("ProfilerStep#") and span["cat"] == "user_annotation"
+
+
+def _part(events: list[dict], marks: list[dict]) -> list[dict]:
+    """Names of processes and threads, the events of these steps with the arguments that are kept, and their arrows."""
+    start, stop = marks[0]["ts"], marks[-1]["ts"] + marks[-1]["dur"]
+    spans = [event for event in events if event.get("ph") == "X"]
     # A call and its kernels share a correlation: when the call began is when all of them count.
     on_host = [span for span in spans if span.get("cat") in ("cuda_runtime", "cuda_driver")]
     called = {span["args"]["correlation"]: span["ts"] for span in on_host if "correlation" in span["args"]}
@@ -49,13 +70,14 @@ def thin(source: Path, target: Path, steps: int = STEPS) -> None:
 
     # "Trace" is the profiler's own span over the whole recording, which this no longer is.
     chosen = [span for span in spans if span.get("cat") != "Trace" and belongs(span)]
+    thinned = []
     for span in chosen:
-        span["args"] = {name: value for name, value in span.get("args", {}).items() if name in KEPT_ARGUMENTS}
-    trace["traceEvents"] = [event for event in events if event.get("ph") == "M"] + chosen
-    stamp = trace["labkit"]
-    stamp["thinned"] = f"the last {len(kept)} of {len(marks)} steps, without arrows and launch geometry"
-    stamp["steps"] = len(kept)
-    write(trace, target)
+        arguments = {name: value for name, value in span.get("args", {}).items() if name in KEPT_ARGUMENTS}
+        thinned.append(span | {"args": arguments})
+    linked = {span["args"].get("correlation") for span in thinned if "stream" in span["args"]}
+    names = [event for event in events if event.get("ph") == "M"]
+    arrows = [event for event in events if event.get("cat") in ARROWS and event.get("id") in linked]
+    return [*names, *thinned, *arrows]
 
 
 def write(trace: dict, target: Path) -> None:

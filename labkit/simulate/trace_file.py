@@ -21,6 +21,7 @@ from labkit.step import RANGE
 GRAPH_US = 20.0  # the host's time for launching a whole graph: an assumption
 CALL_US = 4.5  # the part of the host's time for a launch that the CUDA call takes, at most half of it: an assumption
 HOST, GPU = 1000, 0  # processes in the trace
+EXTERNAL, FIRST_EXTERNAL = "External id", 1  # PyTorch's number of an operator; 0 stands for none
 CORRELATIONS = 100_000  # the first correlation: HTA 0.5.0 fails on small numbers
 
 Event = dict[str, Any]
@@ -142,7 +143,8 @@ def events(played: Replay) -> Iterator[Event]:
             yield _event("user_annotation", RANGE + name, begin[i], end[j])
     for operator, i, j in _runs(source.operator for source in played.sources):
         if operator >= 0:
-            yield _event("cpu_op", played.sources[i].operator_name, begin[i], end[j])
+            name = played.sources[i].operator_name
+            yield _event("cpu_op", name, begin[i], end[j], **{EXTERNAL: FIRST_EXTERNAL + operator})
     yield from _calls(played)
     for i in sorted(played.synchronised):
         yield _event("cuda_runtime", "cudaDeviceSynchronize", end[i], played.host_free(i))
@@ -150,7 +152,7 @@ def events(played: Replay) -> Iterator[Event]:
 
 
 def _calls(played: Replay) -> Iterator[Event]:
-    """The CUDA calls that launch: at the very end of the host's time for a launch."""
+    """The CUDA calls that launch, at the very end of the host's time for a launch, and arrows from them."""
     for call, i, j in _runs(source.call for source in played.sources):
         host_us, name = played.launches[i].host_us, played.launches[i].name
         call_us = min(CALL_US, host_us / 2)
@@ -161,17 +163,31 @@ def _calls(played: Replay) -> Iterator[Event]:
             call_name = "cudaMemsetAsync" if name.startswith("Memset") else "cudaMemcpyAsync"
         begin = played.timeline.host_start[i] + host_us - call_us
         end = played.timeline.host_end[i]  # later if a full queue makes the call itself wait
-        yield _event("cuda_runtime", call_name, begin, end, correlation=CORRELATIONS + call)
+        yield _event("cuda_runtime", call_name, begin, end, **_links(played.sources[i]))
+        yield {"ph": "s", **_arrow(CORRELATIONS + call, begin, HOST, HOST)}
 
 
 def _kernels(played: Replay) -> Iterator[Event]:
-    """The kernels, each with the correlation of the call that launched it."""
+    """The kernels, each with the correlation of the call that launched it, and an arrow from that call."""
     categories = {"Memcpy": "gpu_memcpy", "Memset": "gpu_memset"}
     begin, end = played.timeline.kernel_start, played.timeline.kernel_end
     for i, (launch, source) in enumerate(zip(played.launches, played.sources, strict=True)):
         category = categories.get(launch.name[:6], "kernel")
-        where = {"device": GPU, "stream": launch.stream, "correlation": CORRELATIONS + source.call}
+        where = {"device": GPU, "stream": launch.stream, **_links(source)}
         yield _event(category, launch.name, begin[i], end[i], GPU, launch.stream, **where)
+        yield {"ph": "f", "bp": "e", **_arrow(CORRELATIONS + source.call, begin[i], GPU, launch.stream)}
+
+
+def _links(source: Source) -> Event:
+    """The numbers by which a reader finds the call and the operator that a call or kernel comes from."""
+    by_operator = {EXTERNAL: FIRST_EXTERNAL + source.operator} if source.operator >= 0 else {}
+    return {"correlation": CORRELATIONS + source.call} | by_operator
+
+
+def _arrow(number: int, time: float, process: int, thread: int) -> Event:
+    """One end of an arrow from a call to a kernel, as Perfetto draws it and TraceLens follows it."""
+    where = {"pid": process, "tid": thread, "ts": round(float(time), 3)}
+    return {"cat": "ac2g", "name": "ac2g", "id": number, **where}
 
 
 def _event(

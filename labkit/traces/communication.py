@@ -11,12 +11,11 @@ from collections.abc import Mapping
 import numpy as np
 import pandas
 
+from labkit.traces.dialects import LAUNCHES
 from labkit.traces.intervals import Union
-from labkit.traces.rank import Rank
-from labkit.traces.reading import GPU_WORK
+from labkit.traces.rank import Rank, named
 
 GLOO, SENDS = "gloo:", "c10d::"  # gloo's ranges; PyTorch's operators that only hand the data over to it
-LAUNCHES = "LaunchKernel|GraphLaunch"
 
 
 def communication(rank: Rank) -> pandas.DataFrame:
@@ -60,8 +59,7 @@ def waited_us(ranks: Mapping[int, Rank]) -> dict[int, float]:
 
 
 def _has_gpu(rank: Rank) -> bool:
-    on_gpu = rank.recording.events["category"].isin(GPU_WORK).any()
-    return bool(on_gpu) or bool(rank.operators["name"].str.contains(LAUNCHES).any())
+    return rank.has_gpu or bool(named(rank.operators["name"], LAUNCHES).any())
 
 
 def _on_gpu(rank: Rank) -> tuple[np.ndarray, np.ndarray, pandas.DataFrame]:

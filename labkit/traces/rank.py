@@ -9,14 +9,23 @@ import numpy as np
 import pandas
 
 from labkit.step import RANGE
+from labkit.traces.dialects import (
+    COMMUNICATION,
+    COPIES,
+    LAUNCHES,
+    OPERATORS,
+    PYTORCHS_RANGES,
+    RANGES,
+    USERS_RANGES,
+)
 from labkit.traces.intervals import Nesting, Union
-from labkit.traces.reading import GPU_WORK, Recording, TraceError
+from labkit.traces.reading import CALLS as CALLS
+from labkit.traces.reading import GPU_WORK, ON_HOST, Recording, TraceError
 
-CALLS = ("cuda_runtime", "cuda_driver")  # of the driver: Triton's launches
-# In the names of kernels that send data to other devices: as in HTA; AMD's; and those that PyTorch and vLLM have of
-# their own for GPUs with direct links.
-COMMUNICATION = "^nccl|^hccl|ncclKernel|^rccl|cross_device_reduce|one_shot_all_reduce|two_shot_all_reduce"
-ON_HOST = ("cpu_op", "user_annotation", *CALLS)
+COUNTERS = "cuda_profiler_range"
+LONGEST_STEP = 18  # digits of a step's number
+SINGLE_LAUNCHES = r"^(?:cuda|hip|cu)(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel(?:ExC?)?$"  # of one kernel each
+APART_US, APART = 1e4, 10.0  # kernels that begin so long after the host's work, and so many times its length
 NOWHERE = "(none)"  # stands in tables where there is no operator or range
 
 
@@ -26,43 +35,61 @@ class Rank:
     Attributes:
         recording: the file and its events.
         operators: host events: operators and calls of the CUDA runtime or driver.
-        ranges: labkit's ranges on the host, their names without "labkit: ".
+        ranges: ranges on the host, labkit's without "labkit: ": labkit's and the user's own, and, where labkit did not
+            mark the step, those that PyTorch marks (DataLoader, optimiser, collectives).
         steps: the recorded steps on the host (ProfilerStep), their number in the column `step`. Unlike in HTA, the
             last step counts.
         loading: when the host was loading data, by labkit's range or the DataLoader's, as a `Union`.
+
+    Raises:
+        TraceError: a step has a number of more than 18 digits.
     """
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
-        events, names = recording.events, recording.events["name"].astype(str)
-        on_host = events["category"].isin(["user_annotation", "cpu_op"])
-        self.operators = events[events["category"].isin(["cpu_op", *CALLS])].reset_index(drop=True)
-        self.ranges = events[on_host & names.str.startswith(RANGE)].reset_index(drop=True)
+        events = recording.events
+        marks = events[events["category"].isin([OPERATORS, RANGES])]
+        a_step = named(marks["name"], r"^ProfilerStep\s*#\s*\d+")
+        self.steps = marks[a_step].reset_index(drop=True)
+        digits = self.steps["name"].str.extract(r"(\d+)", expand=False)
+        if (digits.str.len() > LONGEST_STEP).any():
+            raise TraceError(
+                f"{recording.file}: {self.steps['name'][digits.str.len() > LONGEST_STEP].iloc[0]!r} has a number that "
+                "no step can have. Record again, or use the file as it was before it was edited."
+            )
+        self.steps["step"] = digits.astype("int64")
+        labkits, pytorchs = named(marks["name"], f"^{RANGE}"), named(marks["name"], f"^(?:{PYTORCHS_RANGES})")
+        other = (marks["category"] == RANGES) | pytorchs | named(marks["name"], f"^{USERS_RANGES}")
+        if labkits.any():
+            other &= ~pytorchs
+        on_host = events[events["category"].isin([OPERATORS, *CALLS])]
+        no_operator = marks.index[a_step | labkits | pytorchs | other]  # in the first versions marks were operators
+        self.operators = on_host[~on_host.index.isin(no_operator)].reset_index(drop=True)
+        self.ranges = marks[(labkits | other) & ~a_step].reset_index(drop=True)
         self.ranges["name"] = self.ranges["name"].str.removeprefix(RANGE)
-        self.steps = events[on_host & names.str.match(r"ProfilerStep\s*#\s*\d+")].reset_index(drop=True)
-        self.steps["step"] = self.steps["name"].str.extract(r"(\d+)", expand=False).astype(int)
-        loading = events[on_host & ((names == RANGE + "data") | names.str.startswith("enumerate(DataLoader)"))]
+        loading = marks[named(marks["name"], rf"^(?:{RANGE}data$|enumerate\(DataLoader\))")]
         self.loading = Union(loading["begin"], loading["end"])
 
     @cached_property
     def kernels(self) -> pandas.DataFrame:
         """Kernels and memory operations, in the order they began.
 
-        Columns: name, kind (compute, memory, communication), stream, begin, end, duration; correlation; and, NaN
-        where the trace holds no call that launched it: call_begin, call_duration, delay (from the end of the call to
-        the begin of the kernel, at least 0), sharing (how many that call launched, more than 1 in a CUDA graph),
-        step (-1 outside of all steps), range (the place in `ranges` of the innermost range round the call, or -1).
+        Columns: name, kind (compute, memory, communication), stream, begin, end, duration; correlation; external; and,
+        NaN where the trace holds no call that launched it: call_begin, call_duration, delay (from the end of the call
+        to the begin of the kernel, at least 0), sharing (how many that call launched, more than 1 in a CUDA graph);
+        call (the place of that call in `operators`, or -1), step (-1 outside of all steps), range (the place in
+        `ranges` of the innermost range round the call, or -1).
 
         Raises:
             TraceError: the trace holds no GPU activity, or the activity of several GPUs.
         """
-        events = self.recording.events
-        kernels = events[events["category"].isin(GPU_WORK)]
-        self._check_one_gpu(kernels)
+        self._check_one_gpu()
+        kernels = self.gpu_work
+        self._check_clocks(kernels)
         kind = kernels["category"].map(GPU_WORK)
-        kind[(kind == "compute") & kernels["name"].str.contains(COMMUNICATION)] = "communication"
-        kernels = kernels.assign(kind=kind).sort_values("begin", kind="stable", ignore_index=True)
-        kernels = kernels.join(self._calls.add_prefix("call_"), on="correlation")
+        kind[named(kernels["name"], COPIES)] = "memory"
+        kind[(kind == "compute") & named(kernels["name"], COMMUNICATION)] = "communication"
+        kernels = kernels.assign(kind=kind)
         kernels["delay"] = (kernels["begin"] - kernels["call_begin"] - kernels["call_duration"]).clip(lower=0)
         kernels["sharing"] = kernels.groupby("correlation")["name"].transform("size").where(kernels["delay"].notna())
         step = innermost(self.steps, kernels["call_begin"])
@@ -71,10 +98,38 @@ class Rank:
         return kernels.drop(columns=["category", "pid", "tid"])
 
     @cached_property
-    def _calls(self) -> pandas.DataFrame:
-        """The begin and duration of the CUDA call of each correlation."""
-        calls = self.operators[self.operators["category"].isin(CALLS) & (self.operators["correlation"] > 0)]
-        return calls.drop_duplicates("correlation").set_index("correlation")[["begin", "duration"]]
+    def gpu_work(self) -> pandas.DataFrame:
+        """The events on the GPU, in the order they began, with call, call_begin and call_duration as in `kernels`.
+
+        A correlation that several calls have, which no sound trace shows, goes by the order: the n-th call launched the
+        n-th kernel if there are as many, and else the last call before the kernel did. Of several kernels of one call
+        that is no graph's, the first is the call's.
+        """
+        events = self.recording.events
+        work = events[events["category"].isin(GPU_WORK)].sort_values("begin", kind="stable", ignore_index=True)
+        calls = self.calls
+        work["call"] = work["correlation"].map(calls.drop_duplicates("correlation").set_index("correlation")["call"])
+        repeated = calls["correlation"][calls["correlation"].duplicated()].unique()
+        for correlation in repeated[np.isin(repeated, work["correlation"])]:
+            ours, of_calls = work[work["correlation"] == correlation], calls[calls["correlation"] == correlation]
+            number = np.arange(len(ours))
+            if len(ours) != len(of_calls):
+                number = np.searchsorted(of_calls["begin"], ours["begin"], side="right") - 1
+            work.loc[ours.index, "call"] = of_calls["call"].to_numpy()[number.clip(min=0)]
+        work["call"] = work["call"].fillna(-1).astype(int)
+        again = (work["call"] >= 0) & work["call"].duplicated() & ~work.duplicated(["correlation", "begin", "duration"])
+        single = calls["call"][named(calls["name"], SINGLE_LAUNCHES)]
+        work.loc[again & work["call"].isin(single), "call"] = -1
+        for column in ("begin", "duration"):
+            work[f"call_{column}"] = np.append(self.operators[column].to_numpy(), np.nan)[work["call"]]
+        return work
+
+    @cached_property
+    def calls(self) -> pandas.DataFrame:
+        """The calls with a correlation in the order they began; `call` is their place in `operators`."""
+        known = self.operators["category"].isin(CALLS) & (self.operators["correlation"] > 0)
+        calls = self.operators[known].rename_axis("call").reset_index().sort_values("begin", kind="stable")
+        return calls.drop_duplicates(["correlation", "begin", "duration"])
 
     def within(self, first: int, last: int) -> Rank:
         """The host events that began in the steps from `first` to `last`, and the kernels launched in them.
@@ -95,7 +150,7 @@ class Rank:
                     f"{file}: there is no step {step} in this trace. Choose among {', '.join(map(str, numbers))}."
                 )
         steps = self.steps[self.steps["step"].between(first, last)]
-        launching = self._calls.index[innermost(steps, self._calls["begin"]) >= 0]
+        launching = self.calls["correlation"][innermost(steps, self.calls["begin"]) >= 0]
         on_host = events["category"].isin(ON_HOST) & (innermost(steps, events["begin"]) >= 0)
         on_gpu = events["category"].isin(GPU_WORK)
         launched = on_gpu & events["correlation"].isin(launching)
@@ -106,9 +161,20 @@ class Rank:
             )
         return Rank(replace(self.recording, events=events[on_host | launched]))
 
-    def _check_one_gpu(self, kernels: pandas.DataFrame) -> None:
-        file = self.recording.file
-        if kernels.empty and self.operators["name"].str.contains("LaunchKernel|GraphLaunch").any():
+    @property
+    def has_gpu(self) -> bool:
+        """Whether there is work of a GPU in it, whichever kinds of tables it allows."""
+        return bool(self.recording.events["category"].isin(GPU_WORK).any())
+
+    def _check_one_gpu(self) -> None:
+        file, kernels = self.recording.file, self.gpu_work
+        counted = int((self.recording.events["category"] == COUNTERS).sum())
+        if kernels.empty and counted:
+            raise TraceError(
+                f"{file}: no kernels, but {counted} ranges of hardware counters (cuda_profiler_range). In that mode "
+                "the profiler records no timeline. Record once more without counters (profiler_metrics)."
+            )
+        if kernels.empty and named(self.operators["name"], LAUNCHES).any():
             raise TraceError(
                 f"{file}: the host launched kernels, but none is in the trace: the profiler could not record the GPU. "
                 "Its counters may be closed to you (CUPTI needs permission): ask the administrator, and record again."
@@ -123,6 +189,19 @@ class Rank:
             raise TraceError(
                 f"{file}: kernels of {kernels['pid'].nunique()} GPUs in one trace, but the tables are for one GPU. "
                 "Record each GPU in a process of its own."
+            )
+
+    def _check_clocks(self, kernels: pandas.DataFrame) -> None:
+        """Raises `TraceError` if host and GPU cannot have had the same clock, or have different units."""
+        host, launched = self.operators, kernels[kernels["call"] >= 0]
+        if len(launched) < 2:
+            return
+        late = float((launched["begin"] - host["end"].max()).min())
+        if late > APART_US and late > APART * (host["end"].max() - host["begin"].min()):
+            raise TraceError(
+                f"{self.recording.file}: the host launched {len(launched)} kernels, and the first of them began "
+                f"{late / 1e3:.0f} ms after all of the host's recorded work. Host and GPU have different clocks or "
+                "units (microseconds and nanoseconds). Record again, or bring all of ts and dur to microseconds."
             )
 
     @cached_property
@@ -143,6 +222,12 @@ class Rank:
     def streams(self, kernels: pandas.DataFrame) -> dict[int, Union]:
         """When each stream was busy with these kernels."""
         return {stream: Union(group["begin"], group["end"]) for stream, group in kernels.groupby("stream")}
+
+
+def named(names: pandas.Series, pattern: str) -> pandas.Series:
+    """Which of the names hold the pattern. Each name is looked at once, however many events have it."""
+    unique = pandas.Series(names.unique(), dtype=object)
+    return names.isin(unique[unique.str.contains(pattern)])
 
 
 def innermost(events: pandas.DataFrame, times: pandas.Series | np.ndarray) -> np.ndarray:

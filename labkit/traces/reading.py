@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from labkit.errors import LabkitError
+from labkit.traces.columns import Columns
+from labkit.traces.dialects import pair
+from labkit.traces.parsing import TraceError as TraceError
+from labkit.traces.parsing import parse
 
 if TYPE_CHECKING:
     import pandas
@@ -20,10 +21,8 @@ SUFFIXES = (".json", ".json.gz")
 # GPU work by the category of its event. A stream alone does not identify it: Triton's events on the host have one, and
 # so have waits (cuda_sync) and copies of the host's ranges (gpu_user_annotation).
 GPU_WORK = {"kernel": "compute", "gpu_memcpy": "memory", "gpu_memset": "memory"}
-
-
-class TraceError(LabkitError):
-    """A trace cannot be read, or lacks the events that a table needs."""
+CALLS = ("cuda_runtime", "cuda_driver")  # of the driver: Triton's launches
+ON_HOST = ("cpu_op", "user_annotation", *CALLS)
 
 
 @dataclass
@@ -34,14 +33,18 @@ class Recording:
         file: the path it was read from.
         rank: the rank of the recorded process; 0 if the file does not say.
         meta: the file's top-level entries other than the events.
-        events: one event a row: category, name, pid, tid, stream and correlation (-1 without), and begin, duration
-            and end in microseconds since the first event.
+        events: one event a row: category, by the name that PyTorch gives it today; name; pid and tid; stream,
+            correlation and external ("External id"), -1 without; and begin, duration and end in microseconds since
+            the first event. Each of these is the float nearest to a whole number of nanoseconds, and the nanoseconds
+            are exact: equal times are equal, and `round(1000 * begin)` gives them back.
+        left_out: how many entries of the file are no row of `events` though they might have been, by the reason.
     """
 
     file: Path
     rank: int
     meta: dict[str, Any]
     events: pandas.DataFrame
+    left_out: dict[str, int] = field(default_factory=dict)
 
 
 def read(path: Path | str) -> dict[int, Recording]:
@@ -51,7 +54,7 @@ def read(path: Path | str) -> dict[int, Recording]:
         TraceError: there is no trace, a file is damaged or is no trace, or two files have the same rank.
     """
     recordings: dict[int, Recording] = {}
-    for file in trace_files(Path(path)):
+    for file in trace_files(path):
         recording = read_file(file)
         earlier = recordings.setdefault(recording.rank, recording)
         if earlier is not recording:
@@ -62,8 +65,26 @@ def read(path: Path | str) -> dict[int, Recording]:
     return dict(sorted(recordings.items()))
 
 
-def trace_files(path: Path) -> list[Path]:
-    """The file, or the files in the folder that have the name of a trace."""
+def trace_files(path: Path | str) -> list[Path]:
+    """The file, or the files in the folder that have the name of a trace.
+
+    Raises:
+        TraceError: there are none, or the path is none or closed.
+    """
+    if not isinstance(path, str | os.PathLike) or isinstance(os.fspath(path), bytes):
+        raise TraceError(f"path={path!r}: give the path of a file or folder as a text or a pathlib.Path.")
+    path = Path(path)
+    try:
+        return _trace_files(path)
+    except (OSError, ValueError) as cause:
+        shown = f"{str(path)[:80]}..." if len(str(path)) > 200 else path
+        raise TraceError(
+            f"{shown}: cannot be opened ({getattr(cause, 'strerror', None) or cause}). Check the path, and that you "
+            "may read it."
+        ) from cause
+
+
+def _trace_files(path: Path) -> list[Path]:
     if not path.exists():
         raise TraceError(f"{path}: there is no such file or folder. Check the path; `labkit.record` makes a trace.")
     if path.is_dir():
@@ -71,88 +92,59 @@ def trace_files(path: Path) -> list[Path]:
         if not files:
             cause = "no trace among the files of this folder" if any(path.iterdir()) else "this folder is empty"
             raise TraceError(f"{path}: {cause}. A trace's name ends in .json or .json.gz; `labkit.record` makes one.")
-        return files
-    if not path.name.endswith(SUFFIXES):
+    elif not path.name.endswith(SUFFIXES):
         raise TraceError(f"{path}: a trace's name ends in .json or .json.gz. Choose such a file, or rename it.")
-    return [path]
+    else:
+        files = [path]
+    for file in files:
+        if not file.is_file():  # reading a pipe would wait for whoever writes into it
+            raise TraceError(f"{file}: is no file but a folder, pipe or device, or a link to nothing. Choose a file.")
+    return files
 
 
 def read_file(file: Path) -> Recording:
     """Reads one trace; see `read`."""
-    trace = read_json(file)
-    events = [event for event in trace["traceEvents"] if isinstance(event, dict) and event.get("dur") is not None]
-    events = [event for event in events if event.get("cat", "Trace") != "Trace"]  # the span of the recording
-    if not events:
-        raise TraceError(
-            f"{file}: no complete events in it, those with a duration (dur) and a category (cat). Record at least one "
-            "step."
-        )
-    try:
-        table = tabulated(events)
-    except (AttributeError, TypeError, ValueError) as error:
-        cause = f"a time or correlation in it is no number ({error})"
-        raise TraceError(f"{file}: {cause}. Choose a file that torch.profiler wrote.") from error
+    columns = Columns(file)
+    meta = parse(file, columns.add)
+    complete, single = pair(columns.halves)
+    for event in complete:
+        columns.add(event)
+    _check_present(file, columns, single)
+    table = columns.table()
+    left_out = {"begins and ends without the other half": single, "events without a category": columns.uncategorised}
+    needed = table["category"].isin([*GPU_WORK, *ON_HOST])
+    timeless = ~needed & ~np.isfinite(table["end"])
+    if len(table) > 0 and not timeless.all():
+        table = table[~timeless].reset_index(drop=True)
     check_sound(file, table)
-    meta = {name: value for name, value in trace.items() if name != "traceEvents"}
-    return Recording(file, rank_of(meta), meta, table)
+    return Recording(file, rank_of(meta), meta, table, {reason: many for reason, many in left_out.items() if many})
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    """The content of a file that has the form of a trace."""
-    again = "Record it again, or copy it again from its source."
-    try:
-        content = gzip.decompress(file.read_bytes()) if file.name.endswith(".gz") else file.read_bytes()
-    except (OSError, EOFError, zlib.error) as cause:
+def _check_present(file: Path, columns: Columns, single: int) -> None:
+    """Raises `TraceError` if no event can be used, or if kernels are among those that cannot."""
+    if columns.looks_like_gpu is not None:
         raise TraceError(
-            f"{file}: cannot be read ({cause}): it is damaged, cut off or not compressed, or closed to you. {again}"
-        ) from cause
-    if not content.strip():
-        raise TraceError(f"{file}: the file is empty. {again}")
-    try:
-        trace = json.loads(content)
-    except ValueError as cause:
-        raise TraceError(f"{file}: no JSON, or cut off ({cause}). {again}") from cause
-    if isinstance(trace, list):
-        raise TraceError(f'{file}: a bare list of events, which HTA cannot read. Save it as {{"traceEvents": [...]}}.')
-    if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
-        raise TraceError(
-            f'{file}: JSON, but no trace: there is no list of "traceEvents" in it. Choose a file made by '
-            "`labkit.record`."
+            f"{file}: {columns.uncategorised} events have no category (cat), {columns.looks_like_gpu[:80]!r} among "
+            "them, which ran on a stream of the GPU. Without it a kernel cannot be told from a range or a wait. "
+            "Record with torch.profiler, or use the file as it was before it was edited."
         )
-    return trace
-
-
-def tabulated(events: list[dict[str, Any]]) -> pandas.DataFrame:
-    """The events as a table with the columns of `Recording.events`; a time that is missing is NaN.
-
-    Raises:
-        AttributeError, TypeError, ValueError: a time or correlation is no number.
-    """
-    import pandas
-
-    arguments = [event.get("args") or {} for event in events]
-    columns = {
-        "category": [str(event["cat"]) for event in events],
-        "name": [str(event.get("name")) for event in events],
-        "begin": np.array([event.get("ts") for event in events], dtype=float),
-        "duration": np.array([event["dur"] for event in events], dtype=float),
-        "pid": [event.get("pid") for event in events],
-        "tid": [event.get("tid") for event in events],
-        "stream": pandas.to_numeric([of_event.get("stream") for of_event in arguments], errors="coerce"),
-        "correlation": np.array([of_event.get("correlation", -1) for of_event in arguments], dtype="int64"),
-    }
-    table = pandas.DataFrame(columns)
-    table["begin"] -= table["begin"].min()
-    return table.assign(end=table["begin"] + table["duration"], stream=table["stream"].fillna(-1).astype("int64"))
+    if not len(columns):
+        without = f" {columns.uncategorised} have a duration but no category." if columns.uncategorised else ""
+        without += f" {single} are a begin or an end without the other." if single else ""
+        raise TraceError(
+            f"{file}: no complete events in it, those with a duration (dur) and a category (cat).{without} Record at "
+            "least one step with torch.profiler."
+        )
 
 
 def check_sound(file: Path, events: pandas.DataFrame) -> None:
     """Raises `TraceError` for events that would make every number wrong, such as a kernel without a stream."""
-    on_gpu = events["category"].isin(GPU_WORK)
+    on_gpu, on_host = events["category"].isin(GPU_WORK), events["category"].isin(ON_HOST)
     for fault, bad in (
         ("a negative duration", events["duration"] < 0),
-        ("no time, or an infinite one", ~np.isfinite(events["end"])),
+        ("no time, or an infinite one, for their begin (ts) or duration (dur)", ~np.isfinite(events["end"])),
         ("no stream, though they ran on the GPU", on_gpu & (events["stream"] < 0)),
+        ("no thread (tid), though they ran on the host", on_host & events["tid"].isna()),
     ):
         if bad.any():
             raise TraceError(
@@ -163,7 +155,9 @@ def check_sound(file: Path, events: pandas.DataFrame) -> None:
 
 
 def rank_of(meta: dict[str, Any]) -> int:
-    """The rank that a trace states, else 0."""
+    """The rank that a trace states, as a number or in digits, else 0."""
     information = meta.get("distributedInfo")
     rank = information.get("rank") if isinstance(information, dict) else None
-    return rank if isinstance(rank, int) else 0
+    if isinstance(rank, str) and rank.strip().isdecimal():
+        return int(rank)
+    return int(rank) if isinstance(rank, int | float) and rank == rank // 1 else 0

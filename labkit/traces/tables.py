@@ -1,4 +1,4 @@
-"""The tables of one rank: busy and idle time, kernels, operators, launches, the queue, concurrency.
+"""The tables of one rank: busy and idle time, kernels, ranges, launches, the queue, concurrency.
 
 Each function makes one rank's rows of the table that the `labkit.Trace` method of the same name documents.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas
 
-from labkit.traces.intervals import Nesting, Union, busy, time_at_each_level
+from labkit.traces.intervals import Union, busy, time_at_each_level
 from labkit.traces.rank import Rank, names_at
 from labkit.traces.reading import TraceError
 
@@ -138,19 +138,6 @@ def _totals(rank: Rank, kernels: pandas.DataFrame, by: list[str]) -> pandas.Data
     table = kernels.groupby(by)["duration"].agg(count="size", total_us="sum", mean_us="mean").reset_index()
     table["share_of_busy"] = share(table["total_us"], busy(rank.kernels["begin"], rank.kernels["end"]))
     return table.sort_values("total_us", ascending=False, ignore_index=True)
-
-
-def operators(rank: Rank) -> pandas.DataFrame:
-    """One row a name of an operator or CUDA call."""
-    host = rank.operators
-    own = np.zeros(len(host))
-    for rows in host.groupby(["pid", "tid"], sort=False).indices.values():
-        own[rows] = Nesting(host["begin"].to_numpy()[rows], host["end"].to_numpy()[rows]).own_time()
-    kind = np.where(host["category"] == "cpu_op", "operator", "CUDA call")
-    table = host.assign(kind=kind, own=own).groupby(["name", "kind"])
-    table = table.agg(count=("own", "size"), self_us=("own", "sum"), total_us=("duration", "sum")).reset_index()
-    table["share_of_self"] = share(table["self_us"], table["self_us"].sum())
-    return table.sort_values("self_us", ascending=False, ignore_index=True)
 
 
 def ranges(rank: Rank) -> pandas.DataFrame:

@@ -10,9 +10,9 @@ import numpy as np
 import pandas
 
 from labkit.errors import LabkitError, check_known
-from labkit.traces import communication, tables, verdict
+from labkit.traces import audit, communication, operators, tables, verdict
 from labkit.traces.rank import Rank
-from labkit.traces.reading import read
+from labkit.traces.reading import TraceError, read
 
 
 class Trace:
@@ -107,7 +107,7 @@ class Trace:
 
         Columns: begin_us, since the rank's first event; us; cause, as in `idle`; operator_at_begin and
         operator_at_end, the innermost operator or CUDA call on the host at these instants, or "(none)"; range_at_begin
-        and range_at_end, labkit's range at these instants, or "(none)"; next_kernel, which ended the gap;
+        and range_at_end, the innermost range at these instants, or "(none)"; next_kernel, which ended the gap;
         launch_delay_us, from the end of that kernel's launch to its begin: short when the GPU waited for the host,
         long when the kernel waited; NaN if its launch is not in the trace.
 
@@ -168,7 +168,7 @@ class Trace:
     def concurrency(self) -> pandas.DataFrame:
         """How many streams were busy at the same time.
 
-        Columns: range, "all" for the whole trace, or labkit's range in which the host launched the kernels;
+        Columns: range, "all" for the whole trace, or the range in which the host launched the kernels;
         busy_streams, 0, 1, 2, ...; us, how long that many streams were busy with kernels of this range;
         share_of_wall; union_us, the time in which at least one stream was busy; sum_us, the sum of the kernels'
         durations. The last two are the same in all rows of a range. The wall time of a range goes from its first to
@@ -217,20 +217,55 @@ class Trace:
         """Time on the host by operator or CUDA call. Works for a trace recorded on a CPU, too.
 
         Columns: name; kind, operator or CUDA call; count; self_us, the time in it without the operators that it
-        called; total_us, with them; share_of_self, of the sum of all self times. The most expensive first.
+        called; total_us, with them; share_of_self, of the sum of all self times; gpu_self_us, the durations of the
+        kernels, copies and memsets that it launched itself, whenever these ran, and gpu_total_us, with those of the
+        operators that it called. The last two are NaN if no launch of any kernel is in the trace. The most expensive on
+        the host come first.
         """
-        return self._table(tables.operators)
+        return self._table(operators.operators)
 
     def ranges(self) -> pandas.DataFrame:
-        """Time on the host in labkit's ranges, in their order. Works for a trace recorded on a CPU, too.
+        """Time on the host in ranges, in their order. Works for a trace recorded on a CPU, too.
+
+        The ranges are labkit's, without "labkit: ", and those of your own (`torch.profiler.record_function`). In a
+        trace without labkit's they are also those that PyTorch marks: of the DataLoader, the optimiser and collectives.
 
         Columns: range; count; total_us; mean_us; us_per_step, total_us over the number of recorded steps, NaN if no
         step is marked. On a GPU this is the time to launch the range's work, not to do it.
         """
         return self._table(tables.ranges)
 
+    def audit(self) -> pandas.DataFrame:
+        """What is wrong with the recording, one row a finding; no row if nothing was found. Works on any trace.
+
+        Columns: what; events, how many; example, the name of one of them or, of the profiler's own warnings, the text;
+        tables, those that cannot be trusted for it.
+
+        The findings: events left out in reading (without a category, a begin without its end); launches whose kernel is
+        missing, at the end of a recording or because the profiler dropped it; kernels whose launch is missing; kernels
+        that begin before their launch, as after a step of one of the clocks; correlations that several calls have, or
+        several kernels of a call that launches one; kernels that overlap on one stream; calls of one thread that
+        overlap without one being inside of the other; times in whole microseconds with kernels of no duration; and
+        warnings that the profiler wrote into the file. What would make every table wrong is refused in reading instead,
+        such as host and GPU in different units.
+        """
+        return self._table(audit.audit)
+
     def _table(self, of_rank: Callable[[Rank], pandas.DataFrame]) -> pandas.DataFrame:
-        found = {number: of_rank(rank) for number, rank in self.ranks.items()}
+        found = {number: self._of(rank, of_rank) for number, rank in self.ranks.items()}
         for number, table in found.items():
             table.insert(0, "rank", number)
         return pandas.concat(found.values(), ignore_index=True)
+
+    def _of(self, rank: Rank, of_rank: Callable[[Rank], pandas.DataFrame]) -> pandas.DataFrame:
+        """One rank's table; its error also says if other ranks differ in having a GPU."""
+        try:
+            return of_rank(rank)
+        except TraceError as error:
+            others = [str(number) for number, other in self.ranks.items() if other.has_gpu]
+            if rank.has_gpu or not others:
+                raise
+            raise TraceError(
+                f"{error} Other ranks of this folder were recorded on a GPU ({', '.join(others)}): open their files "
+                f"one by one, or move {rank.recording.file.name} away."
+            ) from error
