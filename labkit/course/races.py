@@ -195,7 +195,7 @@ class RaceRecorder(TorchDispatchMode):
             return reads
 
         asks_autocast = torch.is_autocast_enabled
-        others = {
+        others: dict[tuple[Any, str], Any] = {
             (torch.cuda, "is_available"): lambda: True,
             (torch, "is_autocast_enabled"): lambda device_type=None: asks_autocast(device.type),
             (Tensor, "is_cuda"): property(lambda tensor: True),

@@ -24,7 +24,7 @@ class Region(NamedTuple):
     @classmethod
     def of(cls, tensor: Tensor) -> Region:
         """The region of a tensor that is not empty."""
-        return cls(tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.element_size())
+        return cls(int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride(), tensor.element_size())
 
     def bounds(self) -> tuple[int, int]:
         """From its first byte to behind its last."""
