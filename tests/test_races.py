@@ -9,7 +9,7 @@ import torch
 import labkit
 from labkit.course.check import notebook_04
 from labkit.course.check.answers import WrongAnswer
-from labkit.course.races import find_races
+from labkit.course.races import RaceRecorder, find_races
 from labkit.models.cyclegan import Cycle
 
 BOTH_SIDES = {("main", "side 1"), ("main", "side 2")}
@@ -433,3 +433,155 @@ def test_right_answers_pass(answer, capsys):
 def test_a_message_for_every_mistake(answer, message):
     with pytest.raises(WrongAnswer, match=message):
         notebook_04.streams(answer)
+
+
+# ---- programs of a few lines, each with its right answer
+
+
+@contextlib.contextmanager
+def on(stream):
+    with torch.cuda.stream(stream):
+        yield
+
+
+def forked():
+    """Main, a side stream that has waited for it, and a tensor of main's."""
+    main, side, made = torch.cuda.current_stream(), torch.cuda.Stream(), torch.ones(4, 6)
+    side.wait_stream(main)
+    return main, side, made
+
+
+def freed(mark=False, join=False):
+    main, side, made = forked()
+    with on(side):
+        doubled = 2 * made
+    if mark:
+        made.record_stream(side)
+    if join:
+        main.wait_stream(side)
+    del made
+    again = torch.ones(4, 6)  # perhaps in the same memory
+    main.wait_stream(side)
+    return again, doubled.record_stream(main)
+
+
+def kept():
+    main, side, made = forked()
+    with on(side):
+        doubled = 2 * made
+    again = torch.ones(4, 6)
+    main.wait_stream(side)
+    return again, made, doubled.record_stream(main)
+
+
+def read_on_main(read):
+    main, side, made = forked()
+    with on(side):
+        doubled = 2 * made
+    read(doubled)
+    main.wait_stream(side)
+    doubled.record_stream(main)
+
+
+def read_on_the_side(read):
+    main, side, made = forked()
+    with on(side):
+        doubled = 2 * made
+        read(doubled)
+    doubled.record_stream(main)
+    return doubled + 1
+
+
+def read_too_early():
+    """The host has seen the first result, and not the second."""
+    main, side, made = forked()
+    with on(side):
+        doubled = 2 * made
+        doubled.sum().item()
+        again = 3 * made
+    again.record_stream(main)
+    return again + 1
+
+
+def parts(*ways):
+    """Each side stream writes its part of what main made."""
+    main, made = torch.cuda.current_stream(), torch.ones(4, 6)
+    sides = [torch.cuda.Stream() for _ in ways]
+    for side, way in zip(sides, ways, strict=True):
+        side.wait_stream(main)
+        with on(side):
+            made[way].zero_()
+    for side in sides:
+        main.wait_stream(side)
+    return made + 1
+
+
+def asked(until):
+    main, side, made = forked()
+    with on(side):
+        doubled = 2 * made
+        done = torch.cuda.Event()
+        done.record()
+    until(side, done)
+    doubled.record_stream(main)
+    return doubled + 1
+
+
+def polled(side, done):
+    while not done.query():
+        pass
+
+
+def polled_stream(side, done):
+    while not side.query():
+        pass
+
+
+def ignored(side, done):
+    done.query()
+
+
+def waits_if_it_must(side, done):
+    if not done.query():
+        torch.cuda.current_stream().wait_event(done)
+
+
+def first_item(tensor):
+    return tensor[0, 0].item()
+
+
+LEFT, RIGHT_HALF = (slice(None), slice(3)), (slice(None), slice(3, None))
+EVEN, ODD = (slice(None), slice(0, None, 2)), (slice(None), slice(1, None, 2))
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    {
+        "freed and made again": (freed, {"record_stream"}),
+        "freed, but marked": (lambda: freed(mark=True), set()),
+        "freed after the join": (lambda: freed(join=True), set()),
+        "not freed": (kept, set()),
+        "item on main before the join": (lambda: read_on_main(first_item), {"after"}),
+        "cpu on main before the join": (lambda: read_on_main(torch.Tensor.cpu), {"after"}),
+        "tolist on main before the join": (lambda: read_on_main(lambda tensor: tensor.tolist()), {"after"}),
+        "equal on main before the join": (lambda: read_on_main(lambda tensor: torch.equal(tensor, tensor)), {"after"}),
+        "item on the side, then main": (lambda: read_on_the_side(first_item), set()),
+        "tolist on the side, then main": (lambda: read_on_the_side(lambda tensor: tensor.tolist()), set()),
+        "item on the side of something earlier": (read_too_early, {"after"}),
+        "upper and lower half": (lambda: parts(slice(2), slice(2, None)), set()),
+        "left and right half": (lambda: parts(LEFT, RIGHT_HALF), set()),
+        "every second column": (lambda: parts(EVEN, ODD), set()),
+        "halves that overlap": (lambda: parts(slice(3), slice(2, None)), {"between"}),
+        "a column and a row": (lambda: parts(EVEN, slice(1)), {"between"}),
+        "query until done": (lambda: asked(polled), set()),
+        "stream.query until done": (lambda: asked(polled_stream), set()),
+        "query, and wait if not": (lambda: asked(waits_if_it_must), set()),
+        "query, whatever it says": (lambda: asked(ignored), {"after"}),
+    }.values(),
+    ids=lambda value: "",
+)
+def test_small_programs(program, expected):
+    recorder = RaceRecorder({})
+    with recorder.watching({}, torch.device("cpu")):
+        program()
+    assert kinds(recorder.races()) == expected

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -28,13 +28,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from labkit.course.check.answers import WrongAnswer
-from labkit.simulate.cuda_stubs import Stream, StreamError, Timekeeper, own, stubs_for_cuda
+from labkit.course.regions import Memory, Region, Use, address, changed_in_place, tensors
+from labkit.course.vector_clocks import VectorClocks
+from labkit.simulate.cuda_stubs import Stream, StreamError, own, stubs_for_cuda
 from labkit.step import Step
 
-Clock = Counter[Stream]  # the operator | takes the larger of each pair of numbers
+# Operations whose result is the host's: it waits for the stream that they run on.
+aten = torch.ops.aten
+READ_BY_HOST = {aten._local_scalar_dense.default, aten.equal.default, aten.nonzero.default}
 
 NO_WAIT = "{late} {late_does} {tensor} without having waited for {early}, which {early_does} it: "
 MESSAGES = {  # by kind of race: the fault, and the call that is missing
@@ -64,51 +67,6 @@ class Race:
     message: str
 
 
-class VectorClocks(Timekeeper):
-    """How far each stream knows every stream to have come.
-
-    Attributes:
-        of: the clock of each stream.
-        host: the clock of the Python program: the operations that it has seen finish.
-        begun: the clock of each stream at its first operation.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.of: defaultdict[Stream, Clock] = defaultdict(Counter)
-        self.of[self.main][self.main] = 1  # one operation of the main stream made everything that was there before
-        self.host: Clock = Counter()
-        self.begun: dict[Stream, Clock] = {}
-
-    def launch(self) -> Stream:
-        """Counts one more operation on the current stream. It comes after all operations the host has seen finish."""
-        stream = self.current
-        self.of[stream] |= self.host
-        self.of[stream][stream] += 1
-        self.begun.setdefault(stream, Counter(self.of[stream]))
-        return stream
-
-    def point(self, stream: Stream) -> Clock:
-        return Counter(self.of[stream])
-
-    def wait(self, stream: Stream, point: Clock) -> None:
-        self.of[stream] |= point
-
-    def host_waits(self, point: Clock | None = None) -> None:
-        for clock in self.of.values() if point is None else [point]:
-            self.host |= clock
-
-
-class Memory:
-    """The memory that a tensor shares with its views: its owner, its last writer, and the last use by each stream."""
-
-    def __init__(self, name: str, owner: Stream, tick: int, is_cast: bool = False):
-        self.name, self.owner, self.is_cast = name, owner, is_cast
-        self.written = (owner, tick)  # the stream that wrote it last, and the number of that operation
-        self.uses = Counter({owner: tick})  # the last operation of each stream that read or wrote it
-        self.marked: set[Stream] = set()  # by record_stream
-
-
 class Sighting(NamedTuple):
     """One use of a memory that is in no order with an earlier use."""
 
@@ -126,7 +84,7 @@ class Sighting(NamedTuple):
 class RaceRecorder(TorchDispatchMode):
     """Sees every operation on tensors, below autograd and autocast, and keeps the clocks.
 
-    It keeps all tensors it has seen, so that an address stands for one tensor to the end.
+    It holds the memory of all tensors it has seen, so that an address stands for one memory to the end.
     """
 
     def __init__(self, named: dict[str, Tensor]):
@@ -134,32 +92,63 @@ class RaceRecorder(TorchDispatchMode):
         self.clocks = VectorClocks()
         self.main = self.clocks.main
         self.memory: dict[int, Memory] = {}  # by address
-        self.seen: list[Tensor] = []
+        self.lent: dict[Memory, None] = {}  # to other streams, in the order it was
         self.sightings: list[Sighting] = []
         for name, tensor in named.items():
-            self.add(tensor, Memory(name, self.main, 1))
+            if tensor.untyped_storage().nbytes():
+                self.add(tensor, Memory(name, self.main, 1, tensor))
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         result = operation(*args, **kwargs)
-        used, changed = self.of((args, kwargs)), self.of(changed_in_place(operation, args, kwargs))
+        changed = tensors(changed_in_place(operation, args, kwargs))
+        self.of((args, kwargs))
         made = [tensor for tensor in tensors(result) if address(tensor) not in self.memory]
-        if made or changed:  # otherwise the result is a view: no work for the device
+        asks = operation in READ_BY_HOST
+        if made or changed or asks:  # otherwise the result is a view: no work for the device
             stream = self.clocks.launch()
-            for memory in used:
-                self.use(memory, stream, writes=memory in changed)
+            if made:
+                self.reuse(stream)
+            written = {id(tensor) for tensor in changed}
+            for tensor in tensors((args, kwargs)):
+                self.use(tensor, stream, writes=id(tensor) in written)
             for tensor in made:
-                self.add(tensor, self.made_by(operation, used, tensor, stream))
+                self.add(tensor, self.made_by(operation, self.of((args, kwargs)), tensor, stream))
+            if asks:  # the host waits for the stream that it asks on, and for no other
+                self.clocks.host_waits(self.clocks.point(stream))
         return result
 
-    def use(self, memory: Memory, stream: Stream, writes: bool) -> None:
-        """A read has to come after the last write, and a write after every earlier use."""
-        for early, tick in list(memory.uses.items()) if writes else [memory.written]:
-            if self.clocks.of[stream][early] < tick:
-                self.sightings.append(Sighting(self.kind(early, stream, memory), memory, early, stream, writes))
-        memory.uses[stream] = tick = self.clocks.of[stream][stream]
-        if writes:
-            memory.written = (stream, tick)
+    def use(self, tensor: Tensor, stream: Stream, writes: bool) -> None:
+        """A read has to come after earlier writes to the same region, and a write after every earlier use of it."""
+        memory, region = self.memory[address(tensor)], Region.of(tensor)
+        clock = self.clocks.of[stream]
+        for early, tick in memory.uses.items():
+            if (writes or early.writes) and clock[early.stream] < tick and region.overlaps(early.region):
+                kind = self.kind(early.stream, stream, memory)
+                self.sightings.append(Sighting(kind, memory, early.stream, stream, writes))
+        memory.used(Use(stream, region, writes), clock[stream])
+        if stream is not memory.owner:
+            self.lent[memory] = None
+
+    def host_reads(self, tensor: Tensor) -> None:
+        """A copy to the host, of which no operation shows here. The host waits for it."""
+        stream = self.clocks.launch()
+        if self.of(tensor):
+            self.use(tensor, stream, writes=False)
+        self.clocks.host_waits(self.clocks.point(stream))
+
+    def reuse(self, stream: Stream) -> None:
+        """New memory on a stream may be any that the program has let go of there; see PyTorch's `record_stream`."""
+        for memory in [memory for memory in self.lent if memory.owner is stream and memory.is_free()]:
+            self.sightings += self.still_used(memory)
+            del self.lent[memory]
+
+    def still_used(self, memory: Memory) -> Iterator[Sighting]:
+        """The streams that may still use a memory when its owner's next operation begins, and are not marked."""
+        finished = self.clocks.of[memory.owner] | self.clocks.host
+        for user, tick in memory.last_uses().items():
+            if finished[user] < tick and user not in memory.marked:
+                yield Sighting("record_stream", memory, memory.owner, user)
 
     def kind(self, early: Stream, late: Stream, memory: Memory) -> str:
         """The kind of race, see `Race`, if `late` has not waited for `early`."""
@@ -172,18 +161,17 @@ class RaceRecorder(TorchDispatchMode):
         name = f"the result of {operation.overloadpacket.__name__} on {stream.name}"
         if is_cast := operation is torch.ops.aten._to_copy.default:
             name = f"the {str(tensor.dtype).removeprefix('torch.')} copy of {used[0].name}"
-        return Memory(name, stream, self.clocks.of[stream][stream], is_cast)
+        return Memory(name, stream, self.clocks.of[stream][stream], tensor, is_cast)
 
     def add(self, tensor: Tensor, memory: Memory) -> None:
         """Stores `memory` under the tensor's address."""
         self.memory[address(tensor)] = memory
-        self.seen.append(tensor)
 
     def of(self, tree: Any) -> list[Memory]:
         """The memory of every tensor in `tree`, each once."""
         for tensor in tensors(tree):
             if address(tensor) not in self.memory:
-                self.add(tensor, Memory("a tensor from before the step", self.main, 1))
+                self.add(tensor, Memory("a tensor from before the step", self.main, 1, tensor))
         return list(dict.fromkeys(self.memory[address(tensor)] for tensor in tensors(tree)))
 
     def name_output(self, name: str, network: nn.Module, inputs: Any, output: Any) -> None:
@@ -199,12 +187,20 @@ class RaceRecorder(TorchDispatchMode):
             for memory in self.of(tensor):
                 memory.marked.add(own(stream))
 
+        def read_by_host(read: Callable) -> Callable:
+            def reads(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+                self.host_reads(tensor)
+                return read(tensor, *args, **kwargs)
+
+            return reads
+
         asks_autocast = torch.is_autocast_enabled
-        others = {
+        others: dict[tuple[Any, str], Any] = {
             (torch.cuda, "is_available"): lambda: True,
             (torch, "is_autocast_enabled"): lambda device_type=None: asks_autocast(device.type),
             (Tensor, "is_cuda"): property(lambda tensor: True),
             (Tensor, "record_stream"): record_stream,
+            **{(Tensor, name): read_by_host(getattr(Tensor, name)) for name in ("cpu", "tolist", "numpy")},
         }
         with ExitStack() as stack:
             stack.enter_context(stubs_for_cuda(self.clocks, others))
@@ -226,12 +222,8 @@ class RaceRecorder(TorchDispatchMode):
         If a wait is missing between two streams, we do not look at the memory that they lend each other as well.
         """
         racing = {sighting.pair for sighting in self.sightings}
-        for memory in self.memory.values():
-            finished = self.clocks.of[memory.owner] | self.clocks.host
-            for user, tick in memory.uses.items():
-                lent = Sighting("record_stream", memory, memory.owner, user)
-                if finished[user] < tick and user not in memory.marked and lent.pair not in racing:
-                    yield lent
+        for memory in self.lent:
+            yield from (lent for lent in self.still_used(memory) if lent.pair not in racing)
 
 
 def as_race(sightings: list[Sighting]) -> Race:
@@ -248,24 +240,6 @@ def as_race(sightings: list[Sighting]) -> Race:
         early_does="uses" if writes else "writes",
     )
     return Race(kind, memory.name, (early.name, late.name), message)
-
-
-def tensors(tree: Any) -> list[Tensor]:
-    """The tensors in a nest of lists, tuples and dictionaries, without the empty ones."""
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.untyped_storage().nbytes()]
-
-
-def address(tensor: Tensor) -> int:
-    """The address of the memory that a tensor shares with its views."""
-    return tensor.untyped_storage().data_ptr()
-
-
-def changed_in_place(operation: Any, args: tuple, kwargs: dict) -> list[Any]:
-    """The arguments that `operation` writes to, according to its schema."""
-    schema = operation._schema.arguments
-    given = dict(zip((argument.name for argument in schema), args, strict=False)) | kwargs
-    writes = {argument.name for argument in schema if argument.alias_info and argument.alias_info.is_write}
-    return [value for name, value in given.items() if name in writes]
 
 
 def record(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[RaceRecorder, dict[str, Tensor]]:

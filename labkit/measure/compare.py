@@ -15,8 +15,9 @@ from tqdm.auto import tqdm
 from labkit import ranks
 from labkit.devices import OUT_OF_MEMORY
 from labkit.errors import LabkitError
-from labkit.measure.equivalence import FirstUpdates
+from labkit.measure.equivalence import FirstUpdates, NeverLearns, other_names
 from labkit.measure.record import Batch
+from labkit.measure.rehearsal import Judge
 from labkit.measure.roofline import matmul_rate
 from labkit.measure.timing import alternate, interval, ratios, spread
 from labkit.stamp import stamp
@@ -58,9 +59,15 @@ def compare(
 
         verdict is "baseline", "noise" (the second baseline), "faster", "slower", "no difference", "not equivalent",
         "another model", "inactive", "does not run" or "out of memory". Where nothing was measured the numbers are NaN,
-        never 1.00. A step is "not equivalent" if it leaves out or adds a loss; if its first losses or gradients, or
-        its losses and weights after three updates, differ by more than 16-bit rounding explains; or if it stops
-        learning.
+        never 1.00. A step is "not equivalent" if it computes something else than the baseline. Three looks decide, and
+        `why` names the loss term, network, layer or pool that differs:
+
+        - Three updates in float64, from full pools, on small pictures: losses, the gradient of each term, weights,
+          pools and Adam's moments have to agree to 1e-6. A step rounds more only if one of its own classes says
+          ``tolerance = "16-bit"``.
+        - The first three updates as they are timed: losses and gradients within 16-bit rounding.
+        - After the timing: counts of updates, learning rates and pools have to agree, and one more update from the
+          same state, within 1e-2 for losses and 5e-2 for each term, or within 16-bit rounding.
 
     Raises:
         LabkitError: an argument cannot be used, or the baseline does not run.
@@ -97,13 +104,15 @@ def _compare(
             f"out of memory with {len(running)} steps at the same time, each with its own weights and optimiser: "
             "compare fewer in one call, or use smaller batches."
         ) from error
+    judge = Judge(makers[baseline], running[again].step, first.start, batch)
     peak = matmul_rate(batch[0].device)
     noise = interval(ratios(seconds[baseline], seconds[again]))
     verdicts = {baseline: ("baseline", "the others are compared with it"), again: ("noise", _against(noise))}
     rows: dict[str, dict] = {name: {"verdict": verdict, "why": why} for name, (verdict, why) in failed.items()}
     for name, updates in running.items():
         numbers = _numbers(updates, first, seconds[name], seconds[baseline], ranks.count() * len(batch[0]), peak)
-        verdict, why = verdicts.get(name) or _verdict(updates, first, numbers, noise)
+        judged = functools.partial(judge.difference, makers[name], updates.step, name)
+        verdict, why = verdicts.get(name) or _verdict(updates, first, numbers, noise, judged)
         rows[name] = {"verdict": verdict, "why": why, **numbers}
     table = pandas.DataFrame([rows[name] for name in makers], index=list(makers))  # NaN where a row has no number
     model = {"model": type(first.step.model).__name__, **first.step.model.settings}
@@ -147,6 +156,8 @@ def _tried(name: str, maker: Callable[[], Step], batch: Batch) -> FirstUpdates |
         updates = FirstUpdates(step, batch, name)
         updates.peak_bytes -= held
         return updates
+    except NeverLearns as error:
+        return "not equivalent", str(error)
     except LabkitError as error:
         return "does not run", str(error)
     except OUT_OF_MEMORY as error:
@@ -201,13 +212,18 @@ def _numbers(
 
 
 def _verdict(
-    updates: FirstUpdates, first: FirstUpdates, numbers: Mapping, noise: tuple[float, float]
+    updates: FirstUpdates,
+    first: FirstUpdates,
+    numbers: Mapping,
+    noise: tuple[float, float],
+    judged: Callable[[], str | None],
 ) -> tuple[str, str]:
-    """The verdict on a step that was measured and is not the baseline, and why."""
+    """The verdict on a step that was measured and is not the baseline, and why; `judged` looks at it more closely."""
     between = (numbers["times_faster_low"], numbers["times_faster_high"])
     if updates.networks != first.networks:
         return "another model", _measured(numbers["times_faster"], between)
-    if reason := updates.difference(first):
+    names = other_names(updates.first.losses, first.first.losses)
+    if reason := names or judged() or updates.difference(first):
         return "not equivalent", reason
     return speed_verdict(numbers["times_faster"], between, noise)
 

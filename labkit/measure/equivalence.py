@@ -85,7 +85,7 @@ def first_step(step: Step, batch: Batch, name: str = "given") -> FirstStep:
     with ExitStack() as hooks:  # a hook works whatever the step's class
         for player, optimizer in step.optimizers.items():
             hooks.enter_context(optimizer.register_step_pre_hook(functools.partial(keep, player)))
-        return FirstStep(_losses(step, batch, name), gradients, players)
+        return FirstStep(losses_of(step, batch, name), gradients, players)
 
 
 def worst_distance(step: Step, baseline: Step, batches: Iterable[Batch]) -> Distance:
@@ -106,7 +106,7 @@ def drift(step: Step, baseline: Step, batches: Iterable[Batch]) -> float:
     """
     differences = []
     for batch in batches:
-        seen, right = _losses(step, batch, "given"), _losses(baseline, batch, "baseline")
+        seen, right = losses_of(step, batch, "given"), losses_of(baseline, batch, "baseline")
         differences.append(_largest(relative(*pair) for pair in _pairs(seen, right)))
     return _largest(differences)
 
@@ -116,8 +116,8 @@ class FirstUpdates:
 
     One alone would not do: "graph" replays from the third on, and an update that is skipped or added may show only
     later. After the `first` step come the losses of the `third`, the distance by which each player's weights have
-    `moved` by then, and the `peak_bytes` of the second and third (NaN on a CPU). `flops` are those of a plain step of
-    the same model: what a speed-up computes twice is no progress.
+    `moved` by then, and the `peak_bytes` of the second and third (NaN on a CPU). `start` holds the weights before, on
+    the host. `flops` are those of a plain step of the same model: what a speed-up computes twice is no progress.
 
     Raises:
         LabkitError: the step fails, or returns no losses.
@@ -125,19 +125,21 @@ class FirstUpdates:
 
     def __init__(self, step: Step, batch: Batch, name: str) -> None:
         self.step = step
-        self.flops = step_flops(make_step(copy.deepcopy(step.model)), batch)
+        plain = copy.deepcopy(step.model).requires_grad_(True)  # as if no network were frozen
+        self.flops = step_flops(make_step(plain), batch)
         self.networks = {weight: tuple(value.shape) for weight, value in step.model.state_dict().items()}
-        self.run = functools.partial(_losses, step, batch, name)
         on_gpu = batch[0].is_cuda
+        self.start = {name: own.detach().to("cpu", copy=True) for name, own in step.model.named_parameters()}
         start = self._weights()
         self.first = first_step(step, batch, name)
-        self.after_first = self._sums()
+        after_first = self._sums()
         if on_gpu:
             torch.cuda.reset_peak_memory_stats()
-        self.run()
-        self.third = self.run()
+        losses_of(step, batch, name)
+        self.third = losses_of(step, batch, name)
         self.peak_bytes = torch.cuda.max_memory_allocated() if on_gpu else math.nan
         self.moved = {player: (now - start[player]).norm().item() for player, now in self._weights().items()}
+        self.stuck = [player for player, total in self._sums().items() if total == after_first[player]]
 
     def _weights(self) -> dict[str, Tensor]:
         """Each player's, as one vector on the host: the device's memory is for the step."""
@@ -148,15 +150,10 @@ class FirstUpdates:
         return {player: weights.sum(dtype=torch.float64).item() for player, weights in self._weights().items()}
 
     def difference(self, baseline: FirstUpdates) -> str | None:
-        """How these updates differ from the baseline's by more than 16-bit rounding explains, or None.
-
-        If the first three updates are the same, a fourth step is run, to see whether the step still learns.
-        """
+        """How these updates differ from the baseline's by more than 16-bit rounding explains, or None."""
         mine, right = self.first.by_player(), baseline.first.by_player()
-        if missing := [name for name in right.losses if name not in mine.losses]:
-            return f"it leaves out {', '.join(missing)}"
-        if added := [name for name in mine.losses if name not in right.losses]:
-            return f"it adds {', '.join(added)}"
+        if reason := other_names(mine.losses, right.losses):
+            return reason
         for name, loss in right.losses.items():
             if not relative(mine.losses[name], loss) <= LOSSES:
                 return f"{name} is {mine.losses[name]:.4g}, the baseline's {loss:.4g}"
@@ -170,10 +167,9 @@ class FirstUpdates:
                 return f"the gradients of the {player} point elsewhere (cosine {cosine:.2f})"
             if not abs(length - 1) <= LENGTH:
                 return f"the gradients of the {player} are {length:.3g} times as long"
-        if bad := [name for name, loss in self.run().items() if not math.isfinite(loss)]:
+        if bad := [name for name, loss in self.third.items() if not math.isfinite(loss)]:
             return f"{', '.join(bad)} became nan or infinite"
-        now, learned = self._sums(), [player for player, distance in baseline.moved.items() if distance]
-        if stuck := [player for player in learned if now[player] == self.after_first[player]]:
+        if stuck := [player for player in self.stuck if player not in baseline.stuck]:
             return f"after its first update the {', '.join(stuck)} no longer learn"
         for player, distance in baseline.moved.items():
             if not relative(self.moved[player], distance) <= MOVED:
@@ -185,22 +181,59 @@ class FirstUpdates:
         return None
 
 
+def other_names(mine: dict[str, float], right: dict[str, float]) -> str | None:
+    """Losses that a step leaves out, or adds, beside the right ones; None if the names are the same."""
+    if missing := [name for name in right if name not in mine]:
+        return f"it leaves out {', '.join(missing)}"
+    if added := [name for name in mine if name not in right]:
+        return f"it adds {', '.join(added)}"
+    return None
+
+
 def relative(value: float, right: float) -> float:
     """The difference as a share of the right value; 0 if both are 0, as a deviation loss is at first."""
     return 0.0 if value == right else abs(value - right) / (abs(right) or math.nan)
 
 
-def _losses(step: Step, batch: Batch, name: str) -> dict[str, float]:
+def losses_of(step: Step, batch: Batch, name: str) -> dict[str, float]:
+    """Runs the step once; its losses as numbers.
+
+    Raises:
+        NeverLearns: the step fails since a player of it cannot learn.
+        LabkitError: it fails for another reason, or returns no losses; the message calls it by its `name`.
+    """
     try:
         return {loss: value.item() for loss, value in step(*batch).items()}
     except (LabkitError, *OUT_OF_MEMORY):
         raise
     except Exception as error:
+        if reason := cannot_learn(step, error):
+            raise NeverLearns(f"step {name!r}: {reason}") from error
         where = traceback.extract_tb(error.__traceback__)[-1]
         raise LabkitError(
             f"step {name!r} fails ({type(error).__name__}: {error}; {where.filename}, line {where.lineno}). "
             "It should take two batches and return its losses by name, as labkit's own steps do."
         ) from error
+
+
+class NeverLearns(LabkitError):
+    """A step whose error comes from a player that cannot learn: labkit's own line, which fails, is not to blame."""
+
+
+def cannot_learn(step: Step, error: Exception) -> str | None:
+    """Which player's losses or weights autograd or an optimiser cannot do anything with, and why; None if all can."""
+    for player, weights in step.players.items():
+        if player not in step.optimizers:
+            return f"the {player} never learn: `build` makes no optimiser for them"
+        frozen = {weight for weight in weights if not weight.requires_grad}
+        networks = [name for name, own in step.model.named_children() if frozen.intersection(own.parameters())]
+        if networks:
+            return f"the {player} never learn: weights of {', '.join(networks)} are frozen (requires_grad is False)"
+    calls = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
+    players = [own["player"] for own in calls if isinstance(own.get("player"), str)]
+    if players and "does not require grad" in str(error):
+        return f"the {players[-1]} never learn: their losses are cut off from their weights (detach, or torch.no_grad)"
+    return None
 
 
 def _vector(tensors: Iterable[Tensor]) -> Tensor:

@@ -24,6 +24,9 @@ class Trace:
     last. "Kernels" include copies and memsets unless a table lists these separately. Except for `communication`,
     `operators` and `ranges`, the tables need a trace with one GPU a rank and raise `TraceError` on any other.
 
+    ``attrs["stamp"]`` of a table is the stamp of the recording. If that was simulated, "SIMULATED" also stands in the
+    corner of the table, as the name of its columns.
+
     Attributes:
         ranks: the events of each rank; see `labkit.traces.rank.Rank`.
         only_steps: the first and the last step, if `steps` made this trace; None for a whole recording.
@@ -255,7 +258,12 @@ class Trace:
         found = {number: self._of(rank, of_rank) for number, rank in self.ranks.items()}
         for number, table in found.items():
             table.insert(0, "rank", number)
-        return pandas.concat(found.values(), ignore_index=True)
+        table = pandas.concat(found.values(), ignore_index=True)
+        if self.stamp:
+            table.attrs["stamp"] = dict(self.stamp)
+            if "SIMULATED" in self.stamp:
+                table.columns.name = "SIMULATED"  # stands in the corner of the table, wherever it is shown
+        return table
 
     def _of(self, rank: Rank, of_rank: Callable[[Rank], pandas.DataFrame]) -> pandas.DataFrame:
         """One rank's table; its error also says if other ranks differ in having a GPU."""

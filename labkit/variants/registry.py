@@ -63,7 +63,8 @@ def make_step(
         model: a `labkit.CycleGAN` or a `labkit.DeviationGAN`.
         speedups: names from `labkit.speedups()`, or classes of your own that override a seam of
             `labkit.step.Step`. Named ones stack in one fixed order; your own go round
-            them, the first outermost.
+            them, the first outermost. One that rounds to 16 bits says ``tolerance = "16-bit"``, or `labkit.compare`
+            holds it to float32.
         lr, betas: Adam's, for every player; `lr=None` takes the model's own.
         accumulate: with a number, the speed-up "accumulate" in that many parts; by its name alone it makes two.
 

@@ -80,7 +80,8 @@ def streams(answer: type) -> None:
     step = make_step(model, answer)
     first, again = (record(step, real_a, real_b)[0].clocks for _ in range(2))
     new = "the second call makes new streams: make them at the first call, and keep them in self."
-    require(not first.host, "the host waits, in a `synchronize`, and launches nothing: wait_stream lets the GPU wait.")
+    waits = "the host waits, in a `synchronize` or for a value, and launches nothing: wait_stream lets the GPU wait."
+    require(not first.host, waits)
     require(not again.made, new)
 
 

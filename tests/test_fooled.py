@@ -1,0 +1,349 @@
+"""Steps that compute something else than they say: `labkit.compare` names the part that differs."""
+
+import contextlib
+import re
+
+import pytest
+import torch
+
+import labkit
+from labkit.measure.equivalence import FirstUpdates, NeverLearns
+from labkit.measure.rehearsal import Judge
+from labkit.models import Cycle
+
+VERY_SMALL = dict(ngf=2, ndf=2, n_layers=1, pool_size=20)
+ROUNDS = 4  # after the first three updates
+
+
+class Calls:
+    """Counts its calls, from 1 on, in `calls`."""
+
+    calls = 0
+
+    def __call__(self, real_a, real_b):
+        self.calls += 1
+        return super().__call__(real_a, real_b)
+
+
+def without(losses, *names):
+    """These losses are reported as they are, and not differentiated."""
+    return {name: loss.detach() if name in names else loss for name, loss in losses.items()}
+
+
+class IdentityReportedOnly:
+    def losses(self, player, batch):
+        return without(super().losses(player, batch), "idt_A", "idt_B")
+
+
+class CycleDetached:
+    """The cycle A -> B -> A teaches G_B only."""
+
+    def cycle(self, go, back, real, other):
+        fake = go(real)
+        return Cycle(fake, back(fake.detach() if go is self.model.G_A else fake), go(other))
+
+
+class IdentityEverySecond(Calls):
+    def losses(self, player, batch):
+        losses = super().losses(player, batch)
+        return without(losses, "idt_A", "idt_B") if self.calls % 2 == 0 else losses
+
+
+class FrozenLayer:
+    def update(self, player):
+        for weight in self.model.G_A.model[4].parameters():
+            weight.grad = None
+        super().update(player)
+
+
+class NoPool:
+    def pooled(self, pool, fakes, batch):
+        return fakes
+
+
+class PoolUnused:
+    """Keeps fakes, and looks at the newest nevertheless."""
+
+    def pooled(self, pool, fakes, batch):
+        super().pooled(pool, fakes, batch)
+        return fakes
+
+
+class Rounded:
+    """Weights kept in bf16."""
+
+    def update(self, player):
+        super().update(player)
+        with torch.no_grad():
+            for weight in self.players[player]:
+                weight.copy_(weight.bfloat16())
+
+
+class ThreePercent:
+    def losses(self, player, batch):
+        return {n: loss * (0.97 if n == "cycle_B" else 1) for n, loss in super().losses(player, batch).items()}
+
+
+class ThreePercentHidden:
+    """The report is right, the gradient is not."""
+
+    def losses(self, player, batch):
+        losses = super().losses(player, batch)
+        hidden = losses.get("cycle_B")
+        return losses if hidden is None else losses | {"cycle_B": 0.97 * hidden + 0.03 * hidden.detach()}
+
+
+class HalvedLater(Calls):
+    def update(self, player):
+        if self.calls == 5:
+            self.scale_lr(0.5)
+        super().update(player)
+
+
+class HalvedInsideLater(Calls):
+    """Half of each update is taken back, and the learning rate that is shown stays."""
+
+    def update(self, player):
+        before = [weight.detach().clone() for weight in self.players[player]]
+        super().update(player)
+        if self.calls > 4:
+            with torch.no_grad():
+                for weight, old in zip(self.players[player], before, strict=True):
+                    weight.lerp_(old, 0.5)
+
+
+class IdentityDroppedLater(Calls):
+    def losses(self, player, batch):
+        losses = super().losses(player, batch)
+        return without(losses, "idt_A", "idt_B") if self.calls > 4 else losses
+
+
+class CachedLosses(Calls):
+    def __call__(self, real_a, real_b):
+        if self.calls < 3:
+            self.kept = super().__call__(real_a, real_b)
+        return self.kept
+
+
+class NoDiscriminators:
+    def update(self, player):
+        if player == "generators":
+            super().update(player)
+
+
+class NoD_B:
+    def update(self, player):
+        for weight in self.model.D_B.parameters():
+            weight.grad = None
+        super().update(player)
+
+
+class JudgedWithoutGradients:
+    def losses(self, player, batch):
+        with torch.no_grad() if player == "discriminators" else contextlib.nullcontext():
+            return super().losses(player, batch)
+
+
+class NoOptimiser:
+    def build(self, betas):
+        return {player: own for player, own in super().build(betas).items() if player == "generators"}
+
+
+class FrozenDiscriminators:
+    def build(self, betas):
+        self.model.D_A.requires_grad_(False)
+        return super().build(betas)
+
+
+# ---- ten more
+
+
+class FirstBatchForEver:
+    """As a graph whose inputs nobody copies."""
+
+    def inputs(self, real_a, real_b):
+        self.kept = getattr(self, "kept", (real_a, real_b))
+        return super().inputs(*self.kept)
+
+
+class SkipsEveryFifth(Calls):
+    def update(self, player):
+        if self.calls % 5:
+            super().update(player)
+        else:
+            self.optimizers[player].zero_grad()
+
+
+class ForgetsMoments:
+    def update(self, player):
+        super().update(player)
+        self.optimizers[player].state.clear()
+
+
+class OtherBetas:
+    def build(self, betas):
+        return super().build((0.9, 0.999))
+
+
+class AdversarialDetached:
+    def losses(self, player, batch):
+        return without(super().losses(player, batch), "G_B")
+
+
+class ClippedGradients:
+    def update(self, player):
+        torch.nn.utils.clip_grad_norm_(self.players[player], 0.5)
+        super().update(player)
+
+
+class OnePlayerTwice:
+    def update(self, player):
+        if player == "generators":
+            self.optimizers[player].step()
+        super().update(player)
+
+
+class LearnsOnePercentLess:
+    def backward(self, loss, player):
+        super().backward(loss if player == "generators" else 0.99 * loss, player)
+
+
+class BeginsRounded:
+    def build(self, betas):
+        with torch.no_grad():
+            for weight in self.model.parameters():
+                weight.copy_(weight.bfloat16())
+        return super().build(betas)
+
+
+class WeightsDecay:
+    def adam_options(self):
+        return super().adam_options() | {"weight_decay": 1e-4}
+
+
+class StaleFakes:
+    """The discriminators see the fakes of the step before."""
+
+    def pooled(self, pool, fakes, batch):
+        kept = self.__dict__.setdefault("older", {})
+        shown, kept[pool] = kept.get(pool, fakes), fakes
+        return super().pooled(pool, shown, batch)
+
+
+class Bf16Declared:
+    tolerance = "16-bit"
+
+    def losses(self, player, batch):
+        with torch.autocast("cpu", torch.bfloat16):
+            return super().losses(player, batch)
+
+
+class Bf16Undeclared:
+    def losses(self, player, batch):
+        with torch.autocast("cpu", torch.bfloat16):
+            return super().losses(player, batch)
+
+
+class Bf16WithoutIdentity(Bf16Declared):
+    def losses(self, player, batch):
+        return without(super().losses(player, batch), "idt_A", "idt_B")
+
+
+FOOLS = {
+    IdentityReportedOnly: "the gradient of idt_A does not reach G_A",
+    CycleDetached: "the gradient of cycle_A does not reach G_A",
+    IdentityEverySecond: "in update 2, the gradient of idt_A does not reach G_A",
+    FrozenLayer: "G_A.model.4 does not learn",
+    NoPool: "the pool fake_[AB] keeps other pictures",
+    PoolUnused: "D_A is .*, the baseline's",
+    Rounded: "the weights of G_A go elsewhere, .* after the same gradients",
+    ThreePercent: "cycle_B is .*, the baseline's",
+    ThreePercentHidden: "the gradient of cycle_B in G_A is 0.97 times the baseline's",
+    HalvedLater: "after the timing rounds, the learning rate of the generators is 0.0001, the baseline's 0.0002",
+    HalvedInsideLater: "after the timing rounds, (an update moves G_A|the weights of G_A have gone)",
+    IdentityDroppedLater: "after the timing rounds, the gradient of idt_A does not reach G_A",
+    CachedLosses: "after the timing rounds, Adam has taken 3 steps for G_A",
+    NoDiscriminators: "D_A, D_B do not learn: Adam takes no step",
+    NoD_B: "D_B does not learn: Adam takes no step",
+    JudgedWithoutGradients: ".*the discriminators never learn: their losses are cut off from their weights",
+    NoOptimiser: ".*the discriminators never learn: `build` makes no optimiser for them",
+    FrozenDiscriminators: ".*the discriminators never learn: weights of D_A are frozen",
+    FirstBatchForEver: "in update 2, (G_A|cycle_A|idt_A) is .*, the baseline's",
+    SkipsEveryFifth: "after the timing rounds, Adam has taken ",
+    ForgetsMoments: "its optimisers keep no moments, as Adam does",
+    OtherBetas: r"the betas of the generators is \(0.9, 0.999\)",
+    AdversarialDetached: "the gradient of G_B does not reach G_B",
+    ClippedGradients: "the gradients of G_A are .* times the baseline's",
+    OnePlayerTwice: "Adam takes 2 steps for G_A.* in one update, the baseline's 1",
+    LearnsOnePercentLess: "the gradient of D_A in D_A is 0.99 times the baseline's",
+    BeginsRounded: "G_A.model.1.weight does not begin as the baseline's",
+    WeightsDecay: "the weight_decay of the generators is 0.0001",
+    StaleFakes: "in update 2, the pool fake_[AB] keeps other pictures",
+    Bf16Undeclared: "after the timing rounds, ",
+}
+
+
+def a_judge(tiny, pictures, **small):
+    """A function that says how a stack differs from the baseline, once both have been timed."""
+
+    def timed(*stack, **settings):
+        step = labkit.make_step(tiny(**small | settings), *stack)
+        updates = FirstUpdates(step, pictures, "fool")
+        for _ in range(ROUNDS):
+            step(*pictures)
+        return updates
+
+    baseline = timed()
+    judge = Judge(lambda: labkit.make_step(tiny(**small)), baseline.step, baseline.start, pictures)
+
+    def judged(*stack, **settings):
+        try:
+            step = timed(*stack, **settings).step
+        except NeverLearns as error:
+            return str(error)
+        return judge.difference(lambda: labkit.make_step(tiny(**small | settings), *stack), step, "fool")
+
+    return judged
+
+
+@pytest.fixture(scope="module")
+def judged(tiny, batch):
+    """As `a_judge`, for networks of two filters."""
+    return a_judge(tiny, batch(2, size=16), **VERY_SMALL)
+
+
+@pytest.mark.parametrize(("fool", "part"), FOOLS.items(), ids=lambda value: getattr(value, "__name__", ""))
+def test_a_step_that_computes_something_else_is_named_by_its_part(judged, fool, part):
+    assert re.match(part, judged(fool) or "nothing found")
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"pool_size": 0}, "the pool fake_[AB] keeps 0 pictures, the baseline's 20"),
+        ({"lambda_identity": 0.515}, "idt_A is .*, the baseline's"),
+        ({"gan_mode": "vanilla"}, "G_A is .*, the baseline's"),
+    ],
+)
+def test_a_model_of_other_settings_is_named_by_its_part(judged, settings, part):
+    assert re.match(part, judged(**settings) or "nothing found")
+
+
+def test_16_bits_do_not_hide_what_is_left_out(judged):
+    assert re.match("the gradient of idt_A does not reach G_A", judged(IdentityReportedOnly, "bf16"))
+
+
+def test_a_class_that_declares_16_bits_does_not_hide_it_either(tiny, batch):
+    judged = a_judge(tiny, batch(1), ngf=8, ndf=4)  # with fewer filters rounding covers the identity
+    assert re.match("after the timing rounds, the gradient of idt_[AB] .*G_[AB]", judged(Bf16WithoutIdentity) or "")
+    assert judged(Bf16Declared) is None
+
+
+HONEST = ["batched", "fused_adam", "out_of_place", "channels_last", "accumulate", "recompute", "bf16", "fp16"]
+
+
+@pytest.mark.parametrize(
+    "stack", [*([name] for name in HONEST), ["bf16", "batched", "fused_adam"], [Bf16Declared]], ids=str
+)
+def test_an_honest_step_is_not_accused(judged, stack):
+    assert judged(*stack) is None
