@@ -35,7 +35,7 @@ HOST_US = 40.0  # SIMULATED: an assumption, to be varied
 STEPS = 3
 ASKED_FOR = {"model": "CycleGAN", "scope": "step", "tf32": "default", "size": 256}  # by `gpu_trace`
 STUDIED = 9  # test pictures in each row that tools/learn.py kept
-HELP = "is not shipped here: use a clone of labkit, or measure with tools/learn.py."
+HELP = "is not shipped here: use a clone of labkit. Its data/README.md names the tools that measure studies."
 
 
 def gpu_trace(
@@ -103,7 +103,7 @@ def gpu_results() -> dict[str, dict]:
 
 
 def study(name: str) -> pandas.DataFrame:
-    """The measurements of many training runs on the fruit, made by `python tools/learn.py`.
+    """The measurements of many training runs on the fruit, made by the tools that data/README.md names.
 
     Args:
         name: "one_generator", "ablation", "deviation", "lighter" or "batch", as `labkit.learning_curves` gives them;
