@@ -47,6 +47,7 @@ class Launch:
             as with an event between streams.
         share: the part of the multiprocessors, from 0 to 1, that the kernel fills when it runs alone. With 0 it slows
             no other kernel down.
+        data_us: the part of `host_us` in which the host loads data, or waits for it, in microseconds.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Launch:
     stream: int = 0
     after: tuple[int, ...] = ()
     share: float = 0.0
+    data_us: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def replay(
     found = kernels(operators, roofline, durations)
     measured = sum(operators[kernel.operator].signature in durations for kernel in found)
     step = _launches(operators, found, host_us, share)
-    step[0] = with_changes(step[0], host_us=host_us + data_us)
+    step[0] = with_changes(step[0], host_us=host_us + data_us, data_us=data_us)
     launches: list[Launch] = []
     sources: list[Source] = []
     for number in range(steps):
@@ -71,7 +71,7 @@ def replay(
         "share_of_kernels_with_measured_duration": measured / len(found),
     }
     after_each_step = [len(found) * number - 1 for number in range(1, steps + 1)]
-    played = Replay(launches, sources, after_each_step, roofline.device, {"constants": constants}, data_us)
+    played = Replay(launches, sources, after_each_step, roofline.device, {"constants": constants})
     return played.as_graphs() if graph else played
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from labkit.errors import LabkitError
 from labkit.files import atomic_write
@@ -52,7 +55,6 @@ class Replay:
         synchronised: positions of the launches after which the host waits for the GPU.
         device: the device that the replay stands for.
         assumed: more entries for the stamp of the trace.
-        data_us: microseconds of host time that each step begins with to load data, part of its first `host_us`.
         gap_us, queue_limit: as for `labkit.simulate.play`.
     """
 
@@ -61,7 +63,6 @@ class Replay:
     synchronised: Collection[int]
     device: str
     assumed: Mapping[str, Any]
-    data_us: float = 0.0
     gap_us: float = GAP_US
     queue_limit: int = QUEUE_LIMIT
 
@@ -71,18 +72,25 @@ class Replay:
         return play(self.launches, self.synchronised, self.queue_limit, self.gap_us)
 
     def as_graphs(self) -> Replay:
-        """The same kernels, with every step launched by one call. PyTorch then runs no operator and enters no range.
+        """The same kernels, with every step launched by one call, after its data are loaded.
+
+        PyTorch then runs no operator and enters no range.
 
         Raises:
             LabkitError: no launch belongs to a step.
         """
         launches, sources = list(self.launches), list(self.sources)
+        data_us: dict[int, float] = defaultdict(float)  # of each step
+        for launch, source in zip(launches, sources, strict=True):
+            data_us[source.step] += launch.data_us
         first: dict[int, int] = {}  # of each step, its first launch
         last: dict[int, int] = {}
         for i, (_, _, _, _, step) in enumerate(self.sources):
             if step < 0:
                 continue
-            launches[i] = replace(launches[i], host_us=0.0 if step in first else GRAPH_US + self.data_us)
+            loading = 0.0 if step in first else data_us[step]
+            call_us = 0.0 if step in first else GRAPH_US
+            launches[i] = replace(launches[i], host_us=call_us + loading, data_us=loading)
             sources[i] = Source(sources[first.setdefault(step, i)].call, -1, "", "", step)
             last[step] = i
         if not first:
@@ -132,12 +140,13 @@ def write_trace(played: Replay, path: Path | str, rank: int = 0) -> Path:
 def events(played: Replay) -> Iterator[Event]:
     """The events on the host and on the GPU."""
     begin, end = played.timeline.host_start.copy(), played.timeline.host_end
+    loading = np.array([launch.data_us for launch in played.launches])
     for step, i, j in _runs(source.step for source in played.sources):
         if step >= 0:
             yield _event("user_annotation", f"ProfilerStep#{step}", begin[i], played.host_free(j))
-            if played.data_us:
-                yield _event("user_annotation", RANGE + "data", begin[i], begin[i] + played.data_us)
-                begin[i] += played.data_us
+    for i in np.flatnonzero(loading).tolist():
+        yield _event("user_annotation", RANGE + "data", begin[i], begin[i] + loading[i])
+    begin += loading
     for (_, name), i, j in _runs((source.step, source.range) for source in played.sources):
         if name:
             yield _event("user_annotation", RANGE + name, begin[i], end[j])
@@ -158,7 +167,7 @@ def _calls(played: Replay) -> Iterator[Event]:
         call_us = min(CALL_US, host_us / 2)
         call_name = "cudaLaunchKernel"
         if j > i:
-            call_name, call_us = "cudaGraphLaunch", host_us - played.data_us
+            call_name, call_us = "cudaGraphLaunch", host_us - played.launches[i].data_us
         elif name.startswith("Mem"):
             call_name = "cudaMemsetAsync" if name.startswith("Memset") else "cudaMemcpyAsync"
         begin = played.timeline.host_start[i] + host_us - call_us

@@ -19,6 +19,8 @@ unchanged replay of the same trace: the result is a ratio.
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace as with_changes
 
@@ -32,14 +34,29 @@ from labkit.traces.rank import Rank, innermost
 from labkit.traces.tables import KERNEL_WAIT_US
 from labkit.traces.trace import Trace
 
-WAITING_CALLS = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "cudaMemcpy")
+WAITING_CALLS = tuple(
+    maker + call
+    for maker in ("cuda", "hip")
+    for call in ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize", "Memcpy")
+)
 WAITING_COPIES = "Pageable"  # the host's memory is not pinned: the call of such a copy may wait until it is done
 CLOCKS_US = 1.0  # the clocks of host and GPU may differ by so much
 JUST_AFTER_US = 5.0  # a kernel that waited for another stream begins so soon after that stream's kernel ended
+TOLD, REFUSED = 0.05, 0.2  # shares of the wall time by which an unchanged replay differs from its recording
 FULL_QUEUE = 1000  # launches waiting in one stream: about QUEUE_LIMIT, which differs a little between devices
 
 
-def what_if(trace: Trace, host: float = 1.0, kernels: float | Mapping[str, float] = 1.0, graph: bool = False) -> Replay:
+class ReplayWarning(UserWarning):
+    """An unchanged replay differs from its recording."""
+
+
+def what_if(
+    trace: Trace,
+    host: float = 1.0,
+    kernels: float | Mapping[str, float] = 1.0,
+    graph: bool = False,
+    data: float = 1.0,
+) -> Replay:
     """Plays a recorded trace again, unchanged or with something changed: SIMULATED.
 
     For example, `what_if(trace, host=0.5).timeline.wall / what_if(trace).timeline.wall` is the share of the time that
@@ -47,16 +64,21 @@ def what_if(trace: Trace, host: float = 1.0, kernels: float | Mapping[str, float
 
     Args:
         trace: of one rank, with host and GPU.
-        host: a factor on the host's time, but not on its waits.
+        host: a factor on the host's time, but not on its waits or on the loading of data.
         kernels: a factor on the durations of all kernels; or factors by text, each for the kernels whose name
             contains the text, for example {"gemm": 0.5, "Memcpy": 0.0}.
-        graph: whether one call launches each step, as a CUDA graph. This call then is all of the host's time in a
-            step: loading data and waits in the middle of the step are left out.
+        graph: whether one call launches each step, as a CUDA graph. This call and the loading of data then are all of
+            the host's time in a step: waits in the middle of the step are left out.
+        data: a factor on the time in which the host loads data, or waits for its loader: 0 is a loader that is always
+            ahead. Only labkit's range "data" and the DataLoader's own are known to load data.
 
     Raises:
         TraceError: the trace holds no GPU activity.
-        LabkitError: the trace has several ranks or no launches or, for a graph, no steps; or a text is in no kernel's
-            name.
+        LabkitError: the trace has several ranks or no launches or, for a graph, no steps; a text is in no kernel's
+            name; or the unchanged replay differs from the recording by more than `REFUSED`.
+
+    Warns:
+        ReplayWarning: it differs by more than `TOLD`.
     """
     if len(trace.ranks) > 1:
         raise LabkitError(
@@ -64,13 +86,14 @@ def what_if(trace: Trace, host: float = 1.0, kernels: float | Mapping[str, float
         )
     (rank,) = trace.ranks.values()
     recorded = read_launches(rank)
+    check(rank, recorded)
     factors = kernels if isinstance(kernels, Mapping) else {"": kernels}
-    played = with_changes(recorded, launches=_faster(recorded.launches, host, factors))
+    played = with_changes(recorded, launches=_faster(recorded.launches, host, factors, data))
     if graph:
         played = played.as_graphs()
     assumed = {
         "made_from": trace.stamp or {"file": rank.recording.file.name},
-        "changed": {"host": host, "kernels": dict(factors), "graph": graph},
+        "changed": {"host": host, "kernels": dict(factors), "graph": graph, "data": data},
         "constants": {
             "gap_us": played.gap_us,
             "queue_limit": played.queue_limit,
@@ -80,6 +103,35 @@ def what_if(trace: Trace, host: float = 1.0, kernels: float | Mapping[str, float
     return with_changes(played, assumed=assumed)
 
 
+def check(rank: Rank, unchanged: Replay) -> None:
+    """Holds an unchanged replay to its recording: wall, busy and idle time of the GPU.
+
+    Raises:
+        LabkitError: one differs by more than `REFUSED` of the wall time.
+
+    Warns:
+        ReplayWarning: one differs by more than `TOLD` of it.
+    """
+    timeline = unchanged.timeline
+    wall, right = float(timeline.kernel_end.max() - timeline.kernel_start.min()), rank.stop - rank.start
+    busy = float(np.sum(rank.busy.end - rank.busy.begin))
+    pairs = {"wall": (wall, right), "busy": (timeline.busy, busy), "idle": (wall - timeline.busy, right - busy)}
+    worst = max(pairs, key=lambda name: abs(pairs[name][0] - pairs[name][1]))
+    mine, recorded = pairs[worst]
+    apart = abs(mine - recorded) / (right or math.nan)
+    if apart <= TOLD:
+        return
+    said = (
+        f"{rank.recording.file}: played again without a change, the {worst} time is {mine:,.0f} us, and in the "
+        f"recording {recorded:,.0f} us ({apart:.0%} of the wall time)."
+    )
+    unknown = rank.kernels["call_begin"].isna().mean()
+    cause = f" The launches of {unknown:.0%} of the kernels are not in the trace." if unknown > TOLD else ""
+    if not apart <= REFUSED:
+        raise LabkitError(f"{said}{cause} So this trace cannot tell what a change would bring. See Trace.audit().")
+    warnings.warn(f"{said}{cause} Take what a change would bring as no more exact.", ReplayWarning, stacklevel=3)
+
+
 def read_launches(rank: Rank) -> Replay:
     """The launches of a recorded rank, unchanged and ready to be played.
 
@@ -87,7 +139,7 @@ def read_launches(rank: Rank) -> Replay:
         TraceError: there is no GPU activity.
         LabkitError: there are no launches.
     """
-    table = _in_order(rank)
+    table = in_order(rank)
     depth = _depth_at_call(table)
     queue_limit = int(depth.max()) if depth.max() >= FULL_QUEUE else QUEUE_LIMIT
     waits = _waits(rank, table)
@@ -99,20 +151,26 @@ def read_launches(rank: Rank) -> Replay:
     for position in waits:
         went_on[position] = max(went_on[position], table["end"][: position + 1].max())
     went_on = np.maximum.accumulate(went_on)
-    host_us = np.maximum(0.0, made - np.concatenate([table["call_begin"][:1], went_on[:-1]]))
+    free = np.concatenate([table["call_begin"][:1], went_on[:-1]])  # when the host began to work on each launch
+    host_us = np.maximum(0.0, made - free)
+    data_us = np.minimum(host_us, rank.loading.covered(free, np.maximum(free, made)))
     after, pauses = _waits_for_streams(table, made)
-    columns = zip(table["name"], host_us, table["duration"], table["stream"], after, strict=True)
-    launches = [Launch(name, float(host), float(us), int(stream), waited) for name, host, us, stream, waited in columns]
+    columns = zip(table["name"], host_us, table["duration"], table["stream"], after, data_us, strict=True)
+    launches = [
+        Launch(name, float(host), float(us), int(stream), waited, data_us=float(loading))
+        for name, host, us, stream, waited, loading in columns
+    ]
     if table["call"].duplicated().any():
         queue_limit = len(table) + 1  # a graph is one entry of the queue
-    gap_us = float(np.mean(pauses)) if len(pauses) else GAP_US
+    gap_us = float(np.mean(pauses)) if len(pauses) else _shortest_pause(table)
     return Replay(launches, _sources(rank, table), waits, _device(rank), {}, gap_us=gap_us, queue_limit=queue_limit)
 
 
-def _in_order(rank: Rank) -> pandas.DataFrame:
+def in_order(rank: Rank) -> pandas.DataFrame:
     """The kernels in the order of their launches, with `call_end` and, as `call`, the number of the launching call.
 
-    A kernel whose launch is not in the trace counts as launched when it began.
+    A kernel whose launch is not in the trace counts as launched when it began or, if that is earlier, when the next
+    kernel of its stream was: a stream runs its kernels in the order of their launches.
     """
     table = rank.kernels
     unknown = table["call_begin"].isna()
@@ -121,8 +179,10 @@ def _in_order(rank: Rank) -> pandas.DataFrame:
             f"{rank.recording.file}: no launch of any kernel in this trace, so it cannot be replayed. Record the host, "
             "too: ProfilerActivity.CPU, as labkit.record does."
         )
+    later_first = table.sort_values("begin", ascending=False, kind="stable")
+    before_next = later_first.groupby("stream")["call_begin"].cummin().groupby(later_first["stream"]).ffill()
     table = table.assign(
-        call_begin=table["call_begin"].fillna(table["begin"]),
+        call_begin=table["call_begin"].fillna(np.fmin(table["begin"], before_next)),
         call_duration=table["call_duration"].fillna(0.0),
         call=table["correlation"].where(~unknown, -1 - table.index),
     ).sort_values(["call_begin", "begin"], kind="stable", ignore_index=True)
@@ -172,6 +232,12 @@ def _waits_for_streams(table: pandas.DataFrame, made: np.ndarray) -> tuple[list[
     return after, pauses[alone]
 
 
+def _shortest_pause(table: pandas.DataFrame) -> float:
+    """The pause between kernels of a stream where none waited for the one before: at most the shortest seen."""
+    pauses = table["begin"] - table.groupby("stream")["end"].shift()
+    return min(GAP_US, max(0.0, float(pauses.min()))) if pauses.notna().any() else GAP_US
+
+
 def _sources(rank: Rank, table: pandas.DataFrame) -> list[Source]:
     operators = rank.operators[rank.operators["category"] == "cpu_op"].reset_index(drop=True)
     place = innermost(operators, table["call_begin"])
@@ -189,12 +255,16 @@ def _device(rank: Rank) -> str:
     return device.removeprefix("SIMULATED ")
 
 
-def _faster(launches: Sequence[Launch], host: float, factors: Mapping[str, float]) -> list[Launch]:
+def _faster(launches: Sequence[Launch], host: float, factors: Mapping[str, float], data: float) -> list[Launch]:
     for text in factors:
         if not any(text in launch.name for launch in launches):
             raise LabkitError(f"kernels: {text!r} is in no kernel's name. Trace.kernels() lists the names.")
     changed = []
     for launch in launches:
         factor = np.prod([factor for text, factor in factors.items() if text in launch.name])
-        changed.append(with_changes(launch, host_us=host * launch.host_us, kernel_us=float(factor) * launch.kernel_us))
+        loading = data * launch.data_us
+        host_us = host * (launch.host_us - launch.data_us) + loading
+        changed.append(
+            with_changes(launch, host_us=host_us, kernel_us=float(factor) * launch.kernel_us, data_us=loading)
+        )
     return changed

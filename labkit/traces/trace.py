@@ -254,6 +254,27 @@ class Trace:
         """
         return self._table(audit.audit)
 
+    def remedies(self) -> pandas.DataFrame:
+        """The causes of the wall time, and how many times faster the trace would be at most without each: SIMULATED.
+
+        Columns: cause; us, the wall time that it costs; share_of_wall; times_faster_at_most; try, in words. The largest
+        come first. Each cause is taken out by itself, and the trace is played again: see `labkit.simulate.remedies`.
+        So a kernel that is hidden behind others costs nothing, and gains cannot be added up.
+
+        The causes: data loading, in labkit's range or the DataLoader's; launches, all other work of the host; copies;
+        communication; waiting for other ranks, in a folder of several; and kinds of compute kernels, by their names.
+
+        Raises:
+            TraceError: there is no GPU activity.
+            LabkitError: no launch is in the trace, or an unchanged replay differs from it by more than a fifth.
+
+        Warns:
+            ReplayWarning: it differs by more than a twentieth.
+        """
+        from labkit.simulate.remedies import remedies
+
+        return remedies(self.ranks)
+
     def _table(self, of_rank: Callable[[Rank], pandas.DataFrame]) -> pandas.DataFrame:
         found = {number: self._of(rank, of_rank) for number, rank in self.ranks.items()}
         for number, table in found.items():
