@@ -273,7 +273,10 @@ class Trace:
         """
         from labkit.simulate.remedies import remedies
 
-        return remedies(self.ranks)
+        table = remedies(self.ranks)
+        table.attrs["stamp"] = {**(self.stamp or {}), "SIMULATED": True}
+        table.columns.name = "SIMULATED"
+        return table
 
     def _table(self, of_rank: Callable[[Rank], pandas.DataFrame]) -> pandas.DataFrame:
         found = {number: self._of(rank, of_rank) for number, rank in self.ranks.items()}
