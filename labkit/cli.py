@@ -1,5 +1,6 @@
 """The command line: train a model on pictures, translate pictures with it, and measure."""
 
+import contextlib
 import difflib
 import importlib.util
 import os
@@ -127,6 +128,21 @@ def profile(
     own_time = "self_device_time_total" if batch[0].is_cuda else "self_cpu_time_total"
     typer.echo(profiler.key_averages().table(sort_by=own_time, row_limit=20))
     typer.echo(f"{recording.export(profiler, out)}: {steps} steps; open it in ui.perfetto.dev or with HTA")
+
+
+@app.command()
+def report(
+    traces: Annotated[list[Path], typer.Argument(help="Trace files, or folders with a file of each rank.")],
+    out: Annotated[Path, Option(help="The page to write.")] = Path("out", "report.html"),
+) -> None:
+    """Say what each cause of a trace's time costs, and write a page with its figures."""
+    import labkit
+
+    opened = {path.name: labkit.Trace(path) for path in traces}
+    for name, trace in opened.items():
+        with contextlib.suppress(labkit.TraceError):  # recorded on a CPU: the page says what it lacks
+            typer.echo("\n".join(f"{name}: {why}" for why in trace.summary()["why"]))
+    typer.echo(labkit.show.trace_report(opened, out))
 
 
 @app.command()

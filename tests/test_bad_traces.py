@@ -232,7 +232,7 @@ def test_what_does_no_harm_is_answered_rightly(tmp_path, change):
     assert times["wall"] == 200 and times["busy"] == 150 and times["idle"] == 50
     causes = opened.idle().set_index(["scope", "cause"])["us"]["device"]
     assert causes.to_dict() == {"host_wait": 50, "kernel_wait": 0, "other": 0, "unknown": 0}
-    assert opened.summary()["bound_by"].item() == "compute"
+    assert opened.summary()[["idle_of_wall", "compute_of_busy"]].iloc[0].tolist() == [0.25, 1]
     for table in (opened.gaps, opened.kernels, opened.launches, opened.queue, opened.concurrency, opened.operators):
         assert table() is not None
 

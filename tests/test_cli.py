@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import synthetic_trace
 import torch
 
 import labkit
@@ -50,6 +51,18 @@ def test_profile_prints_operators_and_writes_a_trace(call, tmp_path):
     status, out, _ = call("profile", "--out", tmp_path / "trace.json.gz", *small)
     assert status == 0 and "convolution_backward" in out
     assert (tmp_path / "trace.json.gz").stat().st_size > 1000
+
+
+def test_report_leads_with_the_first_remedy_and_shows_what_it_can(call, tmp_path):
+    synthetic_trace.one_kernel().save(tmp_path / "gpu.json")
+    synthetic_trace.on_a_cpu().save(tmp_path / "cpu.json")
+    status, said, _ = call("report", tmp_path / "gpu.json", "--out", tmp_path / "gpu.html")
+    assert status == 0 and "gpu.json: Played again (SIMULATED): at most" in said and "gpu.html" in said
+    page = (tmp_path / "gpu.html").read_text()
+    assert page.count("plotly-graph-div") == 8 and "Not shown" not in page
+    call("report", tmp_path / "cpu.json", "--out", tmp_path / "cpu.html")
+    page = (tmp_path / "cpu.html").read_text()
+    assert page.count("plotly-graph-div") == 2 and "no GPU activity in this trace" in page
 
 
 def test_survey_rehearses_on_a_cpu(call, tmp_path):

@@ -101,6 +101,14 @@ def test_the_rank_that_is_waited_for_gains_nothing_by_waiting_less(tmp_path):
     assert found[0, "waiting for other ranks"] == pytest.approx(2500 / 2000, rel=0.01)
     assert found[1, "waiting for other ranks"] == pytest.approx(1.0, rel=0.01)
     assert found[1, "convolutions"] == pytest.approx(2500 / 1100, rel=0.01)
+    both = labkit.Trace(tmp_path)
+    walls = [what_if(both, rank=rank, balanced=True).timeline.wall for rank in (0, 1)]
+    assert walls == pytest.approx([2001, 2501], rel=0.01), "the slow rank is as slow as before"
+    for settings, message in (({}, "Choose among 0, 1"), ({"rank": 2}, "rank=2.*among 0, 1")):
+        with pytest.raises(LabkitError, match=message):
+            what_if(both, **settings)
+    with pytest.raises(LabkitError, match="rank0.json.gz: balanced needs the traces of all ranks"):
+        what_if(labkit.Trace(tmp_path / "rank0.json.gz"), balanced=True)
 
 
 def test_a_trace_that_cannot_be_played_again_is_refused(tmp_path, monkeypatch):
@@ -132,3 +140,38 @@ def test_kernels_that_were_queued_before_the_recording_began_keep_their_place(tm
         1000, rel=0.01
     )
     assert cut.remedies().set_index("cause")["times_faster_at_most"]["launches"] == pytest.approx(1.0, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kernel_us", "bound_by"),
+    [(2.0, "host"), (4.9, "host"), (5.1, "host"), (9.9, "several"), (10.1, "several"), (40.0, "compute")],
+)
+def test_the_verdict_has_no_cliff_where_nothing_jumps(kernel_us, bound_by, tmp_path):
+    verdict = labkit.Trace(written(launched(CONV, 10.0, kernel_us), (), tmp_path / "trace.json")).summary().iloc[0]
+    assert verdict["bound_by"] == bound_by
+    slower = max(10.0, kernel_us)
+    pause = 1.0 if kernel_us < 9 else 0.0  # between kernels, assumed where no kernel waited for another
+    assert verdict["cost_of_host"] == pytest.approx(1 - (kernel_us + pause) / slower, abs=0.02)
+    assert verdict["cost_of_compute"] == pytest.approx(1 - 10.0 / slower, abs=0.02)
+    assert verdict["first_remedy"] == (
+        "launches" if verdict["cost_of_host"] > verdict["cost_of_compute"] else "convolutions"
+    )
+
+
+def test_a_full_queue_is_no_good_news_while_the_host_costs_a_quarter(tmp_path):
+    """The queue is full while a long step runs, and empty while the host loads the next batch."""
+    step = [Launch(CONV, 1.0, 10.0), *launched(CONV, 1.0, 10.0, 199, MAIN)]
+    step[0] = Launch(CONV, 1001.0, 10.0, MAIN, data_us=1000.0)
+    slow = labkit.Trace(written([*launched(CONV, 1.0, 10.0, 200), *step] * 2, (199, 399, 599), tmp_path / "slow.json"))
+    verdict = slow.summary().iloc[0]
+    assert verdict["long_delays_of_kernels"] > 0.8 and verdict["idle_of_wall"] < 0.5
+    assert verdict["why"].count("not overhead") == (verdict["cost_of_data"] < 0.25)
+    assert f"{verdict['times_faster_at_most']:.2f} times faster without {verdict['first_remedy']}" in verdict["why"]
+
+
+def test_communication_that_is_hidden_is_not_the_bound(tmp_path):
+    launches, waits, *_ = KNOWN["hidden communication"]
+    many = labkit.Trace(written([*launched(SEND, 1.0, 900.0, 1, SIDE), *launches[1:]], waits, tmp_path / "trace.json"))
+    verdict = many.summary().iloc[0]
+    assert verdict["communication_of_busy"] > 0.85 and verdict["cost_of_communication"] == pytest.approx(0, abs=0.01)
+    assert "communication" not in (verdict["bound_by"], verdict["first_remedy"])

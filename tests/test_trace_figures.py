@@ -98,7 +98,7 @@ def test_kinds_at_the_same_time_are_said_to_pass_100_percent(load):
     assert figure.layout.xaxis.range[1] == pytest.approx(2)
 
 
-@pytest.mark.parametrize("view", [*OF_A_GPU, *ON_A_CPU])
+@pytest.mark.parametrize("view", [view for view in (*OF_A_GPU, *ON_A_CPU) if view != "remedies"])
 def test_a_share_of_nothing_is_not_a_number_to_show(view, load):
     trace = SyntheticTrace()
     trace.range("ProfilerStep#0", 0, 4)
@@ -106,6 +106,23 @@ def test_a_share_of_nothing_is_not_a_number_to_show(view, load):
     figure = show.trace(load(trace), view)
     assert "nan" not in in_words(figure).lower()
     assert not any("nan" in (text or "").lower() for bar in figure.data for text in getattr(bar, "hovertext", ()) or ())
+
+
+def test_remedies_are_bars_with_their_factor_and_advice_and_say_what_they_are(two_streams, load):
+    unplayable = SyntheticTrace()
+    for number in range(3):
+        unplayable.launch(number * 10, 100 + number * 200, 10)
+    figure = show.trace({"two": two_streams, "odd": load(unplayable)}, "remedies")
+    table = two_streams.remedies().set_index("cause")
+    (shown,) = figure.data
+    assert dict(zip(shown.y, shown.x, strict=True)) == pytest.approx(table["share_of_wall"].to_dict())
+    assert shown.text[0] == f"{table['times_faster_at_most'].iloc[0]:.2f}x" and "try: " in shown.hovertext[0]
+    assert "SIMULATED" in figure.layout.title.text and "odd: " in figure.layout.meta["text"]
+    assert "played again without a change" in figure.layout.meta["text"]
+    with pytest.raises(LabkitError, match="its kernels took no time"):
+        nothing = SyntheticTrace()
+        nothing.launch(0, 5, 0)
+        show.trace(load(nothing), "remedies")
 
 
 def test_each_step_has_its_bar_and_its_wall_time(two_streams, one_kernel):
@@ -155,7 +172,7 @@ def test_the_summary_is_a_table_with_a_column_for_each_recording(two_streams, on
     labels, two, one = figure.data[0].cells["values"]
     assert figure.data[0].header["values"] == ("", "<b>two</b>", "<b>one</b>")
     two, one = dict(zip(labels, two, strict=True)), dict(zip(labels, one, strict=True))
-    assert two["bound by"] == "<b>compute</b>" and "37%" in two["why"]
+    assert two["bound by"] == "<b>host</b>" and "37%" in two["why"]
     assert two["wall µs"] == "600.0" and two["idle of wall"] == "36.7%"
     assert one["host wait of idle"] == "n/a", "as it was never idle"
     wide = show.trace(two_streams, "summary").layout.height

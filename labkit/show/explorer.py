@@ -123,7 +123,7 @@ class _Explorer:
         }
         try:
             drawn, self.message.value = trace(self._parts(), view, **settings.get(view, {})), ""
-        except TraceError as error:
+        except LabkitError as error:  # events are missing, or it cannot be played again
             drawn = trace(self._recordings(), "operators")
             self.message.value = f"<b>{html.escape(str(error))}</b>"
         return drawn

@@ -168,8 +168,10 @@ def _told(column: str, value: Any) -> str:
         return str(value).replace(" us", " µs")
     if pandas.isna(value):
         return "n/a"
-    if "share" in column or re.search("_of_(wall|idle|busy|kernels)$", column):
+    if "share" in column or re.search("_of_(wall|idle|busy|kernels)$|^cost_of_", column):
         return percent(value)
+    if column.startswith("times_faster"):
+        return f"{value:.2f}"
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import cycle
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,10 @@ import plotly.graph_objects as go
 
 from labkit.errors import check_known
 from labkit.show.communication import communication
-from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, percent, readable, repeated
-from labkit.show.style import CLEAR, FAINT, HOST, KERNEL, KINDS, UNUSED, WALL, escaped, range_look, shortened
+from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, percent, repeated
+from labkit.show.style import HOST, KERNEL, KINDS, PATTERNS, UNUSED, WALL, escaped, range_look, shortened
 from labkit.show.timeline import UNKNOWN, delays, queue, timeline
+from labkit.show.verdict import remedies, summary
 from labkit.traces.rank import NOWHERE
 from labkit.traces.trace import Trace
 
@@ -39,7 +39,6 @@ SHARES: Looks = {  # of launches, and of memory operations
 }
 HOSTS = {"operator": UNUSED, "CUDA call": HOST}
 STREAMS = (UNUSED, KERNEL, "#2E8BC9", "#0F6CA6", "#0B4F7D")  # 0, 1, 2, ... busy streams: the more, the darker
-PATTERNS = ("", "/", ".", "x", "-", "+")  # of recordings, where colours have another meaning
 LARGEST_GAPS, TOP_KERNELS, TOP_OPERATORS = 10, 10, 12  # of each rank, and over all recordings
 
 
@@ -48,8 +47,8 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
 
     Args:
         traces: a trace, or traces by name, as in ``{"baseline": labkit.Trace(path)}``.
-        view: "temporal", "summary", "steps", "idle", "gaps", "kinds", "kernels", "memory", "launches", "delays",
-            "queue", "streams", "timeline", "communication", "ranges" or "operators".
+        view: "temporal", "summary", "remedies", "steps", "idle", "gaps", "kinds", "kernels", "memory", "launches",
+            "delays", "queue", "streams", "timeline", "communication", "ranges" or "operators".
         settings: of the view. "launches" takes `runtime_cutoff` and `delay_cutoff`, "delays" `delay_cutoff`, all in
             microseconds; "streams" takes `within`, one of labkit's ranges; and "timeline" needs `begin_us` and
             `end_us` and takes `rank`. See the function of the view's name in `labkit.show.trace_views`.
@@ -220,22 +219,6 @@ def operators(traces: Traces) -> go.Figure:
     return _ranking(table, traces, TOP_OPERATORS, HOSTS, "Operators by their own time on the host", unit)
 
 
-def summary(traces: Traces) -> go.Figure:
-    """What bounds each recording, why, and the numbers that say so: a table with a column for each recording."""
-    table = joined(traces, Trace.summary)
-    cells = readable(table).set_index("recording").T.reset_index()
-    width = 640 / 6.5 / len(cells.columns)  # characters in a column of a narrow figure
-    lines = cells.map(lambda cell: ceil(len(cell) / width)).max(axis=1).sum()
-    labels, *recordings = (list(cells[name]) for name in cells)
-    bold = [[f"<b>{verdict}</b>", *map(escaped, rest)] for verdict, *rest in recordings]
-    header = dict(values=["", *(f"<b>{escaped(name)}</b>" for name in cells.columns[1:])], fill_color=FAINT)
-    columns = dict(values=[labels, *bold], fill_color=CLEAR)
-    figure = go.Figure(go.Table(header=header, cells=columns))
-    figure.update_traces(header=dict(align="left", height=26), cells=dict(align="left", height=26))
-    finish(figure, "What bounds each recording", traces, table)
-    return figure.update_layout(height=190 + 16 * lines + 10 * (len(labels) + 1), margin=dict(l=20, r=20, b=20))
-
-
 def _shares_of_wall(table: pandas.DataFrame, series: str, looks: Looks) -> go.Figure:
     """Shares of the wall time, stacked: a bar for each recording, made of the values of the column `series`."""
     drawn = table.assign(value=table["share_of_wall"], series=table[series])
@@ -282,6 +265,7 @@ def _busy(number: int) -> str:
 VIEWS: dict[str, tuple[str, Callable[..., go.Figure]]] = {
     "temporal": ("where the time went", temporal),
     "summary": ("what bounds it", summary),
+    "remedies": ("what each cause costs", remedies),
     "steps": ("step by step", steps),
     "idle": ("idle time by cause", idle),
     "gaps": ("largest gaps", gaps),

@@ -7,15 +7,14 @@ counted twice, and the gains of two of them cannot be added up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
 import pandas
 
-from labkit.simulate.launch_queue import Launch
 from labkit.simulate.trace_file import Replay
-from labkit.simulate.what_if import check, in_order, read_launches
+from labkit.simulate.what_if import check, in_order, read_launches, waited
 from labkit.traces.rank import Rank, named
 
 # Kinds of compute kernels by what their names hold; the first that fits counts.
@@ -27,6 +26,7 @@ COMPUTE = {
     "optimiser": r"(?i)multi_tensor|adam|sgd|FusedOptimizer",
     "pointwise and other": "",
 }
+PARTS = ("data", "host", "compute", "memory", "communication")  # of the work, as the summary has them
 TRY = {
     "data loading": "more loader workers, pin_memory and prefetching, pictures decoded once; labkit: workers=",
     "launches": 'fewer and larger launches: torch.compile, a CUDA graph, a larger batch; labkit: "graph", "batched"',
@@ -42,54 +42,69 @@ TRY = {
 }
 
 
-def remedies(ranks: Mapping[int, Rank]) -> pandas.DataFrame:
-    """The table that `labkit.Trace.remedies` explains."""
-    waits = _waits(ranks)
-    rows = [{"rank": number, **row} for number, rank in ranks.items() for row in _of_rank(rank, waits.get(number))]
-    table = pandas.DataFrame(rows, columns=["rank", "cause", "us", "share_of_wall", "times_faster_at_most", "try"])
-    return table.sort_values(["rank", "us"], ascending=[True, False], kind="stable", ignore_index=True)
+class PriceList:
+    """A rank's recording, played again without one cause after another.
 
+    Args:
+        rank: the recording.
+        ranks: all ranks of the training, this one too.
 
-def _of_rank(rank: Rank, waited: np.ndarray | None) -> Iterator[dict]:
-    recorded = read_launches(rank)
-    check(rank, recorded)
-    wall = _wall(recorded)
-    for cause, launches in _without(rank, recorded, waited):
-        left = _wall(replace(recorded, launches=launches))
-        yield {
-            "cause": cause,
-            "us": wall - left,
-            "share_of_wall": (wall - left) / wall,
-            "times_faster_at_most": wall / left if left > 0 else np.inf,
-            "try": TRY[cause],
-        }
+    Attributes:
+        doubt: a sentence if the unchanged replay differs from the recording by more than a twentieth, else "".
 
+    Raises:
+        TraceError, LabkitError: as `labkit.Trace.remedies`.
+    """
 
-def _without(rank: Rank, recorded: Replay, waited: np.ndarray | None) -> Iterator[tuple[str, list[Launch]]]:
-    """The launches without each cause that the trace has."""
-    launches = recorded.launches
-    if any(launch.data_us for launch in launches):
-        yield "data loading", [replace(one, host_us=one.host_us - one.data_us, data_us=0.0) for one in launches]
-    yield "launches", [replace(one, host_us=one.data_us) for one in launches]
-    table = in_order(rank)
-    shared = table["name"].map(_kind_of_compute(table["name"]))
-    causes = table["kind"].map({"memory": "copies", "communication": "communication"}).fillna(shared)
-    for cause in causes.unique():
-        yield (
-            cause,
-            [replace(one, kernel_us=0.0) if own == cause else one for one, own in zip(launches, causes, strict=True)],
+    def __init__(self, rank: Rank, ranks: Collection[Rank]) -> None:
+        self.recorded = read_launches(rank)
+        self.doubt = check(rank, self.recorded)
+        self.wall = _wall(self.recorded)
+        self.table = in_order(rank)
+        self.waited = waited(rank, ranks)
+
+    def remedies(self) -> pandas.DataFrame:
+        """The rows of `labkit.Trace.remedies`."""
+        of_compute = self.table["name"].map(_kind_of_compute(self.table["name"]))
+        kinds = self.table["kind"].map({"memory": "copies", "communication": "communication"}).fillna(of_compute)
+        gains = self._without_host() | self._without_kinds(kinds)
+        if self.waited is not None:
+            left = self.table["duration"].to_numpy(copy=True)
+            left[np.flatnonzero(self.table["kind"] == "communication")] -= self.waited
+            gains["waiting for other ranks"] = self._gain({"kernel_us": left})
+        table = pandas.DataFrame(gains.items(), columns=["cause", "us"])
+        left = self.wall - table["us"]
+        table["share_of_wall"] = table["us"] / (self.wall or np.nan)
+        table["times_faster_at_most"] = np.where(left > 0, self.wall / left.where(left > 0), np.inf)
+        table["try"] = table["cause"].map(TRY)
+        return table.sort_values("us", ascending=False, kind="stable", ignore_index=True)
+
+    def costs(self) -> dict[str, float]:
+        """The shares of the wall time that would be gone without each of `PARTS`; 0 for a part that is not there."""
+        part_of = {"data loading": "data", "launches": "host"}
+        gains = {part_of[cause]: us for cause, us in self._without_host().items()}
+        gains |= self._without_kinds(self.table["kind"])
+        return {part: gains.get(part, 0.0) / (self.wall or np.nan) for part in PARTS}
+
+    def _without_host(self) -> dict[str, float]:
+        """What is gained without the loading of data, and without all other work of the host."""
+        host, data = (
+            np.array([getattr(one, name) for one in self.recorded.launches]) for name in ("host_us", "data_us")
         )
-    if waited is not None:
-        left = table["duration"].to_numpy(copy=True)
-        left[np.flatnonzero(table["kind"] == "communication")] -= waited
-        yield (
-            "waiting for other ranks",
-            [replace(one, kernel_us=float(us)) for one, us in zip(launches, left, strict=True)],
-        )
+        gains = {"data loading": self._gain({"host_us": host - data})} if data.any() else {}
+        return gains | {"launches": self._gain({"host_us": data})}
 
+    def _without_kinds(self, kinds: pandas.Series) -> dict[str, float]:
+        """What is gained if the kernels of each kind take no time."""
+        lasting = self.table["duration"].to_numpy()
+        return {kind: self._gain({"kernel_us": np.where(kinds == kind, 0.0, lasting)}) for kind in kinds.unique()}
 
-def _lasting(launches: Sequence[Launch], us: pandas.Series) -> list[Launch]:
-    return [replace(one, kernel_us=float(lasts)) for one, lasts in zip(launches, us, strict=True)]
+    def _gain(self, changed: Mapping[str, np.ndarray]) -> float:
+        """Microseconds of the wall time that are saved if the launches have these numbers in place of theirs."""
+        launches = self.recorded.launches
+        for name, values in changed.items():
+            launches = [replace(one, **{name: value}) for one, value in zip(launches, values.tolist(), strict=True)]
+        return self.wall - _wall(replace(self.recorded, launches=launches))
 
 
 def _kind_of_compute(names: pandas.Series) -> dict[str, str]:
@@ -98,21 +113,6 @@ def _kind_of_compute(names: pandas.Series) -> dict[str, str]:
     for kind, pattern in COMPUTE.items():
         kinds[(kinds == "") & named(unique, pattern)] = kind
     return dict(zip(unique, kinds, strict=True))
-
-
-def _waits(ranks: Mapping[int, Rank]) -> dict[int, np.ndarray]:
-    """How long each rank waited in each of its collectives, in the order of their launches; {} if that is unknown.
-
-    All ranks leave a collective together, so the one that was in it for the shortest time did not wait.
-    """
-    durations = []
-    for rank in ranks.values():
-        table = in_order(rank)
-        durations.append(table["duration"][table["kind"] == "communication"].to_numpy())
-    if len(ranks) < 2 or len({len(each) for each in durations}) > 1 or not len(durations[0]):
-        return {}
-    every = np.stack(durations)
-    return dict(zip(ranks, every - every.min(axis=0), strict=True))
 
 
 def _wall(played: Replay) -> float:

@@ -19,9 +19,8 @@ unchanged replay of the same trace: the result is a ratio.
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace as with_changes
 
 import numpy as np
@@ -56,6 +55,8 @@ def what_if(
     kernels: float | Mapping[str, float] = 1.0,
     graph: bool = False,
     data: float = 1.0,
+    rank: int | None = None,
+    balanced: bool = False,
 ) -> Replay:
     """Plays a recorded trace again, unchanged or with something changed: SIMULATED.
 
@@ -63,37 +64,44 @@ def what_if(
     a host of twice the speed would need. `labkit/simulate/what_if.py` says what the model leaves out.
 
     Args:
-        trace: of one rank, with host and GPU.
+        trace: with host and GPU.
         host: a factor on the host's time, but not on its waits or on the loading of data.
         kernels: a factor on the durations of all kernels; or factors by text, each for the kernels whose name
-            contains the text, for example {"gemm": 0.5, "Memcpy": 0.0}.
+            contains the text, for example {"gemm": 0.5, "Memcpy": 0.0}. The host's time to launch them stays.
         graph: whether one call launches each step, as a CUDA graph. This call and the loading of data then are all of
             the host's time in a step: waits in the middle of the step are left out.
         data: a factor on the time in which the host loads data, or waits for its loader: 0 is a loader that is always
-            ahead. Only labkit's range "data" and the DataLoader's own are known to load data.
+            ahead. Only labkit's range "data" and the DataLoader's own are known to load data. Loader processes that
+            take cores from the host are left out.
+        rank: to play, of a trace of several.
+        balanced: whether no rank waits for another: each collective then lasts as long as in the rank that joined it
+            last. That rank's own work stays as it is, since nothing tells what a fair share of it would be.
 
     Raises:
         TraceError: the trace holds no GPU activity.
-        LabkitError: the trace has several ranks or no launches or, for a graph, no steps; a text is in no kernel's
-            name; or the unchanged replay differs from the recording by more than `REFUSED`.
+        LabkitError: the trace has several ranks, and `rank` names none of them; it has no launches or, for a graph, no
+            steps; a text is in no kernel's name; `balanced`, and it is unknown how long ranks waited; or the unchanged
+            replay differs from the recording by more than `REFUSED`.
 
     Warns:
         ReplayWarning: it differs by more than `TOLD`.
     """
-    if len(trace.ranks) > 1:
-        raise LabkitError(
-            f"This trace has {len(trace.ranks)} ranks, and a replay is of one: open the file of one rank."
-        )
-    (rank,) = trace.ranks.values()
-    recorded = read_launches(rank)
-    check(rank, recorded)
+    ranks = list(trace.ranks)
+    if rank not in (ranks if rank is not None or len(ranks) > 1 else [None]):
+        raise LabkitError(f"rank={rank}: a replay is of one rank. Choose among {', '.join(map(str, ranks))}.")
+    chosen = trace.ranks[ranks[0] if rank is None else rank]
+    recorded = read_launches(chosen)
+    warn_of(check(chosen, recorded))
     factors = kernels if isinstance(kernels, Mapping) else {"": kernels}
-    played = with_changes(recorded, launches=_faster(recorded.launches, host, factors, data))
+    launches = _faster(recorded.launches, host, factors, data)
+    if balanced:
+        launches = _balanced(launches, chosen, trace.ranks.values())
+    played = with_changes(recorded, launches=launches)
     if graph:
         played = played.as_graphs()
     assumed = {
-        "made_from": trace.stamp or {"file": rank.recording.file.name},
-        "changed": {"host": host, "kernels": dict(factors), "graph": graph, "data": data},
+        "made_from": trace.stamp or {"file": chosen.recording.file.name},
+        "changed": {"host": host, "kernels": dict(factors), "graph": graph, "data": data, "balanced": balanced},
         "constants": {
             "gap_us": played.gap_us,
             "queue_limit": played.queue_limit,
@@ -103,33 +111,41 @@ def what_if(
     return with_changes(played, assumed=assumed)
 
 
-def check(rank: Rank, unchanged: Replay) -> None:
+def check(rank: Rank, unchanged: Replay) -> str:
     """Holds an unchanged replay to its recording: wall, busy and idle time of the GPU.
 
-    Raises:
-        LabkitError: one differs by more than `REFUSED` of the wall time.
+    Returns:
+        A sentence if one differs by more than `TOLD` of the wall time, else "".
 
-    Warns:
-        ReplayWarning: one differs by more than `TOLD` of it.
+    Raises:
+        LabkitError: one differs by more than `REFUSED` of it.
     """
+    if rank.start == rank.stop:
+        raise LabkitError(f"{rank.recording.file}: its kernels took no time at all, so there is nothing to gain.")
     timeline = unchanged.timeline
     wall, right = float(timeline.kernel_end.max() - timeline.kernel_start.min()), rank.stop - rank.start
     busy = float(np.sum(rank.busy.end - rank.busy.begin))
     pairs = {"wall": (wall, right), "busy": (timeline.busy, busy), "idle": (wall - timeline.busy, right - busy)}
     worst = max(pairs, key=lambda name: abs(pairs[name][0] - pairs[name][1]))
     mine, recorded = pairs[worst]
-    apart = abs(mine - recorded) / (right or math.nan)
+    apart = abs(mine - recorded) / right
     if apart <= TOLD:
-        return
+        return ""
     said = (
         f"{rank.recording.file}: played again without a change, the {worst} time is {mine:,.0f} us, and in the "
         f"recording {recorded:,.0f} us ({apart:.0%} of the wall time)."
     )
     unknown = rank.kernels["call_begin"].isna().mean()
     cause = f" The launches of {unknown:.0%} of the kernels are not in the trace." if unknown > TOLD else ""
-    if not apart <= REFUSED:
+    if apart > REFUSED:
         raise LabkitError(f"{said}{cause} So this trace cannot tell what a change would bring. See Trace.audit().")
-    warnings.warn(f"{said}{cause} Take what a change would bring as no more exact.", ReplayWarning, stacklevel=3)
+    return f"{said}{cause} Take what a change would bring as no more exact."
+
+
+def warn_of(doubt: str) -> None:
+    """Warns the caller of the public function that calls this, if there is a doubt."""
+    if doubt:
+        warnings.warn(doubt, ReplayWarning, stacklevel=3)
 
 
 def read_launches(rank: Rank) -> Replay:
@@ -164,6 +180,20 @@ def read_launches(rank: Rank) -> Replay:
         queue_limit = len(table) + 1  # a graph is one entry of the queue
     gap_us = float(np.mean(pauses)) if len(pauses) else _shortest_pause(table)
     return Replay(launches, _sources(rank, table), waits, _device(rank), {}, gap_us=gap_us, queue_limit=queue_limit)
+
+
+def waited(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
+    """How long a rank waited for others in each of its collectives, in the order of their launches; None if unknown.
+
+    All ranks leave a collective together, so the one that was in it for the shortest time did not wait.
+    """
+    if len(ranks) < 2 or not all(each.has_gpu and each.kernels["call_begin"].notna().any() for each in ranks):
+        return None
+    tables = {each: in_order(each) for each in ranks}
+    durations = {each: table["duration"][table["kind"] == "communication"] for each, table in tables.items()}
+    if len({len(each) for each in durations.values()}) > 1 or durations[rank].empty:
+        return None
+    return durations[rank].to_numpy() - np.min([each.to_numpy() for each in durations.values()], axis=0)
 
 
 def in_order(rank: Rank) -> pandas.DataFrame:
@@ -268,3 +298,18 @@ def _faster(launches: Sequence[Launch], host: float, factors: Mapping[str, float
             with_changes(launch, host_us=host_us, kernel_us=float(factor) * launch.kernel_us, data_us=loading)
         )
     return changed
+
+
+def _balanced(launches: Sequence[Launch], rank: Rank, ranks: Collection[Rank]) -> list[Launch]:
+    waits = waited(rank, ranks)
+    if waits is None:
+        raise LabkitError(
+            f"{rank.recording.file}: balanced needs the traces of all ranks, with the same number of collectives in "
+            "each: open their folder."
+        )
+    of_kernel = np.zeros(len(launches))
+    of_kernel[np.flatnonzero(in_order(rank)["kind"] == "communication")] = waits
+    return [
+        with_changes(launch, kernel_us=max(0.0, launch.kernel_us - wait))
+        for launch, wait in zip(launches, of_kernel.tolist(), strict=True)
+    ]

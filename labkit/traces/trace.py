@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 
 from labkit.errors import LabkitError, check_known
-from labkit.traces import audit, communication, operators, tables, verdict
+from labkit.traces import audit, communication, operators, tables
 from labkit.traces.rank import Rank
 from labkit.traces.reading import TraceError, read
 
@@ -181,19 +181,26 @@ class Trace:
         return self._table(tables.concurrency)
 
     def summary(self) -> pandas.DataFrame:
-        """One row a rank: its bottleneck, and the numbers that prove it.
+        """One row a rank: its first remedy, what bounds it if one cause dominates, and the numbers.
 
-        Columns: bound_by; why, in words; wall_us; then shares: idle_of_wall; host_wait_of_idle; data_of_idle, while
-        the host was in labkit's data range or in a DataLoader; compute_of_busy, memory_of_busy and
-        communication_of_busy; long_delays_of_kernels, the kernels with a known launch that began over 100 us after
-        it; and mean_queue.
+        Columns: bound_by; first_remedy and times_faster_at_most, the first row of `remedies`; why, in words; wall_us;
+        then shares: idle_of_wall; host_wait_of_idle; data_of_idle, while the host was in labkit's data range or in a
+        DataLoader; compute_of_busy, memory_of_busy and communication_of_busy; long_delays_of_kernels, the kernels with
+        a known launch that began over 100 us after it; mean_queue; and cost_of_data, cost_of_host, cost_of_compute,
+        cost_of_memory and cost_of_communication, the parts of the wall time that would be gone without the loading of
+        data, without all other work of the host, and without each kind of kernel: SIMULATED, as in `remedies`.
 
-        bound_by: if the GPU was idle for more than half of the wall time, "data" or "host" if that covers more than
-        half of the idle time, and else "unknown". If it was busy, "compute", "memory" or "communication", whichever
-        took most of the busy time. "memory" means copies and memsets. No trace tells whether a kernel is limited by
-        arithmetic or by memory: see `labkit.measure.roofline`.
+        bound_by: the part with the largest cost, if that is at least a tenth and at least twice the next cost. Else
+        "several": the parts hide behind each other, or more than one has to get faster. "unknown" if the trace cannot
+        be played again. "memory" means copies and memsets: whether a kernel is limited by arithmetic or by memory, no
+        trace tells (see `labkit.measure.roofline`).
+
+        Raises:
+            TraceError: there is no GPU activity.
         """
-        return self._table(verdict.summary)
+        from labkit.traces.verdict import summary
+
+        return self._table(lambda rank: summary(rank, self.ranks.values()))
 
     def communication(self) -> pandas.DataFrame:
         """One row a rank: the time of its communication with other ranks, and how much of it was exposed.
@@ -271,9 +278,18 @@ class Trace:
         Warns:
             ReplayWarning: it differs by more than a twentieth.
         """
-        from labkit.simulate.remedies import remedies
+        from labkit.simulate.remedies import PriceList
+        from labkit.simulate.what_if import warn_of
 
-        table = remedies(self.ranks)
+        doubts = []
+
+        def of_rank(rank: Rank) -> pandas.DataFrame:
+            prices = PriceList(rank, self.ranks.values())
+            doubts.append(prices.doubt)
+            return prices.remedies()
+
+        table = self._table(of_rank)
+        warn_of(" ".join(filter(None, doubts)))
         table.attrs["stamp"] = {**(self.stamp or {}), "SIMULATED": True}
         table.columns.name = "SIMULATED"
         return table

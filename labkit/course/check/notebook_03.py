@@ -15,7 +15,7 @@ from labkit.traces.intervals import busy as right_busy
 from labkit.traces.trace import Trace
 from labkit.traces.verdict import bound_by as right_bound_by
 
-BOUNDS = ("data", "host", "unknown", "compute", "memory", "communication")
+BOUNDS = ("data", "host", "compute", "memory", "communication", "several")
 WORDS = f"That is none of the words: give the word alone, one of {', '.join(BOUNDS)}."
 ANOTHER_WORD = (lambda got, _: got not in BOUNDS, WORDS)
 UNKNOWN = {"A": "compute", "B": "data", "C": "host"}  # the bottleneck of each of `unknown_traces`
@@ -101,37 +101,43 @@ def bound_by(answer: Callable[[Mapping[str, float]], str]) -> None:
     """Compares ``answer(numbers)`` with `labkit.traces.verdict.bound_by`."""
     busy_gpu = dict(
         idle_of_wall=0.02,
-        host_wait_of_idle=0.9,
-        data_of_idle=0.0,
+        long_delays_of_kernels=0.97,
+        mean_queue=800.0,
         compute_of_busy=0.9,
         memory_of_busy=0.1,
         communication_of_busy=0.0,
-        long_delays_of_kernels=0.97,
-        mean_queue=800.0,
+        cost_of_data=0.0,
+        cost_of_host=0.01,
+        cost_of_compute=0.85,
+        cost_of_memory=0.08,
+        cost_of_communication=0.0,
     )
-    idle_gpu = busy_gpu | dict(idle_of_wall=0.6, compute_of_busy=0.93, long_delays_of_kernels=0.01, mean_queue=0.5)
-    full_queue = dict(long_delays_of_kernels=0.99, mean_queue=400.0)
-    half_idle = dict(idle_of_wall=0.45, mean_queue=0.5)
-    three = dict(compute_of_busy=0.3, memory_of_busy=0.1, communication_of_busy=0.6)
-    even = dict(compute_of_busy=0.35, memory_of_busy=0.4, communication_of_busy=0.25)
-    full = "97% of the kernels waited long, and the GPU was idle for 2% of the time: that is a full queue."
-    shares = "93% compute is a share of the busy time, and most of the wall time was idle (shares go from 0 to 1)."
-    no_data = "The host was loading data for most of the idle time, but there is hardly any idle time."
-    wait = "Idle for more than half of the wall time, waiting for the host: its share of the idle time is over 0.5."
+    short_queue = dict(long_delays_of_kernels=0.01, mean_queue=0.5)
+    late_host = busy_gpu | short_queue | dict(idle_of_wall=0.6, cost_of_host=0.55, cost_of_compute=0.02)
+    just_idle = late_host | dict(idle_of_wall=0.45, cost_of_host=0.4)
+    two = busy_gpu | dict(idle_of_wall=0.39, cost_of_data=0.29, cost_of_host=0.36, cost_of_compute=0.02)
+    hidden = busy_gpu | dict(compute_of_busy=0.6, communication_of_busy=0.9, cost_of_compute=0.3, cost_of_memory=0.0)
+    little = busy_gpu | dict(cost_of_compute=0.05, cost_of_memory=0.0)
+    full = "97% of the kernels waited long, and the GPU was hardly idle: a full queue. (Costs go from 0 to 1.)"
+    cliff = "The GPU is idle for less than half of the time, and still nothing costs as much as the host."
+    half = "Data costs 29% and the host 36%: the host's cost is not twice that, so none dominates."
+    behind = (
+        "Communication runs for 90% of the busy time, but hidden behind other kernels: without it little is gained."
+    )
+    nothing = "No part costs a tenth of the wall time: several would have to be faster at once."
     for numbers, hint in (
         (busy_gpu, full),
-        (idle_gpu, shares),
-        (idle_gpu | full_queue, "The queue is long on average, and the GPU is idle all the same: idle time decides."),
-        (busy_gpu | half_idle, "Idle for less than half of the wall time is not host bound."),
-        (idle_gpu | {"data_of_idle": 0.8}, "In most of the idle time the host was loading data: look at that first."),
-        (busy_gpu | {"data_of_idle": 0.8}, no_data),
-        (busy_gpu | dict(compute_of_busy=0.3, memory_of_busy=0.8), "The largest share decides; shares may overlap."),
-        (busy_gpu | three, "There is a third kind of kernel: communication."),
-        (idle_gpu | {"host_wait_of_idle": 0.2}, 'Neither data nor the host covers half of the idle time: "unknown".'),
-        (idle_gpu | {"idle_of_wall": 0.55}, wait),
-        (idle_gpu | {"data_of_idle": 0.45}, "Data covers less than half of the idle time, and the host most of it."),
-        (idle_gpu | {"data_of_idle": 0.55}, "Data covers more than half of the idle time."),
-        (busy_gpu | even, "The largest share decides, even if it is less than half."),
+        (late_host, "90% compute is a share of the busy time, and the cost of compute is 2%."),
+        (late_host | dict(mean_queue=400.0), "The queue is long on average; the host costs most all the same."),
+        (just_idle, cliff),
+        (two, half),
+        (two | dict(cost_of_host=0.1), "The loading of data costs 29%, and twice as much as any other part."),
+        (hidden, behind),
+        (little, nothing),
+        (little | dict(cost_of_compute=0.12), "The cost of compute is over a tenth, and the next cost is 1%."),
+        (busy_gpu | dict(cost_of_compute=0.2, cost_of_memory=0.5), "Copies cost 50%: that is memory."),
+        (hidden | dict(cost_of_compute=0.1, cost_of_communication=0.4), "Communication can dominate, too."),
+        (hidden | dict(cost_of_compute=0.25, cost_of_communication=0.4), "The first has to cost twice the second."),
     ):
         told = ", ".join(f"{name} {value:g}" for name, value in numbers.items())
         with failing(KeyError, f"there is no such number: the keys are {', '.join(numbers)}"):

@@ -1,7 +1,9 @@
-# expects: queue is long on average
+# expects: The queue is long on average
 def bound_by(numbers):
-    if numbers["mean_queue"] < 1:
-        return "host"
-    if numbers["idle_of_wall"] > 0.5:
-        return "data" if numbers["data_of_idle"] > 0.5 else "unknown"
-    return max(("compute", "memory", "communication"), key=lambda kind: numbers[f"{kind}_of_busy"])
+    if numbers["mean_queue"] >= 10:
+        return "compute"
+    costs = sorted(
+        (numbers[f"cost_of_{part}"], part) for part in ("data", "host", "compute", "memory", "communication")
+    )
+    (second, _), (first, part) = costs[-2:]
+    return part if first >= 0.1 and first >= 2 * second else "several"

@@ -1,5 +1,9 @@
-# expects: that is a full queue
+# expects: hardly idle: a full queue
 def bound_by(numbers):
     if numbers["long_delays_of_kernels"] > 0.5:
         return "host"
-    return max(("compute", "memory", "communication"), key=lambda kind: numbers[f"{kind}_of_busy"])
+    costs = sorted(
+        (numbers[f"cost_of_{part}"], part) for part in ("data", "host", "compute", "memory", "communication")
+    )
+    (second, _), (first, part) = costs[-2:]
+    return part if first >= 0.1 and first >= 2 * second else "several"

@@ -1,3 +1,7 @@
 # expects: is none of the words
 def bound_by(numbers):
-    return "HOST" if numbers["idle_of_wall"] > 0.5 else "COMPUTE"
+    costs = sorted(
+        (numbers[f"cost_of_{part}"], part) for part in ("data", "host", "compute", "memory", "communication")
+    )
+    (second, _), (first, part) = costs[-2:]
+    return part.upper()

@@ -1,7 +1,7 @@
 # expects: the keys are idle_of_wall
 def bound_by(numbers):
-    if numbers["idle_of_wall"] > 0.5:
-        if numbers["data_of_idle"] > 0.5:
-            return "data"
-        return "host" if numbers["host_of_idle"] > 0.5 else "unknown"
-    return max(("compute", "memory", "communication"), key=lambda kind: numbers[f"{kind}_of_busy"])
+    costs = sorted(
+        (numbers[f"costs_of_{part}"], part) for part in ("data", "host", "compute", "memory", "communication")
+    )
+    (second, _), (first, part) = costs[-2:]
+    return part if first >= 0.1 and first >= 2 * second else "several"

@@ -1,7 +1,5 @@
-# expects: a third kind of kernel
+# expects: Communication can dominate
 def bound_by(numbers):
-    if numbers["idle_of_wall"] > 0.5:
-        if numbers["data_of_idle"] > 0.5:
-            return "data"
-        return "host" if numbers["host_wait_of_idle"] > 0.5 else "unknown"
-    return "compute" if numbers["compute_of_busy"] > numbers["memory_of_busy"] else "memory"
+    costs = sorted((numbers[f"cost_of_{part}"], part) for part in ("data", "host", "compute", "memory"))
+    (second, _), (first, part) = costs[-2:]
+    return part if first >= 0.1 and first >= 2 * second else "several"

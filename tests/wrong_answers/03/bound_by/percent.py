@@ -1,7 +1,7 @@
 # expects: from 0 to 1
 def bound_by(numbers):
-    if numbers["idle_of_wall"] > 50:
-        if numbers["data_of_idle"] > 50:
-            return "data"
-        return "host" if numbers["host_wait_of_idle"] > 50 else "unknown"
-    return max(("compute", "memory", "communication"), key=lambda kind: numbers[f"{kind}_of_busy"])
+    costs = sorted(
+        (numbers[f"cost_of_{part}"], part) for part in ("data", "host", "compute", "memory", "communication")
+    )
+    (second, _), (first, part) = costs[-2:]
+    return part if first >= 10 and first >= 2 * second else "several"

@@ -1,9 +1,0 @@
-# expects: less than half of the wall time is not host bound
-def bound_by(numbers):
-    if numbers["mean_queue"] < 1:
-        return "host"
-    if numbers["idle_of_wall"] > 0.5:
-        if numbers["data_of_idle"] > 0.5:
-            return "data"
-        return "host" if numbers["host_wait_of_idle"] > 0.5 else "unknown"
-    return max(("compute", "memory", "communication"), key=lambda kind: numbers[f"{kind}_of_busy"])

@@ -1,7 +1,0 @@
-# expects: queue is long on average
-def bound_by(numbers):
-    if numbers["mean_queue"] < 1:
-        if numbers["data_of_idle"] > 0.5:
-            return "data"
-        return "host" if numbers["host_wait_of_idle"] > 0.5 else "unknown"
-    return max(("compute", "memory", "communication"), key=lambda kind: numbers[f"{kind}_of_busy"])

@@ -1,7 +1,0 @@
-# expects: there is hardly any idle time
-def bound_by(numbers):
-    if numbers["data_of_idle"] > 0.5:
-        return "data"
-    if numbers["idle_of_wall"] > 0.5:
-        return "host" if numbers["host_wait_of_idle"] > 0.5 else "unknown"
-    return max(("compute", "memory", "communication"), key=lambda kind: numbers[f"{kind}_of_busy"])

@@ -1,7 +1,0 @@
-# expects: the host was loading data: look at that first
-def bound_by(numbers):
-    if numbers["idle_of_wall"] > 0.5:
-        if numbers["host_wait_of_idle"] > 0.5:
-            return "host"
-        return "data" if numbers["data_of_idle"] > 0.5 else "unknown"
-    return max(("compute", "memory", "communication"), key=lambda kind: numbers[f"{kind}_of_busy"])

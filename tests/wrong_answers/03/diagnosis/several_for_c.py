@@ -1,0 +1,2 @@
+# expects: full or empty in most of the idle time
+diagnosis = {"A": "compute", "B": "data", "C": "several"}
