@@ -1,5 +1,6 @@
-"""pyproject.toml, requirements.txt and environment.yml name the same packages in the same ranges."""
+"""pyproject.toml, requirements.txt and environment.yml name the same packages; public names are theirs alone."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -52,3 +53,12 @@ def test_environment_has_the_keys_that_conda_knows():
 def test_holistic_trace_analysis_is_named_where_readers_look_for_it():
     assert "Holistic Trace Analysis (HTA)" in (ROOT / "requirements.txt").read_text()
     assert "HolisticTraceAnalysis" not in EXPECTED
+
+
+def test_no_public_name_is_hidden_by_a_module_of_its_package():
+    """Once loaded, a module is an attribute of its package, in the place of a lazily loaded name."""
+    for stub in (ROOT / "labkit").rglob("__init__.pyi"):
+        package = ".".join(stub.parent.relative_to(ROOT).parts)
+        modules = {path.stem for path in stub.parent.iterdir()}
+        names = re.findall(r"from (\S+) import \w+ as (\w+)", stub.read_text())
+        assert names and not [name for home, name in names if home != package and name in modules], stub

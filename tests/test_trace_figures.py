@@ -343,3 +343,16 @@ def test_a_part_says_which_steps_it_holds(two_streams):
 def test_a_cpu_s_trace_raises_what_its_table_raises(view, on_a_cpu):
     with pytest.raises(TraceError, match="GPU"):
         show.trace(on_a_cpu, view)
+
+
+@pytest.mark.parametrize("traces", ["trace.json", None, {}, {"a": "trace.json"}], ids=str)
+def test_what_is_no_trace_is_refused_with_what_to_give(traces):
+    for draw in (show.trace, show.trace_explorer):
+        with pytest.raises(LabkitError, match="traces=.*give a labkit.Trace"):
+            draw(traces)
+
+
+def test_an_interval_that_ends_before_it_begins_is_refused(two_streams):
+    for begin, end in ((300, 100), (float("nan"), 100)):
+        with pytest.raises(LabkitError, match="begin_us=.*has to begin before it ends"):
+            show.trace(two_streams, "timeline", begin_us=begin, end_us=end)

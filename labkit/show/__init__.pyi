@@ -3,10 +3,10 @@ from labkit.show.comparisons import comparison_figure as comparison_figure
 from labkit.show.comparisons import comparison_report as comparison_report
 from labkit.show.explorer import trace_explorer as trace_explorer
 from labkit.show.recordings import stamped as stamped
+from labkit.show.report import trace_report as trace_report
 from labkit.show.style import view as view
 from labkit.show.sweeps import sweep_figures as sweep_figures
 from labkit.show.sweeps import sweep_report as sweep_report
-from labkit.show.trace_report import trace_report as trace_report
 from labkit.show.trace_views import trace as trace
 from labkit.show.training import FilmStrip as FilmStrip
 from labkit.show.training import LiveLosses as LiveLosses

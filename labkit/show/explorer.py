@@ -37,8 +37,6 @@ def trace_explorer(traces: Trace | Mapping[str, Trace]) -> ipywidgets.VBox:
     Raises:
         LabkitError: there is no trace.
     """
-    if not traces:
-        raise LabkitError("traces: give at least one, as {'baseline': labkit.Trace(path)}.")
     return _Explorer(named(traces)).box
 
 

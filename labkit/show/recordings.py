@@ -9,6 +9,7 @@ from typing import Any
 import pandas
 import plotly.graph_objects as go
 
+from labkit.errors import LabkitError
 from labkit.show.style import ABOVE, BELOW, CLEAR, LEGEND_BELOW, escaped, look, panels, shortened
 from labkit.traces.rank import Rank
 from labkit.traces.trace import Trace
@@ -19,10 +20,18 @@ DRAWING = ["rank", "panel", "place", "series", "value"]  # columns that say how 
 
 
 def named(traces: Traces) -> dict[str, Trace]:
-    """Traces by name; a single trace is named after its file."""
+    """Traces by name; a single trace is named after its file.
+
+    Raises:
+        LabkitError: there is none, or something else than a `labkit.Trace`.
+    """
     if isinstance(traces, Trace):
         return {next(iter(traces.ranks.values())).recording.file.name: traces}
-    return dict(traces)
+    if not isinstance(traces, Mapping) or not traces or not all(isinstance(one, Trace) for one in traces.values()):
+        raise LabkitError(
+            f"traces={traces!r:.80}: give a labkit.Trace(path), or such traces by name: {{'mine': labkit.Trace(path)}}."
+        )
+    return {str(name): trace for name, trace in traces.items()}
 
 
 def rank_names(name: str, trace: Trace) -> dict[int, str]:

@@ -10,7 +10,7 @@ import pandas
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from labkit.errors import check_known
+from labkit.errors import LabkitError, check_known
 from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, named, rank_names
 from labkit.show.style import FAINT, HOST, KERNEL, KINDS, PLAYERS, UNUSED, WALL, escaped, panels, shortened
 from labkit.traces.rank import CALLS, Rank
@@ -43,9 +43,11 @@ def timeline(traces: Traces, begin_us: float, end_us: float, rank: int | None = 
             rank are always drawn.
 
     Raises:
-        LabkitError: a recording of several ranks does not have this one.
+        LabkitError: it does not begin before it ends, or a recording of several ranks does not have this one.
         TraceError: there is no GPU activity.
     """
+    if not begin_us < end_us:
+        raise LabkitError(f"begin_us={begin_us}, end_us={end_us}: the interval has to begin before it ends.")
     chosen: dict[str, Rank] = {}
     for name, trace in named(traces).items():
         number = next(iter(trace.ranks)) if rank is None or len(trace.ranks) == 1 else rank

@@ -79,9 +79,9 @@ def what_if(
 
     Raises:
         TraceError: the trace holds no GPU activity.
-        LabkitError: the trace has several ranks, and `rank` names none of them; it has no launches or, for a graph, no
-            steps; a text is in no kernel's name; `balanced`, and it is unknown how long ranks waited; or the unchanged
-            replay differs from the recording by more than `REFUSED`.
+        LabkitError: a factor is negative or no number; the trace has several ranks, and `rank` names none of them; it
+            has no launches or, for a graph, no steps; a text is in no kernel's name; `balanced`, and it is unknown how
+            long ranks waited; or the unchanged replay differs from the recording by more than `REFUSED`.
 
     Warns:
         ReplayWarning: it differs by more than `TOLD`.
@@ -93,6 +93,13 @@ def what_if(
     recorded = read_launches(chosen)
     warn_of(check(chosen, recorded))
     factors = kernels if isinstance(kernels, Mapping) else {"": kernels}
+    for name, factor in {
+        "host": host,
+        "data": data,
+        **{f"kernels {text!r}": us for text, us in factors.items()},
+    }.items():
+        if not 0 <= factor < np.inf:
+            raise LabkitError(f"{name}: {factor} is no factor on a time. Give 0 or more: 0.5 is twice as fast.")
     launches = _faster(recorded.launches, host, factors, data)
     if balanced:
         launches = _balanced(launches, chosen, trace.ranks.values())
