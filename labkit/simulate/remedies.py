@@ -14,7 +14,8 @@ import numpy as np
 import pandas
 
 from labkit.simulate.trace_file import Replay
-from labkit.simulate.what_if import check, in_order, read_launches, waited
+from labkit.simulate.what_if import check, read_launches, waited
+from labkit.traces.dependencies import in_order
 from labkit.traces.rank import Rank, named
 
 # Kinds of compute kernels by what their names hold; the first that fits counts.

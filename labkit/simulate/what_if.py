@@ -1,15 +1,8 @@
 """A recorded trace, played again with one thing changed: SIMULATED, but with durations that were measured.
 
 We read from the recording the duration and the stream of every kernel, the host's time between one launch and the
-next, and the waits, as far as they show:
-
-- There is one host, whichever of its threads made a call. A launch takes effect when its call ends, or when its kernel
-  begins if that is earlier.
-- The host waited in a call that can wait, if all kernels launched before had ended when the call did. It also waited in
-  a call that found the queue full.
-- A kernel waited for another stream if it was launched and its own stream was idle when a kernel of the other stream
-  ended, and it began just after.
-- Kernels of one stream pause between each other for the mean of the recorded pauses.
+next, and the waits, as far as they show: see `labkit.traces.dependencies`. Kernels of one stream pause between each
+other for the mean of the recorded pauses.
 
 The model leaves out some things. A wait for one stream while others go on counts as the host's work. Kernels that ran
 together keep the durations they then had, even if a change separates them. Other reasons for a kernel to wait do not
@@ -29,20 +22,11 @@ import pandas
 from labkit.errors import LabkitError
 from labkit.simulate.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labkit.simulate.trace_file import GRAPH_US, Replay, Source
+from labkit.traces.dependencies import FULL_QUEUE, dependencies, in_order
 from labkit.traces.rank import Rank, innermost
-from labkit.traces.tables import KERNEL_WAIT_US
 from labkit.traces.trace import Trace
 
-WAITING_CALLS = tuple(
-    maker + call
-    for maker in ("cuda", "hip")
-    for call in ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize", "Memcpy")
-)
-WAITING_COPIES = "Pageable"  # the host's memory is not pinned: the call of such a copy may wait until it is done
-CLOCKS_US = 1.0  # the clocks of host and GPU may differ by so much
-JUST_AFTER_US = 5.0  # a kernel that waited for another stream begins so soon after that stream's kernel ended
 TOLD, REFUSED = 0.05, 0.2  # shares of the wall time by which an unchanged replay differs from its recording
-FULL_QUEUE = 1000  # launches waiting in one stream: about QUEUE_LIMIT, which differs a little between devices
 
 
 class ReplayWarning(UserWarning):
@@ -162,30 +146,24 @@ def read_launches(rank: Rank) -> Replay:
         TraceError: there is no GPU activity.
         LabkitError: there are no launches.
     """
-    table = in_order(rank)
-    depth = _depth_at_call(table)
-    queue_limit = int(depth.max()) if depth.max() >= FULL_QUEUE else QUEUE_LIMIT
-    waits = _waits(rank, table)
-    blocked = (depth >= FULL_QUEUE) | (table.index.isin(waits) & table["name"].str.contains(WAITING_COPIES))
-    # Two times of each launch: when the host would have made it without a wait in the call, and when it went on.
+    found = dependencies(rank)
+    table, made, waits = found.kernels, found.made, set(found.waits)
+    queue_limit = int(found.depth.max()) if found.depth.max() >= FULL_QUEUE else QUEUE_LIMIT
     went_on = np.minimum(table["call_end"], table.groupby("call")["begin"].transform("min")).to_numpy(copy=True)
-    typical = table["call_duration"][~blocked].median()
-    made = np.where(blocked, table["call_begin"] + table["call_duration"].clip(upper=typical), went_on)
     for position in waits:
         went_on[position] = max(went_on[position], table["end"][: position + 1].max())
     went_on = np.maximum.accumulate(went_on)
     free = np.concatenate([table["call_begin"][:1], went_on[:-1]])  # when the host began to work on each launch
     host_us = np.maximum(0.0, made - free)
     data_us = np.minimum(host_us, rank.loading.covered(free, np.maximum(free, made)))
-    after, pauses = _waits_for_streams(table, made)
-    columns = zip(table["name"], host_us, table["duration"], table["stream"], after, data_us, strict=True)
+    columns = zip(table["name"], host_us, table["duration"], table["stream"], found.after, data_us, strict=True)
     launches = [
         Launch(name, float(host), float(us), int(stream), waited, data_us=float(loading))
         for name, host, us, stream, waited, loading in columns
     ]
     if table["call"].duplicated().any():
         queue_limit = len(table) + 1  # a graph is one entry of the queue
-    gap_us = float(np.mean(pauses)) if len(pauses) else _shortest_pause(table)
+    gap_us = float(np.mean(found.pauses)) if len(found.pauses) else _shortest_pause(table)
     return Replay(launches, _sources(rank, table), waits, _device(rank), {}, gap_us=gap_us, queue_limit=queue_limit)
 
 
@@ -201,72 +179,6 @@ def waited(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
     if len({len(each) for each in durations.values()}) > 1 or durations[rank].empty:
         return None
     return durations[rank].to_numpy() - np.min([each.to_numpy() for each in durations.values()], axis=0)
-
-
-def in_order(rank: Rank) -> pandas.DataFrame:
-    """The kernels in the order of their launches, with `call_end` and, as `call`, the number of the launching call.
-
-    A kernel whose launch is not in the trace counts as launched when it began or, if that is earlier, when the next
-    kernel of its stream was: a stream runs its kernels in the order of their launches.
-    """
-    table = rank.kernels
-    unknown = table["call_begin"].isna()
-    if unknown.all():
-        raise LabkitError(
-            f"{rank.recording.file}: no launch of any kernel in this trace, so it cannot be replayed. Record the host, "
-            "too: ProfilerActivity.CPU, as labkit.record does."
-        )
-    later_first = table.sort_values("begin", ascending=False, kind="stable")
-    before_next = later_first.groupby("stream")["call_begin"].cummin().groupby(later_first["stream"]).ffill()
-    table = table.assign(
-        call_begin=table["call_begin"].fillna(np.fmin(table["begin"], before_next)),
-        call_duration=table["call_duration"].fillna(0.0),
-        call=table["correlation"].where(~unknown, -1 - table.index),
-    ).sort_values(["call_begin", "begin"], kind="stable", ignore_index=True)
-    return table.assign(call_end=table["call_begin"] + table["call_duration"], call=pandas.factorize(table["call"])[0])
-
-
-def _depth_at_call(table: pandas.DataFrame) -> np.ndarray:
-    """The number of kernels of the same stream that were launched and not started when each call began."""
-    depth = np.zeros(len(table), dtype=int)
-    for _, mine in table.groupby("stream"):
-        started = np.searchsorted(np.sort(mine["begin"]), mine["call_begin"], side="right")
-        depth[mine.index] = np.maximum(0, np.arange(len(mine)) - started)
-    return depth
-
-
-def _waits(rank: Rank, table: pandas.DataFrame) -> set[int]:
-    """The positions of the launches after which the host waited until all launched kernels had ended."""
-    calls = rank.operators[rank.operators["name"].isin(WAITING_CALLS)]
-    copies = table[table["name"].str.contains(WAITING_COPIES)]
-    position = np.concatenate([np.searchsorted(table["call_begin"], calls["begin"], side="right") - 1, copies.index])
-    call_end = np.concatenate([calls["end"], copies["call_end"]])
-    all_ended = np.maximum.accumulate(table["end"].to_numpy())
-    waited = (position >= 0) & (all_ended[position] <= call_end + CLOCKS_US)
-    return set(position[waited].tolist())
-
-
-def _waits_for_streams(table: pandas.DataFrame, made: np.ndarray) -> tuple[list[tuple[int, ...]], np.ndarray]:
-    """For each kernel the kernels of other streams that it waited for, at most one of each stream.
-
-    Also the pauses before those kernels that waited only for the previous kernel of their own stream.
-    """
-    begin, end = table["begin"].to_numpy(), table["end"].to_numpy()
-    before = table.groupby("stream")["end"].shift(fill_value=-np.inf).to_numpy()
-    ready = np.maximum(made, before)
-    after: list[tuple[int, ...]] = [()] * len(table)
-    groups = table.groupby("stream").indices
-    for stream, mine in groups.items():
-        for other, theirs in groups.items():
-            last = np.searchsorted(end[theirs], begin[mine] + CLOCKS_US, side="right") - 1
-            waited_for = theirs[last]
-            seen = (other != stream) & (last >= 0) & (waited_for < mine) & (end[waited_for] > ready[mine])
-            seen &= begin[mine] - end[waited_for] <= JUST_AFTER_US
-            for i, j in zip(mine[seen], waited_for[seen], strict=True):
-                after[i] = (*after[i], int(j))
-    pauses = begin - before
-    alone = (before > made) & (pauses < KERNEL_WAIT_US) & np.array([not waited_for for waited_for in after])
-    return after, pauses[alone]
 
 
 def _shortest_pause(table: pandas.DataFrame) -> float:
