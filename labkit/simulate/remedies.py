@@ -16,17 +16,9 @@ import pandas
 from labkit.simulate.trace_file import Replay
 from labkit.simulate.what_if import check, read_launches, waited
 from labkit.traces.dependencies import in_order
-from labkit.traces.rank import Rank, named
+from labkit.traces.kinds import fine_kinds
+from labkit.traces.rank import Rank
 
-# Kinds of compute kernels by what their names hold; the first that fits counts.
-COMPUTE = {
-    "attention": r"(?i)flash|fmha|attention|attn",
-    "convolutions": r"(?i)conv|cudnn.*gemm|winograd|[dw]grad|fprop|miopen|Sp3Asm|im2col",
-    "matrix products": r"(?i)gemm|gemv|cublas|splitK|cutlass|Cijk_|nvjet|::dot_kernel",
-    "normalisation": r"(?i)norm|bn_[fb]w|welford",
-    "optimiser": r"(?i)multi_tensor|adam|sgd|FusedOptimizer",
-    "pointwise and other": "",
-}
 PARTS = ("data", "host", "compute", "memory", "communication")  # of the work, as the summary has them
 TRY = {
     "data loading": "more loader workers, pin_memory and prefetching, pictures decoded once; labkit: workers=",
@@ -66,9 +58,7 @@ class PriceList:
 
     def remedies(self) -> pandas.DataFrame:
         """The rows of `labkit.Trace.remedies`."""
-        of_compute = self.table["name"].map(_kind_of_compute(self.table["name"]))
-        kinds = self.table["kind"].map({"memory": "copies", "communication": "communication"}).fillna(of_compute)
-        gains = self._without_host() | self._without_kinds(kinds)
+        gains = self._without_host() | self._without_kinds(fine_kinds(self.table))
         if self.waited is not None:
             left = self.table["duration"].to_numpy(copy=True)
             left[np.flatnonzero(self.table["kind"] == "communication")] -= self.waited
@@ -106,14 +96,6 @@ class PriceList:
         for name, values in changed.items():
             launches = [replace(one, **{name: value}) for one, value in zip(launches, values.tolist(), strict=True)]
         return self.wall - _wall(replace(self.recorded, launches=launches))
-
-
-def _kind_of_compute(names: pandas.Series) -> dict[str, str]:
-    unique = pandas.Series(names.unique(), dtype=object)
-    kinds = pandas.Series("", unique.index, dtype=object)
-    for kind, pattern in COMPUTE.items():
-        kinds[(kinds == "") & named(unique, pattern)] = kind
-    return dict(zip(unique, kinds, strict=True))
 
 
 def _wall(played: Replay) -> float:

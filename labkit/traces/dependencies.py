@@ -113,15 +113,53 @@ def _waits(rank: Rank, table: pandas.DataFrame) -> dict[int, float]:
 
     A call counts even if it found them all ended.
     """
-    calls = rank.operators[rank.operators["name"].isin(WAITING_CALLS)]
-    copies = table[table["name"].str.contains(WAITING_COPIES)]
-    position = np.concatenate([np.searchsorted(table["call_begin"], calls["begin"], side="right") - 1, copies.index])
-    call_begin = np.concatenate([calls["begin"], copies["call_begin"]])
-    call_end = np.concatenate([calls["end"], copies["call_end"]])
+    position, call_begin, call_end = _waiting_calls(rank, table)
     all_ended = np.maximum.accumulate(table["end"].to_numpy())
     waited = (position >= 0) & (all_ended[position] <= call_end + CLOCKS_US)
     since = pandas.Series(call_begin[waited]).groupby(position[waited]).min()
     return {int(place): float(began) for place, began in since.items()}
+
+
+def _waiting_calls(rank: Rank, table: pandas.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The calls that can wait: the position of the last launch before each, or of its own copy; its begin and end."""
+    calls = rank.operators[rank.operators["name"].isin(WAITING_CALLS)]
+    copies = table[table["name"].str.contains(WAITING_COPIES)]
+    return (
+        np.concatenate([np.searchsorted(table["call_begin"], calls["begin"], side="right") - 1, copies.index]),
+        np.concatenate([calls["begin"], copies["call_begin"]]),
+        np.concatenate([calls["end"], copies["call_end"]]),
+    )
+
+
+def waits_of_host(rank: Rank, found: Dependencies) -> dict[int, tuple[int, bool]]:
+    """What the host really waited for, one kernel at a time: `Dependencies.waits` are waits for all of them.
+
+    A call that found nothing to wait for is none. A call that can wait waited for all launched kernels if they had
+    ended when it did, and so for the last of them. If not, it waited for the last kernel of one stream if this ended
+    in the call, just before its end. A launch that found the queue full waited for a kernel to begin.
+
+    Returns:
+        By the position of the last launch before the host went on: the kernel's position, and whether the host waited
+        for its end (True) or its begin.
+    """
+    table = found.kernels
+    begin, end, call_end = (table[column].to_numpy() for column in ("begin", "end", "call_end"))
+    waits: dict[int, tuple[int, bool]] = {}
+    for mine in table.groupby("stream").indices.values():
+        for number in np.flatnonzero(found.depth[mine] >= FULL_QUEUE).tolist():
+            freed = mine[number - found.depth[mine[number]]]  # the first that had not begun when the call did
+            if begin[freed] <= call_end[mine[number]]:
+                waits[int(mine[number])] = int(freed), False
+    streams = list(table.groupby("stream").indices.values())
+    for position, since, until in sorted(zip(*_waiting_calls(rank, table), strict=True)):
+        before = [mine[place - 1] for mine in streams if (place := np.searchsorted(mine, position, side="right"))]
+        newest = np.array(before, dtype=int)  # of each stream
+        for_all = len(newest) and end[newest].max() <= until + CLOCKS_US
+        earliest = since if for_all else max(since, until - KERNEL_WAIT_US)
+        ended = newest[(end[newest] > earliest) & (end[newest] <= until + CLOCKS_US)]
+        if len(ended):
+            waits[int(position)] = int(ended[np.argmax(end[ended])]), True
+    return waits
 
 
 def _waits_for_streams(table: pandas.DataFrame, made: np.ndarray) -> tuple[list[tuple[int, ...]], np.ndarray]:

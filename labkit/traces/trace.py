@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 
 from labkit.errors import LabkitError, check_known
-from labkit.traces import audit, communication, operators, tables
+from labkit.traces import audit, communication, critical_path, operators, tables
 from labkit.traces.rank import Rank
 from labkit.traces.reading import TraceError, read
 
@@ -293,6 +293,33 @@ class Trace:
         table.attrs["stamp"] = {**(self.stamp or {}), "SIMULATED": True}
         table.columns.name = "SIMULATED"
         return table
+
+    def critical_path(self, by: str = "kind") -> pandas.DataFrame:
+        """The chain of events that determines the wall time, through host and GPU: its rows add up to the wall time.
+
+        Work that is not on this path costs no time: making it faster gains nothing. Making work on it faster gains at
+        most its time here, since another chain may be almost as long. See `labkit.traces.critical_path`.
+
+        Columns: where, "host", "GPU", or "between"; what: on the host "data loading", or the innermost range; on the
+        GPU the kind of kernel, as in `remedies`; between them "launch latency" (from a launch to its kernel), "pause
+        between kernels", or "unknown wait", a pause of more than 30 us, or before kernels whose launch is not in the
+        trace; us; share_of_wall; events, how many parts of the path. The largest come first.
+
+        Args:
+            by: "kind" for these rows; "name" for a row of each kernel's name and each of the host's operators, with
+                `name`; "segment" for the parts of the path in their order, with `name` and begin_us.
+
+        Raises:
+            TraceError: there is no GPU activity.
+            LabkitError: no launch is in the trace.
+        """
+        table_of = {
+            "kind": critical_path.by_kind,
+            "name": critical_path.by_name,
+            "segment": critical_path.by_segment,
+        }
+        check_known("by", by, table_of)
+        return self._table(table_of[by])
 
     def _table(self, of_rank: Callable[[Rank], pandas.DataFrame]) -> pandas.DataFrame:
         found = {number: self._of(rank, of_rank) for number, rank in self.ranks.items()}
