@@ -26,6 +26,7 @@ from labkit.traces.tables import KERNEL_WAIT_US, share
 HOST, GPU, BETWEEN = "host", "GPU", "between"
 LATENCY, PAUSE, UNKNOWN = "launch latency", "pause between kernels", "unknown wait"
 DATA = "data loading"
+LAUNCHED, WAITED, FOLLOWED = range(3)  # reasons for a kernel to begin: of two at the same time the last one counts
 
 
 class Piece(NamedTuple):
@@ -92,9 +93,12 @@ def _walk_back(rank: Rank, found: Dependencies) -> Iterator[Piece]:
     table = found.kernels
     start, begin, end = rank.start, table["begin"].to_numpy(), table["end"].to_numpy()
     before = _previous_of_stream(table)
+    usual_pause = float(np.median(found.pauses)) if len(found.pauses) else 0.0
     launched = found.made.copy()
     launched[table["sharing"].isna()] = -np.inf  # the launch is not in the trace
     waits = sorted(waits_of_host(rank, found).items())
+    copies = [position for position, (other, _) in waits if other == position]  # whose call waited for their end
+    launched[copies] = np.minimum(launched, table["call_begin"] + table["call_duration"].median())[copies]
     waiting = np.array([position for position, _ in waits], dtype=int)
     kernel, now = int(np.argmax(end)), rank.stop  # we are at a kernel, at a time when it runs or has just ended
     running = True
@@ -103,15 +107,18 @@ def _walk_back(rank: Rank, found: Dependencies) -> Iterator[Piece]:
             since = min(now, float(begin[kernel]))
             yield from _piece(max(start, since), now, GPU, "", kernel)
             now = since
-        # Why did it begin? Of two causes at the same time we take the kernel, since its launch made no difference.
-        causes = [(float(launched[kernel]), False, -1)]
-        causes += [(float(end[other]), True, other) for other in (before[kernel], *found.after[kernel]) if other >= 0]
-        cause, by_kernel, other = max((min(time, now), by_kernel, other) for time, by_kernel, other in causes)
+        # Why did it begin?
+        causes = [(float(launched[kernel]), LAUNCHED, -1)]
+        causes += [(float(end[other]), WAITED, other) for other in found.after[kernel]]
+        if before[kernel] >= 0:
+            causes.append((float(end[before[kernel]]) + usual_pause, FOLLOWED, int(before[kernel])))
+        _, reason, other = max((min(time, now), reason, other) for time, reason, other in causes)
+        cause = min(now, float(launched[kernel] if reason == LAUNCHED else end[other]))
         cause = max(start, cause)
-        pause = PAUSE if by_kernel else LATENCY
+        pause = LATENCY if reason == LAUNCHED else PAUSE
         yield from _piece(cause, now, BETWEEN, pause if now - cause < KERNEL_WAIT_US else UNKNOWN, -1)
         now = cause
-        if by_kernel:
+        if reason != LAUNCHED:
             kernel, running = other, True
             continue
         # Why was it launched only then? The host worked since its last wait.
