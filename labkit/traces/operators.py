@@ -13,6 +13,27 @@ from labkit.traces.tables import share
 
 def operators(rank: Rank) -> pandas.DataFrame:
     """One row a name of an operator or CUDA call."""
+    every = times(rank)
+    table = every.groupby(["name", "kind"])
+    table = table.agg(
+        count=("own", "size"),
+        self_us=("own", "sum"),
+        total_us=("duration", "sum"),
+        gpu_self_us=("own_gpu", "sum"),
+        gpu_total_us=("all_gpu", "sum"),
+    ).reset_index()
+    if not (every["own_gpu"] > 0).any():
+        table[["gpu_self_us", "gpu_total_us"]] = np.nan
+    table.insert(5, "share_of_self", share(table["self_us"], table["self_us"].sum()))
+    return table.sort_values("self_us", ascending=False, ignore_index=True)
+
+
+def times(rank: Rank) -> pandas.DataFrame:
+    """`Rank.operators` with the columns kind, "operator" or "CUDA call", and the times of each row, in microseconds.
+
+    own: the host's time in it without its children; own_gpu: of the work on the GPU that it launched itself, an
+    operator also through its calls; all_gpu: with that of its children.
+    """
     host = rank.operators
     own, own_gpu, all_gpu = np.zeros(len(host)), np.zeros(len(host)), np.zeros(len(host))
     gpu = _gpu_time(rank)
@@ -24,18 +45,7 @@ def operators(rank: Rank) -> pandas.DataFrame:
         all_gpu[rows] = _with_children(nesting, gpu[rows])
         own_gpu[rows] = _of_operators(nesting, gpu[rows], is_operator[rows])
     kind = np.where(is_operator, "operator", "CUDA call")
-    table = host.assign(kind=kind, own=own, own_gpu=own_gpu, all_gpu=all_gpu).groupby(["name", "kind"])
-    table = table.agg(
-        count=("own", "size"),
-        self_us=("own", "sum"),
-        total_us=("duration", "sum"),
-        gpu_self_us=("own_gpu", "sum"),
-        gpu_total_us=("all_gpu", "sum"),
-    ).reset_index()
-    if not (gpu > 0).any():
-        table[["gpu_self_us", "gpu_total_us"]] = np.nan
-    table.insert(5, "share_of_self", share(table["self_us"], table["self_us"].sum()))
-    return table.sort_values("self_us", ascending=False, ignore_index=True)
+    return host.assign(kind=kind, own=own, own_gpu=own_gpu, all_gpu=all_gpu)
 
 
 def _gpu_time(rank: Rank) -> np.ndarray:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pandas
 
-from labkit.errors import LabkitError, check_known
-from labkit.traces import audit, communication, critical_path, operators, tables
+from labkit.errors import check_known
+from labkit.traces import audit, communication, critical_path, difference, operators, tables
 from labkit.traces.rank import Rank
-from labkit.traces.reading import TraceError, read
+from labkit.traces.recorded import Recorded, stamped
 
 
-class Trace:
+class Trace(Recorded):
     """A Kineto trace, as `labkit.record` or torch.profiler writes it.
 
     Every table is a `pandas.DataFrame` whose first column, `rank`, is the rank. Columns that end in `us` are
@@ -37,40 +33,6 @@ class Trace:
     Raises:
         TraceError: there is no trace, or it cannot be read; the message names the file, the cause and the remedy.
     """
-
-    def __init__(self, path: Path | str) -> None:
-        self.ranks = {number: Rank(recording) for number, recording in read(path).items()}
-        self.only_steps: tuple[int, int] | None = None
-
-    @property
-    def stamp(self) -> dict | None:
-        """The stamp of the recording (of the first rank): device, versions, ... None if labkit did not record it."""
-        first = next(iter(self.ranks.values()))
-        return first.recording.meta.get("labkit")
-
-    def steps(self, first: int, last: int | None = None) -> Trace:
-        """The steps from `first` to `last` alone, as a trace of which every table and figure can be made.
-
-        They hold the host events that began in these steps, and the kernels launched in them, whenever these ran.
-        Events outside of all steps are left out, and so are kernels whose launch is not in the trace. Kernels of
-        earlier steps are left out as well: the GPU may seem idle at the beginning. (Not if `labkit.record` made the
-        trace, since it waits for the GPU after each step.) Times still count from the recording's first event.
-
-        Args:
-            first: a step by its number, which `temporal(by="step")` and ProfilerStep's name show.
-            last: another step; None for `first` alone.
-
-        Raises:
-            LabkitError: `last` comes before `first`.
-            TraceError: a step is not in the trace, no step is marked, or no kernel was launched in these steps.
-        """
-        last = first if last is None else last
-        if last < first:
-            raise LabkitError(f"first={first} comes after last={last}. Name the earlier step first.")
-        part = copy.copy(self)
-        part.ranks = {number: rank.within(first, last) for number, rank in self.ranks.items()}
-        part.only_steps = first, last
-        return part
 
     def temporal(self, by: str = "rank") -> pandas.DataFrame:
         """Busy and idle time of the whole device, all streams together.
@@ -290,9 +252,7 @@ class Trace:
 
         table = self._table(of_rank)
         warn_of(" ".join(filter(None, doubts)))
-        table.attrs["stamp"] = {**(self.stamp or {}), "SIMULATED": True}
-        table.columns.name = "SIMULATED"
-        return table
+        return stamped(table, {**(self.stamp or {}), "SIMULATED": True})
 
     def critical_path(self, by: str = "kind") -> pandas.DataFrame:
         """The chain of events that determines the wall time, through host and GPU: its rows add up to the wall time.
@@ -321,26 +281,28 @@ class Trace:
         check_known("by", by, table_of)
         return self._table(table_of[by])
 
-    def _table(self, of_rank: Callable[[Rank], pandas.DataFrame]) -> pandas.DataFrame:
-        found = {number: self._of(rank, of_rank) for number, rank in self.ranks.items()}
-        for number, table in found.items():
-            table.insert(0, "rank", number)
-        table = pandas.concat(found.values(), ignore_index=True)
-        if self.stamp:
-            table.attrs["stamp"] = dict(self.stamp)
-            if "SIMULATED" in self.stamp:
-                table.columns.name = "SIMULATED"  # stands in the corner of the table, wherever it is shown
-        return table
+    def diff(self, other: Trace, by: str = "kernel") -> pandas.DataFrame:
+        """Another trace against this one: what appeared, vanished, or takes longer, for each step.
 
-    def _of(self, rank: Rank, of_rank: Callable[[Rank], pandas.DataFrame]) -> pandas.DataFrame:
-        """One rank's table; its error also says if other ranks differ in having a GPU."""
-        try:
-            return of_rank(rank)
-        except TraceError as error:
-            others = [str(number) for number, other in self.ranks.items() if other.has_gpu]
-            if rank.has_gpu or not others:
-                raise
-            raise TraceError(
-                f"{error} Other ranks of this folder were recorded on a GPU ({', '.join(others)}): open their files "
-                f"one by one, or move {rank.recording.file.name} away."
-            ) from error
+        The two may differ in PyTorch's version and in the GPU. Then most kernels have other names, and by="operator"
+        tells more. Rank by rank, or the only rank of each.
+
+        Columns: name; count and us, of this trace; count_other and us_other; difference_us, of the other trace beyond
+        this one; change. Counts and times are those of the whole trace over the number of its steps, or the plain sums
+        if no step is marked in either. The largest difference comes first.
+
+        change: "appeared" or "vanished" if the name is in one trace alone; else "more often" or "less often" if the
+        counts differ by more than 5 %; else "slower" or "faster" if the means do; else "same".
+
+        Args:
+            other: for example the same training after a change.
+            by: "kernel" for the kernels' own time; "operator" for the GPU time of what each operator launched itself,
+                without what no operator launched, such as graphs; "host" for the host's own time in each operator and
+                call, which works on a CPU, too.
+
+        Raises:
+            TraceError: no rank is in both, only one has steps, or there is no GPU activity and by is not "host".
+        """
+        check_known("by", by, ("kernel", "operator", "host"))
+        table = difference.differences(self.ranks, other.ranks, by)
+        return stamped(table, self.stamp, other.stamp)
