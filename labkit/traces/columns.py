@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from labkit.traces.dialects import CATEGORIES
+from labkit.traces.dialects import CATEGORIES, SHAPED
 from labkit.traces.parsing import TraceError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Columns:
         halves: the events that are only a begin or an end.
         uncategorised: how many complete events have no category.
         looks_like_gpu: the name of the first of them that ran on a stream, else None.
+        inputs: the different shapes, types and values of inputs of the operators in `SHAPED`, as text.
     """
 
     def __init__(self, file: Path) -> None:
@@ -37,10 +38,14 @@ class Columns:
         self.halves: list[dict[str, Any]] = []
         self.uncategorised = 0
         self.looks_like_gpu: str | None = None
+        self.inputs: dict[str, int] = _Numbered()
         self._texts = _Numbered()
         self._numbers = {
             name: array("q")
-            for name in ("category", "name", "pid", "tid", "begin", "duration", "stream", "correlation", "external")
+            for name in (
+                *("category", "name", "pid", "tid", "begin", "duration", "stream", "correlation", "external"),
+                "inputs",
+            )
         }
         self._rows: list[tuple[int, ...]] = []
 
@@ -85,6 +90,10 @@ class Columns:
         if external is None:
             external = arguments.get("external id", -1)
         correlation = arguments.get("correlation", -1)
+        inputs = -1
+        if "Input Dims" in arguments and SHAPED.match(str(event.get("name"))):
+            told = (arguments.get(part) for part in ("Input Dims", "Input type", "Concrete Inputs"))
+            inputs = self.inputs[repr(tuple(told))]
         self._rows.append(
             (
                 texts[category],
@@ -96,6 +105,7 @@ class Columns:
                 stream,
                 correlation if type(correlation) is int else whole(correlation),
                 external if type(external) is int else whole(external),
+                inputs,
             )
         )
         if len(self._rows) == ROWS:
@@ -144,6 +154,7 @@ class Columns:
                 "correlation": values["correlation"],
                 "end": _microseconds(begin + duration, known & (duration != NO_TIME)),
                 "external": values["external"],
+                "inputs": values["inputs"],
             }
         )
 

@@ -6,6 +6,7 @@ Sources: Kineto's ActivityType.cpp and output_json.cpp, from PyTorch 1.8.1 on. A
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -38,6 +39,9 @@ PYTORCHS_RANGES = r"enumerate\(DataLoader\)|Optimizer\.(?:step|zero_grad)#|(?:nc
 USERS_RANGES = r"## "  # of a user of PyTorch 1.8 to 1.10, when operators and ranges had one category
 # What a table may call by its category; an event of any other is no work of the host or GPU that it counts.
 OPERATORS, RANGES = "cpu_op", "user_annotation"
+
+# Operators whose shapes are kept, if they were recorded; see `labkit.traces.achieved`.
+SHAPED = re.compile(r"^aten::(?:(?:add|b|badd)?mm|\w*conv\w*|\w+_norm(?:_backward)?)$")
 
 
 def pair(halves: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:

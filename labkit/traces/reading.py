@@ -37,6 +37,8 @@ class Recording:
             correlation and external ("External id"), -1 without; and begin, duration and end in microseconds since
             the first event. Each of these is the float nearest to a whole number of nanoseconds, and the nanoseconds
             are exact: equal times are equal, and `round(1000 * begin)` gives them back.
+            `inputs` is the place of the operator's inputs in the list of this name, -1 without.
+        inputs: the different shapes, types and values of inputs, as text; see `labkit.traces.achieved`.
         left_out: how many entries of the file are no row of `events` though they might have been, by the reason.
     """
 
@@ -45,6 +47,7 @@ class Recording:
     meta: dict[str, Any]
     events: pandas.DataFrame
     left_out: dict[str, int] = field(default_factory=dict)
+    inputs: list[str] = field(default_factory=list)
 
 
 def read(path: Path | str) -> dict[int, Recording]:
@@ -117,7 +120,8 @@ def read_file(file: Path) -> Recording:
     if len(table) > 0 and not timeless.all():
         table = table[~timeless].reset_index(drop=True)
     check_sound(file, table)
-    return Recording(file, rank_of(meta), meta, table, {reason: many for reason, many in left_out.items() if many})
+    left_out = {reason: many for reason, many in left_out.items() if many}
+    return Recording(file, rank_of(meta), meta, table, left_out, list(columns.inputs))
 
 
 def _check_present(file: Path, columns: Columns, single: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pandas
 
@@ -9,6 +11,9 @@ from labkit.errors import check_known
 from labkit.traces import audit, communication, critical_path, difference, operators, tables
 from labkit.traces.rank import Rank
 from labkit.traces.recorded import Recorded, stamped
+
+if TYPE_CHECKING:
+    from labkit.simulate.cost_model import Roofline
 
 
 class Trace(Recorded):
@@ -306,3 +311,22 @@ class Trace(Recorded):
         check_known("by", by, ("kernel", "operator", "host"))
         table = difference.differences(self.ranks, other.ranks, by)
         return stamped(table, self.stamp, other.stamp)
+
+    def achieved(self, roofline: Roofline | None = None) -> pandas.DataFrame:
+        """The rates that convolutions, matrix products and normalisation achieved, by operator and shapes.
+
+        Columns: name; inputs, the shapes; dtype; count; us, on the GPU, of all; flops and bytes, the least of one call;
+        tflop_per_s and gb_per_s; and with a roofline share_of_peak, of the lower of its two roofs, and limit, which
+        roof that is: "compute" or "memory". NaN is what the trace does not tell: see `labkit.traces.achieved`.
+        Normalisation counts as no FLOPs, as is usual. The operators that took longest come first.
+
+        Args:
+            roofline: of the device that the trace was recorded on, for example `labkit.simulate.ROOFLINES["A100"]`. Its
+                peaks count in full. Mind the types: that of float32 is the peak of TF32 where the device has it.
+
+        Raises:
+            TraceError: there is no GPU activity, or the trace was recorded without record_shapes=True.
+        """
+        from labkit.traces.achieved import achieved
+
+        return self._table(lambda rank: achieved(rank, roofline))
