@@ -23,7 +23,8 @@ from labkit.measure.survey import FILE
 STEPS = 8  # of those recorded; the stamp says that there were more
 BUDGET = 8_000_000  # bytes of a shipped trace; fewer steps are kept if it would be larger
 LAUNCH = {"stream", "correlation", "device", "bytes", "External id", "Sequence number"}
-KEPT_ARGUMENTS = LAUNCH | {"Input Dims", "Input type", "Concrete Inputs"}
+WAITS = {"wait_on_stream", "wait_on_cuda_event_record_corr_id"}
+KEPT_ARGUMENTS = LAUNCH | WAITS | {"Input Dims", "Input type", "Concrete Inputs"}
 ARROWS = {"ac2g", "async_cpu_to_gpu", "async"}  # categories of today, of PyTorch 1.11 to 1.12, and before
 
 

@@ -30,6 +30,8 @@ class Columns:
         halves: the events that are only a begin or an end.
         uncategorised: how many complete events have no category.
         looks_like_gpu: the name of the first of them that ran on a stream, else None.
+        waits_on: by the correlation of a call that waits for an event, the stream in which that was recorded, and the
+            correlation of the call that recorded it.
         inputs: the different shapes, types and values of inputs of the operators in `SHAPED`, as text.
     """
 
@@ -38,6 +40,7 @@ class Columns:
         self.halves: list[dict[str, Any]] = []
         self.uncategorised = 0
         self.looks_like_gpu: str | None = None
+        self.waits_on: dict[int, tuple[int, int]] = {}
         self.inputs: dict[str, int] = _Numbered()
         self._texts = _Numbered()
         self._numbers = {
@@ -90,6 +93,9 @@ class Columns:
         if external is None:
             external = arguments.get("external id", -1)
         correlation = arguments.get("correlation", -1)
+        if "wait_on_stream" in arguments:
+            source, record = arguments["wait_on_stream"], arguments.get("wait_on_cuda_event_record_corr_id")
+            self.waits_on[whole(correlation)] = number(source), number(record)
         inputs = -1
         if "Input Dims" in arguments and SHAPED.match(str(event.get("name"))):
             told = (arguments.get(part) for part in ("Input Dims", "Input type", "Concrete Inputs"))

@@ -4,8 +4,9 @@
   begins if that is earlier.
 - The host waited in a call that can wait, if all kernels launched before had ended when the call did. It also waited in
   a call that found the queue full.
-- A kernel waited for another stream if it was launched and its own stream was idle when a kernel of the other stream
-  ended, and it began just after.
+- If the trace has events of synchronisation (cuda_sync), they say for which kernel the host waited, and a stream.
+  Otherwise a kernel waited for another stream if it was launched and its own stream was idle when a kernel of the other
+  stream ended, and it began just after.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 import pandas
 
 from labkit.errors import LabkitError
-from labkit.traces.rank import Rank
+from labkit.traces.rank import SYNCS, Rank
 from labkit.traces.tables import KERNEL_WAIT_US
 
 WAITING_CALLS = tuple(
@@ -27,6 +28,7 @@ WAITING_CALLS = tuple(
 WAITING_COPIES = "Pageable"  # the host's memory is not pinned: the call of such a copy may wait until it is done
 CLOCKS_US = 1.0  # the clocks of host and GPU may differ by so much
 JUST_AFTER_US = 5.0  # a kernel that waited for another stream begins so soon after that stream's kernel ended
+HOST_SYNCS, STREAM_SYNC = ("Stream Sync", "Event Sync"), "Stream Wait Event"  # names of these events
 FULL_QUEUE = 1000  # launches waiting in one stream: about the limit, which differs a little between devices
 
 
@@ -42,6 +44,7 @@ class Dependencies:
         waits: by the position of the last launch before it, when a call began in which the host could not go on until
             all launched kernels had ended: the first of several.
         after: for each kernel the kernels of other streams that it waited for, at most one of each stream.
+        awaited: by the correlation of the call, the kernel that the host waited for, where the trace says so.
         pauses: the pauses before those kernels that waited only for the previous kernel of their own stream.
     """
 
@@ -51,6 +54,7 @@ class Dependencies:
     blocked: np.ndarray
     waits: dict[int, float]
     after: list[tuple[int, ...]]
+    awaited: dict[int, int]
     pauses: np.ndarray
 
 
@@ -72,8 +76,10 @@ def dependencies(rank: Rank) -> Dependencies:
         table["call_begin"] + table["call_duration"].clip(upper=typical),
         np.minimum(table["call_end"], began),
     )
-    after, pauses = _waits_for_streams(table, made)
-    return Dependencies(table, made, depth, blocked.to_numpy(), waits, after, pauses)
+    awaited, told = _told(rank, table)
+    after = [told.get(i, ()) for i in range(len(table))] if told else _waits_for_streams(table, made)
+    pauses = _pauses(table, made, after)
+    return Dependencies(table, made, depth, blocked.to_numpy(), waits, after, awaited, pauses)
 
 
 def in_order(rank: Rank) -> pandas.DataFrame:
@@ -113,21 +119,22 @@ def _waits(rank: Rank, table: pandas.DataFrame) -> dict[int, float]:
 
     A call counts even if it found them all ended.
     """
-    position, call_begin, call_end = _waiting_calls(rank, table)
+    position, call_begin, call_end, _ = _waiting_calls(rank, table)
     all_ended = np.maximum.accumulate(table["end"].to_numpy())
     waited = (position >= 0) & (all_ended[position] <= call_end + CLOCKS_US)
     since = pandas.Series(call_begin[waited]).groupby(position[waited]).min()
     return {int(place): float(began) for place, began in since.items()}
 
 
-def _waiting_calls(rank: Rank, table: pandas.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The calls that can wait: the position of the last launch before each, or of its own copy; its begin and end."""
+def _waiting_calls(rank: Rank, table: pandas.DataFrame) -> tuple[np.ndarray, ...]:
+    """The calls that can wait: the position of the last launch before each, or of its copy; begin, end, correlation."""
     calls = rank.operators[rank.operators["name"].isin(WAITING_CALLS)]
     copies = table[table["name"].str.contains(WAITING_COPIES)]
     return (
         np.concatenate([np.searchsorted(table["call_begin"], calls["begin"], side="right") - 1, copies.index]),
         np.concatenate([calls["begin"], copies["call_begin"]]),
         np.concatenate([calls["end"], copies["call_end"]]),
+        np.concatenate([calls["correlation"], copies["correlation"]]),
     )
 
 
@@ -151,7 +158,11 @@ def waits_of_host(rank: Rank, found: Dependencies) -> dict[int, tuple[int, bool]
             if begin[freed] <= call_end[mine[number]]:
                 waits[int(mine[number])] = int(freed), False
     streams = list(table.groupby("stream").indices.values())
-    for position, since, until in sorted(zip(*_waiting_calls(rank, table), strict=True)):
+    for position, since, until, call in sorted(zip(*_waiting_calls(rank, table), strict=True)):
+        if call in found.awaited:
+            if end[found.awaited[call]] > since:
+                waits[int(position)] = found.awaited[call], True
+            continue
         before = [mine[place - 1] for mine in streams if (place := np.searchsorted(mine, position, side="right"))]
         newest = np.array(before, dtype=int)  # of each stream
         for_all = len(newest) and end[newest].max() <= until + CLOCKS_US
@@ -162,11 +173,8 @@ def waits_of_host(rank: Rank, found: Dependencies) -> dict[int, tuple[int, bool]
     return waits
 
 
-def _waits_for_streams(table: pandas.DataFrame, made: np.ndarray) -> tuple[list[tuple[int, ...]], np.ndarray]:
-    """For each kernel the kernels of other streams that it waited for, at most one of each stream.
-
-    Also the pauses before those kernels that waited only for the previous kernel of their own stream.
-    """
+def _waits_for_streams(table: pandas.DataFrame, made: np.ndarray) -> list[tuple[int, ...]]:
+    """For each kernel the kernels of other streams that it waited for, at most one of each stream."""
     begin, end = table["begin"].to_numpy(), table["end"].to_numpy()
     before = table.groupby("stream")["end"].shift(fill_value=-np.inf).to_numpy()
     ready = np.maximum(made, before)
@@ -180,6 +188,39 @@ def _waits_for_streams(table: pandas.DataFrame, made: np.ndarray) -> tuple[list[
             seen &= begin[mine] - end[waited_for] <= JUST_AFTER_US
             for i, j in zip(mine[seen], waited_for[seen], strict=True):
                 after[i] = (*after[i], int(j))
-    pauses = begin - before
+    return after
+
+
+def _pauses(table: pandas.DataFrame, made: np.ndarray, after: list[tuple[int, ...]]) -> np.ndarray:
+    """The pauses before those kernels that waited only for the previous kernel of their own stream."""
+    before = table.groupby("stream")["end"].shift(fill_value=-np.inf).to_numpy()
+    pauses = table["begin"].to_numpy() - before
     alone = (before > made) & (pauses < KERNEL_WAIT_US) & np.array([not waited_for for waited_for in after])
-    return after, pauses[alone]
+    return pauses[alone]
+
+
+def _told(rank: Rank, table: pandas.DataFrame) -> tuple[dict[int, int], dict[int, tuple[int, ...]]]:
+    """What waits for what, where the trace has events of synchronisation; `Dependencies.awaited` and, in part, `after`.
+
+    A wait for an event is one for the last kernel that its stream had been given when the event was recorded.
+    """
+    events = rank.recording.events
+    syncs = events[events["category"] == SYNCS]
+    began = rank.calls.drop_duplicates("correlation").set_index("correlation")["begin"]
+    streams, launched = table.groupby("stream").indices, table["call_begin"].to_numpy()
+    awaited: dict[int, int] = {}
+    after: dict[int, tuple[int, ...]] = {}
+    for name, stream, call in zip(syncs["name"], syncs["stream"], syncs["correlation"], strict=True):
+        source, record = rank.recording.waits_on.get(call, (stream, call))
+        if call not in began or record not in began or source not in streams:
+            continue
+        earlier = streams[source][launched[streams[source]] < began[record]]
+        if not len(earlier):
+            continue
+        if name in HOST_SYNCS:
+            awaited[call] = int(earlier[-1])
+        elif name == STREAM_SYNC and stream in streams and stream != source:
+            later = streams[stream][launched[streams[stream]] >= began[call]]
+            if len(later):
+                after[int(later[0])] = (*after.get(int(later[0]), ()), int(earlier[-1]))
+    return awaited, after

@@ -23,6 +23,7 @@ from labkit.traces.reading import CALLS as CALLS
 from labkit.traces.reading import GPU_WORK, ON_HOST, Recording, TraceError
 
 COUNTERS = "cuda_profiler_range"
+SYNCS = "cuda_sync"  # what waited for what, if `enable_cuda_sync_events` was set in recording
 LONGEST_STEP = 18  # digits of a step's number
 SINGLE_LAUNCHES = r"^(?:cuda|hip|cu)(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel(?:ExC?)?$"  # of one kernel each
 APART_US, APART = 1e4, 10.0  # kernels that begin so long after the host's work, and so many times its length
@@ -159,7 +160,8 @@ class Rank:
                 f"{file}: no kernel was launched in the steps {first} to {last}, or its launch is not in the trace. "
                 f"Choose other steps among {', '.join(map(str, numbers))}, or use the whole trace."
             )
-        return Rank(replace(self.recording, events=events[on_host | launched]))
+        waits = (events["category"] == SYNCS) & events["correlation"].isin(launching)
+        return Rank(replace(self.recording, events=events[on_host | launched | waits]))
 
     @property
     def has_gpu(self) -> bool:

@@ -39,6 +39,7 @@ class Recording:
             are exact: equal times are equal, and `round(1000 * begin)` gives them back.
             `inputs` is the place of the operator's inputs in the list of this name, -1 without.
         inputs: the different shapes, types and values of inputs, as text; see `labkit.traces.achieved`.
+        waits_on: what calls waited for that wait for an event: see `labkit.traces.columns.Columns`.
         left_out: how many entries of the file are no row of `events` though they might have been, by the reason.
     """
 
@@ -48,6 +49,7 @@ class Recording:
     events: pandas.DataFrame
     left_out: dict[str, int] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
+    waits_on: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 def read(path: Path | str) -> dict[int, Recording]:
@@ -121,7 +123,7 @@ def read_file(file: Path) -> Recording:
         table = table[~timeless].reset_index(drop=True)
     check_sound(file, table)
     left_out = {reason: many for reason, many in left_out.items() if many}
-    return Recording(file, rank_of(meta), meta, table, left_out, list(columns.inputs))
+    return Recording(file, rank_of(meta), meta, table, left_out, list(columns.inputs), columns.waits_on)
 
 
 def _check_present(file: Path, columns: Columns, single: int) -> None:
