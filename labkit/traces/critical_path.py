@@ -56,6 +56,9 @@ def by_segment(rank: Rank) -> pandas.DataFrame:
     return table
 
 
+TABLES = {"kind": by_kind, "name": by_name, "segment": by_segment}
+
+
 def _totals(rank: Rank, path: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
     table = path.groupby(by)["us"].agg(us="sum", events="size").reset_index()
     table.insert(len(by) + 1, "share_of_wall", share(table["us"], rank.stop - rank.start))

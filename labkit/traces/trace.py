@@ -262,8 +262,8 @@ class Trace(Recorded):
     def critical_path(self, by: str = "kind") -> pandas.DataFrame:
         """The chain of events that determines the wall time, through host and GPU: its rows add up to the wall time.
 
-        Work that is not on this path costs no time: making it faster gains nothing. Making work on it faster gains at
-        most its time here, since another chain may be almost as long. See `labkit.traces.critical_path`.
+        Making work beside this path faster gains nothing; on it, at most its time here, since another chain may be
+        almost as long. See `labkit.traces.critical_path`.
 
         Columns: where, "host", "GPU", or "between"; what: on the host "data loading", or the innermost range; on the
         GPU the kind of kernel, as in `remedies`; between them "launch latency" (from a launch to its kernel), "pause
@@ -278,39 +278,30 @@ class Trace(Recorded):
             TraceError: there is no GPU activity.
             LabkitError: no launch is in the trace.
         """
-        table_of = {
-            "kind": critical_path.by_kind,
-            "name": critical_path.by_name,
-            "segment": critical_path.by_segment,
-        }
-        check_known("by", by, table_of)
-        return self._table(table_of[by])
+        check_known("by", by, critical_path.TABLES)
+        return self._table(critical_path.TABLES[by])
 
     def diff(self, other: Trace, by: str = "kernel") -> pandas.DataFrame:
-        """Another trace against this one: what appeared, vanished, or takes longer, for each step.
+        """Another trace against this one, step by step: what appeared, vanished, or takes longer, the largest first.
 
-        The two may differ in PyTorch's version and in the GPU. Then most kernels have other names, and by="operator"
-        tells more. Rank by rank, or the only rank of each.
+        Rank by rank, or the only rank of each. If PyTorch's version or the GPU differs, so do most kernels' names, and
+        by="operator" tells more.
 
         Columns: name; count and us, of this trace; count_other and us_other; difference_us, of the other trace beyond
-        this one; change. Counts and times are those of the whole trace over the number of its steps, or the plain sums
-        if no step is marked in either. The largest difference comes first.
-
+        this one; change. Counts and times are of the whole trace over its steps, or plain sums if neither has steps.
         change: "appeared" or "vanished" if the name is in one trace alone; else "more often" or "less often" if the
         counts differ by more than 5 %; else "slower" or "faster" if the means do; else "same".
 
         Args:
             other: for example the same training after a change.
-            by: "kernel" for the kernels' own time; "operator" for the GPU time of what each operator launched itself,
-                without what no operator launched, such as graphs; "host" for the host's own time in each operator and
-                call, which works on a CPU, too.
+            by: "kernel"; "operator" for the GPU time of what each launched itself, without what no operator launched,
+                such as graphs; "host" for the host's own time in each operator and call, which works on a CPU, too.
 
         Raises:
             TraceError: no rank is in both, only one has steps, or there is no GPU activity and by is not "host".
         """
         check_known("by", by, ("kernel", "operator", "host"))
-        table = difference.differences(self.ranks, other.ranks, by)
-        return stamped(table, self.stamp, other.stamp)
+        return stamped(difference.differences(self.ranks, other.ranks, by), self.stamp, other.stamp)
 
     def achieved(self, roofline: Roofline | None = None) -> pandas.DataFrame:
         """The rates that convolutions, matrix products and normalisation achieved, by operator and shapes.
@@ -318,11 +309,10 @@ class Trace(Recorded):
         Columns: name; inputs, the shapes; dtype; count; us, on the GPU, of all; flops and bytes, the least of one call;
         tflop_per_s and gb_per_s; and with a roofline share_of_peak, of the lower of its two roofs, and limit, which
         roof that is: "compute" or "memory". NaN is what the trace does not tell: see `labkit.traces.achieved`.
-        Normalisation counts as no FLOPs, as is usual. The operators that took longest come first.
 
         Args:
-            roofline: of the device that the trace was recorded on, for example `labkit.simulate.ROOFLINES["A100"]`. Its
-                peaks count in full. Mind the types: that of float32 is the peak of TF32 where the device has it.
+            roofline: of the recorded device, for example `labkit.simulate.ROOFLINES["A100"]`; its peaks count in full.
+                Mind the types: the peak of float32 is that of TF32 where the device has it.
 
         Raises:
             TraceError: there is no GPU activity, or the trace was recorded without record_shapes=True.
