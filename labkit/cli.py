@@ -115,6 +115,7 @@ def profile(
     steps: Annotated[int, Option(help="Steps to record, after three that warm up.")] = 20,
     choice: Choice,
     speedups: Annotated[str, Option(help=f"Names, {NAMES}.")] = "",
+    shapes: Annotated[bool, Option(help="Record the inputs' shapes, too: for FLOP/s by operator.")] = False,
 ) -> None:
     """Record training steps on noise: print where the time goes by operator, and write the trace."""
     from labkit.measure import record as recording
@@ -124,7 +125,7 @@ def profile(
     model = choice.model(recipe)
     recording.check_writable(out)
     batch = choice.noise(recipe)
-    profiler = recording.profiled(shared_step(model, _names(speedups)), batch, steps)
+    profiler = recording.profiled(shared_step(model, _names(speedups)), batch, steps, shapes)
     own_time = "self_device_time_total" if batch[0].is_cuda else "self_cpu_time_total"
     typer.echo(profiler.key_averages().table(sort_by=own_time, row_limit=20))
     typer.echo(f"{recording.export(profiler, out)}: {steps} steps; open it in ui.perfetto.dev or with HTA")

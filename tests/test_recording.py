@@ -34,6 +34,14 @@ def test_a_trace_holds_steps_ranges_and_its_stamp(step, batch, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["trace.json.gz"]
 
 
+def test_shapes_are_recorded_on_request(tiny, batch, tmp_path):
+    step = labkit.make_step(tiny())
+    for shapes in (False, True):
+        path = labkit.record(step, batch(size=24), tmp_path / "trace.json.gz", steps=1, shapes=shapes)
+        with gzip.open(path, "rt") as file:
+            assert ("[[1, 3, 30, 30], " in file.read()) == shapes, "padded by 3 before the first convolution"
+
+
 @pytest.mark.parametrize("speedup", [None, "fp16"])
 def test_the_step_is_the_same_before_and_after_bit_for_bit(tiny, batch, tmp_path, speedup):
     step = labkit.make_step(tiny(pool_size=2), *[speedup] * bool(speedup))

@@ -41,7 +41,7 @@ def noise(batch_size: int, size: int, device: torch.device, dtype: torch.dtype =
     return real_a, real_b
 
 
-def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: int = 20) -> Path:
+def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: int = 20, shapes: bool = False) -> Path:
     """Records `steps` steps as a trace, and restores the step's state afterwards, bit for bit.
 
     The file is written by `torch.profiler`, for Holistic Trace Analysis and ui.perfetto.dev. Under the key "labkit"
@@ -53,16 +53,18 @@ def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: 
         path: a file ending in .json or, compressed, in .json.gz. Of several ranks each writes its own, beside it:
             trace.rank1.json.gz. `labkit.Trace` reads a folder of them as one run.
         steps: how many to record, after three warm-up steps. HTA leaves out the last.
+        shapes: whether to record the dimensions and types of operators' inputs, which `labkit.Trace.achieved` needs.
+            The host then needs about a tenth longer, so the idle times of a GPU that waits for it are too long.
 
     Raises:
         LabkitError: there is nothing to record, the batch does not fit into memory, or the file cannot be written.
     """
     path = Path(path)
     check_writable(path)
-    return export(profiled(step, batch, steps), path)
+    return export(profiled(step, batch, steps, shapes), path)
 
 
-def profiled(step: Step, batch: Batch | Iterator[Batch], steps: int = 20) -> profile:
+def profiled(step: Step, batch: Batch | Iterator[Batch], steps: int = 20, shapes: bool = False) -> profile:
     """The profiler after `steps` steps, for its tables; see `record` for the arguments."""
     if steps < 1:
         raise LabkitError(f"steps={steps}: there is nothing to record. Give at least 1.")
@@ -71,7 +73,7 @@ def profiled(step: Step, batch: Batch | Iterator[Batch], steps: int = 20) -> pro
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
     if not on_gpu:
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or it complains on stderr, each time, that there is no GPU
-    recording = profile(activities=activities, schedule=schedule(wait=2, warmup=1, active=steps))
+    recording = profile(activities=activities, schedule=schedule(wait=2, warmup=1, active=steps), record_shapes=shapes)
     with preserving_state(step), recording as profiler:
         for number in range(3 + steps):
             if number == 3:  # the profiler takes metadata while it records

@@ -92,7 +92,7 @@ def achieved(rank: Rank, roofline: Roofline | None) -> pandas.DataFrame:
     if host.empty:
         raise TraceError(
             f"{rank.recording.file}: no shapes of convolutions, matrix products or normalisation in this trace "
-            '("Input Dims"). Record with torch.profiler.profile(record_shapes=True).'
+            '("Input Dims"). Record with labkit.record(shapes=True), or torch.profiler.profile(record_shapes=True).'
         )
     read = [_inputs(text) for text in rank.recording.inputs]
     outputs = _outputs(zip(host["name"], host["inputs"], strict=True), read)
