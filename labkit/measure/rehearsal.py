@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from labkit.devices import OUT_OF_MEMORY
 from labkit.errors import LabkitError
 from labkit.measure.differences import IN_16_BITS, IN_FLOAT32, IN_FLOAT64, Limits, difference, state_difference
 from labkit.measure.record import Batch
-from labkit.measure.updates import State, Update, terms_of, update
+from labkit.measure.updates import State, Terms, Update, terms_of, update
 from labkit.model import Model
 from labkit.step import Step
 from labkit.variants.common import has_dropout
@@ -25,6 +26,13 @@ from labkit.variants.registry import SPEEDUPS
 
 UPDATES = 3  # a graph replays in its third; what a step does only every second or third time shows
 SIDE = 16  # pixels, at least: float64 is slow on many GPUs, and the same operators run on any size
+
+
+FAILURES = (LabkitError, RuntimeError, TypeError, *OUT_OF_MEMORY)
+
+
+class NotInFloat64(LabkitError):
+    """A step cannot be looked at in float64."""
 
 
 class Rehearsal:
@@ -38,44 +46,74 @@ class Rehearsal:
         pools: the full pools to begin with, from the baseline's rehearsal; None makes them.
 
     Raises:
-        LabkitError: the maker makes no model of its own for it, or the step fails in float64.
+        NotInFloat64: the device has none, the maker makes no model of its own for it, or the step fails.
     """
 
     def __init__(
         self, maker: Callable[[], Step], timed: Model, batch: Batch, name: str, pools: dict[str, Any] | None = None
     ) -> None:
-        with in_float64():
-            torch.manual_seed(0)
-            self.step = maker()
-            if self.step.model is timed:
-                raise LabkitError("the maker gives one model each time: it cannot be turned into float64")
-            self.step.model.double()
-            for layer in self.step.model.modules():
-                if isinstance(layer, nn.modules.dropout._DropoutNd):
-                    layer.p = 0.0  # or every other order of the passes would draw other random numbers
-            small = cropped(batch, self.step)
-            begin = copy.deepcopy(self.step.state_dict())
-            if pools is None:
-                self.step(*small)
-                pools = {pool: full(state) for pool, state in self.step.state_dict()["pools"].items()}
-            self.pools = pools
-            self.step.load_state_dict(copy.deepcopy(begin | {"pools": pools}))
-            self.batches = [flipped(small, k) for k in range(UPDATES)]
-            self.updates: list[Update] = []
-            self.states: list[dict[str, Any]] = []
-            for pictures in self.batches:
-                self.states.append(copy.deepcopy(self.step.state_dict()))
-                self.updates.append(update(self.step, pictures, name))
+        if batch[0].device.type not in ("cpu", "cuda"):
+            raise NotInFloat64(f"{batch[0].device} has no float64")
+        self.name = name
+        try:
+            with in_float64():
+                torch.manual_seed(0)
+                self.step = maker()
+                if self.step.model is timed:
+                    raise NotInFloat64("the maker gives one model each time, which would be turned into float64")
+                self.step.model.double()
+                for layer in self.step.model.modules():
+                    if isinstance(layer, nn.modules.dropout._DropoutNd):
+                        layer.p = 0.0  # or every other order of the passes would draw other random numbers
+                small = cropped(batch, self.step)
+                begin = copy.deepcopy(self.step.state_dict())
+                if pools is None:
+                    self.step(*small)
+                    pools = {pool: full(state) for pool, state in self.step.state_dict()["pools"].items()}
+        except FAILURES as error:
+            raise NotInFloat64(str(error)) from error
+        self.pools = pools
+        self.begin = begin | {"pools": pools}
+        self.batches = [flipped(small, k) for k in range(UPDATES)]
+
+    def updates(self) -> Iterator[Update]:
+        """One update after the other. Each holds weights and moments twice: keep no more of them than you need.
+
+        Raises:
+            NotInFloat64: one fails.
+        """
+        state = None
+        self.step.load_state_dict(copy.deepcopy(self.begin))
+        for pictures in self.batches:
+            try:
+                with in_float64():
+                    done = update(self.step, pictures, self.name, state)
+            except FAILURES as error:
+                raise NotInFloat64(str(error)) from error
+            state = done.after
+            yield done
+
+    @functools.cached_property
+    def kept(self) -> list[Update]:
+        """All updates, for a baseline that several steps are held to."""
+        return list(self.updates())
 
     def difference(self, baseline: Rehearsal) -> str | None:
         """The first part of an update that is not the baseline's, and in which update; None if all agree."""
-        for k, (mine, right) in enumerate(zip(self.updates, baseline.updates, strict=True)):
+        for k, (mine, right) in enumerate(zip(self.updates(), baseline.kept, strict=True)):
             if k == 0 and (reason := other_start(mine, right)):
                 return reason
-            terms = functools.cache(functools.partial(terms_of, baseline.step, baseline.states[k], baseline.batches[k]))
+            terms = functools.cache(functools.partial(baseline.terms, k))
             if reason := difference(mine, right, IN_FLOAT64, terms if ranks.count() == 1 else dict):
                 return f"in update {k + 1}, {reason}" if k else reason
         return None
+
+    def terms(self, k: int) -> Terms:
+        """The gradient of each loss term in update `k`, from 0 on. The updates before it are run once more."""
+        self.step.load_state_dict(copy.deepcopy(self.begin))
+        for _ in itertools.islice(self.updates(), k):
+            pass
+        return terms_of(self.step, self.step.state_dict(), self.batches[k])
 
 
 def other_start(mine: Update, right: Update) -> str | None:
@@ -124,8 +162,12 @@ class Judge:
 
     @functools.cached_property
     def right(self) -> Rehearsal | None:
-        """The baseline in float64; made only if there is a step to hold to it."""
-        return _rehearsed(self.maker, self.baseline, self.batch, "baseline")
+        """The baseline in float64, made only if there is a step to hold to it; None if it cannot be."""
+        try:
+            rehearsal = Rehearsal(self.maker, self.baseline.model, self.batch, "baseline")
+            return rehearsal if rehearsal.kept else None
+        except NotInFloat64:
+            return None
 
     def difference(self, maker: Callable[[], Step], step: Step, name: str) -> str | None:
         """What the step computes otherwise than the baseline, or None: first in float64, then as it was timed.
@@ -133,9 +175,10 @@ class Judge:
         A step that fails in float64, or on a device without it, is held to the limits of its own type only.
         """
         if self.right and exact_in_float64(step):
-            mine = _rehearsed(maker, step, self.batch, name, self.right.pools)
-            if mine and (reason := mine.difference(self.right)):
-                return reason
+            with suppress(NotInFloat64):
+                mine = Rehearsal(maker, step.model, self.batch, name, self.right.pools)
+                if reason := mine.difference(self.right):
+                    return reason
         right, timed = self.state, State.of(step)
         if getattr(step, "scaler", None):  # it may leave out an update, whose gradients overflowed
             timed = timed._replace(counts=right.counts)
@@ -145,18 +188,6 @@ class Judge:
         except LabkitError as error:
             reason = str(error)
         return f"after the timing rounds, {reason}" if reason else None
-
-
-def _rehearsed(
-    maker: Callable[[], Step], timed: Step, batch: Batch, name: str, pools: dict[str, Any] | None = None
-) -> Rehearsal | None:
-    """The rehearsal of a step; None if it cannot run in float64, or its maker makes no model of its own each time."""
-    if batch[0].device.type not in ("cpu", "cuda"):
-        return None
-    try:
-        return Rehearsal(maker, timed.model, batch, name, pools)
-    except (LabkitError, RuntimeError, TypeError, *OUT_OF_MEMORY):
-        return None
 
 
 def live_limits(step: Step) -> Limits:

@@ -81,10 +81,10 @@ class Update(NamedTuple):
         return {name: weight - self.before.weights[name] for name, weight in self.after.weights.items()}
 
 
-def update(step: Step, batch: Batch, name: str) -> Update:
-    """Runs the step once, always with the same random numbers."""
+def update(step: Step, batch: Batch, name: str, before: State | None = None) -> Update:
+    """Runs the step once, always with the same random numbers; `before` is its state, if that is known already."""
     torch.manual_seed(0)
-    before = State.of(step)
+    before = before or State.of(step)
     losses = losses_of(step, batch, name)
     return Update(losses, before, State.of(step))
 
