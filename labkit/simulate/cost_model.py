@@ -39,9 +39,9 @@ class Roofline:
             default: float32 ones in TF32 where the device has it. The device cannot compute in a type that is missing.
         bytes_per_s: peak of the memory, from the same data sheets.
         host_bytes_per_s: peak of PCIe from the host to the device, half of what the data sheets give for both ways.
-        flops_share, bytes_share: the shares of these peaks that large kernels reach. These two and `least_us` are
-            typical values, not measured on each device.
-        least_us: the shortest kernel, in microseconds.
+        flops_share, bytes_share: the shares of these peaks that large kernels reach: typical values, not measured on
+            each device.
+        least_us: the shortest kernel, in microseconds; a typical value, too, except for the V100.
         winograd: the types whose convolutions of 3 x 3 take Winograd's algorithm, see `takes_winograd`: float32 where
             it is no TF32. Tensor cores compute the plain sum.
     """
