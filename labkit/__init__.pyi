@@ -13,6 +13,7 @@ from labkit import traces as traces
 from labkit.course.shipped import deviation_models as deviation_models
 from labkit.course.shipped import gpu_results as gpu_results
 from labkit.course.shipped import gpu_trace as gpu_trace
+from labkit.course.shipped import public_trace as public_trace
 from labkit.course.shipped import study as study
 from labkit.course.shipped import study_pictures as study_pictures
 from labkit.data.batches import batches as batches

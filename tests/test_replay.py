@@ -4,6 +4,7 @@ import copy
 import gzip
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import labkit
 from labkit.measure.roofline import step_flops
-from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
+from labkit.simulate import ROOFLINES, program_operators, replay, step_operators, write_trace
 from labkit.simulate.cost_model import Roofline, kernels
 from labkit.simulate.operators import GPU_ONLY, QuickBatchNorm
 from labkit.variants.registry import SPEEDUPS
@@ -151,6 +152,37 @@ def test_the_kernels_of_an_operator_do_its_work(small):
     arithmetic = Roofline("none", {"float32": 1e6}, 1e30, flops_share=1.0, least_us=0.0)  # 1 FLOP a microsecond
     total = sum(kernel.us for kernel in kernels(small, arithmetic))
     assert total == pytest.approx(sum(operator.flops for operator in small))
+
+
+@pytest.mark.parametrize(
+    "layer, pictures, faster",
+    [
+        (torch.nn.Conv2d(4, 8, 3, padding=1), (1, 4, 12, 12), True),
+        (torch.nn.Conv2d(4, 8, 3), (1, 4, 12, 12), True),
+        (torch.nn.Conv2d(4, 8, 3, stride=2, padding=1), (1, 4, 12, 12), False),
+        (torch.nn.Conv2d(4, 8, 3, padding=1, groups=2), (1, 4, 12, 12), False),
+        (torch.nn.Conv2d(4, 8, 1), (1, 4, 12, 12), False),
+        (torch.nn.Conv2d(4, 8, (3, 1)), (1, 4, 12, 12), False),
+        (torch.nn.ConvTranspose2d(4, 4, 3, stride=2, padding=1), (1, 4, 12, 12), False),
+    ],
+)
+def test_convolutions_of_3_x_3_take_winograds_algorithm_where_no_tensor_core_computes_them(layer, pictures, faster):
+    layer = layer.to("meta")
+    picture = torch.empty(pictures, device="meta", requires_grad=True)
+    operators = program_operators(lambda: layer(picture).sum().backward())
+    plain = Roofline("none", {"float32": 1e6}, 1e30, flops_share=1.0, least_us=0.0)  # 1 FLOP a microsecond
+    device = replace(plain, winograd=("float32",))
+    us = [sum(kernel.us for kernel in kernels(operators, one)) for one in (plain, device)]
+    assert us[0] == pytest.approx(us[1] * (36 / 16 if faster else 1))
+    assert us[0] == pytest.approx(sum(operator.flops for operator in operators)) and len(operators) > 2
+    assert "float32" not in ROOFLINES["A100"].winograd, "there float32 is TF32, on tensor cores"
+
+
+def test_an_upload_takes_as_long_as_its_way_from_the_host():
+    pictures = torch.empty(32, 3, 224, 224)
+    (upload,) = program_operators(lambda: pictures.to("meta"))
+    (kernel,) = kernels([upload], ROOFLINES["T4"])
+    assert kernel.us == pytest.approx(1e6 * pictures.nbytes / (16e9 * 0.85)) and "HtoD" in kernel.name
 
 
 def test_measured_durations_take_the_place_of_the_roofline(small):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import pandas
 import pytest
@@ -56,6 +57,20 @@ def test_a_thinned_trace_tells_the_same_of_its_steps(tmp_path):
     with pytest.raises(LabkitError, match="no step is marked"):
         thin(unmarked.save(tmp_path / "unmarked.json"), tmp_path / "new" / "other.json.gz")
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["thin.json.gz"]
+
+
+def test_times_are_shipped_to_the_nanosecond(tmp_path):
+    trace = four_steps()
+    for number, event in enumerate(trace.events):
+        if "dur" in event:
+            event["ts"], event["dur"] = f"{1712195495519689 + event['ts']}.{number:03d}", f"{event['dur']}.001"
+    text = re.sub(r'"(\d+\.\d{3})"', r"\1", json.dumps(trace.meta | {"traceEvents": trace.events}))
+    (tmp_path / "trace.json").write_text(text)
+    thin(tmp_path / "trace.json", tmp_path / "thin.json.gz", steps=4)
+    whole, left = labkit.Trace(tmp_path / "trace.json"), labkit.Trace(tmp_path / "thin.json.gz")
+    assert (whole.ranks[0].kernels["begin"] % 1 > 0).any(), "no whole microseconds"
+    for table in ("temporal", "idle", "kernels"):
+        pandas.testing.assert_frame_equal(getattr(left, table)(), getattr(whole, table)(), check_exact=True)
 
 
 def test_fewer_steps_are_shipped_where_more_would_be_too_large(tmp_path):

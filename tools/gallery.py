@@ -30,7 +30,8 @@ DRAWING = re.compile(r'course\.drawing\("(\w+)"\)')
 HEAD = """# The figures
 
 All figures of the notebooks, for readers of this page: in JupyterLab and Colab they are interactive. `make gallery`
-draws them. Times were measured on the machine that drew them; a figure of simulated times says SIMULATED.
+draws them. Times were measured on the machine that drew them, or on the GPU that a figure names. A figure of simulated
+times says SIMULATED.
 """
 
 

@@ -1,11 +1,12 @@
 """How far replays are from what was recorded of a GPU that is shipped in data/.
 
     python tools/replay_errors.py h200
+    python tools/replay_errors.py public      # recordings by others: a step of ResNet-50, without its trace
 
 A row a shipped trace. "unmodified" is the same trace played again; "predicted" is its step played without it: from the
 operators that PyTorch would run, the survey's durations, and the host's time for a launch in the baseline of batch 1.
 Both are times the recorded wall time; 1 is right. "measured durations" is the share of kernels whose duration the
-survey has.
+survey has. Of "public" see `labkit.course.resnet50`.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from pathlib import Path
 import pandas
 
 import labkit
+from labkit.course import resnet50_errors
 from labkit.course.shipped import DATA, shipped_as
 from labkit.errors import LabkitError
 from labkit.measure.results import read
@@ -66,5 +68,10 @@ def _played(row: dict, host_us: float, durations: dict[str, float]) -> Replay:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", help="of the device: a file in data/results, without .json")
-    print(replay_errors(parser.parse_args().name).round(3).to_string())
+    parser.add_argument("name", help='of the device: a file in data/results, without .json; or "public"')
+    name = parser.parse_args().name
+    if name == "public":
+        for recording in ("resnet50_workers0", "resnet50_workers4"):
+            print(recording, resnet50_errors(labkit.public_trace(recording)).round(3).to_string(), sep="\n")
+    else:
+        print(replay_errors(name).round(3).to_string())

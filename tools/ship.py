@@ -11,6 +11,8 @@ types of the operators' inputs, from which FLOPs are counted.
 import argparse
 import gzip
 import json
+from collections.abc import Iterable
+from decimal import Decimal
 from pathlib import Path
 
 from labkit.course.shipped import DATA, shipped_as
@@ -19,10 +21,12 @@ from labkit.files import atomic_write
 from labkit.measure.results import read
 from labkit.measure.results import write as write_results
 from labkit.measure.survey import FILE
+from labkit.traces.dialects import CATEGORIES
+from labkit.traces.reading import GPU_WORK
 
 STEPS = 8  # of those recorded; the stamp says that there were more
 BUDGET = 8_000_000  # bytes of a shipped trace; fewer steps are kept if it would be larger
-LAUNCH = {"stream", "correlation", "device", "bytes", "External id", "Sequence number"}
+LAUNCH = {"stream", "correlation", "device", "bytes", "External id", "external id", "Sequence number"}
 WAITS = {"wait_on_stream", "wait_on_cuda_event_record_corr_id"}
 KEPT_ARGUMENTS = LAUNCH | WAITS | {"Input Dims", "Input type", "Concrete Inputs"}
 ARROWS = {"ac2g", "async_cpu_to_gpu", "async"}  # categories of today, of PyTorch 1.11 to 1.12, and before
@@ -37,9 +41,7 @@ def thin(source: Path, target: Path, steps: int = STEPS, budget: int = BUDGET) -
     Raises:
         LabkitError: no step is marked in it.
     """
-    opened = gzip.open if source.name.endswith(".gz") else open
-    with opened(source, "rt", encoding="utf-8") as file:
-        trace = json.load(file)
+    trace = load(source)
     marks = [mark for mark in trace["traceEvents"] if mark.get("ph") == "X" and _is_step(mark)]
     if not marks:
         raise LabkitError(f"{source}: no step is marked in it. Record it with labkit.record.")
@@ -55,36 +57,66 @@ def thin(source: Path, target: Path, steps: int = STEPS, budget: int = BUDGET) -
 
 
 def _is_step(span: dict) -> bool:
-    return span["name"].startswith("ProfilerStep#") and span["cat"] == "user_annotation"
+    return span["name"].startswith("ProfilerStep#") and category(span) in ("user_annotation", "cpu_op")
+
+
+def category(event: dict) -> str | None:
+    """The category of an event by the name that PyTorch gives it today."""
+    return CATEGORIES.get(event.get("cat"), event.get("cat"))
 
 
 def _part(events: list[dict], marks: list[dict]) -> list[dict]:
-    """Names of processes and threads, the events of these steps with the arguments that are kept, and their arrows."""
+    """What is kept of the events of these steps."""
     start, stop = marks[0]["ts"], marks[-1]["ts"] + marks[-1]["dur"]
     spans = [event for event in events if event.get("ph") == "X"]
     # A call and its kernels share a correlation: when the call began is when all of them count.
-    on_host = [span for span in spans if span.get("cat") in ("cuda_runtime", "cuda_driver")]
+    on_host = [span for span in spans if category(span) in ("cuda_runtime", "cuda_driver")]
     called = {span["args"]["correlation"]: span["ts"] for span in on_host if "correlation" in span["args"]}
 
     def belongs(span: dict) -> bool:
         return start <= called.get(span.get("args", {}).get("correlation"), span["ts"]) <= stop
 
-    # "Trace" is the profiler's own span over the whole recording, which this no longer is.
-    chosen = [span for span in spans if span.get("cat") != "Trace" and belongs(span)]
+    return kept_of(events, [span for span in spans if belongs(span)])
+
+
+def kept_of(events: list[dict], spans: Iterable[dict]) -> list[dict]:
+    """Names of processes and threads, these spans with the arguments that are kept, and the arrows to their kernels."""
     thinned = []
-    for span in chosen:
-        arguments = {name: value for name, value in span.get("args", {}).items() if name in KEPT_ARGUMENTS}
-        thinned.append(span | {"args": arguments})
-    linked = {span["args"].get("correlation") for span in thinned if "stream" in span["args"]}
+    for span in spans:
+        if category(span) != "Trace":  # the profiler's own, over the whole recording, which this need not be
+            arguments = {name: value for name, value in span.get("args", {}).items() if name in KEPT_ARGUMENTS}
+            thinned.append(span | {"args": arguments})
+    on_gpu = [span for span in thinned if category(span) in GPU_WORK or "stream" in span["args"]]
+    linked = {span["args"].get("correlation") for span in on_gpu}
     names = [event for event in events if event.get("ph") == "M"]
     arrows = [event for event in events if event.get("cat") in ARROWS and event.get("id") in linked]
     return [*names, *thinned, *arrows]
 
 
+def load(source: Path) -> dict:
+    """The content of a trace file. Its times are exact: a float of 2^50 microseconds has steps of a quarter of one."""
+    opened = gzip.open if source.name.endswith(".gz") else open
+    with opened(source, "rt", encoding="utf-8") as file:
+        return json.load(file, parse_float=Decimal)
+
+
 def write(trace: dict, target: Path) -> None:
     """Writes a trace, compressed as far as possible; the same trace gives the same bytes."""
+    others = _as_json({name: value for name, value in trace.items() if name != "traceEvents"})
+    text = others[:-1] + ',"traceEvents":[' + ",\n".join(map(_event_as_json, trace["traceEvents"])) + "]}"
     with atomic_write(target) as part, open(part, "wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as file:
-        file.write(json.dumps(trace, separators=(",", ":")).encode())
+        file.write(text.encode())
+
+
+def _event_as_json(event: dict) -> str:
+    """Times digit by digit, as they were read; json can write a Decimal only as a text or a float."""
+    times = [f',"{name}":{event[name]}' for name in ("ts", "dur") if name in event]
+    rest = {name: value for name, value in event.items() if name not in ("ts", "dur")}
+    return _as_json(rest)[:-1] + "".join(times) + "}"
+
+
+def _as_json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), default=float)
 
 
 def ship(folders: list[Path], name: str, data: Path = DATA) -> list[Path]:

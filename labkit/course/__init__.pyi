@@ -48,10 +48,14 @@ from labkit.course.one_process import of_rank as of_rank
 from labkit.course.one_process import several_ranks as several_ranks
 from labkit.course.one_process import train_with_fault as train_with_fault
 from labkit.course.races import find_races as find_races
+from labkit.course.resnet50 import replay_resnet50 as replay_resnet50
+from labkit.course.resnet50 import resnet50_errors as resnet50_errors
+from labkit.course.resnet50 import resnet50_operators as resnet50_operators
 from labkit.course.shipped import HOST_US as HOST_US
 from labkit.course.shipped import deviation_models as deviation_models
 from labkit.course.shipped import gpu_results as gpu_results
 from labkit.course.shipped import gpu_trace as gpu_trace
+from labkit.course.shipped import public_trace as public_trace
 from labkit.course.shipped import study as study
 from labkit.course.shipped import study_pictures as study_pictures
 from labkit.course.stand_ins import FakeGPU as FakeGPU

@@ -1,6 +1,6 @@
 """Measurements that are shipped with the lab in data/: GPU traces, results of surveys, and studies of training.
 
-A GPU trace that is not shipped is recorded on this machine or, failing that, SIMULATED.
+A GPU trace of CycleGAN that is not shipped is recorded on this machine or, failing that, SIMULATED.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from labkit import measure
 from labkit.data.images import read_picture
 from labkit.devices import pick_device
-from labkit.errors import LabkitError
+from labkit.errors import LabkitError, check_known
 from labkit.measure.record import noise, record, run_in_subprocess
 from labkit.model import Model
 from labkit.models.cyclegan import CycleGAN
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     import pandas
 
 DATA = Path(__file__).parents[2] / "data"  # in a clone; an installed package has none
+PUBLIC = DATA / "traces" / "public"  # recordings by others
 HOST_US = 40.0  # SIMULATED: an assumption, to be varied
 STEPS = 3
 ASKED_FOR = {"model": "CycleGAN", "scope": "step", "tf32": "default", "size": 256}  # by `gpu_trace`
 STUDIED = 9  # test pictures in each row that tools/learn.py kept
-HELP = "is not shipped here: use a clone of labkit. Its data/README.md names the tools that measure studies."
+HELP = "is not shipped here: use a clone of labkit. Its data/README.md names the tools that make it."
 
 
 def gpu_trace(
@@ -73,6 +74,24 @@ def gpu_trace(
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder) as own:  # two notebooks may write the same trace at the same time
         return Trace(write_trace(played, Path(own, name)).replace(folder / name))
+
+
+def public_trace(name: str) -> Trace:
+    """A GPU recording of a real training that others have published; its stamp names the device and the source.
+
+    Args:
+        name: "resnet50_workers0" and "resnet50_workers4", the same training of ResNet-50 on a V100 without and with
+            loader workers; "v100_nanoseconds", times in nanoseconds; "a100_streams", one rank of eight, on several
+            streams. data/README.md says where they come from.
+
+    Raises:
+        LabkitError: there is no such recording here; only a clone of labkit has them, an installed package does not.
+    """
+    files = {file.name.removesuffix(".json.gz"): file for file in PUBLIC.glob("*.json.gz")}
+    if not files:
+        raise LabkitError(f"{PUBLIC} {HELP}")
+    check_known("name", name, files)
+    return Trace(files[name])
 
 
 def trace_name(generator: str, batch_size: int, speedups: Iterable[str]) -> str:

@@ -146,10 +146,15 @@ def finish(
 
 
 def stamped(trace: Trace) -> str:
-    """The device and the torch version a trace was recorded with and, if it is a part, its steps."""
+    """The device and the torch version a trace was recorded with and, if it is a part, its steps.
+
+    Of a recording that others have published: its device and where it was published.
+    """
     stamp = trace.stamp
     if stamp is None:
         where = "not recorded by labkit"
+    elif "recorded_by" in stamp:
+        where = f"{stamp['device']}, recorded by others, {stamp['source'].partition(',')[0]}"
     else:
         where = f"{stamp.get('device', 'device unknown')}, torch {stamp.get('torch', 'unknown')}"
     if trace.only_steps is None:

@@ -21,6 +21,7 @@ from labkit.simulate.launch_queue import replay_graph as replay_graph
 from labkit.simulate.operators import LiveBytes as LiveBytes
 from labkit.simulate.operators import Operator as Operator
 from labkit.simulate.operators import Recorder as Recorder
+from labkit.simulate.operators import program_operators as program_operators
 from labkit.simulate.operators import step_memory as step_memory
 from labkit.simulate.operators import step_operators as step_operators
 from labkit.simulate.replay import replay as replay

@@ -38,17 +38,22 @@ class Roofline:
         flops_per_s: dense peak by type, from NVIDIA's data sheets, for convolutions as PyTorch computes them by
             default: float32 ones in TF32 where the device has it. The device cannot compute in a type that is missing.
         bytes_per_s: peak of the memory, from the same data sheets.
-        flops_share, bytes_share: the shares of these peaks that large kernels reach. These two and `least_us` are
-            typical values, not measured on each device.
-        least_us: the shortest kernel, in microseconds.
+        host_bytes_per_s: peak of PCIe from the host to the device, half of what the data sheets give for both ways.
+        flops_share, bytes_share: the shares of these peaks that large kernels reach: typical values, not measured on
+            each device.
+        least_us: the shortest kernel, in microseconds; a typical value, too, except for the V100.
+        winograd: the types whose convolutions of 3 x 3 take Winograd's algorithm, see `takes_winograd`: float32 where
+            it is no TF32. Tensor cores compute the plain sum.
     """
 
     device: str
     flops_per_s: Mapping[str, float]
     bytes_per_s: float
+    host_bytes_per_s: float = 32e9
     flops_share: float = 0.5
     bytes_share: float = 0.85
     least_us: float = 2.0
+    winograd: tuple[str, ...] = ()
 
     def microseconds(self, flops: float, bytes_moved: float, dtype: str = "float32") -> float:
         """Microseconds for this work: the longer of computing and moving data, and at least the shortest kernel.
@@ -63,12 +68,23 @@ class Roofline:
         seconds = roofline_seconds(flops, bytes_moved, reached, self.bytes_per_s * self.bytes_share)
         return max(1e6 * seconds, self.least_us)
 
+    def upload_microseconds(self, bytes_moved: float) -> float:
+        """Microseconds to copy from the host. `bytes_moved` counts each byte twice, once read and once written."""
+        return max(1e6 * bytes_moved / 2 / (self.host_bytes_per_s * self.bytes_share), self.least_us)
 
-ROOFLINES = {
-    "T4": Roofline("T4", {"float32": 8.1e12, "float16": 65e12}, 320e9),
-    "A100": Roofline("A100", {"float32": 156e12, "float16": 312e12, "bfloat16": 312e12}, 1555e9),
-    "H100": Roofline("H100", {"float32": 494.7e12, "float16": 989e12, "bfloat16": 989e12}, 3350e9),
+
+ROOFLINES = {  # from the oldest to the newest
+    # The shortest kernel of the V100 recording "v100_nanoseconds" in data/traces/public.
+    "V100": Roofline(
+        "V100", {"float32": 15.7e12, "float16": 125e12}, 900e9, 16e9, least_us=1.25, winograd=("float32",)
+    ),
+    "T4": Roofline("T4", {"float32": 8.1e12, "float16": 65e12}, 320e9, 16e9, winograd=("float32",)),
+    "A100": Roofline("A100", {"float32": 156e12, "float16": 312e12, "bfloat16": 312e12}, 1555e9, 32e9),
+    "H100": Roofline("H100", {"float32": 494.7e12, "float16": 989e12, "bfloat16": 989e12}, 3350e9, 64e9),
 }
+# Winograd's algorithm computes 2 x 2 results of a 3 x 3 convolution with 16 multiplications in place of 36. Source:
+# Lavin, Gray: "Fast algorithms for convolutional neural networks", 2015, section 4.1.
+WINOGRAD = 36 / 16
 
 
 class Part(NamedTuple):
@@ -136,14 +152,33 @@ def kernels(
     found = []
     for place, operator in enumerate(operators):
         parts = parts_of(operator)
+        flops = operator.flops / (WINOGRAD if operator.dtype in roofline.winograd and takes_winograd(operator) else 1)
         us = [
-            roofline.microseconds(part.flops * operator.flops, part.bytes_moved * operator.bytes_moved, operator.dtype)
+            roofline.upload_microseconds(operator.bytes_moved)
+            if operator.name == UPLOAD
+            else roofline.microseconds(part.flops * flops, part.bytes_moved * operator.bytes_moved, operator.dtype)
             for part in parts
         ]
         measured = (durations or {}).get(operator.signature)
         scale = 1.0 if measured is None or not parts else measured / sum(us)
         found += [Kernel(part.name, scale * time, place) for part, time in zip(parts, us, strict=True)]
     return found
+
+
+def takes_winograd(operator: Operator) -> bool:
+    """Whether it is a convolution of 3 x 3 with stride 1 and no groups, or the gradient of one.
+
+    The shapes do not tell the stride: with 1, a picture loses at most two pixels each way.
+    """
+    if operator.name == "aten::convolution":
+        (pictures, weight), results = operator.inputs[:2], operator.outputs[0]
+    elif operator.name == "aten::convolution_backward":
+        results, pictures, weight = operator.inputs[:3]
+    else:
+        return False
+    lost = [before - after for before, after in zip(pictures[2:], results[2:], strict=True)]
+    stride_1 = all(0 <= pixels <= 2 for pixels in lost) and min(results[2:]) > 3
+    return weight[2:] == (3, 3) and weight[1] == pictures[1] and stride_1
 
 
 def parts_of(operator: Operator) -> Sequence[Part]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -86,6 +86,16 @@ def step_operators(model: Model, *speedups: str | type, batch_size: int = 1, siz
         warm_up(step, batch)
         with Recorder(schedule) as recorder:
             step(*batch)
+    return recorder.operators
+
+
+def program_operators(run: Callable[[], object]) -> list[Operator]:
+    """The operators of one call of `run`, in their order: any program whose tensors are on the meta device.
+
+    Call it once before, if its first step differs from the later ones: an optimiser makes its state in it.
+    """
+    with QuickBatchNorm(), Recorder() as recorder:
+        run()
     return recorder.operators
 
 

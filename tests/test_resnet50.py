@@ -1,0 +1,59 @@
+"""The cost model against a real recording of ResNet-50: the work is the same, and the errors are within their bars."""
+
+from collections import Counter
+
+import pytest
+
+import labkit
+from labkit.course import replay_resnet50, resnet50_errors, resnet50_operators
+from labkit.simulate import write_trace
+from labkit.simulate.what_if import read_launches
+
+
+@pytest.fixture(scope="module")
+def recording():
+    return labkit.public_trace("resnet50_workers0")
+
+
+def test_the_program_is_the_recorded_one(recording):
+    """It calls the same operators as often, by the names that they have today."""
+    (rank,) = recording.ranks.values()
+    steps = len(rank.steps)
+    launched = Counter({(source.operator, source.operator_name) for source in read_launches(rank).sources})
+    recorded = Counter(name for _, name in launched)
+    called = Counter(operator.name for operator in resnet50_operators())
+    today = {
+        "aten::cudnn_convolution": "aten::convolution",
+        "aten::cudnn_batch_norm": "aten::native_batch_norm",
+        "aten::cudnn_batch_norm_backward": "aten::native_batch_norm_backward",
+        "aten::threshold_backward": "aten::threshold_backward",
+        "aten::clamp_min": "aten::relu_",
+        "aten::mul_": "aten::mul_",
+        "aten::mm": "aten::mm",
+        "aten::addmm": "aten::addmm",
+    }
+    for then, now in today.items():
+        assert recorded[then] == steps * called[now], then
+    # The counters of batches are one of them: then by `add`, now by `add_`.
+    assert recorded["aten::add_"] + recorded["aten::add"] == steps * (called["aten::add_"] + called["aten::add"])
+
+
+def test_the_errors_are_within_their_bars(recording):
+    table = resnet50_errors(recording)
+    ratio = table.set_index("part")["ratio"]
+    assert 0.75 < ratio["busy"] < 1.25 and 0.75 < ratio["wall"] < 1.25
+    kinds = ratio.drop(["wall", "busy", "idle"])
+    assert kinds.between(0.6, 1.4).all() and len(kinds) == 7, table
+    parts = table.set_index("part")
+    assert parts["recorded_ms"].drop(["wall", "idle", "busy"]).sum() == pytest.approx(
+        parts["recorded_ms"]["busy"], rel=0.01
+    )
+    assert table.attrs["stamp"]["SIMULATED"] and "recorded_by" in table.attrs["stamp"]["recording"]
+
+
+def test_the_replay_says_that_it_is_one(recording, tmp_path):
+    played = replay_resnet50(recording)
+    trace = labkit.Trace(write_trace(played, tmp_path / "resnet50.json.gz"))
+    assert trace.stamp["SIMULATED"] and trace.stamp["device"] == "SIMULATED V100"
+    assert trace.stamp["host_times_of"] == recording.stamp and "recorded_by" not in trace.stamp
+    assert trace.temporal(by="step")["step"].nunique() == recording.stamp["steps"]
