@@ -13,8 +13,10 @@ from dataclasses import replace
 import numpy as np
 import pandas
 
+from labkit.simulate.cost_model import Roofline
 from labkit.simulate.trace_file import Replay
 from labkit.simulate.what_if import check, read_launches, waited
+from labkit.traces.achieved import memory_bound
 from labkit.traces.dependencies import in_order
 from labkit.traces.kinds import fine_kinds
 from labkit.traces.rank import Rank
@@ -32,6 +34,7 @@ TRY = {
     "normalisation": "torch.compile fuses it with its neighbours; channels_last",
     "optimiser": 'one kernel for all weights: fused=True; labkit: "fused_adam"',
     "pointwise and other": "torch.compile fuses them; work in place; 16 bits",
+    "memory-bound kernels": "16 bits halve the bytes; torch.compile moves them once for several operators",
 }
 
 
@@ -50,15 +53,19 @@ class PriceList:
     """
 
     def __init__(self, rank: Rank, ranks: Collection[Rank]) -> None:
+        self.rank = rank
         self.recorded = read_launches(rank)
         self.doubt = check(rank, self.recorded)
         self.wall = _wall(self.recorded)
         self.table = in_order(rank)
         self.waited = waited(rank, ranks)
 
-    def remedies(self) -> pandas.DataFrame:
+    def remedies(self, roofline: Roofline | None = None) -> pandas.DataFrame:
         """The rows of `labkit.Trace.remedies`."""
         gains = self._without_host() | self._without_kinds(fine_kinds(self.table))
+        if roofline is not None:
+            memory = memory_bound(self.rank, roofline, self.table["call_begin"])
+            gains |= {"memory-bound kernels": self._gain({"kernel_us": np.where(memory, 0.0, self.table["duration"])})}
         if self.waited is not None:
             left = self.table["duration"].to_numpy(copy=True)
             left[np.flatnonzero(self.table["kind"] == "communication")] -= self.waited

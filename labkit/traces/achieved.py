@@ -77,6 +77,7 @@ class Work(NamedTuple):
     bytes_moved: float
 
 
+ONE_KIND = ["name", "inputs", "caller"]  # calls that agree in these do the same work
 UNKNOWN = Work(math.nan, math.nan)
 
 
@@ -87,18 +88,13 @@ def achieved(rank: Rank, roofline: Roofline | None) -> pandas.DataFrame:
         TraceError: there is no GPU activity, or no shapes are in the trace.
     """
     rank.kernels  # noqa: B018  raises if there is no GPU activity
-    host = times(rank)
-    host = host[host["inputs"] >= 0].copy()
+    host, read, outputs = _calls(rank)
     if host.empty:
         raise TraceError(
             f"{rank.recording.file}: no shapes of convolutions, matrix products or normalisation in this trace "
             '("Input Dims"). Record with labkit.record(shapes=True), or torch.profiler.profile(record_shapes=True).'
         )
-    read = [_inputs(text) for text in rank.recording.inputs]
-    outputs = _outputs(zip(host["name"], host["inputs"], strict=True), read)
-    callers = host[host["name"] == OLD_BACKWARD].reset_index(drop=True)
-    host["caller"] = np.append(callers["inputs"].to_numpy(), -1)[innermost(callers, host["begin"])]
-    launched = host[host["own_gpu"] > 0].groupby(["name", "inputs", "caller"])["own_gpu"].agg(["size", "sum"])
+    launched = host[host["own_gpu"] > 0].groupby(ONE_KIND)["own_gpu"].agg(["size", "sum"])
     rows = []
     for (name, place, caller), count, us in launched.itertuples(name=None):
         inputs = read[place]
@@ -117,6 +113,28 @@ def achieved(rank: Rank, roofline: Roofline | None) -> pandas.DataFrame:
         table["share_of_peak"] = np.array([least for least, _ in under]) / seconds
         table["limit"] = [limit for _, limit in under]
     return table.sort_values("us", ascending=False, ignore_index=True)
+
+
+def memory_bound(rank: Rank, roofline: Roofline, instants: pandas.Series) -> np.ndarray:
+    """Whether the host was in an operator that the memory limits at each instant; False without known shapes."""
+    host, read, outputs = _calls(rank)
+    limits = {}
+    for name, place, caller in set(host[ONE_KIND].itertuples(index=False, name=None)):
+        work = work_of(name, read[place], read[caller] if caller >= 0 else None, outputs)
+        limits[name, place, caller] = _under(roofline, *work, _dtype_name(read[place]))[1]
+    bound = [limits[one] == "memory" for one in host[ONE_KIND].itertuples(index=False, name=None)]
+    return np.array([*bound, False])[innermost(host.reset_index(drop=True), instants)]
+
+
+def _calls(rank: Rank) -> tuple[pandas.DataFrame, list[Inputs], dict[tuple[Shape, Shape], Shape]]:
+    """The operators with known shapes, with the column `caller`; all inputs; and outputs as `work_of` takes them."""
+    host = times(rank)
+    host = host[host["inputs"] >= 0].copy()
+    read = [_inputs(text) for text in rank.recording.inputs]
+    outputs = _outputs(zip(host["name"], host["inputs"], strict=True), read)
+    callers = host[host["name"] == OLD_BACKWARD].reset_index(drop=True)
+    host["caller"] = np.append(callers["inputs"].to_numpy(), -1)[innermost(callers, host["begin"])]
+    return host, read, outputs
 
 
 def _inputs(text: str) -> Inputs:

@@ -228,7 +228,7 @@ class Trace(Recorded):
         """
         return self._table(audit.audit)
 
-    def remedies(self) -> pandas.DataFrame:
+    def remedies(self, roofline: Roofline | None = None) -> pandas.DataFrame:
         """The causes of the wall time, and how many times faster the trace would be at most without each: SIMULATED.
 
         Columns: cause; us, the wall time that it costs; share_of_wall; times_faster_at_most; try, in words. The largest
@@ -236,7 +236,11 @@ class Trace(Recorded):
         So a kernel that is hidden behind others costs nothing, and gains cannot be added up.
 
         The causes: data loading, in labkit's range or the DataLoader's; launches, all other work of the host; copies;
-        communication; waiting for other ranks, in a folder of several; and kinds of compute kernels, by their names.
+        communication; waiting for other ranks, in a folder of several; kinds of compute kernels, by their names; and,
+        with a roofline, kernels that the memory limits, of whichever kind, as far as `achieved` knows their shapes.
+
+        Args:
+            roofline: of the recorded device, as for `achieved`.
 
         Raises:
             TraceError: there is no GPU activity.
@@ -253,7 +257,7 @@ class Trace(Recorded):
         def of_rank(rank: Rank) -> pandas.DataFrame:
             prices = PriceList(rank, self.ranks.values())
             doubts.append(prices.doubt)
-            return prices.remedies()
+            return prices.remedies(roofline)
 
         table = self._table(of_rank)
         warn_of(" ".join(filter(None, doubts)))
