@@ -69,6 +69,8 @@ def compare(
         - After the timing: counts of updates, learning rates and pools have to agree, and one more update from the
           same state, within 1e-2 for losses and 5e-2 for each term, or within 16-bit rounding.
 
+        So what a step does only every fourth time or more seldom may go unseen, unless it changes a count or a pool.
+
     Raises:
         LabkitError: an argument cannot be used, or the baseline does not run.
     """
