@@ -4,10 +4,11 @@ We read from the recording the duration and the stream of every kernel, the host
 next, and the waits, as far as they show: see `labkit.traces.dependencies`. Kernels of one stream pause between each
 other for the mean of the recorded pauses.
 
-The model leaves out some things. A wait for one stream while others go on counts as the host's work. Kernels that ran
-together keep the durations they then had, even if a change separates them. Other reasons for a kernel to wait do not
-exist, such as the time a launch takes to reach the GPU. So do not compare a replay with the trace, but with the
-unchanged replay of the same trace: the result is a ratio.
+The model leaves out some things. A wait for one stream while others go on counts as the host's work. What the host does
+between a launch and the wait that follows it counts as if done after the wait. Kernels that ran together keep the
+durations they then had, even if a change separates them. Other reasons for a kernel to wait do not exist, such as the
+time a launch takes to reach the GPU. So do not compare a replay with the trace, but with the unchanged replay of the
+same trace: the result is a ratio.
 """
 
 from __future__ import annotations
