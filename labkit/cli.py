@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from labkit.errors import LabkitError, check_known
+from labkit.export_command import export
 from labkit.files import check_folder
 from labkit.options import DECAYS, NAMES, RATES, STEPS, Choice, Device, Exchange, shared_step, with_options
 from labkit.sweep_command import sweep
@@ -104,6 +105,9 @@ def translate(
     load = labkit.load_generator if run.suffix == ".pth" else labkit.load_model
     for written in labkit.translate(load(run, pick_device(device)), source, target, direction):
         typer.echo(written)
+
+
+app.command()(export)
 
 
 @app.command()

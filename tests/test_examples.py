@@ -1,19 +1,24 @@
-"""The files for clusters: they can be parsed, and torchrun and labkit know every option in them."""
+"""The files for clusters can be parsed, and torchrun and labkit know every option in them; the programs run."""
 
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 import yaml
 from torch.distributed.run import get_args_parser
 
+import labkit
 from labkit.cli import app
+from labkit.data.images import read_picture, write_picture
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-DOCS = EXAMPLES.parent / "docs" / "clusters.md"
+DOCS = EXAMPLES.parent / "docs"
+COMMANDS = {"clusters.md": {"train", "sweep"}, "export.md": {"export"}}  # of labkit, that each page shows
 
 
 def commands(text: str) -> list[str]:
@@ -26,7 +31,7 @@ def commands(text: str) -> list[str]:
 
 def check(command: str) -> str:
     """Fails unless torchrun and labkit understand the command; gives labkit's own command."""
-    arguments = shlex.split(command)
+    arguments = shlex.split(command, comments=True)
     if arguments[0] == "torchrun":
         parsed = get_args_parser().parse_args(arguments[1:])
         assert parsed.module and parsed.training_script == "labkit"
@@ -65,8 +70,25 @@ def test_the_job_for_kubernetes_finds_its_first_pod():
     assert f"--nnodes={job['spec']['completions']}" in command
 
 
-def test_every_command_of_the_page_is_known_and_every_file_is_in_it():
-    text = DOCS.read_text()
-    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL))
-    assert {check(command) for command in commands(blocks)} == {"train", "sweep"}
+@pytest.mark.parametrize("page", COMMANDS)
+def test_every_command_of_the_page_is_known(page):
+    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL))
+    assert {check(command) for command in commands(blocks)} == COMMANDS[page]
+
+
+def test_every_file_is_in_a_page():
+    text = "\n".join((DOCS / page).read_text() for page in COMMANDS)
     assert set(re.findall(r"\(\.\./examples/(\S+)\)", text)) == {path.name for path in EXAMPLES.iterdir()}
+
+
+@pytest.mark.parametrize(("program", "suffix"), [("run_onnx.py", ".onnx"), ("load_safetensors.py", ".safetensors")])
+def test_programs_translate_as_labkit_does(tmp_path, tiny, fruit, program, suffix):
+    labkit.fit(labkit.make_step(tiny()), fruit, 1, checkpoint=tmp_path / "run", sample_every=100)
+    noise = torch.rand(3, 37, 50, generator=torch.Generator().manual_seed(0)).mul(255).to(torch.uint8)
+    write_picture(noise, tmp_path / "in.png")
+    labkit.translate(labkit.load_model(tmp_path / "run"), tmp_path / "in.png", tmp_path / "expected.png", "BtoA")
+    labkit.export(tmp_path / "run", tmp_path / f"file{suffix}", "BtoA")
+    arguments = [str(tmp_path / name) for name in (f"file{suffix}", "in.png", "out.png")]
+    subprocess.run([sys.executable, EXAMPLES / program, *arguments], check=True)
+    found, expected = (read_picture(tmp_path / name).int() for name in ("out.png", "expected.png"))
+    assert found.shape == expected.shape and (found - expected).abs().max() <= 1  # rounded to another of 256 values

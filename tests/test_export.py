@@ -1,0 +1,177 @@
+"""Exported files give PyTorch's pictures at every size, say what they take, and are written only if they are right."""
+
+import copy
+import json
+
+import onnx
+import onnxruntime
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+import labkit
+from labkit.networks.codes import CodeGenerator, Decoder, Encoder, Translator
+from labkit.networks.generators import UnetGenerator, make_generator
+from labkit.networks.light import grouped_block, inverted_block
+from labkit.networks.resnet import ResnetGenerator
+from labkit.training import export as exporting
+
+# As the full ones, with fewer blocks: it takes seconds to trace nine.
+GENERATORS = {
+    "unet_128, batch norm": lambda: used(UnetGenerator(7, 2, "batch")),
+    "inverted": lambda: ResnetGenerator(1, 4, "instance_blocks", inverted_block),
+    "grouped": lambda: ResnetGenerator(1, 4, "instance", grouped_block),
+    "one generator": lambda: CodeGenerator(Encoder(2), Translator(8, 1), Decoder(2)),
+}
+
+
+def used(network):
+    """With running statistics other than those of a new network, and in training mode."""
+    for _ in range(3):
+        network(torch.rand(2, 3, 128, 256))
+    return network
+
+
+class Wrong(ResnetGenerator):
+    """Computes something else as soon as it is traced."""
+
+    def forward(self, picture):
+        result = super().forward(picture)
+        return result + 0.01 if torch.compiler.is_exporting() else result
+
+
+def run_onnx(path, pictures):
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return torch.from_numpy(session.run(None, {"picture": pictures.numpy()})[0])
+
+
+@pytest.mark.parametrize("kind", GENERATORS)
+def test_an_onnx_file_gives_pytorch_s_pictures_at_every_size(tmp_path, kind):
+    torch.manual_seed(0)
+    network = GENERATORS[kind]()
+    assert labkit.export(network, tmp_path / "model.onnx").difference < 1e-4
+    was_training = network.training
+    side = network.least
+    for pictures in (torch.rand(3, 3, side, side + network.multiple), torch.rand(1, 3, 5 * side, side)):
+        expected = labkit.models.run_network(network, pictures)
+        assert (run_onnx(tmp_path / "model.onnx", pictures) - expected).abs().max() < 1e-4
+    assert network.training == was_training, "the network is left in the mode it was in"
+
+
+def test_a_checkpoint_of_the_reference_s_form_becomes_one_file_that_says_which_sizes_it_takes(tmp_path):
+    torch.manual_seed(0)
+    network = make_generator("resnet_9blocks", 4)
+    torch.save(network.state_dict(), tmp_path / "latest_net_G.pth")
+    assert labkit.export(tmp_path / "latest_net_G.pth", tmp_path / "new" / "model.onnx").difference < 1e-4
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["model.onnx"], "the weights are in it"
+    pictures = torch.rand(1, 3, 36, 60)
+    expected = labkit.models.run_network(network, pictures)
+    assert (run_onnx(tmp_path / "new" / "model.onnx", pictures) - expected).abs().max() < 1e-4
+    file = onnx.load(tmp_path / "new" / "model.onnx")
+    about = {entry.key: entry.value for entry in file.metadata_props}
+    assert (about["multiple"], about["least"]) == ("4", "8")
+    (picture,), (translation,) = file.graph.input, file.graph.output
+    assert (picture.name, translation.name) == ("picture", "translation")
+    sides = [side.dim_param or side.dim_value for side in picture.type.tensor_type.shape.dim]
+    assert sides == ["batch", 3, "4*height", "4*width"]
+
+
+@pytest.mark.parametrize("kind", ["unet_128, batch norm", "grouped"])
+def test_a_program_takes_every_size_that_the_network_takes(tmp_path, kind):
+    network = GENERATORS[kind]()
+    assert labkit.export(network, tmp_path / "model.pt2").difference < 1e-5
+    about = {"labkit.json": ""}
+    program = torch.export.load(tmp_path / "model.pt2", extra_files=about).module()
+    assert json.loads(about["labkit.json"])["least"] == str(network.least)
+    pictures = torch.rand(1, 3, network.least, 3 * network.least)
+    assert torch.allclose(program(pictures), labkit.models.run_network(network, pictures), atol=1e-5)
+
+
+def test_weights_are_the_network_s_under_its_names(tmp_path, tiny):
+    model = tiny(norm="batch")
+    labkit.export(model.double(), tmp_path / "weights.safetensors", "BtoA")
+    tensors = safetensors.torch.load_file(tmp_path / "weights.safetensors")
+    weights = model.G_B.state_dict()
+    assert tensors.keys() == weights.keys()
+    assert all(torch.equal(tensor, weights[name].to(tensor.dtype)) for name, tensor in tensors.items())
+    assert next(model.G_B.parameters()).dtype == torch.float64, "the model keeps its type"
+
+
+def test_a_wrong_file_is_refused_and_the_older_one_kept(tmp_path):
+    (tmp_path / "model.pt2").write_text("older")
+    with pytest.raises(labkit.LabkitError, match="not written.*8x8.*differs from PyTorch by 1.0e-02"):
+        labkit.export(Wrong(1, 2), tmp_path / "model.pt2")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["older"]
+
+
+@pytest.mark.parametrize("fault", [lambda result: result[..., :-1], lambda result: result * float("nan")])
+def test_another_size_and_no_number_are_wrong(tmp_path, monkeypatch, fault):
+    monkeypatch.setitem(exporting.WRITERS, ".onnx", lambda network, about: (b"", lambda x: fault(network(x))))
+    with pytest.raises(labkit.LabkitError, match="not written.*(PyTorch .2, 3, 8, 8.|by nan)"):
+        labkit.export(ResnetGenerator(1, 2), tmp_path / "model.onnx")
+
+
+def test_rounding_alone_is_no_reason_to_refuse(tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    network = ResnetGenerator(1, 4)
+    network.model[-1] = nn.Identity()
+    with torch.no_grad():
+        network.model[-2].weight.mul_(1e4)  # every rounding error before it becomes ten thousand times larger
+
+    def exact(network, about):
+        return b"", lambda pictures: copy.deepcopy(network).double()(pictures.double()).float()
+
+    monkeypatch.setitem(exporting.WRITERS, ".onnx", exact)
+    assert labkit.export(network, tmp_path / "model.onnx").difference > exporting.LIMIT
+
+
+def test_what_cannot_be_traced_is_said_and_its_weights_can_still_be_written(tmp_path):
+    class Undecided(ResnetGenerator):
+        """What it computes depends on the values of the picture."""
+
+        def forward(self, picture):
+            return super().forward(picture) if picture.mean() > 0 else picture
+
+    for suffix in (".onnx", ".pt2"):
+        with pytest.raises(labkit.LabkitError, match="cannot be exported.*trace its forward"):
+            labkit.export(Undecided(1, 2), tmp_path / f"model{suffix}")
+    assert not list(tmp_path.iterdir())
+    assert labkit.export(Undecided(1, 2), tmp_path / "model.safetensors").difference == 0
+
+
+def test_a_file_that_nothing_can_run_here_is_said_to_be_unchecked(tmp_path, monkeypatch, call):
+    monkeypatch.setitem(exporting.WRITERS, ".onnx", lambda network, about: (b"a file", None))
+    torch.save(make_generator("resnet_6blocks", 2).state_dict(), tmp_path / "latest_net_G.pth")
+    status, out, _ = call("export", tmp_path / "model.onnx", "--run", tmp_path / "latest_net_G.pth")
+    assert status == 0 and "not compared with PyTorch" in out and "pip install onnxruntime" in out
+    assert (tmp_path / "model.onnx").read_bytes() == b"a file"
+
+
+@pytest.mark.parametrize(("suffix", "package"), [(".onnx", "onnxscript"), (".safetensors", "safetensors")])
+def test_a_missing_package_is_named(tmp_path, monkeypatch, tiny, suffix, package):
+    missing(monkeypatch, package)
+    with pytest.raises(labkit.LabkitError, match=f"need {package}.*pip install.*{package}"):
+        labkit.export(tiny(), tmp_path / f"model{suffix}")
+
+
+def missing(monkeypatch, package):
+    """From now on this package cannot be found."""
+    find = exporting.importlib.util.find_spec
+    monkeypatch.setattr(exporting.importlib.util, "find_spec", lambda name: None if name == package else find(name))
+
+
+def test_an_unknown_suffix_or_direction_is_refused(tmp_path, tiny):
+    with pytest.raises(labkit.LabkitError, match="'.onxx' is unknown .did you mean '.onnx'"):
+        labkit.export(tiny(), tmp_path / "model.onxx")
+    with pytest.raises(labkit.LabkitError, match="direction='BtoA'"):
+        labkit.export(labkit.DeviationGAN(ngf=2, ndf=2, blocks=1), tmp_path / "model.pt2", "BtoA")
+
+
+def test_the_command_writes_a_checked_file(tmp_path, call, tiny, fruit):
+    labkit.fit(labkit.make_step(tiny()), fruit, 1, checkpoint=tmp_path / "run", sample_every=100)
+    status, out, _ = call("export", "--run", tmp_path / "run", tmp_path / "new" / "model.pt2")
+    assert status == 0 and "from PyTorch, in pictures of five sizes" in out
+    assert (tmp_path / "new" / "model.pt2").is_file()
+    status, _, err = call("export", "--run", tmp_path / "run", tmp_path / "model.txt")
+    assert status == 1 and "suffix='.txt'" in err
