@@ -100,7 +100,7 @@ def test_weights_are_the_network_s_under_its_names(tmp_path, tiny):
 
 def test_a_wrong_file_is_refused_and_the_older_one_kept(tmp_path):
     (tmp_path / "model.pt2").write_text("older")
-    with pytest.raises(labkit.LabkitError, match="not written.*8x8.*differs from PyTorch by 1.0e-02"):
+    with pytest.raises(labkit.LabkitError, match="not written.*32x32.*differs from PyTorch by 1.0e-02"):
         labkit.export(Wrong(1, 2), tmp_path / "model.pt2")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["older"]
 
@@ -108,7 +108,7 @@ def test_a_wrong_file_is_refused_and_the_older_one_kept(tmp_path):
 @pytest.mark.parametrize("fault", [lambda result: result[..., :-1], lambda result: result * float("nan")])
 def test_another_size_and_no_number_are_wrong(tmp_path, monkeypatch, fault):
     monkeypatch.setitem(exporting.WRITERS, ".onnx", lambda network, about: (b"", lambda x: fault(network(x))))
-    with pytest.raises(labkit.LabkitError, match="not written.*(PyTorch .2, 3, 8, 8.|by nan)"):
+    with pytest.raises(labkit.LabkitError, match="not written.*(PyTorch .2, 3, 32, 32.|by nan)"):
         labkit.export(ResnetGenerator(1, 2), tmp_path / "model.onnx")
 
 
@@ -124,6 +124,15 @@ def test_rounding_alone_is_no_reason_to_refuse(tmp_path, monkeypatch):
 
     monkeypatch.setitem(exporting.WRITERS, ".onnx", exact)
     assert labkit.export(network, tmp_path / "model.onnx").difference > exporting.LIMIT
+
+
+@pytest.mark.parametrize("name", ["resnet_3blocks", "unet_128", "unet_256"])
+def test_the_check_has_five_different_sizes_that_the_network_takes(name):
+    network = make_generator(name, 1)
+    sizes = exporting.checked_sizes(network)
+    assert len(set(sizes)) == 5 and len({height < width for height, width in sizes}) == 2
+    assert all(side % network.multiple == 0 and side >= network.least for size in sizes for side in size)
+    assert min(sizes) == (max(32, network.least),) * 2
 
 
 def test_what_cannot_be_traced_is_said_and_its_weights_can_still_be_written(tmp_path):

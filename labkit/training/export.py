@@ -24,8 +24,10 @@ from labkit.networks.layers import Generator
 from labkit.training.checkpoints import load_generator, load_model
 
 LIMIT = 1e-4  # the largest difference from PyTorch that an exported network may have, in pictures in [-1, 1]
-SIZES = ((0, 0), (0, 2), (1, 0), (2, 1), (1, 3))  # the sizes of the check, in strides from the smallest one
-STRIDE = 17  # pixels, at least: few divisors in common with anything a network may be built on
+# Height and width of the pictures of the check, in strides from the smallest side. It is no less than 32 pixels: in
+# smaller ones instance norm divides by the spread of a handful of numbers, and makes rounding as large as an error.
+SIZES = ((0, 0), (0, 2), (1, 0), (2, 1), (1, 3))
+SMALLEST, STRIDE = 32, 17  # pixels, at least; 17 shares no divisor with anything a network may be built on
 
 Runner = Callable[[Tensor], Tensor]  # runs what was exported: (B, 3, H, W) in [-1, 1] in and out
 
@@ -182,12 +184,11 @@ NEEDS = {".onnx": ("onnx", "onnxscript"), ".pt2": (), ".safetensors": ("safetens
 
 
 def checked_sizes(network: Generator) -> list[tuple[int, int]]:
-    """Height and width of the five pictures that a file is checked with: the smallest, and others that differ."""
+    """Height and width of the five pictures that a file is checked with, each a size that the network takes."""
+    multiple, smallest = network.multiple, max(network.least, SMALLEST)
 
     def side(strides: int) -> int:
-        return (
-            math.ceil((network.least + strides * max(network.multiple, STRIDE)) / network.multiple) * network.multiple
-        )
+        return math.ceil((smallest + strides * max(multiple, STRIDE)) / multiple) * multiple
 
     return [(side(rows), side(columns)) for rows, columns in SIZES]
 
