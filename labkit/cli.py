@@ -96,15 +96,45 @@ def translate(
         Path, Option(help="Folder of a run, its checkpoint, or a generator of the public reference (.pth).")
     ],
     direction: Annotated[str, Option(help="AtoB or BtoA.")] = "AtoB",
+    size: Annotated[
+        str | None,
+        Option(
+            help="Resize each picture to a square of so many pixels; 'training': of the run's own --size.",
+            show_default="its own size",
+        ),
+    ] = None,
+    overwrite: Annotated[bool, Option("--overwrite", help="Overwrite files that exist.")] = False,
     device: Device = "auto",
 ) -> None:
     """Translate a picture or a folder with a trained model."""
+    from tqdm import tqdm
+
     import labkit
     from labkit.devices import pick_device
 
     load = labkit.load_generator if run.suffix == ".pth" else labkit.load_model
-    for written in labkit.translate(load(run, pick_device(device)), source, target, direction):
-        typer.echo(written)
+    model = load(run, pick_device(device))
+    options: dict[str, Any] = dict(size=_size(size, run), overwrite=overwrite)
+    try:  # tqdm writes a file's name above the progress bar
+        labkit.translate(model, source, target, direction, **options, on_written=lambda file: tqdm.write(str(file)))
+    except KeyboardInterrupt as stopped:
+        typer.echo(f"labkit: {str(stopped) or 'stopped'}", err=True)
+        raise typer.Exit(130) from None
+
+
+def _size(given: str | None, run: Path) -> int | None:
+    """The number of pixels that `--size` stands for; "training" is the size that the run was trained at."""
+    if given is None or given.isdecimal():
+        return None if given is None else int(given)
+    if given != "training":
+        raise LabkitError(f"--size {given}: give a number of pixels, or 'training'.")
+    if run.suffix == ".pth":
+        raise LabkitError(
+            f"--size training: {run} does not say its size. Give a number; the reference's default is 256."
+        )
+    from labkit.training import checkpoints
+
+    return checkpoints.load(run)["batches"]["size"]
 
 
 app.command()(export)

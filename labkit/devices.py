@@ -1,6 +1,10 @@
-"""Which device to compute on."""
+"""Which device to compute on, and how much of its memory is free."""
 
 from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 
@@ -31,3 +35,25 @@ def pick_device(name: str | torch.device = "auto") -> torch.device:
             "Use device='cpu', or install a driver and a CUDA build of PyTorch."
         )
     return device
+
+
+def free_memory(device: torch.device | str = "cpu") -> int:
+    """Bytes of memory that this process can still take on a device: of a GPU's, or of the host's for any other.
+
+    On a GPU these are the bytes that the driver and PyTorch's own cache have left. On a Linux host it is the memory
+    available, or the limit of the container if that is less; on other hosts half of the machine's memory, and where
+    not even that is known, 8 GB.
+    """
+    device = torch.device(device)
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
+    figures = []
+    with suppress(OSError, StopIteration), open("/proc/meminfo") as lines:
+        figures.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
+    with suppress(OSError, ValueError):  # ValueError: the limit is "max", which is none
+        figures.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    if not figures:
+        with suppress(AttributeError, OSError, ValueError):  # Windows has no sysconf
+            figures.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+    return min(figures, default=8 << 30)

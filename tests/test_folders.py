@@ -43,7 +43,7 @@ def test_pictures_are_resized_as_pillow_does_for_the_reference(album):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_does_not_fit_in_memory_gives_the_same_batches(album, monkeypatch, workers):
     kept = labkit.folders(album, size=32)
-    monkeypatch.setattr(module, "_free_memory", lambda: 0)
+    monkeypatch.setattr(module, "free_memory", lambda: 0)
     on_disk = labkit.folders(album, size=32)
     assert isinstance(kept.train_a, torch.Tensor) and not isinstance(on_disk.train_a, torch.Tensor)
     assert torch.equal(torch.stack(list(on_disk.test_a[:2])), kept.test_a[:2])
@@ -54,7 +54,7 @@ def test_what_does_not_fit_in_memory_gives_the_same_batches(album, monkeypatch, 
 
 @pytest.mark.parametrize("free", [0, 1 << 30])
 def test_unusable_pictures_are_left_out_and_named(album, monkeypatch, free):
-    monkeypatch.setattr(module, "_free_memory", lambda: free)
+    monkeypatch.setattr(module, "free_memory", lambda: free)
     whole = labkit.folders(album, size=32)
     (album / "trainA" / "0.jpg").write_text("no picture")
     Image.new("RGB", (200, 30)).save(album / "trainA" / "1_low.png")

@@ -1,4 +1,10 @@
-"""Pictures of any size come back translated, at their size, one file or a folder."""
+"""Pictures of any size come back translated, at their size or another, one file or a folder."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
 
 import pytest
 import torch
@@ -6,7 +12,9 @@ from torch import nn
 
 import labkit
 from labkit.data.images import read_picture, write_picture
+from labkit.errors import DataError
 from labkit.networks.generators import make_generator
+from labkit.training import large
 from labkit.training import translate as translating
 
 
@@ -30,21 +38,32 @@ def picture(height, width, seed=0):
     return torch.randint(0, 256, (3, height, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
 
 
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Tiles of 96 pixels that share 32, and no memory for a whole picture."""
+    monkeypatch.setattr(large, "TILE", 96)
+    monkeypatch.setattr(large, "OVERLAP", 32)
+    monkeypatch.setattr(large, "free_memory", lambda device: 0)
+
+
 @pytest.mark.parametrize("size", [(32, 64), (33, 95), (1, 1), (5, 300), (250, 130)])
-def test_any_size_keeps_its_size_and_every_pixel_its_place(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(translating, "TILE", 96)
-    monkeypatch.setattr(translating, "OVERLAP", 32)
+def test_any_size_keeps_its_size_and_every_pixel_its_place(tmp_path, size):
     write_picture(picture(*size), tmp_path / "in.png")
-    network = Negative()
-    assert labkit.translate(network, tmp_path / "in.png", tmp_path / "out.png") == [tmp_path / "out.png"]
+    assert labkit.translate(Negative(), tmp_path / "in.png", tmp_path / "out.png") == [tmp_path / "out.png"]
+    assert torch.equal(read_picture(tmp_path / "out.png"), 255 - picture(*size))
+
+
+@pytest.mark.parametrize("size", [(32, 64), (33, 95), (1, 1), (5, 300), (250, 130)])
+def test_a_network_that_strips_cannot_follow_goes_in_tiles_with_a_warning(tmp_path, small_tiles, size):
+    write_picture(picture(*size), tmp_path / "in.png")
+    network = Negative()  # its forward asks for the picture's shape
+    with pytest.warns(UserWarning, match="Negative: strips cannot follow"):
+        assert labkit.translate(network, tmp_path / "in.png", tmp_path / "out.png") == [tmp_path / "out.png"]
     assert torch.equal(read_picture(tmp_path / "out.png"), 255 - picture(*size))
     assert max(network.sizes) <= 96
 
 
-def test_tiles_fade_into_each_other_without_a_seam(tmp_path, monkeypatch):
-    monkeypatch.setattr(translating, "TILE", 96)
-    monkeypatch.setattr(translating, "OVERLAP", 32)
-
+def test_tiles_fade_into_each_other_without_a_seam(small_tiles):
     class TileNumber(Negative):
         """Every tile comes out brighter than the one before, the worst that instance norm can do."""
 
@@ -52,9 +71,7 @@ def test_tiles_fade_into_each_other_without_a_seam(tmp_path, monkeypatch):
             super().forward(part)
             return torch.full_like(part, len(self.sizes) / 2 - 1)
 
-    write_picture(picture(40, 224), tmp_path / "in.png")
-    labkit.translate(TileNumber(), tmp_path / "in.png", tmp_path / "out.png")
-    row = read_picture(tmp_path / "out.png")[0, 20].int()
+    row = labkit.to_uint8(large.in_tiles(TileNumber(), labkit.to_float(picture(40, 224))[None]))[0, 0, 20].int()
     assert row[0] < row[112] < row[-1]
     assert row.diff().abs().max() < 8
 
@@ -110,3 +127,136 @@ def test_what_cannot_be_translated_is_refused(tmp_path, source, target, message)
     with pytest.raises(labkit.LabkitError, match=message):
         labkit.translate(Negative(), tmp_path / source, tmp_path / target)
     assert (tmp_path / "in.png").read_bytes() == before
+
+
+def test_existing_files_are_overwritten_only_if_asked(tmp_path):
+    (tmp_path / "in").mkdir()
+    for name in ("a.png", "b.png", "c.png"):
+        write_picture(picture(32, 32), tmp_path / "in" / name)
+    write_picture(picture(8, 8, seed=1), tmp_path / "out" / "b.png")
+    before = (tmp_path / "out" / "b.png").read_bytes()
+    for source, target in (("in", "out"), ("in/a.png", "out/b.png")):
+        with pytest.raises(labkit.LabkitError, match=r"exist already.*--overwrite(?s:.*)b\.png"):
+            labkit.translate(Negative(), tmp_path / source, tmp_path / target)
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["b.png"]
+    assert (tmp_path / "out" / "b.png").read_bytes() == before
+    assert len(labkit.translate(Negative(), tmp_path / "in", tmp_path / "out", overwrite=True)) == 3
+    assert torch.equal(read_picture(tmp_path / "out" / "b.png"), 255 - picture(32, 32))
+
+
+def test_a_target_that_cannot_be_written_is_refused_before_any_work(tmp_path):
+    write_picture(picture(32, 32), tmp_path / "in.png")
+    network = Negative()
+    with pytest.raises(DataError, match="must end in one of"):
+        labkit.translate(network, tmp_path / "in.png", tmp_path / "out")
+    assert not network.sizes
+
+
+def test_a_size_by_request_is_that_of_test_pictures_in_training(tmp_path):
+    for folder in ("trainA", "trainB", "testA"):
+        write_picture(picture(50, 90), tmp_path / folder / "a.png")
+    resized = labkit.folders(tmp_path, size=32).test_a[0]
+    labkit.translate(Negative(), tmp_path / "testA", tmp_path / "out", size=32)
+    assert torch.equal(read_picture(tmp_path / "out" / "a.png"), 255 - resized)
+    for size in (0, "32"):
+        with pytest.raises(labkit.LabkitError, match="size="):
+            labkit.translate(Negative(), tmp_path / "testA", tmp_path / "out", size=size, overwrite=True)
+
+
+def test_pictures_of_equal_size_go_in_batches_and_none_is_mixed_up(tmp_path, monkeypatch):
+    """Batches as on a GPU: full ones at once, the others at the end, and early if too many pictures wait."""
+    monkeypatch.setattr(translating, "BATCH", 4)
+    monkeypatch.setattr(large.AnySize, "device", torch.device("cuda"))
+    monkeypatch.setattr(large, "free_memory", lambda device: 1 << 30)
+    batches = []
+    monkeypatch.setattr(Negative, "forward", lambda self, part: batches.append(len(part)) or part * self.sign)
+    sizes = [(32, 32 + 32 * (i % 3 == 0) + 32 * (i == 8)) for i in range(20)] + [(64, 32 * i) for i in range(3, 20)]
+    for i, size in enumerate(sizes):
+        write_picture(picture(*size, seed=i), tmp_path / "in" / f"{i:02}.png")
+    named = []
+    written = labkit.translate(Negative(), tmp_path / "in", tmp_path / "out", on_written=named.append)
+    assert [file.name for file in written] == [f"{i:02}.png" for i in range(37)] and sorted(named) == written
+    for i, size in enumerate(sizes):
+        assert torch.equal(read_picture(written[i]), 255 - picture(*size, seed=i))
+    assert batches.count(4) >= 4 and max(batches) == 4 and sum(batches[1:]) == 37, "the first looked at the memory"
+
+
+def test_a_batch_that_is_too_large_for_the_memory_goes_one_by_one(monkeypatch):
+    class OutOfMemory(Negative):
+        def forward(self, pictures):
+            if len(pictures) > 1:
+                raise torch.OutOfMemoryError("the GPU is full")
+            return pictures * self.sign
+
+    pictures = torch.rand(3, 3, 32, 32)
+    assert torch.equal(large.AnySize(OutOfMemory())(pictures), -pictures)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_progress_bar_only_where_there_is_a_terminal(tmp_path, monkeypatch, capsys, terminal):
+    for name in ("a.png", "b.png"):
+        write_picture(picture(32, 32), tmp_path / "in" / name)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    labkit.translate(Negative(), tmp_path / "in", tmp_path / "out")
+    assert ("2/2" in capsys.readouterr().err) == terminal
+    labkit.translate(Negative(), tmp_path / "in", tmp_path / "again", progress=False)
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_says_how_many_are_written_and_which_remain(tmp_path, times):
+    for i in range(30):
+        write_picture(picture(32, 32, seed=i), tmp_path / "in" / f"{i:02}.png")
+
+    class Interrupted(Negative):
+        """Ctrl-C comes while the tenth picture is translated; the first call looked at the memory."""
+
+        def forward(self, pictures):
+            super().forward(pictures)
+            for _ in range(times if len(self.sizes) == 11 else 0):
+                os.kill(os.getpid(), signal.SIGINT)
+            return pictures * self.sign
+
+    finished = 11 - times  # the second Ctrl-C does not wait for the tenth
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        labkit.translate(Interrupted(), tmp_path / "in", tmp_path / "out")
+    said = str(stopped.value)
+    assert f"{finished} of 30 pictures are translated" in said
+    assert [file.name for file in sorted((tmp_path / "out").iterdir())] == [f"{i:02}.png" for i in range(finished)]
+    assert f"{finished - 1:02}.png" not in said and f"{finished:02}.png" in said, "only those that remain are named"
+    assert ("... and" in said) == (30 - finished > translating.LISTED)
+
+
+def test_ctrl_c_on_the_command_line(tmp_path, tiny):
+    """Each file is named as it is written, so that the reader of the output knows them after Ctrl-C."""
+    for i in range(40):
+        write_picture(picture(256, 256, seed=i), tmp_path / "in" / f"{i:02}.png")
+    torch.save(tiny().G_A.state_dict(), tmp_path / "net_G.pth")
+    command = [sys.executable, "-m", "labkit", "translate", "in", "out", "--run", "net_G.pth", "--device", "cpu"]
+    process = subprocess.Popen(command, cwd=tmp_path, text=True, bufsize=1, stdout=-1, stderr=-1)
+    named = [process.stdout.readline().strip() for _ in range(3)]
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    named += out.split()
+    assert process.returncode == 130
+    assert f"stopped: {len(named)} of 40 pictures are translated; these remain:\n  in/{len(named):02}.png" in err
+    assert named == [f"out/{i:02}.png" for i in range(len(named))]
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [f"{i:02}.png" for i in range(len(named))]
+
+
+def test_a_disk_that_is_full_is_named(tmp_path, monkeypatch):
+    def full(picture, path):
+        raise DataError(f"{path} cannot be written (no space left on device).")
+
+    write_picture(picture(32, 32), tmp_path / "in" / "a.png")
+    monkeypatch.setattr(translating, "write_picture", full)
+    with pytest.raises(DataError, match=r"a\.png cannot be written \(no space"):
+        labkit.translate(Negative(), tmp_path / "in", tmp_path / "out")
+
+
+def test_translating_works_in_a_thread(tmp_path):
+    write_picture(picture(32, 32), tmp_path / "in.png")
+    thread = threading.Thread(target=labkit.translate, args=(Negative(), tmp_path / "in.png", tmp_path / "out.png"))
+    thread.start()
+    thread.join()
+    assert torch.equal(read_picture(tmp_path / "out.png"), 255 - picture(32, 32))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, overload
@@ -18,6 +17,7 @@ from tqdm.auto import tqdm
 
 from labkit.data.batches import Pictures, UnpairedData
 from labkit.data.images import find_pictures, read_picture
+from labkit.devices import free_memory
 from labkit.errors import DataError
 
 _STAND_INS = 8  # training pictures that serve as test pictures where there are none
@@ -50,7 +50,7 @@ def folders(path: Path | str, size: int = 256) -> FolderData:
     files = _find_sets(path)
     load_size = round(size * 286 / 256)
     pixels = sum(len(found) * (load_size if name.startswith("train") else size) ** 2 for name, found in files.items())
-    in_memory = 3 * pixels <= _free_memory() / 4
+    in_memory = 3 * pixels <= free_memory() / 4
 
     train_a = _open(_OnDisk(files["trainA"], load_size, size), in_memory)
     train_b = _open(_OnDisk(files["trainB"], load_size, size), in_memory)
@@ -178,13 +178,3 @@ def _listing(left_out: list[tuple[Path, str]]) -> str:
     if len(left_out) > 10:
         lines.append(f"  ... and {len(left_out) - 10} more")
     return "\n".join(lines)
-
-
-def _free_memory() -> int:
-    """Bytes of memory that are free, or all that a container may use; where neither is known, 8 GB."""
-    figures = []
-    with suppress(OSError, StopIteration), open("/proc/meminfo") as lines:
-        figures.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
-    with suppress(OSError, ValueError):  # ValueError: the limit is "max", which is none
-        figures.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return min(figures, default=8 << 30)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: noted, so that the step under way can finish and be saved."""
+"""Ctrl-C and SIGTERM: noted, so that the step under way, or the pictures, can finish and be saved."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from labkit import ranks
 
 
 @contextmanager
-def interrupts() -> Iterator[list[int]]:
+def interrupts(until: str = "this step") -> Iterator[list[int]]:
     """Collects Ctrl-C and SIGTERM instead of breaking off between two halves of an update.
+
+    The terminal is told that the program stops after `until`.
 
     A second Ctrl-C breaks off immediately. Of several ranks the first says so for all. Outside the main thread signals
     cannot be caught: nothing changes there.
@@ -28,7 +30,7 @@ def interrupts() -> Iterator[list[int]]:
         received.append(number)
         signal.signal(signal.SIGINT, before[signal.SIGINT])
         if ranks.number() == 0:  # not print: the signal may have come in the middle of one
-            os.write(2, b"\nlabkit: stops after this step; Ctrl-C again stops immediately\n")
+            os.write(2, f"\nlabkit: stops after {until}; Ctrl-C again stops immediately\n".encode())
 
     for name in before:
         signal.signal(name, note)
