@@ -100,6 +100,7 @@ class _InStrips(fx.Interpreter):
 
     def __init__(self, traced: fx.GraphModule, height: int, strips: int):
         super().__init__(traced)
+        self.extra_traceback = False  # it would add the name of a node to our errors
         self.keep_below, self.number = height * KEEP_BELOW, strips
         self.device = next(traced.parameters()).device
 
@@ -109,7 +110,9 @@ class _InStrips(fx.Interpreter):
             if result.depth and (result.height <= self.keep_below or result.depth >= KEEP_AFTER):
                 result = _kept(result, self.number, self.device)
             if n.op == "call_module" and getattr(self.fetch_attr(str(n.target)), "inplace", False):
-                self.env[n.args[0]] = result  # a later reader of the input sees it changed, as in a U-Net's skips
+                self.env[n.all_input_nodes[0]] = (
+                    result  # a later reader of the input sees it changed, as in a U-Net's skips
+                )
         return result
 
     def call_module(self, target: Any, args: tuple, kwargs: dict) -> Any:
@@ -120,9 +123,12 @@ class _InStrips(fx.Interpreter):
             return _normalised(layer, args[0], self.number)
         if isinstance(layer, nn.AdaptiveAvgPool2d) and layer.output_size in (1, (1, 1)):
             return _mean(args[0], (2, 3), self.number)
-        for kind, rows in ((nn.Conv2d, _convolved), (nn.ConvTranspose2d, _transposed), (nn.ReflectionPad2d, _padded)):
-            if type(layer) is kind:
-                return rows(layer, args[0])
+        if isinstance(layer, nn.ReflectionPad2d):
+            return _padded(layer, args[0])
+        if isinstance(layer, nn.Conv2d):
+            return _convolved(layer, args[0])
+        if isinstance(layer, nn.ConvTranspose2d):
+            return _transposed(layer, args[0])
         if isinstance(layer, LAYERS):
             return Rows(args[0].height, lambda first, last: layer(args[0].take(first, last)), args[0].depth)
         raise UnknownLayer(f"{target}: strips cannot compute {layer}.")
@@ -192,8 +198,8 @@ def _pointwise(function: Callable, args: tuple | list, kwargs: dict) -> Rows:
 
 def _mean(rows: Rows, dims: tuple[int, ...], number: int) -> Tensor:
     """The mean over all rows and, as `dims` says, over more dimensions, which stay with length 1."""
-    total = sum(strip.double().mean(dims, keepdim=True) * strip.shape[2] for strip in rows.strips(number))
-    return (total / rows.height).to(rows.take(0, 1))
+    parts = [strip.double().mean(dims, keepdim=True) * strip.shape[2] for strip in rows.strips(number)]
+    return (torch.stack(parts).sum(0) / rows.height).to(rows.take(0, 1).dtype)
 
 
 def _normalised(layer: nn.InstanceNorm2d, rows: Rows, number: int) -> Rows:
@@ -236,8 +242,7 @@ def _padded(layer: nn.ReflectionPad2d, rows: Rows) -> Rows:
 
 
 def _convolved(layer: nn.Conv2d, rows: Rows) -> Rows:
-    _check_plain(layer)
-    stride, reach, (above, beside) = layer.stride[0], layer.dilation[0] * (layer.kernel_size[0] - 1), layer.padding
+    stride, reach, (above, beside) = layer.stride[0], layer.dilation[0] * (layer.kernel_size[0] - 1), _zeros(layer)
 
     def take(first: int, last: int) -> Tensor:
         low, high = first * stride - above, (last - 1) * stride - above + reach + 1
@@ -250,8 +255,7 @@ def _convolved(layer: nn.Conv2d, rows: Rows) -> Rows:
 
 
 def _transposed(layer: nn.ConvTranspose2d, rows: Rows) -> Rows:
-    _check_plain(layer)
-    stride, reach, (above, beside) = layer.stride[0], layer.dilation[0] * (layer.kernel_size[0] - 1), layer.padding
+    stride, reach, (above, beside) = layer.stride[0], layer.dilation[0] * (layer.kernel_size[0] - 1), _zeros(layer)
     more, settings = layer.output_padding, (layer.groups, layer.dilation)
 
     def take(first: int, last: int) -> Tensor:
@@ -264,6 +268,9 @@ def _transposed(layer: nn.ConvTranspose2d, rows: Rows) -> Rows:
     return Rows((rows.height - 1) * stride - 2 * above + reach + 1 + more[0], take, rows.depth + 1)
 
 
-def _check_plain(layer: nn.Conv2d | nn.ConvTranspose2d) -> None:
+def _zeros(layer: nn.Conv2d | nn.ConvTranspose2d) -> tuple[int, int]:
+    """The rows and columns of zeros that a convolution adds on each side."""
     if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
         raise UnknownLayer(f"strips cannot compute {layer}: only zeros as padding, given as a number.")
+    above, beside = layer.padding
+    return above, beside
