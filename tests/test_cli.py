@@ -9,7 +9,7 @@ import synthetic_trace
 import torch
 
 import labkit
-from labkit.data.images import write_picture
+from labkit.data.images import read_picture, write_picture
 
 SMALL = ["--size", "16", "--ngf", "4", "--steps", "2", "--workers", "0", "--device", "cpu"]
 
@@ -68,6 +68,32 @@ def test_report_leads_with_the_first_remedy_and_shows_what_it_can(call, tmp_path
 def test_survey_rehearses_on_a_cpu(call, tmp_path):
     status, out, _ = call("survey", "--out", tmp_path, "--minutes", "0.001", "--device", "cpu")
     assert status == 0 and "no time left" in out and (tmp_path / "results.json").is_file()
+
+
+def test_translate_at_the_size_of_training_or_another_and_overwrites_if_told(call, tmp_path):
+    call("train", "--out", tmp_path / "run", *SMALL)
+    (tmp_path / "in").mkdir()
+    for name, width in (("a", 40), ("b", 24)):
+        write_picture(torch.zeros(3, 32, width, dtype=torch.uint8), tmp_path / "in" / f"{name}.png")
+    translate = ("translate", tmp_path / "in", tmp_path / "out", "--run", tmp_path / "run", "--device", "cpu")
+    status, out, _ = call(*translate)
+    assert status == 0 and out.split() == [str(tmp_path / "out" / f"{name}.png") for name in "ab"]
+    assert read_picture(tmp_path / "out" / "a.png").shape == (3, 32, 40)
+    for given, size in (("training", 16), ("24", 24)):
+        status, out, error = call(*translate, "--size", given)
+        assert status == 1 and not out and "2 of 2 files to write exist already" in error and "a.png" in error
+        assert call(*translate, "--size", given, "--overwrite")[0] == 0
+        assert read_picture(tmp_path / "out" / "b.png").shape == (3, size, size)
+    for given, said in (("0", "at least 1"), ("-3", "--size -3"), ("large", "or 'training'")):
+        status, _, error = call(*translate, "--size", given)
+        assert status == 1 and said in error
+
+
+def test_a_generator_of_the_reference_does_not_say_its_size(call, tmp_path, tiny):
+    torch.save(tiny().G_A.state_dict(), tmp_path / "latest_net_G.pth")
+    run = ("--run", tmp_path / "latest_net_G.pth", "--size", "training")
+    status, _, error = call("translate", tmp_path / "in.png", tmp_path / "out.png", *run)
+    assert status == 1 and "Give a number" in error
 
 
 def test_translate_takes_a_generator_of_the_reference(call, tmp_path, tiny):
