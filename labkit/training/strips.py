@@ -22,7 +22,7 @@ from labkit.devices import free_memory
 from labkit.errors import LabkitError
 
 KEEP_BELOW = 1 / 4  # outputs of at most this share of the picture's height are kept in memory
-KEEP_AFTER = 3  # convolutions in a row that are computed again, at most
+KEEP_AFTER = 3  # convolutions and sums in a row after which an output is kept in any case
 
 # Layers and functions whose result at a pixel depends on this pixel alone, so that strips need nothing more.
 LAYERS = (
@@ -47,7 +47,7 @@ class Rows:
     Attributes:
         height: its number of rows.
         take: the rows from `first` to `last` - 1 on the network's device, in a tensor that the caller may change.
-        depth: how many convolutions taking rows sets off.
+        depth: how many convolutions, and sums of two outputs, taking rows sets off.
     """
 
     height: int
@@ -110,9 +110,8 @@ class _InStrips(fx.Interpreter):
             if result.depth and (result.height <= self.keep_below or result.depth >= KEEP_AFTER):
                 result = _kept(result, self.number, self.device)
             if n.op == "call_module" and getattr(self.fetch_attr(str(n.target)), "inplace", False):
-                self.env[n.all_input_nodes[0]] = (
-                    result  # a later reader of the input sees it changed, as in a U-Net's skips
-                )
+                # A later reader of the input sees it changed, as in a U-Net's skips.
+                self.env[n.all_input_nodes[0]] = result
         return result
 
     def call_module(self, target: Any, args: tuple, kwargs: dict) -> Any:
@@ -135,8 +134,7 @@ class _InStrips(fx.Interpreter):
 
     def call_function(self, target: Any, args: tuple, kwargs: dict) -> Any:
         if target is torch.cat and kwargs.get("dim", args[-1]) == 1:
-            parts = args[0]
-            return _pointwise(lambda *tensors: torch.cat(tensors, 1), parts, {})
+            return _pointwise(lambda *tensors: torch.cat(tensors, 1), args[0], {})
         if not any(isinstance(arg, Rows) for arg in args):
             return target(*args, **kwargs)
         if target in FUNCTIONS:
@@ -184,10 +182,11 @@ def _check_memory(needed: int) -> None:
 
 def _pointwise(function: Callable, args: tuple | list, kwargs: dict) -> Rows:
     """A function of each pixel; of its arguments some are rows, others tensors of one number for each channel."""
-    heights = {arg.height for arg in args if isinstance(arg, Rows)}
+    rows = [arg for arg in args if isinstance(arg, Rows)]
+    heights = {arg.height for arg in rows}
     if len(heights) != 1:
         raise UnknownLayer(f"strips cannot compute {function} of outputs with {sorted(heights)} rows.")
-    depth = sum(arg.depth for arg in args if isinstance(arg, Rows))
+    depth = sum(arg.depth for arg in rows) + len(rows) - 1  # a sum of two counts, too, or chains of them would grow
 
     def take(first: int, last: int) -> Tensor:
         parts = [arg.take(first, last) if isinstance(arg, Rows) else arg for arg in args]
