@@ -52,14 +52,12 @@ def test_strips_give_the_whole_picture(name, norm):
 
 @pytest.mark.parametrize("picture", [noise(240, 160), smooth(240, 160)], ids=["noise", "smooth"])
 @pytest.mark.parametrize("network", ["trained", "resnet_9blocks", "unet_128"])
-def test_a_picture_larger_than_the_memory_has_no_seams(tmp_path, monkeypatch, network, picture):
+def test_a_picture_larger_than_the_memory_has_no_seams(tmp_path, monkeypatch, taken, network, picture):
     """As many seams as there are strips; 8-bit files, as a user compares them."""
     network = labkit.load_model(TRAINED).translator() if network == "trained" else vivid(network)
     write_picture(labkit.to_uint8(picture[0]), tmp_path / "in.png")
     labkit.translate(network, tmp_path / "in.png", tmp_path / "whole.png")
     monkeypatch.setattr(AnySize, "room", lambda self: 160 * 16)
-    taken = []
-    monkeypatch.setattr(large, "in_strips", lambda *given: taken.append(given[2]) or strips.in_strips(*given))
     labkit.translate(network, tmp_path / "in.png", tmp_path / "strips.png")
     assert len(taken) == 1 and taken[0] >= 30
     whole, parts = (read_picture(tmp_path / f"{name}.png").int() for name in ("whole", "strips"))
@@ -133,27 +131,51 @@ def test_dropout_is_off_and_training_mode_comes_back():
     assert strips.can_follow(network, noise(8, 8)) and network.training
 
 
-def test_whole_where_the_memory_allows_and_not_beyond(monkeypatch):
-    """The free memory decides, and if it was not what it seemed, strips take over."""
-    network, picture = vivid("resnet_3blocks"), noise(64, 64)
-    whole, called = run_network(network, picture), []
-    monkeypatch.setattr(large, "in_strips", lambda *given: called.append(given[2]) or strips.in_strips(*given))
-    torch.testing.assert_close(AnySize(network)(picture), whole)
-    assert not called
+@pytest.fixture
+def taken(monkeypatch):
+    """The numbers of strips in which pictures were translated."""
+    numbers = []
+    monkeypatch.setattr(large, "in_strips", lambda *given: numbers.append(given[2]) or strips.in_strips(*given))
+    return numbers
 
-    def full(network, picture):
-        if picture is not runs._small:
-            raise torch.OutOfMemoryError("the GPU is full")
-        return run_network(network, picture)
 
-    runs = AnySize(network)
-    assert runs.room() > 64 * 64
-    monkeypatch.setattr(large, "run_network", full)
-    torch.testing.assert_close(runs(picture), whole, atol=1e-5, rtol=0)
-    assert len(called) == 1
+def test_whole_where_the_memory_allows_and_in_strips_elsewhere(monkeypatch, taken):
+    runs, picture = AnySize(vivid("resnet_3blocks")), noise(64, 64)
+    whole = run_network(runs.network, picture)
+    assert torch.equal(runs(picture), whole) and runs.room() > 64 * 64
+    assert not taken
     monkeypatch.setattr(large, "free_memory", lambda device: 2 * runs._bytes_per_pixel * 1000)
     torch.testing.assert_close(runs(picture), whole, atol=1e-5, rtol=0)
-    assert called[1] == 6, "strips of half the memory: 4096 pixels, and room for 1600"
+    assert taken == [6], "strips of half the memory: 4096 pixels, and room for 1600"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("the GPU is full"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        MemoryError(),
+    ],
+)
+def test_strips_take_over_if_the_memory_was_not_what_it_seemed(monkeypatch, taken, error):
+    runs, picture = AnySize(vivid("resnet_3blocks")), noise(64, 64)
+    whole = run_network(runs.network, picture)
+    assert runs.room() > 64 * 64
+
+    def full(network, picture):
+        raise error
+
+    monkeypatch.setattr(large, "run_network", full)
+    torch.testing.assert_close(runs(picture), whole, atol=1e-5, rtol=0)
+    assert taken == [1]
+    monkeypatch.setattr(large, "in_strips", lambda *_: full(*_[:2]))
+    with pytest.raises(labkit.LabkitError, match="64x64 pixels, even in strips"):
+        runs(picture)
+
+
+def test_other_errors_of_a_network_are_not_taken_for_lack_of_memory():
+    with pytest.raises(RuntimeError, match="channels"):
+        AnySize(vivid("resnet_3blocks"))(torch.rand(1, 4, 16, 16))
 
 
 def test_a_picture_too_large_even_in_strips_is_refused_with_a_remedy(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -52,23 +53,22 @@ class AnySize:
     def _translated(self, pictures: Tensor) -> Tensor:
         number, pixels = len(pictures), pictures.shape[2] * pictures.shape[3]
         if number * pixels <= self.room():
-            try:
-                return run_network(self.network, pictures)
-            except OUT_OF_MEMORY:  # others took memory in the meantime, or a convolution took more for its workspace
-                if self.device.type == "cuda":
-                    torch.cuda.empty_cache()
+            # It may not fit after all, if others take memory in the meantime or a convolution needs a large workspace.
+            whole = _unless_out_of_memory(lambda: run_network(self.network, pictures))
+            if whole is not None:
+                return whole
         if number > 1:
             return torch.cat([self._translated(picture[None]) for picture in pictures])
         if not self._can_follow:
             return in_tiles(self.network, pictures)
         strips = max(math.ceil(pixels / STRIP), math.ceil(2 * pixels / max(1, self.room())))
-        try:
-            return in_strips(self.network, pictures, min(strips, pictures.shape[2]))
-        except OUT_OF_MEMORY as error:
+        parts = _unless_out_of_memory(lambda: in_strips(self.network, pictures, min(strips, pictures.shape[2])))
+        if parts is None:
             raise LabkitError(
                 f"out of memory with a picture of {pictures.shape[3]}x{pictures.shape[2]} pixels, even in strips. "
                 "Translate it at a smaller size (--size, or size=...), or where there is more memory."
-            ) from error
+            )
+        return parts
 
     @cached_property
     def _small(self) -> Tensor:
@@ -93,6 +93,18 @@ class AnySize:
             stacklevel=2,
         )
         return False
+
+
+def _unless_out_of_memory(run: Callable[[], Tensor]) -> Tensor | None:
+    """What `run` returns, or None if the memory of the device or the host did not suffice."""
+    try:
+        return run()
+    except (RuntimeError, MemoryError) as error:
+        if not isinstance(error, OUT_OF_MEMORY) and "can't allocate memory" not in str(error):  # the host's allocator
+            raise
+    if torch.cuda.is_initialized():  # after the except block: until then the error holds what was under way
+        torch.cuda.empty_cache()
+    return None
 
 
 class _LargestOperator(TorchDispatchMode):
