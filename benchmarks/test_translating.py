@@ -32,7 +32,7 @@ def test_twelve_megapixels_in_strips_against_whole(report):
     model = labkit.CycleGAN(generator="resnet_9blocks", ngf=16, ndf=16)
     labkit.fit(labkit.make_step(model), labkit.fruit(size=64), 200, progress=False)
     network = model.translator()
-    picture = labkit.to_float(torch.from_numpy(np.asarray(photograph(0, "A", *CAMERA))).permute(2, 0, 1))[None]
+    picture = labkit.to_float(torch.from_numpy(np.array(photograph(0, "A", *CAMERA))).permute(2, 0, 1))[None]
     strips = 12
     started = time.perf_counter()
     whole = run_network(network, picture)
