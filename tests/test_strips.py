@@ -37,6 +37,11 @@ def smooth(height, width):
     return torch.stack(torch.broadcast_tensors(rows * columns, 0.5 * rows + 0.3 * sea, 0.8 - 0.5 * sea))[None]
 
 
+@pytest.fixture(autouse=True)
+def memory_is_always_asked_for(monkeypatch):
+    monkeypatch.setattr(large, "ASKED_ABOVE", 0)
+
+
 @pytest.mark.parametrize("norm", ["instance", "batch", "none", "instance_blocks"])
 @pytest.mark.parametrize("name", GENERATORS)
 def test_strips_give_the_whole_picture(name, norm):

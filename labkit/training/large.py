@@ -19,6 +19,7 @@ from labkit.model import run_network
 from labkit.networks.layers import Generator
 from labkit.training.strips import can_follow, in_strips
 
+ASKED_ABOVE = 256 * 256  # pixels; for fewer, of which training needs many times the memory, asking takes too long
 STRIP = 1024 * 1024  # pixels of a strip, where the memory allows as many
 SHARE = 0.8  # of the free memory that a whole picture may take
 COPIES = 2  # convolutions copy their input and output into layouts of their own: so many times the tensors' memory
@@ -52,7 +53,7 @@ class AnySize:
 
     def _translated(self, pictures: Tensor) -> Tensor:
         number, pixels = len(pictures), pictures.shape[2] * pictures.shape[3]
-        if number * pixels <= self.room():
+        if number * pixels <= ASKED_ABOVE or number * pixels <= self.room():
             # It may not fit after all, if others take memory in the meantime or a convolution needs a large workspace.
             whole = _unless_out_of_memory(lambda: run_network(self.network, pictures))
             if whole is not None:

@@ -184,7 +184,7 @@ def _batches(
             continue
         group = waiting.setdefault(pixels.shape, [])
         group.append((path, pixels))
-        if len(group) >= min(most, max(1, network.room() // pixels[0].numel())):
+        if len(group) >= most or len(group) >= network.room() // pixels[0].numel():
             yield waiting.pop(pixels.shape)
         elif sum(map(len, waiting.values())) > 4 * most:
             yield waiting.pop(max(waiting, key=lambda shape: len(waiting[shape])))
