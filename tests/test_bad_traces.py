@@ -368,14 +368,14 @@ def test_a_rank_that_is_missing_is_not_made_up(tmp_path, ranks):
     assert walls.to_dict() == dict.fromkeys(ranks, 90)
 
 
-def test_a_million_events_are_read(tmp_path):
+def test_many_events_are_read(tmp_path):
     """Written as text, since making so many dictionaries takes longer than reading them."""
     event = '{"ph":"X","cat":"%s","name":"%s","pid":%d,"tid":7,"ts":%d,"dur":%d,"args":{"stream":7,"correlation":%d}}'
     lines = []
-    for i in range(500_000):
+    for i in range(100_000):
         lines.append(event % ("cuda_runtime", "cudaLaunchKernel", 4242, 4 * i, 1, i + 1))
         lines.append(event % ("kernel", "gemm", GPU, 4 * i + 2, 3, i + 1))
     path = tmp_path / "trace.json"
     path.write_text('{"traceEvents": [' + ",".join(lines) + "]}")
     times = Trace(path).temporal().set_index("part")["us"]
-    assert times["wall"] == 4 * 500_000 - 1 and times["busy"] == 3 * 500_000
+    assert times["wall"] == 4 * 100_000 - 1 and times["busy"] == 3 * 100_000
