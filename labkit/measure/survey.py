@@ -43,7 +43,7 @@ EXACT = {
     "run losses": 1e-6,
 }
 ROUNDED = {"float32 losses": 1e-2, "float32 1 - cosine": 0.1, "run losses": 5e-2}
-GPU_BUSY = 16  # pictures in a batch, from which on the GPU is the bottleneck in every simulation
+GPU_BUSY = 16  # pictures in a batch, from which on we expect the GPU to be behind, as in the simulation of an A100
 MAX_TRACES, MAX_BYTES = 7, 9_000_000  # with the results eight files, which together stay below 64 MiB
 
 

@@ -19,8 +19,8 @@ SHOWN = ("remedies", "summary", "temporal", "idle", "gaps", "kernels", "ranges",
 def trace_report(traces: Traces, path: Path | str) -> Path:
     """Writes an HTML page that opens without a network: what each cause costs, what bounds the trace, and the figures.
 
-    A view that a trace does not allow, such as those of a GPU for a trace recorded on a CPU, has its error in
-    its place.
+    A view that a trace does not allow, such as those of a GPU for a trace recorded on a CPU, is named at the end, with
+    its error.
 
     Args:
         traces: a trace, or traces by name.

@@ -29,7 +29,7 @@ def summary(traces: Traces) -> go.Figure:
     columns = dict(values=[labels, *bold], fill_color=CLEAR)
     figure = go.Figure(go.Table(header=header, cells=columns))
     figure.update_traces(header=dict(align="left", height=26), cells=dict(align="left", height=26))
-    finish(figure, "What bounds each recording", traces, table)
+    finish(figure, "What bounds each recording (first remedy and costs: SIMULATED)", traces, table)
     return figure.update_layout(height=190 + 16 * lines + 10 * (len(labels) + 1), margin=dict(l=20, r=20, b=20))
 
 

@@ -67,9 +67,9 @@ class PriceList:
             memory = memory_bound(self.rank, roofline, self.table["call_begin"])
             gains |= {"memory-bound kernels": self._gain({"kernel_us": np.where(memory, 0.0, self.table["duration"])})}
         if self.waited is not None:
-            left = self.table["duration"].to_numpy(copy=True)
-            left[np.flatnonzero(self.table["kind"] == "communication")] -= self.waited
-            gains["waiting for other ranks"] = self._gain({"kernel_us": left})
+            gains["waiting for other ranks"] = self._gain(
+                {"kernel_us": self.table["duration"].to_numpy() - self.waited}
+            )
         table = pandas.DataFrame(gains.items(), columns=["cause", "us"])
         left = self.wall - table["us"]
         table["share_of_wall"] = table["us"] / (self.wall or np.nan)

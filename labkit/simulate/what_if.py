@@ -169,7 +169,7 @@ def read_launches(rank: Rank) -> Replay:
 
 
 def waited(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
-    """How long a rank waited for others in each of its collectives, in the order of their launches; None if unknown.
+    """How long a rank waited for others in each of its kernels, in the order of `in_order`; None if unknown.
 
     All ranks leave a collective together, so the one that was in it for the shortest time did not wait.
     """
@@ -179,7 +179,9 @@ def waited(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
     durations = {each: table["duration"][table["kind"] == "communication"] for each, table in tables.items()}
     if len({len(each) for each in durations.values()}) > 1 or durations[rank].empty:
         return None
-    return durations[rank].to_numpy() - np.min([each.to_numpy() for each in durations.values()], axis=0)
+    waits = np.zeros(len(tables[rank]))  # 0 in all but collectives
+    waits[durations[rank].index] = durations[rank] - np.min([each.to_numpy() for each in durations.values()], axis=0)
+    return waits
 
 
 def _shortest_pause(table: pandas.DataFrame) -> float:
@@ -227,9 +229,7 @@ def _balanced(launches: Sequence[Launch], rank: Rank, ranks: Collection[Rank]) -
             f"{rank.recording.file}: balanced needs the traces of all ranks, with the same number of collectives in "
             "each: open their folder."
         )
-    of_kernel = np.zeros(len(launches))
-    of_kernel[np.flatnonzero(in_order(rank)["kind"] == "communication")] = waits
     return [
         with_changes(launch, kernel_us=max(0.0, launch.kernel_us - wait))
-        for launch, wait in zip(launches, of_kernel.tolist(), strict=True)
+        for launch, wait in zip(launches, waits.tolist(), strict=True)
     ]

@@ -159,8 +159,8 @@ class Trace(Recorded):
 
         bound_by: the part with the largest cost, if that is at least a tenth and at least twice the next cost. Else
         "several": the parts hide behind each other, or more than one has to get faster. "unknown" if the trace cannot
-        be played again. "memory" means copies and memsets: whether a kernel is limited by arithmetic or by memory, no
-        trace tells (see `labkit.measure.roofline`).
+        be played again. "memory" means copies and memsets: whether arithmetic or memory limits a kernel, only a
+        trace with shapes tells: see `achieved`.
 
         Raises:
             TraceError: there is no GPU activity.
