@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from contextlib import suppress
 from pathlib import Path
 
@@ -57,3 +58,16 @@ def free_memory(device: torch.device | str = "cpu") -> int:
         with suppress(AttributeError, OSError, ValueError):  # Windows has no sysconf
             figures.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
     return min(figures, default=8 << 30)
+
+
+def emulates(dtype: torch.dtype) -> bool:
+    """Whether this processor has no units for arithmetic in a 16-bit type, so that it is slower than float32.
+
+    PyTorch and oneDNN then convert each number to float32 and back, or compute without oneDNN.
+    """
+    if platform.machine() in ("x86_64", "AMD64"):
+        if dtype == torch.bfloat16:  # oneDNN says that it supports bfloat16 on every processor with AVX-512
+            return not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+        return not torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    asked = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}[dtype]
+    return not (torch.backends.mkldnn.is_available() and getattr(torch.ops.mkldnn, asked)())

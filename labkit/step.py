@@ -198,6 +198,11 @@ class SpeedUp(Step):
         return None
 
     @staticmethod
+    def emulated(model: Model) -> str | None:
+        """Why it is slow on the device the model is on, which only emulates its arithmetic; None if it is not."""
+        return None
+
+    @staticmethod
     def inactive(model: Model) -> str | None:
         """Why it changes nothing on the device the model is on, though it does no harm there; None if it acts."""
         return None

@@ -24,6 +24,14 @@ def pytest_collection_modifyitems(items):
 TINY = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def computes_in_16_bits():
+    """What 16-bit speed-ups compute is the same on a processor that only emulates 16 bits, where they are refused."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("labkit.devices.emulates", lambda dtype: False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny():
     """A function that makes a tiny CycleGAN, always with the same weights; keywords override its settings."""

@@ -12,12 +12,14 @@ import torch
 from killing import same
 
 import labkit
+from labkit import devices, measure
 from labkit.measure.equivalence import first_step
 from labkit.simulate import step_operators
 from labkit.variants import two_devices
 from labkit.variants.registry import SPEEDUPS
 
 KNOWN = SPEEDUPS
+EMULATES = devices.emulates  # as it is: tests have another in its place
 
 
 def exact(names):
@@ -179,6 +181,42 @@ def test_streams_say_once_that_there_are_none_here(tiny, batch):
 def test_an_impossible_pair_is_refused_with_its_reason(tiny):
     with pytest.raises(labkit.LabkitError, match="'bf16' and 'fp16' exclude each other: each sets the type"):
         labkit.make_step(tiny(), "fp16", "bf16")
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_16_bits_that_a_processor_only_emulates_are_refused_unless_asked_for(tiny, batch, monkeypatch, name):
+    monkeypatch.setattr("labkit.devices.emulates", lambda dtype: dtype in (torch.bfloat16, torch.float16))
+    with pytest.raises(
+        labkit.LabkitError, match=f"'{name}': this processor only emulates .*float16.*'batched'.*emulate"
+    ):
+        labkit.make_step(tiny(), name, "batched")
+    assert all(loss.isfinite() for loss in labkit.make_step(tiny(), name, emulate=True)(*batch()).values())
+    names, said = measure.candidates(tiny)
+    assert name not in names and any(
+        line.startswith(f"{name}: not tried, this processor only emulates") for line in said
+    )
+    step_operators(tiny(), name, size=32)  # on no device: what it would do elsewhere can be counted
+
+
+@pytest.mark.parametrize(
+    ("machine", "units", "emulated"),
+    [
+        ("x86_64", (), {"bfloat16", "float16"}),
+        ("x86_64", ("_is_avx512_bf16_supported",), {"float16"}),
+        ("x86_64", ("_is_amx_tile_supported", "_is_mkldnn_fp16_supported"), set()),
+        ("aarch64", ("_is_mkldnn_bf16_supported",), {"float16"}),
+    ],
+)
+def test_a_processor_is_asked_for_its_units(monkeypatch, machine, units, emulated):
+    monkeypatch.setattr(devices.platform, "machine", lambda: machine)
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda name=name: name in units)
+    asked = {
+        f"_is_mkldnn_{kind}_supported": lambda kind=kind: f"_is_mkldnn_{kind}_supported" in units
+        for kind in ("bf16", "fp16")
+    }
+    monkeypatch.setattr(torch.ops, "mkldnn", types.SimpleNamespace(**asked))
+    assert {kind for kind in ("bfloat16", "float16") if EMULATES(getattr(torch, kind))} == emulated
 
 
 def test_emulated_bf16_is_refused(tiny, monkeypatch):

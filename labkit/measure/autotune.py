@@ -74,7 +74,12 @@ def candidates(make_model: Callable[[], Model]) -> tuple[list[str], list[str]]:
     for name, speedup in SPEEDUPS.items():
         if excluded := [reason for other, reason in speedup.excludes.items() if other in shared()]:
             said.append(f"{name}: not tried, {excluded[0]}")
-        elif reason := speedup.unsuited(model) or speedup.inactive(model) or speedup.skip_in_autotune(model):
+        elif reason := (
+            speedup.unsuited(model)
+            or speedup.emulated(model)
+            or speedup.inactive(model)
+            or speedup.skip_in_autotune(model)
+        ):
             said.append(f"{name}: not tried, {reason}")
         else:
             names.append(name)

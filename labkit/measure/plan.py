@@ -95,7 +95,8 @@ class Item:
             kind = Cycles if self.scope == "forward" else MODELS[self.model]
             model = kind(**self.settings, **({"lambda_identity": 0.0} if kind is Cycles else {}))
         try:
-            return make_step(model.to(dtype), with_flags(self.tf32), *self.speedups, lr=lr)
+            # A rehearsal on a processor asks whether everything runs, not how fast.
+            return make_step(model.to(dtype), with_flags(self.tf32), *self.speedups, lr=lr, emulate=True)
         except LabkitError as error:
             raise LabkitError(f"does not suit this device: {error}") from error
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from labkit.model import Model
 from labkit.step import Batch, SpeedUp
+from labkit.variants.common import only_emulated
 
 
 class BF16(SpeedUp):
@@ -17,13 +18,14 @@ class BF16(SpeedUp):
 
     Improves: compute time, by up to the ratio of the device's 16-bit to 32-bit rate; memory for activations, to half.
     Does not help where the host is the bottleneck: casting adds launches. Needs hardware that computes in bfloat16:
-    NVIDIA GPUs from Ampere (8.0) on; a T4 only emulates it, so use fp16 there.
+    NVIDIA GPUs from Ampere (8.0) on; a T4 only emulates it, so use fp16 there. Processors need AVX512-BF16 or AMX; the
+    others emulate it, several times slower than float32.
     """
 
     name = "bf16"
     changes = "convolutions compute in bfloat16 (autocast)"
     improves = "compute, memory"
-    needs = "a GPU of compute capability 8.0 or a CPU"
+    needs = "a GPU of compute capability 8.0, or a CPU with AVX512-BF16 or AMX"
     tolerance = "16-bit"
     excludes = {"fp16": "each sets the type that convolutions compute in"}
 
@@ -33,6 +35,10 @@ class BF16(SpeedUp):
         if on_gpu and not torch.cuda.is_bf16_supported(including_emulation=False):
             return f"{torch.cuda.get_device_name()} only emulates bfloat16, which is slow: use 'fp16' on it"
         return None
+
+    @staticmethod
+    def emulated(model: Model) -> str | None:
+        return only_emulated(model, torch.bfloat16)
 
     def losses(self, player: str, batch: Batch) -> dict[str, Tensor]:
         with torch.autocast(batch["real_a"].device.type, torch.bfloat16):

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 
+from labkit import devices
 from labkit.model import Model
 from labkit.models.cyclegan import CycleGAN
 from labkit.step import SpeedUp
@@ -17,6 +18,14 @@ class NeedsFusedAdam(SpeedUp):
 
     def adam_options(self) -> dict[str, bool]:
         return {**super().adam_options(), "fused": True}
+
+
+def only_emulated(model: Model, dtype: torch.dtype) -> str | None:
+    """Why a 16-bit type makes a step slower on this model's device; None if the device computes in it."""
+    if next(model.parameters()).device.type != "cpu" or not devices.emulates(dtype):
+        return None
+    name = str(dtype).removeprefix("torch.")
+    return f"this processor only emulates {name}, which is slower than float32, up to twenty times"
 
 
 def without_cycles(model: Model) -> str | None:

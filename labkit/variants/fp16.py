@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from labkit.model import Model
 from labkit.step import Batch
-from labkit.variants.common import NeedsFusedAdam
+from labkit.variants.common import NeedsFusedAdam, only_emulated
 
 
 class FP16(NeedsFusedAdam):
@@ -24,9 +25,13 @@ class FP16(NeedsFusedAdam):
     name = "fp16"
     changes = "convolutions compute in float16 (autocast); losses are scaled"
     improves = "compute, memory"
-    needs = "a GPU; on a CPU it runs, slowly"
+    needs = "a GPU, or a CPU with AVX512-FP16"
     tolerance = "16-bit"
     init_scale = 256.0  # PyTorch's 65536 overflows on this model's first steps, each of which is then lost
+
+    @staticmethod
+    def emulated(model: Model) -> str | None:
+        return only_emulated(model, torch.float16)
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
         weight = next(self.model.parameters())

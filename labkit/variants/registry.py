@@ -56,6 +56,7 @@ def make_step(
     lr: float | None = None,
     betas: tuple[float, float] = (0.5, 0.999),
     accumulate: int | None = None,
+    emulate: bool = False,
 ) -> Step:
     """The training step of `model` with speed-ups stacked on it; without any, the reference's update.
 
@@ -67,6 +68,8 @@ def make_step(
             holds it to float32.
         lr, betas: Adam's, for every player; `lr=None` takes the model's own.
         accumulate: with a number, the speed-up "accumulate" in that many parts; by its name alone it makes two.
+        emulate: whether "bf16" and "fp16" may run on a processor that only emulates these types: several times slower
+            than the baseline, but with the same rounding.
 
     Raises:
         LabkitError: a name is unknown, two of them exclude each other, or one does not suit model or device; a class
@@ -92,6 +95,11 @@ def make_step(
                 raise LabkitError(f"speed-ups {name!r} and {other!r} exclude each other: {reason}. Leave one out.")
         if unsuited := SPEEDUPS[name].unsuited(model):
             raise LabkitError(f"speed-up {name!r}: {unsuited}.")
+        if not emulate and (slow := SPEEDUPS[name].emulated(model)):
+            raise LabkitError(
+                f"speed-up {name!r}: {slow}. Leave it out here, or take 'batched' and 'fused_adam'. (To look at its "
+                "rounding all the same: make_step(..., emulate=True).)"
+            )
         if inactive := SPEEDUPS[name].inactive(model):
             warnings.warn(f"{name}: {inactive}, so it changes nothing.", stacklevel=2)
     own = [speedup for speedup in speedups if isinstance(speedup, type)]

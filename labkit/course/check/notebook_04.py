@@ -50,9 +50,9 @@ def streams(answer: type) -> None:
         torch.manual_seed(0)
         model = CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
         real_a, real_b = (torch.rand(1, 3, 32, 32) * 2 - 1 for _ in range(2))
-        right = make_step(model, *others).losses("generators", {"real_a": real_a, "real_b": real_b})
+        right = make_step(model, *others, emulate=True).losses("generators", {"real_a": real_a, "real_b": real_b})
         with failing((AssertionError, RuntimeError, TypeError), no_step):
-            step = make_step(model, ReturnsCycles, answer, *others)
+            step = make_step(model, ReturnsCycles, answer, *others, emulate=True)
         recorder, losses = record(step, real_a, real_b)
         wrong = [name for name in right if not torch.allclose(losses[name], right[name], rtol=1e-4)]
         clocks = recorder.clocks
