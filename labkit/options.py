@@ -26,8 +26,10 @@ RATES = f"fruit, with CycleGAN, {FRUIT.lr}; others the model's own"
 DECAYS = f"fruit none, others {PHOTOGRAPHS.decay:.0%} of the steps"
 NETWORKS = {name: f"fruit {value}, others the paper's" for name, value in FRUIT.model.items()}
 GENERATORS = "resnet_9blocks, _6blocks or _3blocks, unet_256 or unet_128, or a light one: resnet_9blocks_narrow, ..."
+BLOCKS = f"fruit {recipes.FRUIT_ONE_GENERATOR.model['blocks']}, others 9"
 NAMES = "with commas (bf16,batched); `labkit speedups` lists them"
 
+Own = functools.partial(Option, rich_help_panel="Options of --model DeviationGAN")
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 
 
@@ -44,6 +46,33 @@ class Choice:
     norm: Annotated[
         str | None, Option(help="instance, batch, none, instance_blocks.", show_default=NETWORKS["norm"])
     ] = None
+    discriminator: Annotated[
+        str | None, Option(help="basic, n_layers or pixel.", show_default=NETWORKS["discriminator"])
+    ] = None
+    n_layers: Annotated[
+        int | None,
+        Option(help="Strided layers of the discriminator n_layers.", min=1, show_default=NETWORKS["n_layers"]),
+    ] = None
+    gan_mode: Annotated[str | None, Option(help="lsgan or vanilla.", show_default="lsgan")] = None
+    lambda_a: Annotated[float | None, Option(help="Weight of the cycle A-B-A.", min=0, show_default="10.0")] = None
+    lambda_b: Annotated[float | None, Option(help="Weight of the cycle B-A-B.", min=0, show_default="10.0")] = None
+    lambda_identity: Annotated[
+        float | None,
+        Option(help="Weight of the identity loss relative to these.", min=0, show_default="0.5, one generator 10.0"),
+    ] = None
+    pool_size: Annotated[
+        int | None, Option(help="Earlier fakes that the discriminators are reminded of.", min=0, show_default="50")
+    ] = None
+    blocks: Annotated[int | None, Own(help="Residual blocks.", min=1, show_default=BLOCKS)] = None
+    translators: Annotated[int | None, Own(help="1, A to B, or 2.", min=1, max=2, show_default="1")] = None
+    autoencoders: Annotated[int | None, Own(help="1 for both domains, or 2.", min=1, max=2, show_default="1")] = None
+    stage: Annotated[str | None, Own(help="Who learns: joint, autoencoder, translation.", show_default="joint")] = None
+    judged: Annotated[str | None, Own(help="By the discriminator: codes, pictures.", show_default="codes")] = None
+    consistency: Annotated[
+        str | None, Own(help="deviation_source, deviation_both or cycle.", show_default="deviation_source")
+    ] = None
+    lambda_deviation: Annotated[float | None, Own(help="Weight of the deviation.", min=0, show_default="1.0")] = None
+    lambda_cycle: Annotated[float | None, Own(help="Weight of that cycle.", min=0, show_default="10.0")] = None
     device: Device = "auto"
 
     def recipe(self, data: str, **chosen: Any) -> recipes.Recipe:
@@ -61,11 +90,25 @@ class Choice:
         where = pick_device(self.device)
         torch.manual_seed(seed)
         torch.backends.cudnn.benchmark = True  # pictures keep their size, so cuDNN may search for its fastest kernels
-        networks = {name: getattr(self, name) for name in ("generator", "ngf", "ndf", "norm")}
-        chosen = {name: value for name, value in networks.items() if value is not None}
-        if recipe.kind != "CycleGAN" and chosen.keys() - {"ngf", "ndf"}:
-            raise LabkitError(f"--generator and --norm choose among CycleGAN's networks; a {recipe.kind} has neither.")
-        return MODELS[recipe.kind](**{**recipe.model, **chosen}).to(where)
+        arguments = {**recipe.model, **self.arguments(MODELS[recipe.kind])}
+        if self.n_layers is not None and arguments.get("discriminator") != "n_layers":
+            raise LabkitError("--n-layers counts the layers of --discriminator n_layers: give both.")
+        return MODELS[recipe.kind](**arguments).to(where)
+
+    def arguments(self, kind: "type[Model]") -> dict[str, Any]:
+        """The arguments that were given for a model of this kind.
+
+        Raises:
+            LabkitError: one of them does not belong to this kind.
+        """
+        own = inspect.signature(kind).parameters
+        others = ("batch_size", "size", "model_kind", "device")
+        given = {name: value for name, value in vars(self).items() if name not in others and value is not None}
+        for name in given:
+            if name not in own:
+                options = ", ".join(map(as_option, own))
+                raise LabkitError(f"{as_option(name)}: a {kind.kind} has no such argument. Its own are {options}.")
+        return given
 
     def noise(self, recipe: recipes.Recipe) -> "Batch":
         """A batch of random pictures on the device, or a rank's part: a step takes as long with them as with others."""
@@ -74,6 +117,11 @@ class Choice:
         from labkit.measure.record import noise
 
         return noise(ranks.part(self.batch_size), recipe.size, pick_device(self.device), seed=ranks.number())
+
+
+def as_option(name: str) -> str:
+    """The option by which an argument is given on the command line."""
+    return f"--{name.replace('_', '-')}"
 
 
 @dataclasses.dataclass

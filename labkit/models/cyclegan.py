@@ -130,8 +130,8 @@ class CycleGAN(Model):
         self.settings = {name: arguments[name] for name in inspect.signature(CycleGAN).parameters}
         check_known("gan_mode", gan_mode, GAN_MODES)
         for name in ("lambda_a", "lambda_b", "lambda_identity", "pool_size"):
-            if arguments[name] < 0:
-                raise LabkitError(f"{name}={arguments[name]} is negative; 0 switches that part off.")
+            if not 0 <= arguments[name] < float("inf"):
+                raise LabkitError(f"{name}={arguments[name]} is negative or not finite; 0 switches that part off.")
         self.lambda_a, self.lambda_b, self.lambda_identity = lambda_a, lambda_b, lambda_identity
         self.gan_mode = gan_mode
         self.G_A = make_generator(generator, ngf, norm)

@@ -221,8 +221,8 @@ def _check(settings: dict) -> None:
         if settings[name] < least:
             raise LabkitError(f"{name}={settings[name]}: at least {least} is needed.")
     for name in ("lambda_deviation", "lambda_identity", "lambda_cycle", "pool_size"):
-        if settings[name] < 0:
-            raise LabkitError(f"{name}={settings[name]} is negative; 0 switches that part off.")
+        if not 0 <= settings[name] < float("inf"):
+            raise LabkitError(f"{name}={settings[name]} is negative or not finite; 0 switches that part off.")
     if settings["consistency"] == "cycle":
         if settings["translators"] == 1:
             raise LabkitError("consistency='cycle' needs a way back, which one translator has not: set translators=2.")
