@@ -53,7 +53,7 @@ class Choice:
         int | None,
         Option(help="Strided layers of the discriminator n_layers.", min=1, show_default=NETWORKS["n_layers"]),
     ] = None
-    gan_mode: Annotated[str | None, Option(help="lsgan or vanilla.", show_default="lsgan")] = None
+    gan_mode: Annotated[str | None, Option(help="lsgan, vanilla, wgangp.", show_default="lsgan")] = None
     lambda_a: Annotated[float | None, Option(help="Weight of the cycle A-B-A.", min=0, show_default="10.0")] = None
     lambda_b: Annotated[float | None, Option(help="Weight of the cycle B-A-B.", min=0, show_default="10.0")] = None
     lambda_identity: Annotated[

@@ -44,17 +44,21 @@ def generator(blocks, width):
     )
 
 
-def discriminator(width):
+def discriminator(width, name="basic", n_layers=3):
     def after(convolution):
         return convolution, nn.InstanceNorm2d(convolution.out_channels), nn.LeakyReLU(0.2, True)
 
+    if name == "pixel":
+        first, last = nn.Conv2d(3, width, 1), nn.Conv2d(2 * width, 1, 1)
+        return nn.Sequential(first, nn.LeakyReLU(0.2, True), *after(nn.Conv2d(width, 2 * width, 1)), last)
+    strides = [2] * ((3 if name == "basic" else n_layers) - 1) + [1]
+    widths = [width * min(2**layer, 8) for layer in range(len(strides) + 1)]
+    middle = [after(nn.Conv2d(widths[i], widths[i + 1], 4, stride, 1)) for i, stride in enumerate(strides)]
     return nn.Sequential(
         nn.Conv2d(3, width, 4, 2, 1),
         nn.LeakyReLU(0.2, True),
-        *after(nn.Conv2d(width, 2 * width, 4, 2, 1)),
-        *after(nn.Conv2d(2 * width, 4 * width, 4, 2, 1)),
-        *after(nn.Conv2d(4 * width, 8 * width, 4, 1, 1)),
-        nn.Conv2d(8 * width, 1, 4, 1, 1),
+        *itertools.chain(*middle),
+        nn.Conv2d(widths[-1], 1, 4, 1, 1),
     )
 
 
@@ -81,13 +85,25 @@ class ListPool:
 
 
 class PlainLoop:
-    """LSGAN, lambda 10 both ways, identity 0.5, Adam(0.5, 0.999): one step a call."""
+    """Adam(0.5, 0.999), and the losses that these settings of a CycleGAN ask for: one step a call."""
 
-    def __init__(self, blocks, ngf, ndf, lr, pool_size, pool_seeds):
-        self.G_A, self.G_B = generator(blocks, ngf), generator(blocks, ngf)
-        self.D_A, self.D_B = discriminator(ndf), discriminator(ndf)
+    def __init__(self, settings, blocks, lr, pool_size, pool_seeds):
+        self.G_A, self.G_B = generator(blocks, settings["ngf"]), generator(blocks, settings["ngf"])
+        kind = settings["ndf"], settings["discriminator"], settings["n_layers"]
+        self.D_A, self.D_B = discriminator(*kind), discriminator(*kind)
         self.pool_a, self.pool_b = (ListPool(pool_size, seed) for seed in pool_seeds)
+        self.lambda_a, self.lambda_b, self.identity, self.gan_mode = (
+            settings[name] for name in ("lambda_a", "lambda_b", "lambda_identity", "gan_mode")
+        )
         self.lr = lr
+
+    def says(self, verdict, real):
+        """The loss of a verdict that should say "real", or "fake"."""
+        if self.gan_mode == "lsgan":
+            return ((verdict - 1) ** 2).mean() if real else (verdict**2).mean()
+        if self.gan_mode == "vanilla":
+            return F.softplus(-verdict).mean() if real else F.softplus(verdict).mean()
+        return -verdict.mean() if real else verdict.mean()
 
     def start(self):
         generators = itertools.chain(self.G_A.parameters(), self.G_B.parameters())
@@ -105,13 +121,14 @@ class PlainLoop:
         rec_b = self.G_A(fake_a)
         verdict_b, verdict_a = self.D_A(fake_b), self.D_B(fake_a)
         losses = {
-            "G_A": ((verdict_b - 1) ** 2).mean(),
-            "G_B": ((verdict_a - 1) ** 2).mean(),
-            "cycle_A": 10 * (rec_a - a).abs().mean(),
-            "cycle_B": 10 * (rec_b - b).abs().mean(),
-            "idt_A": 5 * (self.G_A(b) - b).abs().mean(),
-            "idt_B": 5 * (self.G_B(a) - a).abs().mean(),
+            "G_A": self.says(verdict_b, True),
+            "G_B": self.says(verdict_a, True),
+            "cycle_A": self.lambda_a * (rec_a - a).abs().mean(),
+            "cycle_B": self.lambda_b * (rec_b - b).abs().mean(),
         }
+        if self.identity:
+            losses["idt_A"] = self.identity * self.lambda_b * (self.G_A(b) - b).abs().mean()
+            losses["idt_B"] = self.identity * self.lambda_a * (self.G_B(a) - a).abs().mean()
         self.adam_g.zero_grad()
         sum(losses.values()).backward()
         self.adam_g.step()
@@ -122,19 +139,19 @@ class PlainLoop:
             ("D_A", self.D_A, b, self.pool_b.query(fake_b)),
             ("D_B", self.D_B, a, self.pool_a.query(fake_a)),
         ):
-            losses[name] = 0.5 * (((judge(real) - 1) ** 2).mean() + (judge(fake) ** 2).mean())
+            losses[name] = 0.5 * (self.says(judge(real), True) + self.says(judge(fake), False))
             losses[name].backward()
         self.adam_d.step()
         return {name: loss.detach() for name, loss in losses.items()}
 
 
 def twin(model, lr, pool_size):
-    """A plain loop with the weights and the pool seeds of a labkit model: resnet, "basic", instance norm."""
+    """A plain loop with the settings, weights and pool seeds of a labkit model: resnet, instance norm."""
     blocks = int(model.settings["generator"].removeprefix("resnet_").removesuffix("blocks"))
     seeds = (21, 22)
     model.pools["fake_A"].random.seed(seeds[0])
     model.pools["fake_B"].random.seed(seeds[1])
-    loop = PlainLoop(blocks, model.settings["ngf"], model.settings["ndf"], lr, pool_size, seeds)
+    loop = PlainLoop(model.settings, blocks, lr, pool_size, seeds)
     weight = next(model.parameters())
     for name in ("G_A", "G_B", "D_A", "D_B"):
         mine = getattr(loop, name).to(weight)

@@ -57,9 +57,10 @@ def second_device(monkeypatch):
     monkeypatch.setattr(two_devices, "next_device", lambda here: torch.device("cpu:0"))
 
 
-def make(tiny, names, *own, like=None):
+def make(tiny, names, *own, like=None, **settings):
     """A step with these speed-ups, always from the same weights; small and in float64 if they (or `like`) are exact."""
-    model = tiny(pool_size=3).double() if exact(like or names) else tiny(pool_size=3, ngf=8, ndf=8)
+    settings["pool_size"] = 3
+    model = tiny(**settings).double() if exact(like or names) else tiny(**settings, ngf=8, ndf=8)
     return labkit.make_step(model, *own, *names)
 
 
@@ -112,6 +113,15 @@ def test_in_float64_exact_speedups_stay_the_baseline(tiny, batch, names):
     losses, _ = expected(tiny, batch, names, n)
     for seed, right in enumerate(losses):
         assert_close(step(*pictures(batch, names, n, seed)), right, 1e-9, seed)
+
+
+@pytest.mark.parametrize("mode", ["vanilla", "wgangp"])
+@pytest.mark.parametrize("names", largest([name for name in EXACT if name != "compile"]), ids="+".join)
+def test_exact_speedups_are_the_baseline_in_every_gan_mode(tiny, batch, names, mode):
+    right, step = make(tiny, (), gan_mode=mode), make(tiny, names, gan_mode=mode)
+    distance = first_step(step, pictures(batch, names)).distance(first_step(right, pictures(batch, names)))
+    assert distance.losses <= 1e-10 and distance.gradients <= 1e-10
+    assert_close(step(*pictures(batch, names, seed=1)), right(*pictures(batch, names, seed=1)), 1e-9, mode)
 
 
 @pytest.mark.parametrize(

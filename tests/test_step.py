@@ -37,6 +37,27 @@ def test_three_steps_equal_an_independent_plain_loop(tiny, batch, n, pool_size):
     assert furthest(model, loop) < 1e-10
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        dict(gan_mode="vanilla", lambda_a=3.0, lambda_b=7.0, discriminator="pixel"),
+        dict(gan_mode="wgangp", lambda_identity=0.0, discriminator="n_layers", n_layers=1),
+        dict(lambda_identity=1.5, discriminator="n_layers", n_layers=2),
+    ],
+    ids=lambda settings: settings.get("gan_mode", "lsgan"),
+)
+def test_twenty_steps_equal_the_plain_loop_in_every_setting(tiny, batch, settings):
+    model = tiny(**settings, pool_size=3, norm="instance", ngf=2, ndf=2).double()
+    loop, step = twin(model, 2e-4, 3), labkit.make_step(model)
+    for seed in range(20):
+        real = batch(size=16, seed=seed, dtype=torch.float64)
+        ours, plain = step(*real), loop(*real)
+        assert ours.keys() == plain.keys()
+        for name, loss in plain.items():
+            assert ours[name].item() == pytest.approx(loss.item(), rel=1e-9), f"{name} in step {seed}"
+    assert furthest(model, loop) < 1e-9, "Adam magnifies rounding where a gradient is nearly zero"
+
+
 def test_a_player_leaves_the_other_s_weights_alone(tiny, batch):
     step = labkit.make_step(tiny())
     real_a, real_b = batch()

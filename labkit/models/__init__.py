@@ -5,7 +5,7 @@ from __future__ import annotations
 from labkit.model import Model, run_network
 from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep, Journey
 from labkit.models.deviation import DeviationGAN
-from labkit.models.losses import adversarial_loss, cycle_loss, deviation_loss, identity_loss
+from labkit.models.losses import adversarial_loss, cycle_loss, deviation_loss, gradient_penalty, identity_loss
 from labkit.pool import Pool
 
 MODELS: dict[str, type[Model]] = {model.kind: model for model in (CycleGAN, DeviationGAN)}
@@ -21,6 +21,7 @@ __all__ = [
     "adversarial_loss",
     "cycle_loss",
     "deviation_loss",
+    "gradient_penalty",
     "identity_loss",
     "run_network",
 ]

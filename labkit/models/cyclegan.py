@@ -100,7 +100,8 @@ class CycleGAN(Model):
         norm: "instance", "batch", "none" or "instance_blocks".
         lambda_a, lambda_b: weights of the cycle A -> B -> A and of B -> A -> B.
         lambda_identity: weight of the identity loss relative to lambda_a and lambda_b; 0 leaves it out.
-        gan_mode: "lsgan" or "vanilla".
+        gan_mode: "lsgan", "vanilla" or "wgangp". The last one is without a gradient penalty, as in the reference's
+            CycleGAN: its discriminators are not bounded. `labkit.models.gradient_penalty` is the missing term.
         pool_size: fakes the discriminators are reminded of; 0 shows them the newest only.
 
     Raises:
