@@ -43,7 +43,9 @@ from labkit.training.checkpoints import load_model as load_model
 from labkit.training.export import export as export
 from labkit.training.fit import fit as fit
 from labkit.training.reference import export_reference as export_reference
+from labkit.training.schedules import cosine_schedule as cosine_schedule
 from labkit.training.schedules import linear_schedule as linear_schedule
+from labkit.training.schedules import step_schedule as step_schedule
 from labkit.training.translate import translate as translate
 from labkit.variants.registry import make_step as make_step
 from labkit.variants.registry import speedups as speedups

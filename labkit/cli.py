@@ -16,7 +16,7 @@ import typer
 from labkit.errors import LabkitError, check_known
 from labkit.export_command import export
 from labkit.files import check_folder
-from labkit.options import DECAYS, NAMES, RATES, STEPS, Choice, Device, Exchange, shared_step, with_options
+from labkit.options import NAMES, STEPS, Choice, Device, Exchange, Rate, shared_step, with_options
 from labkit.sweep_command import sweep
 
 if TYPE_CHECKING:  # --help should not wait for torch
@@ -40,11 +40,7 @@ def train(
     ] = "fruit",
     steps: Annotated[int | None, Option(help="Steps to train up to.", show_default=STEPS)] = None,
     choice: Choice,
-    lr: Annotated[float | None, Option(help="Adam's learning rate.", show_default=RATES)] = None,
-    decay_steps: Annotated[
-        int | None,
-        Option(help="Last steps, over which the learning rate falls to 0.", min=0, show_default=DECAYS),
-    ] = None,
+    rate: Rate,
     speedups: Annotated[
         str, Option(help=f"Names, {NAMES}; or auto alone: measures for minutes, and takes what helps.")
     ] = "",
@@ -63,7 +59,8 @@ def train(
         raise typer.Exit(ranks.start(processes, sys.argv[1:]))
     import labkit
 
-    recipe = choice.recipe(data, steps=steps, lr=lr)
+    recipe = choice.recipe(data, steps=steps, lr=rate.lr)
+    schedule = rate.schedule(recipe)
     pictures = _data(data, recipe.size, seed)
     names = _names(speedups)
     if names == ["auto"]:
@@ -72,8 +69,6 @@ def train(
         typer.echo("\n".join([*said, f"auto: {', '.join(names) or 'the baseline'}"]))
     model = choice.model(recipe, seed)
     step = exchange.step(model, names, recipe.lr, pictures, choice.batch_size)
-    decay_steps = round(recipe.decay * recipe.steps) if decay_steps is None else decay_steps
-    schedule = labkit.linear_schedule(recipe.steps - decay_steps, decay_steps) if decay_steps else None
     options: dict[str, Any] = dict(seed=seed, workers=workers, schedule=schedule, save_minutes=save_minutes)
     started = time.process_time()
     try:

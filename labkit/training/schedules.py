@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from labkit.errors import LabkitError
@@ -23,3 +24,36 @@ def linear_schedule(constant: int, decay: int, epoch: int = 1) -> Callable[[int]
         if steps < least:
             raise LabkitError(f"linear_schedule: {name}={steps} steps; it must be at least {least}.")
     return lambda done: max(0.0, 1 - max(0, done // epoch + 1 - constant // epoch) / (decay // epoch + 1))
+
+
+def step_schedule(every: int) -> Callable[[int], float]:
+    """The reference's "step" schedule: a tenth of the learning rate after each `every` steps.
+
+    The reference's own run is ``step_schedule(50 * n)`` with n the steps of an epoch.
+
+    Returns:
+        a function from the number of steps done to the factor on the learning rate.
+
+    Raises:
+        LabkitError: `every` is below 1.
+    """
+    if every < 1:
+        raise LabkitError(f"step_schedule: every={every} steps; it must be at least 1.")
+    return lambda done: 0.1 ** (done // every)
+
+
+def cosine_schedule(steps: int, epoch: int = 1) -> Callable[[int], float]:
+    """The reference's "cosine" schedule: from 1 down to 0 over `steps` steps, along half a cosine.
+
+    The factor changes once every `epoch` steps. After all of them it is 0, where the reference's rises again.
+    Source: Loshchilov and Hutter 2017, equation 5, without restarts.
+
+    Returns:
+        a function from the number of steps done to the factor on the learning rate.
+
+    Raises:
+        LabkitError: `epoch` is below 1, or `steps` below `epoch`.
+    """
+    if not 1 <= epoch <= steps:
+        raise LabkitError(f"cosine_schedule: steps={steps}, epoch={epoch}; there must be at least one epoch of steps.")
+    return lambda done: (1 + math.cos(math.pi * min(1, done // epoch / (steps // epoch)))) / 2

@@ -1,0 +1,95 @@
+"""Schedules are those of the public reference, which steps its schedulers once an epoch; and their options."""
+
+import re
+
+import pytest
+import torch
+from torch.optim import lr_scheduler
+
+import labkit
+from labkit import options, recipes
+
+N = 7  # steps of an epoch
+
+
+def rates(scheduler, epochs, *metric):
+    """The factor in each epoch: the reference steps its scheduler at the end of every one."""
+    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    running, found = scheduler(optimizer), []
+    for _ in range(epochs):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        running.step(*metric)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("schedule", "scheduler"),
+    [
+        (
+            labkit.linear_schedule(10 * N, 20 * N, epoch=N),
+            lambda adam: lr_scheduler.LambdaLR(adam, lambda epoch: 1.0 - max(0, epoch + 1 - 10) / float(20 + 1)),
+        ),
+        (labkit.step_schedule(8 * N), lambda adam: lr_scheduler.StepLR(adam, step_size=8, gamma=0.1)),
+        (labkit.cosine_schedule(30 * N, N), lambda adam: lr_scheduler.CosineAnnealingLR(adam, T_max=30, eta_min=0)),
+    ],
+    ids=["linear", "step", "cosine"],
+)
+def test_every_schedule_is_the_reference_s(schedule, scheduler):
+    right = rates(scheduler, 30)
+    assert len(set(right)) > 3
+    for within in (0, N - 1):
+        assert [schedule(epoch * N + within) for epoch in range(30)] == pytest.approx(right, rel=1e-9)
+
+
+def test_after_its_steps_a_cosine_stays_at_zero():
+    schedule = labkit.cosine_schedule(10)
+    assert schedule(0) == 1 and schedule(5) == pytest.approx(0.5) and schedule(10) == schedule(15) == 0
+
+
+def test_the_reference_s_plateau_is_a_step_schedule_in_disguise():
+    """Why there is none here: its metric is the constant 0."""
+    right = rates(lambda adam: lr_scheduler.ReduceLROnPlateau(adam, factor=0.2, threshold=0.01, patience=5), 30, 0)
+    assert right == pytest.approx([0.2 ** (max(0, epoch - 1) // 6) for epoch in range(30)])
+
+
+@pytest.mark.parametrize("wrong", [lambda: labkit.step_schedule(0), lambda: labkit.cosine_schedule(3, 4)])
+def test_schedules_without_steps_are_refused(wrong):
+    with pytest.raises(labkit.LabkitError, match="must be at least"):
+        wrong()
+
+
+RECIPE = recipes.Recipe(size=16, steps=100, decay=0.5)
+
+
+@pytest.mark.parametrize(
+    ("rate", "right"),
+    [
+        (options.Rate(), labkit.linear_schedule(50, 50)),
+        (options.Rate(decay_steps=20), labkit.linear_schedule(80, 20)),
+        (options.Rate(lr_policy="step"), labkit.step_schedule(25)),
+        (options.Rate(lr_policy="step", decay_every=10), labkit.step_schedule(10)),
+        (options.Rate(lr_policy="cosine"), labkit.cosine_schedule(100)),
+    ],
+)
+def test_the_options_choose_a_schedule(rate, right):
+    schedule = rate.schedule(RECIPE)
+    assert [schedule(done) for done in range(101)] == [right(done) for done in range(101)]
+
+
+def test_fruit_has_none():
+    assert options.Rate().schedule(recipes.FRUIT) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--lr-policy", "cosin"], "lr-policy='cosin' is unknown .*'cosine'"),
+        (["--lr-policy", "plateau"], "--lr-policy plateau: .* take step or linear"),
+        (["--lr-policy", "step", "--decay-steps", "5"], "--decay-steps belongs to --lr-policy linear, not to step"),
+        (["--decay-every", "5"], "--decay-every belongs to --lr-policy step, not to linear"),
+    ],
+)
+def test_options_of_another_policy_are_refused(call, tmp_path, arguments, message):
+    status, _, error = call("train", "--out", tmp_path / "run", *arguments)
+    assert status == 1 and re.search(message, error), error
