@@ -1,7 +1,6 @@
 """The command line: train a model on pictures, translate pictures with it, and measure."""
 
 import contextlib
-import difflib
 import importlib.util
 import os
 import sys
@@ -16,11 +15,11 @@ import typer
 from labkit.errors import LabkitError, check_known
 from labkit.export_command import export
 from labkit.files import check_folder
-from labkit.options import NAMES, STEPS, Choice, Device, Exchange, Rate, shared_step, with_options
+from labkit.options import NAMES, STEPS, Choice, Device, Exchange, shared_step, with_options
 from labkit.sweep_command import sweep
+from labkit.train_options import Pictures, Rate
 
 if TYPE_CHECKING:  # --help should not wait for torch
-    from labkit.data.batches import UnpairedData
     from labkit.step import Step
 
 UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ  # labkit.ranks would tell, too, but loads torch
@@ -35,9 +34,7 @@ Whose = Annotated[str, Option(help="Whose networks and size: 'fruit' or 'photogr
 def train(
     *,
     out: Annotated[Path, Option(help="Folder for checkpoint and sample pictures; resumes the run in it, if any.")],
-    data: Annotated[
-        str, Option(help="'fruit', a public set ('horse2zebra'), or a folder with trainA and trainB.")
-    ] = "fruit",
+    pictures: Pictures,
     steps: Annotated[int | None, Option(help="Steps to train up to.", show_default=STEPS)] = None,
     choice: Choice,
     rate: Rate,
@@ -59,27 +56,27 @@ def train(
         raise typer.Exit(ranks.start(processes, sys.argv[1:]))
     import labkit
 
-    recipe = choice.recipe(data, steps=steps, lr=rate.lr)
+    recipe = choice.recipe(pictures.data, steps=steps, lr=rate.lr)
     schedule = rate.schedule(recipe)
-    pictures = _data(data, recipe.size, seed)
+    data = pictures.open(recipe.size, seed)
     names = _names(speedups)
     if names == ["auto"]:
         check_folder(out)
         names, said = labkit.autotune(lambda: choice.model(recipe, seed), choice.noise(recipe))
         typer.echo("\n".join([*said, f"auto: {', '.join(names) or 'the baseline'}"]))
     model = choice.model(recipe, seed)
-    step = exchange.step(model, names, recipe.lr, pictures, choice.batch_size)
+    step = exchange.step(model, names, recipe.lr, data, choice.batch_size)
     options: dict[str, Any] = dict(seed=seed, workers=workers, schedule=schedule, save_minutes=save_minutes)
     started = time.process_time()
     try:
-        run = labkit.fit(step, pictures, recipe.steps, choice.batch_size, checkpoint=out, **options)
+        run = labkit.fit(step, data, recipe.steps, choice.batch_size, checkpoint=out, **options)
     except KeyboardInterrupt as stopped:
         typer.echo(f"labkit: {str(stopped) or 'interrupted; steps since the last checkpoint are lost'}", err=True)
         raise typer.Exit(130) from None
     more = f", which is more than the {recipe.steps} asked for" * (run.done > recipe.steps)
     typer.echo(f"{out}: {run.done} steps done{more}, {time.process_time() - started:.0f} CPU seconds in this process")
-    if data == "fruit":
-        scores = labkit.quality(model, pictures)
+    if pictures.data == "fruit":
+        scores = labkit.quality(model, data)
         typer.echo(f"fg {scores['fg']:.2f} %, bg {scores['bg']:.2f} % (lower is better)")
 
 
@@ -247,26 +244,6 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
 
 def _names(speedups: str) -> list[str]:
     return [name.strip() for name in speedups.split(",") if name.strip()]
-
-
-def _data(name: str, size: int, seed: int) -> "UnpairedData":
-    import labkit
-    from labkit import ranks
-    from labkit.data.download import PUBLIC_SETS
-
-    if name == "fruit":
-        return labkit.fruit(size=size, seed=seed)
-    if name in PUBLIC_SETS and not Path(name).is_dir():
-        if ranks.count() > 1 and not Path("datasets", name).is_dir():
-            raise LabkitError(
-                f"--data {name}: this set is not there yet, and several processes should not all fetch it. Fetch it "
-                f"first: python -c \"import labkit; labkit.download('{name}')\""
-            )
-        return labkit.folders(labkit.download(name), size=size)
-    close = difflib.get_close_matches(name, ["fruit", *PUBLIC_SETS], n=1)
-    if close and not Path(name).exists():
-        raise LabkitError(f"--data {name}: there is no such folder or set. Did you mean {close[0]!r}?")
-    return labkit.folders(name, size=size)
 
 
 def main() -> None:

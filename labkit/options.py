@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from labkit import recipes
-from labkit.errors import LabkitError, check_known
+from labkit.errors import LabkitError
 
 if TYPE_CHECKING:  # --help should not wait for torch
     from labkit.data.batches import UnpairedData
@@ -22,8 +22,6 @@ if TYPE_CHECKING:  # --help should not wait for torch
 FRUIT, PHOTOGRAPHS = recipes.FRUIT, recipes.PHOTOGRAPHS
 SIZES = f"fruit {FRUIT.size}, others {PHOTOGRAPHS.size}"
 STEPS = f"fruit {FRUIT.steps}, with one generator {recipes.FRUIT_ONE_GENERATOR.steps}; others {PHOTOGRAPHS.steps}"
-RATES = f"fruit, with CycleGAN, {FRUIT.lr}; others the model's own"
-DECAYS = f"fruit none, others {PHOTOGRAPHS.decay:.0%} of the steps"
 NETWORKS = {name: f"fruit {value}, others the paper's" for name, value in FRUIT.model.items()}
 GENERATORS = "resnet_9blocks, _6blocks or _3blocks, unet_256 or unet_128, or a light one: resnet_9blocks_narrow, ..."
 BLOCKS = f"fruit {recipes.FRUIT_ONE_GENERATOR.model['blocks']}, others 9"
@@ -119,46 +117,6 @@ class Choice:
         return noise(ranks.part(self.batch_size), recipe.size, pick_device(self.device), seed=ranks.number())
 
 
-@dataclasses.dataclass
-class Rate:
-    """The learning rate and how it falls."""
-
-    lr: Annotated[float | None, Option(help="Adam's learning rate.", show_default=RATES)] = None
-    lr_policy: Annotated[str, Option(help="How it falls: linear, step or cosine.")] = "linear"
-    decay_steps: Annotated[
-        int | None,
-        Option(help="linear: the last steps, over which it falls to 0.", min=0, show_default=DECAYS),
-    ] = None
-    decay_every: Annotated[
-        int | None,
-        Option(help="step: steps after which it falls to a tenth.", min=1, show_default="a quarter of the steps"),
-    ] = None
-
-    def schedule(self, recipe: recipes.Recipe) -> Callable[[int], float] | None:
-        """From the number of steps done to the factor on the learning rate; None leaves that constant.
-
-        Raises:
-            LabkitError: the policy is unknown, or an option belongs to another one.
-        """
-        import labkit
-
-        if self.lr_policy == "plateau":
-            raise LabkitError(
-                "--lr-policy plateau: it waits for a measure to stop falling, and a GAN has none. The reference gives "
-                "it the constant 0, so that its rate falls to a fifth every six epochs: take step or linear."
-            )
-        check_known("lr-policy", self.lr_policy, ("linear", "step", "cosine"))
-        for name, policy in (("decay_steps", "linear"), ("decay_every", "step")):
-            if getattr(self, name) is not None and self.lr_policy != policy:
-                raise LabkitError(f"{as_option(name)} belongs to --lr-policy {policy}, not to {self.lr_policy}.")
-        if self.lr_policy == "cosine":
-            return labkit.cosine_schedule(recipe.steps)
-        if self.lr_policy == "step":
-            return labkit.step_schedule(self.decay_every or max(1, recipe.steps // 4))
-        decay = round(recipe.decay * recipe.steps) if self.decay_steps is None else self.decay_steps
-        return labkit.linear_schedule(recipe.steps - decay, decay) if decay else None
-
-
 def as_option(name: str) -> str:
     """The option by which an argument is given on the command line."""
     return f"--{name.replace('_', '-')}"
@@ -220,9 +178,11 @@ def shared_step(model: "Model", names: Iterable[str], lr: float | None = None) -
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options of each of its parameters that is one of the classes above."""
+    """Gives a command the options of each of its parameters that is a class of options."""
     own = inspect.signature(command).parameters
-    kinds = {name: one.annotation for name, one in own.items() if one.annotation in (Choice, Exchange, Rate)}
+    kinds: dict[str, Any] = {
+        name: one.annotation for name, one in own.items() if dataclasses.is_dataclass(one.annotation)
+    }
     groups = {name: inspect.signature(kind).parameters for name, kind in kinds.items()}
 
     @functools.wraps(command)

@@ -7,7 +7,7 @@ import torch
 from torch.optim import lr_scheduler
 
 import labkit
-from labkit import options, recipes
+from labkit import recipes, train_options
 
 N = 7  # steps of an epoch
 
@@ -65,11 +65,11 @@ RECIPE = recipes.Recipe(size=16, steps=100, decay=0.5)
 @pytest.mark.parametrize(
     ("rate", "right"),
     [
-        (options.Rate(), labkit.linear_schedule(50, 50)),
-        (options.Rate(decay_steps=20), labkit.linear_schedule(80, 20)),
-        (options.Rate(lr_policy="step"), labkit.step_schedule(25)),
-        (options.Rate(lr_policy="step", decay_every=10), labkit.step_schedule(10)),
-        (options.Rate(lr_policy="cosine"), labkit.cosine_schedule(100)),
+        (train_options.Rate(), labkit.linear_schedule(50, 50)),
+        (train_options.Rate(decay_steps=20), labkit.linear_schedule(80, 20)),
+        (train_options.Rate(lr_policy="step"), labkit.step_schedule(25)),
+        (train_options.Rate(lr_policy="step", decay_every=10), labkit.step_schedule(10)),
+        (train_options.Rate(lr_policy="cosine"), labkit.cosine_schedule(100)),
     ],
 )
 def test_the_options_choose_a_schedule(rate, right):
@@ -78,7 +78,7 @@ def test_the_options_choose_a_schedule(rate, right):
 
 
 def test_fruit_has_none():
-    assert options.Rate().schedule(recipes.FRUIT) is None
+    assert train_options.Rate().schedule(recipes.FRUIT) is None
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import random
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -30,6 +30,8 @@ class UnpairedData:
 
     Each of the four sets yields ``uint8`` tensors of shape (3, H, W). Training pictures are at least
     `size` pixels wide and high and are cropped at random to (3, size, size); test pictures already have that size.
+    If there are `sizes`, training pictures are not cropped: these are their heights and widths. `flip` says whether
+    half of them are mirrored, left to right.
     """
 
     name: str
@@ -38,6 +40,15 @@ class UnpairedData:
     train_b: Pictures
     test_a: Pictures
     test_b: Pictures
+    flip: bool = field(default=True, kw_only=True)
+    sizes: set[tuple[int, int]] | None = field(default=None, kw_only=True)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a run on these data has to keep when it resumes; the defaults are not named."""
+        pictures = [len(self.train_a), len(self.train_b)]
+        settings = {"data": self.name, "pictures": pictures, "size": self.size}
+        return settings if self.flip else {**settings, "flip": False}
 
     @property
     def epoch(self) -> int:
@@ -51,7 +62,7 @@ class UnpairedData:
         form. Both are cropped and flipped at random.
 
         Returns:
-            two ``float32`` tensors of shape (3, size, size), in [-1, 1].
+            two ``float32`` tensors of shape (3, size, size), or (3, H, W) of one of the `sizes`, in [-1, 1].
         """
         epoch, place = divmod(position, self.epoch)
         rng = random.Random(f"example {seed} {position}")
@@ -60,10 +71,12 @@ class UnpairedData:
         return self._augmented(a, rng), self._augmented(b, rng)
 
     def _augmented(self, picture: Tensor, rng: random.Random) -> Tensor:
-        height, width = picture.shape[-2:]
-        top, left = rng.randint(0, height - self.size), rng.randint(0, width - self.size)
-        picture = picture[:, top : top + self.size, left : left + self.size]
-        return to_float(transforms.horizontal_flip(picture) if rng.random() < 0.5 else picture)
+        if self.sizes is None:
+            height, width = picture.shape[-2:]
+            top, left = rng.randint(0, height - self.size), rng.randint(0, width - self.size)
+            picture = picture[:, top : top + self.size, left : left + self.size]
+        mirrored = rng.random() < 0.5  # drawn in any case, so that crops are the same without flips
+        return to_float(transforms.horizontal_flip(picture) if mirrored and self.flip else picture)
 
 
 @lru_cache(maxsize=2)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
-from torchvision.transforms.v2 import InterpolationMode
-from torchvision.transforms.v2 import functional as transforms
 from tqdm.auto import tqdm
 
 from labkit.data.batches import Pictures, UnpairedData
-from labkit.data.images import find_pictures, read_picture
+from labkit.data.images import find_pictures, picture_sides, read_picture
+from labkit.data.preprocess import Preprocess
 from labkit.devices import free_memory
 from labkit.errors import DataError
 
@@ -25,12 +25,29 @@ _STAND_INS = 8  # training pictures that serve as test pictures where there are 
 
 @dataclass
 class FolderData(UnpairedData):
-    """Pictures from folders, and the files that could not be used, each with the reason."""
+    """Pictures from folders, how they were resized, and the files that could not be used, each with the reason."""
 
-    left_out: list[tuple[Path, str]]
+    preprocess: Preprocess = field(default_factory=Preprocess)
+    left_out: list[tuple[Path, str]] = field(default_factory=list)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a run on these data has to keep when it resumes; the defaults are not named."""
+        own, usual = self.preprocess, Preprocess(size=self.size)
+        differing: dict[str, Any] = {"preprocess": own.mode} if own.mode != usual.mode else {}
+        if own.resizes and own.loaded != usual.loaded:
+            differing["load_size"] = own.loaded
+        return {**super().settings, **differing}
 
 
-def folders(path: Path | str, size: int = 256) -> FolderData:
+def folders(
+    path: Path | str,
+    size: int = 256,
+    *,
+    preprocess: str = "resize_and_crop",
+    load_size: int | None = None,
+    flip: bool = True,
+) -> FolderData:
     """The pictures in the folders trainA, trainB, testA and testB of `path`, prepared as by the public reference.
 
     Training pictures are resized to a square of 286/256 of `size` (bicubic, antialiased, from any shape),
@@ -41,21 +58,31 @@ def folders(path: Path | str, size: int = 256) -> FolderData:
     out, named in a warning and listed in `left_out`. The resized pictures stay in memory if all of them fit in a
     quarter of the free memory; otherwise each is read from its file again when it is needed.
 
+    Args:
+        path: the folder of these folders.
+        size: pixels of the square that networks see.
+        preprocess: another way to resize, one of the reference's: "crop", "scale_width", "scale_width_and_crop" or
+            "none"; see `labkit.data.preprocess.Preprocess`. Their test pictures are cropped from the middle. With
+            "scale_width" and "none" pictures may differ in size, and then need a batch size of 1.
+        load_size: pixels to resize to before the crop, instead of 286/256 of `size`.
+        flip: whether half of the training pictures are mirrored, left to right.
+
     Raises:
-        DataError: the folders are not laid out like this, a set has no usable picture, or `size` is below 16.
+        DataError: the folders are not laid out like this, a set has no usable picture, or `size` is below 16 or does
+            not go with `load_size`.
     """
     path = Path(path).expanduser()
-    if size < 16:
-        raise DataError(f"size={size} is too small to train on. Choose 16 or more; the public reference has 256.")
+    prepared = Preprocess(preprocess, size, load_size)
     files = _find_sets(path)
-    load_size = round(size * 286 / 256)
-    pixels = sum(len(found) * (load_size if name.startswith("train") else size) ** 2 for name, found in files.items())
+    training, testing = (_OnDisk([], way, size) for way in (prepared.for_training, prepared.for_testing))
+    pixels = sum(_pixels(found, prepared, name.startswith("train")) for name, found in files.items())
     in_memory = 3 * pixels <= free_memory() / 4
 
-    train_a = _open(_OnDisk(files["trainA"], load_size, size), in_memory)
-    train_b = _open(_OnDisk(files["trainB"], load_size, size), in_memory)
-    test_a = _open(_OnDisk(files["testA"] or train_a.files[:_STAND_INS], size, size), in_memory)
-    test_b = _open(_OnDisk(files["testB"] or train_b.files[:_STAND_INS], size, size), in_memory)
+    side = prepared.loaded if preprocess == "resize_and_crop" else None
+    train_a = _open(replace(training, files=files["trainA"]), in_memory, side)
+    train_b = _open(replace(training, files=files["trainB"]), in_memory, side)
+    test_a = _open(replace(testing, files=files["testA"] or train_a.files[:_STAND_INS]), in_memory, size)
+    test_b = _open(replace(testing, files=files["testB"] or train_b.files[:_STAND_INS]), in_memory, size)
 
     left_out = train_a.left_out + train_b.left_out + test_a.left_out + test_b.left_out
     if left_out:
@@ -71,6 +98,9 @@ def folders(path: Path | str, size: int = 256) -> FolderData:
         train_b=train_b.pictures,
         test_a=test_a.pictures,
         test_b=test_b.pictures,
+        flip=flip,
+        sizes=None if prepared.crops else train_a.sizes | train_b.sizes,
+        preprocess=prepared,
         left_out=left_out,
     )
 
@@ -107,10 +137,10 @@ def _find_sets(path: Path) -> dict[str, list[Path]]:
 
 @dataclass(frozen=True)
 class _OnDisk:
-    """Pictures (3, side, side) that are decoded and resized at each access, in the process that asks: a worker."""
+    """Pictures that are decoded and resized at each access, in the process that asks: a worker."""
 
     files: list[Path]
-    side: int
+    prepare: Callable[[Tensor], Tensor]
     least: int  # pixels that the shorter side must have
 
     def __len__(self) -> int:
@@ -131,23 +161,35 @@ class _OnDisk:
         if shorter < self.least:
             remedy = f"Choose size={shorter // 4 * 4} or less, or take it out" if shorter >= 16 else "Take it out"
             raise DataError(f"{file} is only {shorter} pixels wide or high, size is {self.least}. {remedy}.")
-        sides = [self.side, self.side]
-        return transforms.resize(picture, sides, InterpolationMode.BICUBIC, antialias=True).contiguous()
+        return self.prepare(picture)
+
+
+def _pixels(files: list[Path], prepared: Preprocess, training: bool) -> int:
+    """The number of pixels that these pictures will have together."""
+    if not training or prepared.mode == "resize_and_crop":
+        return len(files) * (prepared.loaded if training else prepared.size) ** 2
+    sides = (prepared.sides(*known) for file in files if (known := picture_sides(file)))
+    return sum(height * width for height, width in sides)
 
 
 class _Opened(NamedTuple):
     pictures: Pictures
     files: list[Path]
+    sizes: set[tuple[int, int]]  # the heights and widths of the pictures
     left_out: list[tuple[Path, str]]
 
 
-def _open(found: _OnDisk, in_memory: bool) -> _Opened:
-    """Decode every picture once: those that can be used, as one tensor (N, 3, side, side) or still on disk.
+def _open(found: _OnDisk, in_memory: bool, side: int | None) -> _Opened:
+    """Decode every picture once: those that can be used, in memory or still on disk.
+
+    In memory they are one tensor (N, 3, side, side), or a list of tensors if `side` is None: sizes differ.
 
     Raises:
         DataError: none can be used.
     """
-    stack = torch.empty(len(found) if in_memory else 0, 3, found.side, found.side, dtype=torch.uint8)
+    stack = torch.empty(len(found) if in_memory and side else 0, 3, side or 0, side or 0, dtype=torch.uint8)
+    kept: list[Tensor] = []
+    sizes: set[tuple[int, int]] = set()
     files: list[Path] = []
     left_out: list[tuple[Path, str]] = []
 
@@ -164,13 +206,17 @@ def _open(found: _OnDisk, in_memory: bool) -> _Opened:
             if isinstance(outcome, DataError):
                 left_out.append((file, str(outcome)))
                 continue
-            if in_memory:
+            if in_memory and side:
                 stack[len(files)] = outcome
+            elif in_memory:
+                kept.append(outcome)
+            sizes.add((outcome.shape[1], outcome.shape[2]))
             files.append(file)
     if not files:
         folder = found.files[0].parent
         raise DataError(f"None of the {len(found)} pictures in {folder} can be used:\n{_listing(left_out)}")
-    return _Opened(stack[: len(files)] if in_memory else replace(found, files=files), files, left_out)
+    in_order = stack[: len(files)] if side else kept
+    return _Opened(in_order if in_memory else replace(found, files=files), files, sizes, left_out)
 
 
 def _listing(left_out: list[tuple[Path, str]]) -> str:

@@ -14,6 +14,7 @@ from labkit.errors import DataError
 from labkit.files import atomic_write
 
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
+_READ = sorted(set(FORMATS.values()))
 # Found but not read, so that a folder of iPhone pictures is reported, not taken for an empty one.
 _OTHER_PICTURES = {".heic", ".heif", ".avif", ".bmp", ".gif", ".tif", ".tiff"}
 
@@ -54,7 +55,7 @@ def read_picture(path: Path | str) -> Tensor:
     if not data:
         raise DataError(f"{path} is empty, 0 bytes. Copy it again from where it came, or take it out.")
     try:
-        with Image.open(io.BytesIO(data), formats=sorted(set(FORMATS.values()))) as image:
+        with Image.open(io.BytesIO(data), formats=_READ) as image:
             pixels = np.array(_as_rgb(image))
     except Image.UnidentifiedImageError as error:
         raise DataError(
@@ -69,6 +70,15 @@ def read_picture(path: Path | str) -> Tensor:
             "Copy it again from where it came, or take it out."
         ) from error
     return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def picture_sides(path: Path | str) -> tuple[int, int] | None:
+    """Height and width of the picture at `path`, as its header has them; None if `read_picture` would refuse it."""
+    try:
+        with Image.open(path, formats=_READ) as image:
+            return image.height, image.width
+    except Exception:  # which one, `read_picture` will say
+        return None
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:

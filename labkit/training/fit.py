@@ -21,6 +21,7 @@ from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
 from labkit.errors import DataError, LabkitError, TrainingError
 from labkit.files import locked
 from labkit.model import Model, run_network
+from labkit.pool import MixedPool
 from labkit.step import Step
 from labkit.training import checkpoints
 from labkit.training.interrupts import interrupts
@@ -100,10 +101,12 @@ def fit(
     _check(data, numbers, workers)
     _check_ranks(step, batch_size)
     model = step.model
-    model.check_size(data.size, data.size, where=f"data {data.name!r}")
+    for height, width in sorted(data.sizes or {(data.size, data.size)}):
+        model.check_size(height, width, where=f"data {data.name!r}")
     run = Run(step, steps, None if checkpoint is None else Path(checkpoint))
-    pictures = [len(data.train_a), len(data.train_b)]
-    settings = {"data": data.name, "pictures": pictures, "size": data.size, "batch_size": batch_size, "seed": seed}
+    if data.sizes and len(data.sizes) > 1:
+        model.pools = {name: MixedPool.like(pool) for name, pool in model.pools.items()}
+    settings = {**data.settings, "batch_size": batch_size, "seed": seed}
     rank = ranks.number()
     pending: list[dict[str, Tensor]] = []  # losses of steps nobody has looked at yet
     with ExitStack() as stack:
@@ -161,6 +164,11 @@ def _check(data: UnpairedData, numbers: dict[str, int], workers: int) -> None:
     for name, number, least in [*((name, number, 1) for name, number in numbers.items()), ("workers", workers, 0)]:
         if not isinstance(number, int) or number < least:
             raise LabkitError(f"{name}={number}: a whole number, at least {least}, is needed.")
+    if numbers["batch_size"] > 1 and data.sizes and len(data.sizes) > 1:
+        raise LabkitError(
+            f"batch_size={numbers['batch_size']}: the pictures of {data.name!r} have {len(data.sizes)} sizes, and do "
+            "not fit into one batch. Give batch_size=1, or a preprocess that crops."
+        )
 
 
 def _check_ranks(step: Step, batch_size: int) -> None:

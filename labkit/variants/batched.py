@@ -15,7 +15,8 @@ class Batched(SpeedUp):
 
     Differs from the baseline in `both`, which puts two batches through a network as one. It is exact since no layer
     looks beyond one picture: instance norm takes its mean and variance from each picture by itself. Batch norm would
-    mix the two halves. The way back of a cycle stays alone: its input is only known after the first pass.
+    mix the two halves. The way back of a cycle stays alone: its input is only known after the first pass. So do
+    pictures of different sizes.
 
     Improves: launches, and kernels too small to fill the device. Does not help where one pass fills the device already,
     and memory peaks higher, since more is computed together.
@@ -34,5 +35,7 @@ class Batched(SpeedUp):
         return None
 
     def both(self, network: Network, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        if first.shape != second.shape:
+            return super().both(network, first, second)
         of_first, of_second = network(torch.cat([first, second])).chunk(2)
         return of_first, of_second
