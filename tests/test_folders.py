@@ -69,6 +69,22 @@ def test_unusable_pictures_are_left_out_and_named(album, monkeypatch, free):
     assert torch.equal(torch.stack(list(data.train_a)), torch.stack(list(whole.train_a[1:])))
 
 
+def test_every_kind_of_picture_in_every_folder_is_read_and_what_is_left_out_is_named(album):
+    whole = labkit.folders(album, size=32)
+    for k, name in enumerate(("north/0.bmp", "north/far/1.tif", "2.ppm", "3.tiff")):
+        (album / "trainA" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.open(album / "trainA" / f"{k}.jpg").save(album / "trainA" / name)
+        (album / "trainA" / f"{k}.jpg").unlink()
+    for name in ("north/cat.gif", "north/far/4.heic", ".thumbnails/0.jpg"):
+        (album / "trainA" / name).parent.mkdir(exist_ok=True)
+        (album / "trainA" / name).write_bytes(b"GIF89a, or so")
+    with pytest.warns(UserWarning, match="2 of 12 pictures"):
+        data = labkit.folders(album, size=32)
+    assert [path.name for path, _ in data.left_out] == ["cat.gif", "4.heic"]
+    order = [2, 3, 0, 1]  # 2.ppm, 3.tiff, north/0.bmp, north/far/1.tif
+    assert torch.equal(data.train_a, whole.train_a[order])
+
+
 def test_a_long_list_is_cut_short_in_the_warning_only(album):
     for k in range(14):
         (album / "trainA" / f"bad{k:02}.png").write_text("no picture")

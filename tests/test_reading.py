@@ -78,6 +78,24 @@ FINE = {"quality": 100, "subsampling": 0}
         ("clear_grey.png", Image.fromarray(GREY), {"transparency": 40}, grey_as_rgb(np.where(GREY == 40, 255, GREY))),
         ("grey16.png", Image.fromarray(DEEP[..., 0]), {}, grey_as_rgb(DEEP[..., 0] / 257)),
         ("adobe_cmyk.jpg", merged("CMYK", *CMYK.transpose(2, 0, 1)), FINE, CMYK_RGB),
+        ("colour.bmp", Image.fromarray(RGB), {}, RGB),
+        ("palette.BMP", PALETTE, {}, PALETTE_RGB),
+        ("one_bit.bmp", Image.fromarray(GREY > 99), {}, grey_as_rgb(255 * (GREY > 99))),
+        ("colour.ppm", Image.fromarray(RGB), {}, RGB),
+        ("grey16.ppm", Image.fromarray(DEEP[..., 0].astype(np.int32)), {}, grey_as_rgb(DEEP[..., 0] / 257)),
+        ("colour.tif", Image.fromarray(RGB), {}, RGB),
+        ("packed.tiff", Image.fromarray(RGB), {"compression": "tiff_lzw"}, RGB),
+        ("rgba.tif", Image.fromarray(np.dstack([RGB, ALPHA])), {}, on_white(RGB, ALPHA)),
+        ("palette.tif", PALETTE, {}, PALETTE_RGB),
+        ("one_bit.tif", Image.fromarray(GREY > 99), {}, grey_as_rgb(255 * (GREY > 99))),
+        ("cmyk.tif", merged("CMYK", *CMYK.transpose(2, 0, 1)), {}, CMYK_RGB),
+        ("grey16.tif", Image.fromarray(DEEP[..., 0]), {}, grey_as_rgb(DEEP[..., 0] / 257)),
+        (
+            "white_is_zero.tif",
+            Image.fromarray(DEEP[..., 0]),
+            {"tiffinfo": {262: 0}},
+            grey_as_rgb(255 - DEEP[..., 0] / 257),
+        ),
     ],
 )
 def test_every_kind_comes_out_right(tmp_path, name, image, options, truth):
@@ -85,9 +103,51 @@ def test_every_kind_comes_out_right(tmp_path, name, image, options, truth):
     assert off_by(tmp_path / name, truth) <= 1
 
 
+def colour_tiff(pixels, sample_format):
+    """A TIFF of three channels by hand, since Pillow writes 8 bits only; the format 1 is whole numbers, 3 floats."""
+    bits, place = pixels.dtype.itemsize * 8, 8 + 2 + 10 * 12 + 4
+    data = struct.pack("<6H", *[bits] * 3, *[sample_format] * 3) + pixels.tobytes()
+    height, width = pixels.shape[:2]
+    entries = [(256, 3, 1, width), (257, 3, 1, height), (258, 3, 3, place), (259, 3, 1, 1), (262, 3, 1, 2)]
+    entries += [(273, 4, 1, place + 12), (277, 3, 1, 3), (278, 3, 1, height), (279, 4, 1, pixels.nbytes)]
+    entries += [(339, 3, 3, place + 6)]
+    return b"II*\0" + struct.pack("<IH", 8, 10) + b"".join(struct.pack("<HHII", *e) for e in entries) + bytes(4) + data
+
+
 def test_16_bit_colour_comes_out_right(tmp_path):
     (tmp_path / "deep.png").write_bytes(deep_colour_png(DEEP))
-    assert off_by(tmp_path / "deep.png", DEEP / 257) <= 1
+    (tmp_path / "deep.tif").write_bytes(colour_tiff(DEEP, 1))
+    for name in ("deep.png", "deep.tif"):
+        assert off_by(tmp_path / name, DEEP / 257) <= 1
+
+
+@pytest.mark.parametrize(
+    "name, image, options, cause",
+    [
+        ("scan.tif", Image.fromarray(RGB), {"save_all": True, "append_images": [PALETTE, PALETTE]}, "has 3 pages"),
+        ("depth.tif", Image.fromarray(GREY.astype(np.float32)), {}, "floating-point numbers, of which none is known"),
+        ("counts.tif", Image.fromarray(DEEP[..., 0].astype(np.int32)), {}, "32-bit numbers"),
+        ("hdr.tif", colour_tiff(DEEP.astype(np.float32), 3), {}, "not a JPEG.* that can be read"),
+        ("animation.jpg", Image.fromarray(GREY), {"format": "GIF"}, "not a JPEG.* that can be read"),
+    ],
+)
+def test_what_has_no_certain_colours_is_refused(tmp_path, name, image, options, cause):
+    if isinstance(image, bytes):
+        (tmp_path / name).write_bytes(image)
+    else:
+        image.save(tmp_path / name, **options)
+    with pytest.raises(DataError, match=f"{name} .*{cause}"):
+        read_picture(tmp_path / name)
+
+
+def test_a_thumbnail_is_no_page(tmp_path):
+    small = Image.fromarray(RGB[::4, ::4])
+    small.encoderinfo = {"tiffinfo": {254: 1}}
+    Image.fromarray(RGB).save(tmp_path / "camera.tif", save_all=True, append_images=[small])
+    with Image.open(tmp_path / "camera.tif") as image:
+        image.seek(1)
+        assert image.n_frames == 2 and image.tag_v2[254] == 1
+    assert off_by(tmp_path / "camera.tif", RGB) == 0
 
 
 def test_cmyk_that_is_not_adobes_is_not_inverted(tmp_path):
@@ -97,7 +157,7 @@ def test_cmyk_that_is_not_adobes_is_not_inverted(tmp_path):
     assert off_by(path, CMYK_RGB) <= 1
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
 def test_exif_rotation_is_carried_out(tmp_path, suffix):
     turned_over = RGB[::-1, ::-1]
     upright = {
@@ -113,7 +173,7 @@ def test_exif_rotation_is_carried_out(tmp_path, suffix):
     for orientation, truth in upright.items():
         exif = Image.Exif()
         exif[0x0112] = orientation
-        options = {"lossless": True} if suffix == "webp" else FINE
+        options = {"webp": {"lossless": True}, "tif": {}}.get(suffix, FINE)
         Image.fromarray(RGB).save(tmp_path / f"{orientation}.{suffix}", exif=exif, **options)
         assert off_by(tmp_path / f"{orientation}.{suffix}", truth) <= 4, orientation
 
@@ -127,7 +187,7 @@ def test_a_12_megapixel_photograph_is_read(tmp_path):
     "content, cause",
     [
         (b"", "empty"),
-        (b"just a text", "not a JPEG, PNG or WebP"),
+        (b"just a text", "not a JPEG, PNG, WebP, BMP, TIFF or PPM"),
         (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC"),
         ("half", "cannot be decoded"),
         ("missing", "No such file"),
@@ -159,6 +219,32 @@ def test_pictures_are_found_by_suffix_and_sorted_by_name(tmp_path):
         (tmp_path / name).touch()
     (tmp_path / "folder.jpg").mkdir()
     assert [path.name for path in find_pictures(tmp_path)] == ["C.Jpeg", "a.png", "b.JPG", "d.webp", "e.HEIC"]
+
+
+def test_folders_in_folders_are_searched_once_each_and_hidden_ones_not_at_all(tmp_path):
+    elsewhere, album = tmp_path / "elsewhere", tmp_path / "album"
+    for name in ("b/z.png", "b/deep/a.TIFF", ".hidden/no.png", "b/.no.png", "a.bmp", "c.ppm"):
+        (album / name).parent.mkdir(parents=True, exist_ok=True)
+        (album / name).touch()
+    (elsewhere / "x").mkdir(parents=True)
+    (elsewhere / "x" / "linked.jpg").touch()
+    (album / "link").symlink_to(elsewhere)
+    (album / "again").symlink_to(elsewhere / "x")
+    (album / "b" / "loop").symlink_to(album)
+    (album / "b" / "one.jpg").symlink_to(elsewhere / "x" / "linked.jpg")
+    (album / "gone.jpg").symlink_to(elsewhere / "gone.jpg")
+    found = [str(path.relative_to(album)) for path in find_pictures(album)]
+    assert found == [
+        "a.bmp",
+        "again/linked.jpg",
+        "b/deep/a.TIFF",
+        "b/one.jpg",
+        "b/z.png",
+        "c.ppm",
+        "gone.jpg",
+    ]
+    assert [path.name for path in find_pictures(album, nested=False)] == ["a.bmp", "c.ppm", "gone.jpg"]
+    assert [path.name for path in find_pictures(album / "link")] == ["linked.jpg"]
 
 
 @pytest.mark.parametrize("name", ["missing", "file.jpg"])

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import labkit
@@ -102,6 +103,22 @@ def test_a_folder_is_translated_and_what_cannot_be_read_is_listed(tmp_path):
         written = labkit.translate(Negative(), source, tmp_path / "out")
     assert [path.name for path in written] == ["pear.jpg.png", "pear.png.png"]
     assert all(path.is_file() for path in written)
+
+
+def test_folders_in_a_folder_are_kept_and_results_are_not_translated_again(tmp_path):
+    album = tmp_path / "album"
+    for name in ("pear.png", "trees/pear.png", "trees/pear.webp", "trees/far/apple.png", ".hidden/no.png"):
+        write_picture(picture(32, 32), album / name)
+    Image.fromarray(picture(32, 32).permute(1, 2, 0).numpy()).save(album / "trees" / "oak.bmp")
+    right = ["pear.png", "trees/far/apple.png", "trees/oak.png", "trees/pear.png.png", "trees/pear.webp.png"]
+    for target in (tmp_path / "out", album / "negatives"):
+        for _ in range(2):
+            written = labkit.translate(Negative(), album, target, overwrite=True)
+            assert [str(path.relative_to(target)) for path in written] == right
+            assert torch.equal(read_picture(target / "trees" / "oak.png"), 255 - picture(32, 32))
+        if target.parent == tmp_path:
+            assert sorted(str(p.relative_to(target)) for p in target.rglob("*.png")) == right
+    assert len(labkit.translate(Negative(), album / "trees" / "far", album)) == 1, "a target above its source"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from labkit.data.batches import Pictures, UnpairedData
-from labkit.data.images import find_pictures, picture_sides, read_picture
+from labkit.data.images import READABLE, find_pictures, picture_sides, read_picture
 from labkit.data.preprocess import Preprocess
 from labkit.devices import free_memory
 from labkit.errors import DataError
@@ -52,7 +52,7 @@ def folders(
 
     Training pictures are resized to a square of 286/256 of `size` (bicubic, antialiased, from any shape),
     from which `size` is cropped at random later; test pictures are resized to `size`. Where a test folder is missing
-    or holds no picture, the first few training pictures stand in.
+    or holds no picture, the first few training pictures stand in. Folders in these folders are searched, too.
 
     Every picture is decoded once here. Those that cannot be read, or whose shorter side is below `size`, are left
     out, named in a warning and listed in `left_out`. The resized pictures stay in memory if all of them fit in a
@@ -117,7 +117,7 @@ def _find_sets(path: Path) -> dict[str, list[Path]]:
     missing = [name for name in ("trainA", "trainB") if not (path / name).is_dir()]
     if missing:
         holds = [f"the folder {entry.name}" for entry in sorted(path.iterdir()) if entry.is_dir()]
-        holds += [f"{len(loose)} pictures outside any folder"] if (loose := find_pictures(path)) else []
+        holds += [f"{len(loose)} pictures outside any folder"] if (loose := find_pictures(path, nested=False)) else []
         raise DataError(
             f"{path} has no folder {' and no folder '.join(missing)}. "
             f"It holds {', '.join(holds) or 'no folder and no picture'}. {layout}"
@@ -128,10 +128,7 @@ def _find_sets(path: Path) -> dict[str, list[Path]]:
     }
     for name in ("trainA", "trainB"):
         if not files[name]:
-            raise DataError(
-                f"{path / name} holds no picture. Put JPEG, PNG or WebP files directly into it: "
-                "folders inside it are not searched."
-            )
+            raise DataError(f"{path / name} holds no picture. Put {READABLE} files into it, or into folders in it.")
     return files
 
 

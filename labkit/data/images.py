@@ -7,44 +7,68 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageChops, ImageOps
+from PIL import Image, ImageChops, ImageOps, TiffImagePlugin
 from torch import Tensor
 
 from labkit.errors import DataError
 from labkit.files import atomic_write
 
-FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
-_READ = sorted(set(FORMATS.values()))
+FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}  # read and written
+_ONLY_READ = {".bmp": "BMP", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM"}
+_READ = sorted({*FORMATS.values(), *_ONLY_READ.values()})
+READABLE = "JPEG, PNG, WebP, BMP, TIFF or PPM"
+# Tags of a TIFF, and the values that matter here.
+NEW_SUBFILE_TYPE, REDUCED = 254, 1
+PHOTOMETRIC, WHITE_IS_ZERO = 262, 0
 # Found but not read, so that a folder of iPhone pictures is reported, not taken for an empty one.
-_OTHER_PICTURES = {".heic", ".heif", ".avif", ".bmp", ".gif", ".tif", ".tiff"}
+_OTHER_PICTURES = {".heic", ".heif", ".avif", ".gif"}
 
 
-def find_pictures(folder: Path | str) -> list[Path]:
-    """The picture files that lie directly in `folder`, sorted by name.
+def find_pictures(folder: Path | str, nested: bool = True) -> list[Path]:
+    """The picture files in `folder`, sorted by name; if `nested`, also those in its sub-folders, as in the reference.
 
-    Suffixes count in upper and lower case. Hidden files (`._x.jpg`, `.DS_Store`) and sub-folders are passed over.
-    Formats that `read_picture` refuses are found too, so that reading them tells why they cannot be used.
+    Suffixes count in upper and lower case. Hidden files and folders (`._x.jpg`, `.thumbnails`) are passed over. Links
+    are followed, but no folder is searched twice. Formats that `read_picture` refuses are found too, so that reading
+    them tells why they cannot be used.
 
     Raises:
-        DataError: `folder` is missing, not a folder, or may not be listed.
+        DataError: `folder`, or one in it, is missing, not a folder, or may not be listed.
     """
+    suffixes = FORMATS.keys() | _ONLY_READ.keys() | _OTHER_PICTURES
+    found: list[Path] = []
+    searched: set[Path] = set()
+
+    def search(folder: Path) -> None:
+        searched.add(folder.resolve())
+        for entry in _entries(folder):
+            if entry.is_dir():
+                if nested and entry.resolve() not in searched:
+                    search(entry)
+            elif entry.suffix.lower() in suffixes:
+                found.append(entry)
+
+    search(Path(folder))
+    return found
+
+
+def _entries(folder: Path) -> list[Path]:
+    """What is in a folder and not hidden, sorted by name."""
     try:
-        entries = sorted(Path(folder).iterdir(), key=lambda entry: entry.name)
+        return sorted((e for e in folder.iterdir() if not e.name.startswith(".")), key=lambda entry: entry.name)
     except OSError as error:
         raise DataError(f"{folder} cannot be listed: {error.strerror}. Name a folder that holds pictures.") from error
-    suffixes = FORMATS.keys() | _OTHER_PICTURES
-    return [e for e in entries if e.suffix.lower() in suffixes and not e.name.startswith(".") and not e.is_dir()]
 
 
 def read_picture(path: Path | str) -> Tensor:
-    """The JPEG, PNG or WebP picture at `path` as an RGB ``uint8`` tensor of shape (3, H, W), upright.
+    """The JPEG, PNG, WebP, BMP, TIFF or PPM picture at `path` as an RGB ``uint8`` tensor of shape (3, H, W), upright.
 
     Grey and CMYK become RGB, transparency becomes white, 16 bits become 8 (the high byte), and the rotation that a
     camera notes in EXIF is carried out. Colour profiles are not applied, as in the public reference.
 
     Raises:
-        DataError: the file cannot be read, is damaged, is no such picture, or has over 179 million pixels, where Pillow
-            suspects a decompression bomb.
+        DataError: the file cannot be read, is damaged, is no such picture, has several pages, has numbers of which
+            none is certain to be white (floats, 32 bits), or has over 179 million pixels, where Pillow suspects a
+            decompression bomb.
     """
     # Pillow, not torchvision.io: that drops transparency instead of compositing it, takes CMYK without Adobe's mark
     # for inverted, ignores EXIF in WebP, returns 16-bit PNG as uint16, and is deprecated since torchvision 0.29.
@@ -56,10 +80,14 @@ def read_picture(path: Path | str) -> Tensor:
         raise DataError(f"{path} is empty, 0 bytes. Copy it again from where it came, or take it out.")
     try:
         with Image.open(io.BytesIO(data), formats=_READ) as image:
+            if reason := _unsuited(image):
+                raise DataError(f"{path} {reason}")
             pixels = np.array(_as_rgb(image))
+    except DataError:
+        raise
     except Image.UnidentifiedImageError as error:
         raise DataError(
-            f"{path} is not a JPEG, PNG or WebP picture, in spite of its name. Convert it to JPEG "
+            f"{path} is not a {READABLE} picture that can be read, in spite of its name. Convert it to JPEG "
             "(a phone's HEIC: export it as JPEG), or take it out."
         ) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -81,11 +109,31 @@ def picture_sides(path: Path | str) -> tuple[int, int] | None:
         return None
 
 
+def _unsuited(image: Image.Image) -> str | None:
+    """Why the picture cannot be used though it can be decoded; None if it can."""
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        pages = 0
+        for page in range(image.n_frames):
+            image.seek(page)
+            pages += not image.tag_v2.get(NEW_SUBFILE_TYPE, 0) & REDUCED
+        image.seek(0)
+        if pages > 1:
+            return f"has {pages} pages. Save each of them as a picture of its own, or take it out."
+    if image.mode == "F" or image.mode == "I" and image.format == "TIFF":
+        kind = "floating-point" if image.mode == "F" else "32-bit"
+        return f"has {kind} numbers, of which none is known to be white. Convert it to 8 or 16 bits, or take it out."
+    return None
+
+
 def _as_rgb(image: Image.Image) -> Image.Image:
     ImageOps.exif_transpose(image, in_place=True)
     if image.mode.startswith("I"):  # 16-bit grey, which Pillow would clip at 255; 16-bit colour it reads as it should
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    if image.mode == "CMYK" and "adobe" not in image.info:  # Pillow inverts every CMYK JPEG, as only Adobe's need
+        levels = (np.asarray(image) >> 8).astype(np.uint8)
+        if isinstance(image, TiffImagePlugin.TiffImageFile) and image.tag_v2.get(PHOTOMETRIC) == WHITE_IS_ZERO:
+            levels = 255 - levels  # Pillow does this for 8 bits only
+        image = Image.fromarray(levels)
+    if image.mode == "CMYK" and image.format == "JPEG" and "adobe" not in image.info:
+        # Pillow inverts every CMYK JPEG, as only Adobe's need.
         image = ImageChops.invert(image)
     if image.has_transparency_data:
         image = image.convert("RGBA")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
@@ -48,8 +48,9 @@ def translate(
 
     Args:
         model: a `labkit.CycleGAN`, a `labkit.DeviationGAN`, or a generator from `labkit.load_generator`.
-        source: a picture, or a folder; unreadable pictures in it are left out, with a warning.
-        target: where the result goes; its suffix (.png, .jpg, .webp) is its format. Folders keep names and write PNG.
+        source: a picture, or a folder with folders in it; unreadable pictures in it are left out, with a warning.
+        target: where the result goes; its suffix (.png, .jpg, .webp) is its format. Folders keep names, and folders in
+            them, and write PNG.
         direction: "AtoB" or "BtoA"; of no account for a single generator.
         size: resizes each picture to `size` by `size` pixels before, as test pictures are in training and in the public
             reference; the result has this size. None leaves each picture its own.
@@ -102,13 +103,17 @@ def _targets(source: Path, target: Path, overwrite: bool) -> dict[Path, Path]:
         raise LabkitError(f"{target}: the translation would take the place of its source. Name another target.")
     if source.is_dir():
         pictures = find_pictures(source)
+        if source.resolve() in target.resolve().parents:  # results of an earlier call are no pictures to translate
+            own = target.resolve()
+            pictures = [p for p in pictures if own not in (p.parent.resolve(), *p.parent.resolve().parents)]
         if not pictures:
             raise DataError(f"{source}: there are no pictures in this folder.")
         try:
             target.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(f"{target}: this folder cannot be made ({error.strerror}). Name another one.") from error
-        targets = {picture: target / name for picture, name in zip(pictures, _names(pictures), strict=True)}
+        places = [target / picture.parent.relative_to(source) for picture in pictures]
+        targets = {p: place / name for p, place, name in zip(pictures, places, _names(pictures), strict=True)}
     elif target.suffix.lower() not in FORMATS:
         raise DataError(f"{target} cannot be written: its name must end in one of {', '.join(FORMATS)}.")
     else:
@@ -124,8 +129,8 @@ def _targets(source: Path, target: Path, overwrite: bool) -> dict[Path, Path]:
 
 def _names(pictures: list[Path]) -> list[str]:
     """PNG names, none of them twice: pear.jpg and pear.png of one folder become pear.jpg.png and pear.png.png."""
-    stems = [picture.stem for picture in pictures]
-    return [f"{p.stem if stems.count(p.stem) == 1 else p.name}.png" for p in pictures]
+    stems = Counter((picture.parent, picture.stem) for picture in pictures)
+    return [f"{p.stem if stems[p.parent, p.stem] == 1 else p.name}.png" for p in pictures]
 
 
 def _listing(files: list[Path]) -> str:
