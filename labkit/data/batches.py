@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms.v2 import functional as transforms
 
+from labkit.errors import DataError
+
 
 class Pictures(Protocol):
     """A set of pictures, each a ``uint8`` tensor of shape (3, H, W): a list, one large tensor, or files on disk."""
@@ -32,6 +34,9 @@ class UnpairedData:
     `size` pixels wide and high and are cropped at random to (3, size, size); test pictures already have that size.
     If there are `sizes`, training pictures are not cropped: these are their heights and widths. `flip` says whether
     half of them are mirrored, left to right.
+
+    Raises:
+        DataError: a set has floats in place of ``uint8``; one that is not a tensor or a list, when a picture is used.
     """
 
     name: str
@@ -42,6 +47,12 @@ class UnpairedData:
     test_b: Pictures
     flip: bool = field(default=True, kw_only=True)
     sizes: set[tuple[int, int]] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name in ("train_a", "train_b", "test_a", "test_b"):
+            pictures = getattr(self, name)
+            if isinstance(pictures, (Tensor, list)) and len(pictures):  # others may take long to give a picture
+                _check_levels(pictures[0], name)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -68,6 +79,8 @@ class UnpairedData:
         rng = random.Random(f"example {seed} {position}")
         a = self.train_a[_shuffled(self.epoch, f"order {seed} {epoch}")[place] % len(self.train_a)]
         b = self.train_b[rng.randrange(len(self.train_b))]
+        _check_levels(a, "train_a")
+        _check_levels(b, "train_b")
         return self._augmented(a, rng), self._augmented(b, rng)
 
     def _augmented(self, picture: Tensor, rng: random.Random) -> Tensor:
@@ -77,6 +90,16 @@ class UnpairedData:
             picture = picture[:, top : top + self.size, left : left + self.size]
         mirrored = rng.random() < 0.5  # drawn in any case, so that crops are the same without flips
         return to_float(transforms.horizontal_flip(picture) if mirrored and self.flip else picture)
+
+
+def _check_levels(picture: Tensor, name: str) -> None:
+    """Raises `DataError` if a picture has floats: those in [0, 1] would be taken for nearly black."""
+    if picture.is_floating_point():
+        low, high = (bound.item() for bound in picture.aminmax())
+        raise DataError(
+            f"{name} has {picture.dtype} pictures (one runs from {low:g} to {high:g}); uint8 from 0 to 255 is needed. "
+            "Convert floats in [0, 1] with (255 * pictures).round().to(torch.uint8), in [-1, 1] with labkit.to_uint8."
+        )
 
 
 @lru_cache(maxsize=2)
