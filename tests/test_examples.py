@@ -18,7 +18,11 @@ from labkit.data.images import read_picture, write_picture
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 DOCS = EXAMPLES.parent / "docs"
-COMMANDS = {"clusters.md": {"train", "sweep"}, "export.md": {"export"}}  # of labkit, that each page shows
+COMMANDS = {  # of labkit, that each page shows
+    "clusters.md": {"train", "sweep"},
+    "export.md": {"export"},
+    "reference.md": {"train", "translate"},
+}
 
 
 def commands(text: str) -> list[str]:
