@@ -99,11 +99,10 @@ class PlainLoop:
 
     def says(self, verdict, real):
         """The loss of a verdict that should say "real", or "fake"."""
-        if self.gan_mode == "lsgan":
-            return ((verdict - 1) ** 2).mean() if real else (verdict**2).mean()
-        if self.gan_mode == "vanilla":
-            return F.softplus(-verdict).mean() if real else F.softplus(verdict).mean()
-        return -verdict.mean() if real else verdict.mean()
+        if self.gan_mode == "wgangp":
+            return -verdict.mean() if real else verdict.mean()
+        criterion = {"lsgan": nn.MSELoss(), "vanilla": nn.BCEWithLogitsLoss()}[self.gan_mode]
+        return criterion(verdict, torch.tensor(float(real), dtype=verdict.dtype).expand_as(verdict))
 
     def start(self):
         generators = itertools.chain(self.G_A.parameters(), self.G_B.parameters())
