@@ -106,10 +106,8 @@ def test_what_does_not_go_together_is_refused(album, chosen, message):
 
 CHOICES = [
     dict(preprocess="crop"),
-    dict(preprocess="scale_width_and_crop"),
     dict(load_size=40),
     dict(flip=False),
-    dict(preprocess="none"),
     dict(preprocess="scale_width", load_size=40),
 ]
 
