@@ -38,6 +38,7 @@ from labkit.step import Step as Step
 from labkit.sweeps.sweep import sweep as sweep
 from labkit.traces.reading import TraceError as TraceError
 from labkit.traces.trace import Trace as Trace
+from labkit.training.callbacks import Callback as Callback
 from labkit.training.checkpoints import load_generator as load_generator
 from labkit.training.checkpoints import load_model as load_model
 from labkit.training.export import export as export

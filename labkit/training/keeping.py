@@ -1,0 +1,111 @@
+"""The folder of a run: locked while it trains, its checkpoint written, and the run resumed from it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from labkit import ranks
+from labkit.errors import LabkitError
+from labkit.files import locked
+from labkit.training import checkpoints
+from labkit.training.run import Run
+
+
+class Keeper:
+    """Saves a run into its folder, and resumes it from there. Without a folder it does nothing.
+
+    Args:
+        run: where it stands is set by `resume`.
+        batches: the settings of its batches; a checkpoint with others is not resumed.
+        minutes: between two checkpoints.
+    """
+
+    def __init__(self, run: Run, batches: dict[str, Any], minutes: float):
+        self.run, self.batches, self.minutes = run, batches, minutes
+        self.due_at = time.monotonic() + 60 * minutes
+
+    def resume(self, stack: ExitStack) -> None:
+        """Makes the run's folder, or continues the run from the checkpoint in it.
+
+        While the contexts of `stack` last, no other run may use the folder.
+        """
+        run = self.run
+        if run.folder is None:
+            return
+        try:
+            (run.folder / "samples").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LabkitError(
+                f"{run.folder}: this folder cannot be made ({error.strerror}). Name another one."
+            ) from error
+        if ranks.number() == 0:
+            stack.enter_context(locked(run.folder))
+        if (run.folder / checkpoints.FILE).exists():
+            self._load(run.folder)
+
+    def _load(self, folder: Path) -> None:
+        run, device = self.run, next(self.run.model.parameters()).device
+        state = checkpoints.load(folder, device)
+        checkpoints.check_settings(folder, "model", {"kind": state["kind"]}, {"kind": run.model.kind})
+        checkpoints.check_settings(folder, "model", state["settings"], run.model.settings)
+        checkpoints.check_settings(folder, "run", state["batches"], self.batches)
+        run.step.load_state_dict(state["step"])
+        run.done = state["done"]
+        run.losses = {name: values.tolist() for name, values in state["losses"].items()}
+        rates = state.get("rates", dict.fromkeys(run.step.lr_now, torch.empty(0)))  # new in labkit 0.2.0
+        run.rates = {
+            player: [float("nan")] * (run.done - len(known)) + known.tolist() for player, known in rates.items()
+        }
+        torch.set_rng_state(state["random"]["cpu"].cpu())
+        if device.type == "cuda" and state["random"]["cuda"] is not None:
+            torch.cuda.set_rng_state(state["random"]["cuda"].cpu())
+
+    def late(self) -> bool:
+        """Whether it is time for the next checkpoint."""
+        return self.run.folder is not None and time.monotonic() >= self.due_at
+
+    def save(self) -> Path | None:
+        """Writes the checkpoint. Every rank has to call this, although rank 0 alone writes.
+
+        Returns:
+            the file, where it was written.
+        """
+        self.due_at = time.monotonic() + 60 * self.minutes
+        folder = self.run.folder
+        if folder is None:
+            return None
+        state = self._state()
+        if ranks.number() > 0:
+            return None
+        checkpoints.save(state, folder)
+        return folder / checkpoints.FILE
+
+    def _state(self) -> dict[str, Any]:
+        run, on_gpu = self.run, next(self.run.model.parameters()).is_cuda
+        return {
+            "kind": run.model.kind,
+            "settings": run.model.settings,
+            "batches": self.batches,
+            "step": run.step.state_dict(),
+            "done": run.done,
+            "losses": _tensors(run.losses),
+            # without NaN, which stands for steps whose rate nobody noted, since a checkpoint holds finite numbers only
+            "rates": _tensors({player: [lr for lr in rates if lr == lr] for player, rates in run.rates.items()}),
+            "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if on_gpu else None},
+        }
+
+
+def _tensors(history: dict[str, list[float]]) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor(values, dtype=torch.float64) for name, values in history.items()}
+
+
+def kept(run: Run) -> str:
+    """Says, for the end of an error, where the run can go on from."""
+    if run.folder is None or not (run.folder / checkpoints.FILE).exists():
+        return " Nothing was saved before it."
+    return f" The last good checkpoint is kept in {run.folder}."
