@@ -14,10 +14,12 @@ from labkit.data.batches import UnpairedData, batches
 from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
 from labkit.errors import LabkitError, TrainingError
 from labkit.step import Step
+from labkit.training import losses_csv
 from labkit.training.callbacks import Callback, OnReport, Watchers
 from labkit.training.history import Pending
 from labkit.training.interrupts import interrupts
 from labkit.training.keeping import Keeper, kept
+from labkit.training.losses_csv import LossesCsv
 from labkit.training.run import Run
 from labkit.training.samples import CollapseWarning as CollapseWarning
 from labkit.training.samples import sample
@@ -73,7 +75,7 @@ def fit(
         data: from `labkit.fruit` or `labkit.folders`.
         steps: the step to train up to.
         batch_size: pictures of each domain in a step, of all ranks together.
-        checkpoint: a folder for checkpoint and sample pictures, for one run at a time; None keeps neither.
+        checkpoint: a folder for checkpoint, sample pictures and ``losses.csv``, for one run at a time; None keeps none.
         seed: settles which batches are drawn.
         workers: processes that prepare batches; 0 prepares them between the steps.
         schedule: from the number of steps done to the factor on the learning rate; None leaves it constant.
@@ -101,7 +103,8 @@ def fit(
     pictures = [len(data.train_a), len(data.train_b)]
     settings = {"data": data.name, "pictures": pictures, "size": data.size, "batch_size": batch_size, "seed": seed}
     keeper, pending = Keeper(run, settings, save_minutes), Pending(run)
-    watchers = Watchers(run, [*([OnReport(on_report)] if on_report else []), *callbacks])
+    own = [LossesCsv(run.folder / losses_csv.FILE)] if run.folder else []
+    watchers = Watchers(run, [*own, *([OnReport(on_report)] if on_report else []), *callbacks])
     rank = ranks.number()
     with ExitStack() as stack:
         keeper.resume(stack)

@@ -1,0 +1,68 @@
+"""losses.csv: every step's losses and learning rates, beside the checkpoint, for spreadsheets and pandas."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+from labkit.errors import LabkitError
+from labkit.files import atomic_write
+from labkit.training.callbacks import Callback
+from labkit.training.run import Run
+
+FILE = "losses.csv"
+
+
+class LossesCsv(Callback):
+    """Writes a row for each step: its number, the learning rates (``lr_<player>``), and the losses.
+
+    At each report the rows since the last one are appended. A run that resumes writes the file again, from the history
+    in its checkpoint, so that no row is missing or there twice. A learning rate is empty where a checkpoint of labkit
+    0.1.0 did not know it. A disk that is full does not end the run: the rows follow when there is room.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.rows: int | None = None  # rows of the file; None: it has to be written again
+        self.failed = False
+
+    def on_start(self, run: Run) -> None:
+        if run.done:
+            self.on_report(run)
+
+    def on_report(self, run: Run) -> None:
+        try:
+            if self.rows is None or not self.path.exists():
+                with atomic_write(self.path) as part:
+                    part.write_text(_header(run) + _rows(run, 0), encoding="utf-8")
+            else:
+                self._append(_rows(run, self.rows))
+        except (LabkitError, OSError) as error:
+            if not self.failed:
+                warnings.warn(f"step {run.done}: {error} Training goes on, and the rows follow later.", stacklevel=2)
+            self.failed = True
+        else:
+            self.rows, self.failed = run.done, False
+
+    def _append(self, rows: str) -> None:
+        with open(self.path, "ab", buffering=0) as file:
+            whole, content = file.tell(), rows.encode()
+            try:
+                while content:
+                    content = content[file.write(content) :]
+            except OSError:  # half a row is worse than none
+                file.truncate(whole)
+                raise
+
+
+def _header(run: Run) -> str:
+    return ",".join(["step", *(f"lr_{player}" for player in run.rates), *run.losses]) + "\n"
+
+
+def _rows(run: Run, first: int) -> str:
+    """The rows of all steps after step number `first`."""
+    columns = [values[first:] for values in (*run.rates.values(), *run.losses.values())]
+    return "".join(
+        f"{number},{','.join('' if value != value else repr(value) for value in row)}\n"
+        for number, row in enumerate(zip(*columns, strict=True), start=first + 1)
+    )
