@@ -45,6 +45,7 @@ from labkit.training.export import export as export
 from labkit.training.fit import fit as fit
 from labkit.training.fit import linear_schedule as linear_schedule
 from labkit.training.reference import export_reference as export_reference
+from labkit.training.tensorboard import TensorBoard as TensorBoard
 from labkit.training.translate import translate as translate
 from labkit.variants.registry import make_step as make_step
 from labkit.variants.registry import speedups as speedups

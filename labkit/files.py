@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and folders that one process at a time writes to."""
 
 from __future__ import annotations
 
@@ -45,6 +45,18 @@ def atomic_write(path: Path | str, error: type[LabkitError] = LabkitError) -> It
     finally:
         with suppress(OSError):  # it was renamed, or never begun
             part.unlink()
+
+
+def append(path: Path, content: bytes) -> None:
+    """Appends all of `content` to a file, or nothing. Raises `OSError` if the disk does not take it."""
+    with open(path, "ab", buffering=0) as file:
+        before = file.tell()
+        try:
+            while content:
+                content = content[file.write(content) :]
+        except OSError:
+            file.truncate(before)
+            raise
 
 
 def check_folder(folder: Path) -> None:

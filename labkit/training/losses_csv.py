@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 from labkit.errors import LabkitError
-from labkit.files import atomic_write
+from labkit.files import append, atomic_write
 from labkit.training.callbacks import Callback
 from labkit.training.run import Run
 
@@ -36,23 +36,13 @@ class LossesCsv(Callback):
                 with atomic_write(self.path) as part:
                     part.write_text(_header(run) + _rows(run, 0), encoding="utf-8")
             else:
-                self._append(_rows(run, self.rows))
+                append(self.path, _rows(run, self.rows).encode())
         except (LabkitError, OSError) as error:
             if not self.failed:
                 warnings.warn(f"step {run.done}: {error} Training goes on, and the rows follow later.", stacklevel=2)
             self.failed = True
         else:
             self.rows, self.failed = run.done, False
-
-    def _append(self, rows: str) -> None:
-        with open(self.path, "ab", buffering=0) as file:
-            whole, content = file.tell(), rows.encode()
-            try:
-                while content:
-                    content = content[file.write(content) :]
-            except OSError:  # half a row is worse than none
-                file.truncate(whole)
-                raise
 
 
 def _header(run: Run) -> str:
