@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from labkit import ranks
 from labkit.data.batches import UnpairedData, batches
@@ -20,6 +19,7 @@ from labkit.training.history import Pending
 from labkit.training.interrupts import interrupts
 from labkit.training.keeping import Keeper, kept
 from labkit.training.losses_csv import LossesCsv
+from labkit.training.progress import progress_bar
 from labkit.training.run import Run
 from labkit.training.samples import CollapseWarning as CollapseWarning
 from labkit.training.samples import sample
@@ -87,7 +87,7 @@ def fit(
         on_report: called with the `Run` after every look at the losses, for instance to draw them.
         callbacks: told of reports, samples, checkpoints and the end; an error in one, or in `on_report`, ends the run
             after it was saved.
-        progress: whether to draw a progress bar.
+        progress: whether to draw a progress bar, or to print a line every 30 seconds where there is no terminal.
 
     Raises:
         LabkitError: the arguments or the data do not fit, or another run trains into the folder.
@@ -124,7 +124,7 @@ def fit(
         )
         interrupted = stack.enter_context(interrupts())
         stack.enter_context(watchers)
-        bar = stack.enter_context(tqdm(initial=run.done, total=steps, unit="step", disable=rank > 0 or not progress))
+        bar = stack.enter_context(progress_bar(run.done, steps, progress and rank == 0))
         agreement, stop = ranks.Agreement(), False
         for real_a, real_b in stream:
             if schedule is not None:
