@@ -17,7 +17,7 @@ from labkit.files import check_folder
 from labkit.measure_commands import compare, profile, report, speedups, survey
 from labkit.options import DECAYS, NAMES, RATES, STEPS, Choice, Device, Exchange, speedup_names, with_options
 from labkit.output import Output
-from labkit.run_options import Logging
+from labkit.run_options import Keeping, Logging, Step, chosen
 from labkit.sweep_command import sweep
 
 if TYPE_CHECKING:  # --help should not wait for torch
@@ -69,6 +69,7 @@ def train(
         int, Option(help="Processes on this machine that share each batch, as torchrun would start them.", min=1)
     ] = 1,
     exchange: Exchange,
+    keeping: Keeping,
     logging: Logging,
     output: Output,
 ) -> None:
@@ -83,7 +84,7 @@ def train(
     schedule = labkit.linear_schedule(recipe.steps - decay_steps, decay_steps) if decay_steps else None
     with output.working(if_stopped="interrupted; steps since the last checkpoint are lost"):
         options: dict[str, Any] = dict(seed=seed, workers=workers, schedule=schedule, save_minutes=save_minutes)
-        options |= dict(callbacks=logging.callbacks(out), progress=not output.quiet)
+        options |= dict(callbacks=logging.callbacks(out), keep_every=keeping.keep_every, progress=not output.quiet)
         pictures = _data(data, recipe.size, seed)
         names = speedup_names(speedups)
         if names == ["auto"]:
@@ -113,6 +114,7 @@ def translate(
     run: Annotated[
         Path, Option(help="Folder of a run, its checkpoint, or a generator of the public reference (.pth).")
     ],
+    step: Step = None,
     direction: Annotated[str, Option(help="AtoB or BtoA.")] = "AtoB",
     size: Annotated[
         str | None,
@@ -135,6 +137,7 @@ def translate(
             tqdm.write(str(file))  # above the progress bar
 
     with output.working(if_stopped="stopped"):
+        run = chosen(run, step)
         load = labkit.load_generator if run.suffix == ".pth" else labkit.load_model
         model = load(run, pick_device(device))
         options: dict[str, Any] = dict(size=_size(size, run), overwrite=overwrite, progress=not output.quiet)

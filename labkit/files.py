@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -45,6 +46,21 @@ def atomic_write(path: Path | str, error: type[LabkitError] = LabkitError) -> It
     finally:
         with suppress(OSError):  # it was renamed, or never begun
             part.unlink()
+
+
+def link(source: Path, target: Path) -> None:
+    """Gives a file a second name, so that it takes no more room; where there are no such links it is copied.
+
+    The file must not be changed later, only replaced: a change would show under both names.
+
+    Raises:
+        LabkitError: the second file cannot be written.
+    """
+    with atomic_write(target) as part:
+        try:
+            os.link(source, part)
+        except OSError:  # FAT and some network file systems have no links
+            shutil.copyfile(source, part)
 
 
 def append(path: Path, content: bytes) -> None:

@@ -11,6 +11,21 @@ from labkit.errors import LabkitError, check_known
 if TYPE_CHECKING:  # --help should not wait for torch
     from labkit.training.callbacks import Callback
 
+Step = Annotated[
+    int | None, Option(help="A step whose checkpoint the run kept, see train --keep-every.", show_default="the last")
+]
+
+
+def chosen(run: Path, step: int | None) -> Path:
+    """The run itself, or its checkpoint of this step."""
+    if step is None:
+        return run
+    from labkit.training import checkpoints
+
+    if run.is_file():
+        raise LabkitError(f"--step {step}: {run} is one file. Give --run the folder of a run.")
+    return checkpoints.of_step(run, step)
+
 
 @dataclasses.dataclass
 class Logging:
@@ -35,3 +50,17 @@ class Logging:
             return [tensorboard.TensorBoard(out / "tensorboard")]
         except LabkitError as error:
             raise LabkitError(f"--log {self.log}: {error}") from error
+
+
+@dataclasses.dataclass
+class Keeping:
+    """Which checkpoints a run keeps, and where it starts."""
+
+    keep_every: Annotated[
+        int | None,
+        Option(
+            help="Steps between two checkpoints that are kept for good, each with its samples.",
+            min=1,
+            show_default="none",
+        ),
+    ] = None

@@ -21,6 +21,7 @@ from labkit.networks.layers import Generator
 from labkit.networks.resnet import ResnetGenerator
 
 FILE = "checkpoint.pt"
+KEPT = "kept"  # folder of the checkpoints of single steps, in the run's
 
 
 def save(state: dict, folder: Path) -> None:
@@ -52,12 +53,43 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
     return {"kind": "CycleGAN", **state}  # the only kind there was before it was written down
 
 
-def load_model(path: Path | str, device: torch.device | str = "cpu") -> Model:
+def kept_file(folder: Path | str, step: int) -> Path:
+    """Where a run keeps the checkpoint of a step, whether it is there or not."""
+    return Path(folder) / KEPT / f"{step:06d}.pt"
+
+
+def of_step(folder: Path | str, step: int) -> Path:
+    """The checkpoint of a step, which the run kept (``labkit.fit(keep_every=...)``).
+
+    Raises:
+        CheckpointError: this step was not kept; the message names those that were.
+    """
+    file = kept_file(folder, step)
+    if not file.is_file():
+        steps = sorted(int(other.stem) for other in file.parent.glob("[0-9]*.pt"))
+        kept = (
+            f"Kept are the steps {', '.join(map(str, steps))}"
+            if steps
+            else "None was, since --keep-every was not given"
+        )
+        raise CheckpointError(
+            f"{folder}: the checkpoint of step {step} was not kept. {kept}; without a step the last counts."
+        )
+    return file
+
+
+def load_model(path: Path | str, device: torch.device | str = "cpu", step: int | None = None) -> Model:
     """The trained model of a run, from its folder or its checkpoint file.
+
+    Args:
+        path: the folder or the file.
+        device: where the model goes.
+        step: a step whose checkpoint was kept in the folder; None takes the newest checkpoint.
 
     Raises:
         CheckpointError: there is no such checkpoint, or it is damaged.
     """
+    path = path if step is None else of_step(path, step)
     state = load(path, device)
     try:
         model = MODELS[state["kind"]](**state["settings"]).to(device)

@@ -56,6 +56,7 @@ def fit(
     report_every: int = 50,
     sample_every: int = 200,
     save_minutes: float = 5.0,
+    keep_every: int | None = None,
     on_report: Callable[[Run], None] | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool = True,
@@ -84,6 +85,8 @@ def fit(
             grid, ``samples/<step>.png``: pictures of A above their translations, then, if the model translates those,
             pictures of B above theirs.
         save_minutes: minutes between two checkpoints; one is written at the end in any case.
+        keep_every: steps between two checkpoints that are kept for good, each whole and with its sample grid, as
+            ``kept/<step>.pt`` and ``.png``; None keeps the newest only. `labkit.load_model` takes the step.
         on_report: called with the `Run` after every look at the losses, for instance to draw them.
         callbacks: told of reports, samples, checkpoints and the end; an error in one, or in `on_report`, ends the run
             after it was saved.
@@ -95,6 +98,8 @@ def fit(
         TrainingError: a loss is no longer finite, or memory ran out; the last good checkpoint is kept.
     """
     numbers = {"steps": steps, "batch_size": batch_size, "report_every": report_every, "sample_every": sample_every}
+    if keep_every is not None:
+        numbers["keep_every"] = keep_every
     _check(data, numbers, workers)
     _check_ranks(step, batch_size)
     model = step.model
@@ -102,7 +107,7 @@ def fit(
     run = Run(step, steps, None if checkpoint is None else Path(checkpoint))
     pictures = [len(data.train_a), len(data.train_b)]
     settings = {"data": data.name, "pictures": pictures, "size": data.size, "batch_size": batch_size, "seed": seed}
-    keeper, pending = Keeper(run, settings, save_minutes), Pending(run)
+    keeper, pending = Keeper(run, settings, save_minutes, keep_every), Pending(run)
     own = [LossesCsv(run.folder / losses_csv.FILE)] if run.folder else []
     watchers = Watchers(run, [*own, *([OnReport(on_report)] if on_report else []), *callbacks])
     rank = ranks.number()
@@ -133,12 +138,13 @@ def fit(
             run.done += 1
             bar.update()
             stop, due = agreement.on(bool(interrupted or watchers.error), keeper.late())
-            due = due or stop or run.done == steps
+            last = stop or run.done == steps
+            due = due or last or keeper.keeps()
             if run.done % report_every == 0 or due:
                 pending.look()
                 bar.set_postfix({name: f"{values[-1]:.3f}" for name, values in run.losses.items()}, refresh=False)
                 watchers.on_report(run)
-            if rank == 0 and (run.done % sample_every == 0 or run.done == steps):
+            if rank == 0 and (run.done % sample_every == 0 or run.done == steps or keeper.keeps()):
                 watchers.on_sample(run, sample(run, data))
             if watchers.error and ranks.count() == 1:  # several ranks stop together, after their next step
                 stop = True

@@ -1,8 +1,9 @@
-"""The folder of a run: locked while it trains, its checkpoint written, and the run resumed from it."""
+"""The folder of a run: locked while it trains, its checkpoints written, and the run resumed from them."""
 
 from __future__ import annotations
 
 import time
+import warnings
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import torch
 
 from labkit import ranks
 from labkit.errors import LabkitError
-from labkit.files import locked
+from labkit.files import link, locked
 from labkit.training import checkpoints
 from labkit.training.run import Run
+from labkit.training.samples import sample_file
 
 
 class Keeper:
@@ -23,10 +25,11 @@ class Keeper:
         run: where it stands is set by `resume`.
         batches: the settings of its batches; a checkpoint with others is not resumed.
         minutes: between two checkpoints.
+        keep_every: steps between two checkpoints that are kept; None keeps the newest only.
     """
 
-    def __init__(self, run: Run, batches: dict[str, Any], minutes: float):
-        self.run, self.batches, self.minutes = run, batches, minutes
+    def __init__(self, run: Run, batches: dict[str, Any], minutes: float, keep_every: int | None = None):
+        self.run, self.batches, self.minutes, self.keep_every = run, batches, minutes, keep_every
         self.due_at = time.monotonic() + 60 * minutes
 
     def resume(self, stack: ExitStack) -> None:
@@ -47,6 +50,8 @@ class Keeper:
             stack.enter_context(locked(run.folder))
         if (run.folder / checkpoints.FILE).exists():
             self._load(run.folder)
+            if ranks.number() == 0 and self.keeps():
+                self._keep(run.folder)  # a kill may have come between the checkpoint and this
 
     def _load(self, folder: Path) -> None:
         run, device = self.run, next(self.run.model.parameters()).device
@@ -83,7 +88,24 @@ class Keeper:
         if ranks.number() > 0:
             return None
         checkpoints.save(state, folder)
+        if self.keeps():
+            self._keep(folder)
         return folder / checkpoints.FILE
+
+    def keeps(self) -> bool:
+        """Whether the checkpoint of this step is kept."""
+        return self.keep_every is not None and self.run.done > 0 and self.run.done % self.keep_every == 0
+
+    def _keep(self, folder: Path) -> None:
+        """Keeps the newest checkpoint, with its sample grid if there is one."""
+        kept = checkpoints.kept_file(folder, self.run.done)
+        newest = {kept: folder / checkpoints.FILE, kept.with_suffix(".png"): sample_file(self.run, folder)}
+        try:
+            for target, source in newest.items():
+                if source.exists() and not (target.exists() and target.samefile(source)):
+                    link(source, target)
+        except (LabkitError, OSError) as error:
+            warnings.warn(f"step {self.run.done} is not kept: {error}", stacklevel=2)
 
     def _state(self) -> dict[str, Any]:
         run, on_gpu = self.run, next(self.run.model.parameters()).is_cuda

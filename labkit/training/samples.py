@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -44,7 +45,12 @@ def sample(run: Run, data: UnpairedData, n: int = 4) -> Tensor:
     grid = make_grid(to_uint8(torch.cat(rows)), nrow=len(rows[0]), pad_value=255)
     if run.folder is not None:
         try:
-            write_picture(grid, run.folder / "samples" / f"{run.done:06d}.png")
+            write_picture(grid, sample_file(run, run.folder))
         except DataError as error:  # no reason to lose the training so far
             warnings.warn(f"step {run.done}: {error}", stacklevel=2)
     return grid
+
+
+def sample_file(run: Run, folder: Path) -> Path:
+    """Where the grid of this step is written."""
+    return folder / "samples" / f"{run.done:06d}.png"
