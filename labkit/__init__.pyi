@@ -39,12 +39,13 @@ from labkit.sweeps.sweep import sweep as sweep
 from labkit.traces.reading import TraceError as TraceError
 from labkit.traces.trace import Trace as Trace
 from labkit.training.callbacks import Callback as Callback
-from labkit.training.checkpoints import load_generator as load_generator
 from labkit.training.checkpoints import load_model as load_model
 from labkit.training.export import export as export
 from labkit.training.fit import fit as fit
 from labkit.training.fit import linear_schedule as linear_schedule
+from labkit.training.initial import init_from as init_from
 from labkit.training.reference import export_reference as export_reference
+from labkit.training.reference_weights import load_generator as load_generator
 from labkit.training.tensorboard import TensorBoard as TensorBoard
 from labkit.training.translate import translate as translate
 from labkit.variants.registry import make_step as make_step

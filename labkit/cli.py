@@ -92,6 +92,8 @@ def train(
             names, said = labkit.autotune(lambda: choice.model(recipe, seed), choice.noise(recipe))
             output.say("\n".join([*said, f"auto: {', '.join(names) or 'the baseline'}"]))
         model = choice.model(recipe, seed)
+        for line in keeping.start(model, out):
+            output.say(line)
         step = exchange.step(model, names, recipe.lr, pictures, choice.batch_size)
         run = labkit.fit(step, pictures, recipe.steps, choice.batch_size, checkpoint=out, **options)
         scores = labkit.quality(model, pictures) if data == "fruit" else None

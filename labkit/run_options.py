@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+import labkit
 from labkit.errors import LabkitError, check_known
 
 if TYPE_CHECKING:  # --help should not wait for torch
+    from labkit.model import Model
     from labkit.training.callbacks import Callback
 
 Step = Annotated[
@@ -64,3 +66,22 @@ class Keeping:
             show_default="none",
         ),
     ] = None
+    init_from: Annotated[
+        Path | None,
+        Option(help="Start from the weights of a run (folder or checkpoint), or of the public reference (folder)."),
+    ] = None
+
+    def start(self, model: "Model", out: Path) -> list[str]:
+        """Gives a model that begins a run in `out` the weights that it should start from; what there is to say of it.
+
+        Raises:
+            LabkitError: there are no such weights, or they are of other networks.
+        """
+        if self.init_from is None:
+            return []
+        from labkit.training import checkpoints
+
+        if (out / checkpoints.FILE).exists():
+            return [f"{out}: this run goes on from its own checkpoint, so --init-from is ignored"]
+        labkit.init_from(model, self.init_from)
+        return [f"{out}: starts from the weights in {self.init_from}"]

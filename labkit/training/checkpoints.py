@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import pickle
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from labkit.devices import pick_device
 from labkit.errors import CheckpointError, DivergedError
 from labkit.files import atomic_write
 from labkit.model import Model
 from labkit.models import MODELS
-from labkit.networks.generators import make_generator
-from labkit.networks.layers import Generator
-from labkit.networks.resnet import ResnetGenerator
 
 FILE = "checkpoint.pt"
 KEPT = "kept"  # folder of the checkpoints of single steps, in the run's
@@ -44,7 +40,7 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
     Raises:
         CheckpointError: it is missing, damaged, or not a checkpoint of labkit.
     """
-    state = read(_file(path), device)
+    state = read(file_of(path), device)
     if not isinstance(state, dict) or "settings" not in state or "step" not in state:
         raise CheckpointError(
             f"{path}: this is not a checkpoint of labkit. A generator of the public reference is read by "
@@ -95,30 +91,8 @@ def load_model(path: Path | str, device: torch.device | str = "cpu", step: int |
         model = MODELS[state["kind"]](**state["settings"]).to(device)
         model.load_state_dict(state["step"]["model"])
     except (TypeError, RuntimeError, KeyError) as error:
-        raise CheckpointError(f"{path}: settings and weights do not agree ({_first_line(error)}).") from error
+        raise CheckpointError(f"{path}: settings and weights do not agree ({first_line(error)}).") from error
     return model
-
-
-def load_generator(path: Path | str, device: torch.device | str = "cpu") -> Generator:
-    """A generator the public reference saved or published ("latest_net_G.pth"); its kind is read off the names.
-
-    Raises:
-        CheckpointError: the file is missing or damaged, or holds no such generator.
-    """
-    weights = read(_file(path), device)
-    if not isinstance(weights, dict) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
-        raise CheckpointError(f"{path}: no weights of a generator. For a run of labkit use labkit.load_model.")
-    try:
-        generator = _generator_like(weights).to(device)
-        if not any(isinstance(layer, nn.BatchNorm2d) for layer in generator.modules()):
-            # Checkpoints of PyTorch before 0.4 hold running statistics that instance norm does not have.
-            weights = {name: tensor for name, tensor in weights.items() if ".running_" not in name}
-        generator.load_state_dict(weights)
-    except (RuntimeError, KeyError, ValueError) as error:
-        raise CheckpointError(
-            f"{path}: not a ResNet or U-Net generator of the public reference ({_first_line(error)})."
-        ) from error
-    return generator
 
 
 def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -135,18 +109,8 @@ def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[st
         )
 
 
-def _generator_like(weights: dict[str, Tensor]) -> Generator:
-    """A generator with the architecture that these names and shapes belong to."""
-    if "model.1.weight" in weights:
-        norm = "batch" if "model.2.weight" in weights else "instance" if "model.1.bias" in weights else "none"
-        blocks = len({name.split(".")[1] for name in weights if "conv_block" in name})
-        return ResnetGenerator(blocks, weights["model.1.weight"].shape[0], norm)
-    depth = max(len(re.findall(r"model\.[13]\.(?=model)", name)) for name in weights)
-    norm = "instance" if "model.model.1.model.3.model.1.bias" in weights else "batch"
-    return make_generator({7: "unet_256", 6: "unet_128"}[depth], weights["model.model.0.weight"].shape[0], norm)
-
-
-def _file(path: Path | str) -> Path:
+def file_of(path: Path | str) -> Path:
+    """The checkpoint file itself, or the one in a run's folder. Raises `CheckpointError` if there is none."""
     path = Path(path)
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
@@ -180,5 +144,6 @@ def _tensors(state: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, cut to a length that a message bears."""
     return str(error).strip().partition("\n")[0][:200] or type(error).__name__
