@@ -84,7 +84,8 @@ def train(
     schedule = labkit.linear_schedule(recipe.steps - decay_steps, decay_steps) if decay_steps else None
     with output.working(if_stopped="interrupted; steps since the last checkpoint are lost"):
         options: dict[str, Any] = dict(seed=seed, workers=workers, schedule=schedule, save_minutes=save_minutes)
-        options |= dict(callbacks=logging.callbacks(out), keep_every=keeping.keep_every, progress=not output.quiet)
+        options |= dict(callbacks=logging.callbacks(out), progress=not output.quiet)
+        options |= dict(keep_every=keeping.keep_every, allow_new_data=keeping.allow_new_data)
         pictures = _data(data, recipe.size, seed)
         names = speedup_names(speedups)
         if names == ["auto"]:

@@ -66,6 +66,13 @@ class Keeping:
             show_default="none",
         ),
     ] = None
+    allow_new_data: Annotated[
+        bool,
+        Option(
+            "--allow-new-data",
+            help="Go on although pictures were added or taken away; the epoch under way may repeat or miss some.",
+        ),
+    ] = False
     init_from: Annotated[
         Path | None,
         Option(help="Start from the weights of a run (folder or checkpoint), or of the public reference (folder)."),

@@ -95,7 +95,7 @@ def load_model(path: Path | str, device: torch.device | str = "cpu", step: int |
     return model
 
 
-def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
+def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[str, Any], advice: str = "") -> None:
     """Raises `CheckpointError` naming every setting in which a checkpoint differs from the one wanted."""
     differing = [
         f"{name}={saved.get(name)!r} there, {wanted.get(name)!r} here"
@@ -105,7 +105,7 @@ def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[st
     if differing:
         raise CheckpointError(
             f"{path / FILE}: the checkpoint is of another {kind}: {'; '.join(differing)}. "
-            "Use the same settings to resume, or another folder to start again."
+            f"Use the same settings to resume, or another folder to start again.{advice}"
         )
 
 

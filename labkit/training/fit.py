@@ -57,6 +57,7 @@ def fit(
     sample_every: int = 200,
     save_minutes: float = 5.0,
     keep_every: int | None = None,
+    allow_new_data: bool = False,
     on_report: Callable[[Run], None] | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool = True,
@@ -87,6 +88,10 @@ def fit(
         save_minutes: minutes between two checkpoints; one is written at the end in any case.
         keep_every: steps between two checkpoints that are kept for good, each whole and with its sample grid, as
             ``kept/<step>.pt`` and ``.png``; None keeps the newest only. `labkit.load_model` takes the step.
+        allow_new_data: whether a run goes on after pictures were added or taken away. The pictures of step k depend on
+            the seed, on k and on the numbers of pictures alone. So the run goes on with the batches that a run with the
+            new pictures has from this step on: the epoch under way may show some pictures twice and others not at all,
+            and from the next one on each epoch shows all of them once.
         on_report: called with the `Run` after every look at the losses, for instance to draw them.
         callbacks: told of reports, samples, checkpoints and the end; an error in one, or in `on_report`, ends the run
             after it was saved.
@@ -107,7 +112,7 @@ def fit(
     run = Run(step, steps, None if checkpoint is None else Path(checkpoint))
     pictures = [len(data.train_a), len(data.train_b)]
     settings = {"data": data.name, "pictures": pictures, "size": data.size, "batch_size": batch_size, "seed": seed}
-    keeper, pending = Keeper(run, settings, save_minutes, keep_every), Pending(run)
+    keeper, pending = Keeper(run, settings, save_minutes, keep_every, allow_new_data), Pending(run)
     own = [LossesCsv(run.folder / losses_csv.FILE)] if run.folder else []
     watchers = Watchers(run, [*own, *([OnReport(on_report)] if on_report else []), *callbacks])
     rank = ranks.number()

@@ -26,10 +26,19 @@ class Keeper:
         batches: the settings of its batches; a checkpoint with others is not resumed.
         minutes: between two checkpoints.
         keep_every: steps between two checkpoints that are kept; None keeps the newest only.
+        allow_new_data: whether a checkpoint with other numbers of pictures is resumed, too.
     """
 
-    def __init__(self, run: Run, batches: dict[str, Any], minutes: float, keep_every: int | None = None):
+    def __init__(
+        self,
+        run: Run,
+        batches: dict[str, Any],
+        minutes: float,
+        keep_every: int | None = None,
+        allow_new_data: bool = False,
+    ):
         self.run, self.batches, self.minutes, self.keep_every = run, batches, minutes, keep_every
+        self.allow_new_data = allow_new_data
         self.due_at = time.monotonic() + 60 * minutes
 
     def resume(self, stack: ExitStack) -> None:
@@ -58,7 +67,12 @@ class Keeper:
         state = checkpoints.load(folder, device)
         checkpoints.check_settings(folder, "model", {"kind": state["kind"]}, {"kind": run.model.kind})
         checkpoints.check_settings(folder, "model", state["settings"], run.model.settings)
-        checkpoints.check_settings(folder, "run", state["batches"], self.batches)
+        saved = state["batches"]
+        if self.allow_new_data:
+            saved = saved | {"pictures": self.batches["pictures"]}
+        advice = " If pictures were added or taken away, go on with those there are now: --allow-new-data, or"
+        advice = f"{advice} allow_new_data=True." if saved["pictures"] != self.batches["pictures"] else ""
+        checkpoints.check_settings(folder, "run", saved, self.batches, advice)
         run.step.load_state_dict(state["step"])
         run.done = state["done"]
         run.losses = {name: values.tolist() for name, values in state["losses"].items()}
