@@ -104,7 +104,7 @@ def test_a_full_disk_costs_no_row_once_there_is_room_again(tiny, fruit, tmp_path
     size = path.stat().st_size
     with (
         files_no_larger_than(size + 20),
-        pytest.warns(UserWarning, match="step 3: .*File too large.*rows follow") as said,
+        pytest.warns(UserWarning, match="step 3: .*losses.csv cannot be written .File too large.*rows follow") as said,
     ):
         goes_on()
         goes_on()

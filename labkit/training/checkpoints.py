@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -121,11 +122,14 @@ def file_of(path: Path | str) -> Path:
 def read(file: Path, device: torch.device | str = "cpu") -> Any:
     """What `torch.save` wrote there, if it is tensors, numbers and texts only.
 
+    The checksums in the file are compared first, so that not a bit of it can have changed.
+
     Raises:
         CheckpointError: it cannot be read, is damaged, or holds more.
     """
     device = pick_device(device)
     try:
+        _check_sums(file)
         return torch.load(file, map_location=device, weights_only=True)
     except OSError as error:
         raise CheckpointError(f"{file}: the checkpoint cannot be read ({error.strerror or error}).") from error
@@ -134,6 +138,26 @@ def read(file: Path, device: torch.device | str = "cpu") -> Any:
             f"{file}: this is no checkpoint, or it is damaged, or holds more than weights and was refused. "
             "Use a copy, or train again into another folder."
         ) from error
+
+
+def _check_sums(file: Path) -> None:
+    """Raises `ValueError` if a part of the file does not have its checksum.
+
+    The file is a zip archive, in which `torch.save` puts a CRC-32 of each tensor, and `torch.load` does not look at it.
+    The form that PyTorch wrote before 1.6 is another, without checksums.
+    """
+    with open(file, "rb") as opened:
+        if opened.read(2) != b"PK" and not zipfile.is_zipfile(opened):
+            return
+    try:
+        with zipfile.ZipFile(file) as archive:
+            changed = archive.testzip()
+    except OSError:
+        raise
+    except Exception as error:  # on damaged archives zipfile raises nearly anything
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    if changed is not None:
+        raise ValueError(f"{changed} does not have its checksum")
 
 
 def _tensors(state: Any) -> Iterator[Tensor]:

@@ -99,7 +99,8 @@ def fit(
 
     Raises:
         LabkitError: the arguments or the data do not fit, or another run trains into the folder.
-        CheckpointError: the checkpoint is damaged, or of another model or other batches.
+        CheckpointError: the checkpoint is damaged, or of another model or other batches; or the last one cannot be
+            written. If an earlier one cannot, on a full disk, a warning says so, and it is tried again within a minute.
         TrainingError: a loss is no longer finite, or memory ran out; the last good checkpoint is kept.
     """
     numbers = {"steps": steps, "batch_size": batch_size, "report_every": report_every, "sample_every": sample_every}
@@ -155,7 +156,7 @@ def fit(
                 stop = True
                 pending.look()
             if due or stop:
-                path = keeper.save()
+                path = keeper.save(last or stop)
                 if path is not None:
                     watchers.on_save(run, path)
             if stop:

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 
 from labkit import ranks
-from labkit.errors import LabkitError
+from labkit.errors import CheckpointError, DivergedError, LabkitError
 from labkit.files import link, locked
 from labkit.training import checkpoints
 from labkit.training.run import Run
 from labkit.training.samples import sample_file
+
+RETRY = 60  # seconds, at most, between two attempts to save on a full disk
 
 
 class Keeper:
@@ -40,6 +42,8 @@ class Keeper:
         self.run, self.batches, self.minutes, self.keep_every = run, batches, minutes, keep_every
         self.allow_new_data = allow_new_data
         self.due_at = time.monotonic() + 60 * minutes
+        self.saved = 0  # the step of the newest checkpoint; 0 if there is none
+        self.failed = False  # whether the disk did not take the last one
 
     def resume(self, stack: ExitStack) -> None:
         """Makes the run's folder, or continues the run from the checkpoint in it.
@@ -74,7 +78,7 @@ class Keeper:
         advice = f"{advice} allow_new_data=True." if saved["pictures"] != self.batches["pictures"] else ""
         checkpoints.check_settings(folder, "run", saved, self.batches, advice)
         run.step.load_state_dict(state["step"])
-        run.done = state["done"]
+        run.done = self.saved = state["done"]
         run.losses = {name: values.tolist() for name, values in state["losses"].items()}
         rates = state.get("rates", dict.fromkeys(run.step.lr_now, torch.empty(0)))  # new in labkit 0.2.0
         run.rates = {
@@ -88,11 +92,20 @@ class Keeper:
         """Whether it is time for the next checkpoint."""
         return self.run.folder is not None and time.monotonic() >= self.due_at
 
-    def save(self) -> Path | None:
+    def save(self, last: bool) -> Path | None:
         """Writes the checkpoint. Every rank has to call this, although rank 0 alone writes.
+
+        A disk that does not take it does not end the run: the checkpoint before is kept, and another one is tried soon.
+
+        Args:
+            last: whether this is the run's last chance.
 
         Returns:
             the file, where it was written.
+
+        Raises:
+            CheckpointError: it was the last chance, and the disk did not take it.
+            DivergedError: a weight is not finite.
         """
         self.due_at = time.monotonic() + 60 * self.minutes
         folder = self.run.folder
@@ -101,10 +114,31 @@ class Keeper:
         state = self._state()
         if ranks.number() > 0:
             return None
-        checkpoints.save(state, folder)
+        try:
+            checkpoints.save(state, folder)
+        except DivergedError:
+            raise
+        except CheckpointError as error:
+            self._not_saved(error, last)
+            return None
+        self.saved, self.failed = self.run.done, False
         if self.keeps():
             self._keep(folder)
         return folder / checkpoints.FILE
+
+    def _not_saved(self, error: CheckpointError, last: bool) -> None:
+        at = f"The newest checkpoint is of step {self.saved}" if self.saved else "There is no checkpoint so far"
+        if last:
+            start = f"Run the same again to go on from step {self.saved}" if self.saved else "Nothing was saved"
+            raise CheckpointError(f"step {self.run.done}: {error} {start}.") from error
+        if self.keeps():
+            at += f", and step {self.run.done} is not kept"
+        if not self.failed or self.keeps():
+            warnings.warn(
+                f"step {self.run.done}: {error} Training goes on, and tries to save again soon. {at}.", stacklevel=2
+            )
+        self.failed = True
+        self.due_at = time.monotonic() + min(60 * self.minutes, RETRY)
 
     def keeps(self) -> bool:
         """Whether the checkpoint of this step is kept."""

@@ -39,7 +39,12 @@ class LossesCsv(Callback):
                 append(self.path, _rows(run, self.rows).encode())
         except (LabkitError, OSError) as error:
             if not self.failed:
-                warnings.warn(f"step {run.done}: {error} Training goes on, and the rows follow later.", stacklevel=2)
+                reason = getattr(error, "strerror", None) or error
+                warnings.warn(
+                    f"step {run.done}: {self.path} cannot be written ({reason}). Training goes on, and the rows follow "
+                    "when there is room.",
+                    stacklevel=2,
+                )
             self.failed = True
         else:
             self.rows, self.failed = run.done, False
