@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 from typer import Option
 
+from labkit.run_options import Step, chosen
+
 
 def export(
     target: Annotated[
@@ -14,6 +16,7 @@ def export(
     run: Annotated[
         Path, Option(help="Folder of a run, its checkpoint, or a generator of the public reference (.pth).")
     ],
+    step: Step = None,
     direction: Annotated[str, Option(help="AtoB or BtoA; --reference writes both.")] = "AtoB",
     reference: Annotated[
         bool, Option("--reference", help="Write the networks as the public reference saves them.")
@@ -24,6 +27,7 @@ def export(
     from labkit.training.export import loaded
     from labkit.training.reference import reference_commands
 
+    run = chosen(run, step)
     if reference:
         model, name = loaded(run), target.resolve().name
         typer.echo("\n".join(map(str, labkit.export_reference(model, target))))

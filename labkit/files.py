@@ -1,11 +1,14 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and folders that one process at a time writes to."""
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import socket
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -47,47 +50,96 @@ def atomic_write(path: Path | str, error: type[LabkitError] = LabkitError) -> It
             part.unlink()
 
 
+def link(source: Path, target: Path) -> None:
+    """Gives a file a second name, so that it takes no more room; where there are no such links it is copied.
+
+    The file must not be changed later, only replaced: a change would show under both names.
+
+    Raises:
+        LabkitError: the second file cannot be written.
+    """
+    with atomic_write(target) as part:
+        try:
+            os.link(source, part)
+        except OSError:  # FAT and some network file systems have no links
+            shutil.copyfile(source, part)
+
+
+def append(path: Path, content: bytes) -> None:
+    """Appends all of `content` to a file, or nothing. Raises `OSError` if the disk does not take it."""
+    with open(path, "ab", buffering=0) as file:
+        before = file.tell()
+        try:
+            while content:
+                content = content[file.write(content) :]
+        except OSError:
+            file.truncate(before)
+            raise
+
+
 def check_folder(folder: Path) -> None:
     """Makes `folder`; raises `LabkitError` if nothing can be written there: better before measuring than after."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise LabkitError(
-            f"{folder}: nothing can be written there ({error.strerror}). Choose another folder."
-        ) from error
+        raise LabkitError(_unwritable(folder, error)) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> str:
+    return f"{folder}: nothing can be written there ({error.strerror}). Choose another folder."
+
+
+_held: set[Path] = set()  # folders whose locks this process holds: they do not hold the process itself off
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Inside, no other process may hold this lock. It ends with the process, even if that is killed.
+    """Inside, nobody else may hold this lock. It ends with the process, even if that is killed.
 
     The lock is the process's own, not inherited by processes it starts: those that load pictures may outlive it by
-    seconds.
+    seconds. The file ".lock" stays; that it exists means nothing. A warning says if the file system has no locks.
 
     Raises:
-        LabkitError: another process holds it; or the file ".lock" cannot be written there.
+        LabkitError: another process or thread holds it; or the file ".lock" cannot be written there.
     """
+    place = folder.resolve()
+    if place in _held:
+        raise LabkitError(
+            f"{folder}: another run of this process trains into this folder. Wait until it ends, stop it, or choose "
+            "another folder."
+        )
     try:
         file = open(folder / ".lock", "a+", encoding="utf-8")  # noqa: SIM115  # it stays open while we hold the lock
     except OSError as error:
-        raise LabkitError(
-            f"{folder}: nothing can be written there ({error.strerror}). Choose another folder."
-        ) from error
+        raise LabkitError(_unwritable(folder, error)) from error
     with file:
         try:
             _lock(file.fileno())
         except OSError as error:
-            file.seek(0)
-            raise LabkitError(
-                f"{folder}: another run trains into this folder ({file.read().strip() or 'its process is not known'}). "
-                "Wait until it ends, stop it, or choose another folder."
-            ) from error
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
-        yield
+            if error.errno in HELD:
+                file.seek(0)
+                raise LabkitError(
+                    f"{folder}: another run trains into this folder "
+                    f"({file.read().strip() or 'its process is not known'}). Wait until it ends, stop it, or choose "
+                    "another folder."
+                ) from error
+            warnings.warn(
+                f"{folder}: this file system has no locks ({error.strerror}). Take care that no second run trains "
+                "into the same folder.",
+                stacklevel=3,
+            )
+        with suppress(OSError):  # the disk is full; the lock holds all the same
+            file.truncate(0)
+            os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
+        _held.add(place)
+        try:
+            yield
+        finally:
+            _held.discard(place)
 
+
+HELD = {errno.EACCES, errno.EAGAIN, errno.EDEADLK}  # errors that say that another process holds a lock
 
 if sys.platform == "win32":
     import msvcrt

@@ -177,8 +177,13 @@ def shared_step(model: "Model", names: Iterable[str], lr: float | None = None) -
     return labkit.make_step(model, *dict.fromkeys([*names, *shared()]), lr=lr)
 
 
+def speedup_names(speedups: str) -> list[str]:
+    """The names in a list with commas."""
+    return [name.strip() for name in speedups.split(",") if name.strip()]
+
+
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options of each of its parameters that is a class of options."""
+    """Gives a command the options of each of its parameters that is a dataclass of options, such as those above."""
     own = inspect.signature(command).parameters
     kinds: dict[str, Any] = {
         name: one.annotation for name, one in own.items() if dataclasses.is_dataclass(one.annotation)

@@ -9,7 +9,8 @@ from PIL import Image
 
 import labkit
 from labkit.errors import CheckpointError, TrainingError
-from labkit.training.fit import CollapseWarning, checkpoints
+from labkit.training import checkpoints
+from labkit.training.samples import CollapseWarning
 
 
 def weights(model):
@@ -20,7 +21,7 @@ def train(model, fruit, steps, folder=None, **options):
     return labkit.fit(labkit.make_step(model, lr=1e-3), fruit, steps, checkpoint=folder, **options)
 
 
-@pytest.mark.filterwarnings("ignore::labkit.training.fit.CollapseWarning")
+@pytest.mark.filterwarnings("ignore::labkit.training.samples.CollapseWarning")
 def test_going_on_equals_never_having_stopped(tiny, fruit, tmp_path):
     schedule = labkit.linear_schedule(4, 8)
     options = dict(batch_size=2, schedule=schedule, report_every=4)

@@ -25,7 +25,8 @@ from labkit.measure.quality import stamp_with
 from labkit.model import Model, run_network
 from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
 from labkit.step import Step
-from labkit.training.fit import Run, checkpoints
+from labkit.training import checkpoints
+from labkit.training.run import Run
 
 SECONDS = 100  # the best pictures are looked for in these
 FIRST = 500  # steps of an autoencoder that is trained first

@@ -22,7 +22,8 @@ from labkit.measure.timing import alternate
 from labkit.model import Model, run_network
 from labkit.stamp import stamp
 from labkit.step import Step
-from labkit.training.fit import Run, fit
+from labkit.training.fit import fit
+from labkit.training.run import Run
 
 if TYPE_CHECKING:
     import pandas

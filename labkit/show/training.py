@@ -19,7 +19,7 @@ from labkit.data.batches import to_uint8
 from labkit.model import run_network
 from labkit.show.style import COLOURS
 from labkit.show.widgets import FigureInPlace
-from labkit.training.fit import Run
+from labkit.training.run import Run
 
 TERMS = {
     "G": "deceive D",

@@ -26,7 +26,8 @@ from labkit.sweeps import journal
 from labkit.sweeps.heartbeat import Heartbeat, Watch
 from labkit.sweeps.heartbeat import read as read_heartbeat
 from labkit.sweeps.space import Space, Value
-from labkit.training.fit import Run, fit
+from labkit.training.fit import fit
+from labkit.training.run import Run
 from labkit.variants.registry import make_step
 
 if TYPE_CHECKING:

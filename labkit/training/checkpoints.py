@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import pickle
-import re
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from labkit.devices import pick_device
 from labkit.errors import CheckpointError, DivergedError
 from labkit.files import atomic_write
 from labkit.model import Model
 from labkit.models import MODELS
-from labkit.networks.generators import make_generator
-from labkit.networks.layers import Generator
-from labkit.networks.resnet import ResnetGenerator
 
 FILE = "checkpoint.pt"
+KEPT = "kept"  # folder of the checkpoints of single steps, in the run's
 
 
 def save(state: dict, folder: Path) -> None:
@@ -43,7 +41,7 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
     Raises:
         CheckpointError: it is missing, damaged, or not a checkpoint of labkit.
     """
-    state = read(_file(path), device)
+    state = read(file_of(path), device)
     if not isinstance(state, dict) or "settings" not in state or "step" not in state:
         raise CheckpointError(
             f"{path}: this is not a checkpoint of labkit. A generator of the public reference is read by "
@@ -52,44 +50,53 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
     return {"kind": "CycleGAN", **state}  # the only kind there was before it was written down
 
 
-def load_model(path: Path | str, device: torch.device | str = "cpu") -> Model:
+def kept_file(folder: Path | str, step: int) -> Path:
+    """Where a run keeps the checkpoint of a step, whether it is there or not."""
+    return Path(folder) / KEPT / f"{step:06d}.pt"
+
+
+def of_step(folder: Path | str, step: int) -> Path:
+    """The checkpoint of a step, which the run kept (``labkit.fit(keep_every=...)``).
+
+    Raises:
+        CheckpointError: this step was not kept; the message names those that were.
+    """
+    file = kept_file(folder, step)
+    if not file.is_file():
+        steps = sorted(int(other.stem) for other in file.parent.glob("[0-9]*.pt"))
+        kept = (
+            f"Kept are the steps {', '.join(map(str, steps))}"
+            if steps
+            else "None was, since --keep-every was not given"
+        )
+        raise CheckpointError(
+            f"{folder}: the checkpoint of step {step} was not kept. {kept}; without a step the last counts."
+        )
+    return file
+
+
+def load_model(path: Path | str, device: torch.device | str = "cpu", step: int | None = None) -> Model:
     """The trained model of a run, from its folder or its checkpoint file.
+
+    Args:
+        path: the folder or the file.
+        device: where the model goes.
+        step: a step whose checkpoint was kept in the folder; None takes the newest checkpoint.
 
     Raises:
         CheckpointError: there is no such checkpoint, or it is damaged.
     """
+    path = path if step is None else of_step(path, step)
     state = load(path, device)
     try:
         model = MODELS[state["kind"]](**state["settings"]).to(device)
         model.load_state_dict(state["step"]["model"])
     except (TypeError, RuntimeError, KeyError) as error:
-        raise CheckpointError(f"{path}: settings and weights do not agree ({_first_line(error)}).") from error
+        raise CheckpointError(f"{path}: settings and weights do not agree ({first_line(error)}).") from error
     return model
 
 
-def load_generator(path: Path | str, device: torch.device | str = "cpu") -> Generator:
-    """A generator the public reference saved or published ("latest_net_G.pth"); its kind is read off the names.
-
-    Raises:
-        CheckpointError: the file is missing or damaged, or holds no such generator.
-    """
-    weights = read(_file(path), device)
-    if not isinstance(weights, dict) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
-        raise CheckpointError(f"{path}: no weights of a generator. For a run of labkit use labkit.load_model.")
-    try:
-        generator = _generator_like(weights).to(device)
-        if not any(isinstance(layer, nn.BatchNorm2d) for layer in generator.modules()):
-            # Checkpoints of PyTorch before 0.4 hold running statistics that instance norm does not have.
-            weights = {name: tensor for name, tensor in weights.items() if ".running_" not in name}
-        generator.load_state_dict(weights)
-    except (RuntimeError, KeyError, ValueError) as error:
-        raise CheckpointError(
-            f"{path}: not a ResNet or U-Net generator of the public reference ({_first_line(error)})."
-        ) from error
-    return generator
-
-
-def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
+def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[str, Any], advice: str = "") -> None:
     """Raises `CheckpointError` naming every setting in which a checkpoint differs from the one wanted."""
     differing = [
         f"{name}={saved.get(name)!r} there, {wanted.get(name)!r} here"
@@ -99,22 +106,12 @@ def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[st
     if differing:
         raise CheckpointError(
             f"{path / FILE}: the checkpoint is of another {kind}: {'; '.join(differing)}. "
-            "Use the same settings to resume, or another folder to start again."
+            f"Use the same settings to resume, or another folder to start again.{advice}"
         )
 
 
-def _generator_like(weights: dict[str, Tensor]) -> Generator:
-    """A generator with the architecture that these names and shapes belong to."""
-    if "model.1.weight" in weights:
-        norm = "batch" if "model.2.weight" in weights else "instance" if "model.1.bias" in weights else "none"
-        blocks = len({name.split(".")[1] for name in weights if "conv_block" in name})
-        return ResnetGenerator(blocks, weights["model.1.weight"].shape[0], norm)
-    depth = max(len(re.findall(r"model\.[13]\.(?=model)", name)) for name in weights)
-    norm = "instance" if "model.model.1.model.3.model.1.bias" in weights else "batch"
-    return make_generator({7: "unet_256", 6: "unet_128"}[depth], weights["model.model.0.weight"].shape[0], norm)
-
-
-def _file(path: Path | str) -> Path:
+def file_of(path: Path | str) -> Path:
+    """The checkpoint file itself, or the one in a run's folder. Raises `CheckpointError` if there is none."""
     path = Path(path)
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
@@ -125,11 +122,14 @@ def _file(path: Path | str) -> Path:
 def read(file: Path, device: torch.device | str = "cpu") -> Any:
     """What `torch.save` wrote there, if it is tensors, numbers and texts only.
 
+    The checksums in the file are compared first, so that not a bit of it can have changed.
+
     Raises:
         CheckpointError: it cannot be read, is damaged, or holds more.
     """
     device = pick_device(device)
     try:
+        _check_sums(file)
         return torch.load(file, map_location=device, weights_only=True)
     except OSError as error:
         raise CheckpointError(f"{file}: the checkpoint cannot be read ({error.strerror or error}).") from error
@@ -140,6 +140,26 @@ def read(file: Path, device: torch.device | str = "cpu") -> Any:
         ) from error
 
 
+def _check_sums(file: Path) -> None:
+    """Raises `ValueError` if a part of the file does not have its checksum.
+
+    The file is a zip archive, in which `torch.save` puts a CRC-32 of each tensor, and `torch.load` does not look at it.
+    The form that PyTorch wrote before 1.6 is another, without checksums.
+    """
+    with open(file, "rb") as opened:
+        if opened.read(2) != b"PK" and not zipfile.is_zipfile(opened):
+            return
+    try:
+        with zipfile.ZipFile(file) as archive:
+            changed = archive.testzip()
+    except OSError:
+        raise
+    except Exception as error:  # on damaged archives zipfile raises nearly anything
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    if changed is not None:
+        raise ValueError(f"{changed} does not have its checksum")
+
+
 def _tensors(state: Any) -> Iterator[Tensor]:
     if isinstance(state, Tensor):
         yield state
@@ -148,5 +168,6 @@ def _tensors(state: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, cut to a length that a message bears."""
     return str(error).strip().partition("\n")[0][:200] or type(error).__name__

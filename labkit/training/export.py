@@ -21,7 +21,8 @@ from labkit.errors import LabkitError, check_known
 from labkit.files import atomic_write
 from labkit.model import Model
 from labkit.networks.layers import Generator
-from labkit.training.checkpoints import load_generator, load_model
+from labkit.training.checkpoints import load_model
+from labkit.training.reference_weights import load_generator
 
 LIMIT = 1e-4  # the largest difference from PyTorch that an exported network may have, in pictures in [-1, 1]
 # Height and width of the pictures of the check, in strides from the smallest side. It is no less than 32 pixels: in

@@ -2,51 +2,28 @@
 
 from __future__ import annotations
 
-import time
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
 from torch import Tensor
-from torchvision.utils import make_grid
-from tqdm.auto import tqdm
 
 from labkit import ranks
-from labkit.data.batches import UnpairedData, batches, to_float, to_uint8
-from labkit.data.images import write_picture
+from labkit.data.batches import UnpairedData, batches
 from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
-from labkit.errors import DataError, LabkitError, TrainingError
-from labkit.files import locked
-from labkit.model import Model, run_network
+from labkit.errors import LabkitError, TrainingError
 from labkit.pool import MixedPool
 from labkit.step import Step
-from labkit.training import checkpoints
+from labkit.training import losses_csv
+from labkit.training.callbacks import Callback, OnReport, Watchers
+from labkit.training.history import Pending
 from labkit.training.interrupts import interrupts
-
-COLLAPSED = 0.1  # outputs count as all alike if they differ by less than this share of their inputs' differences
-
-
-class CollapseWarning(UserWarning):
-    """A generator gives almost the same picture for every input."""
-
-
-@dataclass
-class Run:
-    """A training run: where it stands, and every loss of every step so far."""
-
-    step: Step
-    steps: int
-    folder: Path | None = None
-    done: int = 0
-    losses: dict[str, list[float]] = field(default_factory=dict)
-
-    @property
-    def model(self) -> Model:
-        """The model that is trained."""
-        return self.step.model
+from labkit.training.keeping import Keeper, kept
+from labkit.training.losses_csv import LossesCsv
+from labkit.training.progress import progress_bar
+from labkit.training.run import Run
+from labkit.training.samples import CollapseWarning as CollapseWarning
+from labkit.training.samples import sample
 
 
 def fit(
@@ -62,7 +39,10 @@ def fit(
     report_every: int = 50,
     sample_every: int = 200,
     save_minutes: float = 5.0,
+    keep_every: int | None = None,
+    allow_new_data: bool = False,
     on_report: Callable[[Run], None] | None = None,
+    callbacks: Sequence[Callback] = (),
     progress: bool = True,
 ) -> Run:
     """Trains for `steps` steps, or resumes up to that number if `checkpoint` already holds a part of them.
@@ -73,14 +53,14 @@ def fit(
 
     Under torchrun every rank calls this inside `labkit.ranks.joined`, with a step of the speed-up "data_parallel". The
     ranks share each batch, so the pictures are the same whatever their number, which may change on resuming. Rank 0
-    alone writes files, draws the progress bar, and calls `on_report`.
+    alone writes files, draws the progress bar, and calls `on_report` and the callbacks.
 
     Args:
         step: from `labkit.make_step`; its model decides device and float type.
         data: from `labkit.fruit` or `labkit.folders`.
         steps: the step to train up to.
         batch_size: pictures of each domain in a step, of all ranks together.
-        checkpoint: a folder for checkpoint and sample pictures, for one run at a time; None keeps neither.
+        checkpoint: a folder for checkpoint, sample pictures and ``losses.csv``, for one run at a time; None keeps none.
         seed: settles which batches are drawn.
         workers: processes that prepare batches; 0 prepares them between the steps.
         schedule: from the number of steps done to the factor on the learning rate; None leaves it constant.
@@ -89,15 +69,26 @@ def fit(
             grid, ``samples/<step>.png``: pictures of A above their translations, then, if the model translates those,
             pictures of B above theirs.
         save_minutes: minutes between two checkpoints; one is written at the end in any case.
+        keep_every: steps between two checkpoints that are kept for good, each whole and with its sample grid, as
+            ``kept/<step>.pt`` and ``.png``; None keeps the newest only. `labkit.load_model` takes the step.
+        allow_new_data: whether a run goes on after pictures were added or taken away. The pictures of step k depend on
+            the seed, on k and on the numbers of pictures alone. So the run goes on with the batches that a run with the
+            new pictures has from this step on: the epoch under way may show some pictures twice and others not at all,
+            and from the next one on each epoch shows all of them once.
         on_report: called with the `Run` after every look at the losses, for instance to draw them.
-        progress: whether to draw a progress bar.
+        callbacks: told of reports, samples, checkpoints and the end; an error in one, or in `on_report`, ends the run
+            after it was saved.
+        progress: whether to draw a progress bar, or to print a line every 30 seconds where there is no terminal.
 
     Raises:
         LabkitError: the arguments or the data do not fit, or another run trains into the folder.
-        CheckpointError: the checkpoint is damaged, or of another model or other batches.
+        CheckpointError: the checkpoint is damaged, or of another model or other batches; or the last one cannot be
+            written. If an earlier one cannot, on a full disk, a warning says so, and it is tried again within a minute.
         TrainingError: a loss is no longer finite, or memory ran out; the last good checkpoint is kept.
     """
     numbers = {"steps": steps, "batch_size": batch_size, "report_every": report_every, "sample_every": sample_every}
+    if keep_every is not None:
+        numbers["keep_every"] = keep_every
     _check(data, numbers, workers)
     _check_ranks(step, batch_size)
     model = step.model
@@ -107,10 +98,12 @@ def fit(
     if data.sizes and len(data.sizes) > 1:
         model.pools = {name: MixedPool.like(pool) for name, pool in model.pools.items()}
     settings = {**data.settings, "batch_size": batch_size, "seed": seed}
+    keeper, pending = Keeper(run, settings, save_minutes, keep_every, allow_new_data), Pending(run)
+    own = [LossesCsv(run.folder / losses_csv.FILE)] if run.folder else []
+    watchers = Watchers(run, [*own, *([OnReport(on_report)] if on_report else []), *callbacks])
     rank = ranks.number()
-    pending: list[dict[str, Tensor]] = []  # losses of steps nobody has looked at yet
     with ExitStack() as stack:
-        _resume(run, settings, stack)
+        keeper.resume(stack)
         ranks.all_equal("the run", {"done": run.done, "steps": steps, **settings, **model.settings})
         weight = next(model.parameters())
         stream = batches(
@@ -126,34 +119,39 @@ def fit(
             ranks=step.shares,
         )
         interrupted = stack.enter_context(interrupts())
-        bar = stack.enter_context(tqdm(initial=run.done, total=steps, unit="step", disable=rank > 0 or not progress))
-        agreement, saved_at, stop = ranks.Agreement(), time.monotonic(), False
+        stack.enter_context(watchers)
+        bar = stack.enter_context(progress_bar(run.done, steps, progress and rank == 0))
+        agreement, stop = ranks.Agreement(), False
         for real_a, real_b in stream:
             if schedule is not None:
                 step.scale_lr(_factor(schedule, run.done))
-            pending.append(_stepped(run, real_a, real_b))
+            pending.add(_stepped(run, real_a, real_b))
             run.done += 1
             bar.update()
-            late = run.folder is not None and time.monotonic() - saved_at >= 60 * save_minutes
-            stop, due = agreement.on(bool(interrupted), late)
-            save_due = due or stop or run.done == steps
-            if run.done % report_every == 0 or save_due:
-                _look_at_losses(run, pending)
+            stop, due = agreement.on(bool(interrupted or watchers.error), keeper.late())
+            last = stop or run.done == steps
+            due = due or last or keeper.keeps()
+            if run.done % report_every == 0 or due:
+                pending.look()
                 bar.set_postfix({name: f"{values[-1]:.3f}" for name, values in run.losses.items()}, refresh=False)
-                if on_report is not None and rank == 0:
-                    on_report(run)
-            if rank == 0 and (run.done % sample_every == 0 or run.done == steps):
-                _sample(run, data)
-            if save_due:
-                saved_at = time.monotonic()
-                if run.folder is not None:
-                    _save(run, run.folder, settings)
+                watchers.on_report(run)
+            if rank == 0 and (run.done % sample_every == 0 or run.done == steps or keeper.keeps()):
+                watchers.on_sample(run, sample(run, data))
+            if watchers.error and ranks.count() == 1:  # several ranks stop together, after their next step
+                stop = True
+                pending.look()
+            if due or stop:
+                path = keeper.save(last or stop)
+                if path is not None:
+                    watchers.on_save(run, path)
             if stop:
                 break
         agreement.settled()
         if stop:
+            watchers.raise_error()
             _stop(run)
         step.settle()
+        watchers.raise_error()
     return run
 
 
@@ -196,101 +194,8 @@ def _stepped(run: Run, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
     except OUT_OF_MEMORY as error:
         raise TrainingError(
             f"step {run.done + 1}: out of memory with batches of {len(real_a)} ({str(error).partition('. ')[0]})."
-            f"{_kept(run)} {LESS_MEMORY}"
+            f"{kept(run)} {LESS_MEMORY}"
         ) from error
-
-
-def _kept(run: Run) -> str:
-    if run.folder is None or not (run.folder / checkpoints.FILE).exists():
-        return " Nothing was saved before it."
-    return f" The last good checkpoint is kept in {run.folder}."
-
-
-def _look_at_losses(run: Run, pending: list[dict[str, Tensor]]) -> None:
-    """Moves the pending losses into the run's history: the loop's only wait for the device."""
-    names = list(pending[0])
-    rows = torch.stack([torch.stack([losses[name] for name in names]) for losses in pending]).tolist()
-    first = run.done - len(pending) + 1
-    pending.clear()
-    for number, row in enumerate(rows, start=first):
-        bad = [name for name, loss in zip(names, row, strict=True) if not abs(loss) < float("inf")]
-        if bad:
-            kept = _kept(run)
-            raise TrainingError(
-                f"step {number}: {', '.join(bad)} is no longer a finite number, so training stopped.{kept} "
-                "Usual causes: a learning rate that is too high, or 16-bit arithmetic without loss scaling. Fix the "
-                "cause and rerun the same command: training resumes from the last checkpoint, or restarts if there is "
-                "none."
-            )
-        for name, loss in zip(names, row, strict=True):
-            run.losses.setdefault(name, []).append(loss)
-
-
-def _sample(run: Run, data: UnpairedData, n: int = 4) -> None:
-    """Translates some test pictures: warns if the results are all alike, and writes a grid of them."""
-    rows = []
-    for direction in run.model.directions:
-        pictures = data.test_a if direction == "AtoB" else data.test_b
-        real = to_float(torch.stack([pictures[i] for i in range(min(n, len(pictures)))]))
-        fake = run_network(run.model.translator(direction), real)
-        rows += [real, fake]
-        if len(real) > 1 and fake.std(0).mean() < COLLAPSED * real.std(0).mean():
-            warnings.warn(
-                f"step {run.done}: {direction} gives nearly the same picture for different inputs. If that does not "
-                "pass, the generator has collapsed: is the cycle loss switched off, or the learning rate too high?",
-                CollapseWarning,
-                stacklevel=2,
-            )
-    if run.folder is None:
-        return
-    grid = make_grid(to_uint8(torch.cat(rows)), nrow=len(rows[0]), pad_value=255)
-    try:
-        write_picture(grid, run.folder / "samples" / f"{run.done:06d}.png")
-    except DataError as error:  # no reason to lose the training so far
-        warnings.warn(f"step {run.done}: {error}", stacklevel=2)
-
-
-def _save(run: Run, folder: Path, settings: dict) -> None:
-    on_gpu = next(run.model.parameters()).is_cuda
-    state = {
-        "kind": run.model.kind,
-        "settings": run.model.settings,
-        "batches": settings,
-        "step": run.step.state_dict(),  # every rank has to ask for it, although one writes it
-        "done": run.done,
-        "losses": {name: torch.tensor(values, dtype=torch.float64) for name, values in run.losses.items()},
-        "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if on_gpu else None},
-    }
-    if ranks.number() == 0:
-        checkpoints.save(state, folder)
-
-
-def _resume(run: Run, settings: dict, stack: ExitStack) -> None:
-    """Continues the run from the checkpoint in its folder, if there is one; makes the folder if not.
-
-    While the contexts of `stack` last, no other run may use the folder.
-    """
-    if run.folder is None:
-        return
-    try:
-        (run.folder / "samples").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LabkitError(f"{run.folder}: this folder cannot be made ({error.strerror}). Name another one.") from error
-    if ranks.number() == 0:
-        stack.enter_context(locked(run.folder))
-    if not (run.folder / checkpoints.FILE).exists():
-        return
-    device = next(run.model.parameters()).device
-    state = checkpoints.load(run.folder, device)
-    checkpoints.check_settings(run.folder, "model", {"kind": state["kind"]}, {"kind": run.model.kind})
-    checkpoints.check_settings(run.folder, "model", state["settings"], run.model.settings)
-    checkpoints.check_settings(run.folder, "run", state["batches"], settings)
-    run.step.load_state_dict(state["step"])
-    run.done = state["done"]
-    run.losses = {name: values.tolist() for name, values in state["losses"].items()}
-    torch.set_rng_state(state["random"]["cpu"].cpu())
-    if device.type == "cuda" and state["random"]["cuda"] is not None:
-        torch.cuda.set_rng_state(state["random"]["cuda"].cpu())
 
 
 def _stop(run: Run) -> None:

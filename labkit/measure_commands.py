@@ -1,0 +1,121 @@
+"""The commands that measure: `labkit profile`, `report`, `speedups`, `compare` and `survey`."""
+
+import contextlib
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Option
+
+from labkit.errors import check_known
+from labkit.files import check_folder
+from labkit.options import NAMES, Choice, Device, shared_step, speedup_names, with_options
+
+if TYPE_CHECKING:  # --help should not wait for torch
+    from labkit.step import Step
+
+Whose = Annotated[str, Option(help="Whose networks and size: 'fruit' or 'photographs'.")]
+
+
+@with_options
+def profile(
+    *,
+    out: Annotated[Path, Option(help="The trace to write, .json or .json.gz.")],
+    data: Whose = "fruit",
+    steps: Annotated[int, Option(help="Steps to record, after three that warm up.")] = 20,
+    choice: Choice,
+    speedups: Annotated[str, Option(help=f"Names, {NAMES}.")] = "",
+    shapes: Annotated[bool, Option(help="Record the inputs' shapes, too: for FLOP/s by operator.")] = False,
+) -> None:
+    """Record training steps on noise: print where the time goes by operator, and write the trace."""
+    from labkit.measure import record as recording
+
+    check_known("data", data, ("fruit", "photographs"))
+    recipe = choice.recipe(data)
+    model = choice.model(recipe)
+    recording.check_writable(out)
+    batch = choice.noise(recipe)
+    profiler = recording.profiled(shared_step(model, speedup_names(speedups)), batch, steps, shapes)
+    own_time = "self_device_time_total" if batch[0].is_cuda else "self_cpu_time_total"
+    typer.echo(profiler.key_averages().table(sort_by=own_time, row_limit=20))
+    typer.echo(f"{recording.export(profiler, out)}: {steps} steps; open it in ui.perfetto.dev or with HTA")
+
+
+def report(
+    traces: Annotated[list[Path], typer.Argument(help="Trace files, or folders with a file of each rank.")],
+    out: Annotated[Path, Option(help="The page to write.")] = Path("out", "report.html"),
+) -> None:
+    """Say what each cause of a trace's time costs, and write a page with its figures."""
+    import labkit
+
+    opened = {path.name: labkit.Trace(path) for path in traces}
+    for name, trace in opened.items():
+        with contextlib.suppress(labkit.TraceError):  # recorded on a CPU: the page says what it lacks
+            typer.echo("\n".join(f"{name}: {why}" for why in trace.summary()["why"]))
+    typer.echo(labkit.show.trace_report(opened, out))
+
+
+def speedups() -> None:
+    """List the speed-ups: how each differs from the baseline, what it should improve, and what it needs."""
+    import labkit
+
+    for name, row in labkit.speedups().iterrows():
+        typer.echo(f"{name}: {row['changes']}\n    improves {row['improves']}; needs {row['needs']}")
+        if names := row["not_with"]:
+            typer.echo(f"    not together with {names}")
+
+
+@with_options
+def compare(
+    *,
+    stacks: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Each a speed-up, or several with commas: bf16 bf16,batched.",
+            show_default="every speed-up by itself that can save time here",
+        ),
+    ] = None,
+    out: Annotated[Path, Option(help="Folder for compare.json and compare.html; replaces them.")] = Path(
+        "out", "compare"
+    ),
+    data: Whose = "fruit",
+    choice: Choice,
+    rounds: Annotated[int, Option(help="Measurements of each, in turn.")] = 10,
+) -> None:
+    """Time training steps in turn, on noise, and say whether they compute the same as the baseline."""
+    import labkit
+    from labkit import measure, ranks
+
+    check_known("data", data, ("fruit", "photographs"))
+    recipe = choice.recipe(data)
+    check_folder(out)
+
+    def maker(*names: str) -> Callable[[], "Step"]:
+        return lambda: shared_step(choice.model(recipe), names)
+
+    said: list[str] = []
+    if not stacks:
+        stacks, said = measure.candidates(lambda: choice.model(recipe))
+    makers = {"baseline": maker(), **{stack: maker(*speedup_names(stack)) for stack in stacks}}
+    table = labkit.compare(makers, choice.noise(recipe), rounds)
+    said += [f"{name}: {row['verdict']}, {row['why']}" for name, row in table.iterrows()]
+    typer.echo("\n".join(said))
+    if ranks.number() > 0:
+        return
+    typer.echo(measure.save(table, out / "compare.json"))
+    if importlib.util.find_spec("plotly"):
+        typer.echo(labkit.show.comparison_report(table, out / "compare.html"))
+
+
+def survey(
+    out: Annotated[Path, Option(help="Folder for results.json and traces; results in it are continued.")],
+    minutes: Annotated[float, Option(help="No measurement is started that would end later.")] = 8.5,
+    earlier: Annotated[Path | None, Option(help="results.json of an earlier call, to continue.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Measure everything worth recording on this GPU, in the minutes there are; on a CPU, rehearse it."""
+    from labkit.measure.survey import survey
+
+    typer.echo(survey(out, minutes, earlier, device))

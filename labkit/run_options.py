@@ -1,0 +1,94 @@
+"""Options of `labkit train` that concern the run as a whole: what it logs, keeps, and starts from."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+import labkit
+from labkit.errors import LabkitError, check_known
+
+if TYPE_CHECKING:  # --help should not wait for torch
+    from labkit.model import Model
+    from labkit.training.callbacks import Callback
+
+Step = Annotated[
+    int | None, Option(help="A step whose checkpoint the run kept, see train --keep-every.", show_default="the last")
+]
+
+
+def chosen(run: Path, step: int | None) -> Path:
+    """The run itself, or its checkpoint of this step."""
+    if step is None:
+        return run
+    from labkit.training import checkpoints
+
+    if run.is_file():
+        raise LabkitError(f"--step {step}: {run} is one file. Give --run the folder of a run.")
+    return checkpoints.of_step(run, step)
+
+
+@dataclasses.dataclass
+class Logging:
+    """Where a run logs its losses and pictures, beside losses.csv."""
+
+    log: Annotated[
+        str,
+        Option(
+            help="tensorboard: curves and sample pictures into the folder tensorboard of --out; or none.",
+            show_default="tensorboard if it is installed",
+        ),
+    ] = "auto"
+
+    def callbacks(self, out: Path) -> "list[Callback]":
+        """The loggers that were chosen, for the run in the folder `out`."""
+        check_known("--log", self.log, ("auto", "tensorboard", "none"))
+        from labkit.training import tensorboard
+
+        if self.log == "none" or self.log == "auto" and not tensorboard.installed():
+            return []
+        try:
+            return [tensorboard.TensorBoard(out / "tensorboard")]
+        except LabkitError as error:
+            raise LabkitError(f"--log {self.log}: {error}") from error
+
+
+@dataclasses.dataclass
+class Keeping:
+    """Which checkpoints a run keeps, and where it starts."""
+
+    keep_every: Annotated[
+        int | None,
+        Option(
+            help="Steps between two checkpoints that are kept for good, each with its samples.",
+            min=1,
+            show_default="none",
+        ),
+    ] = None
+    allow_new_data: Annotated[
+        bool,
+        Option(
+            "--allow-new-data",
+            help="Go on although pictures were added or taken away; the epoch under way may repeat or miss some.",
+        ),
+    ] = False
+    init_from: Annotated[
+        Path | None,
+        Option(help="Start from the weights of a run (folder or checkpoint), or of the public reference (folder)."),
+    ] = None
+
+    def start(self, model: "Model", out: Path) -> list[str]:
+        """Gives a model that begins a run in `out` the weights that it should start from; what there is to say of it.
+
+        Raises:
+            LabkitError: there are no such weights, or they are of other networks.
+        """
+        if self.init_from is None:
+            return []
+        from labkit.training import checkpoints
+
+        if (out / checkpoints.FILE).exists():
+            return [f"{out}: this run goes on from its own checkpoint, so --init-from is ignored"]
+        labkit.init_from(model, self.init_from)
+        return [f"{out}: starts from the weights in {self.init_from}"]

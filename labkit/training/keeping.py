@@ -1,0 +1,181 @@
+"""The folder of a run: locked while it trains, its checkpoints written, and the run resumed from them."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from labkit import ranks
+from labkit.errors import CheckpointError, DivergedError, LabkitError
+from labkit.files import link, locked
+from labkit.training import checkpoints
+from labkit.training.run import Run
+from labkit.training.samples import sample_file
+
+RETRY = 60  # seconds, at most, between two attempts to save on a full disk
+
+
+class Keeper:
+    """Saves a run into its folder, and resumes it from there. Without a folder it does nothing.
+
+    Args:
+        run: where it stands is set by `resume`.
+        batches: the settings of its batches; a checkpoint with others is not resumed.
+        minutes: between two checkpoints.
+        keep_every: steps between two checkpoints that are kept; None keeps the newest only.
+        allow_new_data: whether a checkpoint with other numbers of pictures is resumed, too.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        batches: dict[str, Any],
+        minutes: float,
+        keep_every: int | None = None,
+        allow_new_data: bool = False,
+    ):
+        self.run, self.batches, self.minutes, self.keep_every = run, batches, minutes, keep_every
+        self.allow_new_data = allow_new_data
+        self.due_at = time.monotonic() + 60 * minutes
+        self.saved = 0  # the step of the newest checkpoint; 0 if there is none
+        self.failed = False  # whether the disk did not take the last one
+
+    def resume(self, stack: ExitStack) -> None:
+        """Makes the run's folder, or continues the run from the checkpoint in it.
+
+        While the contexts of `stack` last, no other run may use the folder.
+        """
+        run = self.run
+        if run.folder is None:
+            return
+        try:
+            (run.folder / "samples").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LabkitError(
+                f"{run.folder}: this folder cannot be made ({error.strerror}). Name another one."
+            ) from error
+        if ranks.number() == 0:
+            stack.enter_context(locked(run.folder))
+        if (run.folder / checkpoints.FILE).exists():
+            self._load(run.folder)
+            if ranks.number() == 0 and self.keeps():
+                self._keep(run.folder)  # a kill may have come between the checkpoint and this
+
+    def _load(self, folder: Path) -> None:
+        run, device = self.run, next(self.run.model.parameters()).device
+        state = checkpoints.load(folder, device)
+        checkpoints.check_settings(folder, "model", {"kind": state["kind"]}, {"kind": run.model.kind})
+        checkpoints.check_settings(folder, "model", state["settings"], run.model.settings)
+        saved = state["batches"]
+        if self.allow_new_data:
+            saved = saved | {"pictures": self.batches["pictures"]}
+        advice = " If pictures were added or taken away, go on with those there are now: --allow-new-data, or"
+        advice = f"{advice} allow_new_data=True." if saved["pictures"] != self.batches["pictures"] else ""
+        checkpoints.check_settings(folder, "run", saved, self.batches, advice)
+        run.step.load_state_dict(state["step"])
+        run.done = self.saved = state["done"]
+        run.losses = {name: values.tolist() for name, values in state["losses"].items()}
+        rates = state.get("rates", dict.fromkeys(run.step.lr_now, torch.empty(0)))  # new in labkit 0.2.0
+        run.rates = {
+            player: [float("nan")] * (run.done - len(known)) + known.tolist() for player, known in rates.items()
+        }
+        torch.set_rng_state(state["random"]["cpu"].cpu())
+        if device.type == "cuda" and state["random"]["cuda"] is not None:
+            torch.cuda.set_rng_state(state["random"]["cuda"].cpu())
+
+    def late(self) -> bool:
+        """Whether it is time for the next checkpoint."""
+        return self.run.folder is not None and time.monotonic() >= self.due_at
+
+    def save(self, last: bool) -> Path | None:
+        """Writes the checkpoint. Every rank has to call this, although rank 0 alone writes.
+
+        A disk that does not take it does not end the run: the checkpoint before is kept, and another one is tried soon.
+
+        Args:
+            last: whether this is the run's last chance.
+
+        Returns:
+            the file, where it was written.
+
+        Raises:
+            CheckpointError: it was the last chance, and the disk did not take it.
+            DivergedError: a weight is not finite.
+        """
+        self.due_at = time.monotonic() + 60 * self.minutes
+        folder = self.run.folder
+        if folder is None:
+            return None
+        state = self._state()
+        if ranks.number() > 0:
+            return None
+        try:
+            checkpoints.save(state, folder)
+        except DivergedError:
+            raise
+        except CheckpointError as error:
+            self._not_saved(error, last)
+            return None
+        self.saved, self.failed = self.run.done, False
+        if self.keeps():
+            self._keep(folder)
+        return folder / checkpoints.FILE
+
+    def _not_saved(self, error: CheckpointError, last: bool) -> None:
+        at = f"The newest checkpoint is of step {self.saved}" if self.saved else "There is no checkpoint so far"
+        if last:
+            start = f"Run the same again to go on from step {self.saved}" if self.saved else "Nothing was saved"
+            raise CheckpointError(f"step {self.run.done}: {error} {start}.") from error
+        if self.keeps():
+            at += f", and step {self.run.done} is not kept"
+        if not self.failed or self.keeps():
+            warnings.warn(
+                f"step {self.run.done}: {error} Training goes on, and tries to save again soon. {at}.", stacklevel=2
+            )
+        self.failed = True
+        self.due_at = time.monotonic() + min(60 * self.minutes, RETRY)
+
+    def keeps(self) -> bool:
+        """Whether the checkpoint of this step is kept."""
+        return self.keep_every is not None and self.run.done > 0 and self.run.done % self.keep_every == 0
+
+    def _keep(self, folder: Path) -> None:
+        """Keeps the newest checkpoint, with its sample grid if there is one."""
+        kept = checkpoints.kept_file(folder, self.run.done)
+        newest = {kept: folder / checkpoints.FILE, kept.with_suffix(".png"): sample_file(self.run, folder)}
+        try:
+            for target, source in newest.items():
+                if source.exists() and not (target.exists() and target.samefile(source)):
+                    link(source, target)
+        except (LabkitError, OSError) as error:
+            warnings.warn(f"step {self.run.done} is not kept: {error}", stacklevel=2)
+
+    def _state(self) -> dict[str, Any]:
+        run, on_gpu = self.run, next(self.run.model.parameters()).is_cuda
+        return {
+            "kind": run.model.kind,
+            "settings": run.model.settings,
+            "batches": self.batches,
+            "step": run.step.state_dict(),
+            "done": run.done,
+            "losses": _tensors(run.losses),
+            # without NaN, which stands for steps whose rate nobody noted, since a checkpoint holds finite numbers only
+            "rates": _tensors({player: [lr for lr in rates if lr == lr] for player, rates in run.rates.items()}),
+            "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if on_gpu else None},
+        }
+
+
+def _tensors(history: dict[str, list[float]]) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor(values, dtype=torch.float64) for name, values in history.items()}
+
+
+def kept(run: Run) -> str:
+    """Says, for the end of an error, where the run can go on from."""
+    if run.folder is None or not (run.folder / checkpoints.FILE).exists():
+        return " Nothing was saved before it."
+    return f" The last good checkpoint is kept in {run.folder}."

@@ -1,0 +1,115 @@
+"""The seam `callbacks=`: who is called when, and that an error in one loses nothing."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import labkit
+from labkit.training import checkpoints
+
+
+class Diary(labkit.Callback):
+    """Notes each call with the step it came at; raises an error in the method and at the step that `fails` names."""
+
+    def __init__(self, fails=None, error=ValueError):
+        self.calls, self.fails, self.error = [], fails, error
+
+    def note(self, name, run, *more):
+        self.calls.append((name, run.done, *more))
+        if self.fails == (name, run.done):
+            raise self.error("no network")
+
+    def on_start(self, run):
+        self.note("start", run)
+
+    def on_report(self, run):
+        self.note("report", run, len(run.losses["G_A"]), len(run.rates["generators"]))
+
+    def on_sample(self, run, grid):
+        self.note("sample", run, tuple(grid.shape))
+
+    def on_save(self, run, path):
+        self.note("save", run, path.name)
+
+    def on_end(self, run):
+        self.note("end", run)
+
+
+def train(tiny, fruit, steps, folder, *callbacks, **options):
+    step = labkit.make_step(tiny(), lr=1e-3)
+    return labkit.fit(step, fruit, steps, checkpoint=folder, callbacks=callbacks, **options)
+
+
+def test_callbacks_hear_of_everything_in_its_order(tiny, fruit, tmp_path):
+    diary = Diary()
+    train(tiny, fruit, 3, tmp_path, diary, report_every=2, sample_every=2)
+    grid = (3, 4 * 34 + 2, 4 * 34 + 2)
+    told = [("start", 0), ("report", 2, 2, 2), ("sample", 2, grid), ("report", 3, 3, 3), ("sample", 3, grid)]
+    assert diary.calls == [*told, ("save", 3, checkpoints.FILE), ("end", 3)]
+    again = Diary()
+    run = train(tiny, fruit, 4, tmp_path, again)
+    assert again.calls[0] == ("start", 3) and run.rates == dict.fromkeys(run.rates, [1e-3] * 4)
+
+
+@pytest.mark.parametrize("name", ["report", "sample"])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_of_a_callback_goes_on_after_the_run_was_saved(tiny, fruit, tmp_path, name, error):
+    diary, late = Diary((name, 3), error), Diary()
+    with pytest.raises(error, match="no network"):
+        train(tiny, fruit, 9, tmp_path, diary, late, report_every=3, sample_every=3)
+    assert diary.calls[-1] == ("end", 3) == late.calls[-1], "so that it can close what it opened"
+    state = checkpoints.load(tmp_path)
+    assert state["done"] == len(state["losses"]["G_A"]) == 3
+    resumed, whole = train(tiny, fruit, 5, tmp_path), train(tiny, fruit, 5, None)
+    assert resumed.losses == whole.losses
+    assert all(map(torch.equal, resumed.model.parameters(), whole.model.parameters()))
+
+
+def test_an_error_of_on_report_is_one_too(tiny, fruit, tmp_path):
+    def stop(run):
+        raise StopIteration("good enough")
+
+    with pytest.raises(StopIteration, match="good enough"):
+        train(tiny, fruit, 9, tmp_path, on_report=stop, report_every=2)
+    assert checkpoints.load(tmp_path)["done"] == 2
+
+
+@pytest.mark.parametrize(("name", "at"), [("save", 4), ("end", 4)])
+def test_an_error_after_the_last_step_is_no_secret(tiny, fruit, tmp_path, name, at):
+    with pytest.raises(ValueError, match="no network"):
+        train(tiny, fruit, 4, tmp_path, Diary((name, at)))
+    assert checkpoints.load(tmp_path)["done"] == 4
+
+
+def test_an_error_at_the_start_is_one_before_any_work(tiny, fruit, tmp_path):
+    diary = Diary(("start", 0))
+    with pytest.raises(ValueError, match="no network"):
+        train(tiny, fruit, 4, tmp_path, diary)
+    assert diary.calls == [("start", 0), ("end", 0)]
+
+
+def test_an_error_in_on_end_does_not_hide_the_first(tiny, fruit):
+    with pytest.warns(UserWarning, match="on_end of a callback: ValueError: no network"):
+        with pytest.raises(RuntimeError, match="first"):
+            train(
+                tiny,
+                fruit,
+                4,
+                None,
+                Diary(("report", 1), lambda text: RuntimeError("first")),
+                Diary(("end", 1)),
+                report_every=1,
+            )
+
+
+def test_a_function_is_no_callback(tiny, fruit):
+    with pytest.raises(labkit.LabkitError, match="derived from labkit.Callback.*on_report"):
+        train(tiny, fruit, 1, None, print)
+
+
+def test_without_a_folder_nothing_is_saved(tiny, fruit):
+    diary = Diary()
+    train(tiny, fruit, 1, None, diary)
+    assert [call[0] for call in diary.calls] == ["start", "report", "sample", "end"]
+    assert not Path("checkpoint.pt").exists()

@@ -1,0 +1,152 @@
+"""`--init-from`: weights of another run or of the public reference, in a run that is new in all else."""
+
+import pytest
+import torch
+from torch import nn
+
+import labkit
+from labkit.errors import CheckpointError
+from labkit.networks.generators import make_generator
+from labkit.training import checkpoints
+
+SMALL = dict(generator="resnet_6blocks", ngf=2, ndf=2)
+
+
+def same(a, b):
+    return all(map(torch.equal, a.state_dict().values(), b.state_dict().values()))
+
+
+@pytest.fixture
+def trained(tiny, fruit, tmp_path):
+    """The folder of a run of two steps that kept both."""
+    labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=tmp_path / "first", keep_every=1)
+    return tmp_path / "first"
+
+
+def test_weights_and_nothing_else_come_from_another_run(tiny, fruit, trained):
+    other = labkit.fruit(n=6, size=16, seed=9)
+    for source, step in ((trained, 2), (trained / checkpoints.FILE, 2), (checkpoints.of_step(trained, 1), 1)):
+        model = tiny(lambda_a=5.0, pool_size=3, gan_mode="vanilla")
+        random = torch.get_rng_state()
+        labkit.init_from(model, source)
+        assert torch.equal(torch.get_rng_state(), random)
+        assert same(model, labkit.load_model(trained, step=step))
+    run = labkit.fit(labkit.make_step(model), other, 1, checkpoint=trained.parent / "second")
+    assert run.done == 1 and len(run.losses["G_A"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (dict(ngf=6), "ngf=4 there, 6 here"),
+        (dict(ngf=6, norm="batch", lambda_b=1.0), "ngf=4 there, 6 here; norm='instance' there, 'batch' here"),
+        (dict(norm="instance_blocks"), "norm='instance' there, 'instance_blocks' here"),
+        (dict(discriminator="basic"), "discriminator='n_layers' there, 'basic' here"),
+    ],
+)
+def test_arguments_in_which_networks_differ_are_named(tiny, trained, settings, said):
+    with pytest.raises(CheckpointError) as refused:
+        labkit.init_from(tiny(**settings), trained)
+    named = str(refused.value).partition("networks: ")[2].partition(". Give")[0]
+    assert sorted(named.split("; ")) == sorted(said.split("; "))
+
+
+def test_another_kind_of_model_is_refused(trained, tmp_path):
+    model = labkit.DeviationGAN(ngf=2, ndf=2, blocks=1)
+    with pytest.raises(CheckpointError, match="model='CycleGAN' there, 'DeviationGAN' here"):
+        labkit.init_from(model, trained)
+    labkit.export_reference(labkit.CycleGAN(**SMALL), tmp_path / "reference")
+    with pytest.raises(CheckpointError, match="the public reference has no DeviationGAN"):
+        labkit.init_from(model, tmp_path / "reference")
+
+
+def as_dropout(weights):
+    """The names that the reference gives a ResNet with dropout, which is layer 5 of each block."""
+    moved = {"5": "6", "6": "7"}
+    renamed = {}
+    for name, weight in weights.items():
+        before, block, after = name.partition(".conv_block.")
+        number, _, last = after.partition(".")
+        renamed[f"{before}{block}{moved.get(number, number)}.{last}" if block else name] = weight
+    return renamed
+
+
+@pytest.mark.parametrize("norm", ["instance", "batch"])
+@pytest.mark.parametrize("change", [dict, as_dropout, lambda weights: {f"module.{n}": w for n, w in weights.items()}])
+def test_the_references_weights_start_a_run_in_any_form(tmp_path, norm, change):
+    model = labkit.CycleGAN(**SMALL, norm=norm)
+    for file in labkit.export_reference(model, tmp_path):
+        torch.save(change(torch.load(file)), file)
+    new = labkit.CycleGAN(**SMALL, norm=norm, lambda_identity=0.0)
+    assert not same(new, model)
+    labkit.init_from(new, tmp_path)
+    assert same(new, model)
+    assert same(labkit.load_generator(tmp_path / "latest_net_G_B.pth"), model.G_B)
+
+
+def test_a_generator_with_dropout_translates_as_the_network_it_was(tmp_path):
+    """Built here layer by layer, as the reference builds it."""
+    generator = make_generator("resnet_6blocks", 2).eval()
+    picture, dropped = torch.rand(1, 3, 16, 16), make_generator("resnet_6blocks", 2)
+    for layer in dropped.modules():
+        if hasattr(layer, "conv_block"):
+            layer.conv_block.insert(4, nn.Dropout(0.5))
+            layer.conv_block[4], layer.conv_block[5] = layer.conv_block[5], layer.conv_block[4]
+    dropped.load_state_dict(as_dropout(generator.state_dict()))
+    torch.save(dropped.state_dict(), tmp_path / "latest_net_G.pth")
+    loaded = labkit.load_generator(tmp_path / "latest_net_G.pth").eval()
+    assert torch.equal(loaded(picture), generator(picture))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (dict(ngf=3), "latest_net_G_A.pth.*ngf=2 there, 3 here"),
+        (
+            dict(generator="resnet_9blocks", norm="batch"),
+            "'resnet_6blocks' there, 'resnet_9blocks' here; .*norm",
+        ),
+        (dict(norm="instance_blocks"), "norm='instance' there, 'instance_blocks' here"),
+        (dict(ndf=3), "latest_net_D_A.pth.*ndf=2 there, 3 here"),
+        (dict(discriminator="n_layers", n_layers=2), "n_layers=3 there, 2 here"),
+        (dict(discriminator="pixel"), "discriminator='n_layers' there, 'pixel' here"),
+    ],
+)
+def test_arguments_in_which_the_references_networks_differ_are_named(tmp_path, settings, said):
+    labkit.export_reference(labkit.CycleGAN(**SMALL), tmp_path)
+    with pytest.raises(CheckpointError, match=said):
+        labkit.init_from(labkit.CycleGAN(**{**SMALL, **settings}), tmp_path)
+
+
+@pytest.mark.parametrize("settings", [dict(discriminator="pixel"), dict(discriminator="n_layers", n_layers=1)])
+@pytest.mark.parametrize("norm", ["instance", "batch", "none"])
+def test_every_discriminator_is_told_by_its_names(tmp_path, settings, norm):
+    model, new = (labkit.CycleGAN(**SMALL, **settings, norm=norm) for _ in range(2))
+    labkit.export_reference(model, tmp_path)
+    labkit.init_from(new, tmp_path)
+    assert same(new, model)
+
+
+def test_what_is_missing_or_alone_is_said(tmp_path, tiny):
+    files = labkit.export_reference(labkit.CycleGAN(**SMALL), tmp_path)
+    with pytest.raises(CheckpointError, match="one network is too few.*the folder that holds all four"):
+        labkit.init_from(tiny(), files[0])
+    files[0].unlink()
+    with pytest.raises(CheckpointError, match="latest_net_G_A.pth missing"):
+        labkit.init_from(tiny(), tmp_path)
+    with pytest.raises(CheckpointError, match="there is no checkpoint here"):
+        labkit.init_from(tiny(), tmp_path / "nowhere")
+
+
+def test_the_command_line_starts_from_weights_once(call, tmp_path):
+    small = ["--size", "16", "--ngf", "4", "--workers", "0", "--device", "cpu", "--log", "none"]
+    call("train", "--out", tmp_path / "a", *small, "--steps", 2)
+    start = ("train", "--out", tmp_path / "b", *small, "--init-from", tmp_path / "a", "--lr", "1e-12")
+    status, said, _ = call(*start, "--steps", 1)
+    assert status == 0 and f"{tmp_path / 'b'}: starts from the weights in {tmp_path / 'a'}" in said
+    old, new = (labkit.load_model(tmp_path / name).parameters() for name in "ab")
+    assert all(torch.allclose(*pair, atol=1e-9) for pair in zip(new, old, strict=True))
+    status, said, _ = call(*start, "--steps", 2)
+    assert status == 0 and "goes on from its own checkpoint, so --init-from is ignored" in said
+    status, _, error = call(*start, "--steps", 2, "--out", tmp_path / "c", "--ngf", 5)
+    assert status == 1 and "ngf=4 there, 5 here" in error

@@ -1,0 +1,106 @@
+"""`keep_every`: whole checkpoints of single steps, with their samples, to translate and export from."""
+
+import errno
+import os
+
+import pytest
+import torch
+
+import labkit
+from labkit.data.images import read_picture, write_picture
+from labkit.errors import CheckpointError
+from labkit.training import checkpoints
+
+
+def train(tiny, fruit, steps, folder, keep_every=2, **options):
+    step = labkit.make_step(tiny(), lr=1e-3)
+    return labkit.fit(step, fruit, steps, checkpoint=folder, keep_every=keep_every, sample_every=1000, **options)
+
+
+def listing(folder):
+    return sorted(path.name for path in (folder / "kept").iterdir())
+
+
+NAMES = ["000002.png", "000002.pt", "000004.png", "000004.pt"]
+
+
+def test_each_kept_checkpoint_is_whole_and_has_its_samples(tiny, fruit, tmp_path):
+    train(tiny, fruit, 5, tmp_path)
+    assert listing(tmp_path) == NAMES
+    assert checkpoints.load(tmp_path)["done"] == 5
+    for at in (2, 4):
+        then = train(tiny, fruit, at, None, keep_every=None).model
+        for model in (labkit.load_model(tmp_path, step=at), labkit.load_model(tmp_path / "kept" / f"00000{at}.pt")):
+            assert all(map(torch.equal, model.parameters(), then.parameters()))
+        assert checkpoints.load(checkpoints.of_step(tmp_path, at))["done"] == at
+        assert (tmp_path / "kept" / f"00000{at}.png").samefile(tmp_path / "samples" / f"00000{at}.png")
+
+
+def test_a_run_branches_from_a_kept_checkpoint(tiny, fruit, tmp_path):
+    whole = train(tiny, fruit, 5, tmp_path / "run")
+    (tmp_path / "branch").mkdir()
+    (tmp_path / "run" / "kept" / "000002.pt").rename(tmp_path / "branch" / checkpoints.FILE)
+    branch = train(tiny, fruit, 5, tmp_path / "branch")
+    assert branch.losses == whole.losses and listing(tmp_path / "branch") == NAMES[1:]
+
+
+def test_the_last_checkpoint_is_kept_without_taking_room_twice(tiny, fruit, tmp_path):
+    train(tiny, fruit, 2, tmp_path)
+    newest, kept = tmp_path / checkpoints.FILE, tmp_path / "kept" / "000002.pt"
+    assert newest.samefile(kept)
+    before = kept.read_bytes()
+    train(tiny, fruit, 3, tmp_path)
+    assert kept.read_bytes() == before and not newest.samefile(kept)
+
+
+def test_where_there_are_no_links_files_are_copied(tiny, fruit, tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    train(tiny, fruit, 2, tmp_path)
+    newest, kept = tmp_path / checkpoints.FILE, tmp_path / "kept" / "000002.pt"
+    assert not newest.samefile(kept) and newest.read_bytes() == kept.read_bytes()
+
+
+def test_a_kill_between_checkpoint_and_link_loses_no_kept_step(tiny, fruit, tmp_path):
+    train(tiny, fruit, 2, tmp_path)
+    for name in ("000002.pt", "000002.png"):
+        (tmp_path / "kept" / name).unlink()
+    train(tiny, fruit, 4, tmp_path)
+    assert listing(tmp_path) == NAMES
+
+
+def test_a_step_that_cannot_be_kept_costs_no_training(tiny, fruit, tmp_path):
+    (tmp_path / "kept").write_text("in the way")
+    with pytest.warns(UserWarning, match="step 2 is not kept: .*cannot be written"):
+        run = train(tiny, fruit, 3, tmp_path)
+    assert run.done == checkpoints.load(tmp_path)["done"] == 3
+
+
+def test_a_step_that_was_not_kept_is_refused_with_a_list(tiny, fruit, tmp_path):
+    train(tiny, fruit, 4, tmp_path)
+    with pytest.raises(CheckpointError, match="step 3 was not kept. Kept are the steps 2, 4; without a step"):
+        labkit.load_model(tmp_path, step=3)
+    with pytest.raises(CheckpointError, match="None was, since --keep-every was not given"):
+        labkit.load_model(tmp_path / "other", step=3)
+
+
+def test_the_command_line_keeps_translates_and_exports_a_step(call, tmp_path):
+    small = ["--size", "16", "--ngf", "4", "--workers", "0", "--device", "cpu", "--log", "none"]
+    assert call("train", "--out", tmp_path / "run", *small, "--steps", "3", "--keep-every", "1")[0] == 0
+    write_picture(torch.zeros(3, 16, 16, dtype=torch.uint8), tmp_path / "in.png")
+    for at in (1, 3):
+        out = tmp_path / f"{at}.png"
+        assert call("translate", tmp_path / "in.png", out, "--run", tmp_path / "run", "--step", at)[0] == 0
+        model = labkit.load_model(tmp_path / "run", step=at)
+        labkit.translate(model, tmp_path / "in.png", tmp_path / "expected.png", overwrite=True)
+        assert torch.equal(read_picture(out), read_picture(tmp_path / "expected.png"))
+    status, said, error = call("export", tmp_path / "net.pt2", "--run", tmp_path / "run", "--step", 2)
+    assert status == 0 and "from PyTorch" in said, error
+    status, _, error = call("export", tmp_path / "net.pt2", "--run", tmp_path / "run", "--step", 7)
+    assert status == 1 and "Kept are the steps 1, 2, 3" in error
+    file = tmp_path / "run" / checkpoints.FILE
+    status, _, error = call("translate", tmp_path / "in.png", tmp_path / "x.png", "--run", file, "--step", 2)
+    assert status == 1 and "--step 2" in error and "one file" in error
+    assert call("train", "--out", tmp_path / "run", *small, "--keep-every", "0")[0] != 0

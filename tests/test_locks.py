@@ -1,0 +1,94 @@
+"""One run at a time trains into a folder, and a lock that nobody holds stops nobody."""
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import labkit
+from labkit import files
+from labkit.errors import LabkitError
+from labkit.files import locked
+
+HOLD = (
+    "import sys, pathlib; from labkit.files import locked\n"
+    "with locked(pathlib.Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
+)
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process, which holds the lock of `tmp_path`."""
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], **pipes) as process:
+        assert process.stdout.readline() == b"locked\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(holder, tiny, fruit, tmp_path):
+    def train():
+        return labkit.fit(labkit.make_step(tiny()), fruit, 1, checkpoint=tmp_path)
+
+    with pytest.raises(LabkitError, match=rf"another run trains into this folder \(process {holder.pid} on"):
+        train()
+    assert not (tmp_path / "checkpoint.pt").exists()
+    holder.kill()  # without warning: it cannot tidy up
+    holder.wait()
+    assert str(holder.pid) in (tmp_path / ".lock").read_text()
+    assert train().done == 1 and str(os.getpid()) in (tmp_path / ".lock").read_text()
+
+
+def test_two_threads_do_not_train_into_one_folder(tmp_path):
+    """A lock of the process would let both in, and end with the first of them."""
+    said = []
+
+    def second():
+        try:
+            with locked(tmp_path / "." / "x" / ".."):
+                said.append("in")
+        except LabkitError as error:
+            said.append(str(error))
+
+    (tmp_path / "x").mkdir()
+    with locked(tmp_path):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+    assert "another run of this process trains into this folder" in said[0]
+    second()
+    assert said[1] == "in"
+
+
+def test_a_file_left_by_another_machine_is_no_lock(tmp_path):
+    (tmp_path / ".lock").write_text("process 1 on another-machine")
+    with locked(tmp_path):
+        assert "another-machine" not in (tmp_path / ".lock").read_text()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_no_other_run(tmp_path, monkeypatch, number):
+    def refuse(file):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files, "_lock", refuse)
+    with pytest.warns(UserWarning, match="this file system has no locks.*no second run"), locked(tmp_path):
+        pass
+
+
+def test_a_full_disk_does_not_keep_the_lock_from_being_held(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with locked(tmp_path), pytest.raises(LabkitError), locked(tmp_path):
+        pass
+
+
+def test_a_folder_that_takes_no_file_is_named(tmp_path):
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(LabkitError, match="nothing can be written there.*Choose another folder"), locked(tmp_path):
+        pass

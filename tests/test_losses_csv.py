@@ -1,0 +1,119 @@
+"""losses.csv has one row for each step, whatever happens to the run."""
+
+import contextlib
+import csv
+import errno
+import os
+import resource
+
+import pytest
+import torch
+
+import labkit
+from labkit.training import checkpoints, losses_csv
+
+
+def train(tiny, fruit, steps, folder, **options):
+    return labkit.fit(labkit.make_step(tiny(), lr=1e-3), fruit, steps, checkpoint=folder, **options)
+
+
+def rows(folder):
+    with open(folder / losses_csv.FILE, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+class KilledError(BaseException):
+    pass
+
+
+def killed_at(step):
+    def look(run):
+        if run.done == step:
+            raise KilledError
+
+    return look
+
+
+def test_each_step_has_a_row_of_exact_numbers(tiny, fruit, tmp_path):
+    schedule = labkit.linear_schedule(2, 4)
+    run = train(tiny, fruit, 5, tmp_path, report_every=2, schedule=schedule)
+    table = rows(tmp_path)
+    assert list(table[0]) == ["step", "lr_generators", "lr_discriminators", *run.losses]
+    assert [int(row["step"]) for row in table] == [1, 2, 3, 4, 5]
+    assert [float(row["lr_generators"]) for row in table] == [1e-3 * schedule(done) for done in range(5)]
+    for name, values in run.losses.items():
+        assert [float(row[name]) for row in table] == values
+
+
+def test_after_a_kill_no_row_is_missing_and_none_is_there_twice(tiny, fruit, tmp_path):
+    train(tiny, fruit, 7, tmp_path / "whole")
+    train(tiny, fruit, 2, tmp_path / "killed")
+    with pytest.raises(KilledError):
+        train(tiny, fruit, 7, tmp_path / "killed", report_every=1, on_report=killed_at(5))
+    assert len(rows(tmp_path / "killed")) == 5 and checkpoints.load(tmp_path / "killed")["done"] == 2
+    with open(tmp_path / "killed" / losses_csv.FILE, "a") as file:
+        file.write("6,0.001,0.0")  # half a row, as a power cut could leave it
+    train(tiny, fruit, 7, tmp_path / "killed")
+    assert (tmp_path / "killed" / losses_csv.FILE).read_text() == (tmp_path / "whole" / losses_csv.FILE).read_text()
+
+
+def test_a_file_that_someone_deleted_is_whole_again(tiny, fruit, tmp_path):
+    def delete(run):
+        if run.done == 2:
+            (tmp_path / losses_csv.FILE).unlink()
+
+    train(tiny, fruit, 4, tmp_path, report_every=1, on_report=delete)
+    assert len(rows(tmp_path)) == 4
+    (tmp_path / losses_csv.FILE).unlink()
+    train(tiny, fruit, 4, tmp_path)
+    assert len(rows(tmp_path)) == 4
+
+
+def test_a_checkpoint_of_before_leaves_learning_rates_empty(tiny, fruit, tmp_path):
+    train(tiny, fruit, 2, tmp_path)
+    state = checkpoints.load(tmp_path)
+    del state["rates"]
+    torch.save(state, tmp_path / checkpoints.FILE)
+    for steps in (3, 4):  # and it saves and resumes as others do
+        train(tiny, fruit, steps, tmp_path)
+    assert [row["lr_generators"] for row in rows(tmp_path)] == ["", "", "0.001", "0.001"]
+
+
+@contextlib.contextmanager
+def files_no_larger_than(size):
+    """As on a disk with so little room: a write beyond is refused, or cut."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+
+def test_a_full_disk_costs_no_row_once_there_is_room_again(tiny, fruit, tmp_path):
+    path = tmp_path / losses_csv.FILE
+    sink, run = losses_csv.LossesCsv(path), train(tiny, fruit, 1, None)
+
+    def goes_on():
+        run.done += 1
+        for values in (*run.losses.values(), *run.rates.values()):
+            values.append(values[-1])
+        sink.on_report(run)
+
+    goes_on()
+    size = path.stat().st_size
+    with (
+        files_no_larger_than(size + 20),
+        pytest.warns(UserWarning, match="step 3: .*losses.csv cannot be written .File too large.*rows follow") as said,
+    ):
+        goes_on()
+        goes_on()
+    assert len(said) == 1 and path.stat().st_size == size, "no half row"
+    goes_on()
+    assert [row["step"] for row in rows(tmp_path)] == ["1", "2", "3", "4", "5"]
+    path.unlink()
+    with files_no_larger_than(10), pytest.warns(UserWarning, match=os.strerror(errno.EFBIG)):
+        goes_on()
+    assert not path.exists()
+    goes_on()
+    assert len(rows(tmp_path)) == 7

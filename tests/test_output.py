@@ -1,0 +1,116 @@
+"""What `labkit train` and `labkit translate` print: lines for people, one object for scripts, or nothing."""
+
+import json
+import warnings
+
+import pytest
+import torch
+
+import labkit
+from labkit.data.images import write_picture
+from labkit.training import progress, tensorboard
+
+SMALL = ["--size", "16", "--ngf", "4", "--workers", "0", "--device", "cpu", "--log", "none"]
+
+
+@pytest.fixture
+def train(call, tmp_path):
+    return lambda *options, steps=2: call("train", "--out", tmp_path / "run", *SMALL, "--steps", steps, *options)
+
+
+@pytest.fixture
+def translate(call, tmp_path, tiny):
+    """A function that translates a small folder with a generator of the reference."""
+    torch.save(tiny().G_A.state_dict(), tmp_path / "latest_net_G.pth")
+    for name in "ab":
+        write_picture(torch.zeros(3, 20, 20, dtype=torch.uint8), tmp_path / "in" / f"{name}.png")
+    run = ("--run", tmp_path / "latest_net_G.pth")
+    return lambda *options: call("translate", tmp_path / "in", tmp_path / "out", *run, *options)
+
+
+def test_the_version_is_printed(call):
+    assert call("--version") == (0, f"labkit {labkit.__version__}\n", "")
+
+
+def test_json_is_all_there_is_on_standard_output(train, tmp_path):
+    status, out, error = train("--json")
+    result = json.loads(out)
+    assert status == 0 and out.count("\n") == 1 and "step 2 of 2" in error
+    assert list(result) == ["folder", "steps", "losses", "seconds", "scores"]
+    assert result["folder"] == str(tmp_path / "run") and result["steps"] == 2 and result["seconds"] > 0
+    assert {"fg", "bg"} <= result["scores"].keys() and {"G_A", "D_A"} <= result["losses"].keys()
+
+
+def test_json_of_a_translation_names_the_files(translate, tmp_path):
+    status, out, _ = translate("--json")
+    assert status == 0 and json.loads(out) == {"written": [str(tmp_path / "out" / f"{name}.png") for name in "ab"]}
+
+
+def test_json_leaves_standard_output_empty_after_an_error(train):
+    status, out, error = train("--json", "--speedups", "bf61")
+    assert (status, out) == (1, "") and "did you mean 'bf16'" in error
+
+
+def test_quiet_prints_errors_only(train, translate, monkeypatch):
+    def warns(*_):
+        warnings.warn("all alike", stacklevel=1)
+        return {"fg": 1.0, "bg": 1.0}
+
+    monkeypatch.setattr("labkit.measure.quality.quality", warns)
+    assert train("--quiet") == (0, "", "")
+    assert translate("-q") == (0, "", "")
+    status, out, error = translate("--quiet")
+    assert (status, out) == (1, "") and "exist already" in error
+    status, out, _ = train("--quiet", "--json", steps=3)
+    assert status == 0 and json.loads(out)["steps"] == 3
+
+
+def test_quiet_does_not_hide_how_to_go_on_after_ctrl_c(train, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt("stopped after step 1 of 2")
+
+    monkeypatch.setattr("labkit.training.fit.fit", stopped)
+    assert train("--quiet") == (130, "", "labkit: stopped after step 1 of 2\n")
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(train, monkeypatch):
+    _, out, error = train(steps=3)
+    (line,) = [line for line in error.splitlines() if line.startswith("step ")]
+    assert line.startswith("step 3 of 3, ") and "G_A" in line and "\r" not in error and "2 steps done" not in error
+    assert "3 steps done" in out
+    monkeypatch.setattr(progress, "INTERVAL", 0)
+    said = [line.split(" steps/s")[0] for line in train(steps=5)[2].splitlines() if line.startswith("step ")]
+    assert [line.partition(",")[0] for line in said] == ["step 4 of 5", "step 5 of 5", "step 5 of 5"]
+    assert not [line for line in train(steps=5)[2].splitlines() if line.startswith("step ")], "it is done already"
+
+
+def test_a_terminal_has_a_bar(monkeypatch):
+    assert isinstance(progress.progress_bar(0, 5), progress.Lines)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    for shown in (True, False):
+        with progress.progress_bar(2, 5, shown) as bar:
+            assert not isinstance(bar, progress.Lines) and bar.disable is not shown and (bar.n == 2 or not shown)
+
+
+def test_a_line_says_how_long_it_will_take(capsys):
+    lines = progress.Lines(10, 110)
+    lines.started -= 100
+    lines.done = 20
+    lines._say()
+    assert capsys.readouterr().err == "step 20 of 110, 0.1 steps/s, 0:15:00 left\n"
+
+
+def test_tensorboard_is_the_logger_where_it_is_installed(call, train, monkeypatch, tmp_path):
+    pytest.importorskip("tensorboard", reason="TensorBoard is optional")
+    train()
+    assert not (tmp_path / "run" / "tensorboard").exists()
+    train("--log", "auto", steps=3)
+    assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 1
+    train("--log", "tensorboard", steps=4)
+    assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 2
+    monkeypatch.setattr(tensorboard, "installed", lambda: False)
+    assert train("--log", "auto", steps=5)[0] == 0
+    status, _, error = train("--log", "tensorboard", steps=5)
+    assert status == 1 and "--log tensorboard: " in error and "pip install tensorboard" in error
+    status, _, error = train("--log", "tensorbord")
+    assert status == 1 and "--log='tensorbord' is unknown (did you mean 'tensorboard'?)" in error

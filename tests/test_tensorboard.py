@@ -1,0 +1,91 @@
+"""What TensorBoard reads: every curve and picture, also after a kill, and a run that a full disk does not end."""
+
+import resource
+
+import pytest
+
+import labkit
+from labkit.training import tensorboard
+
+pytest.importorskip("tensorboard", reason="TensorBoard is optional")
+
+
+def train(tiny, fruit, steps, folder, **options):
+    log = labkit.TensorBoard(folder / "tensorboard")
+    step = labkit.make_step(tiny(), lr=1e-3)
+    return labkit.fit(step, fruit, steps, checkpoint=folder, callbacks=[log], **options)
+
+
+def read(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    return events
+
+
+def steps_of(points):
+    return [point.step for point in points]
+
+
+class KilledError(BaseException):
+    pass
+
+
+def test_curves_and_pictures_have_their_steps_and_values(tiny, fruit, tmp_path):
+    run = train(tiny, fruit, 5, tmp_path, report_every=2, sample_every=2, schedule=labkit.linear_schedule(1, 4))
+    events = read(tmp_path)
+    for name, losses in run.losses.items():
+        points = events.Scalars(f"losses/{name}")
+        assert steps_of(points) == [2, 4, 5]
+        assert [p.value for p in points] == pytest.approx([sum(losses[:2]) / 2, sum(losses[2:4]) / 2, losses[4]])
+    rates = events.Scalars("learning rate/generators")
+    assert [point.value for point in rates] == pytest.approx([run.rates["generators"][at] for at in (1, 3, 4)])
+    assert steps_of(events.Images("samples")) == [2, 4, 5] and events.Images("samples")[0].width == 4 * 34 + 2
+    assert all(point.value > 0 for point in events.Scalars("speed/steps a second"))
+    assert any(tag.startswith("memory/") for tag in events.Tags()["scalars"])
+
+
+def test_steps_that_a_kill_lost_are_forgotten(tiny, fruit, tmp_path):
+    def killed(run):
+        if run.done == 6:
+            raise KilledError
+
+    train(tiny, fruit, 3, tmp_path, report_every=1)
+    with pytest.raises(KilledError):
+        train(tiny, fruit, 9, tmp_path, report_every=1, on_report=killed)
+    train(tiny, fruit, 5, tmp_path, report_every=1)
+    assert steps_of(read(tmp_path).Scalars("losses/G_A")) == [1, 2, 3, 4, 5]
+    files = len(list((tmp_path / "tensorboard").iterdir()))
+    train(tiny, fruit, 5, tmp_path)
+    assert len(list((tmp_path / "tensorboard").iterdir())) == files, "a finished run has nothing to add"
+
+
+def test_a_full_disk_leaves_a_gap_and_no_broken_file(tiny, fruit, tmp_path):
+    run = train(tiny, fruit, 1, tmp_path)
+    log = labkit.TensorBoard(tmp_path / "tensorboard")
+    log.on_start(run)
+
+    def goes_on():
+        run.done += 1
+        for values in (*run.losses.values(), *run.rates.values()):
+            values.append(values[-1])
+        log.on_report(run)
+
+    goes_on()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.file.stat().st_size + 30, limit[1]))
+    try:
+        with pytest.warns(UserWarning, match="step 3: .*cannot be written .File too large.*goes on") as said:
+            goes_on()
+            goes_on()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    goes_on()
+    assert len(said) == 1 and steps_of(read(tmp_path).Scalars("losses/G_A")) == [1, 2, 5]
+
+
+def test_without_the_package_it_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(tensorboard, "installed", lambda: False)
+    with pytest.raises(labkit.LabkitError, match="pip install tensorboard"):
+        labkit.TensorBoard(tmp_path)
