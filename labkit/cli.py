@@ -12,11 +12,10 @@ import typer
 import labkit
 from labkit.errors import LabkitError
 from labkit.export_command import export
-from labkit.files import check_folder
 from labkit.measure_commands import compare, profile, report, speedups, survey
 from labkit.options import NAMES, STEPS, Choice, Device, Exchange, speedup_names, with_options
 from labkit.output import Output
-from labkit.run_options import Keeping, Logging, Step, chosen
+from labkit.run_options import Keeping, Logging, Step, chosen, few_processes
 from labkit.sweep_command import sweep
 from labkit.train_options import Pictures, Rate
 
@@ -47,17 +46,22 @@ def train(
     *,
     out: Annotated[Path, Option(help="Folder for checkpoint, samples and losses.csv; resumes the run in it, if any.")],
     pictures: Pictures,
-    steps: Annotated[int | None, Option(help="Steps to train up to.", show_default=STEPS)] = None,
+    steps: Annotated[int | None, Option(help="Steps to train up to.", min=1, show_default=STEPS)] = None,
     choice: Choice,
     rate: Rate,
     speedups: Annotated[
         str, Option(help=f"Names, {NAMES}; or auto alone: measures for minutes, and takes what helps.")
     ] = "",
-    workers: Annotated[int, Option(help="Processes that prepare batches.", min=0)] = 2,
+    workers: Annotated[int, Option(help="Processes that prepare batches.", min=0, callback=few_processes)] = 2,
     seed: Annotated[int, Option(help="Determines first weights and batches.", min=0, max=2**32)] = 0,
     save_minutes: Annotated[float, Option(help="Minutes between two checkpoints.", min=0)] = 5.0,
     processes: Annotated[
-        int, Option(help="Processes on this machine that share each batch, as torchrun would start them.", min=1)
+        int,
+        Option(
+            help="Processes on this machine that share each batch, as torchrun would start them.",
+            min=1,
+            callback=few_processes,
+        ),
     ] = 1,
     exchange: Exchange,
     keeping: Keeping,
@@ -76,15 +80,18 @@ def train(
         options: dict[str, Any] = dict(seed=seed, workers=workers, schedule=schedule, save_minutes=save_minutes)
         options |= dict(callbacks=logging.callbacks(out), progress=not output.quiet)
         options |= dict(keep_every=keeping.keep_every, allow_new_data=keeping.allow_new_data)
+        model = choice.model(recipe, seed)
+        if pictures.square:
+            model.check_size(recipe.size, recipe.size, where=f"--size {recipe.size}")
+        for line in keeping.start(model, out, dict(size=recipe.size, batch_size=choice.batch_size, seed=seed)):
+            output.say(line)
         data = pictures.open(recipe.size, seed)
+        if choice.batch_size > data.epoch:
+            output.say(f"--batch-size {choice.batch_size}: each batch repeats some of the {data.epoch} pictures")
         names = speedup_names(speedups)
         if names == ["auto"]:
-            check_folder(out)
             names, said = labkit.autotune(lambda: choice.model(recipe, seed), choice.noise(recipe))
             output.say("\n".join([*said, f"auto: {', '.join(names) or 'the baseline'}"]))
-        model = choice.model(recipe, seed)
-        for line in keeping.start(model, out):
-            output.say(line)
         step = exchange.step(model, names, recipe.lr, data, choice.batch_size)
         run = labkit.fit(step, data, recipe.steps, choice.batch_size, checkpoint=out, **options)
         scores = labkit.quality(model, data) if pictures.data == "fruit" else None

@@ -35,6 +35,13 @@ def pick_device(name: str | torch.device = "auto") -> torch.device:
             f"device={str(name)!r}: PyTorch {torch.__version__} finds {torch.cuda.device_count()} CUDA GPUs here. "
             "Use device='cpu', or install a driver and a CUDA build of PyTorch."
         )
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # of a kind that this PyTorch has no part for
+        raise LabkitError(
+            f"device={str(name)!r}: PyTorch {torch.__version__} cannot use such a device here. Choose 'auto', 'cpu' or "
+            "'cuda'."
+        ) from error
     return device
 
 

@@ -1,9 +1,11 @@
 """Options of `labkit train` that concern the run as a whole: what it logs, keeps, and starts from."""
 
 import dataclasses
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from typer import Option
 
 import labkit
@@ -78,17 +80,43 @@ class Keeping:
         Option(help="Start from the weights of a run (folder or checkpoint), or of the public reference (folder)."),
     ] = None
 
-    def start(self, model: "Model", out: Path) -> list[str]:
-        """Gives a model that begins a run in `out` the weights that it should start from; what there is to say of it.
+    def start(self, model: "Model", out: Path, batches: dict[str, Any]) -> list[str]:
+        """Looks at the run's folder before any work, and gives a model that begins a run the weights to start from.
+
+        Args:
+            model: that will be trained.
+            out: folder of the run.
+            batches: those settings of the batches that are known before the pictures are read.
+
+        Returns:
+            what there is to say of it.
 
         Raises:
-            LabkitError: there are no such weights, or they are of other networks.
+            LabkitError: the run cannot be saved there or resumed, or there are no such weights to start from.
         """
+        from labkit import ranks
+        from labkit.training import checkpoints, keeping
+
+        if ranks.number() == 0:
+            keeping.look_first(out, model, batches)
         if self.init_from is None:
             return []
-        from labkit.training import checkpoints
-
         if (out / checkpoints.FILE).exists():
             return [f"{out}: this run goes on from its own checkpoint, so --init-from is ignored"]
         labkit.init_from(model, self.init_from)
         return [f"{out}: starts from the weights in {self.init_from}"]
+
+
+def positive(value: float | None) -> float | None:
+    """The number, for typer to check an option with."""
+    if value is not None and not 0 < value < float("inf"):
+        raise typer.BadParameter(f"{value:g} is no positive number.")
+    return value
+
+
+def few_processes(value: int) -> int:
+    """The number of processes, for typer to check an option with: each takes memory, and a machine is soon full."""
+    most = max(32, 4 * (os.cpu_count() or 1))
+    if value > most:
+        raise typer.BadParameter(f"{value} processes are too many for this machine; take at most {most}.")
+    return value

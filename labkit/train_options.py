@@ -11,6 +11,7 @@ from typer import Option
 from labkit import recipes
 from labkit.errors import LabkitError, check_known
 from labkit.options import FRUIT, PHOTOGRAPHS, as_option
+from labkit.run_options import positive
 
 if TYPE_CHECKING:  # --help should not wait for torch
     from labkit.data.batches import UnpairedData
@@ -23,7 +24,7 @@ DECAYS = f"fruit none, others {PHOTOGRAPHS.decay:.0%} of the steps"
 class Rate:
     """The learning rate and how it falls."""
 
-    lr: Annotated[float | None, Option(help="Adam's learning rate.", show_default=RATES)] = None
+    lr: Annotated[float | None, Option(help="Adam's learning rate.", callback=positive, show_default=RATES)] = None
     lr_policy: Annotated[str, Option(help="How it falls: linear, step or cosine.")] = "linear"
     decay_steps: Annotated[
         int | None,
@@ -56,6 +57,8 @@ class Rate:
         if self.lr_policy == "step":
             return labkit.step_schedule(self.decay_every or max(1, recipe.steps // 4))
         decay = round(recipe.decay * recipe.steps) if self.decay_steps is None else self.decay_steps
+        if decay > recipe.steps:
+            raise LabkitError(f"--decay-steps {decay}: the run has {recipe.steps} steps. Give fewer, or more --steps.")
         return labkit.linear_schedule(recipe.steps - decay, decay) if decay else None
 
 
@@ -73,6 +76,11 @@ class Pictures:
         int | None, Option(help="Pixels to resize to before the crop.", min=16, show_default="286/256 of --size")
     ] = None
     no_flip: Annotated[bool, Option("--no-flip", help="Mirror no picture.")] = False
+
+    @property
+    def square(self) -> bool:
+        """Whether the networks see squares of --size, whatever the pictures are."""
+        return self.preprocess not in ("scale_width", "none")
 
     def open(self, size: int, seed: int) -> "UnpairedData":
         """The pictures, for networks that see squares of `size` pixels; the seed paints fruit.

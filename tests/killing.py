@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch
 
-from labkit.training import checkpoints
+from labkit.training import checkpoints, losses_csv
 
 ARGUMENTS = (
     "train --size 16 --generator resnet_3blocks --ngf 4 --batch-size 2 --steps {steps} --save-minutes 0 --workers 1 "
-    "--device cpu --out"
+    "--device cpu --keep-every 7 --out"
 )
 
 
@@ -59,3 +59,17 @@ def same(a, b) -> bool:
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[name], b[name]) for name in a)
     return a == b
+
+
+def same_files(a: Path, b: Path) -> bool:
+    """Whether two runs wrote the same rows of losses, and kept the same checkpoints, each with its samples."""
+    kept = [sorted(file.name for file in (folder / checkpoints.KEPT).iterdir()) for folder in (a, b)]
+    return (
+        (a / losses_csv.FILE).read_text() == (b / losses_csv.FILE).read_text()
+        and kept[0] == kept[1]
+        and all(
+            same(*(checkpoints.load(folder / checkpoints.KEPT / name) for folder in (a, b)))
+            for name in kept[0]
+            if name.endswith(".pt")
+        )
+    )

@@ -10,6 +10,7 @@ import torch
 
 import labkit
 from labkit.data.images import read_picture, write_picture
+from labkit.files import locked
 
 SMALL = ["--size", "16", "--ngf", "4", "--steps", "2", "--workers", "0", "--device", "cpu"]
 
@@ -109,6 +110,9 @@ def test_translate_takes_a_generator_of_the_reference(call, tmp_path, tiny):
         (["train", "--out", "run", "--data", "missing"], "missing is not there"),
         (["train", "--out", "run", "--device", "cuda:99"], "device='cuda:99'"),
         (["train", "--out", "run", "--device", "tpu"], "device='tpu'"),
+        (["train", "--out", "run", "--device", "xpu"], "device='xpu'"),
+        (["train", "--out", "run", "--steps", "5", "--decay-steps", "6"], "--decay-steps 6: the run has 5 steps"),
+        (["train", "--out", "run", "--size", "17"], "--size 17: pictures of 17x17 pixels"),
         (["train", "--out", "run", "--generator", "resnet_9block"], "did you mean 'resnet_9blocks'"),
         (["train", "--out", "run", "--generator", "unet_256", "--norm", "instance"], "multiples of 256"),
         (["train", "--out", "run", "--speedups", "bf61"], "did you mean 'bf16'"),
@@ -122,6 +126,50 @@ def test_what_cannot_be_done_is_said_in_one_line_without_a_traceback(call, tmp_p
     status, _, err = call(*arguments)
     assert status == 1
     assert err.startswith("labkit: ") and message in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("--steps", [-5, 0, "many"]),
+        ("--lr", [-1, 0, "nan", "inf"]),
+        ("--decay-steps", [-1]),
+        ("--save-minutes", [-1]),
+        ("--keep-every", [0, -3]),
+        ("--workers", [-1, 10**6]),
+        ("--processes", [0, 10**6]),
+        ("--batch-size", [0]),
+        ("--seed", [-1, 2**40]),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_named_by_its_option(call, tmp_path, option, values):
+    for value in values:
+        status, out, error = call("train", "--out", tmp_path / "run", *SMALL, option, value)
+        assert status == 2 and f"Invalid value for '{option}'" in error and not out, value
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_batch_that_repeats_pictures_says_so(call, tmp_path):
+    status, out, _ = call("train", "--out", tmp_path, *SMALL, "--steps", "1", "--batch-size", "20")
+    assert status == 0 and "--batch-size 20: each batch repeats some of the 8 pictures" in out
+
+
+def test_the_run_is_looked_at_before_its_pictures(call, tmp_path, monkeypatch):
+    """All of this would otherwise come out after minutes of reading."""
+    call("train", "--out", tmp_path / "run", *SMALL)
+    monkeypatch.delattr(labkit, "fruit")  # whoever reads pictures now fails with another error
+    for more, said in (
+        (["--ngf", "5"], "ngf=4 there, 5 here"),
+        (["--batch-size", "2"], "batch_size=1 there, 2 here"),
+        (["--seed", "2"], "seed=0 there, 2 here"),
+        (["--out", tmp_path / "new", "--init-from", tmp_path / "nowhere"], "there is no checkpoint"),
+        (["--out", tmp_path / "run" / "checkpoint.pt" / "x"], "nothing can be written there"),
+    ):
+        status, _, error = call("train", "--out", tmp_path / "run", *SMALL, *more)
+        assert status == 1 and said in error, error
+    with locked(tmp_path / "run"):
+        status, _, error = call("train", "--out", tmp_path / "run", *SMALL)
+        assert status == 1 and "another run" in error
 
 
 def test_an_interrupt_ends_with_130_and_how_to_go_on(call, tmp_path, monkeypatch):

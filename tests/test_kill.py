@@ -1,6 +1,6 @@
 """``kill -9`` at a random moment; `make bench` does it twenty times."""
 
-from killing import same, train_killed, train_unbroken
+from killing import same, same_files, train_killed, train_unbroken
 
 
 def test_a_killed_run_ends_in_the_same_bits_as_an_unbroken_one(tmp_path):
@@ -8,3 +8,5 @@ def test_a_killed_run_ends_in_the_same_bits_as_an_unbroken_one(tmp_path):
     resumed, left_at = train_killed(tmp_path / "killed", kills=1, steps=40, seed=0)
     assert 0 < left_at[0] < whole["done"]
     assert same(resumed, whole)
+    assert same_files(tmp_path / "killed", tmp_path / "whole")
+    assert len(list((tmp_path / "whole" / "kept").iterdir())) == 10, "five checkpoints, each with its samples"

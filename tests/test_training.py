@@ -165,6 +165,12 @@ def test_counts_below_one_are_refused(tiny, fruit, name):
         labkit.fit(labkit.make_step(tiny()), fruit, **{"steps": 1, name: 0})
 
 
+@pytest.mark.parametrize("minutes", [-1, float("nan")])
+def test_minutes_that_make_no_sense_are_refused(tiny, fruit, minutes):
+    with pytest.raises(labkit.LabkitError, match=f"save_minutes={minutes}"):
+        labkit.fit(labkit.make_step(tiny()), fruit, 1, save_minutes=minutes)
+
+
 def test_a_size_the_network_cannot_take_is_refused_before_the_first_step(fruit):
     model = labkit.CycleGAN("unet_128", ngf=1, ndf=1)
     with pytest.raises(labkit.LabkitError, match="'fruit': pictures of 32x32 pixels"):

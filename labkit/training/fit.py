@@ -90,6 +90,8 @@ def fit(
     if keep_every is not None:
         numbers["keep_every"] = keep_every
     _check(data, numbers, workers)
+    if not save_minutes >= 0:
+        raise LabkitError(f"save_minutes={save_minutes}: a number of minutes, 0 or more, is needed.")
     _check_ranks(step, batch_size)
     model = step.model
     for height, width in sorted(data.sizes or {(data.size, data.size)}):

@@ -12,7 +12,8 @@ import torch
 
 from labkit import ranks
 from labkit.errors import CheckpointError, DivergedError, LabkitError
-from labkit.files import link, locked
+from labkit.files import check_folder, link, locked
+from labkit.model import Model
 from labkit.training import checkpoints
 from labkit.training.run import Run
 from labkit.training.samples import sample_file
@@ -69,8 +70,7 @@ class Keeper:
     def _load(self, folder: Path) -> None:
         run, device = self.run, next(self.run.model.parameters()).device
         state = checkpoints.load(folder, device)
-        checkpoints.check_settings(folder, "model", {"kind": state["kind"]}, {"kind": run.model.kind})
-        checkpoints.check_settings(folder, "model", state["settings"], run.model.settings)
+        check_model(folder, state, run.model)
         saved = state["batches"]
         if self.allow_new_data:
             saved = saved | {"pictures": self.batches["pictures"]}
@@ -168,6 +168,32 @@ class Keeper:
             "rates": _tensors({player: [lr for lr in rates if lr == lr] for player, rates in run.rates.items()}),
             "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if on_gpu else None},
         }
+
+
+def look_first(folder: Path, model: Model, batches: dict[str, Any]) -> None:
+    """Raises errors now that `labkit.fit` would raise after minutes of reading pictures.
+
+    Args:
+        folder: of the run, which is made if it is missing.
+        model: that will be trained.
+        batches: those settings of the batches that are known without the pictures.
+
+    Raises:
+        LabkitError: nothing can be written to the folder, or another run trains into it.
+        CheckpointError: the checkpoint in it is damaged, or has other settings.
+    """
+    check_folder(folder)
+    with locked(folder):
+        if (folder / checkpoints.FILE).exists():
+            state = checkpoints.load(folder)
+            check_model(folder, state, model)
+            checkpoints.check_settings(folder, "run", {name: state["batches"].get(name) for name in batches}, batches)
+
+
+def check_model(folder: Path, state: dict[str, Any], model: Model) -> None:
+    """Raises `CheckpointError` if a checkpoint is of another model."""
+    checkpoints.check_settings(folder, "model", {"kind": state["kind"]}, {"kind": model.kind})
+    checkpoints.check_settings(folder, "model", state["settings"], model.settings)
 
 
 def _tensors(history: dict[str, list[float]]) -> dict[str, torch.Tensor]:
