@@ -13,7 +13,7 @@ import pytest
 import several_ranks
 import torch
 import torchrun
-from killing import same, train_killed, train_unbroken
+from killing import same, same_files, train_killed, train_unbroken
 from test_data_parallel import assert_same
 
 from labkit.devices import emulates
@@ -43,8 +43,9 @@ def test_fruit_is_learned(tmp_path, report, speedups, seed):
 def test_twenty_kills(tmp_path, report):
     whole = train_unbroken(tmp_path / "whole", steps=200)
     resumed, left_at = train_killed(tmp_path / "killed", kills=20, steps=200, seed=int(time.time()))
-    report(kills=len(left_at), left_at_steps=left_at, identical=same(resumed, whole))
-    assert same(resumed, whole)
+    identical = same(resumed, whole) and same_files(tmp_path / "killed", tmp_path / "whole")
+    report(kills=len(left_at), left_at_steps=left_at, identical=identical)
+    assert identical
 
 
 def test_four_ranks_are_one_process(tmp_path, report):

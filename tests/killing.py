@@ -63,13 +63,14 @@ def same(a, b) -> bool:
 
 def same_files(a: Path, b: Path) -> bool:
     """Whether two runs wrote the same rows of losses, and kept the same checkpoints, each with its samples."""
-    kept = [sorted(file.name for file in (folder / checkpoints.KEPT).iterdir()) for folder in (a, b)]
+    kept_a, kept_b = ({file.name: file for file in (folder / checkpoints.KEPT).iterdir()} for folder in (a, b))
     return (
         (a / losses_csv.FILE).read_text() == (b / losses_csv.FILE).read_text()
-        and kept[0] == kept[1]
-        and all(
-            same(*(checkpoints.load(folder / checkpoints.KEPT / name) for folder in (a, b)))
-            for name in kept[0]
-            if name.endswith(".pt")
-        )
+        and kept_a.keys() == kept_b.keys()
+        and all(same(_content(kept_a[name]), _content(kept_b[name])) for name in kept_a)
     )
+
+
+def _content(file: Path) -> dict | bytes:
+    """A checkpoint as its tensors, since torch.save numbers each file by chance; another file as its bytes."""
+    return checkpoints.load(file) if file.suffix == ".pt" else file.read_bytes()

@@ -21,6 +21,7 @@ DOCS = EXAMPLES.parent / "docs"
 COMMANDS = {  # of labkit, that each page shows
     "clusters.md": {"train", "sweep"},
     "export.md": {"export"},
+    "watching.md": {"train", "translate", "export"},
     "reference.md": {"train", "translate"},
 }
 
