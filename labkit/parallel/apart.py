@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 import warnings
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -199,8 +200,7 @@ class JobsApart(Apart):
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
         (self.folder / self.module).mkdir(parents=True, exist_ok=True)
-        self.holding = ExitStack()  # the lock, until the process ends
-        self.holding.enter_context(locked(self.folder / self.module))
+        self.holding = _hold(self.folder / self.module)
         self.partners: dict[str, int] = {}
         self.changed = dict.fromkeys(set(self.players) - {self.module}, time.monotonic())
         self.ended: set[str] = set()
@@ -249,3 +249,11 @@ class JobsApart(Apart):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.done = state.get("apart", {"done": 0})["done"]
+
+
+@cache
+def _hold(folder: Path) -> ExitStack:
+    """Takes the lock of a module's folder, which this process then holds until it ends, for each step that it makes."""
+    stack = ExitStack()
+    stack.enter_context(locked(folder))
+    return stack
