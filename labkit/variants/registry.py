@@ -22,6 +22,7 @@ from labkit.variants.fused_adam import FusedAdam
 from labkit.variants.graph import Graph
 from labkit.variants.out_of_place import OutOfPlace
 from labkit.variants.recompute import Recompute
+from labkit.variants.rows import Rows
 from labkit.variants.streams import Streams
 from labkit.variants.two_devices import TwoDevices
 
@@ -38,6 +39,7 @@ STACKED: tuple[type[SpeedUp], ...] = (
     DataParallel,
     Compile,
     OutOfPlace,
+    Rows,
     ChannelsLast,
     Recompute,
     Streams,
