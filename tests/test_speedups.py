@@ -15,7 +15,7 @@ import labkit
 from labkit import devices, measure
 from labkit.measure.equivalence import first_step
 from labkit.simulate import step_operators
-from labkit.variants import two_devices
+from labkit.variants import rows, two_devices
 from labkit.variants.registry import SPEEDUPS
 
 KNOWN = SPEEDUPS
@@ -389,6 +389,57 @@ def test_recompute_draws_the_same_dropout_twice(tiny, batch):
         losses.append(first_step(step, batch(dtype=torch.float64)))
     assert losses[0].losses == losses[1].losses
     assert torch.equal(losses[0].gradients["G_A"], losses[1].gradients["G_A"])
+
+
+# ---- rows
+
+
+def test_rows_makes_the_last_convolutions_broad_and_leaves_the_others(tiny, batch):
+    model = tiny(ngf=8, ndf=8)
+    names = list(model.state_dict())
+    labkit.make_step(model, "rows")(*batch())
+    broad = {name for name, layer in model.named_modules() if isinstance(layer, rows.Rowwise)}
+    last = {
+        f"{network}.model.{len(getattr(model, network).model) - n}"
+        for network, n in (("G_A", 2), ("G_B", 2), ("D_A", 1), ("D_B", 1))
+    }
+    assert broad == last, "the generators' last layer before tanh, the discriminators' last one"
+    assert list(model.state_dict()) == names
+    copied = copy.deepcopy(model)
+    picture = batch()[0]
+    assert torch.equal(copied.G_A(picture), model.G_A(picture))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        torch.nn.Conv2d(4, 3, 5, padding=(2, 1)),
+        torch.nn.Conv2d(4, 1, (3, 2), bias=False),
+        torch.nn.Conv2d(4, 2, 3, padding=3),
+    ],
+)
+def test_a_rowwise_convolution_is_the_convolution(layer):
+    layer, picture = layer.double(), torch.rand(2, 4, 9, 7, dtype=torch.float64, requires_grad=True)
+    right = layer(picture)
+    entering = torch.rand_like(right)
+    wanted = torch.autograd.grad(right, (picture, *layer.parameters()), entering)
+    layer.__class__ = rows.Rowwise
+    result = layer(picture)
+    found = torch.autograd.grad(result, (picture, *layer.parameters()), entering)
+    assert all(
+        torch.allclose(a, b, rtol=0, atol=1e-12) for a, b in zip((result, *found), (right, *wanted), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "different",
+    [dict(stride=2), dict(dilation=2), dict(groups=2), dict(padding="same"), dict(padding=1, padding_mode="reflect")],
+)
+def test_rows_leaves_other_convolutions(tiny, different):
+    model = tiny()
+    model.G_A.model[-2] = torch.nn.Conv2d(model.G_A.model[-2].in_channels, 2, 3, **different)
+    labkit.make_step(model, "rows")
+    assert type(model.G_A.model[-2]) is torch.nn.Conv2d
 
 
 # ---- out_of_place

@@ -31,7 +31,7 @@ class Rows(SpeedUp):
     which has three, and a discriminator's, which has one. Differs from the baseline in `build`, which turns such layers
     into `Rowwise` ones: the 7x7 convolution to 3 channels becomes a 1x7 convolution to 21, whose seven groups are
     shifted by a row each and added. The model keeps them so. Source: Vasudevan, Anderson & Gregg 2017, "Parallel
-    Multi Channel Convolution using General Matrix Multiplication", section IV ("kn2row"), by rows.
+    Multi Channel Convolution using General Matrix Multiplication" (kn2row), here by rows instead of single weights.
 
     Improves: compute, of that layer two- to threefold on a processor, which is a twentieth of a step. Does not help on
     GPUs, whose libraries have kernels for such layers, and hardly with broad networks, where other layers dominate.
