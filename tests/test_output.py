@@ -9,6 +9,7 @@ import torch
 import labkit
 from labkit.data.images import write_picture
 from labkit.training import progress, tensorboard
+from labkit.variants import SPEEDUPS
 
 SMALL = ["--size", "16", "--ngf", "4", "--workers", "0", "--device", "cpu", "--log", "none"]
 
@@ -114,3 +115,11 @@ def test_tensorboard_is_the_logger_where_it_is_installed(call, train, monkeypatc
     assert status == 1 and "--log tensorboard: " in error and "pip install tensorboard" in error
     status, _, error = train("--log", "tensorbord")
     assert status == 1 and "--log='tensorbord' is unknown (did you mean 'tensorboard'?)" in error
+
+
+@pytest.mark.filterwarnings("default")  # the command prints them
+def test_a_speed_up_that_is_slow_to_start_or_does_nothing_here_says_so(train, monkeypatch):
+    monkeypatch.setattr(SPEEDUPS["compile"], "backend", "aot_eager")
+    status, out, error = train("--speedups", "compile,graph")
+    assert status == 0 and "first step, which can take minutes" in out + error
+    assert "graph: there are no CUDA graphs here, so it changes nothing" in error
