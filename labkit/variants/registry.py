@@ -99,7 +99,7 @@ def make_step(
             raise LabkitError(f"speed-up {name!r}: {unsuited}.")
         if not emulate and (slow := SPEEDUPS[name].emulated(model)):
             raise LabkitError(
-                f"speed-up {name!r}: {slow}. Leave it out here, or take 'batched' and 'fused_adam'. (To look at its "
+                f"speed-up {name!r}: {slow}. Leave it out, or take 'batched', 'fused_adam' and 'out_of_place'. (To look at its "
                 "rounding all the same: make_step(..., emulate=True).)"
             )
         if inactive := SPEEDUPS[name].inactive(model):
