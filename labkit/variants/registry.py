@@ -99,8 +99,8 @@ def make_step(
             raise LabkitError(f"speed-up {name!r}: {unsuited}.")
         if not emulate and (slow := SPEEDUPS[name].emulated(model)):
             raise LabkitError(
-                f"speed-up {name!r}: {slow}. Leave it out, or take 'batched', 'fused_adam' and 'out_of_place'. (To look at its "
-                "rounding all the same: make_step(..., emulate=True).)"
+                f"speed-up {name!r}: {slow}. Leave it out, or take 'batched', 'fused_adam' and 'out_of_place'. "
+                "(To look at its rounding all the same: make_step(..., emulate=True).)"
             )
         if inactive := SPEEDUPS[name].inactive(model):
             warnings.warn(f"{name}: {inactive}, so it changes nothing.", stacklevel=2)
