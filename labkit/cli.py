@@ -10,14 +10,14 @@ from typing import Annotated, Any
 import typer
 
 import labkit
+from labkit.commands.export import export
+from labkit.commands.measuring import compare, profile, report, speedups, survey
+from labkit.commands.options import NAMES, STEPS, Choice, Device, Exchange, speedup_names, with_options
+from labkit.commands.output import Output
+from labkit.commands.run_options import Keeping, Logging, Step, chosen, few_processes
+from labkit.commands.sweep import sweep
+from labkit.commands.train_options import Pictures, Rate
 from labkit.errors import LabkitError
-from labkit.export_command import export
-from labkit.measure_commands import compare, profile, report, speedups, survey
-from labkit.options import NAMES, STEPS, Choice, Device, Exchange, speedup_names, with_options
-from labkit.output import Output
-from labkit.run_options import Keeping, Logging, Step, chosen, few_processes
-from labkit.sweep_command import sweep
-from labkit.train_options import Pictures, Rate
 
 UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ  # labkit.ranks would tell, too, but loads torch
 

@@ -7,7 +7,8 @@ import re
 import pytest
 
 import labkit
-from labkit import cli, options, recipes
+from labkit import cli, recipes
+from labkit.commands import options
 from labkit.models import MODELS
 
 OTHERS = {"batch_size", "size", "model_kind", "device"}

@@ -7,7 +7,8 @@ import torch
 from torch.optim import lr_scheduler
 
 import labkit
-from labkit import recipes, train_options
+from labkit import recipes
+from labkit.commands import train_options
 
 N = 7  # steps of an epoch
 

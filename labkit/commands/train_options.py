@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from labkit import recipes
+from labkit.commands.options import FRUIT, PHOTOGRAPHS, as_option
+from labkit.commands.run_options import positive
 from labkit.errors import LabkitError, check_known
-from labkit.options import FRUIT, PHOTOGRAPHS, as_option
-from labkit.run_options import positive
 
 if TYPE_CHECKING:  # --help should not wait for torch
     from labkit.data.batches import UnpairedData

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
+from labkit.commands.options import NAMES, Choice, Device, shared_step, speedup_names, with_options
 from labkit.errors import check_known
 from labkit.files import check_folder
-from labkit.options import NAMES, Choice, Device, shared_step, speedup_names, with_options
 
 if TYPE_CHECKING:  # --help should not wait for torch
     from labkit.step import Step

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from labkit.run_options import Step, chosen
+from labkit.commands.run_options import Step, chosen
 
 
 def export(
