@@ -58,7 +58,7 @@ def pictures(k: int, bits16: bool = False) -> tuple[torch.Tensor, ...]:
 def trained(*names: str, steps: int = STEPS, **settings) -> dict:
     """Losses and weights of a run; of its first step the gradients, too, if it is in 16 bits."""
     bits16 = any(SPEEDUPS[name].tolerance != "exact" for name in names)
-    step = labkit.make_step(model(bits16, **settings), *names)
+    step = labkit.make_step(model(bits16, **settings), *names, emulate=True)  # the rounding is the same
     if bits16:
         return {"first": first_step(step, pictures(0, bits16))}
     losses = [{name: loss.item() for name, loss in step(*pictures(k)).items()} for k in range(steps)]
