@@ -1,6 +1,7 @@
 """What many tests need: small networks, small pictures, one thread."""
 
 import functools
+import gc
 import sys
 
 import pytest
@@ -19,6 +20,10 @@ LONG = ("test_survey", "test_torchrun", "test_kill", "test_data_parallel", "test
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: (item.path.suffix != ".ipynb", item.path.stem not in LONG))
+
+
+def pytest_collection_finish():
+    gc.freeze()  # a million objects of imported modules stay to the end: no collection has to look at them again
 
 
 TINY = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
