@@ -13,7 +13,7 @@ def test_two_ranks_against_the_model(tmp_path, report):
     The report also has the error of a model without any overlap. The bar does not tell the two models apart: on a busy
     machine with a core for each rank the truth was halfway between them.
     """
-    found = run(2, "timed", tmp_path, communication_jobs.__file__)
+    found = run(2, communication_jobs.timed, tmp_path)
     step = shared_step(labkit.CycleGAN(**communication_jobs.LARGE), size=16)
     whole, computed, link = found["us"]["whole"], found["us"]["computed"], found["network"].inside
     predicted = predicted_us(step, computed, found["durations"], 2, found["network"])

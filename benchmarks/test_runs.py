@@ -49,7 +49,7 @@ def test_twenty_kills(tmp_path, report):
 
 
 def test_four_ranks_are_one_process(tmp_path, report):
-    mine, right = several_ranks.run(4, "everything", tmp_path)[""], several_ranks.trained()
+    mine, right = several_ranks.run(4, several_ranks.everything, tmp_path)[""], several_ranks.trained()
     report(losses=[losses["cycle_A"] for losses in mine["losses"]][-1])
     assert_same(mine, right)
 

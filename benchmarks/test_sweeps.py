@@ -1,8 +1,8 @@
 """Sweeps: no kill loses a trial or repeats one, and two workers are worth two processes."""
 
 import random
-import subprocess
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import sweeping
@@ -22,7 +22,8 @@ def test_ten_kills_of_a_random_worker_and_a_journal_that_is_cut_off(tmp_path, re
     content = storage.read_bytes()
     storage.write_bytes(content[: -random.Random(seed).randrange(2, 60)])  # the end of the last trial's last record
     again = sweeping.start(storage, 24, STEPS)
-    assert again.wait() == 0
+    again.join()
+    assert again.exitcode == 0
     said = storage.with_suffix(".said").read_text()
     told, last = sweeping.endings(storage, STEPS)
     table = labkit.sweeps.table(storage)
@@ -77,18 +78,18 @@ def test_two_workers_against_one(tmp_path, report):
     assert times_faster >= 1.8 or share >= 0.9
 
 
-def worker(storage: Path, trials: int) -> subprocess.Popen:
+def worker(storage: Path, trials: int) -> BaseProcess:
     """A worker that saves at the end of each trial."""
     return sweeping.start(storage, trials, STEPS, "--save-minutes", "5")
 
 
-def ended(processes: list[subprocess.Popen]) -> list[float]:
+def ended(processes: list[BaseProcess]) -> list[float]:
     """The seconds from now until each has ended."""
     started, took = time.perf_counter(), dict.fromkeys(processes, 0.0)
     while not all(took.values()):
         time.sleep(0.1)
         for process in processes:
-            if not took[process] and process.poll() is not None:
-                assert process.returncode == 0
+            if not took[process] and process.exitcode is not None:
+                assert process.exitcode == 0
                 took[process] = time.perf_counter() - started
     return list(took.values())

@@ -4,7 +4,6 @@ import copy
 from pathlib import Path
 
 import torch
-from several_ranks import answer
 
 import labkit
 from labkit import ranks
@@ -80,5 +79,5 @@ def spread(of: torch.nn.Module) -> float:
     return ranks.largest([(mine - rank_0).abs().max().item()])[0]
 
 
-if __name__ == "__main__":
-    answer({"everything": lambda folder: {"modules": modules(folder), "alike": alike(folder)}})
+def everything(folder: Path) -> dict:
+    return {"modules": modules(folder), "alike": alike(folder)}

@@ -12,7 +12,6 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
-from several_ranks import answer
 from torch.profiler import ProfilerActivity, profile
 
 import labkit
@@ -105,7 +104,3 @@ def _hook(state, bucket):
 
     cable.submit(send)
     return done
-
-
-if __name__ == "__main__":
-    answer({"observed": observed, "timed": timed})

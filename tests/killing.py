@@ -3,11 +3,11 @@
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import forked
 import torch
 
 from labkit.training import checkpoints, losses_csv
@@ -18,18 +18,16 @@ ARGUMENTS = (
 )
 
 
-def start(folder: Path, steps: int) -> subprocess.Popen:
+def start(folder: Path, steps: int) -> BaseProcess:
     """A training process that saves after every step."""
-    command = [sys.executable, "-m", "labkit", *ARGUMENTS.format(steps=steps).split(), str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    return forked.labkit(folder.with_suffix(".said"), *ARGUMENTS.format(steps=steps).split(), str(folder))
 
 
 def train_unbroken(folder: Path, steps: int) -> dict:
     """The checkpoint of a run that nobody kills."""
-    assert start(folder, steps).wait() == 0
+    process = start(folder, steps)
+    process.join()
+    assert process.exitcode == 0, folder.with_suffix(".said").read_text()
     return checkpoints.load(folder)
 
 
@@ -38,16 +36,16 @@ def train_killed(folder: Path, kills: int, steps: int, seed: int) -> tuple[dict,
     chance, left_at = random.Random(seed), []
     while len(left_at) < kills:
         process = start(folder, steps)
-        while not (folder / checkpoints.FILE).exists() and process.poll() is None:
+        while not (folder / checkpoints.FILE).exists() and process.is_alive():
             time.sleep(0.01)
         before = checkpoints.load(folder)["done"]
         target = min(steps - 1, before + chance.randrange(1, 4))  # kill in the steps and writes that follow this one
-        while process.poll() is None and checkpoints.load(folder)["done"] < target:
+        while process.is_alive() and checkpoints.load(folder)["done"] < target:
             time.sleep(0.005)
         time.sleep(chance.random() * 0.2)
-        assert process.poll() is None, "the run ended before it could be killed: take more steps"
+        assert process.is_alive(), "the run ended before it could be killed: take more steps"
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.join()
         left_at.append(checkpoints.load(folder)["done"])
     return train_unbroken(folder, steps), left_at
 

@@ -1,13 +1,11 @@
 """Jobs for several ranks, and a function that runs one: in real processes, over gloo, without torchrun."""
 
 import copy
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import forked
 import torch
 
 import labkit
@@ -21,24 +19,28 @@ COMPOSABLE = [name for name in SPEEDUPS if name not in {"data_parallel", *exclud
 STEPS, BATCH = 20, 4
 
 
-def run(n: int, job: str, folder: Path, file: str = __file__) -> dict:
-    """What rank 0 of `n` answers, of a job in this file or another one; the text of an error if one fails."""
+def run(n: int, job: Callable[[Path], dict], folder: Path) -> dict:
+    """What rank 0 of `n` answers, of a job of this module or another one; the text of an error if one fails."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    command = [sys.executable, file, job, str(folder)]
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(n)}
+    messages = [folder / f"messages of rank {rank}" for rank in range(n)]
     started = [
-        subprocess.Popen(
-            command,
-            env={**os.environ, **where, "OMP_NUM_THREADS": "1", "RANK": str(rank), "WORLD_SIZE": str(n)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(n)
+        forked.start(path, _answer, job, folder, environment={**where, "RANK": str(rank)})
+        for rank, path in enumerate(messages)
     ]
-    ends = [(process.communicate()[1], process.returncode) for process in started]
-    assert all(status == 0 for _, status in ends), ends[0][0]
-    return torch.load(folder / f"{job}.pt", weights_only=False)
+    for process in started:
+        process.join()
+    assert all(process.exitcode == 0 for process in started), messages[0].read_text()
+    return torch.load(folder / "answer.pt", weights_only=False)
+
+
+def _answer(job: Callable[[Path], dict], folder: Path) -> None:
+    """Runs the job as one of the ranks; rank 0 saves its answer for `run`."""
+    with ranks.joined():
+        answered = job(folder)
+        if ranks.number() == 0:
+            torch.save(answered, folder / "answer.pt")
 
 
 def model(bits16: bool = False, **settings) -> labkit.CycleGAN:
@@ -127,16 +129,3 @@ def train_up_to(steps: int, folder: Path) -> None:
     shared = ["data_parallel"] if ranks.count() > 1 else []
     step = labkit.make_step(model(pool_size=5).float(), *shared)
     labkit.fit(step, data, steps, BATCH, checkpoint=folder / "run")
-
-
-def answer(jobs: dict[str, Callable[[Path], dict]]) -> None:
-    """Runs the job that the command line names, as one of the ranks; rank 0 saves its answer for `run`."""
-    torch.set_num_threads(1)
-    with ranks.joined():
-        answered = jobs[sys.argv[1]](Path(sys.argv[2]))
-        if ranks.number() == 0:
-            torch.save(answered, Path(sys.argv[2], f"{sys.argv[1]}.pt"))
-
-
-if __name__ == "__main__":
-    answer({"everything": everything})

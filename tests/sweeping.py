@@ -4,12 +4,13 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+
+import forked
 
 from labkit.sweeps.heartbeat import FILE
 
@@ -18,20 +19,14 @@ FINISHED = (1, 2, 3)  # complete, pruned, failed: optuna.trial.TrialState
 TOLD, REPORTED = 6, 7  # kinds of records: optuna.storages.journal.JournalOperation
 
 
-def start(storage: Path, trials: int, steps: int, *options: str) -> subprocess.Popen:
+def start(storage: Path, trials: int, steps: int, *options: str) -> BaseProcess:
     """A worker, which appends what it says to a file beside the journal."""
     numbers = ["--trials", str(trials), "--steps", str(steps), "--stale-seconds", "2"]
-    with open(storage.with_suffix(".said"), "a") as said:
-        return subprocess.Popen(
-            [sys.executable, "-m", "labkit", *SWEEP.split(), *numbers, *options, "--storage", str(storage)],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
+    arguments = [*SWEEP.split(), *numbers, *options, "--storage", str(storage)]
+    return forked.labkit(storage.with_suffix(".said"), *arguments)
 
 
-def trains(storage: Path, worker: subprocess.Popen) -> Path | None:
+def trains(storage: Path, worker: BaseProcess) -> Path | None:
     """The folder in which a worker trains, or trained when it was killed."""
     for sign in storage.with_suffix("").glob(f"*/{FILE}"):
         with suppress(FileNotFoundError):  # it ends at this moment
@@ -54,17 +49,18 @@ def kill_some(storage: Path, kills: int, trials: int, steps: int, seed: int, pau
     for _ in range(kills):
         chosen = workers.pop(chance.randrange(len(workers)))
         while trains(storage, chosen) is None:
-            assert chosen.poll() is None, storage.with_suffix(".said").read_text()
+            assert chosen.is_alive(), storage.with_suffix(".said").read_text()
             time.sleep(0.01)
         time.sleep(chance.uniform(0, pause))
-        assert chosen.poll() is None, "a worker ended before it could be killed: take more trials"
+        assert chosen.is_alive(), "a worker ended before it could be killed: take more trials"
         os.killpg(chosen.pid, signal.SIGKILL)
-        chosen.wait()
+        chosen.join()
         left.append(trains(storage, chosen))
         if len(left) < kills:
             workers.append(start(storage, trials, steps))
     for worker in workers:
-        assert worker.wait() == 0, storage.with_suffix(".said").read_text()
+        worker.join()
+        assert worker.exitcode == 0, storage.with_suffix(".said").read_text()
     return left
 
 

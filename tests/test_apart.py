@@ -20,7 +20,7 @@ MODULES = ("autoencoder", "translator", "discriminator")
 @pytest.fixture(scope="module")
 def by_ranks(tmp_path_factory):
     """What three ranks trained."""
-    return run(3, "everything", tmp_path_factory.mktemp("ranks"), apart_jobs.__file__)
+    return run(3, apart_jobs.everything, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.fixture(scope="module")

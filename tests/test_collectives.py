@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def real(folder):
     """What two real ranks observed."""
-    return run(2, "observed", folder, communication_jobs.__file__)
+    return run(2, communication_jobs.observed, folder)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 from killing import same
-from several_ranks import COMPOSABLE, model, pictures, run, train_up_to, trained
+from several_ranks import COMPOSABLE, everything, model, pictures, run, train_up_to, trained
 
 import labkit
 from labkit import ranks
@@ -20,7 +20,7 @@ def shared(tmp_path_factory):
     """What two ranks trained; four of them, which take a machine's time, are a benchmark."""
     folder = tmp_path_factory.mktemp("ranks")
     train_up_to(4, folder)
-    two = run(2, "everything", folder)
+    two = run(2, everything, folder)
     train_up_to(12, folder)
     examples = [tuple(map(int, line.split())) for line in (folder / "examples").read_text().splitlines()]
     return {**two, "examples": examples, "run": checkpoints.load(folder / "run")}

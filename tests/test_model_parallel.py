@@ -23,7 +23,7 @@ NEAR = 1e-10
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     """The answers of two ranks, by their numbers: one launch for all tests."""
-    return run(2, "everything", tmp_path_factory.mktemp("ranks"), model_parallel_jobs.__file__)
+    return run(2, model_parallel_jobs.everything, tmp_path_factory.mktemp("ranks"))
 
 
 # ---- tensor parallel

@@ -1,0 +1,47 @@
+"""Processes of their own for tests, without the seconds that PyTorch takes to be imported.
+
+Each is forked from a server, which is a new Python process that has imported it and labkit, but computed nothing.
+"""
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Mapping
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import torch
+
+CONTEXT = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
+CONTEXT.set_forkserver_preload(["labkit.cli", "labkit.training.fit", "labkit.parallel", "labkit.sweeps.worker"])
+
+
+def start(
+    messages: Path, function: Callable, *arguments: object, environment: Mapping[str, str] | None = None
+) -> BaseProcess:
+    """Runs ``function(*arguments)`` with more variables in its environment; what it says is added to a file."""
+    process = CONTEXT.Process(target=_run, args=(messages, environment or {}, function, arguments))
+    process.start()
+    return process
+
+
+def labkit(messages: Path, *arguments: str) -> BaseProcess:
+    """Runs ``labkit ARGUMENTS``, in a process group that is named after the process, so that it can be killed whole."""
+    return start(messages, _command, *arguments)
+
+
+def _run(messages: Path, environment: Mapping[str, str], function: Callable, arguments: tuple) -> None:
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+    with open(messages, "ab") as file:
+        for output in (sys.stdout, sys.stderr):
+            os.dup2(file.fileno(), output.fileno())
+    function(*arguments)
+
+
+def _command(*arguments: str) -> None:
+    from labkit.cli import main
+
+    os.setsid()
+    sys.argv = ["labkit", *arguments]
+    main()
