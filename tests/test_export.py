@@ -17,9 +17,9 @@ from labkit.networks.light import grouped_block, inverted_block
 from labkit.networks.resnet import ResnetGenerator
 from labkit.training import export as exporting
 
-# As the full ones, with fewer blocks: it takes seconds to trace nine.
+# As the full ones, with fewer blocks and levels: it takes seconds to trace nine of either.
 GENERATORS = {
-    "unet_128, batch norm": lambda: used(UnetGenerator(7, 2, "batch")),
+    "U-Net, batch norm": lambda: used(UnetGenerator(5, 2, "batch")),
     "inverted": lambda: ResnetGenerator(1, 4, "instance_blocks", inverted_block),
     "grouped": lambda: ResnetGenerator(1, 4, "instance", grouped_block),
     "one generator": lambda: CodeGenerator(Encoder(2), Translator(8, 1), Decoder(2)),
@@ -61,7 +61,7 @@ def test_an_onnx_file_gives_pytorch_s_pictures_at_every_size(tmp_path, kind):
 
 def test_a_checkpoint_of_the_reference_s_form_becomes_one_file_that_says_which_sizes_it_takes(tmp_path):
     torch.manual_seed(0)
-    network = make_generator("resnet_9blocks", 4)
+    network = make_generator("resnet_3blocks", 4)
     torch.save(network.state_dict(), tmp_path / "latest_net_G.pth")
     assert labkit.export(tmp_path / "latest_net_G.pth", tmp_path / "new" / "model.onnx").difference < 1e-4
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["model.onnx"], "the weights are in it"
@@ -77,7 +77,7 @@ def test_a_checkpoint_of_the_reference_s_form_becomes_one_file_that_says_which_s
     assert sides == ["batch", 3, "4*height", "4*width"]
 
 
-@pytest.mark.parametrize("kind", ["unet_128, batch norm", "grouped"])
+@pytest.mark.parametrize("kind", ["U-Net, batch norm", "grouped"])
 def test_a_program_takes_every_size_that_the_network_takes(tmp_path, kind):
     network = GENERATORS[kind]()
     assert labkit.export(network, tmp_path / "model.pt2").difference < 1e-5

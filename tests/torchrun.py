@@ -60,7 +60,7 @@ def wait_for_step(folder: Path, step: int, run: subprocess.Popen) -> None:
     """Returns when the checkpoint has come so far."""
     while not (folder / checkpoints.FILE).exists() or checkpoints.load(folder)["done"] < step:
         assert run.poll() is None, (folder / "messages").read_text()
-        time.sleep(0.01)
+        time.sleep(0.1)  # to read a checkpoint takes the ranks' time
 
 
 def train_killed(folder: Path, kills: int, steps: int, seed: int) -> tuple[dict, str, list[psutil.Process]]:
