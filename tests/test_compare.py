@@ -56,13 +56,13 @@ class Clock:
 def compared(tiny, batch):
     """A function that compares stacks by name with a baseline of 1 second; keywords are classes or names."""
 
-    def run(clock=None, rounds=6, **stacks):
+    def run(clock=None, rounds=6, size=16, **stacks):
         clock = clock or Clock()
         second = clock.taking(1.0)
         steps = {"baseline": lambda: labkit.make_step(tiny(), second)}
         for name, stack in stacks.items():
             steps[name] = lambda stack=stack: labkit.make_step(tiny(), *stack)
-        return labkit.compare(steps, batch(2), rounds, warmup=1, clock=clock)
+        return labkit.compare(steps, batch(2, size), rounds, warmup=1, clock=clock)
 
     return run
 
@@ -232,7 +232,7 @@ def test_nothing_of_a_comparison_stays_in_memory(compared):
 
 def test_16_bit_steps_are_equivalent_and_say_how_far_they_are(compared):
     clock = Clock()
-    table = compared(clock, bf16=["bf16", clock.taking(0.5)])
+    table = compared(clock, size=32, bf16=["bf16", clock.taking(0.5)])
     assert table.loc["bf16", "verdict"] == "faster"
     assert 1e-6 < table.loc["bf16", "loss_difference"] < 1e-2 and table.loc["bf16", "gradient_cosine"] < 1
     assert table.loc["baseline again", "loss_difference"] == 0
