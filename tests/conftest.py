@@ -15,7 +15,15 @@ torch.set_num_threads(1)  # the machine's other cores belong to other tests
 
 # Files whose tests take a minute or more: on several cores they come first, right after the notebooks, so that no core
 # is left with one of them when all others are done.
-LONG = ("test_survey", "test_torchrun", "test_kill", "test_data_parallel", "test_model_parallel", "test_speedups")
+LONG = (
+    "test_assignments",
+    "test_compare",
+    "test_data_parallel",
+    "test_export",
+    "test_speedups",
+    "test_survey",
+    "test_torchrun",
+)
 
 
 def pytest_collection_modifyitems(items):
