@@ -24,6 +24,7 @@ class Model(nn.Module):
         multiple, least: pictures to train on have sides that are multiples of `multiple` and at least `least` pixels.
         parts: names of its networks, for messages.
         pools: by name.
+        own: names of those networks that are not labkit's but the caller's.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class Model(nn.Module):
     least: int
     parts: str
     pools: dict[str, Pool]
+    own: tuple[str, ...] = ()
 
     def players(self) -> dict[str, list[nn.Parameter]]:
         """The weights of each player, by its name, in the order in which they learn."""
@@ -47,6 +49,13 @@ class Model(nn.Module):
     def translator(self, direction: str = "AtoB") -> Generator:
         """The network that translates "AtoB" or "BtoA": (B, 3, H, W) in [-1, 1] in and out."""
         raise NotImplementedError
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments that make a model with the same networks: `settings`, with own networks in place of their names."""
+        return dict(self.settings)
+
+    def check_networks(self, pictures: Tensor) -> None:
+        """Raises `LabkitError` if own networks do not do what they should with pictures (1, 3, H, W)."""
 
     def check_batch(self, real_a: Tensor, real_b: Tensor) -> None:
         """Raises `DataError` if the networks cannot take these pictures. Looks at shapes only: no synchronisation."""

@@ -44,6 +44,7 @@ class Step:
 
     Raises:
         DataError: the batch does not fit the networks, or (checked in the first call only) leaves [-1, 1].
+        LabkitError: in the first call, if a generator of your own does not give back pictures of the same size.
     """
 
     ranks = 1  # the processes that take the step together
@@ -61,6 +62,7 @@ class Step:
         self.model.check_batch(real_a, real_b)
         if not self.range_checked:  # only once: it makes the host wait for the device
             self.model.check_range(real_a, real_b)
+            self.model.check_networks(real_a[:1])
             self.range_checked = True
         losses = self.run(self.inputs(real_a, real_b))
         return {name: losses[name] for name in self.model.loss_names if name in losses}

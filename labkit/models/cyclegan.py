@@ -7,8 +7,9 @@ Names, losses and weights are those of its public reference, github.com/junyanz/
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +17,15 @@ from torch import Tensor, nn
 from labkit.errors import LabkitError, check_known
 from labkit.model import Model
 from labkit.models.losses import GAN_MODES, adversarial_loss, cycle_loss, identity_loss
+from labkit.networks import own
 from labkit.networks.generators import make_generator
-from labkit.networks.layers import Generator
+from labkit.networks.layers import Discriminator, Generator
 from labkit.networks.patchgan import make_discriminator
 from labkit.pool import Pool
 from labkit.step import Batch, Network, Step
 
 DIRECTIONS = {"AtoB": "G_A", "BtoA": "G_B"}
+NETWORKS = {"generator": ("G_A", "G_B"), "discriminator": ("D_A", "D_B")}  # by the argument that makes them
 
 
 class Journey(NamedTuple):
@@ -91,10 +94,18 @@ class CycleGANStep(Step):
 class CycleGAN(Model):
     """G_A translates A to B, G_B translates B to A; D_A judges pictures of B, D_B pictures of A.
 
+    Networks of your own keep their initial weights, and ngf, ndf, n_layers and norm are of no account for them. A
+    generator takes pictures (B, 3, H, W) in [-1, 1] and gives back as many of the same size; a discriminator gives back
+    verdicts of any shape. Their attributes `multiple` and `least` say which sides of pictures they take, as those of
+    `Generator` do; without them these are 4 and 16. Weights with ``requires_grad=False`` stay as they are. A checkpoint
+    does not hold their code: `labkit.load_model` asks for them again.
+
     Args:
         generator: "resnet_9blocks", "resnet_6blocks", "resnet_3blocks", "unet_256", "unet_128", or a light one:
-            "resnet_9blocks_narrow", "..._tapered", "..._separable", "..._grouped" or "..._inverted".
-        discriminator: "basic", "n_layers" or "pixel".
+            "resnet_9blocks_narrow", "..._tapered", "..._separable", "..._grouped" or "..._inverted". Or your own: an
+            nn.Module, of which G_A and G_B are copies; two of them in a tuple, for G_A and G_B; or a class or function
+            without arguments that makes one, called twice.
+        discriminator: "basic", "n_layers" or "pixel". Or your own, as for the generators: D_A and D_B.
         ngf, ndf: filters in the first layer of the generators and of the discriminators.
         n_layers: strided layers of an "n_layers" discriminator.
         norm: "instance", "batch", "none" or "instance_blocks".
@@ -105,7 +116,7 @@ class CycleGAN(Model):
         pool_size: fakes the discriminators are reminded of; 0 shows them the newest only.
 
     Raises:
-        LabkitError: an argument is unknown or out of range.
+        LabkitError: an argument is unknown or out of range, or networks of your own cannot be used.
     """
 
     kind = "CycleGAN"
@@ -114,8 +125,8 @@ class CycleGAN(Model):
 
     def __init__(
         self,
-        generator: str = "resnet_9blocks",
-        discriminator: str = "basic",
+        generator: str | own.Own = "resnet_9blocks",
+        discriminator: str | own.Own = "basic",
         ngf: int = 64,
         ndf: int = 64,
         n_layers: int = 3,
@@ -129,26 +140,54 @@ class CycleGAN(Model):
         super().__init__()
         arguments = locals()
         self.settings = {name: arguments[name] for name in inspect.signature(CycleGAN).parameters}
+        self.own = ()
         check_known("gan_mode", gan_mode, GAN_MODES)
         for name in ("lambda_a", "lambda_b", "lambda_identity", "pool_size"):
             if not 0 <= arguments[name] < float("inf"):
                 raise LabkitError(f"{name}={arguments[name]} is negative or not finite; 0 switches that part off.")
         self.lambda_a, self.lambda_b, self.lambda_identity = lambda_a, lambda_b, lambda_identity
         self.gan_mode = gan_mode
-        self.G_A = make_generator(generator, ngf, norm)
-        self.G_B = make_generator(generator, ngf, norm)
-        self.D_A = make_discriminator(discriminator, ndf, n_layers, norm)
-        self.D_B = make_discriminator(discriminator, ndf, n_layers, norm)
-        self.multiple, self.least = self.G_A.multiple, max(self.G_A.least, self.D_A.least)
-        self.parts = f"{generator}, {discriminator}"
+        self.G_A: Generator
+        self.D_A: Discriminator
+        self.G_A, self.G_B = self._two("generator", generator, lambda name: make_generator(name, ngf, norm))
+        self.D_A, self.D_B = self._two(
+            "discriminator", discriminator, lambda name: make_discriminator(name, ndf, n_layers, norm)
+        )
+        self.multiple = math.lcm(self.G_A.multiple, self.G_B.multiple)
+        self.least = max(network.least for network in (self.G_A, self.G_B, self.D_A, self.D_B))
+        self.parts = f"{self.settings['generator']}, {self.settings['discriminator']}"
         seed_a, seed_b = torch.randint(2**31, (2,)).tolist()  # so that torch.manual_seed settles the pools as well
         self.pools = {"fake_A": Pool(pool_size, seed_a), "fake_B": Pool(pool_size, seed_b)}
 
+    def _two(self, argument: str, given: str | own.Own, make: Callable[[str], Any]) -> tuple[Any, Any]:
+        """The networks for both directions, those of the caller's own noted in `own` and `settings`."""
+        if isinstance(given, str):
+            return make(given), make(given)
+        pair = own.pair(argument, given)
+        self.settings[argument] = own.name_of(pair)
+        self.own += NETWORKS[argument]
+        return pair
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments that make a model with the same networks: `settings`, with own networks in place of their names."""
+        return self.settings | {
+            argument: tuple(getattr(self, name) for name in names)
+            for argument, names in NETWORKS.items()
+            if names[0] in self.own
+        }
+
+    def check_networks(self, pictures: Tensor) -> None:
+        """Raises `LabkitError` if own networks do not do what they should with pictures (1, 3, H, W)."""
+        for name in self.own:
+            check = own.check_translates if name in NETWORKS["generator"] else own.check_judges
+            check(getattr(self, name), pictures, name)
+
     def players(self) -> dict[str, list[nn.Parameter]]:
-        """The generators, then the discriminators."""
+        """The generators, then the discriminators; their frozen weights left out."""
+        networks = {"generators": (self.G_A, self.G_B), "discriminators": (self.D_A, self.D_B)}
         return {
-            "generators": [*self.G_A.parameters(), *self.G_B.parameters()],
-            "discriminators": [*self.D_A.parameters(), *self.D_B.parameters()],
+            player: [weight for network in pair for weight in network.parameters() if weight.requires_grad]
+            for player, pair in networks.items()
         }
 
     def learning_rates(self) -> dict[str, float]:

@@ -16,6 +16,7 @@ from labkit.errors import CheckpointError, DivergedError
 from labkit.files import atomic_write
 from labkit.model import Model
 from labkit.models import MODELS
+from labkit.networks import own
 
 FILE = "checkpoint.pt"
 KEPT = "kept"  # folder of the checkpoints of single steps, in the run's
@@ -75,25 +76,58 @@ def of_step(folder: Path | str, step: int) -> Path:
     return file
 
 
-def load_model(path: Path | str, device: torch.device | str = "cpu", step: int | None = None) -> Model:
+def load_model(
+    path: Path | str,
+    device: torch.device | str = "cpu",
+    step: int | None = None,
+    *,
+    generator: own.Own | None = None,
+    discriminator: own.Own | None = None,
+) -> Model:
     """The trained model of a run, from its folder or its checkpoint file.
 
     Args:
         path: the folder or the file.
         device: where the model goes.
         step: a step whose checkpoint was kept in the folder; None takes the newest checkpoint.
+        generator, discriminator: networks of your own that the run was made with, as `labkit.CycleGAN` takes them. A
+            checkpoint holds their weights and not their code, so that reading one runs nothing. Your modules stay as
+            they are: the model has copies.
 
     Raises:
-        CheckpointError: there is no such checkpoint, or it is damaged.
+        CheckpointError: there is no such checkpoint, it is damaged, or it needs a network of your own that is not
+            given or has other weights.
     """
     path = path if step is None else of_step(path, step)
     state = load(path, device)
+    settings = state["settings"] | _own_networks(
+        path, state["settings"], generator=generator, discriminator=discriminator
+    )
     try:
-        model = MODELS[state["kind"]](**state["settings"]).to(device)
+        model = MODELS[state["kind"]](**settings).to(device)
         model.load_state_dict(state["step"]["model"])
     except (TypeError, RuntimeError, KeyError) as error:
         raise CheckpointError(f"{path}: settings and weights do not agree ({first_line(error)}).") from error
     return model
+
+
+def _own_networks(path: Path | str, settings: dict[str, Any], **given: own.Own | None) -> dict[str, own.Own]:
+    """The networks of one's own for a checkpoint. Raises `CheckpointError` if one is missing or superfluous."""
+    networks = {}
+    for argument, network in given.items():
+        setting = settings.get(argument)
+        if own.is_own(setting) and network is None:
+            name = str(setting).removeprefix(own.MARK)
+            raise CheckpointError(
+                f"{path}: its {argument} is a network of your own ({name}), and a checkpoint does not hold code. Pass "
+                f"the module, in Python: labkit.load_model({str(path)!r}, {argument}=...)."
+            )
+        if network is not None and not own.is_own(setting):
+            known = f"its {argument} is {setting!r}" if setting else f"this model has no {argument}"
+            raise CheckpointError(f"{path}: {known}, no network of your own. Leave {argument}=... out.")
+        if network is not None:
+            networks[argument] = network
+    return networks
 
 
 def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[str, Any], advice: str = "") -> None:

@@ -57,7 +57,7 @@ def _changes(model: Model, name: str, value: Any) -> bool:
     """Whether the networks have other layers with this value of an argument."""
     with torch.random.fork_rng(devices=[]):  # new networks draw weights
         try:
-            other = type(model)(**{**model.settings, name: value})
+            other = type(model)(**{**model.arguments(), name: value})
         except LabkitError:  # it does not go with the other arguments
             return True
     return str(other) != str(model)

@@ -77,7 +77,13 @@ class Keeper:
         advice = " If pictures were added or taken away, go on with those there are now: --allow-new-data, or"
         advice = f"{advice} allow_new_data=True." if saved["pictures"] != self.batches["pictures"] else ""
         checkpoints.check_settings(folder, "run", saved, self.batches, advice)
-        run.step.load_state_dict(state["step"])
+        try:
+            run.step.load_state_dict(state["step"])
+        except (RuntimeError, ValueError) as error:  # a network of one's own may have other layers, though of this name
+            raise CheckpointError(
+                f"{folder / checkpoints.FILE}: the weights are of other networks ({checkpoints.first_line(error)}). "
+                "Use the same networks to resume, or another folder to start again."
+            ) from error
         run.done = self.saved = state["done"]
         run.losses = {name: values.tolist() for name, values in state["losses"].items()}
         rates = state.get("rates", dict.fromkeys(run.step.lr_now, torch.empty(0)))  # new in labkit 0.2.0

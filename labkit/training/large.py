@@ -57,6 +57,7 @@ class AnySize:
             # It may not fit after all, if others take memory in the meantime or a convolution needs a large workspace.
             whole = _unless_out_of_memory(lambda: run_network(self.network, pictures))
             if whole is not None:
+                _check_shape(self.network, pictures, whole)
                 return whole
         if number > 1:
             return torch.cat([self._translated(picture[None]) for picture in pictures])
@@ -94,6 +95,15 @@ class AnySize:
             stacklevel=2,
         )
         return False
+
+
+def _check_shape(network: Generator, pictures: Tensor, result: Tensor) -> None:
+    """Raises `LabkitError` if a network of the caller's own changes the size of pictures."""
+    if result.shape != pictures.shape:
+        raise LabkitError(
+            f"{type(network).__name__} turns pictures of shape {tuple(pictures.shape)} into {tuple(result.shape)}. Its "
+            "attribute `multiple` has to say which sides it takes: multiple = 32 for sides that are multiples of 32."
+        )
 
 
 def _unless_out_of_memory(run: Callable[[], Tensor]) -> Tensor | None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from labkit.errors import LabkitError
 from labkit.model import Model
 from labkit.step import Batch, SpeedUp
-from labkit.variants.common import has_batch_norm
+from labkit.variants.common import has_batch_norm, own_network_mixes
 
 
 class Accumulate(SpeedUp):
@@ -34,7 +34,7 @@ class Accumulate(SpeedUp):
     def unsuited(model: Model) -> str | None:
         if has_batch_norm(model):
             return "batch norm would take its mean over a part instead of the batch: use instance norm"
-        return None
+        return own_network_mixes(model)
 
     @staticmethod
     def skip_in_autotune(model: Model) -> str:

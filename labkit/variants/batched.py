@@ -7,7 +7,7 @@ from torch import Tensor
 
 from labkit.model import Model
 from labkit.step import Network, SpeedUp
-from labkit.variants.common import has_batch_norm
+from labkit.variants.common import has_batch_norm, own_network_mixes
 
 
 class Batched(SpeedUp):
@@ -32,7 +32,7 @@ class Batched(SpeedUp):
     def unsuited(model: Model) -> str | None:
         if has_batch_norm(model):
             return "batch norm would take its mean over pictures of two kinds: use instance norm"
-        return None
+        return own_network_mixes(model)
 
     def both(self, network: Network, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         if first.shape != second.shape:

@@ -10,6 +10,7 @@ from torch import nn
 from labkit import devices
 from labkit.model import Model
 from labkit.models.cyclegan import CycleGAN
+from labkit.networks.own import batch_matters
 from labkit.step import SpeedUp
 
 
@@ -35,7 +36,13 @@ def without_cycles(model: Model) -> str | None:
 
 def has_batch_norm(model: nn.Module) -> bool:
     """Whether some layer normalises over the whole batch, so that it matters which pictures pass together."""
-    return any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules())
+    return any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in model.modules())
+
+
+def own_network_mixes(model: Model) -> str | None:
+    """Why it matters for a network of the caller's own which pictures pass together, or how often; None if not."""
+    reasons = (batch_matters(getattr(model, name)) for name in model.own)
+    return next((reason for reason in reasons if reason), None)
 
 
 def has_dropout(model: nn.Module) -> bool:

@@ -14,7 +14,7 @@ from labkit import ranks
 from labkit.model import Model
 from labkit.pool import joined, share_of
 from labkit.step import Batch, SpeedUp
-from labkit.variants.common import has_batch_norm
+from labkit.variants.common import has_batch_norm, own_network_mixes
 
 
 class DataParallel(SpeedUp):
@@ -46,7 +46,7 @@ class DataParallel(SpeedUp):
     def unsuited(model: Model) -> str | None:
         if has_batch_norm(model):
             return "batch norm would take its mean over a rank's part instead of the batch: use instance norm"
-        return None
+        return own_network_mixes(model)
 
     @staticmethod
     def inactive(model: Model) -> str | None:

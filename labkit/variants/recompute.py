@@ -10,8 +10,9 @@ from torch.utils.checkpoint import checkpoint
 
 from labkit.model import Model
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
+from labkit.networks.own import changed_buffer
 from labkit.step import Network, SpeedUp
-from labkit.variants.common import has_dropout, without_cycles
+from labkit.variants.common import has_batch_norm, has_dropout, without_cycles
 
 
 class Recompute(SpeedUp, CycleGANStep):
@@ -19,7 +20,7 @@ class Recompute(SpeedUp, CycleGANStep):
 
     Differs from the baseline in `cycles`, where it puts a checkpoint round each generator. Source: Chen
     et al. 2016, "Training Deep Nets with Sublinear Memory Cost". The state of the random numbers is only put back
-    for the second run if there is dropout: to read it would keep the step out of a CUDA graph.
+    for the second run if there is dropout or a network of your own: to read it would keep the step out of a CUDA graph.
 
     Improves: memory for activations, which falls to about that of a single pass, so that larger batches or pictures
     fit. It does not make a step faster by itself: the generators' forward passes run twice.
@@ -33,20 +34,28 @@ class Recompute(SpeedUp, CycleGANStep):
 
     @staticmethod
     def unsuited(model: Model) -> str | None:
-        return without_cycles(model)
+        return without_cycles(model) or _own_network_changes(model)
 
     @staticmethod
     def skip_in_autotune(model: Model) -> str:
         return "it saves memory, not time"
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
-        self.has_dropout = has_dropout(self.model)
+        self.draws = bool(self.model.own) or has_dropout(self.model)  # a network of your own may draw anywhere
         return super().build(betas)
 
     def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:
         def checkpointed(generator: Network) -> Network:
-            return partial(checkpoint, generator, use_reentrant=False, preserve_rng_state=self.has_dropout)
+            return partial(checkpoint, generator, use_reentrant=False, preserve_rng_state=self.draws)
 
         return super().cycles(
             [journey._replace(go=checkpointed(journey.go), back=checkpointed(journey.back)) for journey in journeys]
         )
+
+
+def _own_network_changes(model: Model) -> str | None:
+    """Why a second pass would not repeat the first. Of batch norm's statistics, which would only move on, no word."""
+    for network in (getattr(model, name) for name in model.own if not has_batch_norm(model)):
+        if changed := changed_buffer(network):
+            return f"its second pass through {type(network).__name__} would change the buffer {changed!r} again"
+    return None

@@ -9,7 +9,7 @@ import torch
 from labkit.model import Model
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
 from labkit.step import SpeedUp
-from labkit.variants.common import has_batch_norm, no_shared_casts, without_cycles
+from labkit.variants.common import has_batch_norm, no_shared_casts, own_network_mixes, without_cycles
 
 
 class Streams(SpeedUp, CycleGANStep):
@@ -38,7 +38,7 @@ class Streams(SpeedUp, CycleGANStep):
     def unsuited(model: Model) -> str | None:
         if has_batch_norm(model):
             return "batch norm's running statistics would be updated from both streams: use instance norm"
-        return without_cycles(model)
+        return without_cycles(model) or own_network_mixes(model)
 
     @staticmethod
     def inactive(model: Model) -> str | None:

@@ -1,0 +1,197 @@
+"""Networks of one's own in CycleGAN: trained, resumed, translated with, exported, sped up, or refused with why."""
+
+import pytest
+import torch
+from torch import nn
+
+import labkit
+from labkit.data.images import read_picture, write_picture
+from labkit.training import large
+
+
+class Mine(nn.Module):
+    """A generator that labkit knows nothing of; it halves the picture three times."""
+
+    multiple, least = 8, 24
+
+    def __init__(self, width=4):
+        super().__init__()
+        self.down = nn.Sequential(nn.Conv2d(3, width, 8, 8), nn.InstanceNorm2d(width), nn.ReLU(True))
+        self.up = nn.Upsample(scale_factor=8)
+        self.out = nn.Conv2d(width + 3, 3, 3, padding=1)
+
+    def forward(self, x):
+        return torch.tanh(self.out(torch.cat([x, self.up(self.down(x))], 1)))
+
+
+class Judge(nn.Sequential):
+    """A discriminator without `multiple` and `least`."""
+
+    def __init__(self):
+        super().__init__(nn.Conv2d(3, 4, 4, 2), nn.LeakyReLU(0.2), nn.Conv2d(4, 1, 3))
+
+
+class Norm(Mine):
+    def __init__(self, layer):
+        super().__init__()
+        self.down[1] = layer
+
+
+def tiny_with(tiny, network=Mine, **settings):
+    torch.manual_seed(1)
+    return tiny(generator=network() if isinstance(network, type) else network, **settings)
+
+
+def equal(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+def test_a_module_is_copied_a_class_is_called_twice_and_two_are_taken_as_they_are(tiny):
+    mine, other = Mine(), Mine(6)
+    model = tiny(generator=mine)
+    assert equal(model.G_A, mine) and equal(model.G_B, mine)
+    assert len({id(network) for network in (mine, model.G_A, model.G_B)}) == 3
+    assert not equal(*(getattr(tiny(generator=Mine), name) for name in ("G_A", "G_B")))
+    model = tiny(generator=(mine, other))
+    assert equal(model.G_A, mine) and equal(model.G_B, other)
+    assert model.settings["generator"] == "own: Mine" and (model.multiple, model.least) == (8, 24)
+
+
+@pytest.mark.parametrize(
+    ("generator", "message"),
+    [
+        (nn.ReLU(), "nothing to train"),
+        (7, "give a name, an nn.Module"),
+        (lambda: 7, "no nn.Module with weights"),
+        ((Mine(),) * 2, "share weights"),
+        (nn.LazyConv2d(3, 1), "Run it once on a picture"),
+        (type("Odd", (Mine,), {"multiple": 1.5})(), "Odd.multiple is 1.5"),
+    ],
+)
+def test_what_cannot_be_two_generators_is_refused(tiny, generator, message):
+    with pytest.raises(labkit.LabkitError, match=message):
+        tiny(generator=generator)
+
+
+def test_the_first_batch_tells_what_is_no_generator(tiny, batch):
+    step = labkit.make_step(tiny(generator=nn.Sequential(nn.Conv2d(3, 3, 3))))
+    with pytest.raises(
+        labkit.LabkitError, match=r"G_A .Sequential. turns .* \(1, 3, 32, 32\) into .* \(1, 3, 30, 30\)"
+    ):
+        step(*batch())
+    with pytest.raises(labkit.LabkitError, match="multiples of 8 and at least 24"):
+        labkit.make_step(tiny(generator=Mine()))(*batch(size=36))
+
+
+def test_frozen_weights_stay(tiny, batch):
+    mine = Mine()
+    mine.down.requires_grad_(False)
+    model = tiny(generator=mine)
+    labkit.make_step(model)(*batch())
+    assert equal(model.G_A.down, mine.down) and not equal(model.G_A.out, mine.out)
+
+
+def test_a_run_is_resumed_loaded_and_translated_with(tiny, fruit, tmp_path):
+    whole = labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 4, progress=False)
+    labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 2, checkpoint=tmp_path, progress=False)
+    resumed = labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 4, checkpoint=tmp_path, progress=False)
+    assert equal(whole.model, resumed.model)
+    with pytest.raises(labkit.errors.CheckpointError, match=r"network of your own .Mine.*generator=\.\.\."):
+        labkit.load_model(tmp_path)
+    loaded = labkit.load_model(tmp_path, generator=Mine())
+    assert equal(loaded, whole.model)
+    write_picture(torch.randint(255, (3, 37, 50), dtype=torch.uint8), tmp_path / "in.png")
+    for number, model in enumerate((whole.model, loaded)):
+        labkit.translate(model, tmp_path / "in.png", tmp_path / f"{number}.png")
+    assert torch.equal(*(read_picture(tmp_path / f"{number}.png") for number in (0, 1)))
+    with pytest.raises(labkit.errors.CheckpointError, match="do not agree"):
+        labkit.load_model(tmp_path, generator=Mine(8))
+    with pytest.raises(labkit.errors.CheckpointError, match="discriminator is 'n_layers', no network of your own"):
+        labkit.load_model(tmp_path, generator=Mine(), discriminator=Judge)
+    with pytest.raises(labkit.errors.CheckpointError, match="of other networks"):
+        labkit.fit(labkit.make_step(tiny(generator=Mine(8))), fruit, 5, checkpoint=tmp_path, progress=False)
+    other = tiny(generator=Mine(), lambda_a=5.0)
+    labkit.init_from(other, tmp_path)  # lambda_a is no part of the networks
+    assert equal(other, whole.model)
+
+
+def test_the_command_line_says_what_it_cannot_do(tiny, fruit, tmp_path, call):
+    labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 1, checkpoint=tmp_path / "run", progress=False)
+    status, _, errors = call("export", tmp_path / "x.onnx", "--run", tmp_path / "run")
+    assert status == 1 and "labkit.load_model(" in errors and "generator=...)" in errors
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".pt2", ".safetensors"])
+def test_it_is_exported(tiny, tmp_path, suffix):
+    assert labkit.export(tiny_with(tiny), tmp_path / f"mine{suffix}").difference < 1e-4
+    with pytest.raises(labkit.LabkitError, match="generator='own: Mine': the public reference has no such networks"):
+        labkit.export_reference(tiny_with(tiny), tmp_path / "reference")
+
+
+@pytest.mark.filterwarnings("ignore:.*changes nothing")
+@pytest.mark.parametrize("name", sorted(set(labkit.speedups().index) - {"bf16", "fp16", "compile"}))
+def test_exact_speedups_give_the_same(tiny, batch, name):
+    steps = [labkit.make_step(tiny_with(tiny, discriminator=Judge), *names) for names in ((), (name,))]
+    for step in steps:
+        step.model.double()
+    losses = [[step(*batch(2, seed=seed, dtype=torch.float64)) for seed in range(2)] for step in steps]
+    for plain, fast in zip(*losses, strict=True):
+        assert all(torch.allclose(plain[term], fast[term], rtol=1e-9) for term in plain)
+
+
+MIXED = {"batched", "accumulate", "streams"}  # refused where it matters which pictures pass together
+
+
+class Spread(Mine):
+    def forward(self, x):
+        return super().forward(x - x.mean(0, keepdim=True))
+
+
+class Draws(Mine):
+    def forward(self, x):
+        return super().forward(x + 0.1 * torch.randn_like(x))
+
+
+@pytest.mark.parametrize(
+    ("make", "refused"),
+    [
+        (lambda: Norm(nn.BatchNorm2d(4)), MIXED),
+        (lambda: Norm(nn.InstanceNorm2d(4, track_running_stats=True)), {*MIXED, "recompute"}),
+        (lambda: nn.utils.parametrizations.spectral_norm(nn.Conv2d(3, 3, 3, padding=1)), {*MIXED, "recompute"}),
+        (Spread, MIXED),
+        (Draws, set()),
+    ],
+)
+def test_speedups_that_would_change_the_result_are_refused(tiny, make, refused):
+    model, said = tiny(generator=make()), set()
+    for name in ("batched", "accumulate", "streams", "recompute", "fused_adam"):
+        try:
+            labkit.make_step(model, name)
+        except labkit.LabkitError:
+            said.add(name)
+        except UserWarning:  # streams: there are none here
+            pass
+    assert said == refused
+
+
+def test_recomputed_noise_is_the_same_noise(tiny, batch):
+    losses = []
+    for names in ((), ("recompute",)):
+        step = labkit.make_step(tiny_with(tiny, Draws), *names)
+        torch.manual_seed(5)
+        losses.append([step(*batch(seed=seed)) for seed in range(3)][-1])
+    assert all(torch.allclose(losses[0][name], losses[1][name], rtol=1e-4) for name in losses[0])
+
+
+def test_a_picture_too_large_for_the_memory(tiny, monkeypatch):
+    network = tiny_with(tiny).G_A
+    picture = torch.rand(1, 3, 40, 1840) * 2 - 1
+    whole = large.AnySize(network)(picture)
+    monkeypatch.setattr(large, "free_memory", lambda device: 0)
+    monkeypatch.setattr(large, "ASKED_ABOVE", 0)
+    with pytest.warns(UserWarning, match="Mine: strips cannot follow this network.*tiles"):
+        tiles = large.AnySize(network)(picture)
+    assert tiles.shape == whole.shape and (tiles - whole).abs().mean() < 0.1
+    monkeypatch.undo()
+    with pytest.raises(labkit.LabkitError, match="Its attribute `multiple`"):
+        large.AnySize(tiny(generator=nn.Sequential(nn.Conv2d(3, 3, 3))).G_A)(picture)
