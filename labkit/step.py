@@ -19,9 +19,11 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.profiler import record_function
 
+from labkit.errors import LabkitError
 from labkit.model import Model
 
 RANGE = "labkit: "  # the names of labkit's own ranges start with it, in traces and tables
@@ -54,8 +56,10 @@ class Step:
         self.model = model
         self.players = model.players()
         self.lr = {player: own if lr is None else lr for player, own in model.learning_rates().items()}
-        self.lr_now = dict(self.lr)
         self.optimizers = self.build(betas)
+        self.rates = {player: _rates(optimizer) for player, optimizer in self.optimizers.items()}
+        self.lr = {player: rates[0] for player, rates in self.rates.items()}  # an optimiser of your own may have others
+        self.lr_now = dict(self.lr)
         self.range_checked = False
 
     def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
@@ -69,15 +73,17 @@ class Step:
 
     # ---- the seams
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
-        """An optimiser for each player."""
-        return {
-            player: torch.optim.Adam(weights, lr=self.lr[player], betas=betas, **self.adam_options())
-            for player, weights in self.players.items()
-        }
+    def build(self, betas: tuple[float, float]) -> dict[str, Optimizer]:
+        """An optimiser for each player. Speed-ups prepare the networks here: if you override it, call `super().build`."""
+        self.built = True
+        return {player: self.optimizer(weights, self.lr[player], betas) for player, weights in self.players.items()}
+
+    def optimizer(self, weights: list[nn.Parameter], lr: float, betas: tuple[float, float]) -> Optimizer:
+        """The optimiser of one player. One of your own needs a learning rate for each group of weights."""
+        return torch.optim.Adam(weights, lr=lr, betas=betas, **self.adam_options())
 
     def adam_options(self) -> dict[str, bool]:
-        """How Adam computes: keyword arguments of `torch.optim.Adam`."""
+        """How Adam computes: keyword arguments of `torch.optim.Adam`, which most of PyTorch's optimisers know as well."""
         return {}
 
     def inputs(self, real_a: Tensor, real_b: Tensor) -> Batch:
@@ -137,46 +143,87 @@ class Step:
         """Sets every learning rate to `factor` times the one the step was made with."""
         for player, optimizer in self.optimizers.items():
             self.lr_now[player] = self.lr[player] * factor
-            _set_lr(optimizer, self.lr_now[player])
+            _set_rates(optimizer, [rate * factor for rate in self.rates[player]])
 
     def state_dict(self) -> dict[str, Any]:
         """Networks, optimisers and pools: everything a run needs to resume as if it had never stopped."""
-        optimizers = {player: optimizer.state_dict() for player, optimizer in self.optimizers.items()}
+        optimizers = {player: _state_of(optimizer) for player, optimizer in self.optimizers.items()}
         for player, state in optimizers.items():
-            for group in state["param_groups"]:
-                group["lr"] = self.lr_now[player]  # a number, wherever the optimiser keeps it
+            state["param_groups"][0]["lr"] = self.lr_now[player]  # not rounded, as on a GPU it may be
         pools = {name: pool.state_dict() for name, pool in self.model.pools.items()}
         return {"model": self.model.state_dict(), "optimizers": optimizers, "pools": pools}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Loads the state of any step of this model, even one with other speed-ups."""
+        """Loads the state of any step of this model, even one with other speed-ups.
+
+        Raises:
+            LabkitError: it was trained with other optimisers.
+        """
+        for player, optimizer in self.optimizers.items():
+            _check_kind(player, optimizer, state["optimizers"][player])
         self.model.load_state_dict(state["model"])
         for player, optimizer in self.optimizers.items():
-            _load_adam(optimizer, state["optimizers"][player])
-            self.lr_now[player] = state["optimizers"][player]["param_groups"][0]["lr"]
-            _set_lr(optimizer, self.lr_now[player])
+            _load_optimizer(optimizer, state["optimizers"][player])
+            rates = [group["lr"] for group in state["optimizers"][player]["param_groups"]]
+            self.lr_now[player] = rates[0]
+            _set_rates(optimizer, rates)
         device = next(self.model.parameters()).device
         for name, pool in self.model.pools.items():
             pool.load_state_dict(state["pools"][name], device)
 
 
-def _set_lr(adam: torch.optim.Adam, lr: float) -> None:
-    """Sets the learning rate; one that lies on the device stays at its address, where a CUDA graph reads it."""
-    for group in adam.param_groups:
+# Options that say how, and not what, an optimiser computes: each step keeps its own.
+HOW = ("fused", "foreach", "capturable")
+
+
+def _rates(optimizer: Optimizer) -> list[float]:
+    """The learning rate of each group of weights."""
+    return [float(group["lr"]) for group in optimizer.param_groups]
+
+
+def _set_rates(optimizer: Optimizer, rates: list[float]) -> None:
+    """Sets the learning rates; one that lies on the device stays at its address, where a CUDA graph reads it."""
+    for group, lr in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = group["lr"].fill_(lr) if isinstance(group["lr"], Tensor) else lr
 
 
-def _load_adam(adam: torch.optim.Adam, state: dict[str, Any]) -> None:
-    """Loads count of steps and moments, but not how, nor on which device, another Adam computed."""
-    options = ("lr", "fused", "foreach", "capturable")
-    pairs = zip(state["param_groups"], adam.param_groups, strict=True)
-    groups = [saved | {option: own[option] for option in options} for saved, own in pairs]
-    adam.load_state_dict({**state, "param_groups": groups})
-    for weight, kept in adam.state.items():
-        if not (adam.defaults["fused"] or adam.defaults["capturable"]):
-            kept["step"] = kept["step"].cpu()  # on a GPU the host would wait for it in every step
-        for moment in ("exp_avg", "exp_avg_sq"):  # fused Adam assumes that they lie in memory as the weight does
-            kept[moment] = torch.empty_like(weight).copy_(kept[moment])
+def _state_of(optimizer: Optimizer) -> dict[str, Any]:
+    """The state, with the optimiser's kind, and with learning rates as numbers, wherever it keeps them."""
+    state = optimizer.state_dict()
+    for group, lr in zip(state["param_groups"], _rates(optimizer), strict=True):
+        group["lr"] = lr
+    return {**state, "kind": type(optimizer).__name__}
+
+
+def _check_kind(player: str, optimizer: Optimizer, state: dict[str, Any]) -> None:
+    """Raises `LabkitError` if a state is of another kind of optimiser, or of other groups of weights."""
+    kind, saved = type(optimizer).__name__, state.get("kind", "Adam")  # before labkit 0.2.0 there was no other
+    sizes = [[len(group["params"]) for group in groups] for groups in (state["param_groups"], optimizer.param_groups)]
+    if kind != saved or sizes[0] != sizes[1]:
+        weights = [" and ".join(map(str, numbers)) for numbers in sizes]
+        raise LabkitError(
+            f"the optimiser of the {player} is {kind} for {weights[1]} weights, and the state is of {saved} for "
+            f"{weights[0]}. Make the step with the same optimisers, or start a new run from the weights alone: "
+            "labkit.init_from."
+        )
+
+
+def _load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
+    """Loads counts of steps and moments, but not how, nor on which device, another optimiser computed."""
+    groups = []
+    for saved, own in zip(state["param_groups"], optimizer.param_groups, strict=True):
+        kept = {name: value for name, value in saved.items() if name not in HOW}
+        groups.append(kept | {name: own[name] for name in ("lr", *HOW) if name in own})
+    optimizer.load_state_dict({**state, "param_groups": groups})
+    on_device = optimizer.defaults.get("fused") or optimizer.defaults.get("capturable")
+    for weight, kept in optimizer.state.items():
+        for name, value in kept.items():
+            if not isinstance(value, Tensor):
+                continue
+            if name == "step" and not on_device:
+                kept[name] = value.cpu()  # on a GPU the host would wait for it in every step
+            elif value.shape == weight.shape:  # a moment: fused Adam assumes that it lies in memory as the weight does
+                kept[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
 
 
 class SpeedUp(Step):

@@ -26,8 +26,8 @@ def pair(argument: str, given: Own) -> tuple[nn.Module, nn.Module]:
         given: a module, of which both are copies; a class or function without arguments, called twice; or two modules.
 
     Raises:
-        LabkitError: it is none of these, the two share weights, have none or not yet, or cannot be copied, or their `multiple` or
-            `least` is no whole number of at least 1.
+        LabkitError: it is none of these, the two share weights, have none or not yet, or cannot be copied, or their
+            `multiple` or `least` is no whole number of at least 1.
     """
     if isinstance(given, nn.Module):
         networks = (given, given)

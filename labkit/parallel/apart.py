@@ -198,7 +198,7 @@ class JobsApart(Apart):
     folder: Path
     patience_s: float
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         (self.folder / self.module).mkdir(parents=True, exist_ok=True)
         self.holding = _hold(self.folder / self.module)
         self.partners: dict[str, int] = {}

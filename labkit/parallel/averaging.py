@@ -79,7 +79,7 @@ class Averaged(Step):
     outer: dict[str, Any] | None
     done = 0
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.ranks = self.shares = ranks.count()
         for pool in self.model.pools.values():
             pool.random.seed(f"{pool.random.random()} {ranks.number()}")  # other fakes on each rank

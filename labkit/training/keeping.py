@@ -84,6 +84,8 @@ class Keeper:
                 f"{folder / checkpoints.FILE}: the weights are of other networks ({checkpoints.first_line(error)}). "
                 "Use the same networks to resume, or another folder to start again."
             ) from error
+        except LabkitError as error:
+            raise CheckpointError(f"{folder / checkpoints.FILE}: {error}") from error
         run.done = self.saved = state["done"]
         run.losses = {name: values.tolist() for name, values in state["losses"].items()}
         rates = state.get("rates", dict.fromkeys(run.step.lr_now, torch.empty(0)))  # new in labkit 0.2.0

@@ -29,7 +29,7 @@ class ChannelsLast(SpeedUp):
     tolerance = "exact"
     excludes = {"compile": "the compiler chooses memory formats itself"}
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.model.to(memory_format=torch.channels_last)
         if instance_norm_is_wrong(next(self.model.parameters()).device):
             for layer in self.model.modules():

@@ -44,7 +44,7 @@ class Compile(SpeedUp):
     def skip_in_autotune(model: Model) -> str | None:
         return None if next(model.parameters()).is_cuda else "compiling for a CPU takes minutes before the first step"
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         from torch._dynamo import config as dynamo_config  # takes a while to import
 
         # By default PyTorch goes back to eager once it has seen 8 variants (size, type, with gradient or without) of a

@@ -56,7 +56,7 @@ class DataParallel(SpeedUp):
     def skip_in_autotune(model: Model) -> str:
         return "it is chosen by starting several processes"
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         optimizers = super().build(betas)  # first: it may lay out the weights in another way
         self.ddp: dict[str, DistributedDataParallel] = {}
         self.ranks = self.shares = ranks.count()

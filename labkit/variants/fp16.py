@@ -33,7 +33,7 @@ class FP16(NeedsFusedAdam):
     def emulated(model: Model) -> str | None:
         return only_emulated(model, torch.float16)
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         weight = next(self.model.parameters())
         self.scaler = torch.amp.GradScaler(weight.device.type, init_scale=self.init_scale)
         self.scaler.scale(weight.new_zeros(()))  # makes its tensors now: the first step does the same as all others

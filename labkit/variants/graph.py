@@ -41,13 +41,18 @@ class Graph(NeedsFusedAdam):
     def inactive(model: Model) -> str | None:
         return None if next(model.parameters()).is_cuda else "there are no CUDA graphs here"
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.device = next(self.model.parameters()).device
         self.acts = self.inactive(self.model) is None
         self.start_over()
         optimizers = super().build(betas)
         if self.acts:
             for optimizer in optimizers.values():
+                if not optimizer.defaults.get("capturable"):
+                    raise LabkitError(
+                        f"graph: {type(optimizer).__name__} would not be recorded as it is. Give it adam_options(), if "
+                        "it takes capturable=True, or leave 'graph' out."
+                    )
                 for group in optimizer.param_groups:
                     group["lr"] = torch.tensor(group["lr"], device=self.device)  # float32, as fused Adam has it
         return optimizers

@@ -29,7 +29,7 @@ class OutOfPlace(SpeedUp):
     tolerance = "exact"
     excludes = {"compile": "compiled code has no in-place operations left to take out"}
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         rows = [layer for layer in self.model.modules() if isinstance(layer, nn.Sequential)]
         self.activations = [
             after

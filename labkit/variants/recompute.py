@@ -40,7 +40,7 @@ class Recompute(SpeedUp, CycleGANStep):
     def skip_in_autotune(model: Model) -> str:
         return "it saves memory, not time"
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.draws = bool(self.model.own) or has_dropout(self.model)  # a network of your own may draw anywhere
         return super().build(betas)
 

@@ -110,7 +110,26 @@ def make_step(
     if len(set(own)) < len(own):
         raise LabkitError("a class of your own is named twice: it can be stacked once.")
     named = [speedup for name, speedup in SPEEDUPS.items() if name in names]
-    return type("Step", (*own, *named, model.step_class), attributes)(model, lr=lr, betas=betas)
+    step = type("Step", (*own, *named, model.step_class), attributes)(model, lr=lr, betas=betas)
+    _check_optimizers(step, named)
+    return step
+
+
+def _check_optimizers(step: Step, named: list[type[SpeedUp]]) -> None:
+    """Raises `LabkitError` if own optimisers have cut off a speed-up; warns if they leave one without effect."""
+    cut_off = [speedup.name for speedup in named if "build" in vars(speedup)]
+    if cut_off and not getattr(step, "built", False):
+        raise LabkitError(
+            f"your build() does not call super().build(betas), in which {', '.join(map(repr, cut_off))} prepares the "
+            "networks. To choose other optimisers override optimizer(weights, lr, betas) instead."
+        )
+    fused = [optimizer.defaults.get("fused") for optimizer in step.optimizers.values()]
+    if not all(fused) and any(issubclass(speedup, FusedAdam) for speedup in named):
+        kinds = ", ".join(sorted({type(optimizer).__name__ for optimizer in step.optimizers.values()}))
+        warnings.warn(
+            f"fused_adam: {kinds} of your own is not fused, so it changes nothing. Pass it **self.adam_options().",
+            stacklevel=3,
+        )
 
 
 def seams(step_class: type[Step]) -> list[str]:

@@ -54,7 +54,7 @@ class TwoDevices(SpeedUp, CycleGANStep):
         here = next(model.parameters()).device
         return None if next_device(here) != here else "there is no second GPU here"
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         here = next(self.model.parameters()).device
         there = next_device(here)
         self.acts = there != here
