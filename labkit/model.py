@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -78,7 +79,12 @@ class Model(nn.Module):
 
     @staticmethod
     def check_range(real_a: Tensor, real_b: Tensor) -> None:
-        """Raises `DataError` if pictures leave [-1, 1]. The host waits for the device to find out."""
+        """Raises `DataError` if pictures leave [-1, 1]. The host waits for the device to find out.
+
+        Warns:
+            UserWarning: no number is below 0, so they are probably scaled to [0, 1].
+        """
+        dark = False
         for name, pictures in (("real_a", real_a), ("real_b", real_b)):
             low, high = (bound.item() for bound in pictures.aminmax())
             if not (-1.001 <= low and high <= 1.001):
@@ -86,6 +92,13 @@ class Model(nn.Module):
                     f"{name} runs from {low:g} to {high:g}; the networks expect [-1, 1]. "
                     "labkit.to_float converts uint8 pictures to that range."
                 )
+            dark = dark or low < 0
+        if not dark:
+            warnings.warn(
+                "no number in the first batch is below 0: are the pictures in [0, 1]? The networks expect black at -1 "
+                "and white at 1: scale with 2 * pictures - 1.",
+                stacklevel=3,
+            )
 
     def check_size(self, height: int, width: int, where: str = "the batch") -> None:
         """Raises `DataError` if the networks cannot be trained on pictures of this size."""

@@ -102,10 +102,12 @@ class Pool:
             "drawn_for": self.drawn_for,
         }
 
-    def load_state_dict(self, state: dict[str, Any], device: torch.device | str = "cpu") -> None:
-        """Loads the state of a pool of the same size, its pictures on `device`."""
+    def load_state_dict(
+        self, state: dict[str, Any], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+    ) -> None:
+        """Loads the state of a pool of the same size, its pictures on `device` and, if given, of another float type."""
         self.filled, kept = state["filled"], state["pictures"]
-        self.buffer = None if kept is None else torch.cat([kept, torch.zeros_like(kept[:1])]).to(device)
+        self.buffer = None if kept is None else torch.cat([kept, torch.zeros_like(kept[:1])]).to(device, dtype)
         self.random.setstate(state["random"])
         self.drawn_for = state.get("drawn_for")  # not in checkpoints of labkit 0.1.0
 
@@ -156,10 +158,12 @@ class MixedPool(Pool):
         """The whole state of the pool, loadable with ``weights_only=True``."""
         return {**super().state_dict(), "kept": dict(self.kept)}
 
-    def load_state_dict(self, state: dict[str, Any], device: torch.device | str = "cpu") -> None:
-        """Loads the state of a pool of this kind and size, its pictures on `device`."""
-        super().load_state_dict(state, device)
-        self.kept = {slot: picture.to(device) for slot, picture in state["kept"].items()}
+    def load_state_dict(
+        self, state: dict[str, Any], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+    ) -> None:
+        """Loads the state of a pool of this kind and size, its pictures on `device` and, if given, of another type."""
+        super().load_state_dict(state, device, dtype)
+        self.kept = {slot: picture.to(device, dtype) for slot, picture in state["kept"].items()}
 
 
 # Several ranks share a pool: slot k of the whole one is slot k // n of rank k % n, so that they fill it in its order.

@@ -49,6 +49,7 @@ class Step:
         LabkitError: in the first call, if a generator of your own does not give back pictures of the same size.
     """
 
+    made_of: tuple[tuple[type, ...], dict[str, Any]] | None = None  # by `stacked`: its classes and their attributes
     ranks = 1  # the processes that take the step together
     shares = 1  # the parts into which they divide each batch
 
@@ -61,8 +62,11 @@ class Step:
         self.lr = {player: rates[0] for player, rates in self.rates.items()}  # an optimiser of your own may have others
         self.lr_now = dict(self.lr)
         self.range_checked = False
+        self.place = _place(self.model)
 
     def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
+        if self.place != _place(self.model):
+            self.follow()
         self.model.check_batch(real_a, real_b)
         if not self.range_checked:  # only once: it makes the host wait for the device
             self.model.check_range(real_a, real_b)
@@ -74,7 +78,7 @@ class Step:
     # ---- the seams
 
     def build(self, betas: tuple[float, float]) -> dict[str, Optimizer]:
-        """An optimiser for each player. Speed-ups prepare the networks here: if you override it, call `super().build`."""
+        """An optimiser for each player. Speed-ups prepare the networks here: call `super().build` in yours."""
         self.built = True
         return {player: self.optimizer(weights, self.lr[player], betas) for player, weights in self.players.items()}
 
@@ -83,7 +87,7 @@ class Step:
         return torch.optim.Adam(weights, lr=lr, betas=betas, **self.adam_options())
 
     def adam_options(self) -> dict[str, bool]:
-        """How Adam computes: keyword arguments of `torch.optim.Adam`, which most of PyTorch's optimisers know as well."""
+        """How Adam computes: keyword arguments of `torch.optim.Adam`; most other optimisers know them as well."""
         return {}
 
     def inputs(self, real_a: Tensor, real_b: Tensor) -> Batch:
@@ -137,6 +141,45 @@ class Step:
     def settle(self) -> None:
         """Called after the last step of a run: what several processes have learned comes together."""
 
+    # ---- copies and moves
+
+    def __reduce__(self) -> Any:
+        """Steps can be pickled and copied, though `labkit.make_step` makes a class for each."""
+        if self.made_of is None:
+            return object.__reduce_ex__(self, 2)
+        return _unpickled, self.made_of, self.__getstate__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.place = _place(self.model)
+
+    def follow(self) -> None:
+        """Called if the model was moved, for example by `model.to`: optimisers and pools go where it is now.
+
+        Raises:
+            LabkitError: it is on another device, and the step has speed-ups, which were chosen for the one before; or
+                it has new tensors for weights, as after ``load_state_dict(assign=True)``.
+        """
+        place = _place(self.model)
+        weights = set(self.model.parameters())
+        if not all(weight in weights for player in self.players.values() for weight in player):
+            raise LabkitError(
+                "the model's weights were replaced after its step was made, which would train the old ones. Make the "
+                "step again."
+            )
+        names = [kind.name for kind in type(self).__mro__ if issubclass(kind, SpeedUp) and "name" in vars(kind)]
+        if names and place[0] != self.place[0]:
+            raise LabkitError(
+                f"the model was moved from {self.place[0]} to {place[0]} after its step was made, with speed-ups that "
+                f"were chosen for {self.place[0]} ({', '.join(names)}). Make the step again after the move; to go on "
+                "from where this one was, load its state_dict() into the new one."
+            )
+        self.load_state_dict(self.state_dict())
+        self.place = place
+
     # ---- learning rates and states
 
     def scale_lr(self, factor: float) -> None:
@@ -167,9 +210,26 @@ class Step:
             rates = [group["lr"] for group in state["optimizers"][player]["param_groups"]]
             self.lr_now[player] = rates[0]
             _set_rates(optimizer, rates)
-        device = next(self.model.parameters()).device
+        weight = next(self.model.parameters())
         for name, pool in self.model.pools.items():
-            pool.load_state_dict(state["pools"][name], device)
+            pool.load_state_dict(state["pools"][name], weight.device, weight.dtype)
+
+
+def stacked(classes: tuple[type, ...], attributes: dict[str, Any]) -> type[Step]:
+    """A class of step that is made of these, the first outermost, with these attributes."""
+    return type("Step", classes, {**attributes, "made_of": (classes, attributes)})
+
+
+def _unpickled(classes: tuple[type, ...], attributes: dict[str, Any]) -> Step:
+    """A step of a class that `stacked` made, still without its state."""
+    step_class: Any = stacked(classes, attributes)
+    return step_class.__new__(step_class)
+
+
+def _place(model: Model) -> tuple:
+    """Where a model's weights are, and how they lie there: device, type, strides and identity of the first weight."""
+    weight = next(model.parameters())
+    return weight.device, weight.dtype, weight.stride(), id(weight)
 
 
 # Options that say how, and not what, an optimiser computes: each step keeps its own.

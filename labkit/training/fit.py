@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from labkit import ranks
 from labkit.data.batches import UnpairedData, batches
+from labkit.data.own import Loaded, Source, opened
 from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
 from labkit.errors import LabkitError, TrainingError
 from labkit.pool import MixedPool
@@ -28,7 +31,7 @@ from labkit.training.samples import sample
 
 def fit(
     step: Step,
-    data: UnpairedData,
+    data: UnpairedData | Dataset | DataLoader,
     steps: int,
     batch_size: int = 1,
     *,
@@ -57,9 +60,13 @@ def fit(
 
     Args:
         step: from `labkit.make_step`; its model decides device and float type.
-        data: from `labkit.fruit` or `labkit.folders`.
+        data: from `labkit.fruit`, `labkit.folders` or `labkit.unpaired`. Or a dataset (anything with a length and items
+            by number) whose items are (a, b) or ``{"A": a, "B": b}``, one picture of each domain: floats in [-1, 1] of
+            shape (3, H, W), all of one size, or ``uint8`` or PIL pictures. Or a `DataLoader` that yields such batches,
+            (B, 3, H, W). A run with a DataLoader resumes with networks, optimisers and pools as they were, but the
+            loader's order starts again, so it is not the run that it would have been unbroken.
         steps: the step to train up to.
-        batch_size: pictures of each domain in a step, of all ranks together.
+        batch_size: pictures of each domain in a step, of all ranks together; a DataLoader has its own.
         checkpoint: a folder for checkpoint, sample pictures and ``losses.csv``, for one run at a time; None keeps none.
         seed: settles which batches are drawn.
         workers: processes that prepare batches; 0 prepares them between the steps.
@@ -89,17 +96,19 @@ def fit(
     numbers = {"steps": steps, "batch_size": batch_size, "report_every": report_every, "sample_every": sample_every}
     if keep_every is not None:
         numbers["keep_every"] = keep_every
-    _check(data, numbers, workers)
+    source = opened(data)
+    _check(source, numbers, workers)
     if not save_minutes >= 0:
         raise LabkitError(f"save_minutes={save_minutes}: a number of minutes, 0 or more, is needed.")
     _check_ranks(step, batch_size)
     model = step.model
-    for height, width in sorted(data.sizes or {(data.size, data.size)}):
-        model.check_size(height, width, where=f"data {data.name!r}")
+    if isinstance(source, UnpairedData):
+        for height, width in sorted(source.sizes or {(source.size, source.size)}):
+            model.check_size(height, width, where=f"data {source.name!r}")
     run = Run(step, steps, None if checkpoint is None else Path(checkpoint))
-    if data.sizes and len(data.sizes) > 1:
+    if source.sizes and len(source.sizes) > 1:
         model.pools = {name: MixedPool.like(pool) for name, pool in model.pools.items()}
-    settings = {**data.settings, "batch_size": batch_size, "seed": seed}
+    settings = {**source.settings, "batch_size": batch_size, "seed": seed}
     keeper, pending = Keeper(run, settings, save_minutes, keep_every, allow_new_data), Pending(run)
     own = [LossesCsv(run.folder / losses_csv.FILE)] if run.folder else []
     watchers = Watchers(run, [*own, *([OnReport(on_report)] if on_report else []), *callbacks])
@@ -107,19 +116,7 @@ def fit(
     with ExitStack() as stack:
         keeper.resume(stack)
         ranks.all_equal("the run", {"done": run.done, "steps": steps, **settings, **model.settings})
-        weight = next(model.parameters())
-        stream = batches(
-            data,
-            batch_size,
-            run.done,
-            steps,
-            seed=seed,
-            workers=workers,
-            device=weight.device,
-            dtype=weight.dtype,
-            rank=rank % step.shares,
-            ranks=step.shares,
-        )
+        stream = _stream(run, source, batch_size, seed, workers)
         interrupted = stack.enter_context(interrupts())
         stack.enter_context(watchers)
         bar = stack.enter_context(progress_bar(run.done, steps, progress and rank == 0))
@@ -138,7 +135,7 @@ def fit(
                 bar.set_postfix({name: f"{values[-1]:.3f}" for name, values in run.losses.items()}, refresh=False)
                 watchers.on_report(run)
             if rank == 0 and (run.done % sample_every == 0 or run.done == steps or keeper.keeps()):
-                watchers.on_sample(run, sample(run, data))
+                watchers.on_sample(run, sample(run, source))
             if watchers.error and ranks.count() == 1:  # several ranks stop together, after their next step
                 stop = True
                 pending.look()
@@ -157,10 +154,38 @@ def fit(
     return run
 
 
-def _check(data: UnpairedData, numbers: dict[str, int], workers: int) -> None:
+def _stream(run: Run, data: Source, batch_size: int, seed: int, workers: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches of the steps that are left."""
+    weight, step = next(run.model.parameters()), run.step
+    if isinstance(data, Loaded):
+        if run.done:
+            warnings.warn(
+                f"step {run.done}: the order of {data.name} starts again, so this run sees other pictures from here on "
+                "than an unbroken one. For exact resuming give labkit.fit the dataset.",
+                stacklevel=3,
+            )
+        return data.batches(run.steps - run.done, weight.device, weight.dtype)
+    return batches(
+        data,
+        batch_size,
+        run.done,
+        run.steps,
+        seed=seed,
+        workers=workers,
+        device=weight.device,
+        dtype=weight.dtype,
+        rank=ranks.number() % step.shares,
+        ranks=step.shares,
+    )
+
+
+def _check(data: Source, numbers: dict[str, int], workers: int) -> None:
     """Raises `LabkitError` if arguments of `fit` cannot be used."""
-    if not isinstance(data, UnpairedData):
-        raise LabkitError(f"data={data!r}: give pictures, from labkit.folders(...) or labkit.fruit().")
+    if isinstance(data, Loaded) and (numbers["batch_size"] > 1 or workers or ranks.count() > 1):
+        raise LabkitError(
+            f"{data.name} makes the batches: it decides their size and the number of workers, and feeds one process. "
+            "Leave batch_size and workers out, or give labkit.fit the dataset."
+        )
     for name, number, least in [*((name, number, 1) for name, number in numbers.items()), ("workers", workers, 0)]:
         if not isinstance(number, int) or number < least:
             raise LabkitError(f"{name}={number}: a whole number, at least {least}, is needed.")

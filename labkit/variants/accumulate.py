@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -39,6 +41,9 @@ class Accumulate(SpeedUp):
     @staticmethod
     def skip_in_autotune(model: Model) -> str:
         return "it saves memory, not time"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "batches"}  # of one step only
 
     def inputs(self, real_a: Tensor, real_b: Tensor) -> Batch:
         if len(real_a) < self.parts:

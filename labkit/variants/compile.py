@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+from typing import Any
 
 import torch
 
@@ -50,6 +51,14 @@ class Compile(SpeedUp):
         # By default PyTorch goes back to eager once it has seen 8 variants (size, type, with gradient or without) of a
         # network's code, and counts those of all models in the process together.
         dynamo_config.recompile_limit = max(64, dynamo_config.recompile_limit)
+        self.compile()
+        return super().build(betas)
+
+    def compile(self) -> None:
+        """Sets every network to be compiled when it first runs."""
         for network in self.model.children():
             network.compile(backend=self.backend, dynamic=False)
-        return super().build(betas)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.compile()  # a copy of a module is not compiled

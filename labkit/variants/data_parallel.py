@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from labkit import ranks
+from labkit.errors import LabkitError
 from labkit.model import Model
 from labkit.pool import joined, share_of
 from labkit.step import Batch, SpeedUp
@@ -68,6 +69,14 @@ class DataParallel(SpeedUp):
                     pool.size = len(range(ranks.number(), pool.size, self.ranks))
                     pool.load_state_dict(share, next(self.model.parameters()).device)
         return optimizers
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.ddp:
+            raise LabkitError(
+                "data_parallel: the step of one rank among several cannot be copied or pickled, since it is connected "
+                "to the others. Its state_dict() holds everything that it has learned."
+            )
+        return super().__getstate__()
 
     def run(self, batch: Batch) -> dict[str, Tensor]:
         losses = super().run(batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -129,6 +130,10 @@ class Graph(NeedsFusedAdam):
         with torch.cuda.stream(self.stream), recording:
             body()
         return graph.replay
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy records its own graph: this one reads and writes at its own addresses."""
+        return {**super().__getstate__(), "done": 0, "static": {}, "replay": None, "stream": None}
 
     def load_state_dict(self, state: dict) -> None:
         super().load_state_dict(state)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from labkit.errors import LabkitError, check_known
 from labkit.model import Model
 from labkit.models.cyclegan import CycleGANStep
-from labkit.step import SpeedUp, Step
+from labkit.step import SpeedUp, Step, stacked
 from labkit.variants.accumulate import Accumulate
 from labkit.variants.batched import Batched
 from labkit.variants.bf16 import BF16
@@ -110,7 +110,7 @@ def make_step(
     if len(set(own)) < len(own):
         raise LabkitError("a class of your own is named twice: it can be stacked once.")
     named = [speedup for name, speedup in SPEEDUPS.items() if name in names]
-    step = type("Step", (*own, *named, model.step_class), attributes)(model, lr=lr, betas=betas)
+    step = stacked((*own, *named, model.step_class), attributes)(model, lr=lr, betas=betas)
     _check_optimizers(step, named)
     return step
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -43,6 +44,9 @@ class Streams(SpeedUp, CycleGANStep):
     @staticmethod
     def inactive(model: Model) -> str | None:
         return None if next(model.parameters()).is_cuda else "there are no CUDA streams here"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "side": ()}  # a copy makes streams of its own
 
     def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:
         device = journeys[0].real.device

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from labkit.errors import LabkitError
 from labkit.model import Model
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
 from labkit.step import SpeedUp
@@ -65,6 +67,14 @@ class TwoDevices(SpeedUp, CycleGANStep):
                     network.register_forward_pre_hook(_take_along)
                     network.register_forward_hook(partial(_bring_back, self.model.G_A))
         return super().build(betas)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.acts:
+            raise LabkitError(
+                "two_devices: the hooks on this step's networks belong to its devices, so it cannot be copied or "
+                "pickled. Make another step, and load this one's state_dict()."
+            )
+        return super().__getstate__()
 
     def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:
         if not self.acts:
