@@ -14,6 +14,7 @@ model's step.
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -143,10 +144,10 @@ class Step:
 
     # ---- copies and moves
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple:
         """Steps can be pickled and copied, though `labkit.make_step` makes a class for each."""
         if self.made_of is None:
-            return object.__reduce_ex__(self, 2)
+            return copyreg.__newobj__, (type(self),), self.__getstate__()  # type: ignore[attr-defined]
         return _unpickled, self.made_of, self.__getstate__()
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,0 +1,48 @@
+"""The programs in docs/library.md, run as they stand but for fewer steps and smaller networks."""
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import TINY
+
+import labkit
+from labkit.data.images import write_picture
+
+PAGE = (Path(__file__).parents[1] / "docs" / "library.md").read_text()
+PROGRAMS = dict(re.findall(r"^## ([^\n]*)\n+```python\n(.*?)```", PAGE, flags=re.DOTALL | re.MULTILINE))
+
+
+@pytest.mark.parametrize("title", PROGRAMS)
+def test_the_program_runs(title, tmp_path, monkeypatch):
+    fit, cyclegan = labkit.fit, labkit.CycleGAN
+    runs = []
+
+    def shorter(step, data, steps, **options):
+        runs.append(fit(step, data, 2, **options, report_every=1))
+        return runs[-1]
+
+    monkeypatch.setattr(labkit, "fit", shorter)
+    monkeypatch.setattr(labkit, "CycleGAN", lambda **given: cyclegan(**{**TINY, **given, "ngf": 4}))
+    monkeypatch.setattr(labkit, "fruit", functools.partial(labkit.fruit, n=6))
+    monkeypatch.setattr(labkit, "folders", lambda path, size: labkit.data.folders.folders(path, size=32))
+    monkeypatch.chdir(tmp_path)
+    for place in ("trainA", "trainB", "testA"):
+        write_picture(torch.randint(255, (3, 36, 40), dtype=torch.uint8), tmp_path / "photos" / place / "1.png")
+    (tmp_path / "out").mkdir()
+    program = PROGRAMS[title].replace("range(100)", "range(2)").replace("== 50", "== 0").replace("128, 128", "32, 32")
+    defined = {}
+    exec(program, defined)
+    assert all(run.done == 2 for run in runs) and len(runs) == {"A dataset of your own": 2}.get(
+        title, "loop" not in title
+    )
+    if "folders" in title:
+        assert (tmp_path / "out" / "translated" / "1.png").exists()
+    if "loop" in title:
+        assert defined["losses"]["G_A"].isfinite() and defined["earlier"].model is not defined["step"].model
+
+
+def test_there_are_five():
+    assert len(PROGRAMS) == 5 and all(5 <= len(program.splitlines()) <= 30 for program in PROGRAMS.values())
