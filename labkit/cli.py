@@ -15,6 +15,7 @@ from labkit.commands.measuring import compare, profile, report, speedups, survey
 from labkit.commands.options import NAMES, STEPS, Choice, Device, Exchange, speedup_names, with_options
 from labkit.commands.output import Output
 from labkit.commands.run_options import Keeping, Logging, Step, chosen, few_processes
+from labkit.commands.score import score
 from labkit.commands.sweep import sweep
 from labkit.commands.train_options import Pictures, Rate
 from labkit.errors import LabkitError
@@ -159,10 +160,14 @@ def _size(given: str | None, run: Path) -> int | None:
         )
     from labkit.training import checkpoints
 
-    return checkpoints.load(run)["batches"]["size"]
+    size = checkpoints.load(run)["batches"].get("size")
+    if size is None:
+        raise LabkitError(f"--size training: {run} was trained with a DataLoader and does not know its size.")
+    return size
 
 
 app.command()(export)
+app.command()(score)
 
 
 for command in (profile, report, speedups, compare, survey):

@@ -22,7 +22,9 @@ def ranges(lines: list[str]) -> dict[str, str]:
 
 
 EXTRAS = PROJECT["optional-dependencies"]
-EXPECTED = ranges(PROJECT["dependencies"] + EXTRAS["lab"] + EXTRAS["export"] + EXTRAS["log"] + EXTRAS["test"])
+EXPECTED = ranges(
+    PROJECT["dependencies"] + EXTRAS["lab"] + EXTRAS["export"] + EXTRAS["log"] + EXTRAS["score"] + EXTRAS["test"]
+)
 
 
 def environment() -> tuple[str, list[str]]:

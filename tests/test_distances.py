@@ -1,0 +1,115 @@
+"""FID and KID against the formulas of their papers, with a small network in Inception's place."""
+
+import urllib.error
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import labkit
+from labkit.data.images import write_picture
+from labkit.measure import distances
+
+pytest.importorskip("torchmetrics")
+
+
+class Small(nn.Module):
+    """Means and spreads of the channels, and a few numbers more: (B, 3, H, W) to (B, 9)."""
+
+    def forward(self, pictures):
+        x = pictures.float() / 255
+        return torch.cat([x.mean((2, 3)), x.std((2, 3)), x.square().mean((2, 3))], 1)
+
+
+def noise(n, seed, darker=1.0, size=8):
+    random = torch.Generator().manual_seed(seed)
+    return (torch.rand(n, 3, size, size, generator=random) * 255 * darker).to(torch.uint8)
+
+
+def root(matrix):
+    values, vectors = np.linalg.eigh(matrix)
+    return vectors * np.sqrt(values.clip(0)) @ vectors.T
+
+
+def fid(a, b):
+    """Heusel et al. 2017, equation 6, with the root of a symmetric product."""
+    between = root(root(np.cov(a.T)) @ np.cov(b.T) @ root(np.cov(a.T)))
+    return ((a.mean(0) - b.mean(0)) ** 2).sum() + np.trace(np.cov(a.T) + np.cov(b.T) - 2 * between)
+
+
+def kid(a, b):
+    """Binkowski et al. 2018, equation 4, with the kernel (x y / d + 1) ** 3."""
+
+    def kernel(x, y):
+        return (x @ y.T / x.shape[1] + 1) ** 3
+
+    n, m = len(a), len(b)
+    within = [(kernel(x, x).sum() - np.trace(kernel(x, x))) / (len(x) * (len(x) - 1)) for x in (a, b)]
+    return sum(within) - 2 * kernel(a, b).sum() / (n * m)
+
+
+def test_they_equal_the_formulas(tmp_path):
+    real, fake = noise(40, 0), noise(40, 1, darker=0.8)
+    found = labkit.fid_and_kid(real, fake, features=Small())
+    a, b = (Small()(pictures).double().numpy() for pictures in (real, fake))
+    assert found.fid == pytest.approx(fid(a, b), rel=1e-4)
+    assert found.kid == pytest.approx(kid(a, b), rel=1e-4) and found.kid_deviation < 1e-6  # each subset is the whole
+    assert labkit.fid_and_kid(real, real, features=Small()).fid == pytest.approx(0, abs=1e-6)
+    for name, pictures in (("real", real), ("fake", fake)):
+        for number, picture in enumerate(pictures):
+            write_picture(picture, tmp_path / name / f"{number:03d}.png")
+    assert labkit.fid_and_kid(tmp_path / "real", tmp_path / "fake", features=Small()).fid == pytest.approx(found.fid)
+
+
+def test_pictures_may_differ_in_size():
+    sizes = [*noise(3, 0), *noise(3, 1, size=12), *noise(3, 2)]
+    assert [len(batch) for batch in distances._batches(sizes)] == [3, 3, 3]
+    assert labkit.fid_and_kid(sizes, noise(9, 3), features=Small()).fid > 0
+
+
+def test_what_cannot_be_compared_is_refused():
+    with pytest.raises(labkit.errors.DataError, match="fake: 1 pictures"):
+        labkit.fid_and_kid(noise(2, 0), noise(1, 0), features=Small())
+    with pytest.raises(labkit.errors.DataError, match=r"float32; uint8 is needed"):
+        labkit.fid_and_kid(noise(2, 0) / 255, noise(2, 0), features=Small())
+
+
+def test_weights_that_cannot_be_had_are_named(monkeypatch, tmp_path, call):
+    module = pytest.importorskip("torch_fidelity.feature_extractor_inceptionv3")
+
+    def refused(*given, **named):
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.setattr(module, "load_state_dict_from_url", refused)
+    for name in ("a", "b"):
+        for number, picture in enumerate(noise(2, 0)):
+            write_picture(picture, tmp_path / name / f"{number}.png")
+    status, _, errors = call("score", tmp_path / "a", tmp_path / "b")
+    assert status == 1 and "no network" in errors and "--weights" in errors and module.URL_INCEPTION_V3 in errors
+    torch.save({}, tmp_path / "wrong.pth")
+    status, _, errors = call("score", tmp_path / "a", tmp_path / "b", "--weights", tmp_path / "wrong.pth")
+    assert status == 1 and "not the weights of FID's Inception" in errors
+
+
+@pytest.mark.filterwarnings("default:.*fewer than 2048")
+def test_a_file_of_weights_is_loaded_by_the_real_code(monkeypatch, tmp_path, call):
+    """Inception's own layers, with random numbers in the place of the weights that it is published with."""
+    module = pytest.importorskip("torch_fidelity.feature_extractor_inceptionv3")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "load_state_dict_from_url", lambda *given, **named: {})
+        patch.setattr(module.FeatureExtractorInceptionV3, "load_state_dict", lambda *given: None)
+        torch.manual_seed(0)
+        torch.save(distances._inception(None).state_dict(), tmp_path / "weights.pth")
+    for number, picture in enumerate(noise(4, 0)):
+        write_picture(picture, tmp_path / ("a" if number < 2 else "b") / f"{number}.png")
+    status, output, errors = call("score", tmp_path / "a", tmp_path / "b", "--weights", tmp_path / "weights.pth")
+    assert (
+        status == 0 and "2 pictures: with fewer than 2048" in errors and output.startswith("FID ") and "KID " in output
+    )
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr(distances.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(labkit.LabkitError, match="torchmetrics is not installed.*extra 'score'"):
+        labkit.fid_and_kid(noise(2, 0), noise(2, 0))
