@@ -208,7 +208,7 @@ def opened(data: Any) -> Source:
         return data
     if isinstance(data, DataLoader):
         return Loaded(data)
-    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__") or not len(data):
+    if isinstance(data, str) or not hasattr(data, "__len__") or not hasattr(data, "__getitem__") or not len(data):
         raise LabkitError(
             f"data={data!r:.60}: give pictures, from labkit.folders(...), labkit.unpaired(...) or labkit.fruit(), a "
             "DataLoader, or a dataset whose items are (a, b)."

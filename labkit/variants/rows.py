@@ -47,7 +47,7 @@ class Rows(SpeedUp):
     def skip_in_autotune(model: Model) -> str | None:
         return "a GPU's libraries have kernels for such layers" if next(model.parameters()).is_cuda else None
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Adam]:
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         for layer in self.model.modules():
             if type(layer) is nn.Conv2d and layer.out_channels < VECTOR and _plain(layer):
                 layer.__class__ = Rowwise
