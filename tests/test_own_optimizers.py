@@ -60,8 +60,6 @@ CASES = {
     "SGD": [own("SGD", momentum=0.9)],
     "AdamW": [own("AdamW", weight_decay=0.1, amsgrad=True)],
     "RMSprop": [own("RMSprop", momentum=0.5)],
-    "Adagrad": [own("Adagrad")],
-    "NAdam": [own("NAdam")],
     "Lion": [WithLion],
     "two groups": [TwoGroups, "channels_last", "batched"],
     "AdamW fused": [own("AdamW", weight_decay=0.1), "fused_adam"],
