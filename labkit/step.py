@@ -26,6 +26,7 @@ from torch.profiler import record_function
 
 from labkit.errors import LabkitError
 from labkit.model import Model
+from labkit.optimizers import check_kind, load_state, rates_of, set_rates, state_of
 
 RANGE = "labkit: "  # the names of labkit's own ranges start with it, in traces and tables
 
@@ -59,7 +60,7 @@ class Step:
         self.players = model.players()
         self.lr = {player: own if lr is None else lr for player, own in model.learning_rates().items()}
         self.optimizers = self.build(betas)
-        self.rates = {player: _rates(optimizer) for player, optimizer in self.optimizers.items()}
+        self.rates = {player: rates_of(optimizer) for player, optimizer in self.optimizers.items()}
         self.lr = {player: rates[0] for player, rates in self.rates.items()}  # an optimiser of your own may have others
         self.lr_now = dict(self.lr)
         self.range_checked = False
@@ -187,11 +188,11 @@ class Step:
         """Sets every learning rate to `factor` times the one the step was made with."""
         for player, optimizer in self.optimizers.items():
             self.lr_now[player] = self.lr[player] * factor
-            _set_rates(optimizer, [rate * factor for rate in self.rates[player]])
+            set_rates(optimizer, [rate * factor for rate in self.rates[player]])
 
     def state_dict(self) -> dict[str, Any]:
         """Networks, optimisers and pools: everything a run needs to resume as if it had never stopped."""
-        optimizers = {player: _state_of(optimizer) for player, optimizer in self.optimizers.items()}
+        optimizers = {player: state_of(optimizer) for player, optimizer in self.optimizers.items()}
         for player, state in optimizers.items():
             state["param_groups"][0]["lr"] = self.lr_now[player]  # not rounded, as on a GPU it may be
         pools = {name: pool.state_dict() for name, pool in self.model.pools.items()}
@@ -204,13 +205,13 @@ class Step:
             LabkitError: it was trained with other optimisers.
         """
         for player, optimizer in self.optimizers.items():
-            _check_kind(player, optimizer, state["optimizers"][player])
+            check_kind(player, optimizer, state["optimizers"][player])
         self.model.load_state_dict(state["model"])
         for player, optimizer in self.optimizers.items():
-            _load_optimizer(optimizer, state["optimizers"][player])
+            load_state(optimizer, state["optimizers"][player])
             rates = [group["lr"] for group in state["optimizers"][player]["param_groups"]]
             self.lr_now[player] = rates[0]
-            _set_rates(optimizer, rates)
+            set_rates(optimizer, rates)
         weight = next(self.model.parameters())
         for name, pool in self.model.pools.items():
             pool.load_state_dict(state["pools"][name], weight.device, weight.dtype)
@@ -231,60 +232,6 @@ def _place(model: Model) -> tuple:
     """Where a model's weights are, and how they lie there: device, type, strides and identity of the first weight."""
     weight = next(model.parameters())
     return weight.device, weight.dtype, weight.stride(), id(weight)
-
-
-# Options that say how, and not what, an optimiser computes: each step keeps its own.
-HOW = ("fused", "foreach", "capturable")
-
-
-def _rates(optimizer: Optimizer) -> list[float]:
-    """The learning rate of each group of weights."""
-    return [float(group["lr"]) for group in optimizer.param_groups]
-
-
-def _set_rates(optimizer: Optimizer, rates: list[float]) -> None:
-    """Sets the learning rates; one that lies on the device stays at its address, where a CUDA graph reads it."""
-    for group, lr in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = group["lr"].fill_(lr) if isinstance(group["lr"], Tensor) else lr
-
-
-def _state_of(optimizer: Optimizer) -> dict[str, Any]:
-    """The state, with the optimiser's kind, and with learning rates as numbers, wherever it keeps them."""
-    state = optimizer.state_dict()
-    for group, lr in zip(state["param_groups"], _rates(optimizer), strict=True):
-        group["lr"] = lr
-    return {**state, "kind": type(optimizer).__name__}
-
-
-def _check_kind(player: str, optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Raises `LabkitError` if a state is of another kind of optimiser, or of other groups of weights."""
-    kind, saved = type(optimizer).__name__, state.get("kind", "Adam")  # before labkit 0.2.0 there was no other
-    sizes = [[len(group["params"]) for group in groups] for groups in (state["param_groups"], optimizer.param_groups)]
-    if kind != saved or sizes[0] != sizes[1]:
-        weights = [" and ".join(map(str, numbers)) for numbers in sizes]
-        raise LabkitError(
-            f"the optimiser of the {player} is {kind} for {weights[1]} weights, and the state is of {saved} for "
-            f"{weights[0]}. Make the step with the same optimisers, or start a new run from the weights alone: "
-            "labkit.init_from."
-        )
-
-
-def _load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Loads counts of steps and moments, but not how, nor on which device, another optimiser computed."""
-    groups = []
-    for saved, own in zip(state["param_groups"], optimizer.param_groups, strict=True):
-        kept = {name: value for name, value in saved.items() if name not in HOW}
-        groups.append(kept | {name: own[name] for name in ("lr", *HOW) if name in own})
-    optimizer.load_state_dict({**state, "param_groups": groups})
-    on_device = optimizer.defaults.get("fused") or optimizer.defaults.get("capturable")
-    for weight, kept in optimizer.state.items():
-        for name, value in kept.items():
-            if not isinstance(value, Tensor):
-                continue
-            if name == "step" and not on_device:
-                kept[name] = value.cpu()  # on a GPU the host would wait for it in every step
-            elif value.shape == weight.shape:  # a moment: fused Adam assumes that it lies in memory as the weight does
-                kept[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
 
 
 class SpeedUp(Step):
