@@ -82,9 +82,9 @@ class Model(nn.Module):
         """Raises `DataError` if pictures leave [-1, 1]. The host waits for the device to find out.
 
         Warns:
-            UserWarning: no number is below 0, so they are probably scaled to [0, 1].
+            UserWarning: the darkest numbers are just above 0, so the pictures are probably scaled to [0, 1].
         """
-        dark = False
+        darkest, brightest = 1.0, -1.0
         for name, pictures in (("real_a", real_a), ("real_b", real_b)):
             low, high = (bound.item() for bound in pictures.aminmax())
             if not (-1.001 <= low and high <= 1.001):
@@ -92,11 +92,11 @@ class Model(nn.Module):
                     f"{name} runs from {low:g} to {high:g}; the networks expect [-1, 1]. "
                     "labkit.to_float converts uint8 pictures to that range."
                 )
-            dark = dark or low < 0
-        if not dark:
+            darkest, brightest = min(darkest, low), max(brightest, high)
+        if 0 <= darkest < 0.02 and brightest > 0.5:  # a bright picture in [-1, 1] has nothing so near to 0
             warnings.warn(
-                "no number in the first batch is below 0: are the pictures in [0, 1]? The networks expect black at -1 "
-                "and white at 1: scale with 2 * pictures - 1.",
+                "no number in the first batch is below 0, and black seems to be 0: are the pictures in [0, 1]? The "
+                "networks expect black at -1 and white at 1: scale with 2 * pictures - 1.",
                 stacklevel=3,
             )
 
