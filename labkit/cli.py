@@ -166,11 +166,7 @@ def _size(given: str | None, run: Path) -> int | None:
     return size
 
 
-app.command()(export)
-app.command()(score)
-
-
-for command in (profile, report, speedups, compare, survey):
+for command in (export, score, profile, report, speedups, compare, survey):
     app.command()(command)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(sweep)
 

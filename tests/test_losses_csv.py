@@ -1,13 +1,12 @@
 """losses.csv has one row for each step, whatever happens to the run."""
 
-import contextlib
 import csv
 import errno
 import os
-import resource
 
 import pytest
 import torch
+from full_disk import files_no_larger_than
 
 import labkit
 from labkit.training import checkpoints, losses_csv
@@ -77,17 +76,6 @@ def test_a_checkpoint_of_before_leaves_learning_rates_empty(tiny, fruit, tmp_pat
     for steps in (3, 4):  # and it saves and resumes as others do
         train(tiny, fruit, steps, tmp_path)
     assert [row["lr_generators"] for row in rows(tmp_path)] == ["", "", "0.001", "0.001"]
-
-
-@contextlib.contextmanager
-def files_no_larger_than(size):
-    """As on a disk with so little room: a write beyond is refused, or cut."""
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
 def test_a_full_disk_costs_no_row_once_there_is_room_again(tiny, fruit, tmp_path):

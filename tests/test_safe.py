@@ -3,7 +3,6 @@
 import contextlib
 import os
 import random
-import resource
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from full_disk import files_no_larger_than
 from killing import same
 
 import labkit
@@ -66,17 +66,6 @@ def test_the_form_before_pytorch_1_6_has_no_checksums_and_loads(tmp_path, tiny):
     file = tmp_path / "latest_net_G.pth"
     torch.save(tiny().G_A.state_dict(), file, _use_new_zipfile_serialization=False)
     labkit.load_generator(file)
-
-
-@contextlib.contextmanager
-def files_no_larger_than(size):
-    """As on a disk with so little room: a write beyond is refused, or cut."""
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
 class Full(labkit.Callback):

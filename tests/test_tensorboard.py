@@ -1,8 +1,7 @@
 """What TensorBoard reads: every curve and picture, also after a kill, and a run that a full disk does not end."""
 
-import resource
-
 import pytest
+from full_disk import files_no_larger_than
 
 import labkit
 from labkit.training import tensorboard
@@ -73,14 +72,10 @@ def test_a_full_disk_leaves_a_gap_and_no_broken_file(tiny, fruit, tmp_path):
         log.on_report(run)
 
     goes_on()
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (log.file.stat().st_size + 30, limit[1]))
-    try:
-        with pytest.warns(UserWarning, match="step 3: .*cannot be written .File too large.*goes on") as said:
-            goes_on()
-            goes_on()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    refused = pytest.warns(UserWarning, match="step 3: .*cannot be written .File too large.*goes on")
+    with files_no_larger_than(log.file.stat().st_size + 30), refused as said:
+        goes_on()
+        goes_on()
     goes_on()
     assert len(said) == 1 and steps_of(read(tmp_path).Scalars("losses/G_A")) == [1, 2, 5]
 

@@ -77,7 +77,7 @@ class UnpairedData:
         """
         epoch, place = divmod(position, self.epoch)
         rng = random.Random(f"example {seed} {position}")
-        a = self.train_a[_shuffled(self.epoch, f"order {seed} {epoch}")[place] % len(self.train_a)]
+        a = self.train_a[shuffled(self.epoch, f"order {seed} {epoch}")[place] % len(self.train_a)]
         b = self.train_b[rng.randrange(len(self.train_b))]
         _check_levels(a, "train_a")
         _check_levels(b, "train_b")
@@ -103,7 +103,8 @@ def _check_levels(picture: Tensor, name: str) -> None:
 
 
 @lru_cache(maxsize=2)
-def _shuffled(n: int, key: str) -> list[int]:
+def shuffled(n: int, key: str) -> list[int]:
+    """The numbers from 0 to n - 1 in an order that `key` determines."""
     order = list(range(n))
     random.Random(key).shuffle(order)
     return order

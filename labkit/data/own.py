@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from labkit.data.batches import UnpairedData, to_float, to_uint8
+from labkit.data.batches import UnpairedData, shuffled, to_float, to_uint8
 from labkit.errors import DataError, LabkitError
 
 SAMPLES = 4  # pictures to look at during a run, where there are no test pictures
@@ -122,14 +122,13 @@ class OwnPairs(UnpairedData):
 
     def example(self, seed: int, position: int) -> tuple[Tensor, Tensor]:
         epoch, place = divmod(position, len(self.train_a))
-        order = list(range(len(self.train_a)))
-        random.Random(f"order {seed} {epoch}").shuffle(order)
+        index = shuffled(len(self.train_a), f"order {seed} {epoch}")[place]
         with _drawing_for(seed, position):
-            a, b = _ready(self.train_a[order[place]], f"item {order[place]} of {self.name}")
+            a, b = _ready(self.train_a[index], f"item {index} of {self.name}")
         expected = next(iter(self.sizes or ()), None)
         if not a.shape[1:] == b.shape[1:] == expected:
             raise DataError(
-                f"item {order[place]} of {self.name} has pictures of {tuple(a.shape[1:])} and {tuple(b.shape[1:])} "
+                f"item {index} of {self.name} has pictures of {tuple(a.shape[1:])} and {tuple(b.shape[1:])} "
                 f"pixels, the first one of {expected}. They do not fit into one batch: crop them to one size."
             )
         return a, b
@@ -217,8 +216,7 @@ def opened(data: Any) -> Source:
     first = [_ready(item, f"item {i} of {name}") for i, item in enumerate(_first(data))]
     test_a, test_b = ([to_uint8(pictures[half]) for pictures in first] for half in (0, 1))
     height, width = first[0][0].shape[1:]
-    pairs = OwnPairs(name, height, data, data, test_a, test_b)
-    return replace(pairs, sizes={(height, width)})
+    return OwnPairs(name, height, data, data, test_a, test_b, sizes={(height, width)})
 
 
 @contextmanager

@@ -67,7 +67,7 @@ class Preprocess:
         return (height, width) if self.crops else (round(height / 4) * 4, round(width / 4) * 4)
 
     def for_training(self, picture: Tensor) -> Tensor:
-        """A picture, ``uint8`` of shape (3, H, W), resized for training; the crop comes later, and anew each time."""
+        """A picture, ``uint8`` of shape (3, H, W), resized for training; each use crops it differently."""
         return resized(picture, *self.sides(*picture.shape[-2:]))
 
     def for_testing(self, picture: Tensor) -> Tensor:

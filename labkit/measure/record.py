@@ -120,7 +120,7 @@ def export(profiler: profile, path: Path) -> Path:
         if path.suffix != ".gz":
             profiler.export_chrome_trace(str(part))
             return path
-        with tempfile.TemporaryDirectory() as folder:  # PyTorch's own compression goes line by line: five times as slow
+        with tempfile.TemporaryDirectory() as folder:  # PyTorch's own compression goes line by line, slowly
             plain = Path(folder, "trace.json")
             profiler.export_chrome_trace(str(plain))
             with open(plain, "rb") as file, gzip.open(part, "wb", compresslevel=6) as compressed:

@@ -26,7 +26,7 @@ def only_emulated(model: Model, dtype: torch.dtype) -> str | None:
     if next(model.parameters()).device.type != "cpu" or not devices.emulates(dtype):
         return None
     name = str(dtype).removeprefix("torch.")
-    return f"this processor only emulates {name}, which is slower than float32, up to twenty times"
+    return f"this processor only emulates {name}, which is slower than float32"
 
 
 def without_cycles(model: Model) -> str | None:

@@ -33,14 +33,14 @@ class Rows(SpeedUp):
     shifted by a row each and added. The model keeps them so. Source: Vasudevan, Anderson & Gregg 2017, "Parallel
     Multi Channel Convolution using General Matrix Multiplication" (kn2row), here by rows instead of single weights.
 
-    Improves: compute, of that layer two- to threefold on a processor, which is a twentieth of a step. Does not help on
-    GPUs, whose libraries have kernels for such layers, and hardly with broad networks, where other layers dominate.
+    Improves: compute, on a processor, of these layers alone: a small part of a step, and the smaller, the broader the
+    networks. Does not help on GPUs, whose libraries have kernels for such layers, nor beside "compile".
     """
 
     name = "rows"
     changes = "convolutions to few channels are computed row by row of their kernel"
     improves = "compute of the last layers"
-    needs = "a CPU"
+    needs = "nothing; it pays on a CPU"
     tolerance = "exact"
 
     @staticmethod
