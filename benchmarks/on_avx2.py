@@ -1,6 +1,7 @@
 """Steps in turn on one thread: ``python on_avx2.py resnet_9blocks 16 64 1 rounds stack stack ...`` prints JSON.
 
-Times are CPU time of this process, which other programs lengthen less than the time on the clock.
+The stack "auto" is the one that `labkit.autotune` chooses. Times are CPU time of this process, which other programs
+lengthen less than the time on the clock.
 """
 
 import json
@@ -28,9 +29,14 @@ def main() -> None:
     torch._inductor.config.cpp.simdlen = 256  # compiled kernels, too, with AVX2 and no more
     real = [torch.rand(batch, 3, size, size) * 2 - 1 for _ in range(2)]
 
-    def step(*names):
+    def model():
         torch.manual_seed(0)
-        return labkit.make_step(labkit.CycleGAN(generator=generator, ngf=ngf, ndf=ngf), *names)
+        return labkit.CycleGAN(generator=generator, ngf=ngf, ndf=ngf)
+
+    chosen = labkit.autotune(model, real, rounds=max(6, rounds))[0] if "auto" in stacks else []
+
+    def step(*names):
+        return labkit.make_step(model(), *(chosen if names == ("auto",) else names))
 
     steps = {"baseline": step(), "baseline again": step(), **{stack: step(*stack.split(",")) for stack in stacks}}
     with FlopCounterMode(display=False) as counter:
@@ -47,7 +53,8 @@ def main() -> None:
     case = dict(
         generator=generator, ngf=ngf, size=size, batch=batch, seconds=round(min(base), 3), spread=round(spread(base), 3)
     )
-    print(json.dumps({**case, "times_faster": faster, "share_of_gemm": share, "gemm_gflops": round(peak / 1e9, 1)}))
+    told = {"times_faster": faster, "auto": chosen, "share_of_gemm": share, "gemm_gflops": round(peak / 1e9, 1)}
+    print(json.dumps({**case, **told}))
 
 
 main()

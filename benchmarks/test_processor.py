@@ -14,7 +14,13 @@ AVX2 = {
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
     "OMP_NUM_THREADS": "1",
 }
-STACKS = ("rows", "out_of_place,fused_adam", "rows,out_of_place,batched,fused_adam", "compile,batched,fused_adam")
+STACKS = (
+    "rows",
+    "out_of_place,fused_adam",
+    "rows,out_of_place,batched,fused_adam",
+    "compile,batched,fused_adam",
+    "auto",
+)
 CASES = (
     ("resnet_9blocks", 16, 64, 1, 12),
     ("resnet_6blocks", 16, 64, 4, 6),
