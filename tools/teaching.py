@@ -1,6 +1,8 @@
 """Write the tables of TEACHING.md that follow from the notebooks: minutes and points, and the known misconceptions.
 
-    python tools/teaching.py            # after an exercise, its points or its wrong answers have changed
+    python tools/teaching.py
+
+Run it after an exercise, its points or its wrong answers have changed; a test says so.
 """
 
 import re
@@ -48,7 +50,8 @@ def filled(page: str) -> str:
     paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
     notebooks = {path: nbformat.read(path, as_version=4) for path in paths}
     for part in (course, misconceptions):
-        start, end = f"<!-- {part.__name__}: written by tools/teaching.py -->\n\n", f"\n\n<!-- end of {part.__name__} -->"
+        name = part.__name__
+        start, end = f"<!-- {name}: written by tools/teaching.py -->\n\n", f"\n\n<!-- end of {name} -->"
         before, rest = page.split(start)
         page = before + start + part(notebooks) + end + rest.split(end)[1]
     return page
