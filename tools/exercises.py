@@ -17,17 +17,23 @@ from nbformat import NotebookNode
 BEGUN_FROM = ".begun_from"  # in the student's folder: the exercises as they were when the copies were made
 
 
+def name(cell: NotebookNode) -> str:
+    """What stays the same of a cell: its exercise, or its id."""
+    return cell.metadata.get("nbgrader", {}).get("grade_id") or cell.get("id", cell.source)
+
+
 def merged(mine: NotebookNode, begun_from: NotebookNode, new: NotebookNode) -> NotebookNode:
     """The new notebook with what a student has changed and added in `mine`, which was begun from an older one."""
-    before = {cell.id: cell.source for cell in begun_from.cells}
-    place = {cell.id: cell for cell in new.cells}
+    before = {name(cell): cell.source for cell in begun_from.cells}
+    place = {name(cell): cell for cell in new.cells}
     last = None  # the cell of `new` that the student's next cell follows
     for cell in mine.cells:
-        if cell.id in place:
-            last = place[cell.id]
-            if cell.source != before.get(cell.id) and not last.metadata.get("nbgrader", {}).get("locked"):
+        changed = cell.source != before.get(name(cell))
+        if name(cell) in place:
+            last = place[name(cell)]
+            if changed and not last.metadata.get("nbgrader", {}).get("locked"):
                 last.source = cell.source
-        elif cell.source != before.get(cell.id):  # added, or changed and now gone from the exercises
+        elif changed:  # added, or changed and now gone from the exercises
             new.cells.insert(new.cells.index(last) + 1 if last else 0, cell)
             last = cell
     return new

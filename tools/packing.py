@@ -1,8 +1,8 @@
 """Put the answers of exercises out of sight in a copy of labkit: a student who reads the library does not meet them.
 
 An answer's function or class is replaced by its compressed text, which is unpacked on import: everything that uses it
-works as before, on every Python. This holds against reading and searching, not against somebody who unpacks the text;
-whoever wants an answer finds labkit itself, too. So `labkit.course.check` also looks at whether an answer is labkit's own.
+works as before, on every Python. This holds against reading and searching, not against somebody who unpacks the text or
+finds labkit elsewhere. So `labkit.course.check` also looks at whether an answer is labkit's own.
 """
 
 import ast

@@ -20,17 +20,25 @@ from tools import assignments, packing
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
-    *("constraints.txt", "environment.yml", "install.mk", "LICENSE", "pyproject.toml", "requirements.txt", ".gitignore"),
+    *(
+        "constraints.txt",
+        "environment.yml",
+        "install.mk",
+        "LICENSE",
+        "pyproject.toml",
+        "requirements.txt",
+        ".gitignore",
+    ),
     *(".devcontainer", "data", "labkit", "tools/exercises.py", "docs/fruit.png"),
 )
 TEMPLATES = ROOT / "tools" / "student"  # README.md and Makefile
 MADE_HERE = "Course material made with labkit"  # begins the message of each commit
 
 
-def exercises(folder: Path, repo: str) -> None:
-    """Write the notebooks with exercises into `folder`, with the course's address in each."""
+def exercises(notebooks: list[Path], folder: Path, repo: str) -> None:
+    """Write the notebooks as exercises into `folder`, with the course's address in each."""
     with tempfile.TemporaryDirectory() as course:
-        assignments.make(sorted(ROOT.glob("notebooks/*.ipynb")), Path(course))
+        assignments.make(notebooks, Path(course))
         for released in sorted(Path(course).glob("release/*/*.ipynb")):
             notebook = nbformat.read(released, as_version=4)
             first = next(cell for cell in notebook.cells if cell.cell_type == "code")
@@ -42,8 +50,10 @@ def exercises(folder: Path, repo: str) -> None:
 
 def to_begin(name: str, repo: str) -> tuple[str, str]:
     """The sentence in a notebook's first cell on where its exercises are, and the one that stands here."""
-    here = f"https://colab.research.google.com/{repo.removeprefix('https://')}/blob/main/exercises/{name}"
-    colab = f" [Open it in Colab]({here})." if repo.startswith("https://github.com/") else ""
+    colab = ""
+    if repo.startswith("https://github.com/"):
+        place = repo.replace("https://github.com", "https://colab.research.google.com/github")
+        colab = f" [Open it in Colab]({place}/blob/main/exercises/{name})."
     return (
         "The exercises are solved here? `make student` opens the version to work in.",
         f"Work in a copy: `make student` makes one and never overwrites it.{colab}",
@@ -62,9 +72,10 @@ def readme(repo: str, folder: Path) -> str:
     return (TEMPLATES / "README.md").read_text(encoding="utf-8").format(repo=repo, notebooks="\n".join(rows))
 
 
-def git(out: Path, *arguments: str) -> str:
-    """Run git in the students' repository; its output."""
-    return subprocess.run(["git", "-C", str(out), *arguments], check=True, capture_output=True, text=True).stdout.strip()
+def git(folder: Path, *arguments: str) -> str:
+    """Run git in a repository; its output."""
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def prepare(out: Path) -> None:
@@ -81,24 +92,22 @@ def prepare(out: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def make(out: Path, repo: str) -> str:
-    """Write the repository; returns the new commit's tag, or the last one where nothing has changed."""
+def make(out: Path, repo: str, notebooks: list[Path]) -> str:
+    """Write the repository with these notebooks; returns its last tag, a new one if anything has changed."""
     prepare(out)
-    tracked = subprocess.run(["git", "-C", str(ROOT), "ls-files", *COPIED], check=True, capture_output=True, text=True)
-    for name in tracked.stdout.splitlines():
+    for name in git(ROOT, "ls-files", *COPIED).splitlines():
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, out / name)
     packing.pack(out / "labkit")
     (out / "exercises").mkdir()
-    exercises(out / "exercises", repo)
+    exercises(notebooks, out / "exercises", repo)
     (out / "README.md").write_text(readme(repo, out), encoding="utf-8")
     shutil.copy(TEMPLATES / "Makefile", out / "Makefile")
     git(out, "add", "--all")
     tags = git(out, "tag", "--list", "release-*").splitlines()
     if not git(out, "status", "--porcelain"):
         return f"release-{len(tags)}"
-    source = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-    git(out, "commit", "--quiet", "--message", f"{MADE_HERE}, commit {source}")
+    git(out, "commit", "--quiet", "--message", f"{MADE_HERE}, commit {git(ROOT, 'rev-parse', 'HEAD')}")
     git(out, "tag", f"release-{len(tags) + 1}")
     return f"release-{len(tags) + 1}"
 
@@ -108,5 +117,6 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path, help="the repository's folder")
     parser.add_argument("--repo", default="", help="its address, such as https://github.com/OWNER/NAME")
     arguments = parser.parse_args()
-    tag = make(arguments.out.resolve(), arguments.repo.rstrip("/").removesuffix(".git"))
+    repo = arguments.repo.rstrip("/").removesuffix(".git")
+    tag = make(arguments.out.resolve(), repo, sorted(ROOT.glob("notebooks/*.ipynb")))
     print(f"{arguments.out} is at {tag}; to publish it: git -C {arguments.out} push --follow-tags ADDRESS main {tag}")
