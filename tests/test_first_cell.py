@@ -6,6 +6,7 @@ PYTHONPATH: what pip would have been asked is written down, nothing is installed
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 CELL = (Path(__file__).parents[1] / "tools" / "first_cell.py").read_text()
+CELL = re.sub(r'^REPO = "[^"]*"', 'REPO = ""', CELL, flags=re.MULTILINE)  # a fork may have filled it in
 FAKE_PIP = "import json, pathlib, sys\npathlib.Path('pip.json').write_text(json.dumps(sys.argv[1:]))\n"
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -117,8 +119,10 @@ def test_clones_the_address_it_is_told(run, repository, tmp_path, way):
 
 
 @needs_git
-def test_clones_where_colab_opened_the_notebook_from(run, repository, colab, tmp_path):
-    variables = colab("fileId=https%3A//github.com/OWNER/NAME/blob/main/notebooks/01_build_cyclegan.ipynb")
+@pytest.mark.parametrize("branch", ["main", "spring/2027/groups"])
+def test_clones_where_colab_opened_the_notebook_from(run, repository, colab, tmp_path, branch):
+    subprocess.run(["git", "-C", str(repository), "branch", "--force", "-m", "main", branch], check=True)
+    variables = colab(f"fileId=https%3A//github.com/OWNER/NAME/blob/{branch}/notebooks/01_build_cyclegan.ipynb")
     # git is told to find that address in the local repository
     variables |= {
         "GIT_CONFIG_COUNT": "1",
@@ -128,6 +132,16 @@ def test_clones_where_colab_opened_the_notebook_from(run, repository, colab, tmp
     process, asked = run(tmp_path / "content", **variables)
     assert asked[3] == f"{tmp_path / 'content' / 'labkit-course'}[lab]", process.stderr
     assert process.stdout.endswith(f"labkit 0.1.0 from {tmp_path / 'content' / 'labkit-course'}\n")
+
+
+@needs_git
+def test_says_why_the_course_cannot_be_cloned(run, tmp_path):
+    process, asked = run(tmp_path / "content", repo=str(tmp_path / "nowhere"))
+    assert process.returncode == 1 and asked is None
+    last = process.stderr.strip().splitlines()
+    said = next(line for line in last if line.startswith("RuntimeError"))
+    assert "nowhere cannot be cloned: is it public? git says:" in said and "does not exist" in said + last[-1]
+    assert "CalledProcessError" not in process.stderr
 
 
 @pytest.mark.parametrize("place", ["a machine without anything", "Colab, opened from Drive", "Colab, API gone"])

@@ -8,6 +8,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+import labkit
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CONDA_NAMES = {"pytorch": "torch"}  # conda-forge's name -> PyPI's, where they differ
@@ -50,6 +52,17 @@ def test_environment_has_the_keys_that_conda_knows():
     file = yaml.safe_load((ROOT / "environment.yml").read_text())
     assert set(file) == {"name", "channels", "dependencies"}
     assert file["name"] == PROJECT["name"] and file["channels"] == ["conda-forge"]
+
+
+def test_locked_versions_are_admitted_by_the_ranges():
+    lines = [Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines()]
+    locked = {(line.name, str(line.specifier).removeprefix("==")) for line in lines}  # some by version of Python
+    assert set(EXPECTED) <= {name for name, _ in locked}, "make lock"
+    assert not [one for one in locked if not SpecifierSet(EXPECTED.get(one[0], "")).contains(one[1], prereleases=True)]
+
+
+def test_citation_has_the_version():
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == labkit.__version__
 
 
 def test_holistic_trace_analysis_is_named_where_readers_look_for_it():

@@ -21,7 +21,8 @@ def course_address() -> list[str]:
     try:
         sessions = "http://{COLAB_JUPYTER_IP}:{KMP_TARGET_PORT}/api/sessions".format_map(os.environ)
         opened = unquote(json.load(urlopen(sessions, timeout=5))[0]["path"])
-        repo, branch = re.search(r"(github\.com/[^/]+/[^/]+)/blob/([^/]+)/", opened).groups()
+        # A branch's name may have slashes: notebooks lie one folder deep, so that the rest of the path is the branch.
+        repo, branch = re.search(r"(github\.com/[^/]+/[^/]+)/blob/(.+)/[^/]+/[^/]+$", opened).groups()
         return [f"https://{repo}", f"--branch={branch}"]
     except (AttributeError, LookupError, OSError, ValueError):  # not Colab, or not opened from GitHub
         raise RuntimeError("labkit is not here: set REPO, above, to the course's address and run this again") from None
@@ -32,7 +33,10 @@ if getattr(find_spec("labkit"), "origin", None) is None:
     clones = [folder for folder in (here, *here.parents) if (folder / "labkit" / "__init__.py").exists()]
     clone = clones[0] if clones else here / "labkit-course"  # a folder named labkit would pass for the package
     if not clone.exists():
-        subprocess.run(["git", "clone", "--quiet", "--depth=1", *course_address(), str(clone)], check=True)
+        address = course_address()
+        git = subprocess.run(["git", "clone", "--quiet", "--depth=1", *address, str(clone)], stderr=-1, text=True)
+        if git.returncode:
+            raise RuntimeError(f"{' '.join(address)} cannot be cloned: is it public? git says: {git.stderr.strip()}")
     # Packages that this kernel may have loaded already stay as they are.
     kept = ["torch", "torchvision", "numpy", "pandas", "IPython", "ipykernel"]
     pins = [f"{name}=={version(name)}" for name in kept if find_spec(name)]

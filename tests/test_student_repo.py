@@ -1,0 +1,151 @@
+"""The students' repository has neither solutions nor wrong answers, works, and is brought up to date without a loss."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tools import exercises, packing, student_repo
+
+ROOT = Path(__file__).parents[1]
+SOLUTION = re.compile(r"### BEGIN SOLUTION\n(.*?)\s*### END SOLUTION", re.DOTALL)
+
+
+def squeezed(text: str) -> str:
+    """Text without spaces, line ends and quotes, so that another form of the same program is found, too."""
+    return re.sub(r"[\s'\"\\]", "", text)
+
+
+def secrets() -> dict[str, str]:
+    """Texts that no student is to find: each solution of more than a few characters, each wrong answer."""
+    found = {}
+    for path in sorted(ROOT.glob("notebooks/*.ipynb")):
+        for cell in nbformat.read(path, as_version=4).cells:
+            for number, solution in enumerate(SOLUTION.findall(cell.source)):
+                found[f"{path.stem}, {cell.id}, {number}"] = squeezed(solution)
+    for path in ROOT.glob("tests/wrong_answers/*/*/*.py"):
+        found[str(path.relative_to(ROOT))] = squeezed(path.read_text().partition("\n")[2])
+    return {name: text for name, text in found.items() if len(text) > 25}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """The repository with one notebook."""
+    out = tmp_path_factory.mktemp("course") / "students"
+    notebook = ROOT / "notebooks" / "11_many_nodes.ipynb"
+    assert student_repo.make(out, "https://github.com/OWNER/NAME", [notebook]) == "release-1"
+    return out
+
+
+def test_it_has_no_solution_and_no_wrong_answer(repository):
+    tracked = subprocess.run(["git", "-C", repository, "ls-files"], check=True, capture_output=True, text=True)
+    names = tracked.stdout.splitlines()
+    assert not [name for name in names if name.startswith(("tests/", "notebooks/", "TEACHING"))]
+    texts = [name for name in names if name.endswith((".py", ".ipynb", ".md", ".pyi"))]
+    everything = "".join(squeezed((repository / name).read_text()) for name in texts)
+    assert len(secrets()) > 300
+    assert not [name for name, text in secrets().items() if text in everything]
+    assert squeezed("you return F(x): add the skip connection") not in everything, "the checks are packed, too"
+
+
+def test_packed_answers_work_as_before(repository):
+    program = """
+import importlib, inspect, sys
+from tools.packing import ANSWERS
+for module, names in ANSWERS.items():
+    here = importlib.import_module("labkit." + module.replace("/", "."))
+    for name in names:
+        assert getattr(here, name).__module__ == here.__name__, name
+from labkit.course import check
+from labkit.models.losses import deviation_loss
+for name in dir(check):
+    getattr(check, name)
+print(importlib.import_module("labkit").__file__, deviation_loss.__doc__)
+"""
+    shutil.copy(ROOT / "tools" / "packing.py", repository / "tools" / "packing.py")
+    ran = subprocess.run([sys.executable, "-c", program], cwd=repository, capture_output=True, text=True)
+    (repository / "tools" / "packing.py").unlink()
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith(str(repository)) and "None" not in ran.stdout
+
+
+def test_an_answer_that_has_moved_is_named(tmp_path):
+    (tmp_path / "losses.py").write_text("def other(): ...\n")
+    with pytest.raises(LookupError, match="losses.py does not define cycle_loss"):
+        packing.pack_definitions(tmp_path / "losses.py", ("cycle_loss",))
+
+
+def test_notebooks_know_the_address(repository):
+    notebook = json.loads((repository / "exercises" / "11_many_nodes.ipynb").read_text())
+    sources = ["".join(cell["source"]) for cell in notebook["cells"]]
+    colab = "(https://colab.research.google.com/github/OWNER/NAME/blob/main/exercises/11_many_nodes.ipynb)"
+    assert colab in sources[0] and colab in (repository / "README.md").read_text()
+    assert 'REPO = "https://github.com/OWNER/NAME"' in sources[1]
+
+
+def test_a_second_release_is_a_commit_more(repository, monkeypatch):
+    notebook = [ROOT / "notebooks" / "11_many_nodes.ipynb"]
+    monkeypatch.setattr(student_repo, "exercises", lambda notebooks, folder, repo: shutil.copy(notebooks[0], folder))
+    assert student_repo.make(repository, "", notebook) == "release-2"
+    assert student_repo.make(repository, "", notebook) == "release-2", "nothing has changed"
+    (repository / "mine.txt").write_text("notes")
+    with pytest.raises(SystemExit, match="changes that are not committed"):
+        student_repo.make(repository, "", notebook)
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("...")
+    with pytest.raises(SystemExit, match="holds something else"):
+        student_repo.make(tmp_path, "", [])
+    assert (tmp_path / "thesis.tex").read_text() == "..."
+
+
+def notebook(path: Path, *cells: tuple[str, str], locked: str = "") -> None:
+    """Write a notebook of code cells, each an id and its source."""
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source, id=name) for name, source in cells])
+    for cell in made.cells:
+        if cell.id == locked:
+            cell.metadata["nbgrader"] = {"locked": True}
+    path.parent.mkdir(exist_ok=True)
+    nbformat.write(made, path)
+
+
+def sources(path: Path) -> list[str]:
+    return [cell.source for cell in nbformat.read(path, as_version=4).cells]
+
+
+def test_copies_are_updated_with_everything_that_was_written(tmp_path):
+    ours, student = tmp_path / "exercises", tmp_path / "student"
+    notebook(ours / "a.ipynb", ("text", "old text"), ("guess", "guess = None"), ("f", "# TODO"), ("check", "check(f)"))
+    assert len(exercises.begin(ours, student)) == 1
+    written = [("text", "old text"), ("mine", "# my note"), ("guess", "guess = 3"), ("f", "right"), ("check", "cheat")]
+    notebook(student / "a.ipynb", *written)
+    assert exercises.begin(ours, student) == [] and sources(student / "a.ipynb")[3] == "right"
+
+    new = (
+        ("text2", "new text"),
+        ("guess2", "guess = ..."),
+        ("f", "# TODO better"),
+        ("check", "check(f)"),
+        ("end", "bye"),
+    )
+    notebook(ours / "a.ipynb", *new, locked="check")
+    (told,) = exercises.begin(ours, student)
+    assert told.startswith("updated") and "a_before_update_1.ipynb" in told
+    assert sources(student / "a_before_update_1.ipynb") == [source for _, source in written]
+    updated = sources(student / "a.ipynb")
+    assert set(updated) == {"new text", "# my note", "guess = 3", "guess = ...", "right", "check(f)", "bye"}
+    assert "old text" not in updated, "it was not the student's"
+    assert exercises.begin(ours, student) == [], "once"
+
+
+def test_a_notebook_that_was_not_begun_here_is_left_alone(tmp_path):
+    ours, student = tmp_path / "exercises", tmp_path / "student"
+    notebook(ours / "a.ipynb", ("f", "# TODO"))
+    notebook(student / "a.ipynb", ("f", "mine"))
+    assert exercises.begin(ours, student) == [] and sources(student / "a.ipynb") == ["mine"]

@@ -1,0 +1,78 @@
+"""Put the answers of exercises out of sight in a copy of labkit: a student who reads the library does not meet them.
+
+An answer's function or class is replaced by its compressed text, which is unpacked on import: everything that uses it
+works as before, on every Python. This holds against reading and searching, not against somebody who unpacks the text or
+finds labkit elsewhere. So `labkit.course.check` also looks at whether an answer is labkit's own.
+"""
+
+import ast
+import base64
+import textwrap
+import zlib
+from pathlib import Path
+
+# Functions and classes that are the answer of an exercise, by module.
+ANSWERS = {
+    "course/floats": ("limits", "rounding_outcomes"),
+    "course/many_nodes": ("apart_bound", "best_interval", "mean_age", "outer_step", "waves_bound"),
+    "course/one_process": ("average_gradients",),
+    "data/batches": ("positions",),
+    "measure/autotune": ("pick",),
+    "measure/compare": ("speed_verdict",),
+    "measure/quality": ("within_spread",),
+    "measure/roofline": ("amdahl", "multiply_adds", "roofline_seconds"),
+    "measure/timing": ("alternate",),
+    "models/losses": ("cycle_loss", "deviation_loss"),
+    "networks/codes": ("CodeDiscriminator",),
+    "networks/light": ("separable_block",),
+    "networks/resnet": ("Skip", "ResidualBlock"),
+    "pool": ("Pool",),
+    "simulate/communication": ("ring_us",),
+    "simulate/scaling": ("bubble",),
+    "traces/intervals": ("busy",),
+    "traces/verdict": ("bound_by",),
+    "variants/accumulate": ("Accumulate",),
+    "variants/batched": ("Batched",),
+    "variants/fp16": ("FP16",),
+    "variants/graph": ("Graph",),
+    "variants/streams": ("Streams",),
+}
+PACKED = """# An exercise asks for {names}: packed, so that nobody meets it by chance.
+exec(__import__("zlib").decompress(__import__("base64").b85decode(
+{text}
+)))
+"""
+
+
+def packed(source: str, names: str) -> str:
+    """A program that defines in its own module what `source` defines."""
+    text = base64.b85encode(zlib.compress(source.encode(), 9)).decode()
+    lines = (f'    "{line}"' for line in textwrap.wrap(text, 100))
+    return PACKED.format(names=names, text="\n".join(lines))
+
+
+def pack_definitions(path: Path, names: tuple[str, ...]) -> None:
+    """Pack the named functions and classes of a module; raises LookupError if it has no such one."""
+    source = path.read_text(encoding="utf-8")
+    lines = source.splitlines(keepends=True)
+    found = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    if missing := set(names) - set(found):
+        raise LookupError(f"{path} does not define {', '.join(missing)}: bring ANSWERS in {__file__} up to date")
+    for node in sorted((found[name] for name in names), key=lambda node: -node.lineno):
+        first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
+        lines[first : node.end_lineno] = [packed("".join(lines[first : node.end_lineno]), node.name)]
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def pack_module(path: Path) -> None:
+    """Pack a whole module but for the line that has to come first in it."""
+    source = path.read_text(encoding="utf-8")
+    path.write_text("from __future__ import annotations\n\n" + packed(source, path.stem), encoding="utf-8")
+
+
+def pack(labkit: Path) -> None:
+    """Pack all answers in a copy of the package, and all checks, which hold the rest of them."""
+    for module, names in ANSWERS.items():
+        pack_definitions(labkit / f"{module}.py", names)
+    for path in (labkit / "course" / "check").glob("notebook_*.py"):
+        pack_module(path)

@@ -1,0 +1,122 @@
+"""Make the repository that students get: the exercises, and labkit with the answers out of sight.
+
+    python tools/student_repo.py OUT [--repo https://github.com/OWNER/NAME]     # or: make student-repo OUT=... REPO=...
+
+OUT becomes a git repository, or gets one more commit if it is one that was made by this program. Each commit has a tag,
+release-1, release-2, ... `--repo` is the address under which students will find it: the notebooks' first cell and their
+links to Colab need it. Solutions, wrong answers, tests and this page's neighbours for teachers stay behind.
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import nbformat
+
+from tools import assignments, packing
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = (
+    *(
+        "constraints.txt",
+        "environment.yml",
+        "install.mk",
+        "LICENSE",
+        "pyproject.toml",
+        "requirements.txt",
+        ".gitignore",
+    ),
+    *(".devcontainer", "data", "labkit", "tools/exercises.py", "docs/fruit.png"),
+)
+TEMPLATES = ROOT / "tools" / "student"  # README.md and Makefile
+MADE_HERE = "Course material made with labkit"  # begins the message of each commit
+
+
+def exercises(notebooks: list[Path], folder: Path, repo: str) -> None:
+    """Write the notebooks as exercises into `folder`, with the course's address in each."""
+    with tempfile.TemporaryDirectory() as course:
+        assignments.make(notebooks, Path(course))
+        for released in sorted(Path(course).glob("release/*/*.ipynb")):
+            notebook = nbformat.read(released, as_version=4)
+            first = next(cell for cell in notebook.cells if cell.cell_type == "code")
+            first.source = re.sub(r'^REPO = "[^"]*"', f'REPO = "{repo}"', first.source, flags=re.MULTILINE)
+            opening = notebook.cells[0]
+            opening.source = opening.source.replace(*to_begin(released.name, repo))
+            nbformat.write(notebook, folder / released.name)
+
+
+def to_begin(name: str, repo: str) -> tuple[str, str]:
+    """The sentence in a notebook's first cell on where its exercises are, and the one that stands here."""
+    colab = ""
+    if repo.startswith("https://github.com/"):
+        place = repo.replace("https://github.com", "https://colab.research.google.com/github")
+        colab = f" [Open it in Colab]({place}/blob/main/exercises/{name})."
+    return (
+        "The exercises are solved here? `make student` opens the version to work in.",
+        f"Work in a copy: `make student` makes one and never overwrites it.{colab}",
+    )
+
+
+def readme(repo: str, folder: Path) -> str:
+    """The students' README: the template with the table of notebooks."""
+    rows = ["| notebook | minutes | |", "|---|---|---|"]
+    for path in sorted((folder / "exercises").glob("*.ipynb")):
+        opening = nbformat.read(path, as_version=4).cells[0].source
+        minutes = re.search(r"\| your time \| (\d+) minutes \|", opening)
+        colab = re.search(r"\[Open it in Colab\]\((.*)\)", opening)
+        link = f"[in Colab]({colab[1]})" if colab else ""
+        rows.append(f"| [{path.stem}](exercises/{path.name}) | {minutes[1]} | {link} |")
+    return (TEMPLATES / "README.md").read_text(encoding="utf-8").format(repo=repo, notebooks="\n".join(rows))
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run git in a repository; its output."""
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def prepare(out: Path) -> None:
+    """Make or empty the repository; raises SystemExit on a folder with something else in it."""
+    if not out.exists() or not any(out.iterdir()):
+        out.mkdir(parents=True, exist_ok=True)
+        git(out, "init", "--quiet", "--initial-branch=main")
+    elif not (out / ".git").exists() or not git(out, "log", "--max-count=1", "--format=%s").startswith(MADE_HERE):
+        raise SystemExit(f"{out} holds something else: name an empty folder, or one that this program has made")
+    elif git(out, "status", "--porcelain"):
+        raise SystemExit(f"{out} has changes that are not committed: commit or remove them first")
+    for path in out.iterdir():
+        if path.name != ".git":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def make(out: Path, repo: str, notebooks: list[Path]) -> str:
+    """Write the repository with these notebooks; returns its last tag, a new one if anything has changed."""
+    prepare(out)
+    for name in git(ROOT, "ls-files", *COPIED).splitlines():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, out / name)
+    packing.pack(out / "labkit")
+    (out / "exercises").mkdir()
+    exercises(notebooks, out / "exercises", repo)
+    (out / "README.md").write_text(readme(repo, out), encoding="utf-8")
+    shutil.copy(TEMPLATES / "Makefile", out / "Makefile")
+    git(out, "add", "--all")
+    tags = git(out, "tag", "--list", "release-*").splitlines()
+    if not git(out, "status", "--porcelain"):
+        return f"release-{len(tags)}"
+    git(out, "commit", "--quiet", "--message", f"{MADE_HERE}, commit {git(ROOT, 'rev-parse', 'HEAD')}")
+    git(out, "tag", f"release-{len(tags) + 1}")
+    return f"release-{len(tags) + 1}"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path, help="the repository's folder")
+    parser.add_argument("--repo", default="", help="its address, such as https://github.com/OWNER/NAME")
+    arguments = parser.parse_args()
+    repo = arguments.repo.rstrip("/").removesuffix(".git")
+    tag = make(arguments.out.resolve(), repo, sorted(ROOT.glob("notebooks/*.ipynb")))
+    print(f"{arguments.out} is at {tag}; to publish it: git -C {arguments.out} push --follow-tags ADDRESS main {tag}")

@@ -1,0 +1,61 @@
+"""Write the tables of TEACHING.md that follow from the notebooks: minutes and points, and the known misconceptions.
+
+    python tools/teaching.py
+
+Run it after an exercise, its points or its wrong answers have changed; a test says so.
+"""
+
+import re
+from pathlib import Path
+
+import nbformat
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "TEACHING.md"
+
+
+def exercises(notebook: nbformat.NotebookNode) -> list[tuple[str, int]]:
+    """Name and points of each exercise, in the notebook's order."""
+    marks = [cell.metadata["nbgrader"] for cell in notebook.cells if "nbgrader" in cell.metadata]
+    return [(mark["grade_id"].removesuffix("_check"), mark["points"]) for mark in marks if mark["grade"]]
+
+
+def course(notebooks: dict[Path, nbformat.NotebookNode]) -> str:
+    """The table of notebooks."""
+    rows = ["| notebook | minutes | exercises (points) | points |", "|---|---|---|---|"]
+    for path, notebook in notebooks.items():
+        minutes = re.search(r"\| your time \| (\d+) minutes \|", notebook.cells[0].source)
+        parts = exercises(notebook)
+        named = ", ".join(f"{name} ({points})" for name, points in parts)
+        rows.append(f"| [{path.stem}](notebooks/{path.name}) | {minutes[1]} | {named} | {sum(n for _, n in parts)} |")
+    return "\n".join(rows)
+
+
+def misconceptions(notebooks: dict[Path, nbformat.NotebookNode]) -> str:
+    """The wrong answers that the checks know, by exercise, folded for each notebook."""
+    parts = []
+    for path, notebook in notebooks.items():
+        rows = ["| exercise | known mistakes |", "|---|---|"]
+        for name, _ in exercises(notebook):
+            known = sorted((ROOT / "tests" / "wrong_answers" / path.stem[:2] / name).glob("*.py"))
+            if known:
+                rows.append(f"| {name} | {', '.join(one.stem.replace('_', ' ') for one in known)} |")
+        table = "\n".join(rows)
+        parts.append(f"<details><summary>{path.stem}</summary>\n\n{table}\n</details>")
+    return "\n\n".join(parts)
+
+
+def filled(page: str) -> str:
+    """The page with its generated parts written afresh; each stands between two comments with its name."""
+    paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    notebooks = {path: nbformat.read(path, as_version=4) for path in paths}
+    for part in (course, misconceptions):
+        name = part.__name__
+        start, end = f"<!-- {name}: written by tools/teaching.py -->\n\n", f"\n\n<!-- end of {name} -->"
+        before, rest = page.split(start)
+        page = before + start + part(notebooks) + end + rest.split(end)[1]
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
