@@ -93,8 +93,9 @@ def train(
         if names == ["auto"]:
             names, said = labkit.autotune(lambda: choice.model(recipe, seed), choice.noise(recipe))
             output.say("\n".join([*said, f"auto: {', '.join(names) or 'the baseline'}"]))
-        if "compile" in names:
-            output.say("compile: the networks are compiled in the first step, which can take minutes")
+        for name in {"compile", "compile_regions"} & set(names):
+            takes = "can take minutes" if name == "compile" else "can take a minute"
+            output.say(f"{name}: the networks are compiled in the first step, which {takes}")
         step = exchange.step(model, names, recipe.lr, data, choice.batch_size)
         run = labkit.fit(step, data, recipe.steps, choice.batch_size, checkpoint=out, **options)
         scores = labkit.quality(model, data) if pictures.data == "fruit" else None

@@ -36,12 +36,14 @@ def largest(known):
     return [names for names in stacks if not any(legal((*names, name)) for name in known if name not in names)]
 
 
-ACTING = [name for name in KNOWN if name != "data_parallel"]  # in one process: its pairs are in test_data_parallel.py
+# In one process: pairs with data_parallel are in test_data_parallel.py. Those with compile stand for compile_regions.
+ACTING = [name for name in KNOWN if name not in ("data_parallel", "compile_regions")]
 EXACT = [name for name in ACTING if exact([name])]
 ALONE = [(name,) for name in KNOWN]
+IN_REGIONS = ("compile_regions", "batched", "out_of_place", "rows", "fused_adam")
 # To compile takes seconds, so that `compile` meets the others in the largest stacks only.
 PAIRS = [names for names in itertools.combinations(ACTING, 2) if legal(names) and "compile" not in names]
-LARGEST = largest(EXACT) + largest(ACTING)
+LARGEST = largest(EXACT) + largest(ACTING) + [IN_REGIONS]
 pytestmark = pytest.mark.filterwarnings("ignore:(streams|graph|data_parallel)")
 
 
@@ -250,7 +252,7 @@ def test_the_table_says_everything_about_every_speedup():
     assert (table.drop(columns="not_with").map(len) > 0).all(axis=None)
     assert table.loc["graph", "not_with"] == "data_parallel, two_devices", "it is they that say so"
     assert (
-        table.loc["compile", "not_with"] == "channels_last, out_of_place, two_devices"
+        table.loc["compile", "not_with"] == "channels_last, compile_regions, out_of_place, two_devices"
         and table.loc["batched", "not_with"] == ""
     )
 
@@ -529,6 +531,29 @@ def test_a_compiled_model_keeps_its_names_and_works_in_other_steps(tiny, batch):
         step.optimizers = steps[0].optimizers
         assert_close(step(*pictures(batch, (), seed=seed)), losses[seed], 1e-9, seed)
     copy.deepcopy(model)
+
+
+def test_residual_blocks_share_one_compiled_region(tiny, batch, monkeypatch):
+    compiled = []
+
+    def count(program, inputs):
+        compiled.append(len(inputs))
+        return program
+
+    monkeypatch.setattr(KNOWN["compile_regions"], "backend", count)
+    step = labkit.make_step(tiny(generator="resnet_6blocks", lambda_identity=0.0), "compile_regions")
+    with torch.no_grad():
+        step.model.G_A(batch(1)[0])
+    assert len(compiled) == 3, "before, in and after six blocks"
+    with torch.no_grad():
+        for model in (copy.deepcopy(step.model), tiny(generator="resnet_9blocks")):
+            labkit.make_step(model, "compile_regions").model.G_B(batch(1)[0])
+    assert len(compiled) == 3, "they serve every model"
+
+
+def test_networks_without_blocks_are_not_compiled_in_regions(tiny):
+    with pytest.raises(labkit.LabkitError, match="speed-up 'compile_regions': no network is a ResNet generator"):
+        labkit.make_step(tiny(generator="unet_128"), "compile_regions")
 
 
 def test_compiling_without_a_compiler_is_refused(tiny, monkeypatch):

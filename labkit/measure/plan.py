@@ -145,7 +145,7 @@ def gpu_plan() -> list[Item]:
     stacks, with traces and the operators' durations for replay. Then compiled steps, batch 4, memory, the cycles alone,
     and U-Net-256; last one generator instead of two, and the light generators.
     """
-    left_out = (*COMPILED, *MEMORY, ("rows",))  # for later; and for processors
+    left_out = (*COMPILED, *MEMORY, ("rows",), ("compile_regions",))  # for later; and for processors
     alone: list[Stack] = [(name,) for name in SPEEDUPS if (name,) not in left_out]
     small: dict[str, Any] = dict(settings=SMALL, size=128, tf32="off", steps=50)  # a race shows only now and then
     trace: dict[str, Any] = dict(settings=RESNET, steps=8)

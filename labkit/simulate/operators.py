@@ -29,7 +29,7 @@ from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
 from labkit.step import RANGE, Step
 from labkit.variants.registry import make_step
 
-GPU_ONLY = {"graph", "compile", "channels_last"}  # fail on the meta device
+GPU_ONLY = {"graph", "compile", "compile_regions", "channels_last"}  # fail on the meta device
 # Operators that do not read their first argument: they overwrite it, or take only its shape.
 WRITE_ONLY = {
     f"aten::{name}" for name in ("copy_", "fill_", "zero_", "new_zeros", "zeros_like", "ones_like", "full_like")
@@ -75,7 +75,7 @@ def step_operators(model: Model, *speedups: str | type, batch_size: int = 1, siz
     Args:
         model: a `labkit.CycleGAN` or another model with players.
         speedups: as for `labkit.make_step`. They may use CUDA streams and events, but must not let the host wait.
-            "graph", "compile" and "channels_last" cannot be recorded.
+            "graph", "channels_last" and those that compile cannot be recorded.
         batch_size: pictures of each domain.
         size: height and width of the pictures, in pixels.
 

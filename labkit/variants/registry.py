@@ -16,6 +16,7 @@ from labkit.variants.batched import Batched
 from labkit.variants.bf16 import BF16
 from labkit.variants.channels_last import ChannelsLast
 from labkit.variants.compile import Compile
+from labkit.variants.compile_regions import CompileRegions
 from labkit.variants.data_parallel import DataParallel
 from labkit.variants.fp16 import FP16
 from labkit.variants.fused_adam import FusedAdam
@@ -38,6 +39,7 @@ STACKED: tuple[type[SpeedUp], ...] = (
     Accumulate,
     DataParallel,
     Compile,
+    CompileRegions,
     OutOfPlace,
     Rows,
     ChannelsLast,
