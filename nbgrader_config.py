@@ -1,6 +1,25 @@
 """How nbgrader makes and grades this course. `nbgrader` reads this file when it is started in this folder."""
 
+import sys
 from pathlib import Path
+
+from nbconvert.preprocessors import ClearMetadataPreprocessor, CSSHTMLHeaderPreprocessor
+from nbgrader.preprocessors import (
+    AssignLatePenalties,
+    CheckCellMetadata,
+    ClearOutput,
+    DeduplicateIds,
+    GetGrades,
+    IgnorePattern,
+    LimitOutput,
+    OverwriteCells,
+    OverwriteKernelspec,
+    SaveAutoGrades,
+)
+
+sys.path.insert(0, str(Path(__file__).parent))  # nbgrader may be started elsewhere
+from tools.grading.execute import AddMissingCells, RunExercises
+from tools.grading.pictures import DrawFigures
 
 # Made by `make assignments`: source, release, submitted, autograded, gradebook.db
 c.CourseDirectory.root = str(Path(__file__).parent / "assignments")
@@ -8,5 +27,26 @@ c.CourseDirectory.root = str(Path(__file__).parent / "assignments")
 # What a student finds in place of ### BEGIN SOLUTION ... ### END SOLUTION
 c.ClearSolutions.code_stub = {"python": "# TODO: your code here\nraise NotImplementedError"}
 
-# Seconds a cell may run when a submission is graded: the longest one trains for about 100
+# Seconds a cell may run when a student presses Validate: the longest one trains for about 100
 c.Execute.timeout = 300
+
+# When a submission is graded: cells are restored, then the exercises run in a sandbox, each in a process of its own.
+# The lists are nbgrader's, but for the course's own first one of sanitize_preprocessors and RunExercises for Execute.
+c.Autograde.sanitize_preprocessors = [
+    AddMissingCells,
+    ClearOutput,
+    DeduplicateIds,
+    OverwriteKernelspec,
+    OverwriteCells,
+    CheckCellMetadata,
+]
+c.Autograde.autograde_preprocessors = [
+    RunExercises,
+    IgnorePattern,
+    ClearMetadataPreprocessor,
+    LimitOutput,
+    SaveAutoGrades,
+    AssignLatePenalties,
+    CheckCellMetadata,
+]
+c.GenerateFeedback.preprocessors = [GetGrades, DrawFigures, CSSHTMLHeaderPreprocessor]

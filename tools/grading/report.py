@@ -1,0 +1,78 @@
+"""The report on the class: how many students have which of the known misconceptions.
+
+They are those of tests/wrong_answers: the first line of each file there is a part of the check's message.
+"""
+
+import html
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from tools.grading.course import ROOT, Course, Exercise
+
+WRONG_ANSWERS = ROOT / "tests" / "wrong_answers"
+EXPECTS = "# expects: "
+OTHER, RIGHT, UNTOUCHED = "another mistake", "right", "not answered"
+PAGE = """<!DOCTYPE html>
+<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<style>
+:root {{ color-scheme: light dark }}
+body {{ font: 16px/1.4 sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }}
+table {{ border-collapse: collapse; width: 100% }}
+td, th {{ border-bottom: 1px solid #8888; padding: .3em .6em; text-align: left; vertical-align: top }}
+td:first-child {{ text-align: right; width: 4em }}
+</style>
+<h1>{title}</h1>
+<p>{students} submissions. {note}</p>
+{sections}
+</html>
+"""
+
+
+def known_mistakes(notebook: str, exercise: str, folder: Path = WRONG_ANSWERS) -> dict[str, str]:
+    """The names of the known mistakes in an exercise, by the part of the message that tells them."""
+    names = defaultdict(list)
+    for path in sorted((folder / notebook[:2] / exercise).glob("*.py")):
+        first = path.read_text(encoding="utf-8").partition("\n")[0]
+        names[first.removeprefix(EXPECTS).casefold()].append(path.stem.replace("_", " "))
+    return {message: " or ".join(found) for message, found in names.items()}
+
+
+def mistake(answer: Exercise, known: dict[str, str]) -> str:
+    """The mistake in an answer in words."""
+    if answer.stopped:
+        return f"stopped: {answer.stopped}"
+    if answer.untouched:
+        return UNTOUCHED
+    if not answer.message:
+        return RIGHT
+    told = answer.message.casefold()
+    # The longest part of a message that fits says most.
+    return max(((len(part), name) for part, name in known.items() if part in told), default=(0, OTHER))[1]
+
+
+def section(name: str, answers: list[Exercise], known: dict[str, str]) -> str:
+    """The part of the page about one exercise."""
+    told = [(mistake(answer, known), answer.message) for answer in answers]
+    messages = {what: Counter(message for other, message in told if other == what) for what, _ in told}
+    count = Counter(what for what, _ in told)
+    right = count.pop(RIGHT, 0)
+    rows = []
+    for what, number in count.most_common():
+        lines = [html.escape(message[:400]) for message, _ in messages[what].most_common(1 if what != OTHER else 5)]
+        rows.append(f"<tr><td>{number}<td>{html.escape(what)}<td>{'<br>'.join(lines)}")
+    head = f"<h2>{html.escape(name)}: {right} of {len(answers)} right</h2>"
+    return "\n".join([head, "<table><tr><th>students<th>mistake<th>message", *rows, "</table>"] if rows else [head])
+
+
+def write(course: Course, notebook: str, path: Path, note: str = "", wrong_answers: Path = WRONG_ANSWERS) -> None:
+    """Write the report on a notebook as a page of HTML."""
+    graded = course.graded(notebook)
+    sections = [
+        section(name, [one.exercises[name] for one in graded], known_mistakes(notebook, name, wrong_answers))
+        for name in course.exercises(notebook)
+    ]
+    title = f"{notebook}: what the class knows"
+    page = PAGE.format(
+        title=html.escape(title), students=len(graded), note=html.escape(note), sections="\n".join(sections)
+    )
+    path.write_text(page, encoding="utf-8")
