@@ -10,10 +10,12 @@ import argparse
 import secrets
 import sys
 import time
+import warnings
 from pathlib import Path
 
 from nbgrader.converters import Autograde, GenerateFeedback
 from nbgrader.utils import capture_log
+from sqlalchemy.exc import SAWarning
 
 from tools import assignments
 from tools.grading import report, sandbox, table
@@ -37,7 +39,9 @@ def convert(course: Course, converter: type[Autograde | GenerateFeedback], noteb
     app = converter(coursedir=course.directory, config=course.config)
     app.force = True
     app.log.propagate = False
-    result = capture_log(app)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SAWarning)  # of nbgrader's own queries
+        result = capture_log(app)
     if result["success"]:
         return ""
     told = [line for line in result.get("log", result["error"]).splitlines() if "Error: " in line]

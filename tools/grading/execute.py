@@ -3,10 +3,9 @@
 `nbgrader_config.py` puts them into the place of nbgrader's own, so `nbgrader autograde` and formgrader have them, too.
 """
 
-import json
 import os
 import secrets
-import subprocess
+import time
 from pathlib import Path
 
 import nbformat
@@ -16,7 +15,7 @@ from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import is_grade, is_solution
 from traitlets import Integer, Unicode
 
-from tools.grading import sandbox
+from tools.grading.sandbox import Sandbox, choose
 
 FIRST_CELL = "# @title Setup: run this cell first."
 STOPPED = "Stopped"  # the name of the error of a cell that was not run to its end
@@ -74,82 +73,75 @@ class RunExercises(CoursePreprocessor):
     isolation = Unicode("", help="container, namespaces or none; empty: the first that works and isolates").tag(
         config=True
     )
-    exercise_seconds = Integer(60, help="CPU time of an answer and its check; four times as long by the clock").tag(
+    exercise_seconds = Integer(30, help="CPU time of an answer and its check; four times as long by the clock").tag(
+        config=True
+    )
+    submission_seconds = Integer(900, help="time by the clock after which no further exercise is begun").tag(
         config=True
     )
     setup_seconds = Integer(120, help="time by the clock for starting Python and the setup cells").tag(config=True)
-    memory_mb = Integer(4000, help="most memory, of all processes of a submission together").tag(config=True)
-    processes = Integer(100, help="most processes of a submission").tag(config=True)
+    memory_mb = Integer(4000, help="most memory, of all processes of an exercise together").tag(config=True)
+    processes = Integer(100, help="most processes of an exercise").tag(config=True)
     output_characters = Integer(200_000, help="of each exercise; the rest is cut").tag(config=True)
     seed = Integer(help="LABKIT_CHECK_SEED, from which checks draw; the same for all students of a run").tag(
         config=True
     )
+
+    started: tuple[tuple, Sandbox] | None = None  # with what it was started, shared by all
 
     def _seed_default(self) -> int:
         return int(os.environ.setdefault("LABKIT_CHECK_SEED", str(secrets.randbelow(2**31))))
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
         """The notebook with the outputs of its answers and checks."""
-        setup = [cell for cell in self.own("source", resources).cells if is_setup(cell)]
-        known = {cell.source.strip() for cell in setup}
+        setup = [cell.source for cell in self.own("source", resources).cells if is_setup(cell)]
+        known = {source.strip() for source in setup}
         changed = [cell for cell in nb.cells if is_setup(cell) and cell.source.strip() not in known]
-        cells = {f"setup {number}": cell for number, cell in enumerate(setup)}
-        exercises, answer = [], []
-        for number, cell in enumerate(nb.cells):
+        begun, exercise = time.monotonic(), []
+        for cell in nb.cells:
             if cell.cell_type == "code" and is_marked(cell):
-                cells[key := str(number)] = cell
                 cell.outputs = []
-                answer.append([key, cell.source])
+                exercise.append(cell)
                 if is_grade(cell):
-                    exercises.append([*(["changed setup", cell.source] for cell in changed), *answer])
-                    answer = []
-        request = {"setup": [[key, cell.source] for key, cell in cells.items() if key.startswith("setup")]}
-        self.apply(self.run(request | {"exercises": exercises}), cells, exercises)
+                    if time.monotonic() - begun < self.submission_seconds:
+                        self.run([*changed, *exercise], setup)
+                    else:
+                        stop(exercise, "time: the exercises before took too long")
+                    exercise = []
         return nb, resources
 
-    def run(self, request: dict) -> list[dict]:
-        """What the worker answers.
+    def run(self, cells: list[NotebookNode], setup: list[str]) -> None:
+        """Run an exercise and write outputs into its cells; an error into those that did not run to their end.
 
         Raises:
-            RuntimeError: if no sandbox works here, or the setup cells fail, which are the course's own.
+            RuntimeError: if no sandbox works here, or the course's own setup cells fail in it.
         """
-        kind = sandbox.choose(self.isolation)
-        names = ("exercise_seconds", "memory_mb", "processes", "output_characters")
-        limits = {name: getattr(self, name) for name in names}
-        # A safety net: the worker keeps the limit of each exercise.
-        limits["whole_seconds"] = self.setup_seconds + (4 * self.exercise_seconds + 5) * len(request["exercises"])
-        with sandbox.start(kind, self.seed, self.memory_mb, self.processes) as worker:
-            try:
-                text = json.dumps(request | {"limits": limits}) + "\n"
-                answer, errors = worker.communicate(text.encode(), timeout=limits["whole_seconds"] + 30)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                answer, errors = worker.communicate()
-        messages = [json.loads(line) for line in answer.decode(errors="replace").splitlines() if line.endswith("}")]
-        if {"setup": True} not in messages:
-            told = [message["output"]["evalue"] for message in messages if "evalue" in message.get("output", {})]
-            raise RuntimeError(f"the course's own setup cells fail in the sandbox ({kind}): {told or errors.decode()}")
-        return messages
-
-    def apply(self, messages: list[dict], cells: dict[str, NotebookNode], exercises: list[list[list[str]]]) -> None:
-        """Write outputs into the cells, an error into those that did not run to their end: no output means points."""
-        ended = {message["exercise"]: message["ended"] for message in messages if "exercise" in message}
-        done = {message["cell"] for message in messages if "done" in message}
+        keys = {str(number): cell for number, cell in enumerate(cells)}
+        messages, ended = self.sandbox(setup).run([(key, cell.source) for key, cell in keys.items()])
+        marked = {key: cell for key, cell in keys.items() if is_marked(cell)}
         for message in messages:
-            cell = cells.get(str(message.get("cell")))
-            if cell is not None and "output" in message:
-                append(cell, nbformat.from_dict(message["output"]))
-        for number, exercise in enumerate(exercises):
-            why = ended.get(number, "time: the submission as a whole took too long")
-            for key, _ in exercise:
-                if key in cells and key not in done:
-                    error = {
-                        "output_type": "error",
-                        "ename": STOPPED,
-                        "evalue": why,
-                        "traceback": [f"{STOPPED}: {why}"],
-                    }
-                    cells[key].outputs.append(nbformat.from_dict(error))
+            if message.get("cell") in marked and "output" in message:
+                append(marked[message["cell"]], nbformat.from_dict(message["output"]))
+        done = {message.get("cell") for message in messages if "done" in message}
+        stop([cell for key, cell in marked.items() if key not in done], ended or "crashed: nothing came from it")
+
+    def sandbox(self, setup: list[str]) -> Sandbox:
+        """The sandbox in which these setup cells have run. It stays for the next submission."""
+        names = ("exercise_seconds", "setup_seconds", "memory_mb", "processes", "output_characters")
+        wanted = (choose(self.isolation), setup, {name: getattr(self, name) for name in names}, self.seed)
+        if self.started is None or self.started[0] != wanted or self.started[1].worker.poll() is not None:
+            if self.started:
+                self.started[1].close()
+            kind, _, limits, seed = wanted
+            sandbox = Sandbox(kind, [(f"setup {number}", source) for number, source in enumerate(setup)], limits, seed)
+            type(self).started = (wanted, sandbox)
+        return self.started[1]
+
+
+def stop(cells: list[NotebookNode], why: str) -> None:
+    """Write an error into cells that did not run to their end. Without any output nbgrader would give points."""
+    for cell in cells:
+        cell.outputs.append(nbformat.v4.new_output("error", ename=STOPPED, evalue=why, traceback=[f"{STOPPED}: {why}"]))
 
 
 def append(cell: NotebookNode, output: NotebookNode) -> None:

@@ -5,23 +5,27 @@
 a user that exists nowhere else. Others need the right to make user namespaces.
 `none`: an ordinary process with limits. It can read all that you can, so it is never chosen unless you ask for it.
 
-In each of them `worker.py` is the program, with a fresh folder for its files. `start` gives the command for it.
+In each of them `worker.py` is the program, with a fresh folder for its files.
 """
 
+import atexit
 import importlib.util
 import json
 import os
+import select
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+Cells = list[tuple[str, str]]  # key and source
 ROOT = Path(__file__).resolve().parents[2]
+DIGITS = 12  # of a message's length, as in worker.py
 WORKER = ["-P", "-m", "tools.grading.worker"]  # -P: no folder of a submission is searched for modules
 IMAGE = "labkit-grading"
 KINDS = ("container", "namespaces", "none")
@@ -49,6 +53,7 @@ def environment(seed: int, python_path: str = str(ROOT)) -> dict[str, str]:
         "PYTHONPATH": python_path,
         "PYTHONDONTWRITEBYTECODE": "1",
         "HOME": "/tmp",
+        "TMPDIR": "/tmp",
         "USER": "student",
         "LANG": "C.UTF-8",
         "CUDA_VISIBLE_DEVICES": "",
@@ -58,27 +63,93 @@ def environment(seed: int, python_path: str = str(ROOT)) -> dict[str, str]:
     }
 
 
-@contextmanager
-def start(kind: str, seed: int, memory_mb: int, processes: int) -> Iterator[subprocess.Popen]:
-    """The worker, started, with pipes; at the end nothing of it is left."""
-    with tempfile.TemporaryDirectory(prefix="labkit-grading-") as folder:
+class Sandbox:
+    """The worker, started, and a conversation with it; `close` leaves nothing of it behind."""
+
+    def __init__(self, kind: str, setup: Cells, limits: dict[str, int], seed: int):
+        """Starts the worker and runs the setup cells, `(key, source)`, which have `limits["setup_seconds"]`.
+
+        Raises:
+            RuntimeError: if that fails, with its error.
+        """
+        self.kind, self.limits = kind, limits
+        self.folder = tempfile.TemporaryDirectory(prefix="labkit-grading-")
         make = {"container": container, "namespaces": namespaces, "none": plain}[kind]
-        command, end = make(Path(folder), environment(seed), memory_mb, processes)
+        variables = environment(seed)
+        command, self.end = make(Path(self.folder.name), variables, limits["memory_mb"], limits["processes"])
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        variables = environment(seed) if kind != "container" else None  # podman and docker need yours
-        worker = subprocess.Popen(command, **pipes, env=variables, cwd=folder, start_new_session=True)
-        try:
-            yield worker
-        finally:
-            if end and worker.poll() != 0:
-                subprocess.run(end, capture_output=True)
-            worker.kill()
-            worker.communicate()
+        own = None if kind == "container" else variables  # podman and docker need yours, and get these as options
+        self.worker = subprocess.Popen(
+            command, bufsize=0, **pipes, env=own, cwd=self.folder.name, start_new_session=True
+        )
+        atexit.register(self.close)
+        os.set_blocking(self.worker.stdout.fileno(), False)
+        self.setup, told = self.ask({"setup": setup, "limits": limits}, limits["setup_seconds"])
+        if not told.get("setup"):
+            self.close()
+            errors = [message["output"]["evalue"] for message in self.setup if "evalue" in message.get("output", {})]
+            raise RuntimeError(f"the course's setup fails in the sandbox ({kind}): {errors or told['ended']}")
+
+    def run(self, cells: Cells) -> tuple[list[dict], str]:
+        """Runs an exercise; messages about its cells, see `worker`, and why it ended early, else ""."""
+        messages, told = self.ask(cells, 4 * self.limits["exercise_seconds"] + 60)
+        return messages, told["ended"]
+
+    def ask(self, request: object, seconds: float) -> tuple[list[dict], dict]:
+        """Sends a request; messages about cells, and the one about processes that ends the answer."""
+        body = json.dumps(request).encode()
+        with suppress(BrokenPipeError):  # it has ended, as its answer says
+            self.worker.stdin.write(f"{len(body):0{DIGITS}d}".encode() + body)
+        answer, told, files = bytearray(), b"", [self.worker.stdout, self.worker.stderr]
+        deadline = time.monotonic() + seconds
+        while not told.endswith(b"}\n"):
+            ready = select.select(files, [], [], max(deadline - time.monotonic(), 0))[0]
+            if self.worker.stdout in ready and not self.receive(answer):
+                files.remove(self.worker.stdout)
+            if self.worker.stderr in ready:
+                told += (part := self.worker.stderr.read(1 << 16))
+            if not ready or (self.worker.stderr in ready and not part):
+                self.close()
+                why = told.decode(errors="replace").strip()[-2000:] or "it does not answer"
+                return messages_in(answer), {"ended": f"crashed: the sandbox ended ({why})"}
+        while self.receive(answer):
+            pass
+        return messages_in(answer), json.loads(told.splitlines()[-1])
+
+    def receive(self, answer: bytearray) -> bool:
+        """Adds what has come about cells, up to a limit; whether there was any."""
+        part = self.worker.stdout.read(1 << 16)
+        if part and len(answer) < 20 * self.limits["output_characters"]:
+            answer += part
+        return bool(part)
+
+    def close(self) -> None:
+        """Ends the worker."""
+        atexit.unregister(self.close)
+        self.worker.stdin.close()  # it ends by itself, unless it is in the middle of something
+        with suppress(subprocess.TimeoutExpired):
+            self.worker.wait(timeout=1)
+        if self.end and self.worker.poll() is None:
+            subprocess.run(self.end, capture_output=True)
+        self.worker.kill()
+        self.worker.wait()
+        self.worker.stdout.close()
+        self.worker.stderr.close()
+        self.folder.cleanup()
+
+
+def messages_in(answer: bytes) -> list[dict]:
+    """The messages among lines, into which an answer may have written its own."""
+    found = []
+    for line in answer.splitlines():
+        with suppress(ValueError):
+            found.append(json.loads(line))
+    return [one for one in found if isinstance(one, dict)]
 
 
 def plain(folder: Path, variables: dict[str, str], memory_mb: int, processes: int) -> tuple[list[str], list[str]]:
     """An ordinary process."""
-    variables["HOME"] = str(folder)
+    variables["HOME"] = variables["TMPDIR"] = str(folder)
     return [sys.executable, *WORKER], []
 
 
@@ -157,11 +228,12 @@ def works(kind: str) -> str:
         return f"neither podman nor docker has the image {IMAGE}: make grading-image"
     if kind == "namespaces" and not (shutil.which("unshare") and shutil.which("setpriv")):
         return "unshare and setpriv are not here: they belong to util-linux, on Linux"
-    limits = {"whole_seconds": 60, "output_characters": 1000}
-    request = json.dumps({"setup": [], "exercises": [], "limits": limits}) + "\n"
-    with start(kind, seed=0, memory_mb=1000, processes=50) as worker:
-        answer, errors = worker.communicate(request.encode(), timeout=90)
-    return "" if b'"setup": true' in answer else errors.decode(errors="replace").strip() or "it ends without a word"
+    limits = {"setup_seconds": 60, "memory_mb": 1000, "processes": 50, "output_characters": 1000}
+    try:
+        Sandbox(kind, [], limits, seed=0).close()
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 @cache

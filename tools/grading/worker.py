@@ -1,12 +1,16 @@
-"""The program inside the sandbox: runs the exercises of one submission, each in a process of its own.
+"""The program inside the sandbox: runs exercises, each in a process of its own.
 
-stdin:  one line of JSON: {"setup": [[key, source], ...], "exercises": [[[key, source], ...], ...], "limits": {...}}
-stdout: lines of JSON: {"cell": key, "output": ...}, an output in the notebook format; {"cell": key, "done": true};
-        {"exercise": number, "ended": why} if the exercise's process did not live to its end; {"setup": true or false}
+stdin:  messages, each after its length in 12 digits: first {"setup": [[key, source], ...], "limits": {...}},
+        then one after another the exercises, each [[key, source], ...]
+stdout: lines of JSON about the cells: {"cell": key, "output": ...}, an output in the notebook format; {"cell": key,
+        "done": true}
+stderr: lines of JSON about processes: {"setup": true or false}; {"ended": ""} when an exercise and all that it started
+        are gone, or {"ended": why} if it did not live to its end
 
-The setup cells are the course's own. They run once, in this process. Then each exercise, an answer and its check, runs
-in a fork of it. So a crash, an endless loop or a full memory costs one exercise, and no exercise can spoil the next one.
-Limits are kept by this process: in the sandbox it is process 1, which no other process there can stop.
+The setup cells are the course's own. They run once, in this process, which takes seconds. Then each exercise, an answer
+and its check, runs in a fork of it. So a crash, an endless loop or a full memory costs one exercise. Nothing remains of
+it for the next one, which may be another student's: this process reads neither answers nor their outputs, and in the
+sandbox it is process 1, which no other process there can stop. It keeps the limits.
 """
 
 import contextlib
@@ -24,69 +28,43 @@ import time
 import psutil
 from traitlets.config import Config
 
-from tools.grading.shell import Cells, Publisher, Result, Sender, Shell
+from tools.grading.shell import Publisher, Result, Sender, Shell
 
 PR_SET_DUMPABLE = 4
+DIGITS = 12
+IDLE_SECONDS = 300
 ENDS = {
     "crashed": "the process ended before the cell did ({})",
     "time": "it ran for more than {exercise_seconds} seconds: is there an endless loop?",
     "memory": "it took more than {memory_mb} MB of memory",
     "processes": "it started more than {processes} processes",
-    "output": "it wrote too much output",
 }
 
 
-def watch(pid: int, pipe: int, send: Sender, keys: set[str], limits: dict) -> str:
-    """Pass on what the exercise's process writes; why it ended early, else "".
+def watch(pid: int, limits: dict) -> str:
+    """Wait for the process of an exercise, and stop it at a limit; why it ended early, else "".
 
     CPU time counts, so that a busy machine costs nobody points. Four times as long by the clock ends a sleeping cell.
     """
-    begun, received, rest, ended = time.monotonic(), 0, b"", ""
-    while not ended:
-        if select.select([pipe], [], [], 0.1)[0]:
-            part = os.read(pipe, 1 << 16)
-            received += len(part)
-            rest = pass_on(rest + part, send, keys)
-        else:
-            part = b""
-        if not part:  # nothing, or nothing any more
-            time.sleep(0.01)
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                while select.select([pipe], [], [], 0)[0] and (part := os.read(pipe, 1 << 16)):
-                    rest = pass_on(rest + part, send, keys)
-                code = os.waitstatus_to_exitcode(status)
-                return "" if code == 0 else f"crashed: {ENDS['crashed'].format(described(code))}"
+    begun, pause = time.monotonic(), 0.01
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            return "" if code == 0 else f"crashed: {ENDS['crashed'].format(described(code))}"
         seconds, megabytes, processes = usage()
-        ended = next(
-            (
-                why
-                for why, over in {
-                    "time": max(seconds, (time.monotonic() - begun) / 4) > limits["exercise_seconds"],
-                    "memory": megabytes > limits["memory_mb"],
-                    "processes": processes > limits["processes"],
-                    "output": received > 10 * limits["output_characters"],
-                }.items()
-                if over
-            ),
-            "",
-        )
-    kill(pid)
-    os.waitpid(pid, 0)
-    return f"{ended}: {ENDS[ended].format(**limits)}"
-
-
-def pass_on(text: bytes, send: Sender, keys: set[str]) -> bytes:
-    """Send each whole line that is a message about one of these cells; the rest."""
-    *lines, rest = text.split(b"\n")
-    for line in lines:
-        try:
-            message = json.loads(line)
-            if message["cell"] in keys:
-                send({key: message[key] for key in ("cell", "output", "done") if key in message})
-        except (ValueError, TypeError, LookupError):
-            continue  # an answer wrote into the pipe
-    return rest
+        over = {
+            "time": max(seconds, (time.monotonic() - begun) / 4) > limits["exercise_seconds"],
+            "memory": megabytes > limits["memory_mb"],
+            "processes": processes > limits["processes"],
+        }
+        for why in over:
+            if over[why]:
+                kill(pid)
+                os.waitpid(pid, 0)
+                return f"{why}: {ENDS[why].format(**limits)}"
+        time.sleep(pause)
+        pause = min(2 * pause, 0.1)
 
 
 def described(code: int) -> str:
@@ -119,37 +97,46 @@ def kill(pid: int) -> None:
             process.kill()
 
 
-def run_exercise(shell: Shell, cells: Cells, send: Sender, limits: dict) -> str:
-    """Run an exercise in a fork; why it ended early, else ""."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if not pid:
-        try:
-            os.close(send.file)
-            leave_out(2)
-            os.chdir(tempfile.mkdtemp())
-            os.setsid()
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            set_dumpable(True)
-            for limit, most in ((resource.RLIMIT_DATA, limits["memory_mb"] * 10**6), (resource.RLIMIT_CORE, 0)):
-                resource.setrlimit(limit, (most, most))
-            shell.run(cells, Sender(writing), limits["output_characters"])
-            os._exit(0)  # not through what an answer may have registered for the end
-        finally:
-            os._exit(1)
-    os.close(writing)
+def run_exercise(shell: Shell, length: int, out: Sender, limits: dict) -> None:
+    """In a fork: read an exercise, let go of this program's files, and run it."""
     try:
-        return watch(pid, reading, send, {key for key, _ in cells}, limits)
+        cells = json.loads(read(length))
+        leave_out(0, 1, 2)
+        os.setsid()
+        os.chdir(tempfile.mkdtemp())
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        set_dumpable(True)
+        for limit, most in ((resource.RLIMIT_DATA, limits["memory_mb"] * 10**6), (resource.RLIMIT_CORE, 0)):
+            resource.setrlimit(limit, (most, most))
+        shell.run(cells, out, limits["output_characters"])
+        os._exit(0)  # not through what an answer may have registered for the end
     finally:
-        os.close(reading)
-        if os.getpid() == 1:
-            kill(pid)  # and remove what it left behind
-            for entry in os.scandir("/tmp"):
-                shutil.rmtree(entry, ignore_errors=True) if entry.is_dir(follow_symlinks=False) else os.remove(entry)
-            with contextlib.suppress(ChildProcessError):
-                while True:
-                    os.waitpid(-1, 0)
+        os._exit(1)
+
+
+def clear() -> None:
+    """Remove all processes and files that an exercise has left behind."""
+    if os.getpid() == 1:
+        kill(1)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
+    for folder in {tempfile.gettempdir(), *(["/dev/shm"] if os.getpid() == 1 else [])}:
+        for path, folders, _ in os.walk(folder):
+            for name in (os.path.join(path, name) for name in folders):
+                with contextlib.suppress(OSError):  # not ours: labkit may be shown there
+                    os.path.islink(name) or os.chmod(name, 0o700)
+        for entry in os.scandir(folder):
+            with contextlib.suppress(OSError):
+                shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else os.remove(entry)
+
+
+def read(length: int) -> bytes:
+    """Exactly so many bytes from stdin; fewer only at its end."""
+    found = b""
+    while len(found) < length and (part := os.read(0, length - len(found))):
+        found += part
+    return found
 
 
 def leave_out(*files: int) -> None:
@@ -167,24 +154,24 @@ def set_dumpable(dumpable: bool) -> None:
 
 
 def main() -> None:
-    """Answer one request."""
-    request = json.loads(sys.stdin.readline())
-    limits, send = request["limits"], Sender(os.dup(1))
-    leave_out(0, 1)
+    """Answer requests until there are no more, or none comes for `IDLE_SECONDS`."""
+    request = json.loads(read(int(read(DIGITS))))
+    limits, out, control = request["limits"], Sender(os.dup(1)), Sender(2)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, lambda *_: os._exit(1))  # with this process the sandbox ends
-    signal.alarm(limits["whole_seconds"])
     set_dumpable(False)
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.xmode = "Plain"  # not the source of checks, and not seconds for a deep recursion
     shell = Shell.instance(config=config, display_pub_class=Publisher, displayhook_class=Result)
-    ready = shell.run(request["setup"], send, limits["output_characters"])
+    ready = shell.run(request["setup"], out, limits["output_characters"])
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-    send({"setup": ready})
-    for number, cells in enumerate(request["exercises"] if ready else []):
-        if ended := run_exercise(shell, cells, send, limits):
-            send({"exercise": number, "ended": ended})
+    control({"setup": ready})
+    while ready and select.select([0], [], [], IDLE_SECONDS)[0] and (length := read(DIGITS)):
+        if not (pid := os.fork()):
+            run_exercise(shell, int(length), out, limits)
+        ended = watch(pid, limits)
+        clear()
+        control({"ended": ended})
 
 
 if __name__ == "__main__":
