@@ -6,6 +6,10 @@
 #   make bench           the benchmarks
 #   make compare         training steps side by side on this machine, with and without speed-ups
 #   make assignments     student notebooks into assignments/release
+#   make grade SUBMISSIONS=folder [NOTEBOOK=01_build_cyclegan] [STUDENTS=students.csv] [SEED=1] [ISOLATION=container]
+#                        marks, feedback and a report on the class into assignments/, from a folder or a zip file
+#   make grading-image   the image of the container in which `make grade` runs students' code, with podman or docker
+#   make formgrader      nbgrader's pages for teachers: the gradebook, and marks by hand
 #   make student-repo    the repository that students get: OUT=folder REPO=https://github.com/OWNER/NAME
 #   make gallery         the notebooks' figures for readers of docs/gallery.md; needs Chrome or Chromium
 #   make format          formatting of code and notebooks
@@ -18,7 +22,10 @@
 
 include install.mk
 
-.PHONY: student lab test bench compare assignments student-repo gallery format lock
+# So that nbgrader finds nbgrader_config.py, where the course's folder stands, from every folder.
+export JUPYTER_CONFIG_PATH := $(CURDIR)$(if $(JUPYTER_CONFIG_PATH),:$(JUPYTER_CONFIG_PATH))
+
+.PHONY: student lab test bench compare assignments grade grading-image formgrader student-repo gallery format lock
 
 student: $(INSTALLED)
 	.venv/bin/python tools/assignments.py --copy student
@@ -38,6 +45,18 @@ compare: $(INSTALLED)
 
 assignments: $(INSTALLED)
 	.venv/bin/python tools/assignments.py
+
+option = $(if $($(2)),--$(1) "$($(2))")
+grade: $(INSTALLED)
+	.venv/bin/python -m tools.grading $(call option,submissions,SUBMISSIONS) $(call option,notebook,NOTEBOOK) \
+		$(call option,students,STUDENTS) $(call option,seed,SEED) $(call option,isolation,ISOLATION) $(ARGS)
+
+grading-image:
+	$(if $(shell command -v podman),podman,docker) build --tag labkit-grading --build-arg PIP_ARGS="$(PIP_ARGS)" \
+		--file docker/grading/Dockerfile .
+
+formgrader: $(INSTALLED)
+	.venv/bin/python -m jupyterlab $(LAB_ARGS) --LabApp.default_url=/formgrader $(ARGS)
 
 student-repo: $(INSTALLED)
 	@test -n "$(OUT)" || { echo "Say where: make student-repo OUT=folder REPO=address" >&2; exit 1; }

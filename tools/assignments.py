@@ -7,9 +7,7 @@ The result is a course folder that nbgrader can go on with, started in the repos
 
     assignments/source/NAME/NAME.ipynb                  copied from notebooks/
     assignments/release/NAME/NAME.ipynb                 for the students
-    assignments/submitted/STUDENT/NAME/NAME.ipynb       put what they hand in here, then: nbgrader autograde NAME
-
-nbgrader runs what students wrote, with your rights: grade in a container or as a user that has nothing to lose.
+    assignments/submitted/STUDENT/NAME/NAME.ipynb       what they hand in: `make grade` puts it here and grades it
 """
 
 import argparse
@@ -17,7 +15,10 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import nbformat
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -36,7 +37,41 @@ def make(notebooks: list[Path], course: Path) -> None:
         source = course / "source" / notebook.stem / notebook.name
         source.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(notebook, source)
+    forget_grades_of_changed(course)
     nbgrader("generate_assignment", "*", "--force", course=course)
+
+
+def forget_grades_of_changed(course: Path) -> None:
+    """Take the grades of notebooks whose exercises have changed out of the gradebook: nbgrader refuses to keep them.
+
+    The submissions stay, so that `make grade` can grade them again, and a copy of the gradebook with the old grades.
+    """
+    book = course / "gradebook.db"
+    if not book.exists():
+        return
+    from nbgrader.api import Gradebook, MissingEntry  # takes seconds, and a first `make student` needs none of it
+
+    kept = course / f"gradebook-until-{time.strftime('%Y%m%d-%H%M%S')}.db"
+    with Gradebook(f"sqlite:///{book}") as gradebook:
+        for path in sorted(course.glob("source/*/*.ipynb")):
+            try:
+                known = gradebook.find_notebook(path.stem, path.parent.name)
+            except MissingEntry:
+                continue
+            marks = [cell.metadata.get("nbgrader", {}) for cell in nbformat.read(path, as_version=4).cells]
+            marked = {one["grade_id"] for one in marks if any(map(one.get, ("grade", "solution", "locked", "task")))}
+            changed = sorted(marked ^ {cell.name for cell in known.source_cells})
+            students = [one.student.id for one in known.assignment.submissions]
+            if not changed or not students:
+                continue
+            if not kept.exists():
+                shutil.copy(book, kept)
+            for student in students:
+                gradebook.remove_submission(path.parent.name, student)
+            print(
+                f"{path.stem}: new or gone are the cells {', '.join(changed)}. The grades of {len(students)} students"
+            )
+            print(f"no longer fit, and stay in {kept} only. Grade again: make grade NOTEBOOK={path.stem}")
 
 
 def copy(course: Path, folder: Path) -> list[Path]:

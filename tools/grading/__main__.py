@@ -21,6 +21,7 @@ from tools import assignments
 from tools.grading import report, sandbox, table
 from tools.grading.collect import collect, read_roster
 from tools.grading.course import Course
+from tools.grading.execute import RunExercises
 
 
 def gather(course: Course, folder: Path, roster: Path | None) -> set[str]:
@@ -49,16 +50,20 @@ def convert(course: Course, converter: type[Autograde | GenerateFeedback], noteb
 
 
 def grade(course: Course, notebook: str) -> dict[tuple[str, str], str]:
-    """Grade all submissions of a notebook; the reasons for those that could not be graded."""
+    """Grade all submissions of a notebook and write their feedback; the reasons for those that could not be graded."""
     failed = {}
     for student in course.submitted(notebook):
         begun = time.monotonic()
-        failure = convert(course, Autograde, notebook, student) or convert(course, GenerateFeedback, notebook, student)
-        if failure:
+        if failure := convert(course, Autograde, notebook, student):
             failed[student, notebook] = failure
-        graded = {one.student: one for one in course.graded(notebook)}.get(student)
+        graded = next(iter(course.graded(notebook, [student])), None)
         told = f"not graded: {failure}" if failure or not graded else f"{points(graded)} {table.notes(graded)}"
-        print(f"{notebook} {student}: {told} ({time.monotonic() - begun:.0f} s)", flush=True)
+        print(f"{notebook} {student}: {told} ({time.monotonic() - begun:.1f} s)", flush=True)
+    # All at once: to load the page's template takes longer than to fill it.
+    failure = convert(course, GenerateFeedback, notebook, "*")
+    for student in course.submitted(notebook):
+        if failure and not (course.root / "feedback" / student / notebook / f"{notebook}.html").exists():
+            failed.setdefault((student, notebook), f"without feedback: {failure}")
     return failed
 
 
@@ -104,6 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
             note = f"Checks drew from SEED={seed}; the sandbox was: {kind}."
             report.write(course, notebook, course.root / f"{notebook}.html", note)
             print(f"The class: {course.root / f'{notebook}.html'}")
+    RunExercises.end()
     table.write(course, course.root / "grades.csv", asked.students, failed)
     print(f"Marks: {course.root / 'grades.csv'}; feedback: {course.root / 'feedback'}")
     return len(failed)

@@ -62,18 +62,19 @@ class Course:
 
     def exercises(self, notebook: str) -> dict[str, float]:
         """The points of each exercise of a notebook, in its order. Its name is that of the check without "_check"."""
-        graded = (cell.metadata.nbgrader for cell in self.released()[notebook] if is_grade(cell))
+        path = self.root / self.directory.release_directory / notebook / f"{notebook}.ipynb"
+        graded = (cell.metadata.nbgrader for cell in nbformat.read(path, as_version=4).cells if is_grade(cell))
         return {marks.grade_id.removesuffix("_check"): float(marks.points) for marks in graded}
 
     def submitted(self, notebook: str) -> list[str]:
         """The students who handed a notebook in."""
         return sorted(path.parts[-3] for path in self.root.glob(f"submitted/*/{notebook}/{notebook}.ipynb"))
 
-    def graded(self, notebook: str) -> list[Graded]:
-        """All graded submissions of a notebook."""
-        found = []
+    def graded(self, notebook: str, students: list[str] | None = None) -> list[Graded]:
+        """The graded submissions of a notebook, those of all students by default."""
+        found, names = [], self.exercises(notebook)
         with self.gradebook() as gradebook:
-            for student in self.submitted(notebook):
+            for student in self.submitted(notebook) if students is None else students:
                 path = self.root / "autograded" / student / notebook / f"{notebook}.ipynb"
                 try:
                     submission = gradebook.find_submission_notebook(notebook, notebook, student)
@@ -82,7 +83,7 @@ class Course:
                 if path.exists():
                     late = (path.parent / LATE).exists() or (submission.assignment.total_seconds_late or 0) > 0
                     cells = nbformat.read(path, as_version=4).cells
-                    found.append(Graded(student, read(submission, cells, self.exercises(notebook)), late))
+                    found.append(Graded(student, read(submission, cells, names), late))
         return found
 
 

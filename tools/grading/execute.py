@@ -130,12 +130,18 @@ class RunExercises(CoursePreprocessor):
         names = ("exercise_seconds", "setup_seconds", "memory_mb", "processes", "output_characters")
         wanted = (choose(self.isolation), setup, {name: getattr(self, name) for name in names}, self.seed)
         if self.started is None or self.started[0] != wanted or self.started[1].worker.poll() is not None:
-            if self.started:
-                self.started[1].close()
+            self.end()
             kind, _, limits, seed = wanted
             sandbox = Sandbox(kind, [(f"setup {number}", source) for number, source in enumerate(setup)], limits, seed)
             type(self).started = (wanted, sandbox)
         return self.started[1]
+
+    @classmethod
+    def end(cls) -> None:
+        """End the sandbox. Without this it ends with the program, or when it has not been used for some minutes."""
+        if cls.started:
+            cls.started[1].close()
+            cls.started = None
 
 
 def stop(cells: list[NotebookNode], why: str) -> None:

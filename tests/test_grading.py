@@ -1,0 +1,423 @@
+"""`make grade`: what a learning management system exports is found, and hostile answers cost nobody else points.
+
+The course is one tiny notebook, since importing labkit and PyTorch takes seconds for every student.
+"""
+
+import contextlib
+import csv
+import io
+import os
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbgrader.converters import GenerateAssignment
+
+from tools import assignments
+from tools.grading import __main__ as grading
+from tools.grading import report, sandbox, table
+from tools.grading.collect import collect
+from tools.grading.course import Course
+
+ROOT = Path(__file__).parents[1]
+NAME = "01_tiny"
+SECRET = "the solution of the course"
+ONE, TWO, THREE = "def one():\n    return 1", "def two():\n    return 2", "def three():\n    return three_of_setup"
+EXERCISES = {"one": ONE, "two": TWO, "three": THREE}
+RIGHT = dict(EXERCISES)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox of namespaces is Linux's")
+
+
+def marks(name: str, **more: object) -> dict:
+    """nbgrader's marks on a cell."""
+    flags = dict.fromkeys(("grade", "solution", "task"), False)
+    return {"nbgrader": flags | {"grade_id": name, "locked": False, "schema_version": 3} | more}
+
+
+def tiny_notebook(exercises: dict[str, str]) -> nbformat.NotebookNode:
+    """A notebook with exercises in one line each; its check says why an answer is wrong."""
+    setup = "import os\nthree_of_setup = 3\nclass WrongAnswer(AssertionError): pass"
+    cells = [new_code_cell(setup, metadata={"tags": ["setup"]}), new_code_cell("raise RuntimeError('not graded')")]
+    for number, (name, solution) in enumerate(exercises.items(), start=1):
+        head, body = solution.split("\n", 1)
+        source = f"{head}\n    ### BEGIN SOLUTION\n{body}  # {SECRET}\n    ### END SOLUTION"
+        check = (
+            f"if {name}() == -{number}:\n    raise WrongAnswer('{name}: the sign is wrong')\n"
+            f"if {name}() != {number}:\n    raise WrongAnswer(f'{name}: {{{name}()!r}} is not {number}')\n"
+            "### BEGIN HIDDEN TESTS\nassert os.environ['LABKIT_CHECK_SEED'] == '5'\n### END HIDDEN TESTS"
+        )
+        cells += [
+            new_markdown_cell(f"Exercise {name}"),
+            new_code_cell(source, metadata=marks(name, solution=True)),
+            new_code_cell(check, metadata=marks(f"{name}_check", grade=True, locked=True, points=2)),
+        ]
+    kernel = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
+    return new_notebook(cells=cells, metadata=kernel)
+
+
+@pytest.fixture(scope="module")
+def path_to_alembic():
+    """nbgrader calls alembic, which lies beside Python."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+        yield
+
+
+def release(course: Course, exercises: dict[str, str]) -> None:
+    """Make the students' notebook, as `make assignments` does."""
+    source = course.root / "source" / NAME / f"{NAME}.ipynb"
+    source.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(tiny_notebook(exercises), source)
+    assignments.forget_grades_of_changed(course.root)
+    course.directory.assignment_id = NAME
+    app = GenerateAssignment(coursedir=course.directory, config=course.config)
+    app.force = True
+    app.start()
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory, path_to_alembic):
+    """The course, released."""
+    root = tmp_path_factory.mktemp("course")
+    made = Course(root)
+    release(made, EXERCISES)
+    return made
+
+
+def answered(course: Course, answers: dict[str, str], setup: str = "") -> nbformat.NotebookNode:
+    """The students' notebook with answers filled in."""
+    notebook = nbformat.read(course.root / "release" / NAME / f"{NAME}.ipynb", as_version=4)
+    for cell in notebook.cells:
+        cell.source = answers.get(cell.metadata.get("nbgrader", {}).get("grade_id"), cell.source)
+    notebook.cells[0].source += setup
+    return notebook
+
+
+def submit(course: Course, folder: Path, students: dict[str, dict[str, str]]) -> None:
+    """Hand in, in nbgrader's layout."""
+    for student, answers in students.items():
+        path = folder / student / NAME / f"{NAME}.ipynb"
+        path.parent.mkdir(parents=True)
+        setup = answers.get("setup", "")
+        nbformat.write(answered(course, answers, setup), path)
+
+
+LOOP = "while True:\n    try:\n        while True: pass\n    except BaseException: pass"
+SPY = """
+import socket, subprocess
+from pathlib import Path
+def two():
+    seen = []
+    for folder, folders, files in os.walk("/"):
+        skipped = ("usr", "proc", "sys", "lib", "site-packages", "labkit", "data")
+        folders[:] = [name for name in folders if name not in skipped]
+        seen += [name for name in files + folders if name in ("submitted", "wrong_answers", "gradebook.db")]
+        seen += [name for name in files if name.endswith(".ipynb")]
+    try:
+        socket.create_connection(("127.0.0.1", 9), timeout=2)
+        seen.append("a network")
+    except ConnectionRefusedError:
+        seen.append("a network of this machine")
+    except OSError:
+        pass
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name != "1" and process.name != str(os.getpid()):
+            seen.append("a process: " + (process / "cmdline").read_text())
+    for folder in ("/usr", "/tmp", "/etc", "/dev", "labkit", "."):
+        try:
+            Path(folder, "of_spy").write_text("x")
+            seen += [] if folder in ("/tmp", ".") else [folder]
+        except OSError:
+            pass
+    return seen or 2
+"""
+FULL_DISK = """
+def one():
+    with open("/tmp/big", "wb") as file:
+        while True: file.write(bytes(10**7))
+"""
+FORGES = """
+for file in range(3, 9):
+    try:
+        os.write(file, b'{"ended": ""}\\n[]\\n{"cell": "1", "done": true}\\n' * 9)
+    except OSError:
+        pass
+"""
+STUDENTS = {
+    "right": RIGHT,
+    "untouched": {},
+    "sign": RIGHT | {"two": "def two():\n    return -2"},
+    "value": RIGHT | {"two": "def two():\n    return 7"},
+    "exits": RIGHT | {"two": "os._exit(0)"},
+    "loops": RIGHT | {"two": LOOP},
+    "sleeps": RIGHT | {"two": "import time\ntry:\n    time.sleep(600)\nexcept BaseException:\n    time.sleep(600)"},
+    "memory": RIGHT | {"two": "def two():\n    return bytes(10**11)"},
+    "many": RIGHT | {"two": "x = [os.fork() and bytearray(10**7) for _ in range(12)]\nimport time\ntime.sleep(100)"},
+    "writes": RIGHT
+    | {"one": "def one():\n    print('x' * 10**6)\n    return 1", "two": "while True: print('x' * 1000)"},
+    "forks": RIGHT | {"two": "while True: os.fork()"},
+    "deletes": RIGHT
+    | {"two": "import shutil\nshutil.rmtree('/', ignore_errors=True)\nshutil.rmtree('/tmp')" + FULL_DISK},
+    "kills": RIGHT | {"two": "for pid in (1, os.getppid(), -1):\n    os.kill(pid, 9)"},
+    "spies": RIGHT | {"two": SPY},
+    "warns": RIGHT | {"two": "import warnings\ndef two():\n    warnings.warn('old')\n    return 2"},
+    "imports": RIGHT | {"setup": "\nimport math", "two": "def two():\n    return math.floor(2.5)"},
+    "forges": RIGHT | {"two": FORGES},
+}
+STOPPED = {"exits": "crashed", "loops": "time", "sleeps": "time", "writes": "time"}
+
+
+@pytest.fixture(scope="module")
+def graded(course, tmp_path_factory):
+    """The course after `make grade`, with the lines that it printed."""
+    folder = tmp_path_factory.mktemp("handed_in")
+    submit(course, folder, STUDENTS)
+    damaged = folder / "damaged" / NAME
+    damaged.mkdir(parents=True)
+    (damaged / f"{NAME}.ipynb").write_text("no notebook")
+    deleted = answered(course, RIGHT)
+    del deleted.cells[3:8]  # of exercise one and two all but the text
+    (folder / "deleted" / NAME).mkdir(parents=True)
+    nbformat.write(deleted, folder / "deleted" / NAME / f"{NAME}.ipynb")
+    (folder / "right" / NAME / "labkit").mkdir()
+    (folder / "right" / NAME / "labkit" / "__init__.py").write_text("raise RuntimeError('of a student')")
+    roster = folder / "students.csv"
+    roster.write_text("id,first_name,last_name\nright,Ada,Right\nabsent,Bob,Absent\n")
+    settings = dict(exercise_seconds=2, memory_mb=1000, processes=40, output_characters=10_000)
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        load = Course.__init__
+
+        def with_settings(self, root):
+            load(self, root)
+            self.config.RunExercises.update(settings)
+
+        patch.setattr(Course, "__init__", with_settings)
+        words = ["--submissions", folder, "--course", course.root, "--students", roster, "--seed", "5"]
+        words += ["--isolation", "namespaces"]
+        assert grading.main([str(word) for word in words]) == 0, printed.getvalue()
+    return {one.student: one.exercises for one in course.graded(NAME)}, printed.getvalue()
+
+
+needs_namespaces = pytest.mark.skipif(
+    bool(sandbox.works("namespaces")), reason=sandbox.works("namespaces") or "it works"
+)
+
+
+@needs_namespaces
+@pytest.mark.parametrize("student", STUDENTS)
+def test_an_answer_costs_its_own_points_only(graded, student):
+    exercises, told = graded
+    points = [exercises[student][name].points for name in EXERCISES]
+    expected = {"untouched": [0, 0, 0], **dict.fromkeys(("right", "warns", "imports"), [2, 2, 2]), "spies": [2, 2, 2]}
+    assert points == expected.get(student, [2, 0, 2]), told
+    if student in STOPPED:
+        assert exercises[student]["two"].stopped == STOPPED[student]
+
+
+@needs_namespaces
+def test_deleted_cells_come_back_and_only_their_points_are_lost(graded):
+    assert [graded[0]["deleted"][name].points for name in EXERCISES] == [0, 0, 2]
+
+
+@needs_namespaces
+def test_what_cannot_be_graded_is_named(graded):
+    assert "damaged/01_tiny/01_tiny.ipynb: not a notebook that can be read" in graded[1]
+    assert "labkit/__init__.py: not a notebook" in graded[1]
+    assert "sandbox: namespaces" in graded[1] and "SEED=5" in graded[1]
+
+
+@needs_namespaces
+def test_the_table_has_a_row_for_everybody_and_a_column_for_what_was_handed_out(graded, course):
+    with open(course.root / "grades.csv", encoding="utf-8", newline="") as file:
+        rows = {row["student"]: row for row in csv.DictReader(file)}
+    assert set(rows) == {*STUDENTS, "deleted", "absent"}
+    assert rows["right"] == {
+        "student": "right",
+        "last_name": "Right",
+        "first_name": "Ada",
+        f"{NAME} one (of 2)": "2",
+        f"{NAME} two (of 2)": "2",
+        f"{NAME} three (of 2)": "2",
+        f"{NAME} (of 6)": "6",
+        f"{NAME} notes": "",
+    }
+    assert set(rows["absent"].values()) == {"absent", "Absent", "Bob", ""}, "nothing handed in is not 0 points"
+    assert rows["exits"][f"{NAME} notes"] == "crashed: two" and rows["loops"][f"{NAME} notes"] == "time: two"
+
+
+@needs_namespaces
+def test_the_report_counts_misconceptions(graded, course, tmp_path):
+    known = tmp_path / "wrong" / "01" / "two"
+    known.mkdir(parents=True)
+    (known / "minus.py").write_text("# expects: The SIGN is wrong\ndef two(): return -2\n")
+    report.write(course, NAME, tmp_path / "report.html", wrong_answers=tmp_path / "wrong")
+    page = (tmp_path / "report.html").read_text()
+    assert "<td>1<td>minus<td>WrongAnswer: two: the sign is wrong" in page
+    assert "WrongAnswer: two: 7 is not 2" in page and "another mistake" in page
+    assert "stopped: crashed" in page and "not answered" in page
+    assert SECRET not in page
+
+
+@needs_namespaces
+def test_feedback_shows_the_message_and_not_the_hidden_tests(graded, course):
+    page = (course.root / "feedback" / "sign" / NAME / f"{NAME}.html").read_text()
+    assert "the sign is wrong" in page and SECRET not in page
+
+
+@needs_namespaces
+def test_graded_again_with_exercises_removed(graded, course, tmp_path, capsys, path_to_alembic):
+    shutil.copytree(course.root, tmp_path / "course")
+    changed = Course(tmp_path / "course")
+    release(changed, {name: EXERCISES[name] for name in ("one", "three")})
+    assert "make grade NOTEBOOK=01_tiny" in capsys.readouterr().out
+    assert len(list(changed.root.glob("gradebook-until-*.db"))) == 1
+    assert list(changed.exercises(NAME)) == ["one", "three"] and changed.graded(NAME) == []
+    table.write(changed, tmp_path / "grades.csv")
+    assert "two" not in (tmp_path / "grades.csv").read_text()
+
+
+# Collecting
+
+
+@pytest.fixture
+def gathered(course, tmp_path):
+    """A function that collects files, each a notebook with a number in it; the numbers by student."""
+
+    def run(*paths: str, roster: str = "", zipped: bool = False) -> tuple[dict[str, str], dict[str, str]]:
+        folder = tmp_path / "export"
+        for number, path in enumerate(paths):
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            nbformat.write(answered(course, {"one": f"version {number}"}), target)
+        if zipped:
+            with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
+                for path in paths:
+                    archive.write(folder / path, path)
+            folder = tmp_path / "export.zip"
+        (tmp_path / "students.csv").write_text(roster)
+        known = {NAME: {"one", "two", "three"}, "02_other": {"four"}}
+        found, left = collect(folder, known, tmp_path / "submitted", tmp_path / "students.csv" if roster else None)
+        texts = {one.student: (tmp_path / "submitted" / one.student / NAME / f"{NAME}.ipynb") for one in found}
+        return {who: path.read_text().split("version ")[1][0] for who, path in texts.items()}, left
+
+    return run
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_canvas(gathered, zipped):
+    found, left = gathered(
+        "smithjohn_12345_678901_01_tiny-1.ipynb",
+        "smithjohn_12345_678955_01_tiny-2.ipynb",
+        "leeann_LATE_12346_678902_01_tiny (1).ipynb",
+        "çelikömer_12347_678903_final.ipynb",
+        zipped=zipped,
+    )
+    assert found == {"smithjohn": "1", "leeann": "2", "çelikömer": "3"}
+    assert list(left) == ["smithjohn_12345_678901_01_tiny-1.ipynb"] and "an earlier version" in next(
+        iter(left.values())
+    )
+
+
+def test_late_is_kept(gathered, tmp_path):
+    gathered("leeann_LATE_12346_678902_01_tiny.ipynb", "smithjohn_12345_678901_01_tiny.ipynb")
+    assert [path.parts[-3] for path in tmp_path.glob("submitted/*/*/late.txt")] == ["leeann"]
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_moodle(gathered, zipped):
+    found, left = gathered(
+        "John Smith_123456_assignsubmission_file_/01_tiny.ipynb",
+        "Ann-Marie O'Lee_123457_assignsubmission_file_/01_tiny (2).ipynb",
+        "Bo Li_123458_assignsubmission_file_01_tiny.ipynb",
+        zipped=zipped,
+    )
+    assert found == {"John_Smith": "0", "Ann-Marie_O_Lee": "1", "Bo_Li": "2"} and not left
+
+
+def test_own_layout_and_folders(gathered):
+    found, _ = gathered(
+        "ada/01_tiny/01_tiny.ipynb", "bob/01_tiny (1).ipynb", "carl/homework.ipynb", "dora_01_tiny.ipynb"
+    )
+    assert found == {"ada": "0", "bob": "1", "carl": "2", "dora": "3"}
+
+
+def test_two_students_of_one_name_stay_two(gathered):
+    found, _ = gathered("smithjohn_11_1_01_tiny.ipynb", "smithjohn_12_2_01_tiny.ipynb")
+    assert found == {"smithjohn_11": "0", "smithjohn_12": "1"}
+
+
+def test_a_roster_gives_the_ids(gathered):
+    roster = "id,first_name,last_name,lms_user_id\njs1,John,Smith,\nlee,Änn,Lee,77\n"
+    found, _ = gathered(
+        "smithjohn_12345_678901_01_tiny.ipynb",
+        "someone_77_678902_01_tiny.ipynb",
+        "Eve_5_assignsubmission_file_/01_tiny.ipynb",
+        roster=roster,
+    )
+    assert found == {"js1": "0", "lee": "1", "Eve": "2"}
+
+
+def test_what_belongs_to_nobody_is_listed(gathered, tmp_path):
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export" / "essay.pdf").write_bytes(b"%PDF")
+    (tmp_path / "export" / "broken.zip").write_bytes(b"PK")
+    nbformat.write(new_notebook(cells=[new_code_cell("1")]), tmp_path / "export" / "jane_01_tiny.ipynb")
+    found, left = gathered("01_tiny (1).ipynb")
+    assert not found
+    assert set(left) == {"essay.pdf", "broken.zip", "jane_01_tiny.ipynb", "01_tiny (1).ipynb"}
+    assert "whose it is" in left["01_tiny (1).ipynb"] and "no exercise" in left["jane_01_tiny.ipynb"]
+
+
+# Sandboxes
+
+
+def test_a_container_gets_neither_network_nor_sources(tmp_path, monkeypatch):
+    """The command for podman, which stands here for a program that starts the worker without a container."""
+    words = tmp_path / "words"
+    podman = tmp_path / "bin" / "podman"
+    podman.parent.mkdir()
+    (tmp_path / "own").mkdir()
+    run = f"cd {tmp_path} && TMPDIR={tmp_path}/own exec {sys.executable} -m tools.grading.worker"
+    podman.write_text(f'#!/bin/sh\necho "$@" >> {words}\n[ $1 != run ] || {{ {run}; }}\n')
+    podman.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{podman.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for cached in (sandbox.engines, sandbox.works, sandbox.choose):
+        cached.cache_clear()
+    try:
+        assert sandbox.choose() == "container"
+    finally:
+        for cached in (sandbox.engines, sandbox.works, sandbox.choose):
+            cached.cache_clear()
+    run = next(line for line in words.read_text().splitlines() if line.startswith("run"))
+    for option in ("--network=none", "--read-only", "--pids-limit=", "--memory=", "--cap-drop=ALL", "labkit-grading"):
+        assert option in run
+    shown = [word for word in run.split() if word.startswith("--volume=")]
+    assert [word.rsplit("/course/")[1] for word in shown] == ["labkit:ro", "data:ro", "tools/grading:ro"]
+
+
+def test_without_a_sandbox_nothing_runs_unless_asked_for(monkeypatch):
+    monkeypatch.setattr(sandbox, "works", lambda kind: "" if kind == "none" else "not here")
+    sandbox.choose.cache_clear()
+    with pytest.raises(RuntimeError, match="ISOLATION=none"):
+        sandbox.choose()
+    assert sandbox.choose("none") == "none"
+    sandbox.choose.cache_clear()
+
+
+def test_without_isolation_crashes_and_loops_cost_one_exercise_too():
+    limits = dict(setup_seconds=60, exercise_seconds=1, memory_mb=1000, processes=40, output_characters=1000)
+    worker = sandbox.Sandbox("none", [("setup", "import os\nx = 2")], limits, seed=5)
+    try:
+        assert worker.run([("a", "os._exit(1)")])[1].startswith("crashed")
+        assert worker.run([("a", LOOP)])[1].startswith("time")
+        messages, ended = worker.run([("a", "x * 3")])
+        assert not ended and messages[0]["output"]["data"] == {"text/plain": "6"}
+    finally:
+        worker.close()
