@@ -128,7 +128,7 @@ class Sandbox:
         atexit.unregister(self.close)
         self.worker.stdin.close()  # it ends by itself, unless it is in the middle of something
         with suppress(subprocess.TimeoutExpired):
-            self.worker.wait(timeout=1)
+            self.worker.wait(timeout=10)
         if self.end and self.worker.poll() is None:
             subprocess.run(self.end, capture_output=True)
         self.worker.kill()
