@@ -21,12 +21,13 @@ from tools import assignments
 from tools.grading import report, sandbox, table
 from tools.grading.collect import collect, read_roster
 from tools.grading.course import Course
-from tools.grading.execute import RunExercises
+from tools.grading.execute import RunExercises, is_marked
 
 
 def gather(course: Course, folder: Path, roster: Path | None) -> set[str]:
     """Collect submissions and say what was found; the notebooks among them."""
-    marks = {name: {cell.metadata.nbgrader.grade_id for cell in cells} for name, cells in course.released().items()}
+    released = course.released().items()
+    marks = {name: {cell.metadata.nbgrader.grade_id for cell in cells if is_marked(cell)} for name, cells in released}
     found, left = collect(folder, marks, course.root / "submitted", roster)
     print(f"{len(found)} notebooks of {len({one.student for one in found})} students in {folder}")
     if left:
