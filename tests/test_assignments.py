@@ -1,8 +1,9 @@
 """Every exercise of every notebook can be solved, and wrong answers get the message meant for them.
 
 An exercise is a solution cell (nbgrader: solution, grade_id `residual_block`) and its check cell (nbgrader: grade,
-locked, points, grade_id `residual_block_check`). It may use what the cells tagged `setup` of its notebook define, and
-nothing else. Its wrong answers, two at least, are files named after the mistake:
+locked, points, grade_id `residual_block_check`), which imports `check` itself and has hidden tests. It may use what the
+locked cells tagged `setup` of its notebook define, and nothing else. Its wrong answers, two at least, are files named
+after the mistake:
 
     tests/wrong_answers/01/residual_block/no_skip_connection.py
 
@@ -69,7 +70,8 @@ def exercises(path: Path) -> list[Exercise]:
     student, _ = ClearSolutions(config=NBGRADER).preprocess(nbformat.read(path, as_version=4), {})
     setup = tuple(cell.source for cell in cells if is_setup(cell))
     marked = [(cell, sold) for cell, sold in zip(cells, student.cells, strict=True) if mark(cell, "grade_id")]
-    code = [(cell, sold) for cell, sold in marked if cell.cell_type == "code"]
+    code = [(cell, sold) for cell, sold in marked if mark(cell, "solution") or mark(cell, "grade")]
+    code = [(cell, sold) for cell, sold in code if cell.cell_type == "code"]
     found = []
     for (solution, untouched), (check, _) in zip(code[::2], code[1::2], strict=True):
         name = mark(solution, "grade_id")
@@ -77,6 +79,8 @@ def exercises(path: Path) -> list[Exercise]:
         assert mark(solution, "solution") and not mark(solution, "grade"), f"{where}: mark it as a solution only"
         assert mark(check, "grade_id") == f"{name}_check", f"{where}: the next marked cell is to be {name}_check"
         assert mark(check, "grade") and mark(check, "locked") and mark(check, "points"), f"{where}: mark the check"
+        afresh = check.source.startswith(f"from labkit.course import check\n\ncheck.{name}(")
+        assert afresh, f"{where}: the check begins with its import, or an answer could put another `check` in its place"
         found.append(Exercise(path.stem, name, setup, solution.source, check.source, untouched.source))
     return found
 
