@@ -4,8 +4,8 @@
 
 Outputs, execution counts, widget state and versions go. The first code cell becomes tools/first_cell.py. Cells tagged
 `claims` are titled and folded. The first cell and those tagged `setup` are locked: when nbgrader grades, it takes them
-from here and not from what was handed in. A cell's id follows from its exercise or its content, so that no editor changes
-it. Tags and nbgrader's marks stay. `--check` changes nothing and fails if something would change.
+from here and not from what was handed in. A cell's id follows from its exercise or its content, so that no editor
+changes it. Tags and nbgrader's marks stay. `--check` changes nothing and fails if something would change.
 """
 
 import argparse
@@ -48,10 +48,7 @@ def fold_claims(cells: list[NotebookNode]) -> None:
 
 
 def lock_setup(cells: list[NotebookNode]) -> None:
-    """Mark the first code cell and those tagged `setup` for nbgrader: not to be answered, not graded, always the course's.
-
-    All that an answer and its check build on comes from these cells.
-    """
+    """Mark the first code cell and those tagged `setup` for nbgrader, so that grading runs the course's own."""
     first = next(cell for cell in cells if cell.cell_type == "code")
     tagged = [cell for cell in cells if "setup" in cell.metadata.get("tags", [])]
     names = ["first_cell", "setup", *(f"setup_{n}" for n in range(2, len(tagged) + 1))]

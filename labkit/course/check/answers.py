@@ -1,6 +1,6 @@
 """The helpers of every check: compare an answer with the right one, and name the likely mistake if it is wrong.
 
-A check takes its inputs from `drawn`, so that it can be run again with others: `hidden` does so while answers are graded.
+A check takes its inputs from `drawn`, so that `hidden` can run it again with others while answers are graded.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def exercise(*labkits: Callable) -> Callable[[Callable[P, None]], Callable[P, No
     """Lets a check say that an answer is right, and turns any error of the answer's code into a `WrongAnswer`.
 
     Args:
-        labkits: the functions or classes of labkit that do what the exercise asks for. An answer that is one of them, or
-            calls one, is not accepted.
+        labkits: the functions or classes of labkit that do what the exercise asks for. An answer that is one of them,
+            or calls one, is not accepted.
     """
 
     def decorate(check: Callable[P, None]) -> Callable[P, None]:
@@ -120,7 +120,7 @@ def hidden(check: Callable[..., None], *answer: object) -> None:
         _INPUTS.pop()
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """The line of the notebook in which an error arose, or from which it was called."""
     frames = traceback.walk_tb(error.__traceback__)
     lines = [(frame.f_code, line) for frame, line in frames if frame.f_globals.get("__name__") == "__main__"]

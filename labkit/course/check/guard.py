@@ -2,13 +2,14 @@
 
 Grading sets the variable LABKIT_CHECK_SEED. Then the import of `labkit.course.check`, in a notebook's locked setup cell
 and so before any answer, calls `start`. From there on IPython shows every cell to `tampering` (see `source`) before it
-runs it. Each check also compares the functions of Python, PyTorch and labkit with those that the setup cell left, before
-and after it has called the answer.
+runs it. Each check also compares the functions of Python, PyTorch and labkit with those that the setup cell left,
+before and after it has called the answer.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ import torch
 from labkit.course.check.source import tampering
 
 TOOLS = {"builtins", "math", "random", "statistics", "numpy", "pandas", "torch", "torch.nn", "torch.nn.functional"}
+IPYTHONS = {"exit", "quit", "get_ipython", "display"}  # which it puts into builtins while a cell runs
 _BEFORE: list[
     tuple[str, Any, dict[str, Any]]
 ] = []  # name, module or class, its functions; empty where nothing is graded
@@ -28,9 +30,8 @@ _BEFORE: list[
 
 def start() -> None:
     """Look at every cell from now on, and remember the tools of the checks at the end of the present cell."""
-    from IPython import get_ipython
-
-    if shell := get_ipython():  # type: ignore[no-untyped-call]
+    if get_ipython := getattr(builtins, "get_ipython", None):  # as IPython has it while it runs a cell
+        shell = get_ipython()
         shell.ast_transformers.append(Guard())
         shell.events.register("post_run_cell", partial(_remember, shell))
 
@@ -73,17 +74,23 @@ def _remember(shell: Any, _result: object) -> None:
 
 def _tools() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """The modules that checks work with, and the classes in them, with their functions and methods."""
+    classes: dict[type, str] = {}
     for name, module in list(sys.modules.items()):
         if name in TOOLS or name.startswith("labkit."):
             yield name, module, _functions(module)
-            for value in list(vars(module).values()):
-                if isinstance(value, type) and value.__module__.split(".")[0] in ("labkit", "torch", "pandas"):
-                    yield f"{name}.{value.__name__}", value, _functions(value)
+            own = [value for value in vars(module).values() if isinstance(value, type)]
+            classes |= {one: f"{one.__module__}.{one.__qualname__}" for one in own if _is_checks(one)}
+    for one, name in classes.items():
+        yield name, one, _functions(one)
+
+
+def _is_checks(one: type) -> bool:
+    return one.__module__.split(".")[0] in ("labkit", "torch", "pandas")
 
 
 def _functions(owner: Any) -> dict[str, Any]:
     """What can be called, by name; of a Python function its code, too, which can be replaced without the function."""
-    called = {name: value for name, value in vars(owner).items() if _is_function(value)}
+    called = {name: value for name, value in vars(owner).items() if name not in IPYTHONS and _is_function(value)}
     return {name: (value, getattr(value, "__code__", None)) for name, value in called.items()}
 
 
@@ -92,7 +99,7 @@ def _is_function(value: object) -> bool:
 
 
 def changed() -> str | None:
-    """The first function that is not the one from before the answers, by its full name; None where nothing is graded."""
+    """The full name of a function that is not the one from before the answers; None where nothing is graded."""
     for owner_name, owner, before in _BEFORE:
         now = _functions(owner)
         names = before if isinstance(owner, ModuleType) else before | now  # modules may load more of theirs

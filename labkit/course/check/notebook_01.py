@@ -28,7 +28,9 @@ def residual_block(answer: type[nn.Module]) -> None:
     """Compares ``answer(channels)`` with `labkit.networks.resnet.ResidualBlock`, with equal weights."""
     torch.manual_seed(drawn(0, a_seed))
     channels = drawn(8, lambda random: random.randrange(3, 12))
-    batch, height, width = drawn((2, 12, 10), lambda random: (random.randrange(1, 4), *random.sample(range(6, 16), 2)))
+    batch, height, width = drawn(
+        (2, 12, 10), lambda random: (random.randrange(1, 4), random.randrange(6, 16), random.randrange(6, 16))
+    )
     right, block = RightBlock(channels), answer(channels)
     x = torch.randn(batch, channels, height, width)
     weights = list(block.parameters())
@@ -89,7 +91,7 @@ def residual_block(answer: type[nn.Module]) -> None:
 def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     """Compares ``answer(real, reconstruction, weight)`` with `labkit.models.losses.cycle_loss`."""
     torch.manual_seed(drawn(0, a_seed))
-    shape = drawn((2, 3, 4, 4), lambda random: tuple(random.randrange(2, 6) for _ in range(4)))
+    shape = drawn([2, 3, 4, 4], lambda random: random.choices(range(2, 6), k=4))
     weight = drawn(7.0, lambda random: random.uniform(2, 9))
     real, back = torch.rand(shape), torch.rand(shape).requires_grad_()
     difference, given = (back - real).detach(), real.clone()

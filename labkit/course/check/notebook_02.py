@@ -74,7 +74,7 @@ def alternate(answer: Callable) -> None:
 def range_times(answer: Callable[[list[tuple[str, float, float]], int], dict[str, float]]) -> None:
     """Checks ``answer(events, steps)``: milliseconds that one step takes in each range."""
     steps = drawn(4, lambda random: random.randrange(3, 9))
-    durations = drawn((50.0, 300.0, 200.0, 500.0), lambda random: tuple(random.uniform(10, 900) for _ in range(4)))
+    durations = drawn([50.0, 300.0, 200.0, 500.0], lambda random: [random.uniform(10, 900) for _ in range(4)])
     names, begins = ("data", "forward", "forward", "backward"), (0.0, 60.0, 370.0, 600.0)
     events = [
         (name, 2000.0 * step + begin, microseconds + step)

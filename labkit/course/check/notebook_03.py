@@ -35,7 +35,7 @@ def _many_kernels(random: Random) -> dict[str, tuple[list[float], list[float], s
 @exercise(right_busy)
 def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
     """Compares ``answer(begin, end)`` with `labkit.traces.intervals.busy`."""
-    usual = {
+    usual: dict[str, tuple[list[float], list[float], str]] = {
         "kernels one after the other": ([0, 10, 25], [10, 20, 30], "Add up the times that kernels cover."),
         "two that overlap": ([0, 10], [15, 30], "Where they overlap, the time counts once."),
         "a short one inside a long one": (

@@ -111,7 +111,7 @@ def times_as_long(answer: Callable[[pandas.DataFrame, pandas.DataFrame], Mapping
         WrongAnswer: a total differs; the message names the mistake that gives it.
     """
     # On two streams, the first begins first and ends last.
-    others = drawn((40.0, 60.0, 50.0, 30.0, 20.0), lambda random: tuple(random.uniform(20, 60) for _ in range(5)))
+    others = drawn([40.0, 60.0, 50.0, 30.0, 20.0], lambda random: [random.uniform(20, 60) for _ in range(5)])
     durations = (300.0, *others)
     apart = [Launch("kernel", 0.0, us, stream=20 + 4 * (i > 0), share=0.7) for i, us in enumerate(durations)]
     together = [replace(launch, stream=7) for launch in apart[:-1]]  # one fewer, or means were as good as sums

@@ -81,7 +81,7 @@ def batched(answer: type) -> None:
     """
     torch.manual_seed(drawn(0, a_seed))
     model = small().double()
-    shape = drawn((2, 3, 32, 32), lambda random: (random.randrange(1, 4), 3, *random.choices((24, 28, 36), k=2)))
+    shape = drawn([2, 3, 32, 32], lambda random: [random.randrange(1, 4), 3, *random.choices((24, 28, 36), k=2)])
     real, other, third = (torch.rand(shape, dtype=torch.float64) * 2 - 1 for _ in range(3))
     plain, step = make_step(model), make_step(model, answer)
     if isinstance(plain, CycleGANStep) and isinstance(step, CycleGANStep):
@@ -182,7 +182,7 @@ def replayed(answer: Mapping[str, str], steps: Mapping[str, Callable]) -> None:
 def captured(answer: type) -> None:
     """Checks a class that records a body once, and replays it for each new input."""
     calls = []
-    rows, columns = shape = drawn((2, 3), lambda random: tuple(random.sample(range(2, 8), 2)))
+    rows, columns = shape = drawn([2, 3], lambda random: random.sample(range(2, 8), 2))
     less, times = drawn((1.0, 2.0), lambda random: (random.uniform(0.5, 2.5), random.uniform(1.5, 4)))
 
     def body(a: Tensor) -> Tensor:
@@ -210,7 +210,7 @@ def captured(answer: type) -> None:
         (torch.equal(example, torch.full(shape, 5.0)), same_example),
     )
     for other in (inputs[0][:1], inputs[0][:, :1], inputs[0].reshape(columns, rows)):
-        where = f"an input of shape {tuple(other.shape)}, where {shape} was recorded,"
+        where = f"an input of shape {tuple(other.shape)}, where ({rows}, {columns}) was recorded,"
         try:
             capture(other)
         except ValueError:

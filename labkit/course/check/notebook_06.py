@@ -58,7 +58,7 @@ def rounding_outcomes(answer: Callable[[Tensor, float], Mapping[str, float]]) ->
     gradients = torch.tensor(drawn([0.0, 0.0, 1e-9, -3e-8, 2e-7, 1e-6, -5e-5, 1e-3, 0.5, -2.0], _any_gradients))
     n = len(gradients) - 2
     late = {"flushed": right_outcomes(gradients, 1.0)["flushed"]}
-    for scale in drawn((1.0, 2.0**10, 2.0**17), lambda random: [2.0 ** random.randrange(20) for _ in range(4)]):
+    for scale in drawn([1.0, 2.0**10, 2.0**17], lambda random: [2.0 ** random.randrange(20) for _ in range(4)]):
         given = gradients.clone()
         got, right = answer(given, scale), right_outcomes(gradients, scale)
         require(torch.equal(given, gradients), "the gradients you were given were changed: make new tensors.")
@@ -171,7 +171,7 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
 
     torch.manual_seed(drawn(0, a_seed))
     pictures, size, parts = drawn(
-        (4, 16, (4, 2)), lambda random: (6, random.choice((20, 24)), random.sample((2, 3, 6), 2))
+        (4, 16, [4, 2]), lambda random: (6, random.choice((20, 24)), random.sample((2, 3, 6), 2))
     )
     model = CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4, pool_size=0)
     step = make_step(model, PartByPart)

@@ -20,7 +20,7 @@ from labkit.networks.codes import CodeDiscriminator
 def deviation_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     """Compares ``answer(code, translated, weight)`` with `labkit.models.losses.deviation_loss`."""
     torch.manual_seed(drawn(0, a_seed))
-    shape = drawn((2, 8, 4, 4), lambda random: tuple(random.randrange(2, 8) for _ in range(4)))
+    shape = drawn([2, 8, 4, 4], lambda random: random.choices(range(2, 8), k=4))
     weight = drawn(3.0, lambda random: random.uniform(2, 9))
     code, translated = torch.randn(shape), torch.randn(shape).requires_grad_()
     change = (translated - code).detach()
@@ -89,7 +89,7 @@ def code_discriminator(answer: type[nn.Module]) -> None:
 def _compare_verdicts(judge: nn.Module, right: nn.Module, convolutions: list[nn.Conv2d], channels: int) -> None:
     """Compares verdicts on the same codes, and wrong verdicts with those of likely mistakes."""
     batch, height, width = drawn(
-        (2, 16, 12), lambda random: (random.randrange(1, 4), *random.choices((12, 14, 18), k=2))
+        [2, 16, 12], lambda random: [random.randrange(1, 4), *random.choices((12, 14, 18), k=2)]
     )
     codes = torch.randn(batch, channels, height, width)
 

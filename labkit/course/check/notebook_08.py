@@ -75,7 +75,7 @@ def separable_block(answer: Callable[[int], nn.Module]) -> None:
         biases = f"a {kernel} has {has} bias: as asked, the 1x1 have one and the 3x3 none."
         require((layer.bias is None) == (other.bias is None), biases)
         other.load_state_dict(layer.state_dict())
-    batch, height, width = drawn((2, 8, 8), lambda random: (random.randrange(1, 4), *random.sample(range(6, 16), 2)))
+    batch, height, width = drawn([2, 8, 8], lambda random: [random.randrange(1, 4), *random.sample(range(6, 16), 2)])
     pictures = torch.rand(batch, channels, height, width)
     fails = f"the block fails on pictures of shape {tuple(pictures.shape)}: pad by 1 before each 3x3."
     with torch.no_grad():

@@ -57,7 +57,7 @@ def average_gradients(answer: Callable[[Iterable[Tensor]], None]) -> None:
     """Lets ``answer(weights)`` work on three ranks in this process; the gradients should become their means."""
     random = torch.Generator().manual_seed(drawn(0, a_seed))
     n = drawn(3, lambda random: random.randrange(3, 7))
-    shapes = drawn(((2, 3), (4,)), lambda random: ((random.randrange(2, 6), 3), (random.randrange(2, 6),), (2, 2, 2)))
+    shapes = drawn([[2, 3], [4]], lambda random: [[random.randrange(2, 6), 3], [random.randrange(2, 6)], [2, 2, 2]])
     gradients = [[torch.randn(shape, generator=random) for _ in range(n)] for shape in shapes]
     before = [torch.ones(shape) for shape in shapes]
     with several_ranks(n):

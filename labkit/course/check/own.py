@@ -5,35 +5,59 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import CodeType, FrameType, FunctionType
 from typing import Any
+from unittest.mock import patch
 
-from labkit.course.check.source import tampering
+from labkit.course.check.source import PACKAGES, tampering
 
 JUDGE = "labkit.course.check."
 
 
 @contextmanager
 def calls_of(rights: tuple[Callable, ...]) -> Iterator[list[str]]:
-    """Inside the block, collects the names of those of labkit's answers that are called, other than by a check."""
-    # By id, since the hash of a code is slow, and this is asked at every call of any function.
-    watched = {id(code): _name(right) for right in rights for code in _codes(_entry(right))}
+    """Inside the block, collects the names of those of labkit's answers that are called, other than by a check.
+
+    A profiler sees the calls of functions, under whatever name. It would slow a whole training step down, so that
+    the methods of classes (`__init__`, where there is one) are replaced by some that note their calls.
+    """
+    functions = {right.__code__: _name(right) for right in rights if isinstance(right, FunctionType)}
     called: list[str] = []
 
+    def note(frame: FrameType | None, name: str) -> None:
+        if frame is None or not frame.f_globals.get("__name__", "").startswith(JUDGE):
+            called.append(name)
+
     def look(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and id(frame.f_code) in watched:
-            caller = frame.f_back
-            if caller is None or not caller.f_globals.get("__name__", "").startswith(JUDGE):
-                called.append(watched[id(frame.f_code)])
+        if event == "call" and frame.f_code in functions:
+            note(frame.f_back, functions[frame.f_code])
+
+    def noting(method: Callable, name: str) -> Callable:
+        def noted(*args: object, **kwargs: object) -> object:
+            note(sys._getframe(1), name)
+            return method(*args, **kwargs)
+
+        return noted
 
     earlier = sys.getprofile()
-    sys.setprofile(look if watched else earlier)
-    try:
+    with ExitStack() as stack:
+        for right in rights:
+            for name, method in _entries(right).items():
+                stack.enter_context(patch.object(right, name, noting(method, _name(right))))
+        if functions:
+            sys.setprofile(look)
+            stack.callback(sys.setprofile, earlier)
         yield called
-    finally:
-        sys.setprofile(earlier)
+
+
+def _entries(right: Any) -> dict[str, FunctionType]:
+    """The methods of a class of labkit that an answer would have to call: `__init__`, else all of them."""
+    if not isinstance(right, type):
+        return {}
+    methods = {name: method for name, method in vars(right).items() if isinstance(method, FunctionType)}
+    return {"__init__": methods["__init__"]} if "__init__" in methods else methods
 
 
 def not_own(answer: object, rights: tuple[Callable, ...], called: list[str]) -> str | None:
@@ -58,14 +82,9 @@ def not_own(answer: object, rights: tuple[Callable, ...], called: list[str]) -> 
         return f"this is labkit's own {labkits[0]}: write it yourself."
     if called:
         return f"your answer calls labkit's own {called[0]}: write it yourself."
-    if _module(innermost) != "__main__":
-        return f"this is {_name(innermost)}: write the answer in the notebook, with `def` or `class`."
+    if _module(innermost).split(".")[0] in PACKAGES:
+        return f"this is a {_name(innermost)}: write the answer yourself, with `def` or `class`."
     return next((found for code in codes if (found := tampering(_cell(code)))), None)
-
-
-def _entry(right: Any) -> Any:
-    """The part of labkit's answer that nobody can do without: of a class that has one, `__init__`."""
-    return vars(right).get("__init__", right) if isinstance(right, type) else right
 
 
 def _layers(answer: Any) -> Iterator[Any]:

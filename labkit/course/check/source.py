@@ -1,11 +1,13 @@
 """A look at the source of an answer, before it runs: has it a name that changes the check and not the answer?
 
-An answer is a few lines of Python about tensors and numbers. So it may import the packages in `PACKAGES` only, uses none
-of the names in `NAMES`, and changes attributes of its own objects only. This stops a program before it has done anything,
-which is why it holds better than a look at what it has done (`guard`): Python lets a program change all of itself,
-and a judge in the same process with it. It holds as far as the lists do. A way to Python's inside that is on neither
-list gets through here, and then `guard` notices most of the changes that it could make. Nothing of this is a sandbox: it
-keeps marks honest, and `make grade` keeps files and the network out of reach.
+An answer is a few lines of Python about tensors and numbers. So it may import the packages in `PACKAGES` only, uses
+none of the names in `NAMES`, and changes attributes of its own objects only. This stops a program before it has done
+anything. A look at what it has done (`guard`) holds less: Python lets a program change all of itself, and a judge in
+the same process with it.
+
+It holds as far as the lists do. A way into Python that is on neither list gets through here, and then `guard` notices
+most of the changes that it could make, not all. Nor is this a sandbox: it keeps marks honest, while `make grade` keeps
+files and the network out of reach.
 """
 
 from __future__ import annotations
@@ -96,6 +98,7 @@ def _strange(node: ast.AST, own: set[str]) -> Iterator[str]:
 def _module(name: str) -> Iterator[str]:
     if name.split(".")[0] not in PACKAGES:
         yield f"`import {name.split('.')[0]}`"
+    yield from (f"`{part}`" for part in name.split(".") if part in MEMBERS)
     if name.startswith("labkit.") and "check" in name.split("."):
         yield f"`{name.removeprefix('labkit.')}`, the judge,"
 
