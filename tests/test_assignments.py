@@ -1,8 +1,9 @@
 """Every exercise of every notebook can be solved, and wrong answers get the message meant for them.
 
 An exercise is a solution cell (nbgrader: solution, grade_id `residual_block`) and its check cell (nbgrader: grade,
-locked, points, grade_id `residual_block_check`). It may use what the cells tagged `setup` of its notebook define, and
-nothing else. Its wrong answers, two at least, are files named after the mistake:
+locked, points, grade_id `residual_block_check`), which imports `check` itself and has hidden tests. It may use what the
+locked cells tagged `setup` of its notebook define, and nothing else. Its wrong answers, two at least, are files named
+after the mistake:
 
     tests/wrong_answers/01/residual_block/no_skip_connection.py
 
@@ -31,6 +32,7 @@ from tools import assignments
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 WRONG_ANSWERS = ROOT / "tests" / "wrong_answers"
+OF_FIXED_DATA = {"idle_by_hand", "diagnosis", "replayed", "faults"}  # the answer is numbers or words, always the same
 NBGRADER = PyFileConfigLoader(str(ROOT / "nbgrader_config.py")).load_config()
 
 
@@ -69,7 +71,8 @@ def exercises(path: Path) -> list[Exercise]:
     student, _ = ClearSolutions(config=NBGRADER).preprocess(nbformat.read(path, as_version=4), {})
     setup = tuple(cell.source for cell in cells if is_setup(cell))
     marked = [(cell, sold) for cell, sold in zip(cells, student.cells, strict=True) if mark(cell, "grade_id")]
-    code = [(cell, sold) for cell, sold in marked if cell.cell_type == "code"]
+    code = [(cell, sold) for cell, sold in marked if mark(cell, "solution") or mark(cell, "grade")]
+    code = [(cell, sold) for cell, sold in code if cell.cell_type == "code"]
     found = []
     for (solution, untouched), (check, _) in zip(code[::2], code[1::2], strict=True):
         name = mark(solution, "grade_id")
@@ -77,8 +80,20 @@ def exercises(path: Path) -> list[Exercise]:
         assert mark(solution, "solution") and not mark(solution, "grade"), f"{where}: mark it as a solution only"
         assert mark(check, "grade_id") == f"{name}_check", f"{where}: the next marked cell is to be {name}_check"
         assert mark(check, "grade") and mark(check, "locked") and mark(check, "points"), f"{where}: mark the check"
+        hidden = f"check.hidden(check.{name}, " in check.source
+        assert hidden or name in OF_FIXED_DATA, f"{where}: a hidden test runs the check again with other inputs"
+        afresh = check.source.startswith(f"from labkit.course import check\n\ncheck.{name}(")
+        assert afresh, f"{where}: the check begins with its import, or an answer could put another `check` in its place"
         found.append(Exercise(path.stem, name, setup, solution.source, check.source, untouched.source))
     return found
+
+
+def written_answers(path: Path) -> list[tuple[NotebookNode, NotebookNode, NotebookNode]]:
+    """Of each Markdown cell that a person marks, the text above it, the cell itself, and the students' cell."""
+    cells = nbformat.read(path, as_version=4).cells
+    student, _ = ClearSolutions(config=NBGRADER).preprocess(nbformat.read(path, as_version=4), {})
+    pairs = zip(cells, cells[1:], student.cells[1:], strict=False)
+    return [one for one in pairs if one[1].cell_type == "markdown" and mark(one[1], "grade")]
 
 
 EXERCISES = [exercise for path in NOTEBOOKS for exercise in exercises(path)]
@@ -136,6 +151,25 @@ def test_a_wrong_answer_gets_the_message_meant_for_it(exercise, path):
     expected = answer.splitlines()[0].removeprefix("# expects: ")
     with pytest.raises(AssertionError, match=f"(?i){re.escape(expected)}"):
         run(exercise, answer)
+
+
+def test_a_written_answer_has_a_point_for_each_row_of_its_rubric():
+    (question, answer, students), *more = [one for path in NOTEBOOKS for one in written_answers(path)]
+    assert not more
+    name, rows = mark(answer, "grade_id"), re.findall(r"^\| (\w+) \| \w", question.source, flags=re.MULTILINE)
+    assert re.search(rf"^### Exercise \d+ · {name}$", question.source, flags=re.MULTILINE)
+    assert mark(answer, "solution") and not mark(answer, "locked") and mark(answer, "points") == len(rows) > 0
+    assert students.source == "YOUR ANSWER HERE" != answer.source
+
+
+def test_setup_cells_are_locked_and_load_the_checks():
+    for path in NOTEBOOKS:
+        first, *others = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+        setup = [cell for cell in others if is_setup(cell)]
+        assert all(mark(cell, "locked") and mark(cell, "grade") is False for cell in (first, *setup)), path.name
+        # Only so does `labkit.course.check.guard` begin before an answer, with the notebook's own checks.
+        assert re.search(r"import .*\bcheck\b", setup[0].source), path.name
+        assert f'ledger = Ledger("{path.name[:2]}")' in setup[0].source
 
 
 def test_every_wrong_answer_belongs_to_an_exercise():

@@ -11,6 +11,11 @@ WORDS, LINES = 150, 15  # a minute: words of a text that is studied, lines of co
 PREDICTION, FIGURE = 1.0, 0.5  # minutes to make a guess, and to look at a figure
 
 
+def is_exercise(cell: nbformat.NotebookNode) -> bool:
+    marks = cell.metadata.get("nbgrader", {})
+    return marks.get("solution", False) or marks.get("grade", False)
+
+
 def expected_minutes(notebook: nbformat.NotebookNode) -> float:
     """Minutes to study a notebook. Folded text counts half; solutions and checks are in the exercises' minutes."""
     text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
@@ -19,7 +24,7 @@ def expected_minutes(notebook: nbformat.NotebookNode) -> float:
     shown = [
         cell.source
         for cell in notebook.cells
-        if cell.cell_type == "code" and not {"nbgrader", "jupyter"} & cell.metadata.keys()
+        if cell.cell_type == "code" and "jupyter" not in cell.metadata and not is_exercise(cell)
     ]
     lines = [line for source in shown for line in source.splitlines() if re.match(r"\s*[^\s#]", line)]
     code = sum(not line.startswith(("import", "from")) for line in lines)

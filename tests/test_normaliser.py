@@ -26,7 +26,9 @@ def test_what_a_run_leaves_goes_and_what_an_author_wrote_stays():
     title, first, shown, exercise, *again = notebook.cells
     assert title.source == "# A title"
     assert first.source == FIRST_CELL
-    assert (shown.outputs, shown.execution_count, shown.metadata) == ([], None, {"tags": ["setup"]})
+    assert (shown.outputs, shown.execution_count, shown.metadata.pop("tags")) == ([], None, ["setup"])
+    locked = {"solution": False, "grade": False, "locked": True, "task": False, "schema_version": 3}
+    assert shown.metadata == {"nbgrader": locked | {"grade_id": "setup"}}
     assert exercise.metadata == {"nbgrader": MARKS}
     assert "widgets" not in notebook.metadata
 

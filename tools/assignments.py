@@ -38,7 +38,8 @@ def make(notebooks: list[Path], course: Path) -> None:
         source.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(notebook, source)
     forget_grades_of_changed(course)
-    nbgrader("generate_assignment", "*", "--force", course=course)
+    # Setup cells are locked, so that nbgrader restores them when it grades; their switches are for students to set.
+    nbgrader("generate_assignment", "*", "--force", "--LockCells.lock_readonly_cells=False", course=course)
 
 
 def forget_grades_of_changed(course: Path) -> None:

@@ -3,8 +3,9 @@
     python tools/notebooks.py [--check] [notebooks/01_build_cyclegan.ipynb ...]     # default: all of notebooks/
 
 Outputs, execution counts, widget state and versions go. The first code cell becomes tools/first_cell.py. Cells tagged
-`claims` are titled and folded. A cell's id follows from its exercise or its content, so that no editor changes it. Tags
-and nbgrader's marks stay. `--check` changes nothing and fails if something would change.
+`claims` are titled and folded. The first cell and those tagged `setup` are locked: when nbgrader grades, it takes them
+from here and not from what was handed in. A cell's id follows from its exercise or its content, so that no editor
+changes it. Tags and nbgrader's marks stay. `--check` changes nothing and fails if something would change.
 """
 
 import argparse
@@ -46,6 +47,16 @@ def fold_claims(cells: list[NotebookNode]) -> None:
             cell.metadata.update(FOLDED)
 
 
+def lock_setup(cells: list[NotebookNode]) -> None:
+    """Mark the first code cell and those tagged `setup` for nbgrader, so that grading runs the course's own."""
+    first = next(cell for cell in cells if cell.cell_type == "code")
+    tagged = [cell for cell in cells if "setup" in cell.metadata.get("tags", [])]
+    names = ["first_cell", "setup", *(f"setup_{n}" for n in range(2, len(tagged) + 1))]
+    for name, cell in zip(names, [first, *tagged], strict=False):
+        marks = {"grade": False, "grade_id": name, "locked": True, "solution": False, "task": False}
+        cell.metadata["nbgrader"] = NotebookNode(marks, schema_version=3)
+
+
 def cell_id(cell: NotebookNode, taken: set[str]) -> str:
     """The exercise's grade_id, else a digest of the content; numbered where it would repeat."""
     digest = hashlib.sha1(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:8]
@@ -61,6 +72,7 @@ def normalise(text: str) -> str:
     notebook.nbformat_minor = 5
     set_first_cell(notebook.cells)
     fold_claims(notebook.cells)
+    lock_setup(notebook.cells)
     taken: set[str] = set()
     for cell in notebook.cells:
         cell.metadata = NotebookNode({key: cell.metadata[key] for key in KEPT_METADATA if key in cell.metadata})

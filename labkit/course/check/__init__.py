@@ -3,6 +3,13 @@
 The checks, listed in ``__init__.pyi``, are loaded when they are first used: `check.pool` needs neither plotly nor HTA.
 """
 
+import os
+
 from labkit import lazy
 
 __getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)
+
+if "LABKIT_CHECK_SEED" in os.environ:  # the answers are graded
+    from labkit.course.check import guard
+
+    guard.start()

@@ -1,3 +1,4 @@
+from labkit.course.check.answers import hidden as hidden
 from labkit.course.check.notebook_01 import cycle_loss as cycle_loss
 from labkit.course.check.notebook_01 import pool as pool
 from labkit.course.check.notebook_01 import residual_block as residual_block

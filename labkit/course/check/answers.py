@@ -1,20 +1,29 @@
-"""The helpers of every check: compare an answer with the right one, and name the likely mistake if it is wrong."""
+"""The helpers of every check: compare an answer with the right one, and name the likely mistake if it is wrong.
+
+A check takes its inputs from `drawn`, so that `hidden` can run it again with others while answers are graded.
+"""
 
 from __future__ import annotations
 
 import linecache
 import math
+import os
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from numbers import Real
-from typing import Any, ParamSpec
+from random import Random
+from typing import Any, ParamSpec, TypeVar
 
+from numpy import ndarray
 from torch import Tensor, allclose, nn
 
+from labkit.course.check import guard, own
+
 P = ParamSpec("P")
+T = TypeVar("T")
 ERRORS = {  # a pattern in an error of an answer's own code: where to look
     "^NotImplementedError: $": "Replace `raise NotImplementedError()` by your code.",
     "UnboundLocal": "A name that a function assigns to is local to it: give it a value before this line.",
@@ -45,27 +54,73 @@ class WrongAnswer(AssertionError):
     """An exercise's answer is not right yet; the message names the likely mistake and where to look."""
 
 
-def exercise(check: Callable[P, None]) -> Callable[P, None]:
-    """Lets a check say that an answer is right, and turns any error of the answer's code into a `WrongAnswer`."""
+def exercise(*labkits: Callable) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Lets a check say that an answer is right, and turns any error of the answer's code into a `WrongAnswer`.
 
-    @wraps(check)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            check(*args, **kwargs)
-        except WrongAnswer:
-            raise
-        except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            hint = next((hint for pattern, hint in ERRORS.items() if re.search(pattern, text)), "")
-            place = _place(error)
-            whose = "your code fails" if place else "your answer cannot be checked: it fails"
-            raise WrongAnswer(f"{whose} with {text}{place}. {hint}") from error
-        print(f"✓ {check.__name__}: right")
+    Args:
+        labkits: the functions or classes of labkit that do what the exercise asks for. An answer that is one of them,
+            or calls one, is not accepted.
+    """
 
-    return checked
+    def decorate(check: Callable[P, None]) -> Callable[P, None]:
+        @wraps(check)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> None:
+            _require_untouched()
+            try:
+                with own.calls_of(labkits) as called:
+                    check(*args, **kwargs)
+            except WrongAnswer:
+                raise
+            except (Exception, SystemExit) as error:
+                text = f"{type(error).__name__}: {error}"
+                hint = next((hint for pattern, hint in ERRORS.items() if re.search(pattern, text)), "")
+                place = _place(error)
+                whose = "your code fails" if place else "your answer cannot be checked: it fails"
+                raise WrongAnswer(f"{whose} with {text}{place}. {hint}") from error
+            _require_untouched()
+            if reason := own.not_own([*args, *kwargs.values()][0], labkits, called):
+                raise WrongAnswer(reason)
+            print(f"✓ {check.__name__}: right" + (", with other inputs, too" if _INPUTS else ""))
+
+        return checked
+
+    return decorate
 
 
-def _place(error: Exception) -> str:
+def _require_untouched() -> None:
+    if name := guard.changed():
+        raise WrongAnswer(f"{name} is not as it was before your answer: an answer may not change it.")
+
+
+_INPUTS: list[Random] = []  # while `hidden` runs a check: the source of its inputs
+
+
+def drawn(usual: T, other: Callable[[Random], T]) -> T:
+    """An input of a check: `usual`, and if `hidden` runs the check what `other` draws."""
+    return other(_INPUTS[-1]) if _INPUTS else usual
+
+
+def a_seed(random: Random) -> int:
+    """A seed for `torch.manual_seed`."""
+    return random.randrange(2**31)
+
+
+def hidden(check: Callable[..., None], *answer: object) -> None:
+    """Runs a check again with other inputs and sizes, so that only an answer that works for all of them passes.
+
+    The variable LABKIT_CHECK_SEED, which grading sets, decides the inputs; without it they differ each time.
+    """
+    seed = os.environ.get("LABKIT_CHECK_SEED") or str(Random().randrange(2**31))
+    _INPUTS.append(Random(f"{seed} {check.__name__}"))
+    try:
+        check(*answer)
+    except WrongAnswer as error:
+        raise WrongAnswer(f"with other inputs (LABKIT_CHECK_SEED={seed}): {error}") from error
+    finally:
+        _INPUTS.pop()
+
+
+def _place(error: BaseException) -> str:
     """The line of the notebook in which an error arose, or from which it was called."""
     frames = traceback.walk_tb(error.__traceback__)
     lines = [(frame.f_code, line) for frame, line in frames if frame.f_globals.get("__name__") == "__main__"]
@@ -108,8 +163,10 @@ def kind(value: object) -> str:
     if isinstance(value, Real) and not isinstance(value, bool):
         return "a number"
     name = type(value).__name__
-    if name in ("Tensor", "ndarray"):
+    if type(value) in (Tensor, ndarray):
         return f"{'a tensor' if name == 'Tensor' else 'an array'} of shape {tuple(value.shape)}"  # type: ignore[attr-defined]
+    if type(value).__module__ == "__main__":
+        return f"an object of a class {name} in the notebook"
     return {str: "a word", type(None): "None"}.get(type(value), f"a {name}")
 
 
@@ -162,9 +219,11 @@ def expect(
 
 
 def _plain(value: Any) -> Any:
-    """Numbers in place of tensors and arrays without dimensions, in a dict as well."""
+    """Numbers in place of tensors and arrays without dimensions, in a dict or tuple as well."""
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 

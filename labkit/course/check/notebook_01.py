@@ -7,25 +7,39 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from labkit.course.check.answers import exercise, expect, failing, kind, require, require_each, with_layers
+from labkit.course.check.answers import (
+    a_seed,
+    drawn,
+    exercise,
+    expect,
+    failing,
+    kind,
+    require,
+    require_each,
+    with_layers,
+)
 from labkit.models.losses import cycle_loss as right_cycle_loss
 from labkit.networks.resnet import ResidualBlock as RightBlock
 from labkit.pool import Pool as RightPool
 
 
-@exercise
+@exercise(RightBlock)
 def residual_block(answer: type[nn.Module]) -> None:
     """Compares ``answer(channels)`` with `labkit.networks.resnet.ResidualBlock`, with equal weights."""
-    torch.manual_seed(0)
-    right, block = RightBlock(8), answer(8)
-    x = torch.randn(2, 8, 12, 10)
+    torch.manual_seed(drawn(0, a_seed))
+    channels = drawn(8, lambda random: random.randrange(3, 12))
+    batch, height, width = drawn(
+        (2, 12, 10), lambda random: (random.randrange(1, 4), random.randrange(6, 16), random.randrange(6, 16))
+    )
+    right, block = RightBlock(channels), answer(channels)
+    x = torch.randn(batch, channels, height, width)
     weights = list(block.parameters())
     shapes, right_shapes = ([tuple(weight.shape) for weight in each] for each in (weights, right.parameters()))
     for mistake, hint in (
         (any(isinstance(layer, nn.BatchNorm2d) for layer in block.modules()), "nn.BatchNorm2d has weights: take"),
         (not shapes, "PyTorch finds layers in attributes, nn.Sequential and nn.ModuleList, not in a list; take"),
         (shapes == right_shapes[:2], "one convolution used twice has one set of weights: make two layers,"),
-        (any(shape[0] != 8 for shape in shapes), "use the argument `channels`, which is 8 here:"),
+        (any(shape[0] != channels for shape in shapes), f"use the argument `channels`, which is {channels} here:"),
         (sorted(shapes) != sorted(right_shapes), "make"),
     ):
         told = f"the block's weights have shapes {shapes}, they should have {right_shapes}: {hint} "
@@ -44,7 +58,7 @@ def residual_block(answer: type[nn.Module]) -> None:
         fails = "x + F(x) fails: is each of the two convolutions padded by 1, so that sizes are kept?"
         with failing(RuntimeError, fails):
             got = block(given)
-        beside = isinstance(got, Tensor) and got.shape == (2, 16, 12, 10)
+        beside = isinstance(got, Tensor) and got.shape == (batch, 2 * channels, height, width)
         require(not beside, "the channels have doubled: add F(x) to x, instead of putting it beside x (torch.cat).")
         zeros, edge = nn.ZeroPad2d(1), nn.ReplicationPad2d(1)
         expect(
@@ -73,25 +87,30 @@ def residual_block(answer: type[nn.Module]) -> None:
     require(given.equal(x), "x is changed in place, and the backward pass needs it: return x + F(x), not x += F(x).")
 
 
-@exercise
+@exercise(right_cycle_loss)
 def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     """Compares ``answer(real, reconstruction, weight)`` with `labkit.models.losses.cycle_loss`."""
-    torch.manual_seed(0)
-    real, back = torch.rand(2, 3, 4, 4), torch.rand(2, 3, 4, 4).requires_grad_()
+    torch.manual_seed(drawn(0, a_seed))
+    shape = drawn([2, 3, 4, 4], lambda random: random.choices(range(2, 6), k=4))
+    weight = drawn(7.0, lambda random: random.uniform(2, 9))
+    real, back = torch.rand(shape), torch.rand(shape).requires_grad_()
     difference, given = (back - real).detach(), real.clone()
     size, signs = difference.abs(), "differences of opposite sign cancel: take absolute values before the mean."
-    got = answer(given, back, 7.0)
+    got = answer(given, back, weight)
     require(given.equal(real), "`real` was changed, and it is needed later: write real - other, not real -= other.")
     expect(
         got,
-        right_cycle_loss(real, back, 7.0),
+        right_cycle_loss(real, back, weight),
         [
-            (7 * difference.square().mean(), "that is the squared difference (L2): the paper takes the absolute one."),
+            (
+                weight * difference.square().mean(),
+                "that is the squared difference (L2): the paper takes the absolute one.",
+            ),
             (size.mean(), "the weight is not used: multiply the mean by it."),
-            (7 * size.sum(), "that is the sum: take the mean, or the loss grows with the picture."),
-            (7 * size.sum() / len(real), "divide by all values, not by the number of pictures: .mean() does it."),
-            (7 * difference.mean(), signs),
-            (7 * difference.mean().abs(), signs),
+            (weight * size.sum(), "that is the sum: take the mean, or the loss grows with the picture."),
+            (weight * size.sum() / len(real), "divide by all values, not by the number of pictures: .mean() does it."),
+            (weight * difference.mean(), signs),
+            (weight * difference.mean().abs(), signs),
             (10 * size.mean(), "the weight is fixed at 10: use the argument."),
         ],
         "the number differs: it should be weight * mean of |reconstruction - real|.",
@@ -99,13 +118,13 @@ def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     require(got.requires_grad, "no gradient flows back: leave out .detach(), .item() and torch.no_grad().")
 
 
-@exercise
+@exercise(RightPool)
 def pool(answer: type) -> None:
     """Compares ``answer(size, seed)`` with `labkit.pool.Pool` on a long row of pictures, and on batches."""
-    size, n = 6, 600
+    size, n = drawn(6, lambda random: random.randrange(4, 12)), 600
     pictures = torch.arange(float(n)).view(n, 1, 1, 1, 1)
 
-    def through(pool: type, batches: Tensor, seed: int = 0) -> list[int]:
+    def through(pool: type, batches: Tensor, seed: int) -> list[int]:
         one_pool = pool(size, seed=seed)
         returned = [one_pool(batch) for batch in batches]
         for one in returned:
@@ -114,7 +133,8 @@ def pool(answer: type) -> None:
             require(same, f"{told}: return torch.stack of the list of pictures, outside the loop.")
         return torch.cat(returned).int().flatten().tolist()
 
-    back = through(answer, pictures)
+    seed = drawn(0, a_seed)
+    back = through(answer, pictures, seed)
     older = [i for i in range(size, n) if back[i] != i]
     often = max(back.count(number) for number in set(back[size:]))
     twice = any(back[i] >= size and back[i] not in older for i in older)
@@ -133,7 +153,7 @@ def pool(answer: type) -> None:
             any(one[size] != size for one in filled),
             "the pool is full with `size` pictures: <, not <=.",
         ),
-        (back == through(RightPool, pictures), f"a pool, but it draws differently: {draws}picture in its place."),
+        (back == through(RightPool, pictures, seed), f"a pool, but it draws differently: {draws}picture in its place."),
     )
     one_by_one = "a batch of two is treated as one picture: toss, keep and give back each of its pictures in turn."
-    require(through(answer, pairs) == through(RightPool, pairs), one_by_one)
+    require(through(answer, pairs, seed) == through(RightPool, pairs, seed), one_by_one)

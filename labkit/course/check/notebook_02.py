@@ -6,15 +6,17 @@ import math
 import statistics
 from collections.abc import Callable
 
-from labkit.course.check.answers import exercise, expect, require, require_each, require_kind, rounded
+from labkit.course.check.answers import drawn, exercise, expect, require, require_each, require_kind, rounded
 from labkit.course.stand_ins import FakeGPU
 from labkit.measure.roofline import amdahl as right_amdahl
 from labkit.measure.timing import alternate as right_alternate
 
 
-@exercise
+@exercise(right_alternate)
 def alternate(answer: Callable) -> None:
     """Compares ``answer(steps, rounds, warmup, synchronise, clock)`` with `labkit.measure.timing.alternate`."""
+    rounds, warm = drawn((3, 2), lambda random: (random.randrange(2, 7), random.randrange(2, 5)))
+    slower = drawn(1.0, lambda random: random.uniform(0.8, 1.1))
 
     def measured(alternate: Callable, warmup: int) -> tuple[dict[str, list[float]], list[str]]:
         """The times on a fake GPU that is busy at first and slow for two rounds, and the calls in their order."""
@@ -29,11 +31,11 @@ def alternate(answer: Callable) -> None:
             calls.append("clock")
             return gpu.clock()
 
-        steps = {"a": lambda: step("a", 1.0), "b": lambda: step("b", 2.0)}
-        return alternate(steps, rounds=3, warmup=warmup, synchronise=gpu.synchronise, clock=clock), calls
+        steps = {"a": lambda: step("a", 1.0 * slower), "b": lambda: step("b", 2.0 * slower)}
+        return alternate(steps, rounds=rounds, warmup=warmup, synchronise=gpu.synchronise, clock=clock), calls
 
-    right, right_calls = measured(right_alternate, warmup=2)
-    got, calls = measured(answer, warmup=2)
+    right, right_calls = measured(right_alternate, warmup=warm)
+    got, calls = measured(answer, warmup=warm)
     require_kind(got, "a dict with the keys ['a', 'b']")
     for seconds in got.values():
         listed = isinstance(seconds, list) and len(seconds) > 0
@@ -43,7 +45,10 @@ def alternate(answer: Callable) -> None:
     require_each(
         ("clock" in calls, "your function never reads the clock it is given: call the argument `clock`."),
         (len(order) > 0, "no step has run: call it, step() with parentheses."),
-        (order.count("a") == order.count("b") == 5, "each step has to run warmup + rounds times: here 2 + 3."),
+        (
+            order.count("a") == order.count("b") == warm + rounds,
+            f"each step has to run warmup + rounds times: here {warm} + {rounds}.",
+        ),
         (order == right_order, f"the order is {' '.join(order)}: {turns}"),
         (
             got["a"] is not got["b"],
@@ -53,8 +58,8 @@ def alternate(answer: Callable) -> None:
         (max(times) < 100, "the times are in milliseconds or less: leave them in seconds, as `clock` has them."),
         (max(times) < 4.0, "the first, slow rounds count: leave the warm-up out."),
         (
-            len(times) == 6,
-            f"{len(times)} times came back, not 2 x 3: keep those with turn >= warmup.",
+            len(times) == 2 * rounds,
+            f"{len(times)} times came back, not 2 x {rounds}: keep those with turn >= warmup.",
         ),
         (max(times) > 0.5, "only the launch is measured: synchronise after the step, and then read `clock()`."),
         (max(times) < 2.5, "a time also holds those of the steps before it: read the clock before each step."),
@@ -65,25 +70,27 @@ def alternate(answer: Callable) -> None:
         expect({name: tuple(mine[name]) for name in its}, {name: tuple(its[name]) for name in its}, [], before)
 
 
-@exercise
+@exercise()
 def range_times(answer: Callable[[list[tuple[str, float, float]], int], dict[str, float]]) -> None:
     """Checks ``answer(events, steps)``: milliseconds that one step takes in each range."""
-    step_events = (("data", 0.0, 50.0), ("forward", 60.0, 300.0), ("forward", 370.0, 200.0), ("backward", 600.0, 500.0))
+    steps = drawn(4, lambda random: random.randrange(3, 9))
+    durations = drawn([50.0, 300.0, 200.0, 500.0], lambda random: [random.uniform(10, 900) for _ in range(4)])
+    names, begins = ("data", "forward", "forward", "backward"), (0.0, 60.0, 370.0, 600.0)
     events = [
         (name, 2000.0 * step + begin, microseconds + step)
-        for step in range(4)
-        for name, begin, microseconds in step_events
-        if (name, step) != ("backward", 3)
+        for step in range(steps)
+        for name, begin, microseconds in zip(names, begins, durations, strict=True)
+        if (name, step) != ("backward", steps - 1)
     ]
 
     def by_name(value: Callable[[list[float]], float], column: int = 2) -> dict[str, float]:
         names = dict.fromkeys(event[0] for event in events)
         return {name: value([event[column] for event in events if event[0] == name]) for name in names}  # type: ignore[misc]
 
-    given, right = list(events), by_name(lambda times: sum(times) / 4e3)
+    given, right = list(events), by_name(lambda times: sum(times) / 1e3 / steps)
     often = "divide by `steps`, not by how often a range occurs: it may occur twice in a step, or not at all."
     event = "that adds up when each range begins: an event is (name, begin, microseconds)."
-    got = answer(given, 4)
+    got = answer(given, steps)
     require(given == events, "the list `events` was changed: go through it with `for`, without pop, sort or clear.")
     expect(
         got,
@@ -93,9 +100,12 @@ def range_times(answer: Callable[[list[tuple[str, float, float]], int], dict[str
                 by_name(lambda times: sum(times) / 1e3),
                 "that is the time of all steps: divide by their number.",
             ),
-            (by_name(lambda times: sum(times) / 4), "that is in microseconds: a millisecond has 1000 of them."),
+            (by_name(lambda times: sum(times) / steps), "that is in microseconds: a millisecond has 1000 of them."),
             (by_name(sum), "that is in microseconds, and of all steps together."),
-            (by_name(lambda times: sum(times) / 4e6), "that is in seconds: a millisecond has 1000 microseconds."),
+            (
+                by_name(lambda times: sum(times) / 1e6 / steps),
+                "that is in seconds: a millisecond has 1000 microseconds.",
+            ),
             (by_name(lambda times: times[-1] / 1e3), "add up the events of the same name, do not keep the last."),
             (
                 by_name(lambda times: statistics.mean(times) / 1e3),
@@ -106,7 +116,7 @@ def range_times(answer: Callable[[list[tuple[str, float, float]], int], dict[str
                 "divide by `steps`, not by the number of events.",
             ),
             (
-                by_name(lambda begins: sum(begins) / 4e3, column=1),
+                by_name(lambda begins: sum(begins) / 1e3 / steps, column=1),
                 event,
             ),
         ],
@@ -115,10 +125,11 @@ def range_times(answer: Callable[[list[tuple[str, float, float]], int], dict[str
     require(list(got) == list(right), f"the keys are {list(got)}, they should be {list(right)}, in the step's order.")
 
 
-@exercise
+@exercise(right_amdahl)
 def amdahl(answer: Callable[[float, float], float]) -> None:
     """Compares ``answer(share, factor)`` with `labkit.measure.roofline.amdahl`."""
-    share, factor = 0.6, 4.0  # with these numbers no two mistakes give the same result
+    # with the usual numbers no two mistakes give the same result
+    share, factor = drawn((0.6, 4.0), lambda random: (random.uniform(0.1, 0.9), random.uniform(2, 9)))
     left = 1 - share + share / factor
     expect(
         answer(share, factor),
@@ -139,4 +150,5 @@ def amdahl(answer: Callable[[float, float], float]) -> None:
         f"share {share:g}, factor {factor:g}",
     )
     infinite = "Divide `share` by `factor` all the same: that gives 0, and the rest still takes its time."
-    expect(answer(0.9, math.inf), 10.0, [], infinite, "share 0.9, an infinite factor")
+    share = drawn(0.9, lambda random: random.uniform(0.1, 0.9))
+    expect(answer(share, math.inf), 1 / (1 - share), [], infinite, f"share {share:g}, an infinite factor")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from random import Random
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from labkit.course.check.answers import exercise, expect, failing, require, require_kind
+from labkit.course.check.answers import drawn, exercise, expect, failing, require, require_kind
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate import replay, step_operators, write_trace
 from labkit.traces.intervals import busy as right_busy
@@ -21,10 +22,20 @@ ANOTHER_WORD = (lambda got, _: got not in BOUNDS, WORDS)
 UNKNOWN = {"A": "compute", "B": "data", "C": "host"}  # the bottleneck of each of `unknown_traces`
 
 
-@exercise
+def _many_kernels(random: Random) -> dict[str, tuple[list[float], list[float], str]]:
+    """Other inputs to `busy`: kernels of which some overlap, in any order."""
+    cases = {}
+    for n in random.sample(range(1, 20), 6):
+        begin = [round(random.uniform(0, 100), 2) for _ in range(n)]
+        end = [round(one + random.uniform(0.1, 20), 2) for one in begin]
+        cases[f"{n} kernels"] = begin, end, "Add up the times that at least one kernel covers."
+    return cases
+
+
+@exercise(right_busy)
 def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
     """Compares ``answer(begin, end)`` with `labkit.traces.intervals.busy`."""
-    for what, (begin, end, hint) in {
+    usual: dict[str, tuple[list[float], list[float], str]] = {
         "kernels one after the other": ([0, 10, 25], [10, 20, 30], "Add up the times that kernels cover."),
         "two that overlap": ([0, 10], [15, 30], "Where they overlap, the time counts once."),
         "a short one inside a long one": (
@@ -43,7 +54,8 @@ def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
             "Kernels begin and end between two whole microseconds: neither round nor count these.",
         ),
         "no kernel": ([], [], "Nothing is covered."),
-    }.items():
+    }
+    for what, (begin, end, hint) in drawn(usual, _many_kernels).items():
         first, last = np.array(begin, dtype=float), np.array(end, dtype=float)
         right, wall = right_busy(first.copy(), last.copy()), last.max(initial=0) - first.min(initial=0)
         with failing(() if begin else (IndexError, ValueError), "without any kernel your function should return 0.0"):
@@ -68,7 +80,7 @@ def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
         require(kept, f"the arrays you were given were changed: {copy}")
 
 
-@exercise
+@exercise()
 def idle_by_hand(answer: Mapping[str, float]) -> None:
     """Compares the idle times read off the trace of six kernels with the right ones, in microseconds."""
     alone = "Those are the gaps of stream 7 alone: while it pauses, stream 20 may be busy. When is neither of them?"
@@ -96,7 +108,22 @@ def idle_by_hand(answer: Mapping[str, float]) -> None:
     )
 
 
-@exercise
+def _any_costs(random: Random) -> list[tuple[dict[str, float], str]]:
+    """Other inputs to `bound_by`: costs around a tenth, of which the first is more or less than twice the second."""
+    cases = []
+    for _ in range(30):
+        first = random.uniform(0.05, 0.6)
+        costs = [first, *(first * random.uniform(0, random.choice((0.45, 0.9))) for _ in range(4))]
+        random.shuffle(costs)
+        names = [f"cost_of_{part}" for part in BOUNDS[:-1]]
+        others = {name: random.random() for name in ("idle_of_wall", "long_delays_of_kernels")}
+        shares = {f"{part}_of_busy": random.random() for part in ("compute", "memory", "communication")}
+        numbers = others | dict(mean_queue=random.uniform(0, 900)) | shares | dict(zip(names, costs, strict=True))
+        cases.append((numbers, "Which cost is the largest, is it a tenth, and is it twice the next?"))
+    return cases
+
+
+@exercise(right_bound_by)
 def bound_by(answer: Callable[[Mapping[str, float]], str]) -> None:
     """Compares ``answer(numbers)`` with `labkit.traces.verdict.bound_by`."""
     busy_gpu = dict(
@@ -125,7 +152,7 @@ def bound_by(answer: Callable[[Mapping[str, float]], str]) -> None:
         "Communication runs for 90% of the busy time, but hidden behind other kernels: without it little is gained."
     )
     nothing = "No part costs a tenth of the wall time: several would have to be faster at once."
-    for numbers, hint in (
+    usual = [
         (busy_gpu, full),
         (late_host, "90% compute is a share of the busy time, and the cost of compute is 2%."),
         (late_host | dict(mean_queue=400.0), "The queue is long on average; the host costs most all the same."),
@@ -138,7 +165,8 @@ def bound_by(answer: Callable[[Mapping[str, float]], str]) -> None:
         (busy_gpu | dict(cost_of_compute=0.2, cost_of_memory=0.5), "Copies cost 50%: that is memory."),
         (hidden | dict(cost_of_compute=0.1, cost_of_communication=0.4), "Communication can dominate, too."),
         (hidden | dict(cost_of_compute=0.25, cost_of_communication=0.4), "The first has to cost twice the second."),
-    ):
+    ]
+    for numbers, hint in drawn(usual, _any_costs):
         told = ", ".join(f"{name} {value:g}" for name, value in numbers.items())
         with failing(KeyError, f"there is no such number: the keys are {', '.join(numbers)}"):
             got = answer(dict(numbers))
@@ -156,7 +184,7 @@ def unknown_traces(folder: Path | str) -> dict[str, Trace]:
     return {name: Trace(write_trace(one, Path(folder, f"{name}.json.gz"))) for name, one in played.items()}
 
 
-@exercise
+@exercise()
 def diagnosis(answer: Mapping[str, str]) -> None:
     """Compares a diagnosis of `unknown_traces`, by name, with their bottlenecks."""
     hints = {

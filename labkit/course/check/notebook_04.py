@@ -10,12 +10,24 @@ import pandas
 import torch
 from torch.utils._pytree import tree_leaves
 
-from labkit.course.check.answers import WrongAnswer, exercise, expect, failing, kind, require, require_each, rounded
+from labkit.course.check.answers import (
+    WrongAnswer,
+    a_seed,
+    drawn,
+    exercise,
+    expect,
+    failing,
+    kind,
+    require,
+    require_each,
+    rounded,
+)
 from labkit.course.races import record
 from labkit.models.cyclegan import Cycle, CycleGAN, Journey
 from labkit.simulate import Launch, Timeline, play
 from labkit.simulate.cuda_stubs import Stream
 from labkit.variants.registry import make_step
+from labkit.variants.streams import Streams
 
 
 class ReturnsCycles:
@@ -33,7 +45,7 @@ class ReturnsCycles:
         return cycles
 
 
-@exercise
+@exercise(Streams)
 def streams(answer: type) -> None:
     """Compares a class that runs the two cycles on two streams with the baseline, and checks the rules of streams.
 
@@ -47,9 +59,10 @@ def streams(answer: type) -> None:
     no_step = "no step can be made with your class: leave __init__ out, and make the streams in cycles, once."
     for others in ((), ("bf16",)):
         under = "with 'bf16': " if others else ""
-        torch.manual_seed(0)
+        torch.manual_seed(drawn(0, a_seed))
+        size = drawn(32, lambda random: random.choice((24, 28, 36)))
         model = CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
-        real_a, real_b = (torch.rand(1, 3, 32, 32) * 2 - 1 for _ in range(2))
+        real_a, real_b = (torch.rand(1, 3, size, size) * 2 - 1 for _ in range(2))
         right = make_step(model, *others, emulate=True).losses("generators", {"real_a": real_a, "real_b": real_b})
         with failing((AssertionError, RuntimeError, TypeError), no_step):
             step = make_step(model, ReturnsCycles, answer, *others, emulate=True)
@@ -85,7 +98,7 @@ def streams(answer: type) -> None:
     require(not again.made, new)
 
 
-@exercise
+@exercise()
 def times_as_long(answer: Callable[[pandas.DataFrame, pandas.DataFrame], Mapping[str, float]]) -> None:
     """Compares ``answer(one, two)`` with the totals of kernels played on one stream and on two: SIMULATED.
 
@@ -97,7 +110,9 @@ def times_as_long(answer: Callable[[pandas.DataFrame, pandas.DataFrame], Mapping
     Raises:
         WrongAnswer: a total differs; the message names the mistake that gives it.
     """
-    durations = (300.0, 40.0, 60.0, 50.0, 30.0, 20.0)  # on two streams, the first begins first and ends last
+    # On two streams, the first begins first and ends last.
+    others = drawn([40.0, 60.0, 50.0, 30.0, 20.0], lambda random: [random.uniform(20, 60) for _ in range(5)])
+    durations = (300.0, *others)
     apart = [Launch("kernel", 0.0, us, stream=20 + 4 * (i > 0), share=0.7) for i, us in enumerate(durations)]
     together = [replace(launch, stream=7) for launch in apart[:-1]]  # one fewer, or means were as good as sums
     one, two = play(together, gap_us=5.0), play(apart, gap_us=5.0)

@@ -6,12 +6,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from random import Random
 
 import torch
 from torch import Tensor, nn
 
 from labkit.course.check.answers import (
     WrongAnswer,
+    a_seed,
+    drawn,
     exercise,
     expect,
     failing,
@@ -23,9 +26,20 @@ from labkit.course.check.answers import (
 from labkit.course.stand_ins import outcome
 from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep
 from labkit.step import Step
+from labkit.variants.batched import Batched
 from labkit.variants.registry import make_step
 
 small = partial(CycleGAN, generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
+OUTCOMES = {  # of the replays of the notebook's steps
+    "normalises": "right",
+    "clips_if": "refused",
+    "clips_where": "right",
+    "decays_number": "stale",
+    "decays_tensor": "right",
+    "adds_up": "stale",
+    "draws_random": "stale",
+    "draws_torch": "right",
+}
 HINTS = {  # for each outcome of a replay that a student expects in vain
     "right": "Which part of it does Python do, remember or ask for? Only operations on tensors are recorded.",
     "stale": "Which value would be old? Follow each value that changes: is it in a tensor that keeps its place?",
@@ -33,12 +47,18 @@ HINTS = {  # for each outcome of a replay that a student expects in vain
 }
 
 
-@exercise
+def _other_steps(random: Random) -> list[tuple[int, int, int]]:
+    """Launches, microseconds of the host for each, and microseconds of kernels, to `estimate`."""
+    return [(random.randrange(1, 5000), random.randrange(5, 60), random.randrange(5_000, 200_000)) for _ in range(8)]
+
+
+@exercise()
 def estimate(answer: Callable[[float, float, float], tuple[float, float]]) -> None:
     """Checks ``answer(launches, host_us, busy_us)``: the microseconds of a step and the GPU's idle share."""
     turns = "Host and GPU do not take turns: while the GPU works, the host launches the next kernels."
     shorter = "The step is over when both are done: take the longer of the two."
-    for launches, host_us, busy_us in ((3000, 40, 45_000), (3000, 10, 45_000), (1, 20, 45_000), (1000, 45, 45_000)):
+    usual = [(3000, 40, 45_000), (3000, 10, 45_000), (1, 20, 45_000), (1000, 45, 45_000)]
+    for launches, host_us, busy_us in drawn(usual, _other_steps):
         host, got = launches * host_us, answer(launches, host_us, busy_us)
         step, idle = max(host, busy_us), 1 - busy_us / max(host, busy_us)
         where = f"{launches} launches of {host_us} us on the host, kernels of {busy_us} us"
@@ -49,7 +69,7 @@ def estimate(answer: Callable[[float, float, float], tuple[float, float]]) -> No
         expect(got[1], idle, [], when, f"{where}, the idle share")
 
 
-@exercise
+@exercise(Batched)
 def batched(answer: type) -> None:
     """Compares a class that puts passes together with `labkit.variants.batched.Batched`.
 
@@ -59,9 +79,10 @@ def batched(answer: type) -> None:
     Raises:
         WrongAnswer: a result differs from the baseline's, there are more passes than needed, or batch norm is let in.
     """
-    torch.manual_seed(0)
+    torch.manual_seed(drawn(0, a_seed))
     model = small().double()
-    real, other, third = (torch.rand(2, 3, 32, 32, dtype=torch.float64) * 2 - 1 for _ in range(3))
+    shape = drawn([2, 3, 32, 32], lambda random: [random.randrange(1, 4), 3, *random.choices((24, 28, 36), k=2)])
+    real, other, third = (torch.rand(shape, dtype=torch.float64) * 2 - 1 for _ in range(3))
     plain, step = make_step(model), make_step(model, answer)
     if isinstance(plain, CycleGANStep) and isinstance(step, CycleGANStep):
         _check_cycle(step, plain, model, real, other)
@@ -146,31 +167,36 @@ def _equal(a: object, b: Tensor | None) -> bool:
     return isinstance(a, Tensor) and b is not None and a.shape == b.shape and torch.allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
-@exercise
+@exercise()
 def replayed(answer: Mapping[str, str], steps: Mapping[str, Callable]) -> None:
     """Compares a student's expectations of replays, by the step's name, with their outcomes."""
-    require_kind(answer, kind(steps))
-    for name, step in steps.items():
+    changed = "STEPS is not what its cell above makes of it: run that cell again."
+    require({name: outcome(step) for name, step in steps.items()} == OUTCOMES, changed)
+    require_kind(answer, kind(OUTCOMES))
+    for name, right in OUTCOMES.items():
         require(answer[name] in HINTS, f"{name}: put one of {', '.join(HINTS)}, not {answer[name]!r}.")
-        expect(answer[name], outcome(step), [], HINTS[answer[name]], name)
+        expect(answer[name], right, [], HINTS[answer[name]], name)
 
 
-@exercise
+@exercise()
 def captured(answer: type) -> None:
     """Checks a class that records a body once, and replays it for each new input."""
     calls = []
+    rows, columns = shape = drawn([2, 3], lambda random: random.sample(range(2, 8), 2))
+    less, times = drawn((1.0, 2.0), lambda random: (random.uniform(0.5, 2.5), random.uniform(1.5, 4)))
 
     def body(a: Tensor) -> Tensor:
         calls.append(a)
-        return torch.relu(a - 1) * 2
+        return torch.relu(a - less) * times
 
-    example, inputs = torch.full((2, 3), 5.0), [torch.arange(6.0).reshape(2, 3) + shift for shift in (0, 1)]
+    example = torch.full(shape, 5.0)
+    inputs = [torch.arange(float(rows * columns)).reshape(shape) + shift for shift in (0, 1)]
     capture = answer(body, example)
     first = capture(inputs[0])
     old = "the result is the example's: a replay reads the memory it was recorded with. Copy the new input there; "
-    stale = (torch.full((2, 3), 8.0), old + "giving a name to another tensor moves nothing.")
+    stale = (torch.full(shape, (5.0 - less) * times), old + "giving a name to another tensor moves nothing.")
     order = "the result is not the body's. Copy the input first, and replay then."
-    expect(first, torch.relu(inputs[0] - 1) * 2, [stale], order)
+    expect(first, torch.relu(inputs[0] - less) * times, [stale], order)
     kept = first.clone()
     capture(inputs[1])
     same_memory = "the second call has changed the first result: replays write to the same memory. Return a clone."
@@ -181,10 +207,10 @@ def captured(answer: type) -> None:
             f"after two calls the body has run {len(calls)} times: record it once, in __init__.",
         ),
         (torch.equal(first, kept), same_memory),
-        (torch.equal(example, torch.full((2, 3), 5.0)), same_example),
+        (torch.equal(example, torch.full(shape, 5.0)), same_example),
     )
-    for other in (inputs[0][:1], inputs[0][:, :1], inputs[0].reshape(3, 2)):
-        where = f"an input of shape {tuple(other.shape)}, where (2, 3) was recorded,"
+    for other in (inputs[0][:1], inputs[0][:, :1], inputs[0].reshape(columns, rows)):
+        where = f"an input of shape {tuple(other.shape)}, where ({rows}, {columns}) was recorded,"
         try:
             capture(other)
         except ValueError:

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from random import Random
 
 import torch
 from torch import Tensor, nn
 
-from labkit.course.check.answers import WrongAnswer, exercise, expect, require, require_each
+from labkit.course.check.answers import WrongAnswer, a_seed, drawn, exercise, expect, require, require_each
 from labkit.course.floats import limits as right_limits
 from labkit.course.floats import rounding_outcomes as right_outcomes
 from labkit.models.cyclegan import CycleGAN
 from labkit.step import Step
+from labkit.variants.accumulate import Accumulate
 from labkit.variants.registry import make_step
 
 SCALE = 256.0  # of the losses, in the check of `update`
 
 
-@exercise
+def _other_formats(random: Random) -> dict[str, tuple[int, int]]:
+    """Formats of floats that Python's own can hold: bits of exponent and mantissa, to `limits`."""
+    bits = [(random.randrange(3, 10), random.randrange(2, 20)) for _ in range(4)]
+    return {f"a float of {1 + sum(one)} bits": one for one in bits}
+
+
+@exercise(right_limits)
 def limits(answer: Callable[[int, int], Mapping[str, float]]) -> None:
     """Compares ``answer(exponent_bits, mantissa_bits)`` with `labkit.course.floats.limits`."""
-    for name, bits in {"float16": (5, 10), "bfloat16": (8, 7)}.items():
+    for name, bits in drawn({"float16": (5, 10), "bfloat16": (8, 7)}, _other_formats).items():
         right = right_limits(*bits)
         half, one_bit = {"eps": right["eps"] / 2}, {"max": right["max"] / (2 - right["eps"])}
         expect(
@@ -38,18 +46,25 @@ def limits(answer: Callable[[int, int], Mapping[str, float]]) -> None:
         )
 
 
-@exercise
+def _any_gradients(random: Random) -> list[float]:
+    """Gradients of all sizes, and two zeros, to `rounding_outcomes`."""
+    sizes = [10 ** random.uniform(-9, 1) for _ in range(random.randrange(10, 30))]
+    return [0.0, 0.0, *(random.choice((-1, 1)) * size for size in sizes)]
+
+
+@exercise(right_outcomes)
 def rounding_outcomes(answer: Callable[[Tensor, float], Mapping[str, float]]) -> None:
     """Compares ``answer(gradients, scale)`` with `labkit.course.floats.rounding_outcomes`."""
-    gradients = torch.tensor([0.0, 0.0, 1e-9, -3e-8, 2e-7, 1e-6, -5e-5, 1e-3, 0.5, -2.0])
+    gradients = torch.tensor(drawn([0.0, 0.0, 1e-9, -3e-8, 2e-7, 1e-6, -5e-5, 1e-3, 0.5, -2.0], _any_gradients))
+    n = len(gradients) - 2
     late = {"flushed": right_outcomes(gradients, 1.0)["flushed"]}
-    for scale in (1.0, 2.0**10, 2.0**17):
+    for scale in drawn([1.0, 2.0**10, 2.0**17], lambda random: [2.0 ** random.randrange(20) for _ in range(4)]):
         given = gradients.clone()
         got, right = answer(given, scale), right_outcomes(gradients, scale)
         require(torch.equal(given, gradients), "the gradients you were given were changed: make new tensors.")
-        with_zeros, below_tiny = (2 + 8 * right["flushed"]) / 10, right["flushed"] + right["subnormal"]
+        with_zeros, below_tiny = (2 + n * right["flushed"]) / (n + 2), right["flushed"] + right["subnormal"]
         told = ", ".join(f"{outcome} {share:.3g}" for outcome, share in right.items())
-        nearest = "Flushed are those of the 8 that `.half()` rounds, to the nearest, to 0: a share from 0 to 1."
+        nearest = f"Flushed are those of the {n} that `.half()` rounds, to the nearest, to 0: a share from 0 to 1."
         expect(
             got,
             right,
@@ -61,7 +76,7 @@ def rounding_outcomes(answer: Callable[[Tensor, float], Mapping[str, float]]) ->
                 (lambda got, right: got["overflowed"] != right["overflowed"], "Is -inf counted as well? `isinf` does."),
             ],
             "Subnormal are those below `finfo.tiny` in size that are not 0; mind the sign.",
-            f"8 gradients and 2 zeros, scale {scale:g}, where right is {told}",
+            f"{n} gradients and 2 zeros, scale {scale:g}, where right is {told}",
         )
 
 
@@ -77,11 +92,19 @@ class CountingScaler(torch.amp.GradScaler):
         super().update(new_scale)
 
 
-@exercise
+def _any_two(random: Random) -> dict[str, Tensor]:
+    """Gradients of two players to `update`: the generators' is longer than 1, the discriminators' shorter."""
+    angles = torch.tensor([random.uniform(0.2, 1.3) for _ in range(2)])
+    directions = torch.stack([angles.cos(), angles.sin()], dim=1)
+    return {"generators": random.uniform(2, 9) * directions[0], "discriminators": 0.6 * directions[1]}
+
+
+@exercise()
 def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Optimizer], float], None]) -> None:
     """Checks one ``answer(scaler, optimizers, max_norm)``: an update of two players under one scaler."""
-    gradients = {"generators": torch.tensor([3.0, 4.0]), "discriminators": torch.tensor([0.0, 0.5])}
-    clipped = {"generators": torch.tensor([0.6, 0.8]), "discriminators": gradients["discriminators"]}
+    usual = {"generators": torch.tensor([3.0, 4.0]), "discriminators": torch.tensor([0.0, 0.5])}
+    gradients = drawn(usual, _any_two)
+    clipped = gradients | {"generators": gradients["generators"] / gradients["generators"].norm()}
     norm_of_both = torch.cat([*gradients.values()]).norm()
     once = "Call it once, after both players: it changes the scale that the second player's gradients carry."
     left_over = "gradients are left over and would be added to the next step's: zero_grad() in either case."
@@ -128,7 +151,7 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
         require(all(weight.grad is None or not weight.grad.any() for weight in weights.values()), where + left_over)
 
 
-@exercise
+@exercise(Accumulate)
 def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
     """Compares the gradients that ``answer(step, real_a, real_b, k)`` leaves with those of the whole batch.
 
@@ -146,16 +169,19 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
                 loss.register_hook(lambda _gradient: waiting.discard(player))
             return losses
 
-    torch.manual_seed(0)
+    torch.manual_seed(drawn(0, a_seed))
+    pictures, size, parts = drawn(
+        (4, 16, [4, 2]), lambda random: (6, random.choice((20, 24)), random.sample((2, 3, 6), 2))
+    )
     model = CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4, pool_size=0)
     step = make_step(model, PartByPart)
-    real_a, real_b = (torch.rand(4, 3, 16, 16) * 2 - 1 for _ in range(2))
+    real_a, real_b = (torch.rand(pictures, 3, size, size) * 2 - 1 for _ in range(2))
     through = (
         "also holds the generators' loss, which passes through the discriminators on its way back: use "
         "backward(inputs=step.players[...])."
     )
     cleared = "is the last part's only: nothing may clear gradients between the parts."
-    for k in (4, 2):
+    for k in parts:
         right, strange = _gradients(step, real_a, real_b)
         last, _ = _gradients(step, real_a.chunk(k)[-1], real_b.chunk(k)[-1])
         before = [weight.detach().clone() for weight in model.parameters()]

@@ -4,48 +4,62 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from random import Random
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from labkit.course.check.answers import exercise, expect, failing, require
+from labkit.course.check.answers import a_seed, drawn, exercise, expect, failing, require
 from labkit.measure.roofline import amdahl
 from labkit.models.losses import deviation_loss as right_deviation_loss
 from labkit.networks.codes import CodeDiscriminator
 
-CHANNELS, WIDTH = 12, 2  # of the codes and of the discriminator in the check
 
-
-@exercise
+@exercise(right_deviation_loss)
 def deviation_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     """Compares ``answer(code, translated, weight)`` with `labkit.models.losses.deviation_loss`."""
-    torch.manual_seed(0)
-    code, translated = torch.randn(2, 8, 4, 4), torch.randn(2, 8, 4, 4).requires_grad_()
+    torch.manual_seed(drawn(0, a_seed))
+    shape = drawn([2, 8, 4, 4], lambda random: random.choices(range(2, 8), k=4))
+    weight = drawn(3.0, lambda random: random.uniform(2, 9))
+    code, translated = torch.randn(shape), torch.randn(shape).requires_grad_()
     change = (translated - code).detach()
-    got = answer(code, translated, 3.0)
+    got = answer(code, translated, weight)
     expect(
         got,
-        right_deviation_loss(code, translated, 3.0),
+        right_deviation_loss(code, translated, weight),
         [
             (change.abs().mean(), "the weight is not used: multiply the mean by it."),
-            (3 * change.square().mean(), "that is the squared change (L2), which hardly minds small ones: take L1."),
-            (3 * change.square().mean().sqrt(), "that is the root mean square: take absolute values and their mean."),
-            (3 * change.abs().sum(), "that is the sum: take the mean, or the loss grows with the code."),
-            (3 * change.abs().sum() / len(code), "divide by all values of the codes, not by the number of pictures."),
-            (3 * change.mean(), "changes of opposite sign cancel: take absolute values before the mean."),
-            (3 * translated.detach().abs().mean(), "that is the size of the code, not its change: subtract `code`."),
+            (
+                weight * change.square().mean(),
+                "that is the squared change (L2), which hardly minds small ones: take L1.",
+            ),
+            (
+                weight * change.square().mean().sqrt(),
+                "that is the root mean square: take absolute values and their mean.",
+            ),
+            (weight * change.abs().sum(), "that is the sum: take the mean, or the loss grows with the code."),
+            (
+                weight * change.abs().sum() / len(code),
+                "divide by all values of the codes, not by the number of pictures.",
+            ),
+            (weight * change.mean(), "changes of opposite sign cancel: take absolute values before the mean."),
+            (
+                weight * translated.detach().abs().mean(),
+                "that is the size of the code, not its change: subtract `code`.",
+            ),
         ],
         "the number differs: it should be weight * mean of |translated - code|.",
     )
     require(got.requires_grad, "no gradient reaches the translator: leave out .detach(), .item() and torch.no_grad().")
 
 
-@exercise
+@exercise(CodeDiscriminator)
 def code_discriminator(answer: type[nn.Module]) -> None:
     """Compares ``answer(channels, width)`` with `labkit.networks.codes.CodeDiscriminator`, with equal weights."""
-    torch.manual_seed(0)
-    right, judge = CodeDiscriminator(CHANNELS, WIDTH), answer(CHANNELS, WIDTH)
+    torch.manual_seed(drawn(0, a_seed))
+    channels, width = drawn((12, 2), lambda random: (random.randrange(8, 20), random.randrange(2, 5)))
+    right, judge = CodeDiscriminator(channels, width), answer(channels, width)
     require(isinstance(judge, nn.Module), "the class should be an nn.Module: class CodeDiscriminator(nn.Module).")
     mine, its = ([layer for layer in one.modules() if isinstance(layer, nn.Conv2d)] for one in (judge, right))
     left = "of PatchGAN's five, three are left, since a code has been halved twice already."
@@ -69,12 +83,15 @@ def code_discriminator(answer: type[nn.Module]) -> None:
             own.weight.copy_(other.weight)
             if own.bias is not None and other.bias is not None:
                 own.bias.copy_(nn.init.normal_(other.bias))  # a norm would remove it, so it may be left out
-        _compare_verdicts(judge, right, its)
+        _compare_verdicts(judge, right, its, channels)
 
 
-def _compare_verdicts(judge: nn.Module, right: nn.Module, convolutions: list[nn.Conv2d]) -> None:
+def _compare_verdicts(judge: nn.Module, right: nn.Module, convolutions: list[nn.Conv2d], channels: int) -> None:
     """Compares verdicts on the same codes, and wrong verdicts with those of likely mistakes."""
-    codes = torch.randn(2, CHANNELS, 16, 12)
+    batch, height, width = drawn(
+        [2, 16, 12], lambda random: [random.randrange(1, 4), *random.choices((12, 14, 18), k=2)]
+    )
+    codes = torch.randn(batch, channels, height, width)
 
     def mistaken(*norms: bool, inner: Callable = lambda y: F.leaky_relu(y, 0.2)) -> Tensor:
         y = codes
@@ -105,10 +122,16 @@ def _compare_verdicts(judge: nn.Module, right: nn.Module, convolutions: list[nn.
     )
 
 
-@exercise
+def _any_work(random: Random) -> list[dict[str, float]]:
+    """Work of one to six modules, to `times_at_once`."""
+    return [{f"module {i}": random.uniform(1, 99) for i in range(n)} for n in random.sample(range(1, 7), 4)]
+
+
+@exercise()
 def times_at_once(answer: Callable[[Mapping[str, float]], float]) -> None:
     """Compares ``answer(work)`` with Amdahl's law, if all modules but the one with most work take no time any more."""
-    for work in ({"x": 50.0, "y": 50.0, "z": 50.0}, {"x": 0.2, "y": 0.7, "z": 0.1}, {"x": 30.0, "y": 10.0}, {"x": 8.0}):
+    usual = [{"x": 50.0, "y": 50.0, "z": 50.0}, {"x": 0.2, "y": 0.7, "z": 0.1}, {"x": 30.0, "y": 10.0}, {"x": 8.0}]
+    for work in drawn(usual, _any_work):
         largest, whole = max(work.values()), sum(work.values())
         right = amdahl(1 - largest / whole, math.inf)
         others = whole / (whole - largest) if len(work) > 1 else math.nan

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 
 import pandas
 import torch
 from torch import Tensor, nn
 
-from labkit.course.check.answers import exercise, expect, failing, require, require_kind
+from labkit.course.check.answers import a_seed, drawn, exercise, expect, failing, require, require_kind
 from labkit.measure.quality import within_spread as right_within
 from labkit.measure.roofline import multiply_adds as right_multiply_adds
 from labkit.measure.roofline import roofline_seconds as right_seconds
@@ -16,10 +17,21 @@ from labkit.networks.light import Skip
 from labkit.networks.light import separable_block as right_block
 
 
-@exercise
+def _other_layers(random: Random) -> list[tuple[int, int, int, int]]:
+    """Channels in and out, kernel and groups, to `multiply_adds`."""
+    layers = []
+    for _ in range(5):
+        groups = random.choice((1, 2, 4, 8))
+        layers.append(
+            (groups * random.randrange(1, 30), groups * random.randrange(1, 30), random.randrange(1, 8), groups)
+        )
+    return layers
+
+
+@exercise(right_multiply_adds)
 def multiply_adds(answer: Callable[[int, int, int, int], int]) -> None:
     """Compares ``answer(in_channels, out_channels, kernel, groups)`` with `labkit.measure.multiply_adds`."""
-    for layer in ((64, 128, 1, 1), (64, 128, 3, 1), (64, 128, 3, 4), (64, 64, 3, 64)):
+    for layer in drawn([(64, 128, 1, 1), (64, 128, 3, 1), (64, 128, 3, 4), (64, 64, 3, 64)], _other_layers):
         in_channels, out_channels, kernel, groups = layer
         right = right_multiply_adds(*layer)
         expect(
@@ -39,11 +51,11 @@ def multiply_adds(answer: Callable[[int, int, int, int], int]) -> None:
         )
 
 
-@exercise
+@exercise(right_block)
 def separable_block(answer: Callable[[int], nn.Module]) -> None:
     """Compares ``answer(channels)`` with `labkit.networks.light.separable_block`: layers, weights, and the output."""
-    channels = 6
-    torch.manual_seed(0)
+    torch.manual_seed(drawn(0, a_seed))
+    channels = drawn(6, lambda random: random.randrange(3, 12))
     block, right = answer(channels), right_block(channels)
     if not isinstance(block, nn.Module):
         require_kind(block, "a module")
@@ -63,7 +75,8 @@ def separable_block(answer: Callable[[int], nn.Module]) -> None:
         biases = f"a {kernel} has {has} bias: as asked, the 1x1 have one and the 3x3 none."
         require((layer.bias is None) == (other.bias is None), biases)
         other.load_state_dict(layer.state_dict())
-    pictures = torch.rand(2, channels, 8, 8)
+    batch, height, width = drawn([2, 8, 8], lambda random: [random.randrange(1, 4), *random.sample(range(6, 16), 2)])
+    pictures = torch.rand(batch, channels, height, width)
     fails = f"the block fails on pictures of shape {tuple(pictures.shape)}: pad by 1 before each 3x3."
     with torch.no_grad():
         with failing(RuntimeError, fails):
@@ -103,12 +116,19 @@ def _check_output(got: Tensor, right: Skip, pictures: Tensor) -> None:
     )
 
 
-@exercise
+def _any_rates(random: Random) -> list[tuple[float, float, float, float]]:
+    """FLOPs, bytes and both per second, to `roofline_seconds`."""
+    sizes = (1e6, 1e6, 1e9, 1e9)
+    cases = [tuple(size * random.uniform(1, 1000) for size in sizes) for _ in range(6)]
+    return [(flops, moved, per_s, bytes_per_s) for flops, moved, per_s, bytes_per_s in cases]
+
+
+@exercise(right_seconds)
 def roofline_seconds(answer: Callable[[float, float, float, float], float]) -> None:
     """Compares ``answer(flops, bytes_moved, flops_per_s, bytes_per_s)`` with `labkit.measure.roofline`'s."""
     turns = "Computing and moving do not take turns: while some values are computed, others are on their way."
     rate = "That is a rate, the FLOP/s under the roof: return the time that the work takes at least."
-    for work in ((4e9, 1e8, 50e9, 10e9), (1e8, 2e8, 50e9, 10e9), (0, 2e8, 50e9, 10e9)):
+    for work in drawn([(4e9, 1e8, 50e9, 10e9), (1e8, 2e8, 50e9, 10e9), (0, 2e8, 50e9, 10e9)], _any_rates):
         flops, moved, flops_per_s, bytes_per_s = work
         right, computing, moving = right_seconds(*work), flops / flops_per_s, moved / bytes_per_s
         where = f"{flops:g} FLOPs and {moved:g} bytes at {flops_per_s:g} FLOP/s and {bytes_per_s:g} bytes/s"
@@ -123,10 +143,24 @@ def roofline_seconds(answer: Callable[[float, float, float, float], float]) -> N
         expect(got, right, mistakes, "Seconds are work divided by the rate at which it is done.", where)
 
 
-@exercise
+Runs = dict[str, tuple[list[tuple[float, float]], str]]
+
+
+def _any_runs(random: Random) -> Runs:
+    """Scores around those of a baseline, to `within_spread`."""
+    hint = "a run's median is to be no worse than the baseline's worst seed, in fg and in bg."
+    worse = dict.fromkeys(["baseline", *(f"run {i}" for i in range(20))], 1.0)
+    worse |= {name: random.uniform(0.9, 1.2) for name in worse if name != "baseline"}
+    return {
+        name: ([(by * random.uniform(6, 8), by * random.uniform(2, 4)) for _ in range(5)], hint)
+        for name, by in worse.items()
+    }
+
+
+@exercise(right_within)
 def within_spread(answer: Callable[[pandas.DataFrame, str], pandas.Series]) -> None:
     """Compares ``answer(scores, baseline)`` with `labkit.measure.quality.within_spread`."""
-    runs = {  # fg and bg of three seeds, and a hint
+    usual: Runs = {  # fg and bg of three seeds, and a hint
         "baseline": (
             [(7.0, 3.0), (8.0, 2.5), (7.5, 3.5)],
             "the baseline is no worse than its own worst, in fg and in bg, each by itself.",
@@ -151,6 +185,7 @@ def within_spread(answer: Callable[[pandas.DataFrame, str], pandas.Series]) -> N
         "muddy": ([(7.0, 5.0), (7.1, 5.5), (7.2, 5.2)], "its fg is fine, and its bg is not: both count."),
         "still apples": ([(12.0, 2.0), (12.5, 2.1), (12.2, 2.2)], "its bg is fine, and its fg is not: both count."),
     }
+    runs = drawn(usual, _any_runs)
     rows = [(name, seed, *pair) for name, (pairs, _) in runs.items() for seed, pair in enumerate(pairs)]
     scores = pandas.DataFrame(rows, columns=["name", "seed", "fg", "bg"]).set_index(["name", "seed"])
     got, right = answer(scores.copy(), "baseline"), right_within(scores, "baseline")

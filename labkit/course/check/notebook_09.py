@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from random import Random
 
 import pandas
 
-from labkit.course.check.answers import exercise, expect, failing
+from labkit.course.check.answers import drawn, exercise, expect, failing
 from labkit.measure.autotune import pick as right_pick
 from labkit.measure.compare import speed_verdict as right_speed_verdict
 
 WORDS = ("faster", "slower", "no difference")
 
 
-@exercise
+Interval = tuple[float, float]
+
+
+def _any_ratios(random: Random) -> list[tuple[float, Interval, Interval, str]]:
+    """Ratios with their intervals, and the noise, to `speed_verdict`."""
+    cases = []
+    for _ in range(40):
+        (low, high), (least, most) = (sorted(random.uniform(0.8, 1.2) for _ in range(2)) for _ in range(2))
+        hint = "Compare the interval with 1 and with the noise, at the end that is nearer to them."
+        cases.append(((low + high) / 2, (low, high), (least, most), hint))
+    return cases
+
+
+@exercise(right_speed_verdict)
 def speed_verdict(answer: Callable[[float, tuple[float, float], tuple[float, float]], str]) -> None:
     """Compares ``answer(times, between, noise)`` with the word of `labkit.measure.compare.speed_verdict`."""
     word = (lambda got, _: got not in WORDS, f"That is none of the words: they are {', '.join(WORDS)}.")
     as_noisy = "The baseline against itself differs by as much."
-    for times, between, noise, hint in (
+    usual = [
         (1.5, (1.4, 1.6), (0.98, 1.02), "The whole interval lies above the noise."),
         (0.7, (0.65, 0.75), (0.98, 1.02), "The whole interval lies below the noise."),
         (1.1, (0.9, 1.4), (0.98, 1.02), "The interval holds 1: it may as well be slower."),
@@ -31,16 +45,37 @@ def speed_verdict(answer: Callable[[float, tuple[float, float], tuple[float, flo
         (0.98, (0.97, 0.99), (0.9, 0.95), "The interval does not lie below the noise, but above it."),
         (1.03, (1.02, 1.05), (0.98, 1.02), "The interval touches the noise."),
         (0.97, (0.95, 0.98), (0.98, 1.02), "The interval touches the noise."),
-    ):
+    ]
+    for times, between, noise, hint in drawn(usual, _any_ratios):
         right, _ = right_speed_verdict(times, between, noise)
         where = f"{times} times faster, between {between[0]} and {between[1]}, noise between {noise[0]} and {noise[1]}"
         expect(answer(times, between, noise), right, [word], hint, where)
 
 
-@exercise
+def _any_table(random: Random) -> dict[str, tuple[str, float, float]]:
+    """Other rows, under other names, to `pick`; the baseline comes first."""
+    verdicts = ("faster", "faster", "no difference", "slower", "not equivalent", "noise")
+    rows = {"the baseline": ("baseline", 1.0, random.uniform(3e9, 9e9))}
+    for i in range(random.randrange(6, 12)):
+        rows[f"step {i}"] = random.choice(verdicts), random.uniform(0.5, 3), random.uniform(2e9, 9e9)
+    return rows
+
+
+def _any_choices(table: pandas.DataFrame) -> Callable[[Random], list[tuple[pandas.DataFrame, float, str]]]:
+    """Parts of a table and memories, to `pick`."""
+    hint = "The fastest whose verdict is `faster` and whose memory is there, else the baseline."
+
+    def some(random: Random) -> list[tuple[pandas.DataFrame, float, str]]:
+        sizes = [random.randrange(1, len(table)) for _ in range(8)]
+        return [(table.iloc[:size], random.uniform(2e9, 9e9), hint) for size in sizes]
+
+    return some
+
+
+@exercise(right_pick)
 def pick(answer: Callable[[pandas.DataFrame, float], str]) -> None:
     """Compares ``answer(table, memory_bytes)`` with `labkit.measure.autotune.pick`."""
-    rows = {
+    usual_rows = {
         "plain": ("baseline", 1.0, 5e9),
         "plain again": ("noise", 1.01, 5e9),
         "no identity": ("not equivalent", 3.0, 4e9),
@@ -51,19 +86,21 @@ def pick(answer: Callable[[pandas.DataFrame, float], str]) -> None:
         "streams": ("inactive", math.nan, math.nan),
         "compile": ("out of memory", math.nan, math.nan),
     }
+    rows = drawn(usual_rows, _any_table)
     table = pandas.DataFrame.from_dict(rows, orient="index", columns=["verdict", "times_faster", "peak_bytes"])
     unknown = table.assign(peak_bytes=math.nan)
-    hopeless = table.loc[["plain", "plain again", "no identity", "channels_last"]]
+    hopeless = table[table["verdict"].isin(["baseline", "noise", "not equivalent", "no difference"])]
     other = "No identity is fast because it computes something else: its verdict says so."
     guess = "channels_last is a guess: it cannot be told from noise, so its verdict is no gain."
-    for given, memory_bytes, hint in (
+    usual = [
         (table, math.inf, "Take the fastest whose verdict is `faster`."),
         (table, 6e9, "It holds more than the memory there is."),
         (table, 7e9, "A step that holds just as much as there is fits."),
         (table, 2e9, "Nothing that is faster fits: stay with the baseline."),
         (hopeless, math.inf, "Nothing is faster and computes the same: stay with the baseline."),
         (unknown, 6e9, "Memory that is not known (NaN, as on a CPU) is no reason against a step."),
-    ):
+    ]
+    for given, memory_bytes, hint in drawn(usual, _any_choices(table)):
         right, where = right_pick(given, memory_bytes), f"with {memory_bytes:g} bytes"
         with failing((ValueError, IndexError), f"{where} your function fails, it should return {right!r}. {hint}"):
             got = answer(given.copy(), memory_bytes)

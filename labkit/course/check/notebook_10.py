@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from random import Random
 
 import torch
 from torch import Tensor
 
-from labkit.course.check.answers import WrongAnswer, exercise, expect, failing, require, require_kind
+from labkit.course.check.answers import WrongAnswer, a_seed, drawn, exercise, expect, failing, require, require_kind
 from labkit.course.one_process import FAULT_OF, FAULTS, of_each, of_rank, several_ranks
+from labkit.course.one_process import average_gradients as right_average
 from labkit.data.batches import positions as right_positions
 from labkit.simulate.communication import ring_us as right_ring
 from labkit.simulate.scaling import bubble as right_bubble
 
 
-@exercise
+def _other_parts(random: Random) -> list[tuple[int, int, int, int]]:
+    """Batch, its size, rank and ranks, to `positions`."""
+    cases = []
+    for _ in range(6):
+        ranks = random.randrange(1, 8)
+        cases.append((random.randrange(9), ranks * random.randrange(1, 6), random.randrange(ranks), ranks))
+    return cases
+
+
+@exercise(right_positions)
 def positions(answer: Callable[[int, int, int, int], range]) -> None:
     """Compares ``answer(k, batch_size, rank, ranks)`` with `labkit.data.batches.positions`."""
-    for case in ((0, 4, 0, 2), (0, 4, 1, 2), (3, 4, 1, 2), (5, 8, 2, 4), (2, 3, 0, 1)):
+    for case in drawn([(0, 4, 0, 2), (0, 4, 1, 2), (3, 4, 1, 2), (5, 8, 2, 4), (2, 3, 0, 1)], _other_parts):
         k, batch_size, rank, ranks = case
         got, right = answer(*case), list(right_positions(*case))
         require_kind(got, "a range")
@@ -41,39 +52,41 @@ def positions(answer: Callable[[int, int, int, int], range]) -> None:
         require(list(got) == right, f"{where} How many does each rank take, and which one comes first?")
 
 
-@exercise
+@exercise(right_average)
 def average_gradients(answer: Callable[[Iterable[Tensor]], None]) -> None:
     """Lets ``answer(weights)`` work on three ranks in this process; the gradients should become their means."""
-    random = torch.Generator().manual_seed(0)
-    gradients = [[torch.randn(shape, generator=random) for _ in range(3)] for shape in ((2, 3), (4,))]
-    before = [torch.ones(2, 3), torch.ones(4)]
-    with several_ranks(3):
+    random = torch.Generator().manual_seed(drawn(0, a_seed))
+    n = drawn(3, lambda random: random.randrange(3, 7))
+    shapes = drawn([[2, 3], [4]], lambda random: [[random.randrange(2, 6), 3], [random.randrange(2, 6)], [2, 2, 2]])
+    gradients = [[torch.randn(shape, generator=random) for _ in range(n)] for shape in shapes]
+    before = [torch.ones(shape) for shape in shapes]
+    with several_ranks(n):
         weights = []
         for value, of_ranks in zip(before, gradients, strict=True):
-            weights.append(of_each([value.clone() for _ in range(3)]).requires_grad_())
+            weights.append(of_each([value.clone() for _ in range(n)]).requires_grad_())
             weights[-1].grad = of_each([gradient.clone() for gradient in of_ranks])
         with failing(RuntimeError, "it fails on tensors of several ranks: use dist.all_reduce(weight.grad)."):
             answer(weights)
     for weight, value, of_ranks in zip(weights, before, gradients, strict=True):
-        moved = any(not torch.equal(of_rank(weight.detach(), rank), value) for rank in range(3))
+        moved = any(not torch.equal(of_rank(weight.detach(), rank), value) for rank in range(n))
         require(not moved, "it changes the weights: average the gradients, weight.grad.")
         if weight.grad is None:
             raise WrongAnswer("afterwards there is no gradient: the optimiser needs it.")
         total = torch.stack(of_ranks).sum(0)
-        for rank in range(3):
+        for rank in range(n):
             got, own = of_rank(weight.grad, rank), of_ranks[rank]
-            where = f"a weight of shape {tuple(own.shape)}, rank {rank} of 3"
+            where = f"a weight of shape {tuple(own.shape)}, rank {rank} of {n}"
             mistakes = [
                 (own, "its gradient is as before. Are all weights averaged, and is weight.grad itself replaced?"),
                 (total, "that is the sum over the ranks: divide by their number."),
-                (own / 3, "that is this rank's own gradient, divided: add up those of all ranks first."),
-                (total / 9, "it is divided by the number of ranks twice: once is the mean."),
-                (total / 2, "it is divided by 2, and there are three ranks: dist.get_world_size() knows."),
+                (own / n, "that is this rank's own gradient, divided: add up those of all ranks first."),
+                (total / n**2, "it is divided by the number of ranks twice: once is the mean."),
+                (total / 2, f"it is divided by 2, and there are {n} ranks: dist.get_world_size() knows."),
             ]
-            expect(got, total / 3, mistakes, f"{where}: the mean of the ranks' gradients is expected.")
+            expect(got, total / n, mistakes, f"{where}: the mean of the ranks' gradients is expected.")
 
 
-@exercise
+@exercise()
 def faults(answer: Mapping[str, int]) -> None:
     """Compares the fault named for each program with the one it has."""
     require_kind(answer, "a dict")
@@ -95,10 +108,18 @@ SYMPTOMS = {  # of the fault that was named in error: what would show it
 }
 
 
-@exercise
+def _other_rings(random: Random) -> list[tuple[float, int, float, float]]:
+    """Bytes, ranks, microseconds of latency and bytes per second, to `ring_us`."""
+    return [
+        (random.uniform(0, 9e6), random.randrange(2, 64), random.uniform(0, 20), random.uniform(1e9, 9e9))
+        for _ in range(5)
+    ]
+
+
+@exercise(right_ring)
 def ring_us(answer: Callable[[float, int, float, float], float]) -> None:
     """Compares ``answer(size, ranks, latency_us, bytes_per_s)`` with `labkit.simulate.ring_us`."""
-    for case in ((8e6, 4, 10.0, 1e9), (0.0, 8, 5.0, 1e9), (1e6, 2, 0.0, 2e9)):
+    for case in drawn([(8e6, 4, 10.0, 1e9), (0.0, 8, 5.0, 1e9), (1e6, 2, 0.0, 2e9)], _other_rings):
         size, ranks, latency_us, bytes_per_s = case
         right, sending = right_ring(*case), 1e6 * size / bytes_per_s
         one_way = (ranks - 1) * (latency_us + sending / ranks)
@@ -128,10 +149,11 @@ def ring_us(answer: Callable[[float, int, float, float], float]) -> None:
         )
 
 
-@exercise
+@exercise(right_bubble)
 def bubble(answer: Callable[[int, int], float]) -> None:
     """Compares ``answer(stages, micro_batches)`` with `labkit.simulate.bubble`."""
-    for p, m in ((4, 8), (2, 1), (1, 4)):
+    usual = [(4, 8), (2, 1), (1, 4)]
+    for p, m in drawn(usual, lambda random: [(random.randrange(1, 20), random.randrange(1, 40)) for _ in range(5)]):
         expect(
             answer(p, m),
             right_bubble(p, m),

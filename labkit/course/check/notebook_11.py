@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from random import Random
 
-from labkit.course.check.answers import exercise, expect
+from labkit.course.check.answers import drawn, exercise, expect
 from labkit.course.many_nodes import apart_bound as right_bound
 from labkit.course.many_nodes import best_interval as right_interval
 from labkit.course.many_nodes import mean_age as right_age
@@ -13,13 +14,22 @@ from labkit.course.many_nodes import outer_step as right_step
 from labkit.course.many_nodes import waves_bound as right_waves
 
 
-@exercise
+def _other_modules(random: Random) -> list[tuple[float, dict[str, float]]]:
+    """Seconds of one process, and of two to five modules apart, to `apart_bound`."""
+    return [
+        (random.uniform(5, 20), {f"module {i}": random.uniform(1, 9) for i in range(n)})
+        for n in random.sample(range(2, 6), 3)
+    ]
+
+
+@exercise(right_bound)
 def apart_bound(answer: Callable[[float, Mapping[str, float]], float]) -> None:
     """Compares ``answer(one_process, modules)`` with `labkit.course.apart_bound`."""
-    for whole, modules in (
+    usual = [
         (10.0, {"autoencoder": 3.0, "translator": 6.0, "discriminator": 3.0}),
         (9.0, {"autoencoder": 1.0, "translator": 4.0, "discriminator": 8.0}),
-    ):
+    ]
+    for whole, modules in drawn(usual, _other_modules):
         seconds = list(modules.values())
         expect(
             answer(whole, modules),
@@ -37,10 +47,10 @@ def apart_bound(answer: Callable[[float, Mapping[str, float]], float]) -> None:
         )
 
 
-@exercise
+@exercise(right_age)
 def mean_age(answer: Callable[[int], float]) -> None:
     """Compares ``answer(exchange_every)`` with `labkit.course.mean_age`."""
-    for every in (4, 10, 100, 1):
+    for every in drawn([4, 10, 100, 1], lambda random: random.sample(range(1, 500), 4)):
         expect(
             answer(every),
             right_age(every),
@@ -55,11 +65,13 @@ def mean_age(answer: Callable[[int], float]) -> None:
         )
 
 
-@exercise
+@exercise(right_step)
 def outer_step(answer: Callable[[float, float, float, float, float], tuple[float, float]]) -> None:
     """Compares ``answer(before, mean, velocity, lr, momentum)`` with `labkit.course.outer_step`."""
-    for before, mean, velocity in ((2.0, 3.0, 0.4), (0.0, 0.25, -0.5), (1.0, 0.5, 0.0)):
-        lr, momentum = 0.7, 0.9
+    usual = [(2.0, 3.0, 0.4), (0.0, 0.25, -0.5), (1.0, 0.5, 0.0)]
+    cases = drawn(usual, lambda random: [(random.random(), random.random(), random.uniform(-1, 1)) for _ in range(4)])
+    for before, mean, velocity in cases:
+        lr, momentum = drawn((0.7, 0.9), lambda random: (random.uniform(0.1, 1), random.uniform(0.1, 0.9)))
         gradient = before - mean
         heavy = momentum * velocity + gradient
         from_mean = mean - lr * (gradient + momentum * heavy)
@@ -89,10 +101,12 @@ def outer_step(answer: Callable[[float, float, float, float, float], tuple[float
         )
 
 
-@exercise
+@exercise(right_waves)
 def waves_bound(answer: Callable[[int, int], float]) -> None:
     """Compares ``answer(trials, workers)`` with `labkit.course.waves_bound`."""
-    for trials, workers in ((24, 2), (3, 3), (6, 4), (2, 8), (7, 3)):
+    usual = [(24, 2), (3, 3), (6, 4), (2, 8), (7, 3)]
+    others = lambda random: [(random.randrange(1, 60), random.randrange(1, 12)) for _ in range(8)]  # noqa: E731
+    for trials, workers in drawn(usual, others):
         waves = math.ceil(trials / workers)
         expect(
             answer(trials, workers),
@@ -108,10 +122,13 @@ def waves_bound(answer: Callable[[int, int], float]) -> None:
         )
 
 
-@exercise
+@exercise(right_interval)
 def best_interval(answer: Callable[[float, float], float]) -> None:
     """Compares ``answer(save_s, between_failures_s)`` with `labkit.course.best_interval`."""
-    for save, between in ((2.0, 3600.0), (30.0, 86400.0)):
+    usual = [(2.0, 3600.0), (30.0, 86400.0)]
+    for save, between in drawn(
+        usual, lambda random: [(random.uniform(1, 60), random.uniform(1e3, 1e5)) for _ in range(3)]
+    ):
         expect(
             answer(save, between),
             right_interval(save, between),

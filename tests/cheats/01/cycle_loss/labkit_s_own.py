@@ -1,0 +1,2 @@
+# expects: this is labkit's own labkit.models.losses.cycle_loss
+from labkit.models.losses import cycle_loss

@@ -1,0 +1,2 @@
+# expects: `exit` has no business
+exit()

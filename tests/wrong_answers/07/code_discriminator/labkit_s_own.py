@@ -1,0 +1,2 @@
+# expects: this is labkit's own
+from labkit.networks.codes import CodeDiscriminator

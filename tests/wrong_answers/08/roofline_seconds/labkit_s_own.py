@@ -1,0 +1,2 @@
+# expects: this is labkit's own
+from labkit.measure.roofline import roofline_seconds

@@ -1,0 +1,2 @@
+# expects: this is labkit's own
+from labkit.course import outer_step
