@@ -27,8 +27,8 @@ export JUPYTER_CONFIG_PATH := $(CURDIR)$(if $(JUPYTER_CONFIG_PATH),:$(JUPYTER_CO
 
 .PHONY: student lab test bench compare assignments grade grading-image formgrader student-repo gallery format lock
 
-student: $(INSTALLED)
-	.venv/bin/python tools/assignments.py --copy student
+student: $(INSTALLED) assignments/.made
+	.venv/bin/python tools/exercises.py assignments/release student
 	cd student && ../.venv/bin/python -m jupyterlab $(LAB_ARGS) $(ARGS)
 
 lab: $(INSTALLED)
@@ -45,6 +45,10 @@ compare: $(INSTALLED)
 
 assignments: $(INSTALLED)
 	.venv/bin/python tools/assignments.py
+
+assignments/.made: $(wildcard notebooks/*.ipynb)
+	.venv/bin/python tools/assignments.py
+	@touch $@
 
 option = $(if $($(2)),--$(1) "$($(2))")
 grade: $(INSTALLED)

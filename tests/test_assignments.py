@@ -201,12 +201,6 @@ def test_nbgrader_gives_the_solution_all_points_and_the_untouched_notebook_none(
     released = course / "release" / name / f"{name}.ipynb"
     assert "SOLUTION" not in released.read_text() and "HIDDEN TESTS" not in released.read_text()
 
-    student = tmp_path / "student"
-    assert [path.name for path in assignments.copy(course, student)] == [f"{name}.ipynb"]
-    (student / f"{name}.ipynb").write_text("my answers")
-    assert assignments.copy(course, student) == []
-    assert (student / f"{name}.ipynb").read_text() == "my answers", "they are never overwritten"
-
     solutions = {exercise.name: exercise.solution for exercise in EXERCISES if exercise.notebook == name}
     submit(released, solutions, course / "submitted" / "solved" / name)
     submit(released, {}, course / "submitted" / "untouched" / name)

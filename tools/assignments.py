@@ -1,7 +1,6 @@
 """Make the student notebooks with nbgrader: solutions and hidden tests out, hints and visible tests in.
 
-    python tools/assignments.py                 # or: make assignments
-    python tools/assignments.py --copy student  # and copies to work in, as `make student` needs them
+    python tools/assignments.py         # or: make assignments
 
 The result is a course folder that nbgrader can go on with, started in the repository's folder:
 
@@ -10,7 +9,6 @@ The result is a course folder that nbgrader can go on with, started in the repos
     assignments/submitted/STUDENT/NAME/NAME.ipynb       what they hand in: `make grade` puts it here and grades it
 """
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -75,25 +73,6 @@ def forget_grades_of_changed(course: Path) -> None:
             print(f"no longer fit, and stay in {kept} only. Grade again: make grade NOTEBOOK={path.stem}")
 
 
-def copy(course: Path, folder: Path) -> list[Path]:
-    """Copy the students' notebooks that `folder` lacks, side by side; notebooks in it, with their answers, stay."""
-    folder.mkdir(parents=True, exist_ok=True)
-    released = sorted(course.glob("release/*/*.ipynb"))
-    return [shutil.copy(path, folder / path.name) for path in released if not (folder / path.name).exists()]
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--copy", type=Path, metavar="FOLDER", help="copies to work in, where FOLDER has none yet")
-    folder, course, notebooks = parser.parse_args().copy, ROOT / "assignments", sorted(ROOT.glob("notebooks/*.ipynb"))
-    if folder and all((folder / notebook.name).exists() for notebook in notebooks):
-        return
-    make(notebooks, course)
-    print("The students' notebooks are in assignments/release")
-    if folder:
-        print("New in", folder, *(path.name for path in copy(course, folder)))
-
-
 if __name__ == "__main__":
-    main()
+    make(sorted(ROOT.glob("notebooks/*.ipynb")), ROOT / "assignments")
+    print("The students' notebooks are in assignments/release")

@@ -1,6 +1,6 @@
 """Copy the exercises into a folder to work in, and bring older copies there up to date without losing an answer.
 
-    python tools/exercises.py exercises student        # or: make student
+    python tools/exercises.py assignments/release student        # or: make student
 
 A copy whose exercises have changed since is made again, with everything that was written into it: changed cells keep
 their changes, and added cells stay behind the cell that they followed. The copy as it was stays beside it.
@@ -50,10 +50,10 @@ def update(copy: Path, begun_from: Path, exercise: Path) -> Path:
 
 
 def begin(exercises: Path, folder: Path) -> list[str]:
-    """Copy or update every notebook of `exercises` in `folder`; returns a line for each that is new or updated."""
+    """Copy or update every notebook below `exercises` in `folder`; returns a line for each that is new or updated."""
     old, told = folder / BEGUN_FROM, []
     old.mkdir(parents=True, exist_ok=True)
-    for exercise in sorted(exercises.glob("*.ipynb")):
+    for exercise in sorted(exercises.rglob("*.ipynb")):
         copy, begun_from = folder / exercise.name, old / exercise.name
         if copy.exists() and not begun_from.exists():
             continue  # not ours to change
