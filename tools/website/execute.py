@@ -3,7 +3,7 @@
 import hashlib
 import os
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import nbformat
@@ -12,14 +12,13 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).resolve().parents[2]
 INPUTS = ("labkit", "data")  # folders that the notebooks' outputs depend on
 LONGEST_FIRST = ("05", "07", "06", "08")  # so that no long one is left for the end
-AT_A_TIME = 2
 
 
-def digest(notebook: Path) -> str:
-    """A name for a notebook and everything that its outputs depend on."""
+def digest(*made_from: Path) -> str:
+    """A name for some files and for everything else that outputs depend on."""
     files = [path for folder in INPUTS for path in (ROOT / folder).rglob("*") if "__pycache__" not in path.parts]
-    found = hashlib.sha256(notebook.read_bytes())
-    for path in sorted(path for path in files if path.is_file()):
+    found = hashlib.sha256()
+    for path in (*made_from, *sorted(path for path in files if path.is_file())):
         found.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     return found.hexdigest()
 
@@ -52,15 +51,12 @@ def key_of(done: Path) -> str:
     return nbformat.read(done, as_version=4).metadata.get("website_key", "") if done.exists() else ""
 
 
-def execute_all(notebooks: list[Path], folder: Path) -> None:
-    """Run those notebooks whose outputs are not in `folder` yet, two at a time.
+def execute_stale(pool: Executor, notebooks: list[Path], folder: Path) -> list[Future[str]]:
+    """Begin to run those notebooks whose outputs are not in `folder` yet.
 
-    Raises:
-        nbclient.exceptions.CellExecutionError: a cell failed.
+    The results, names of notebooks, raise `nbclient.exceptions.CellExecutionError` if a cell failed.
     """
     keys = {path: digest(path) for path in notebooks}
     stale = [path for path, key in keys.items() if key_of(folder / path.name) != key]
     stale.sort(key=lambda path: LONGEST_FIRST.index(path.name[:2]) if path.name[:2] in LONGEST_FIRST else 9)
-    with ProcessPoolExecutor(AT_A_TIME) as pool:
-        for running in [pool.submit(execute, path, folder / path.name, keys[path]) for path in stale]:
-            print(f"{running.result()}: run", flush=True)
+    return [pool.submit(execute, path, folder / path.name, keys[path]) for path in stale]

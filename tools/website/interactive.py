@@ -4,7 +4,9 @@ import base64
 import io
 import itertools
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from PIL import Image, ImageSequence
 import labkit
 from labkit.course import queue_figure
 from labkit.show.trace_views import VIEWS
+from tools.website.execute import digest
 from tools.website.figures import chooser_html
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +43,24 @@ SEEN = (
 HOST_US = [2, 5, 10, 15, 20]
 KERNEL_US = [1, 2, 4, 8, 12, 16, 20, 30]
 WAYS = {"one stream": {}, "two streams": {"streams": 2}, "one CUDA graph": {"graph": True}}
+
+
+def draw_stale(pool: Executor, folder: Path) -> list[Future[str]]:
+    """Begin to draw those figures that are not in `folder` yet, as FIGURE.html; the results are their names."""
+    key = digest(Path(__file__), TRAINING)
+    if (folder / key).exists():
+        return []
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return [pool.submit(draw_into, folder, make, key) for make in (training, explorer, queue)]
+
+
+def draw_into(folder: Path, make: Callable[[], str], key: str) -> str:
+    """Keep what `make` draws; the last of the figures adds the key that says so."""
+    (folder / f"{make.__name__}.html").write_text(make(), encoding="utf-8")
+    if len(list(folder.glob("*.html"))) == 3:
+        (folder / key).touch()
+    return make.__name__
 
 
 def training() -> str:

@@ -67,7 +67,7 @@ def widget_html(model: str, states: dict[str, Any]) -> str:
     if (key := model.removeprefix("IPY_MODEL_")) not in states:
         return ""
     state = states[key]["state"]
-    if (state.get("layout") or "") and hidden(state["layout"], states):
+    if hidden(state.get("layout") or "", states):
         return ""
     if "_drawn" in state:
         drawn = states[state["_drawn"].removeprefix("IPY_MODEL_")]
@@ -76,11 +76,9 @@ def widget_html(model: str, states: dict[str, Any]) -> str:
     if "outputs" in state:
         return "".join(outputs_html(output, states) for output in state["outputs"])
     if "children" in state:
-        if any(
-            "Progress" in states.get(child.removeprefix("IPY_MODEL_"), {}).get("model_name", "")
-            for child in state["children"]
-        ):
-            return ""
+        kinds = [states.get(child.removeprefix("IPY_MODEL_"), {}).get("model_name", "") for child in state["children"]]
+        if any("Progress" in kind for kind in kinds):
+            return ""  # a bar, and numbers that have done their service
         return "".join(widget_html(child, states) for child in state["children"])
     if states[key]["model_name"].startswith("HTML"):
         return f"<div>{state['value']}</div>" if state["value"] else ""

@@ -9,7 +9,7 @@ import nbformat
 import plotly.offline
 
 import labkit
-from tools.website import interactive, notebooks
+from tools.website import notebooks
 from tools.website.figures import TEMPLATE, as_json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,11 +54,12 @@ The host launches kernels, the GPU runs them. Which of them waits for the other?
 """
 
 
-def gather(executed: Path, source: Path) -> None:
+def gather(executed: Path, drawn: Path, source: Path) -> None:
     """Put everything that Sphinx reads into the folder `source`.
 
     Args:
         executed: the folder of the notebooks that were run.
+        drawn: the folder of the figures to play with.
         source: is made afresh, so that no page of yesterday stays.
     """
     shutil.rmtree(source, ignore_errors=True)
@@ -72,7 +73,7 @@ def gather(executed: Path, source: Path) -> None:
     for path in executed.glob("*.ipynb"):
         (source / "notebooks").mkdir(exist_ok=True)
         nbformat.write(notebooks.page(nbformat.read(path, as_version=4)), source / "notebooks" / path.name)
-    parts = {"training": interactive.training(), "explorer": interactive.explorer(), "queue": interactive.queue()}
+    parts = {path.stem: path.read_text(encoding="utf-8") for path in drawn.glob("*.html")}
     (source / "docs" / "gallery.md").write_text(GALLERY.format(**parts), encoding="utf-8")
     write_api(source / "api")
     write_contents(source)
