@@ -12,6 +12,8 @@
 #   make formgrader      nbgrader's pages for teachers: the gradebook, and marks by hand
 #   make student-repo    the repository that students get: OUT=folder REPO=https://github.com/OWNER/NAME
 #   make gallery         the notebooks' figures for readers of docs/gallery.md; needs Chrome or Chromium
+#   make site            the course as pages, which open without a server: out/site/index.html
+#   make links           every link of these pages is tried
 #   make format          formatting of code and notebooks
 #   make lock            the newest versions into constraints.txt, for LOCKED=1; needs uv
 #
@@ -25,7 +27,7 @@ include install.mk
 # So that nbgrader finds nbgrader_config.py, where the course's folder stands, from every folder.
 export JUPYTER_CONFIG_PATH := $(CURDIR)$(if $(JUPYTER_CONFIG_PATH),:$(JUPYTER_CONFIG_PATH))
 
-.PHONY: student lab test bench compare assignments grade grading-image formgrader student-repo gallery format lock
+.PHONY: student lab test bench compare assignments grade grading-image formgrader student-repo gallery site links format lock
 
 student: $(INSTALLED) assignments/.made
 	.venv/bin/python tools/exercises.py assignments/release student
@@ -69,6 +71,14 @@ student-repo: $(INSTALLED)
 gallery: $(INSTALLED)
 	$(INSTALL) --quiet kaleido
 	.venv/bin/python tools/gallery.py $(ARGS)
+
+site: $(INSTALLED)
+	$(INSTALL) --quiet -e ".[site]"
+	.venv/bin/python -m tools.website $(ARGS)
+
+links: $(INSTALLED)
+	$(INSTALL) --quiet -e ".[site]"
+	.venv/bin/python -m tools.website --links $(ARGS)
 
 format: $(INSTALLED)
 	.venv/bin/ruff check --fix

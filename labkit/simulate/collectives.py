@@ -34,7 +34,7 @@ class Collective:
     """One exchange between all ranks.
 
     Attributes:
-        name: of PyTorch's operator, for example "c10d::allreduce_".
+        name: of PyTorch's operator, for example `c10d::allreduce_`.
         bytes: the size of the exchanged tensors on each rank.
         dtype: the type of their numbers, for example "float32".
         range: labkit's range round it, without "labkit: "; "" for the losses, which belong to no player.

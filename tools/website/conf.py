@@ -1,0 +1,54 @@
+"""Sphinx's settings for the site; `make site` runs Sphinx on pages that tools/website/pages.py gathered."""
+
+import re
+import sys
+from pathlib import Path
+
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1]))  # labkit, for the pages made from its docstrings
+
+project, author = "labkit", "labkit contributors"
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["out"]
+myst_enable_extensions = ["dollarmath", "html_image"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # tools/website/execute.py has run them
+
+html_theme = "furo"  # it loads nothing from other sites
+html_title = "labkit"
+html_static_path = [str(HERE / "static")]
+html_css_files = ["site.css"]
+html_js_files = ["template.js", "figures.js"]
+html_show_copyright = html_show_sourcelink = html_copy_source = False
+html_show_search_summary = False  # a page that was opened from a file may not read another one
+html_math_renderer = "mathml"
+
+smartquotes = False
+default_role = "code"  # docstrings have single backticks
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+napoleon_use_ivar = True  # a list of attributes, not an entry for each
+linkcheck_timeout = 20
+
+
+def visit_math(writer: object, node: nodes.Element) -> None:
+    """Formulas in the form that browsers draw by themselves; a script that draws them would come from outside."""
+    formula = re.sub(r"\\[bB]igg?[lrm]?(?![a-zA-Z])", "", node.astext())  # browsers choose the size of parentheses
+    formula = re.sub(r"\\[dt]?frac(\d)(\d)", r"\\frac{\1}{\2}", formula)
+    formula = formula.replace("{gathered}", "{matrix}")
+    writer.body.append(tex2mathml(formula, as_block=not isinstance(node, nodes.math)))
+    raise nodes.SkipNode
+
+
+def add_scripts(app: object, config: object) -> None:
+    """Plotly's program lies with the sources of the pages."""
+    config.html_static_path.append(str(Path(app.srcdir) / "scripts"))
+
+
+def setup(app: object) -> None:
+    """Sphinx calls this."""
+    app.add_html_math_renderer("mathml", inline_renderers=(visit_math, None), block_renderers=(visit_math, None))
+    app.connect("config-inited", add_scripts)
