@@ -8,6 +8,7 @@
 #   make assignments     student notebooks into assignments/release
 #   make student-repo    the repository that students get: OUT=folder REPO=https://github.com/OWNER/NAME
 #   make gallery         the notebooks' figures for readers of docs/gallery.md; needs Chrome or Chromium
+#   make browser         every notebook in JupyterLab under Chromium; screenshots go to out/browser/
 #   make format          formatting of code and notebooks
 #   make lock            the newest versions into constraints.txt, for LOCKED=1; needs uv
 #
@@ -18,7 +19,7 @@
 
 include install.mk
 
-.PHONY: student lab test bench compare assignments student-repo gallery format lock
+.PHONY: student lab test bench compare assignments student-repo gallery browser format lock
 
 student: $(INSTALLED)
 	.venv/bin/python tools/assignments.py --copy student
@@ -46,6 +47,10 @@ student-repo: $(INSTALLED)
 gallery: $(INSTALLED)
 	$(INSTALL) --quiet kaleido
 	.venv/bin/python tools/gallery.py $(ARGS)
+
+browser: $(INSTALLED)
+	$(INSTALL) --quiet playwright
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q -m browser -n 2 --dist worksteal tests/browser $(ARGS)
 
 format: $(INSTALLED)
 	.venv/bin/ruff check --fix
