@@ -14,6 +14,7 @@
 #   make gallery         the notebooks' figures for readers of docs/gallery.md; needs Chrome or Chromium
 #   make site            the course as pages, which open without a server: out/site/index.html
 #   make links           every link of these pages is tried
+#   make browser         every notebook in JupyterLab under Chromium; screenshots go to out/browser/
 #   make format          formatting of code and notebooks
 #   make lock            the newest versions into constraints.txt, for LOCKED=1; needs uv
 #
@@ -27,7 +28,8 @@ include install.mk
 # So that nbgrader finds nbgrader_config.py, where the course's folder stands, from every folder.
 export JUPYTER_CONFIG_PATH := $(CURDIR)$(if $(JUPYTER_CONFIG_PATH),:$(JUPYTER_CONFIG_PATH))
 
-.PHONY: student lab test bench compare assignments grade grading-image formgrader student-repo gallery site links format lock
+.PHONY: student lab test bench compare assignments grade grading-image formgrader student-repo gallery site links
+.PHONY: browser format lock
 
 student: $(INSTALLED) assignments/.made
 	.venv/bin/python tools/exercises.py assignments/release student
@@ -79,6 +81,10 @@ site: $(INSTALLED)
 links: $(INSTALLED)
 	$(INSTALL) --quiet -e ".[site]"
 	.venv/bin/python -m tools.website --links $(ARGS)
+
+browser: $(INSTALLED)
+	$(INSTALL) --quiet playwright
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q -m browser -n 2 --dist worksteal tests/browser $(ARGS)
 
 format: $(INSTALLED)
 	.venv/bin/ruff check --fix

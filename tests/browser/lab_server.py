@@ -1,0 +1,69 @@
+"""JupyterLab as a fresh installation starts it, on a free port of this machine."""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = (  # of a user, who may have changed settings
+    "IPYTHONDIR",
+    "JUPYTERLAB_SETTINGS_DIR",
+    "JUPYTERLAB_WORKSPACES_DIR",
+    "JUPYTER_CONFIG_DIR",
+    "JUPYTER_DATA_DIR",
+    "JUPYTER_RUNTIME_DIR",
+)
+NOWHERE = "http://127.0.0.1:9"  # a port without a server: what a kernel asks of the network is refused
+ARGUMENTS = (
+    "--no-browser",
+    "--allow-root",
+    "--ip=127.0.0.1",
+    "--ServerApp.port_retries=0",
+    "--IdentityProvider.token=",
+    "--LabApp.expose_app_in_browser=True",
+    "--LabApp.news_url=",
+    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+)
+
+
+@contextlib.contextmanager
+def jupyterlab(folder: Path) -> Iterator[str]:
+    """Starts JupyterLab on a copy of the notebooks in `folder`; its address."""
+    shutil.copytree(ROOT / "notebooks", folder / "notebooks", ignore=shutil.ignore_patterns("out", ".ipynb*"))
+    own = {name: str(folder / name) for name in FOLDERS}
+    proxies = {"http_proxy": NOWHERE, "https_proxy": NOWHERE, "no_proxy": "127.0.0.1,localhost"}
+    env = os.environ | own | proxies | {"PYTHONPATH": str(ROOT), "LABKIT_LEDGER": str(folder / "ledger.json")}
+    news = folder / "JUPYTERLAB_SETTINGS_DIR/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+    news.parent.mkdir(parents=True)
+    news.write_text(json.dumps({"fetchNews": "false"}))  # else JupyterLab asks, in a box over the notebook
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "jupyterlab", *ARGUMENTS, f"--port={port}"]
+    with open(folder / "jupyterlab.log", "w") as log:
+        server = subprocess.Popen(command, cwd=folder / "notebooks", env=env, stdout=log, stderr=log)
+        try:
+            address = f"http://127.0.0.1:{port}"
+            _wait(f"{address}/api", server, folder / "jupyterlab.log")
+            yield address
+        finally:
+            server.terminate()
+            server.wait(60)
+
+
+def _wait(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(240):
+        with contextlib.suppress(OSError):
+            urlopen(address, timeout=5).close()
+            return
+        assert server.poll() is None, f"JupyterLab ended: {log.read_text()[-2000:]}"
+        time.sleep(0.5)
+    raise TimeoutError(f"JupyterLab does not answer at {address} after two minutes; its messages are in {log}")
