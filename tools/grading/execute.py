@@ -79,7 +79,7 @@ class RunExercises(CoursePreprocessor):
     submission_seconds = Integer(900, help="time by the clock after which no further exercise is begun").tag(
         config=True
     )
-    setup_seconds = Integer(120, help="time by the clock for starting Python and the setup cells").tag(config=True)
+    setup_seconds = Integer(300, help="time by the clock for starting Python and the setup cells").tag(config=True)
     memory_mb = Integer(4000, help="most memory, of all processes of an exercise together").tag(config=True)
     processes = Integer(100, help="most processes of an exercise").tag(config=True)
     output_characters = Integer(200_000, help="of each exercise; the rest is cut").tag(config=True)
