@@ -80,7 +80,8 @@ def _html_row(name: str, pictures: Tensor) -> str:
     source = b64encode(file.getvalue()).decode()
     return (
         '<div style="display: flex; align-items: center"><span style="width: 8em; flex: none">'
-        f'{name}</span><img alt="{len(pictures)} pictures, {name}" src="data:image/jpeg;base64,{source}"></div>'
+        f'{name}</span><img style="min-width: 0" alt="{len(pictures)} pictures, {name}" '
+        f'src="data:image/jpeg;base64,{source}"></div>'
     )
 
 
@@ -133,9 +134,8 @@ def picture_rows(rows: Mapping[str, Tensor], title: str, text: str) -> go.Figure
     grid = np.concatenate([line.permute(1, 2, 0).numpy() for line in lines]).repeat(SCALE, 0).repeat(SCALE, 1)
     figure = px.imshow(grid, binary_string=True, title=title)
     ticks = [(i + 0.5) * height * SCALE for i in range(len(rows))]
-    figure.update_yaxes(tickvals=ticks, ticktext=list(rows), showgrid=False).update_xaxes(visible=False)
+    figure.update_yaxes(tickvals=ticks, ticktext=list(rows), showgrid=False, zeroline=False, constraintoward="top")
+    figure.update_xaxes(visible=False, constraintoward="left")  # in a narrow page all of them are smaller
     figure.update_traces(hoverinfo="skip", hovertemplate=None)
-    figure.update_layout(
-        width=grid.shape[1] + 180, height=grid.shape[0] + 70, margin=dict(l=140, r=10, t=50, b=10), meta={"text": text}
-    )
+    figure.update_layout(height=grid.shape[0] + 70, margin=dict(l=140, r=10, t=50, b=10), meta={"text": text})
     return figure

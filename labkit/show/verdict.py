@@ -25,8 +25,9 @@ def summary(traces: Traces) -> go.Figure:
     lines = cells.map(lambda cell: ceil(len(cell) / width)).max(axis=1).sum()
     labels, *recordings = (list(cells[name]) for name in cells)
     bold = [[f"<b>{verdict}</b>", *map(escaped, rest)] for verdict, *rest in recordings]
-    header = dict(values=["", *(f"<b>{escaped(name)}</b>" for name in cells.columns[1:])], fill_color=FAINT)
-    columns = dict(values=[labels, *bold], fill_color=CLEAR)
+    look = dict(fill_color=CLEAR, line_color=FAINT)
+    header = dict(values=["", *(f"<b>{escaped(name)}</b>" for name in cells.columns[1:])], **look)
+    columns = dict(values=[labels, *bold], **look)
     figure = go.Figure(go.Table(header=header, cells=columns))
     figure.update_traces(header=dict(align="left", height=26), cells=dict(align="left", height=26))
     finish(figure, "What bounds each recording (first remedy and costs: SIMULATED)", traces, table)

@@ -71,12 +71,12 @@ window.look = {
     });
   },
 
-  // What is wider than the place that JupyterLab gives it.
+  // What is wider than the place that JupyterLab gives it, but for tables, which JupyterLab scrolls there.
   wide(cell) {
     const kinds = ".jp-OutputArea-output, .jp-MarkdownOutput, .js-plotly-plot, .widget-label, .widget-readout";
     const parts = cell.node.querySelectorAll(kinds);
     return [...parts]
-      .filter((part) => part.offsetParent && part.scrollWidth > part.clientWidth + 1)
+      .filter((part) => part.offsetParent && !part.querySelector("table") && part.scrollWidth > part.clientWidth + 1)
       .map((part) => `${part.scrollWidth} of ${part.clientWidth} pixels: ${part.textContent.trim().slice(0, 60)}`);
   },
 

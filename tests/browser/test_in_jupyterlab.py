@@ -81,5 +81,5 @@ def see(lab, graph, name: str) -> list[str]:
     """Keeps a screenshot of a figure; its texts that cannot be read."""
     window, place = lab.picture(graph)
     left, top, right, bottom = place
-    window.crop((left, max(top, 0), right, min(bottom, window.height))).save(OUT / f"{name}.png", optimize=True)
+    window.crop((left, max(top, 0), right, min(bottom, window.height))).save(OUT / f"{name}.png")
     return illegible(window, lab.texts(graph))

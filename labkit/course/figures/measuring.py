@@ -29,9 +29,9 @@ def size_bars(sizes: Mapping[str, tuple[int, int]]) -> go.Figure:
     figure = make_subplots(cols=2, subplot_titles=("parameters, millions", "one forward pass, GFLOP"))
     for column, (unit, colour) in enumerate(((1e6, COLOURS["G"]), (1e9, COLOURS["D"])), start=1):
         values = [size[column - 1] / unit for size in sizes.values()]
-        figure.add_bar(
-            y=list(sizes), x=values, orientation="h", marker_color=colour, texttemplate="%{x:.1f}", row=1, col=column
-        )
+        # Beside the bar, because no text can be read well on orange.
+        text = dict(texttemplate="%{x:.1f}", textposition="outside", cliponaxis=False)
+        figure.add_bar(y=list(sizes), x=values, orientation="h", marker_color=colour, **text, row=1, col=column)
     described = (f"{name}: {p / 1e6:.1f} million parameters, {f / 1e9:.1f} GFLOP" for name, (p, f) in sizes.items())
     figure.update_yaxes(autorange="reversed").update_yaxes(showticklabels=False, col=2)
     figure.update_layout(
