@@ -6,6 +6,7 @@ Runs the notebooks, and keeps them in out/website/executed until they change. Th
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from tools.website.execute import execute_stale
 from tools.website.interactive import draw_stale
-from tools.website.pages import gather
+from tools.website.pages import gather, known
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK, SITE = ROOT / "out" / "website", ROOT / "out" / "site"
@@ -33,9 +34,10 @@ def main() -> int:
             print(job.result(), flush=True)
     gather(WORK / "executed", WORK / "interactive", WORK / "source")
     builder, folder = ("linkcheck", WORK / "links") if arguments.links else ("html", SITE)
-    everything = len(list((WORK / "executed").glob("*.ipynb"))) == len(list((ROOT / "notebooks").glob("*.ipynb")))
+    shutil.rmtree(folder, ignore_errors=True)  # with pages of yesterday
+    everything = len(known(WORK / "executed")) == len(list((ROOT / "notebooks").glob("*.ipynb")))
     strict = ["-W", "--keep-going"] if everything else []  # some links lead nowhere if notebooks are missing
-    command = ["-m", "sphinx", "-q", "-j", str(AT_A_TIME), *strict, "-b", builder, "-c", Path(__file__).parent]
+    command = ["-m", "sphinx", "-q", "-E", "-j", str(AT_A_TIME), *strict, "-b", builder, "-c", Path(__file__).parent]
     return subprocess.run([sys.executable, *command, "-d", WORK / "doctrees", WORK / "source", folder]).returncode
 
 

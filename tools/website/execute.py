@@ -5,11 +5,13 @@ import os
 import tempfile
 from concurrent.futures import Executor, Future
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parents[2]
+STATES = "application/vnd.jupyter.widget-state+json"
 INPUTS = ("labkit", "data")  # folders that the notebooks' outputs depend on
 LONGEST_FIRST = ("05", "07", "06", "08")  # so that no long one is left for the end
 
@@ -30,17 +32,16 @@ def execute(path: Path, done: Path, key: str) -> str:
         os.environ["LABKIT_LEDGER"] = str(Path(folder) / "ledger.json")  # the predictions in the clone's own stay
         os.environ["OMP_NUM_THREADS"] = "1"  # several run at a time
         NotebookClient(notebook, timeout=1200, resources={"metadata": {"path": str(path.parent)}}).execute()
-    for widget in notebook.metadata.get("widgets", {}).get("application/vnd.jupyter.widget-state+json", {})["state"]:
-        without_programs(notebook, widget)
+    for widget in notebook.metadata.get("widgets", {}).get(STATES, {}).get("state", {}).values():
+        drop_programs(widget["state"])
     notebook.metadata["website_key"] = key
     done.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, done)
     return path.stem
 
 
-def without_programs(notebook: nbformat.NotebookNode, widget: str) -> None:
+def drop_programs(state: dict[str, Any]) -> None:
     """Drop the megabytes of JavaScript that a figure's widget brings along."""
-    state = notebook.metadata.widgets["application/vnd.jupyter.widget-state+json"]["state"][widget]["state"]
     for name in ("_esm", "_css", "text"):
         if len(str(state.get(name, ""))) > 10_000:
             del state[name]

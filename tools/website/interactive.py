@@ -27,19 +27,7 @@ RECORDINGS = {
     "ResNet-50, four loader workers": "resnet50_workers4",
     "another training, V100": "v100_nanoseconds",
 }
-SEEN = (
-    "temporal",
-    "summary",
-    "remedies",
-    "idle",
-    "gaps",
-    "kinds",
-    "kernels",
-    "launches",
-    "delays",
-    "queue",
-    "timeline",
-)
+SEEN = "temporal summary remedies idle gaps kinds kernels launches delays queue timeline".split()
 HOST_US = [2, 5, 10, 15, 20]
 KERNEL_US = [1, 2, 4, 8, 12, 16, 20, 30]
 WAYS = {"one stream": {}, "two streams": {"streams": 2}, "one CUDA graph": {"graph": True}}
@@ -47,7 +35,7 @@ WAYS = {"one stream": {}, "two streams": {"streams": 2}, "one CUDA graph": {"gra
 
 def draw_stale(pool: Executor, folder: Path) -> list[Future[str]]:
     """Begin to draw those figures that are not in `folder` yet, as FIGURE.html; the results are their names."""
-    key = digest(Path(__file__), TRAINING)
+    key = digest(Path(__file__), Path(__file__).with_name("figures.py"), TRAINING)
     if (folder / key).exists():
         return []
     shutil.rmtree(folder, ignore_errors=True)

@@ -6,10 +6,10 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
+from tools.website.execute import STATES
 from tools.website.figures import PLOTLY, figure_html
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
-STATES = "application/vnd.jupyter.widget-state+json"
 NUMPY = {"float64": "f8", "float32": "f4", "int32": "i4", "int16": "i2", "int8": "i1", "uint8": "u1"}
 TWIN = "<p><small>In JupyterLab and Colab you can move the controls of this figure. Here it is as at first.</small></p>"
 FILES = "<details><summary>Open in Perfetto"  # of labkit.show.trace_explorer: files beside the notebook

@@ -70,7 +70,7 @@ def gather(executed: Path, drawn: Path, source: Path) -> None:
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name)
     shutil.copy(ROOT / "README.md", source / START)
-    for path in executed.glob("*.ipynb"):
+    for path in known(executed):
         (source / "notebooks").mkdir(exist_ok=True)
         nbformat.write(notebooks.page(nbformat.read(path, as_version=4)), source / "notebooks" / path.name)
     parts = {path.stem: path.read_text(encoding="utf-8") for path in drawn.glob("*.html")}
@@ -78,6 +78,11 @@ def gather(executed: Path, drawn: Path, source: Path) -> None:
     write_api(source / "api")
     write_contents(source)
     write_scripts(source / "scripts")
+
+
+def known(executed: Path) -> list[Path]:
+    """The notebooks that were run, without those that are no more."""
+    return sorted(path for path in executed.glob("*.ipynb") if (ROOT / "notebooks" / path.name).exists())
 
 
 def write_api(folder: Path) -> None:
