@@ -1,6 +1,6 @@
 """Open every page of the site in Chromium without a network, and count: figures drawn, requests to outside, errors.
 
-    python -m tools.website.look [--pictures FOLDER]      # after `make site`; needs playwright and Chromium
+    python -m tools.website.look [--pictures FOLDER]      # after `make site`; needs Chromium and the extra `browser`
 
 Fails if a figure is not drawn, a page asks for anything outside, or the console has an error.
 """

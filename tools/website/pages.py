@@ -14,6 +14,7 @@ from tools.website.figures import TEMPLATE, as_json
 
 ROOT = Path(__file__).resolve().parents[2]
 START = "index.md"  # the README, which Sphinx wants under this name
+BADGE = r"^\[!\[.*\n"  # a picture from GitHub, linked to GitHub
 MORE = ("CONTRIBUTING.md", "TEACHING.md", "CHANGELOG.md", "data/README.md")  # documents beside the README and docs/
 FILES = ("Makefile", "LICENSE", "pyproject.toml", "nbgrader_config.py", "CITATION.cff")  # that documents link to
 FOLDERS = ("docs", "examples", "labkit/course/drawings")
@@ -69,7 +70,8 @@ def gather(executed: Path, drawn: Path, source: Path) -> None:
         if (ROOT / name).exists():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name)
-    shutil.copy(ROOT / "README.md", source / START)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (source / START).write_text(re.sub(BADGE, "", readme, flags=re.MULTILINE), encoding="utf-8")
     for path in known(executed):
         (source / "notebooks").mkdir(exist_ok=True)
         nbformat.write(notebooks.page(nbformat.read(path, as_version=4)), source / "notebooks" / path.name)
