@@ -40,17 +40,17 @@ def largest(known):
 ACTING = [name for name in KNOWN if name not in ("data_parallel", "compile_regions")]
 EXACT = [name for name in ACTING if exact([name])]
 ALONE = [(name,) for name in KNOWN]
-IN_REGIONS = ("compile_regions", "batched", "out_of_place", "rows", "fused_adam")
 # To compile takes seconds, so that `compile` meets the others in the largest stacks only.
 PAIRS = [names for names in itertools.combinations(ACTING, 2) if legal(names) and "compile" not in names]
-LARGEST = largest(EXACT) + largest(ACTING) + [IN_REGIONS]
+LARGEST = largest(EXACT) + largest(ACTING)
 pytestmark = pytest.mark.filterwarnings("ignore:(streams|graph|data_parallel)")
 
 
 @pytest.fixture(autouse=True)
 def quick_compiler(monkeypatch):
     """Traces what torch.compile would compile, and runs that as it is: inductor takes minutes."""
-    monkeypatch.setattr(KNOWN["compile"], "backend", "aot_eager")
+    for name in ("compile", "compile_regions"):
+        monkeypatch.setattr(KNOWN[name], "backend", "aot_eager")
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +104,7 @@ def test_losses_and_gradients_of_the_first_step_are_the_baseline_s(tiny, batch, 
 
 @pytest.mark.parametrize(
     "names",
-    [names for names in ALONE if exact(names)]
+    [names for names in ALONE if exact(names) and names != ("compile_regions",)]
     + largest(EXACT)
     + largest([name for name in EXACT if name != "accumulate"]),  # on one picture
     ids="+".join,

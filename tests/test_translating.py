@@ -1,6 +1,5 @@
 """Pictures of any size come back translated, at their size or another, one file or a folder."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -232,7 +231,7 @@ def test_ctrl_c_says_how_many_are_written_and_which_remain(tmp_path, times):
         def forward(self, pictures):
             super().forward(pictures)
             for _ in range(times if len(self.sizes) == 10 else 0):
-                os.kill(os.getpid(), signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)  # to this thread: two that wait count as one
             return pictures * self.sign
 
     finished = 11 - times  # the second Ctrl-C does not wait for the tenth

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import shutil
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,6 +23,38 @@ class NeedsFusedAdam(SpeedUp):
 
     def adam_options(self) -> dict[str, bool]:
         return {**super().adam_options(), "fused": True}
+
+
+class Compiling(SpeedUp):
+    """A speed-up that has PyTorch compile networks, or parts of them."""
+
+    backend = "inductor"
+
+    @staticmethod
+    def unsuited(model: Model) -> str | None:
+        if next(model.parameters()).is_cuda:
+            if importlib.util.find_spec("triton") is None:
+                return "compiling for a GPU needs Triton: pip install triton, or leave it out"
+        elif not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++", "cl"))):
+            return "compiling for a CPU needs a C++ compiler, and there is none here: install g++, or leave it out"
+        return None
+
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
+        from torch._dynamo import config as dynamo_config  # takes a while to import
+
+        # By default PyTorch goes back to eager once it has seen 8 variants (size, type, with gradient or without) of a
+        # network's code, and counts those of all models in the process together.
+        dynamo_config.recompile_limit = max(64, dynamo_config.recompile_limit)
+        self.compile()
+        return super().build(betas)
+
+    def compile(self) -> None:
+        """Sets what is to be compiled when it first runs."""
+        raise NotImplementedError
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.compile()  # a copy of a module is not compiled
 
 
 def only_emulated(model: Model, dtype: torch.dtype) -> str | None:

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
-from typing import Any
-
-import torch
-
 from labkit.model import Model
-from labkit.step import SpeedUp
+from labkit.variants.common import Compiling
 
 
-class Compile(SpeedUp):
+class Compile(Compiling):
     """Compiles each network, forward and backward, with `torch.compile`.
 
     Differs from the baseline in one seam, `build`. Each network by itself, not the whole step: that would fall into
@@ -30,35 +23,12 @@ class Compile(SpeedUp):
     improves = "memory traffic, launches"
     needs = "Triton on a GPU, a C++ compiler on a CPU"
     tolerance = "exact"
-    backend = "inductor"
-
-    @staticmethod
-    def unsuited(model: Model) -> str | None:
-        if next(model.parameters()).is_cuda:
-            if importlib.util.find_spec("triton") is None:
-                return "compiling for a GPU needs Triton: pip install triton, or leave it out"
-        elif not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++", "cl"))):
-            return "compiling for a CPU needs a C++ compiler, and there is none here: install g++, or leave it out"
-        return None
 
     @staticmethod
     def skip_in_autotune(model: Model) -> str | None:
         return None if next(model.parameters()).is_cuda else "compiling for a CPU takes minutes before the first step"
 
-    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
-        from torch._dynamo import config as dynamo_config  # takes a while to import
-
-        # By default PyTorch goes back to eager once it has seen 8 variants (size, type, with gradient or without) of a
-        # network's code, and counts those of all models in the process together.
-        dynamo_config.recompile_limit = max(64, dynamo_config.recompile_limit)
-        self.compile()
-        return super().build(betas)
-
     def compile(self) -> None:
         """Sets every network to be compiled when it first runs."""
         for network in self.model.children():
             network.compile(backend=self.backend, dynamic=False)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self.compile()  # a copy of a module is not compiled

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from labkit.model import Model
 from labkit.networks.resnet import ResnetGenerator, Skip
-from labkit.variants.compile import Compile
+from labkit.variants.common import Compiling
 
 
-class CompileRegions(Compile):
+class CompileRegions(Compiling):
     """Compiles the layers before, between and after the residual blocks, and one block for all of them.
 
     Differs from "compile" in the size of the pieces. To compile takes time for every layer, and a ResNet generator's
@@ -29,6 +29,7 @@ class CompileRegions(Compile):
     changes = "generators are compiled in regions, their residual blocks once"
     improves = "memory traffic"
     needs = "a ResNet generator, and what compile needs"
+    tolerance = "exact"
     excludes = {
         "compile": "each compiles the generators",
         "channels_last": "the compiler chooses memory formats itself",
@@ -39,7 +40,7 @@ class CompileRegions(Compile):
     def unsuited(model: Model) -> str | None:
         if not any(isinstance(network, ResnetGenerator) for network in model.children()):
             return "no network is a ResNet generator, whose blocks could share a compiled one: take 'compile'"
-        return Compile.unsuited(model)
+        return Compiling.unsuited(model)
 
     @staticmethod
     def skip_in_autotune(model: Model) -> str | None:

@@ -26,8 +26,7 @@ from labkit.course.races import record
 from labkit.models.cyclegan import Cycle, CycleGAN, Journey
 from labkit.simulate import Launch, Timeline, play
 from labkit.simulate.cuda_stubs import Stream
-from labkit.variants.registry import make_step
-from labkit.variants.streams import Streams
+from labkit.variants.registry import SPEEDUPS, make_step
 
 
 class ReturnsCycles:
@@ -45,7 +44,7 @@ class ReturnsCycles:
         return cycles
 
 
-@exercise(Streams)
+@exercise(SPEEDUPS["streams"])
 def streams(answer: type) -> None:
     """Compares a class that runs the two cycles on two streams with the baseline, and checks the rules of streams.
 

@@ -26,8 +26,7 @@ from labkit.course.check.answers import (
 from labkit.course.stand_ins import outcome
 from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep
 from labkit.step import Step
-from labkit.variants.batched import Batched
-from labkit.variants.registry import make_step
+from labkit.variants.registry import SPEEDUPS, make_step
 
 small = partial(CycleGAN, generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
 OUTCOMES = {  # of the replays of the notebook's steps
@@ -69,7 +68,7 @@ def estimate(answer: Callable[[float, float, float], tuple[float, float]]) -> No
         expect(got[1], idle, [], when, f"{where}, the idle share")
 
 
-@exercise(Batched)
+@exercise(SPEEDUPS["batched"])
 def batched(answer: type) -> None:
     """Compares a class that puts passes together with `labkit.variants.batched.Batched`.
 

@@ -14,8 +14,7 @@ from labkit.course.floats import limits as right_limits
 from labkit.course.floats import rounding_outcomes as right_outcomes
 from labkit.models.cyclegan import CycleGAN
 from labkit.step import Step
-from labkit.variants.accumulate import Accumulate
-from labkit.variants.registry import make_step
+from labkit.variants.registry import SPEEDUPS, make_step
 
 SCALE = 256.0  # of the losses, in the check of `update`
 
@@ -151,7 +150,7 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
         require(all(weight.grad is None or not weight.grad.any() for weight in weights.values()), where + left_over)
 
 
-@exercise(Accumulate)
+@exercise(SPEEDUPS["accumulate"])
 def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
     """Compares the gradients that ``answer(step, real_a, real_b, k)`` leaves with those of the whole batch.
 

@@ -70,6 +70,6 @@ def exchange_figure(curves: pandas.DataFrame, megabytes: pandas.Series, name: st
 def exchange_widget(curves: pandas.DataFrame, megabytes: pandas.Series) -> ipywidgets.VBox:
     """`exchange_figure`, with a slider for the way of exchanging."""
     names = list(megabytes.index)
-    wide = dict(style={"description_width": "130px"}, layout={"width": "420px"})  # shows "every 1,000 steps" whole
+    wide = dict(style={"description_width": "130px"}, layout={"width": "480px"})  # shows "every 64 steps, outer" whole
     choose = ipywidgets.SelectionSlider(options=names, description="exchange", **wide)
     return controlled(functools.partial(exchange_figure, curves, megabytes), {"name": choose})
