@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib.metadata
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torchvision
 
 import labkit
 from labkit import ranks
@@ -28,7 +28,7 @@ def stamp() -> dict[str, str | int | bool | None]:
         "ranks": ranks.count(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "torchvision": torchvision.__version__,
+        "torchvision": importlib.metadata.version("torchvision"),
         "cuda": torch.version.cuda if gpu else None,
         "cudnn": torch.backends.cudnn.version() if gpu else None,
         "cudnn_benchmark": torch.backends.cudnn.benchmark,

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from torchvision.transforms.v2 import functional as transforms
 
 from labkit.errors import DataError
 
@@ -89,7 +88,7 @@ class UnpairedData:
             top, left = rng.randint(0, height - self.size), rng.randint(0, width - self.size)
             picture = picture[:, top : top + self.size, left : left + self.size]
         mirrored = rng.random() < 0.5  # drawn in any case, so that crops are the same without flips
-        return to_float(transforms.horizontal_flip(picture) if mirrored and self.flip else picture)
+        return to_float(picture.flip(-1) if mirrored and self.flip else picture)
 
 
 def _check_levels(picture: Tensor, name: str) -> None:

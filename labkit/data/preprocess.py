@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor
-from torchvision.transforms.v2 import InterpolationMode
-from torchvision.transforms.v2 import functional as transforms
 
 from labkit.errors import DataError, check_known
 
@@ -74,6 +72,8 @@ class Preprocess:
         """A picture to look at, (3, size, size): resized to `size`, or its middle if the mode keeps proportions."""
         if self.mode == "resize_and_crop":
             return resized(picture, self.size, self.size)
+        from torchvision.transforms.v2 import functional as transforms  # as in `resized`
+
         return transforms.center_crop(self.for_training(picture), [self.size, self.size]).contiguous()
 
 
@@ -81,4 +81,6 @@ def resized(picture: Tensor, height: int, width: int) -> Tensor:
     """A ``uint8`` picture (3, H, W) at another height and width: bicubic and antialiased, as Pillow does it."""
     if picture.shape[-2:] == (height, width):
         return picture.contiguous()
-    return transforms.resize(picture, [height, width], InterpolationMode.BICUBIC, antialias=True).contiguous()
+    from torchvision.transforms.v2 import InterpolationMode, functional  # a second to import, and not all need it
+
+    return functional.resize(picture, [height, width], InterpolationMode.BICUBIC, antialias=True).contiguous()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torchvision.utils import make_grid
 
 from labkit.data.batches import to_float, to_uint8
 from labkit.data.images import write_picture
@@ -43,6 +42,8 @@ def sample(run: Run, data: Source, n: int = 4) -> Tensor:
                 CollapseWarning,
                 stacklevel=2,
             )
+    from torchvision.utils import make_grid  # takes a second, and most processes never look at pictures
+
     grid = make_grid(to_uint8(torch.cat(rows)), nrow=len(rows[0]), pad_value=255)
     if run.folder is not None:
         try:

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torchvision.transforms.v2 import InterpolationMode
-from torchvision.transforms.v2 import functional as transforms
 from tqdm.auto import tqdm
 
 from labkit.data.batches import to_float, to_uint8
 from labkit.data.images import FORMATS, find_pictures, read_picture, write_picture
+from labkit.data.preprocess import resized
 from labkit.errors import DataError, LabkitError
 from labkit.model import Model
 from labkit.networks.layers import Generator
@@ -204,7 +203,7 @@ def _read_ahead(pictures: list[Path], size: int | None) -> Iterator[tuple[Path, 
             return error
         if size is None:
             return pixels
-        return transforms.resize(pixels, [size, size], InterpolationMode.BICUBIC, antialias=True)
+        return resized(pixels, size, size)
 
     with ThreadPoolExecutor(1) as reader:
         coming = iter(pictures)
