@@ -77,9 +77,9 @@ def comparison_figure(tables: Tables, measure: str = "times_faster") -> go.Figur
         words.append(_in_words(device, shown, good, values))
     order = list(dict.fromkeys(name for table in tables.values() for name in table.index))
     order = [html.escape(name) for name in order if not name.endswith(" again")]
-    figure.update_yaxes(
-        categoryorder="array", categoryarray=order[::-1], automargin=True, range=[-0.6, len(order) - 0.4]
-    )
+    # Said to be a category: where no step has a point, Plotly would take the names for numbers, and place no reason.
+    names = dict(type="category", categoryorder="array", categoryarray=order[::-1], automargin=True)
+    figure.update_yaxes(range=[-0.6, len(order) - 0.4], **names)
     figure.update_xaxes(title=label, rangemode="tozero")
     stamps = "; ".join(_stamped(table) for table in tables.values())
     figure.update_layout(
