@@ -16,6 +16,7 @@ from labkit.commands.options import NAMES, STEPS, Choice, Device, Exchange, spee
 from labkit.commands.output import Output
 from labkit.commands.run_options import Keeping, Logging, Step, chosen, few_processes
 from labkit.commands.score import score
+from labkit.commands.speedrun import speedrun
 from labkit.commands.sweep import sweep
 from labkit.commands.train_options import Pictures, Rate
 from labkit.errors import LabkitError
@@ -167,7 +168,7 @@ def _size(given: str | None, run: Path) -> int | None:
     return size
 
 
-for command in (export, score, profile, report, speedups, compare, survey):
+for command in (export, score, profile, report, speedups, compare, survey, speedrun):
     app.command()(command)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(sweep)
 

@@ -80,12 +80,17 @@ def fruit(n: int = 1000, size: int = 64, seed: int = 0) -> FruitData:
     Raises:
         DataError: if `n` is below 1 or `size` below 16.
     """
+    train_a, train_b = training_pictures(n, size, seed)
+    test_a, test_b, test_mask = scenes(range(FIRST_OF_TEST, FIRST_OF_TEST + TEST_SCENES), size, seed)
+    return FruitData("fruit", size, train_a, train_b, test_a, test_b, test_mask)
+
+
+def training_pictures(n: int, size: int, seed: int) -> tuple[Painted, Painted]:
+    """Apples and oranges to train on, `n` of each, none of them painted yet. Raises `DataError` as `fruit` does."""
     if n < 1:
         raise DataError(f"fruit(n={n}): there must be at least one training picture per domain. Set n to 1 or more.")
     _check_size(size)
-    train_a, train_b = Painted(_apple, FIRST_OF_A, n, size, seed), Painted(_orange, FIRST_OF_B, n, size, seed)
-    test_a, test_b, test_mask = scenes(range(FIRST_OF_TEST, FIRST_OF_TEST + TEST_SCENES), size, seed)
-    return FruitData("fruit", size, train_a, train_b, test_a, test_b, test_mask)
+    return Painted(_apple, FIRST_OF_A, n, size, seed), Painted(_orange, FIRST_OF_B, n, size, seed)
 
 
 def scenes(indices: Sequence[int], size: int = 64, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

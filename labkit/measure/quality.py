@@ -48,14 +48,18 @@ def quality(model: Model, data: UnpairedData) -> dict[str, float]:
             f"data={data.name!r} has no truth to compare with. Measure quality on labkit.fruit(); for your own "
             "pictures, look at the sample grids of the run."
         )
+    return score(functools.partial(run_network, model.translator("AtoB")), data)
+
+
+def score(to_orange: Callable[[Tensor], Tensor], data: FruitData) -> dict[str, float]:
+    """`quality` of any function from pictures, (N, 3, H, W) in [-1, 1], to translated ones."""
     apples, oranges = to_float(data.test_a), to_float(data.test_b)
-    to_orange = model.translator("AtoB")
-    translated = run_network(to_orange, apples)
+    translated = to_orange(apples)
     inside = data.test_mask.float()
     return {
         "fg": mean_difference(translated, oranges, inside),
         "bg": mean_difference(translated, apples, 1 - inside),
-        "changed": mean_difference(run_network(to_orange, oranges), oranges, inside),
+        "changed": mean_difference(to_orange(oranges), oranges, inside),
     }
 
 

@@ -4,6 +4,7 @@ They are those of tests/wrong_answers: the first line of each file there is a pa
 """
 
 import html
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -33,7 +34,8 @@ def known_mistakes(notebook: str, exercise: str, folder: Path = WRONG_ANSWERS) -
     names = defaultdict(list)
     for path in sorted((folder / notebook[:2] / exercise).glob("*.py")):
         first = path.read_text(encoding="utf-8").partition("\n")[0]
-        names[first.removeprefix(EXPECTS).casefold()].append(path.stem.replace("_", " "))
+        name = re.sub("_s(?=_|$)", "'s", path.stem).replace("_", " ")
+        names[first.removeprefix(EXPECTS).casefold()].append(name)
     return {message: " or ".join(found) for message, found in names.items()}
 
 

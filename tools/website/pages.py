@@ -28,6 +28,7 @@ API = {  # the name of a page -> the modules on it
     "several processes": ["labkit.parallel", "labkit.ranks"],
     "figures": ["labkit.show"],
     "the course": ["labkit.course", "labkit.course.check"],
+    "the speedrun": ["labkit.speedrun"],
 }
 GALLERY = """# Figures to play with
 

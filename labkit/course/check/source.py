@@ -49,11 +49,17 @@ def tampering(source: str | ast.AST) -> str | None:
         tree = ast.parse(source) if isinstance(source, str) else source
     except SyntaxError:
         return None
+    for line, what in strange(tree):
+        return f"line {line}: {FOUND.format(what)}"
+    return None
+
+
+def strange(tree: ast.AST, packages: frozenset[str] = PACKAGES) -> Iterator[tuple[int, str]]:
+    """Lines of a program, and what each does beyond computing with its own objects and with these packages."""
     own = set(_bound(tree))
     for node in ast.walk(tree):
-        if what := next(_strange(node, own), None):
-            return f"line {getattr(node, 'lineno', 1)}: {FOUND.format(what)}"
-    return None
+        for what in _strange(node, own, packages):
+            yield getattr(node, "lineno", 1), what
 
 
 def _bound(tree: ast.AST) -> Iterator[str]:
@@ -67,15 +73,15 @@ def _bound(tree: ast.AST) -> Iterator[str]:
             yield node.name
 
 
-def _strange(node: ast.AST, own: set[str]) -> Iterator[str]:
-    """What is strange about one node of the syntax tree of an answer, which itself gives values to the names `own`."""
+def _strange(node: ast.AST, own: set[str], packages: frozenset[str]) -> Iterator[str]:
+    """What is strange about one node of the syntax tree of a program, which itself gives values to the names `own`."""
     if isinstance(node, ast.Import):
         for alias in node.names:
-            yield from _module(alias.name)
+            yield from _module(alias.name, packages)
     elif isinstance(node, ast.ImportFrom):
-        yield from _module(node.module or ".")
+        yield from _module(node.module or ".", packages)
         for alias in node.names:
-            yield from _module(f"{node.module}.{alias.name}")
+            yield from _module(f"{node.module}.{alias.name}", packages)
             yield from _name(alias.name, MEMBERS)
     elif isinstance(node, ast.Name):
         yield from _name(node.id, NAMES)
@@ -84,7 +90,7 @@ def _strange(node: ast.AST, own: set[str]) -> Iterator[str]:
     elif isinstance(node, ast.Attribute):
         yield from _name(node.attr, MEMBERS)
         if node.attr == "check":
-            yield from _module(f"labkit.{ast.unparse(node)}")
+            yield from _module(f"labkit.{ast.unparse(node)}", packages)
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield from _name(node.value, frozenset())  # as in getattr(function, "__globals__")
     if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
@@ -95,8 +101,8 @@ def _strange(node: ast.AST, own: set[str]) -> Iterator[str]:
             yield f"`{ast.unparse(node)} = ...`, where `{root.id}` is not the answer's own,"
 
 
-def _module(name: str) -> Iterator[str]:
-    if name.split(".")[0] not in PACKAGES:
+def _module(name: str, packages: frozenset[str]) -> Iterator[str]:
+    if name.split(".")[0] not in packages:
         yield f"`import {name.split('.')[0]}`"
     yield from (f"`{part}`" for part in name.split(".") if part in MEMBERS)
     if name.startswith("labkit.") and "check" in name.split("."):
