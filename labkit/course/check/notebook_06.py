@@ -173,8 +173,8 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
         (4, 16, [4, 2]), lambda random: (6, random.choice((20, 24)), random.sample((2, 3, 6), 2))
     )
     model = CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4, pool_size=0)
-    step = make_step(model, PartByPart)
-    real_a, real_b = (torch.rand(pictures, 3, size, size) * 2 - 1 for _ in range(2))
+    step = make_step(model.double(), PartByPart)  # in float32 rounding can turn a gradient of so small networks
+    real_a, real_b = (torch.rand(pictures, 3, size, size, dtype=torch.float64) * 2 - 1 for _ in range(2))
     through = (
         "also holds the generators' loss, which passes through the discriminators on its way back: use "
         "backward(inputs=step.players[...])."
