@@ -5,4 +5,4 @@ from tools import teaching
 
 def test_generated_parts_are_current():
     page = teaching.PAGE.read_text(encoding="utf-8")
-    assert teaching.filled(page) == page, "run: python tools/teaching.py"
+    assert teaching.filled(page) == page, "run: python -m tools.teaching"

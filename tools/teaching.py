@@ -1,6 +1,6 @@
 """Write the tables of TEACHING.md that follow from the notebooks: minutes and points, and the known misconceptions.
 
-    python tools/teaching.py
+    python -m tools.teaching
 
 Run it after an exercise, its points or its wrong answers have changed; a test says so.
 """
@@ -9,6 +9,8 @@ import re
 from pathlib import Path
 
 import nbformat
+
+from tools.grading.report import in_words
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "TEACHING.md"
@@ -39,7 +41,7 @@ def misconceptions(notebooks: dict[Path, nbformat.NotebookNode]) -> str:
         for name, _ in exercises(notebook):
             known = sorted((ROOT / "tests" / "wrong_answers" / path.stem[:2] / name).glob("*.py"))
             if known:
-                rows.append(f"| {name} | {', '.join(one.stem.replace('_', ' ') for one in known)} |")
+                rows.append(f"| {name} | {', '.join(map(in_words, known))} |")
         table = "\n".join(rows)
         parts.append(f"<details><summary>{path.stem}</summary>\n\n{table}\n</details>")
     return "\n\n".join(parts)

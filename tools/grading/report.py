@@ -34,9 +34,13 @@ def known_mistakes(notebook: str, exercise: str, folder: Path = WRONG_ANSWERS) -
     names = defaultdict(list)
     for path in sorted((folder / notebook[:2] / exercise).glob("*.py")):
         first = path.read_text(encoding="utf-8").partition("\n")[0]
-        name = re.sub("_s(?=_|$)", "'s", path.stem).replace("_", " ")
-        names[first.removeprefix(EXPECTS).casefold()].append(name)
+        names[first.removeprefix(EXPECTS).casefold()].append(in_words(path))
     return {message: " or ".join(found) for message, found in names.items()}
+
+
+def in_words(wrong_answer: Path) -> str:
+    """The mistake that a file of tests/wrong_answers makes: its name, as words."""
+    return re.sub("_s(?=_|$)", "'s", wrong_answer.stem).replace("_", " ")
 
 
 def mistake(answer: Exercise, known: dict[str, str]) -> str:
