@@ -100,7 +100,7 @@ def in_order(rank: Rank) -> pandas.DataFrame:
     table = table.assign(
         call_begin=table["call_begin"].fillna(np.fmin(table["begin"], before_next)),
         call_duration=table["call_duration"].fillna(0.0),
-        call=table["correlation"].where(~unknown, -1 - table.index),
+        call=table["correlation"].where(~unknown, -1 - table.index.to_numpy()),
     ).sort_values(["call_begin", "begin"], kind="stable", ignore_index=True)
     return table.assign(call_end=table["call_begin"] + table["call_duration"], call=pandas.factorize(table["call"])[0])
 
