@@ -142,6 +142,8 @@ def _export(file: Path, place: Path, last: int) -> bytes:
     try:
         _check_ended(ended, place, EXPORT_S)
         return (place / "program.pt2").read_bytes()
+    except BrokenRule:
+        raise
     except (LabkitError, OSError) as error:
         raise BrokenRule("labkit", f"it cannot be exported: {ended.said.splitlines()[-1:]}") from error
 

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator
 
 from labkit.course.check.source import strange
+from labkit.errors import LabkitError
 
 LINES, COLUMNS = 80, 120
 COMPRESSED = 1600  # bytes: more than 80 lines of program have
@@ -35,7 +36,7 @@ OPEN_NAMES = frozenset(
 )
 
 
-class BrokenRule(Exception):
+class BrokenRule(LabkitError):
     """An entry breaks a rule of the speedrun: its name, as in `RULES`, and how."""
 
     def __init__(self, rule: str, seen: str) -> None:
