@@ -9,7 +9,7 @@
 #   make grade SUBMISSIONS=folder [NOTEBOOK=01_build_cyclegan] [STUDENTS=students.csv] [SEED=1] [ISOLATION=container]
 #                        marks, feedback and a report on the class into assignments/, from a folder or a zip file
 #   make grades [NOTEBOOK=...] [STUDENTS=students.csv]
-#                        the same again with the marks and comments given by hand; grades nothing
+#                        marks, feedback and report once more, after marks by hand: no student's code runs
 #   make feedback-zip [NOTEBOOK=...]
 #                        the feedback for Moodle's "Upload multiple feedback files in a zip"
 #   make grading-image   the image of the container in which `make grade` runs students' code, with podman or docker

@@ -19,8 +19,8 @@ from nbgrader.converters import GenerateAssignment
 
 from tools import assignments
 from tools.grading import __main__ as grading
-from tools.grading import moodle, report, sandbox, table
-from tools.grading.collect import collect, look_alikes, read_roster
+from tools.grading import report, sandbox, table
+from tools.grading.collect import Submission, collect, look_alikes, namesakes, read_roster
 from tools.grading.course import Course
 
 ROOT = Path(__file__).parents[1]
@@ -312,11 +312,10 @@ GRADE = ("--isolation", "namespaces", "--seed", "5")
 
 
 @needs_namespaces
-def test_marks_by_hand_stay(with_written, monkeypatch, capsys):
+def test_marks_by_hand_stay(with_written, monkeypatch):
     waiting = row_of(with_written, *GRADE)
-    assert waiting == {
-        "student": "ada", "one": "2", "two": "0", "three": "2", "written": "", "": "", "notes": "to be read: written"
-    }, "what nobody has read has no points, and no sum"  # fmt: skip
+    assert (waiting["written"], waiting["notes"]) == ("", "to be read: written")
+    assert waiting["two"] == "0" and waiting[""] == "", "the sum waits, too"
     assert "<td>to be read" in (with_written.root / f"{NAME}.html").read_text()
     with with_written.gradebook() as gradebook:  # as formgrader writes them
         for name, given in {"written": (3, None), "two_check": (1, None), "one_check": (None, 0.5)}.items():
@@ -338,7 +337,6 @@ def test_marks_by_hand_stay(with_written, monkeypatch, capsys):
     again = row_of(with_written, *GRADE)
     assert again.items() >= by_hand.items()
     assert again["notes"] == "by hand: one; by hand: two; by hand: written"
-    assert "Changed in notebooks/" not in capsys.readouterr().out
 
 
 @needs_namespaces
@@ -349,17 +347,19 @@ def test_a_submission_without_marks_has_a_note_instead(with_written, tmp_path):
     assert "bob,,,,,,not graded" in (tmp_path / "grades.csv").read_text()
 
 
-def test_changed_notebooks_are_named(with_written, tmp_path, monkeypatch):
+@needs_namespaces
+def test_changed_notebooks_are_named(with_written, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(assignments, "ROOT", tmp_path)
     own = tmp_path / "notebooks" / f"{NAME}.ipynb"
     own.parent.mkdir()
     shutil.copy(with_written.root / "source" / NAME / f"{NAME}.ipynb", own)
     assert grading.changed(with_written) == []
     nbformat.write(tiny_notebook({"one": ONE}), own)
-    assert grading.changed(with_written) == [NAME]
+    row_of(with_written, *GRADE)
+    assert f"Changed in notebooks/ since they were handed out: {NAME}. Run make" in capsys.readouterr().out
 
 
-def test_feedback_goes_back_to_moodle(tmp_path):
+def test_feedback_goes_back_to_moodle(tmp_path, capsys):
     root = tmp_path / "course"
     folders = {
         "John_Smith": "John Smith_12_assignsubmission_file_",
@@ -374,8 +374,11 @@ def test_feedback_goes_back_to_moodle(tmp_path):
         page.write_text(student)
         if folder:
             (submit_to / "moodle.txt").write_text(folder)
-    assert moodle.pack(Course(root), NAME, tmp_path / "feedback.zip") == ["eve"]
-    with zipfile.ZipFile(tmp_path / "feedback.zip") as archive:
+    (root / "release" / NAME).mkdir(parents=True)
+    nbformat.write(new_notebook(), root / "release" / NAME / f"{NAME}.ipynb")
+    assert grading.main(["--course", str(root), "--feedback-zip"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["  without eve"]
+    with zipfile.ZipFile(root / f"{NAME}-feedback.zip") as archive:
         found = {name: archive.read(name).decode() for name in archive.namelist()}
     assert found == {f"{folder}/{NAME}.html": student for student, folder in folders.items() if folder}
 
@@ -497,7 +500,7 @@ def test_strangers_and_look_alikes_are_named(tmp_path, monkeypatch):
     told = grading.doubts(course, [])
     assert len(told) == 1 and "John_Smith, John_Smith_p11, smithjohn. STUDENTS=" in told[0]
     listed = [{"id": name} for name in ("ada", "smithjohn", "s1011", "s1101")]
-    assert grading.doubts(course, listed)[0] == "2 students are not in the class list: John_Smith, John_Smith_p11"
+    assert grading.doubts(course, listed)[0] == "Not in the class list (2): John_Smith, John_Smith_p11"
     assert grading.doubts(course, [*listed, {"id": "John_Smith"}, {"id": "John_Smith_p11"}]) == []
 
 
@@ -512,6 +515,11 @@ def test_a_student_has_one_name_in_all_of_moodles_assignments(gathered):
         "John Smith/01_tiny.ipynb",
     )
     assert found == {"John_Smith": "2"} and len(left) == 2
+    unpacked_together = [
+        Submission(f"John Smith_{number}_assignsubmission_file_/x.ipynb", b"", notebook, "John_Smith", f"p{number}")
+        for number, notebook in ((11, "01_tiny"), (99, "02_other"))
+    ]
+    assert namesakes(unpacked_together) == set()
 
 
 def test_two_of_one_name_in_one_of_moodles_assignments_stay_two(gathered):
@@ -548,6 +556,7 @@ def test_an_older_export_does_not_replace_a_newer_one(course, tmp_path):
     assert why == f"older than what was collected before; to grade it, remove {collected}"
     assert "newer" in (collected / f"{NAME}.ipynb").read_text()
     assert not hand_in(f"without_time/{name}", "of 1980", 315_532_800), "no time is not an old one"
+    assert not hand_in(f"zipped/{name}/work.zip", "of a student's clock", 1_900_000_000)
     assert not hand_in("by_hand/John Smith", "by hand", 1_000_000_000)
     assert "by hand" in (collected / f"{NAME}.ipynb").read_text() and not (collected / "moodle.txt").exists()
 

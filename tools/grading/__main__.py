@@ -96,8 +96,8 @@ def doubts(course: Course, people: list[dict[str, str]]) -> list[str]:
     if not (strangers := sorted(students - {row["id"] for row in people})):
         return []
     return [
-        f"{len(strangers)} students are not in the class list: {', '.join(strangers)}",
-        f"  Correct the list, or put their notebooks into folders with ids of the list and grade again. Then remove "
+        f"Not in the class list ({len(strangers)}): {', '.join(strangers)}",
+        "  Correct the list, or put their notebooks into folders with ids of the list and grade again. Then remove "
         f"what was collected under these names from {course.root / 'submitted'}.",
     ]
 
@@ -123,9 +123,7 @@ def run(course: Course, asked: argparse.Namespace, kind: str) -> tuple[list[str]
     course.config.RunExercises.isolation, course.config.RunExercises.seed = kind, seed
     print(f"Students' code runs in the sandbox: {kind}. SEED={seed} gives the same marks again.")
     if names := changed(course):
-        print(
-            f"notebooks/ has other versions than students and this grading: {', '.join(names)}. Run make assignments."
-        )
+        print(f"Changed in notebooks/ since they were handed out: {', '.join(names)}. Run make assignments.")
     found = gather(course, asked.submissions, asked.students) if asked.submissions else set(course.released())
     notebooks = handed_in(course, found, asked.notebook)
     failed = {}
@@ -140,8 +138,8 @@ def handed_in(course: Course, notebooks: set[str], only: str | None) -> list[str
     return [one for one in sorted(notebooks) if only in (None, one) and course.submitted(one)]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; the number of submissions that could not be graded."""
+def options() -> argparse.ArgumentParser:
+    """What can be asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--submissions", type=Path, help="folder or zip file; default: what was collected before")
@@ -152,6 +150,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--isolation", choices=sandbox.KINDS, help="default: the first that works, but never none")
     parser.add_argument("--seed", type=int, help="draws of the checks, as an earlier run printed it")
     parser.add_argument("--course", type=Path, help="nbgrader's course folder; default: assignments/")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; the number of submissions that could not be graded."""
+    parser = options()
     asked = parser.parse_args(arguments)
     course = Course(asked.course)
     if not course.released():

@@ -33,6 +33,7 @@ MOODLE = re.compile(r"(?P<name>[^_/]+)_(?P<user>\d+)_assignsubmission_[a-z]+_?(?
 VERSION = re.compile(r"(?:[-_ ]|\s*\()(\d{1,3})\)?$")  # "-2" by Canvas, " (1)" by browsers
 LATE = "late.txt"  # beside a notebook that Canvas calls late
 MOODLE_FOLDER = "moodle.txt"  # beside a notebook from Moodle: the name of its folder, to send feedback back
+STUDENTS_ZIP = re.compile(r"(_\d+_|_assignsubmission_).*\.zip/")  # the times in it are of the student's computer
 UNKNOWN_TIME = datetime(1981, 1, 1).timestamp()
 MAX_BYTES = 50_000_000  # of one file
 SKIPPED = ("__MACOSX", ".ipynb_checkpoints", ".DS_Store", "timestamp.txt", LATE, MOODLE_FOLDER)
@@ -49,7 +50,7 @@ class Submission:
     number: str = ""  # of the user in Canvas; in Moodle with "p", another one for every assignment
     late: bool = False
     age: tuple = ()  # the larger, the later
-    time: float = 0  # of the file
+    time: float = 0  # of the file as Canvas or Moodle had it, 0 if unknown
     stamp: bytes = b""  # nbgrader's timestamp.txt
 
     @property
@@ -169,7 +170,7 @@ def find(folder: Path, course: dict[str, set[str]]) -> tuple[list[Submission], d
         if not identifier(student):
             left[name] = "it does not say whose it is: put it into a folder with the student's name"
             continue
-        age = (not number, age, time)
+        age, time = (not number, age, time), 0 if STUDENTS_ZIP.search(name) else time
         found.append(Submission(name, content, notebook, identifier(student), number, late, age, time))
     for one in found:
         one.stamp = stamps.get(PurePosixPath(one.path).parent, b"")
