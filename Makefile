@@ -8,6 +8,10 @@
 #   make assignments     student notebooks into assignments/release
 #   make grade SUBMISSIONS=folder [NOTEBOOK=01_build_cyclegan] [STUDENTS=students.csv] [SEED=1] [ISOLATION=container]
 #                        marks, feedback and a report on the class into assignments/, from a folder or a zip file
+#   make grades [NOTEBOOK=...] [STUDENTS=students.csv]
+#                        marks, feedback and report once more, after marks by hand: no student's code runs
+#   make feedback-zip [NOTEBOOK=...]
+#                        the feedback for Moodle's "Upload multiple feedback files in a zip"
 #   make grading-image   the image of the container in which `make grade` runs students' code, with podman or docker
 #   make formgrader      nbgrader's pages for teachers: the gradebook, and marks by hand
 #   make student-repo    the repository that students get: OUT=folder REPO=https://github.com/OWNER/NAME
@@ -28,8 +32,8 @@ include install.mk
 # So that nbgrader finds nbgrader_config.py, where the course's folder stands, from every folder.
 export JUPYTER_CONFIG_PATH := $(CURDIR)$(if $(JUPYTER_CONFIG_PATH),:$(JUPYTER_CONFIG_PATH))
 
-.PHONY: student lab test bench compare assignments grade grading-image formgrader student-repo gallery site links
-.PHONY: browser format lock
+.PHONY: student lab test bench compare assignments grade grades feedback-zip grading-image formgrader student-repo gallery
+.PHONY: site links browser format lock
 
 student: $(INSTALLED) assignments/.made
 	.venv/bin/python tools/exercises.py assignments/release student
@@ -58,6 +62,12 @@ option = $(if $($(2)),--$(1) "$($(2))")
 grade: $(INSTALLED)
 	.venv/bin/python -m tools.grading $(call option,submissions,SUBMISSIONS) $(call option,notebook,NOTEBOOK) \
 		$(call option,students,STUDENTS) $(call option,seed,SEED) $(call option,isolation,ISOLATION) $(ARGS)
+
+grades: $(INSTALLED)
+	.venv/bin/python -m tools.grading --table $(call option,notebook,NOTEBOOK) $(call option,students,STUDENTS) $(ARGS)
+
+feedback-zip: $(INSTALLED)
+	.venv/bin/python -m tools.grading --feedback-zip $(call option,notebook,NOTEBOOK) $(ARGS)
 
 grading-image:
 	$(if $(shell command -v podman),podman,docker) build --tag labkit-grading --build-arg PIP_ARGS="$(PIP_ARGS)" \

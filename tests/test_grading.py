@@ -20,7 +20,7 @@ from nbgrader.converters import GenerateAssignment
 from tools import assignments
 from tools.grading import __main__ as grading
 from tools.grading import report, sandbox, table
-from tools.grading.collect import collect
+from tools.grading.collect import Submission, collect, look_alikes, namesakes, read_roster
 from tools.grading.course import Course
 
 ROOT = Path(__file__).parents[1]
@@ -282,6 +282,107 @@ def test_graded_again_with_exercises_removed(graded, course, tmp_path, capsys, p
     assert "two" not in (tmp_path / "grades.csv").read_text()
 
 
+# Marks by hand
+
+
+@pytest.fixture(scope="module")
+def with_written(tmp_path_factory, path_to_alembic):
+    """A course with a written answer, of which one student's submission is graded."""
+    course = Course(tmp_path_factory.mktemp("with_written"))
+    source = course.root / "source" / NAME / f"{NAME}.ipynb"
+    source.parent.mkdir(parents=True)
+    notebook = tiny_notebook(EXERCISES)
+    notebook.cells.append(new_markdown_cell(SECRET, metadata=marks("written", grade=True, solution=True, points=4)))
+    nbformat.write(notebook, source)
+    course.directory.assignment_id = NAME
+    GenerateAssignment(coursedir=course.directory, config=course.config).start()
+    submit(course, course.root / "submitted", {"ada": RIGHT | {"two": "def two():\n    return 7", "written": "Mine."}})
+    return course
+
+
+def row_of(course: Course, *words: str) -> dict[str, str]:
+    """Ada's row of grades.csv after a run, by exercise."""
+    assert grading.main(["--course", str(course.root), *words]) == 0
+    with open(course.root / "grades.csv", encoding="utf-8", newline="") as file:
+        row = next(row for row in csv.DictReader(file) if row["student"] == "ada")
+    return {name.removeprefix(NAME).partition("(")[0].strip(): mark for name, mark in row.items()}
+
+
+GRADE = ("--isolation", "namespaces", "--seed", "5")
+
+
+@needs_namespaces
+def test_marks_by_hand_stay(with_written, monkeypatch):
+    waiting = row_of(with_written, *GRADE)
+    assert (waiting["written"], waiting["notes"]) == ("", "to be read: written")
+    assert waiting["two"] == "0" and waiting[""] == "", "the sum waits, too"
+    assert "<td>to be read" in (with_written.root / f"{NAME}.html").read_text()
+    with with_written.gradebook() as gradebook:  # as formgrader writes them
+        for name, given in {"written": (3, None), "two_check": (1, None), "one_check": (None, 0.5)}.items():
+            grade = gradebook.find_grade(name, NAME, NAME, "ada")
+            grade.manual_score, grade.extra_credit = given
+            grade.needs_manual_grade = False
+        gradebook.find_comment("written", NAME, NAME, "ada").manual_comment = "Well argued"
+        gradebook.db.commit()
+    by_hand = {"one": "2.5", "two": "1", "three": "2", "written": "3", "": "8.5"}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sandbox, "choose", lambda kind: pytest.fail("marks are written without a sandbox"))
+        patch.setattr(grading, "Autograde", None)
+        assert row_of(with_written, "--table").items() >= by_hand.items()
+    assert "Well argued" in (with_written.root / "feedback" / "ada" / NAME / f"{NAME}.html").read_text()
+    page = (with_written.root / f"{NAME}.html").read_text()
+    assert "<td>3 points by hand" in page and "SEED=5" in page
+
+    again = row_of(with_written, *GRADE)
+    assert again.items() >= by_hand.items()
+    assert again["notes"] == "by hand: one; by hand: two; by hand: written"
+
+
+@needs_namespaces
+def test_a_submission_without_marks_has_a_note_instead(with_written, tmp_path):
+    shutil.copytree(with_written.root, tmp_path / "course")
+    submit(with_written, tmp_path / "course" / "submitted", {"bob": RIGHT})
+    table.write(Course(tmp_path / "course"), tmp_path / "grades.csv")
+    assert "bob,,,,,,not graded" in (tmp_path / "grades.csv").read_text()
+
+
+@needs_namespaces
+def test_changed_notebooks_are_named(with_written, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(assignments, "ROOT", tmp_path)
+    own = tmp_path / "notebooks" / f"{NAME}.ipynb"
+    own.parent.mkdir()
+    shutil.copy(with_written.root / "source" / NAME / f"{NAME}.ipynb", own)
+    assert grading.changed(with_written) == []
+    nbformat.write(tiny_notebook({"one": ONE}), own)
+    row_of(with_written, *GRADE)
+    assert f"Changed in notebooks/ since they were handed out: {NAME}. Run make" in capsys.readouterr().out
+
+
+def test_feedback_goes_back_to_moodle(tmp_path, capsys):
+    root = tmp_path / "course"
+    folders = {
+        "John_Smith": "John Smith_12_assignsubmission_file_",
+        "Bo_Li": "Bo Li_13_assignsubmission_file",
+        "eve": "",
+    }
+    for student, folder in folders.items():
+        submit_to, page = root / "submitted" / student / NAME, root / "feedback" / student / NAME / f"{NAME}.html"
+        submit_to.mkdir(parents=True)
+        page.parent.mkdir(parents=True)
+        (submit_to / f"{NAME}.ipynb").touch()
+        page.write_text(student)
+        if folder:
+            (submit_to / "moodle.txt").write_text(folder)
+    (root / "release" / NAME).mkdir(parents=True)
+    nbformat.write(new_notebook(), root / "release" / NAME / f"{NAME}.ipynb")
+    assert grading.main(["--course", str(root), "--feedback-zip"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["  without eve"]
+    with zipfile.ZipFile(root / f"{NAME}-feedback.zip") as archive:
+        found = {name: archive.read(name).decode() for name in archive.namelist()}
+    assert found == {f"{folder}/{NAME}.html": student for student, folder in folders.items() if folder}
+
+
 # Collecting
 
 
@@ -361,6 +462,103 @@ def test_a_roster_gives_the_ids(gathered):
         roster=roster,
     )
     assert found == {"js1": "0", "lee": "1", "Eve": "2"}
+
+
+def test_a_student_is_found_by_id_and_by_name_alike(gathered):
+    found, _ = gathered(
+        "John Smith_123456_assignsubmission_file_/01_tiny.ipynb",
+        roster="id,first_name,last_name,lms_user_id\njohn.smith,John,Smith,\nnn,,,\nmm,,,\n",
+    )
+    assert found == {"john.smith": "0"}
+
+
+def test_the_number_tells_two_of_one_name_apart(gathered):
+    found, _ = gathered(
+        "smithjohn_11_1_01_tiny.ipynb",
+        "smithjohn_12_2_01_tiny.ipynb",
+        roster="id,first_name,last_name,lms_user_id\na,John,Smith,12\nb,John,Smith,11\n",
+    )
+    assert found == {"a": "1", "b": "0"}
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_roster_may_have_other_separators(tmp_path, separator):
+    path = tmp_path / "students.csv"
+    path.write_text("id,last_name\njs1,Smith\n".replace(",", separator), encoding="utf-8-sig")
+    assert read_roster(path) == [{"id": "js1", "last_name": "Smith"}]
+    path.write_bytes("id;last_name\njs1;Müller\n".encode("cp1252"))
+    with pytest.raises(ValueError, match="CSV UTF-8"):
+        read_roster(path)
+
+
+def test_strangers_and_look_alikes_are_named(tmp_path, monkeypatch):
+    course = Course(tmp_path)
+    monkeypatch.setattr(course, "released", lambda: {NAME: []})
+    for student in ("ada", "John_Smith", "smithjohn", "John_Smith_p11", "s1011", "s1101"):
+        (tmp_path / "submitted" / student / NAME).mkdir(parents=True)
+        (tmp_path / "submitted" / student / NAME / f"{NAME}.ipynb").touch()
+    told = grading.doubts(course, [])
+    assert len(told) == 1 and "John_Smith, John_Smith_p11, smithjohn. STUDENTS=" in told[0]
+    listed = [{"id": name} for name in ("ada", "smithjohn", "s1011", "s1101")]
+    assert grading.doubts(course, listed)[0] == "Not in the class list (2): John_Smith, John_Smith_p11"
+    assert grading.doubts(course, [*listed, {"id": "John_Smith"}, {"id": "John_Smith_p11"}]) == []
+
+
+def test_names_of_different_people_do_not_look_alike():
+    assert look_alikes({"Ann_Lee", "Anna_Lee", "Lee_Ann", "Neal_Nee"}) == [["Ann_Lee", "Lee_Ann"]]
+
+
+def test_a_student_has_one_name_in_all_of_moodles_assignments(gathered):
+    found, left = gathered(
+        "week 1/John Smith_11_assignsubmission_file_/01_tiny.ipynb",
+        "week 2/John Smith_99_assignsubmission_file_/01_tiny (1).ipynb",
+        "John Smith/01_tiny.ipynb",
+    )
+    assert found == {"John_Smith": "2"} and len(left) == 2
+    unpacked_together = [
+        Submission(f"John Smith_{number}_assignsubmission_file_/x.ipynb", b"", notebook, "John_Smith", f"p{number}")
+        for number, notebook in ((11, "01_tiny"), (99, "02_other"))
+    ]
+    assert namesakes(unpacked_together) == set()
+
+
+def test_two_of_one_name_in_one_of_moodles_assignments_stay_two(gathered):
+    found, _ = gathered(
+        "week 1/John Smith_11_assignsubmission_file_/01_tiny.ipynb",
+        "week 1/John Smith_12_assignsubmission_file_/01_tiny.ipynb",
+    )
+    assert found == {"John_Smith_p11": "0", "John_Smith_p12": "1"}
+
+
+@pytest.mark.parametrize("roster", ["", "id,first_name,last_name\njs1,John,Smith\n"])
+def test_what_a_teacher_puts_in_counts(gathered, roster):
+    student = "js1" if roster else "smithjohn"
+    found, left = gathered(f"{student}/01_tiny.ipynb", "smithjohn_12345_678901_01_tiny-3.ipynb", roster=roster)
+    assert found == {student: "0"}
+    assert left == {"smithjohn_12345_678901_01_tiny-3.ipynb": f"{student}/01_tiny.ipynb counts, put in by hand"}
+
+
+def test_an_older_export_does_not_replace_a_newer_one(course, tmp_path):
+    known, name = {NAME: set(EXERCISES)}, "John Smith_11_assignsubmission_file_"
+
+    def hand_in(path: str, text: str, seconds: int) -> list[str]:
+        """Why a notebook with this time is not graded."""
+        file = tmp_path / path / f"{NAME}.ipynb"
+        file.parent.mkdir(parents=True)
+        nbformat.write(answered(course, {"one": text}), file)
+        os.utime(file, (seconds, seconds))
+        return list(collect(tmp_path / path.split("/")[0], known, tmp_path / "submitted")[1].values())
+
+    collected = tmp_path / "submitted" / "John_Smith" / NAME
+    assert not hand_in(f"new/{name}", "newer", 2_000_000_000)
+    assert (collected / "moodle.txt").read_text() == name
+    (why,) = hand_in(f"old/{name}", "older", 1_900_000_000)
+    assert why == f"older than what was collected before; to grade it, remove {collected}"
+    assert "newer" in (collected / f"{NAME}.ipynb").read_text()
+    assert not hand_in(f"without_time/{name}", "of 1980", 315_532_800), "no time is not an old one"
+    assert not hand_in(f"zipped/{name}/work.zip", "of a student's clock", 1_900_000_000)
+    assert not hand_in("by_hand/John Smith", "by hand", 1_000_000_000)
+    assert "by hand" in (collected / f"{NAME}.ipynb").read_text() and not (collected / "moodle.txt").exists()
 
 
 def test_what_belongs_to_nobody_is_listed(gathered, tmp_path):

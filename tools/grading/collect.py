@@ -8,11 +8,13 @@ A folder or a zip file, with zip files in it if need be, may hold
     John Smith_123456_assignsubmission_file_/NOTEBOOK.ipynb                  Moodle, with folders or without them
 
 A notebook is known by its exercises, so its file may have any name: "NOTEBOOK (1).ipynb", "final-2.ipynb". Of several
-versions by one student the last one counts.
+versions by one student the last one counts, but a file that you put in by hand, under the student's name, counts over
+all that Canvas and Moodle named.
 """
 
 import csv
 import io
+import os
 import re
 import shutil
 import unicodedata
@@ -30,8 +32,11 @@ CANVAS = re.compile(r"(?P<name>[^_]+)(?P<late>_LATE)?_(?P<user>\d+)_(?P<file>\d+
 MOODLE = re.compile(r"(?P<name>[^_/]+)_(?P<user>\d+)_assignsubmission_[a-z]+_?(?P<rest>.*)")
 VERSION = re.compile(r"(?:[-_ ]|\s*\()(\d{1,3})\)?$")  # "-2" by Canvas, " (1)" by browsers
 LATE = "late.txt"  # beside a notebook that Canvas calls late
+MOODLE_FOLDER = "moodle.txt"  # beside a notebook from Moodle: the name of its folder, to send feedback back
+STUDENTS_ZIP = re.compile(r"(_\d+_|_assignsubmission_).*\.zip/")  # the times in it are of the student's computer
+UNKNOWN_TIME = datetime(1981, 1, 1).timestamp()
 MAX_BYTES = 50_000_000  # of one file
-SKIPPED = ("__MACOSX", ".ipynb_checkpoints", ".DS_Store", "timestamp.txt", LATE)
+SKIPPED = ("__MACOSX", ".ipynb_checkpoints", ".DS_Store", "timestamp.txt", LATE, MOODLE_FOLDER)
 
 
 @dataclass
@@ -45,11 +50,28 @@ class Submission:
     number: str = ""  # of the user in Canvas; in Moodle with "p", another one for every assignment
     late: bool = False
     age: tuple = ()  # the larger, the later
+    time: float = 0  # of the file as Canvas or Moodle had it, 0 if unknown
     stamp: bytes = b""  # nbgrader's timestamp.txt
 
     @property
     def key(self) -> tuple[str, str]:
         return self.student, self.notebook
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether a person named the file or its folder, not Canvas or Moodle."""
+        return not self.number
+
+    @property
+    def moodle_folder(self) -> str:
+        """The folder in Moodle's export, "" if it is not from Moodle."""
+        parts = (MOODLE.fullmatch(part) for part in PurePosixPath(self.path).parts)
+        return next((part[0].removesuffix(part["rest"]) for part in parts if part), "")
+
+    @property
+    def download(self) -> str:
+        """The folder or zip file in which Moodle's folders lie: there each participant has one number."""
+        return self.path.partition(self.moodle_folder)[0] if self.moodle_folder else ""
 
 
 def files(folder: Path) -> Iterator[tuple[str, bytes, float]]:
@@ -148,7 +170,8 @@ def find(folder: Path, course: dict[str, set[str]]) -> tuple[list[Submission], d
         if not identifier(student):
             left[name] = "it does not say whose it is: put it into a folder with the student's name"
             continue
-        found.append(Submission(name, content, notebook, identifier(student), number, late, (age, time)))
+        age, time = (not number, age, time), 0 if STUDENTS_ZIP.search(name) else time
+        found.append(Submission(name, content, notebook, identifier(student), number, late, age, time))
     for one in found:
         one.stamp = stamps.get(PurePosixPath(one.path).parent, b"")
     return found, left
@@ -159,20 +182,46 @@ def by_roster(submissions: list[Submission], roster: Path | None) -> None:
 
     The roster is a CSV file as `nbgrader db student import` has it: id, first_name, last_name, email, lms_user_id.
     """
-    ids: dict[str, list[str]] = defaultdict(list)
+    names: dict[str, set[str]] = defaultdict(set)
+    numbers: dict[str, set[str]] = defaultdict(set)
     for row in read_roster(roster):
         first, last = row.get("first_name") or "", row.get("last_name") or ""
-        for name in {row["id"], row.get("lms_user_id"), row.get("email"), f"{first} {last}", f"{last} {first}"}:
-            ids[plain(name or "")].append(row["id"])
-    numbers: dict[str, set[str]] = defaultdict(set)
+        for name in (row["id"], row.get("lms_user_id"), row.get("email"), f"{first} {last}", f"{last} {first}"):
+            names[plain(name or "")].add(row["id"])
+        numbers[row.get("lms_user_id") or ""].add(row["id"])
+    names.pop("", None)
+    numbers.pop("", None)
+    shared = namesakes(submissions)
     for one in submissions:
-        numbers[one.student].add(one.number)
-    for one in submissions:
-        fitting = ids[plain(one.student)] or (ids[one.number] if one.number else [])
+        named, numbered = names.get(plain(one.student), set()), numbers.get(one.number, set())
+        fitting = named & numbered or named or numbered
         if len(fitting) == 1:
-            one.student = fitting[0]
-        elif len(numbers[one.student]) > 1:
+            one.student = next(iter(fitting))
+        elif one.student in shared:
             one.student = f"{one.student}_{one.number}".strip("_")
+
+
+def namesakes(submissions: list[Submission]) -> set[str]:
+    """The names that several students have.
+
+    Canvas has one number for a user. Moodle has another one in each assignment, so two numbers are two students only if
+    both handed in the same notebook in one download.
+    """
+    numbers: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for one in submissions:
+        if one.number:
+            numbers[(one.student, one.notebook, one.download) if one.moodle_folder else (one.student,)].add(one.number)
+    return {name for (name, *_), found in numbers.items() if len(found) > 1}
+
+
+def look_alikes(students: set[str]) -> list[list[str]]:
+    """Names that may be one person's: of the same words in turn, as John_Smith, smithjohn and John_Smith_p11."""
+    alike = defaultdict(list)
+    for student in sorted(students):
+        letters = plain(re.sub(r"_p\d+$", "", student))
+        if letters.isalpha():  # an id with digits looks like many others
+            alike[min(letters[i:] + letters[:i] for i in range(len(letters)))].append(student)
+    return [found for found in alike.values() if len(found) > 1]
 
 
 def plain(name: str) -> str:
@@ -182,15 +231,19 @@ def plain(name: str) -> str:
 
 
 def read_roster(roster: Path | None) -> list[dict[str, str]]:
-    """The students of a course.
+    """The students of a course. Their file's separator is a comma, a semicolon as in much of Europe, or a tab.
 
     Raises:
-        ValueError: if the file has no column `id`.
+        ValueError: if the file has no column `id`, or is not in UTF-8.
     """
     if roster is None:
         return []
-    with open(roster, encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
+    try:
+        text = roster.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{roster} is not in UTF-8: in Excel, save it as `CSV UTF-8`") from error
+    separator = max(",;\t", key=text.partition("\n")[0].count)
+    rows = list(csv.DictReader(io.StringIO(text), delimiter=separator))
     if rows and "id" not in rows[0]:
         raise ValueError(f"{roster}: a column `id` is missing; it has {', '.join(rows[0])}")
     return [row for row in rows if row["id"]]
@@ -202,22 +255,47 @@ def collect(
     """Put the last version of each student's notebooks into nbgrader's folder `submitted`.
 
     Returns:
-        Those versions, and all other files, each with the reason why it is not graded.
+        Those versions, and all other files, each with the reason why it is not graded. One is that an earlier run
+        has collected a newer version.
     """
     found, left = find(folder, course)
     by_roster(found, roster)
     latest: dict[tuple[str, str], Submission] = {}
     for one in sorted(found, key=lambda one: (one.age, one.path)):
-        if one.key in latest:
-            left[latest[one.key].path] = f"an earlier version of {one.path}"
+        if before := latest.get(one.key):
+            put_in = one.by_hand and not before.by_hand
+            left[before.path] = f"{one.path} counts, put in by hand" if put_in else f"an earlier version of {one.path}"
         latest[one.key] = one
-    for one in latest.values():
+    for key, one in list(latest.items()):
         target = submitted / one.student / one.notebook
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir(parents=True)
-        (target / f"{one.notebook}.ipynb").write_bytes(one.text)
-        if one.late:
-            (target / LATE).touch()
-        if one.stamp:
-            (target / "timestamp.txt").write_bytes(one.stamp)
+        if older(one, target / f"{one.notebook}.ipynb"):
+            left[one.path] = f"older than what was collected before; to grade it, remove {target}"
+            del latest[key]
+        else:
+            put(one, target)
     return sorted(latest.values(), key=lambda one: one.key), left
+
+
+def older(one: Submission, collected: Path) -> bool:
+    """Whether a notebook from Canvas or Moodle is older than another version that an earlier run collected.
+
+    Only known times count: a zip file without them says 1980.
+    """
+    if one.by_hand or one.time < UNKNOWN_TIME or not collected.exists():
+        return False
+    return one.time < collected.stat().st_mtime and one.text != collected.read_bytes()
+
+
+def put(one: Submission, target: Path) -> None:
+    """Write a submission into its folder, with the time of its file."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    path = target / f"{one.notebook}.ipynb"
+    path.write_bytes(one.text)
+    os.utime(path, (one.time, one.time))
+    if one.late:
+        (target / LATE).touch()
+    if one.stamp:
+        (target / "timestamp.txt").write_bytes(one.stamp)
+    if one.moodle_folder:
+        (target / MOODLE_FOLDER).write_text(one.moodle_folder, encoding="utf-8")

@@ -27,6 +27,7 @@ class Exercise:
     stopped: str = ""  # crashed, time, memory, ...: why it did not run to its end
     untouched: bool = False
     message: str = ""  # of the check, or of the answer's own error
+    by_hand: bool = False  # a teacher gave the points or some of them
 
 
 @dataclass
@@ -70,6 +71,10 @@ class Course:
         """The students who handed a notebook in."""
         return sorted(path.parts[-3] for path in self.root.glob(f"submitted/*/{notebook}/{notebook}.ipynb"))
 
+    def feedback(self, student: str, notebook: str) -> Path:
+        """The page for a student about a notebook."""
+        return self.root / "feedback" / student / notebook / f"{notebook}.html"
+
     def graded(self, notebook: str, students: list[str] | None = None) -> list[Graded]:
         """The graded submissions of a notebook, those of all students by default."""
         found, names = [], self.exercises(notebook)
@@ -91,7 +96,11 @@ def read(submission: SubmittedNotebook, cells: list[NotebookNode], names: dict[s
     """The exercises of a graded submission, which is in the gradebook and in a notebook."""
     found = {name: Exercise(name) for name in names}
     for grade in submission.grades:
-        if (one := found.get(grade.name.removesuffix("_check"))) and not grade.needs_manual_grade:
+        if not (one := found.get(grade.name.removesuffix("_check"))):
+            continue
+        one.by_hand = grade.manual_score is not None or bool(grade.extra_credit)
+        # Graded again, an answer with points by hand is marked in the gradebook as one to look at. Its points count.
+        if grade.manual_score is not None or not grade.needs_manual_grade:
             one.points = grade.score
     untouched = {comment.name for comment in submission.comments if comment.auto_comment == "No response."}
     for cell in cells:

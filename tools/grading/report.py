@@ -12,7 +12,7 @@ from tools.grading.course import ROOT, Course, Exercise
 
 WRONG_ANSWERS = ROOT / "tests" / "wrong_answers"
 EXPECTS = "# expects: "
-OTHER, RIGHT, UNTOUCHED = "another mistake", "right", "not answered"
+OTHER, RIGHT, UNTOUCHED, UNREAD = "another mistake", "right", "not answered", "to be read"
 PAGE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
 <style>
@@ -49,8 +49,10 @@ def mistake(answer: Exercise, known: dict[str, str]) -> str:
         return f"stopped: {answer.stopped}"
     if answer.untouched:
         return UNTOUCHED
+    if answer.points is None:
+        return UNREAD
     if not answer.message:
-        return RIGHT
+        return f"{answer.points:g} points by hand" if answer.by_hand else RIGHT
     told = answer.message.casefold()
     # The longest part of a message that fits says most.
     return max(((len(part), name) for part, name in known.items() if part in told), default=(0, OTHER))[1]
@@ -68,6 +70,12 @@ def section(name: str, answers: list[Exercise], known: dict[str, str]) -> str:
         rows.append(f"<tr><td>{number}<td>{html.escape(what)}<td>{'<br>'.join(lines)}")
     head = f"<h2>{html.escape(name)}: {right} of {len(answers)} right</h2>"
     return "\n".join([head, "<table><tr><th>students<th>mistake<th>message", *rows, "</table>"] if rows else [head])
+
+
+def note_of(path: Path) -> str:
+    """The note on a page that was written before, "" if there is none."""
+    found = re.search(r"submissions\. (.*)</p>", path.read_text(encoding="utf-8")) if path.exists() else None
+    return html.unescape(found[1]) if found else ""
 
 
 def write(course: Course, notebook: str, path: Path, note: str = "", wrong_answers: Path = WRONG_ANSWERS) -> None:

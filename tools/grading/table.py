@@ -8,10 +8,11 @@ from tools.grading.course import Course, Graded
 
 
 def notes(graded: Graded) -> str:
-    """Why points are missing or may change: late; crashed; out of time; a teacher has to read an answer."""
+    """Why points are missing or may change: late; crashed; out of time; read by a teacher, or still to be read."""
     found = ["late"] if graded.late else []
     found += [f"{one.stopped}: {one.name}" for one in graded.exercises.values() if one.stopped]
     found += [f"to be read: {one.name}" for one in graded.exercises.values() if one.points is None]
+    found += [f"by hand: {one.name}" for one in graded.exercises.values() if one.by_hand]
     return "; ".join(found)
 
 
@@ -20,11 +21,12 @@ def write(
 ) -> None:
     """Write the marks of all notebooks that any student handed in; empty where a student did not.
 
+    The sum is empty, too, as long as a teacher has to read an answer.
+
     Args:
         roster: the students of the course; those who handed nothing in get a row, too.
-        failed: reasons why nbgrader could not grade a submission, by student and notebook.
+        failed: reasons why a submission has no marks or no feedback, by student and notebook.
     """
-    failed = failed or {}
     people = {row["id"]: row for row in read_roster(roster)}
     columns, cells = ["student", *(["last_name", "first_name"] if people else [])], {}
     for notebook in course.released():
@@ -38,10 +40,12 @@ def write(
             row = cells.setdefault(graded.student, {})
             for (name, most), one in zip(points.items(), marks, strict=True):
                 row[f"{notebook} {name} (of {most:g})"] = "" if one is None else f"{one:g}"
-            row[f"{notebook} (of {sum(points.values()):g})"] = f"{sum(one or 0 for one in marks):g}"
+            row[f"{notebook} (of {sum(points.values()):g})"] = "" if None in marks else f"{sum(marks):g}"
             row[f"{notebook} notes"] = notes(graded)
-    for (student, notebook), reason in failed.items():
-        cells.setdefault(student, {})[f"{notebook} notes"] = f"not graded: {reason}"
+        for student in course.submitted(notebook):
+            row = cells.setdefault(student, {})
+            reason = (failed or {}).get((student, notebook), "" if f"{notebook} notes" in row else "not graded")
+            row[f"{notebook} notes"] = "; ".join(filter(None, [row.get(f"{notebook} notes"), reason]))
     with open(path, "w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, columns, restval="")
         table.writeheader()
