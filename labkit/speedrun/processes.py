@@ -17,7 +17,7 @@ import labkit
 if sys.platform != "win32":
     import resource
 
-EVERY_S = 1.0  # wall seconds between two interruptions
+EVERY_S = 0.25  # wall seconds between two interruptions
 LOOK_S = 0.005
 GRACE_S = 10.0  # wall seconds beyond twice the limit of CPU time, for a process that does not compute
 MEMORY = 12 * 2**30  # bytes of address space
