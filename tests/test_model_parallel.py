@@ -53,6 +53,7 @@ def test_a_generator_of_split_blocks_is_the_whole_one_in_every_layer(ranks):
         assert max(answers["generator"].values()) <= NEAR
 
 
+@pytest.mark.skipif(torch.__version__ < "2.15", reason="earlier versions are wrong for other ways of splitting")
 @pytest.mark.parametrize(
     ("way", "answer"),
     {
@@ -195,7 +196,7 @@ def test_no_operator_of_a_step_mixes_devices(tiny, others):
 @pytest.mark.parametrize("hook", ["_take_along", "_bring_back"])
 def test_a_move_that_is_forgotten_is_noticed(tiny, monkeypatch, hook):
     monkeypatch.setattr(two_devices, hook, lambda *arguments: None)
-    with pytest.raises(RuntimeError, match="same device"):
+    with pytest.raises(RuntimeError, match="same device|two different devices"):
         fake_step(tiny())
 
 

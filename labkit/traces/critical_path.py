@@ -162,6 +162,7 @@ def _by_work_of_the_host(rank: Rank, path: pandas.DataFrame) -> pandas.DataFrame
     pieces = pandas.DataFrame({"begin": begin, "end": end, "where": HOST, "what": what, "name": name, "kernel": -1})
     # Neighbours of the same work are one part.
     new = (pieces[["what", "name"]] != pieces[["what", "name"]].shift()).any(axis=1) | (begin != pieces["end"].shift())
-    return pieces.groupby(new.cumsum(), as_index=False).agg(
+    parts = pieces.groupby(new.cumsum()).agg(
         {"begin": "first", "end": "last", **dict.fromkeys(("where", "what", "name", "kernel"), "first")}
     )
+    return parts.reset_index(drop=True)
