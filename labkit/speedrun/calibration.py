@@ -1,6 +1,6 @@
 """The yardstick of a speedrun: a fixed mix of work, whose CPU time says how fast a processor is at this moment.
 
-Processors differ, and the same one is slower while others compute beside it. So the judge stops an entry once a
+Processors differ, and the same one is slower while others compute beside it. So the judge stops an entry four times a
 second, times a little of this work in a process of its own, and expresses the entry's CPU time in *calibrated
 seconds*: those that it would have taken at the speed at which a portion of this work takes `PORTION` seconds.
 
@@ -69,8 +69,11 @@ class Calibrator:
         self.portions.append(float(self.process.stdout.readline()))
 
     def calibrated(self, seconds: float, since: int) -> float:
-        """CPU seconds in calibrated seconds. They were spent while all portions but the first `since` were measured."""
-        return seconds * PORTION / statistics.mean(self.portions[since:])
+        """CPU seconds in calibrated seconds. They were spent while all portions but the first `since` were measured.
+
+        The median of the portions counts: beside other programs single ones take twice as long.
+        """
+        return seconds * PORTION / statistics.median(self.portions[since:])
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def run(
 
     Args:
         seconds: limit of CPU time; twice that, and a little more, is the limit of wall time.
-        interrupted: called about once a second and at start and end, while the process stands still.
+        interrupted: called every `EVERY_S` seconds, at the start and at the end, while the process stands still.
     """
 
     def limits() -> None:
