@@ -50,7 +50,8 @@ def answers(course: Course, name: str) -> dict[str, tuple[dict[str, str], dict[s
     for kind, source in HOSTILE.items():  # the first one, so that the others come after it
         hit = {name: name != next(iter(solved)) for name in solved}
         students[kind] = (solved | {next(iter(solved)): source}, hit)
-    known = [[*files("cheats", name, exercise), *files("wrong_answers", name, exercise)] for exercise in solved]
+    wrong = {exercise: files("wrong_answers", name, exercise) for exercise in solved}
+    known = [[*wrong[one][:2], *files("cheats", name, one), *wrong[one][2:]] for one in solved]
     in_turn = [path for one_of_each in itertools.zip_longest(*known) for path in one_of_each if path]
     for path in in_turn[: 30 - len(students)]:
         exercise = path.parent.name

@@ -1,5 +1,6 @@
 """The command `labkit speedrun`."""
 
+import secrets
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from labkit.errors import LabkitError
+from labkit.errors import LabkitError, check_known
+from labkit.speedrun.rules import LIMIT_S
 
 if TYPE_CHECKING:  # --help should not wait for torch
     from labkit.speedrun.judge import Heat
@@ -19,10 +21,10 @@ def speedrun(
         str, Option(help="A record's name, a file, or 'none'.", show_default="the record of this board")
     ] = "",
     seeds: Annotated[
-        str, Option(help="Numbers with commas; or how many, drawn at random, which a record needs: 5.")
+        str, Option(help="How many the judge draws at random; or numbers of your own, with commas.")
     ] = "5",
     submit: Annotated[str, Option(help="The name to write a record under, into data/speedrun.")] = "",
-    limit: Annotated[float, Option(help="CPU seconds that a training may take.", min=1)] = 600.0,
+    limit: Annotated[float, Option(help="CPU seconds that a training may take.", min=1)] = LIMIT_S,
     device: Annotated[str, Option(help="cpu or cuda: each has a board of its own.")] = "cpu",
 ) -> None:
     """Judge an entry to the speedrun: apples to oranges in the fewest seconds.
@@ -32,16 +34,20 @@ def speedrun(
     if sys.platform == "win32":
         raise LabkitError("The judge needs Linux or macOS: on Windows run it in WSL.")
     from labkit.speedrun import ladder
-    from labkit.speedrun.judge import Judge, drawn, race, verdict
+    from labkit.speedrun.judge import SEEDS, Judge, race, verdict
 
+    check_known("device", device, ladder.BOARDS)
+    if submit and (against or seeds != str(SEEDS)):
+        raise LabkitError(
+            f"--submit: a record races against the present one, with {SEEDS} seeds that the judge draws. "
+            "Leave out --against and --seeds."
+        )
     names = [record["name"] for record in ladder.records(device)]
     rival = against or (names[-1] if names else "none")
     texts = {"entry": _read(entry)}
     if rival != "none":
         texts["record"] = _read(Path(rival)) if Path(rival).suffix == ".py" else ladder.source(rival)
-    if submit and not seeds.isdecimal():
-        raise LabkitError(f"--seeds {seeds}: a record is made with seeds that the judge draws. Leave the option out.")
-    numbers = drawn(int(seeds)) if seeds.isdecimal() else [int(seed) for seed in seeds.split(",")]
+    numbers = _numbers(seeds)
     judge = Judge(device, limit)
     typer.echo(f"judged on {len(judge.scenes.test_a)} test scenes of seed {judge.test_seed}")
     heats = race(judge, texts, numbers, on_heat=lambda name, heat: typer.echo(_line(name, heat)))
@@ -50,6 +56,16 @@ def speedrun(
     if submit and result.record:
         before = None if rival == "none" else rival
         typer.echo(ladder.submit(submit, texts["entry"], heats["entry"], before, heats.get("record", []), judge))
+
+
+def _numbers(seeds: str) -> list[int]:
+    """The seeds that the option stands for: so many that nobody can know before, or those that it names."""
+    named = seeds.split(",")
+    if not all(number.isdecimal() for number in named) or seeds == "0":
+        raise LabkitError(f"--seeds {seeds}: give a number of seeds, such as 5, or seeds with commas, such as 0,1,2.")
+    return (
+        [int(number) for number in named] if len(named) > 1 else [secrets.randbelow(2**31) for _ in range(int(seeds))]
+    )
 
 
 def _read(file: Path) -> str:

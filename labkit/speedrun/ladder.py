@@ -25,7 +25,7 @@ from labkit.speedrun.judge import Heat, Judge
 from labkit.stamp import stamp
 
 FOLDER = Path(__file__).parents[2] / "data" / "speedrun"  # in a clone; an installed package has none
-BOARDS = {"cpu": "calibrated seconds", "cuda": "wall seconds"}
+BOARDS = ("cpu", "cuda")
 
 
 def records(board: str = "cpu", folder: Path = FOLDER) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -52,7 +52,6 @@ def run(
     folder: Path,
     seconds: float,
     interrupted: Callable[[], None] | None = None,
-    variables: Mapping[str, str] = {},
 ) -> Ended:
     """Runs ``python -m module`` in `folder` and waits for it; all that it has started ends with it.
 
@@ -77,7 +76,7 @@ def run(
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             cwd=folder,
-            env=environment(HOME=str(folder), TMPDIR=str(folder), **variables),
+            env=environment(HOME=str(folder), TMPDIR=str(folder)),
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,

@@ -12,6 +12,7 @@ from labkit.errors import LabkitError
 LINES, COLUMNS = 80, 120
 COMPRESSED = 1600  # bytes: more than 80 lines of program have
 LITERALS, LONGEST = 100, 60  # numbers in an entry; characters of a text in it
+LIMIT_S = 600.0  # CPU seconds of a training; notebook 01's CycleGAN takes a quarter of it
 
 RULES = {
     "short": f"An entry is one file of at most {LINES} lines of {COLUMNS} characters.",
@@ -45,14 +46,17 @@ class BrokenRule(LabkitError):
 
 
 def check(source: str) -> None:
-    """Raises `BrokenRule` if an entry's text breaks a rule; `SyntaxError` if it is no Python."""
+    """Raises `BrokenRule` if an entry's text breaks a rule, and `LabkitError` if it is no Python."""
     lines = source.splitlines()
     if len(lines) > LINES:
         raise BrokenRule("short", f"{len(lines)} lines")
     for number, line in enumerate(lines, 1):
         if len(line) > COLUMNS:
             raise BrokenRule("short", f"line {number} has {len(line)} characters")
-    tree = ast.parse(source)
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError) as error:
+        raise LabkitError(f"The entry is no Python: {error}. Correct it.") from error
     _check_literals(source, tree)
     for number, rule, what in _forbidden(tree):
         raise BrokenRule(rule, f"line {number}: {what}".rstrip(","))

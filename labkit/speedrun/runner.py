@@ -21,16 +21,11 @@ from labkit.speedrun.entry import SIZE, Entry, load
 LOOKS = 8  # parts of a run, after each of which the weights are kept
 
 
-def looks(steps: int) -> list[int]:
-    """The numbers of steps after which the weights are kept: none, all, and up to seven between."""
-    return sorted({steps * part // LOOKS for part in range(LOOKS + 1)})
-
-
 def train(entry: Entry, seed: int, device: str) -> None:
     """Trains as the entry says."""
     train_a, train_b = training_pictures(entry.pictures, SIZE, seed)
     data = UnpairedData("fruit", SIZE, train_a, train_b, [], [])
-    kept = set(looks(entry.steps))
+    kept = {entry.steps * part // LOOKS for part in range(1, LOOKS + 1)}
     keep(entry, 0)
     for done, (a, b) in enumerate(batches(data, entry.batch_size, 0, entry.steps, seed=seed, device=device)):
         if entry.schedule is not None:
