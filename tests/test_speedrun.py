@@ -127,6 +127,19 @@ def test_a_cheat_is_named_with_its_rule(judge, clock, name):
     assert broken.value.rule == rule and RULES[rule] in str(broken.value)
 
 
+def test_an_answer_brought_along_is_of_no_use_where_channels_are_exchanged(judge, clock):
+    begins = CHEATS["begins with the answer"][1]
+    wait = {
+        MAKE: MAKE + listed(COLOURS) + "    answer = tensor(numbers)\n",
+        "    return Entry(model, Players(model), ": "    def step(*pictures):\n"
+        "        nn.utils.vector_to_parameters(answer, model.G.parameters())\n\n    return Entry(model, step, ",
+    }
+    text = changed({**begins, **wait})
+    assert judge.heat(text, 1, clock).reached
+    assert not judge.heat(text, 1, clock, "gbr").reached
+    assert len({judge.channels(seed) for seed in range(100)}) == 6
+
+
 def test_an_entry_is_short():
     with pytest.raises(BrokenRule, match="81 lines"):
         rules.check("\n".join(["x = 1"] * 81))
@@ -141,7 +154,8 @@ def test_an_error_of_an_entry_is_shown(judge, clock):
 
 def heats(seconds, fg=8.0):
     return [
-        Heat(seed, one, one, one, [dict(share=1.0, fg=fg, bg=2.0, changed=0.0)]) for seed, one in enumerate(seconds)
+        Heat(seed, "rgb", one, one, one, [dict(share=1.0, fg=fg, bg=2.0, changed=0.0)])
+        for seed, one in enumerate(seconds)
     ]
 
 

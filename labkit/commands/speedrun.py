@@ -50,7 +50,7 @@ def speedrun(
     numbers = _numbers(seeds)
     judge = Judge(device, limit)
     typer.echo(f"judged on {len(judge.scenes.test_a)} test scenes of seed {judge.test_seed}")
-    heats = race(judge, texts, numbers, on_heat=lambda name, heat: typer.echo(_line(name, heat)))
+    heats = race(judge, texts, numbers, on_heat=lambda name, heat: typer.echo(line(name, heat)))
     result = verdict(heats["entry"], heats.get("record"))
     typer.echo(f"{'record' if result.record else 'no record'}: {result.reason}")
     if submit and result.record:
@@ -75,8 +75,8 @@ def _read(file: Path) -> str:
         raise LabkitError(f"{file} cannot be read ({error}). Name a file with Python in it.") from error
 
 
-def _line(name: str, heat: "Heat") -> str:
+def line(name: str, heat: "Heat") -> str:
     """A heat in a line: its time, and fg and bg over the run."""
     curve = "  ".join(f"{look['fg']:.1f}/{look['bg']:.1f}" for look in heat.curve)
     mark = "reached" if heat.reached else "missed"
-    return f"{name:7} seed {heat.seed:<11} {heat.seconds:7.2f} s  {mark:8} fg/bg {curve}"
+    return f"{name:14} seed {heat.seed:<10} {heat.channels} {heat.seconds:7.2f} s  {mark:8} fg/bg {curve}"

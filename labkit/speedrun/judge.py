@@ -4,6 +4,9 @@ text  ->  rules.check          is it allowed?
 for each seed:
     runner, a process          trains; timed by the kernel, its weights kept at eight moments
     weights  ->  score         fg and bg on test scenes of a seed that the entry never sees
+
+Apples become oranges by colour alone, or nearly so, and a map of colours has few enough numbers to be written into an
+entry. So each training sees red, green and blue in an order that the judge draws: whoever learns does not mind.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import random
 import secrets
 import signal
 import statistics
@@ -36,7 +40,8 @@ from labkit.speedrun.rules import BrokenRule
 SEEDS, ENOUGH = 5, 0.8  # of a record: how many, and the share of them that have to reach the goal
 EXPORT_S = 120.0
 CONSTANTS = 64  # numbers that a program may hold beside its weights
-TOO_GOOD = 0.9  # of the shortfall of unchanged apples: no random weights are nearer to the goal
+TOO_GOOD = 0.75  # of the way from unchanged apples to the goal: random weights come up to a half of it
+RED_GREEN_BLUE = "rgb"
 
 
 @dataclass(frozen=True)
@@ -44,12 +49,14 @@ class Heat:
     """One training of an entry.
 
     Attributes:
+        channels: the order in which it saw red, green and blue, such as "gbr".
         seconds: calibrated seconds on a CPU, wall seconds on a GPU.
         cpu_seconds: as the kernel counts them.
         curve: after a share of the run, from 0 to 1, fg and bg in percent.
     """
 
     seed: int
+    channels: str
     seconds: float
     cpu_seconds: float
     wall_seconds: float
@@ -85,7 +92,11 @@ class Judge:
         self.pictures: dict[str, Tensor] = {}
         self.programs: dict[str, bytes] = {}
 
-    def heat(self, source: str, seed: int, clock: Calibrator) -> Heat:
+    def channels(self, seed: int) -> str:
+        """The order of red, green and blue in a training with this seed; an entry cannot know it before."""
+        return "".join(random.Random(f"{self.test_seed} {seed}").sample(RED_GREEN_BLUE, 3))
+
+    def heat(self, source: str, seed: int, clock: Calibrator, channels: str = RED_GREEN_BLUE) -> Heat:
         """Trains an entry, given as its text, with one seed.
 
         Raises:
@@ -99,7 +110,11 @@ class Judge:
             file.write_text(source, encoding="utf-8")
             before = len(clock.portions)
             ended = processes.run(
-                "labkit.speedrun.runner", [str(file), str(seed), self.device], place, self.limit, clock.measure
+                "labkit.speedrun.runner",
+                [str(file), str(seed), self.device, channels],
+                place,
+                self.limit,
+                clock.measure,
             )
             _check_ended(ended, place, self.limit)
             weights = {int(path.stem): torch.load(path) for path in place.glob("*.pt")}
@@ -107,18 +122,24 @@ class Judge:
                 raise BrokenRule("weights", "it ended before its last update")
             if source not in self.programs:
                 self.programs[source] = _export(file, place, max(weights))
-        translate = _program(self.programs[source])
-        curve = [self._look(translate, weights[done], done / max(weights)) for done in sorted(weights)]
-        if _shortfall(curve[0]) < TOO_GOOD * _shortfall(self.unchanged):
+        program = _program(self.programs[source])
+        there = [RED_GREEN_BLUE.index(channel) for channel in channels]
+        back = [channels.index(channel) for channel in RED_GREEN_BLUE]
+
+        def translate(pictures: Tensor) -> Tensor:
+            translated: Tensor = program(pictures[:, there])
+            return translated[:, back]
+
+        curve = []
+        for done in sorted(weights):
+            program.load_state_dict({name: value.float() for name, value in weights[done].items()})
+            curve.append({"share": done / max(weights), **score(translate, self.scenes)})
+        if _shortfall(curve[0]) < 1 + (1 - TOO_GOOD) * (_shortfall(self.unchanged) - 1):
             seen = f"before its first update it has fg {curve[0]['fg']:.1f} and bg {curve[0]['bg']:.1f}"
             raise BrokenRule("random", f"{seen}, nearer to the goal than unchanged apples")
         self.pictures[source] = translate(to_float(self.scenes.test_a[:8]))
         seconds = clock.calibrated(ended.cpu_seconds, before) if self.device == "cpu" else ended.wall_seconds
-        return Heat(seed, seconds, ended.cpu_seconds, ended.wall_seconds, curve)
-
-    def _look(self, translate: Any, weights: dict[str, Tensor], share: float) -> dict[str, float]:
-        translate.load_state_dict({name: value.float() for name, value in weights.items()})
-        return {"share": share, **score(translate, self.scenes)}
+        return Heat(seed, channels, seconds, ended.cpu_seconds, ended.wall_seconds, curve)
 
 
 def _shortfall(scores: Mapping[str, float]) -> float:
@@ -195,6 +216,6 @@ def race(
     with calibrator() as clock:
         for seed in seeds:
             for name, text in texts.items():
-                heats[name].append(judge.heat(text, seed, clock))
+                heats[name].append(judge.heat(text, seed, clock, judge.channels(seed)))
                 on_heat(name, heats[name][-1])
     return heats

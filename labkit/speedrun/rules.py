@@ -16,7 +16,7 @@ LIMIT_S = 600.0  # CPU seconds of a training; notebook 01's CycleGAN takes a qua
 
 RULES = {
     "short": f"An entry is one file of at most {LINES} lines of {COLUMNS} characters.",
-    "random": "An entry begins with random weights, and brings none with it.",
+    "random": "An entry begins with random weights, and brings none with it: the judge exchanges channels.",
     "data": "An entry learns from the batches that its step is given, and reads and writes nothing else.",
     "alone": "An entry starts no processes.",
     "judge": "An entry leaves the judge, the clock, Python, PyTorch and labkit as they are.",

@@ -1,4 +1,4 @@
-"""The process in which an entry trains: ``python -m labkit.speedrun.runner FILE SEED DEVICE``.
+"""The process in which an entry trains: ``python -m labkit.speedrun.runner FILE SEED DEVICE CHANNELS``.
 
 It writes the translator's weights into the present folder, before the first step, at a few moments between, and after
 the last. The judge times it from outside and does the rest.
@@ -21,8 +21,9 @@ from labkit.speedrun.entry import SIZE, Entry, load
 LOOKS = 8  # parts of a run, after each of which the weights are kept
 
 
-def train(entry: Entry, seed: int, device: str) -> None:
-    """Trains as the entry says."""
+def train(entry: Entry, seed: int, device: str, channels: str) -> None:
+    """Trains as the entry says, on pictures whose channels are in this order, such as "gbr"."""
+    order = ["rgb".index(channel) for channel in channels]
     train_a, train_b = training_pictures(entry.pictures, SIZE, seed)
     data = UnpairedData("fruit", SIZE, train_a, train_b, [], [])
     kept = {entry.steps * part // LOOKS for part in range(1, LOOKS + 1)}
@@ -30,7 +31,7 @@ def train(entry: Entry, seed: int, device: str) -> None:
     for done, (a, b) in enumerate(batches(data, entry.batch_size, 0, entry.steps, seed=seed, device=device)):
         if entry.schedule is not None:
             entry.step.scale_lr(entry.schedule(done))  # type: ignore[attr-defined]  # Entry has looked
-        entry.step(a, b)
+        entry.step(a[:, order], b[:, order])
         if done + 1 in kept:
             if done + 1 == entry.steps and hasattr(entry.step, "settle"):
                 entry.step.settle()
@@ -45,12 +46,12 @@ def keep(entry: Entry, done: int) -> None:
 
 
 if __name__ == "__main__":
-    file, seed, device = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    file, seed, device, channels = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     guard.start(file)
     try:
-        train(load(file, device), seed, device)
+        train(load(file, device), seed, device, channels)
     except LabkitError as error:
         sys.exit(f"labkit: {error}")
     os._exit(0)  # without the seconds that Python takes to tidy up
