@@ -111,6 +111,7 @@ def test_an_honest_entry_gets_its_time_and_its_scores(judge, clock):
     before = len(clock.portions)
     heat = judge.heat(HONEST, 1, clock)
     assert [look["share"] for look in heat.curve] == [0, 0.5, 1]
+    assert 0.5 < heat.curve[0]["cpu_seconds"] < heat.curve[-1]["cpu_seconds"] <= heat.cpu_seconds
     assert heat.curve[0]["fg"] != heat.curve[1]["fg"] and not heat.reached  # it has learned, though not enough
     portion = statistics.median(clock.portions[before:])
     assert heat.seconds == pytest.approx(heat.cpu_seconds * PORTION / portion, rel=1e-9) and heat.cpu_seconds > 0.5
@@ -154,7 +155,7 @@ def test_an_error_of_an_entry_is_shown(judge, clock):
 
 def heats(seconds, fg=8.0):
     return [
-        Heat(seed, "rgb", one, one, one, [dict(share=1.0, fg=fg, bg=2.0, changed=0.0)])
+        Heat(seed, "rgb", one, one, one, [dict(share=1.0, cpu_seconds=one, fg=fg, bg=2.0, changed=0.0)])
         for seed, one in enumerate(seconds)
     ]
 

@@ -21,7 +21,7 @@ if __name__ == "__main__":
     guard.start(file)
     try:
         network = load(file, "cpu").model.translator("AtoB")
-        network.load_state_dict(torch.load(weights))
+        network.load_state_dict(torch.load(weights)[1])
         export(network, "program.pt2")
     except (LabkitError, RuntimeError) as error:
         sys.exit(f"labkit: {error}")

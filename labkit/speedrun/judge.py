@@ -52,7 +52,7 @@ class Heat:
         channels: the order in which it saw red, green and blue, such as "gbr".
         seconds: calibrated seconds on a CPU, wall seconds on a GPU.
         cpu_seconds: as the kernel counts them.
-        curve: after a share of the run, from 0 to 1, fg and bg in percent.
+        curve: after a share of the steps, from 0 to 1: the CPU seconds until then, and fg and bg in percent.
     """
 
     seed: int
@@ -117,11 +117,11 @@ class Judge:
                 clock.measure,
             )
             _check_ended(ended, place, self.limit)
-            weights = {int(path.stem): torch.load(path) for path in place.glob("*.pt")}
-            if len(weights) < 2:
+            kept = {int(path.stem): torch.load(path) for path in place.glob("*.pt")}
+            if len(kept) < 2:
                 raise BrokenRule("weights", "it ended before its last update")
             if source not in self.programs:
-                self.programs[source] = _export(file, place, max(weights))
+                self.programs[source] = _export(file, place, max(kept))
         program = _program(self.programs[source])
         there = [RED_GREEN_BLUE.index(channel) for channel in channels]
         back = [channels.index(channel) for channel in RED_GREEN_BLUE]
@@ -131,9 +131,9 @@ class Judge:
             return translated[:, back]
 
         curve = []
-        for done in sorted(weights):
-            program.load_state_dict({name: value.float() for name, value in weights[done].items()})
-            curve.append({"share": done / max(weights), **score(translate, self.scenes)})
+        for done, (until, weights) in sorted(kept.items()):
+            program.load_state_dict({name: value.float() for name, value in weights.items()})
+            curve.append({"share": done / max(kept), "cpu_seconds": until, **score(translate, self.scenes)})
         if _shortfall(curve[0]) < 1 + (1 - TOO_GOOD) * (_shortfall(self.unchanged) - 1):
             seen = f"before its first update it has fg {curve[0]['fg']:.1f} and bg {curve[0]['bg']:.1f}"
             raise BrokenRule("random", f"{seen}, nearer to the goal than unchanged apples")

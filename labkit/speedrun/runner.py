@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 import torch
 
@@ -39,10 +40,11 @@ def train(entry: Entry, seed: int, device: str, channels: str) -> None:
 
 
 def keep(entry: Entry, done: int) -> None:
-    """Writes the translator's weights."""
+    """Writes the translator's weights, and the CPU seconds of this process until now."""
+    seconds = time.process_time()
     weights = {name: value.detach().cpu() for name, value in entry.model.translator("AtoB").state_dict().items()}
     with atomic_write(f"{done}.pt") as part:
-        torch.save(weights, part)
+        torch.save((seconds, weights), part)
 
 
 if __name__ == "__main__":
