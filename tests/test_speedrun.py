@@ -3,14 +3,20 @@
 import random
 import statistics
 import string
+import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
+from labkit import show, to_float
 from labkit.errors import LabkitError
-from labkit.speedrun import RULES, BrokenRule, Heat, Judge, rules, verdict
+from labkit.measure.quality import GOAL
+from labkit.speedrun import RULES, BrokenRule, Heat, Judge, ladder, race, rules, verdict
 from labkit.speedrun.calibration import PORTION, Calibrator, calibrator
+from tools.ladder import PAGE, filled
 
 HONEST = Path(__file__).with_name("speedrun_entry.py").read_text(encoding="utf-8")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the judge needs Linux or macOS")
@@ -183,3 +189,76 @@ def test_calibrated_seconds_do_not_depend_on_the_speed_of_the_machine():
     fast, slow = Calibrator(None), Calibrator(None)
     fast.portions, slow.portions = [9.0, PORTION, PORTION], [9.0, 2 * PORTION, 2 * PORTION]
     assert fast.calibrated(3.0, since=1) == pytest.approx(3.0) == slow.calibrated(6.0, since=1)
+
+
+def test_a_record_is_written_with_its_text_and_its_pictures(judge, tmp_path):
+    text = '"""The first line.\n\nMore."""\n'
+    judge.pictures[text] = to_float(judge.scenes.test_a[:8]).flip(1)
+    for name, before in (("first", None), ("second", "first")):
+        ladder.submit(name, text, heats([2.0, 1.0, 3.0]), before, heats([4.0] * 3) if before else [], judge, tmp_path)
+    first, second = ladder.records("cpu", tmp_path)
+    assert (first["name"], first["rung"], first["seconds"]) == ("first", 1, 2.0)
+    assert (second["before"], second["difference"]) == ("first", "The first line.")
+    assert second["heats"][1]["seconds"] == 1.0 and second["stamp"]["threads"] == 1
+    assert ladder.source("second", tmp_path) == text and ladder.records("cuda", tmp_path) == []
+    apples, oranges = ladder.pictures("first", tmp_path)
+    assert (apples.float() - judge.scenes.test_a[:8].float()).abs().mean() < 4  # of 255: WebP loses a little
+    assert (oranges.float() - judge.scenes.test_a[:8].flip(1).float()).abs().mean() < 4
+    with pytest.raises(LabkitError, match="record of this name"):
+        ladder.submit("first", text, heats([2.0]), None, [], judge, tmp_path)
+    with pytest.raises(LabkitError, match="letters, digits and underscores"):
+        ladder.check_name("../first", tmp_path)
+    with pytest.raises(LabkitError, match="in a clone"):
+        ladder.check_name("first", tmp_path / "gone")
+    with pytest.raises(LabkitError, match="no entry 'third'.*first, second"):
+        ladder.source("third", tmp_path)
+    drawn = show.ladder([first, second], tmp_path)
+    assert list(drawn.data[0].y) == [2.0, 2.0] and len(drawn.layout.images) == 2
+    assert "2.00 times as fast" in drawn.layout.meta["table"]
+    lines = show.heats({"mine": heats([2.0, 3.0])}).data
+    assert [(line.x[0], line.y[0]) for line in lines] == [(2.0, 8.0), (2.0, 2.0), (3.0, 8.0), (3.0, 2.0)]
+
+
+def test_the_ladder_holds_records_each_faster_than_the_one_before_beyond_noise():
+    records = ladder.records()
+    assert [record["rung"] for record in records] == list(range(1, len(records) + 1)) and len(records) >= 8
+    for before, record in zip(records, records[1:], strict=False):
+        assert record["before"] == before["name"]
+        mine, theirs = ([Heat(**heat) for heat in record[of]] for of in ("heats", "heats_before"))
+        assert verdict(mine, theirs).record and verdict(theirs, None).record, record["name"]
+    for record in records:
+        rules.check(ladder.source(record["name"]))
+
+
+def test_the_page_has_the_ladder_as_it_is():
+    page = PAGE.read_text(encoding="utf-8")
+    assert filled(page) == page, "run: python -m tools.ladder"
+
+
+def test_the_last_records_run_again_in_their_order(judge):
+    names = [record["name"] for record in ladder.records()[-3:]]
+    again = race(judge, {name: ladder.source(name) for name in names}, seeds=[1])
+    seconds = [again[name][0].seconds for name in names]
+    assert seconds == sorted(seconds, reverse=True)
+    assert all(again[name][0].curve[-1]["fg"] < 1.2 * GOAL["fg"] for name in names)  # a single seed may just miss
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_a_training_ends_with_its_judge(tmp_path):
+    endless = tmp_path / "endless.py"
+    endless.write_text(changed(CHEATS["without an end"][1]), encoding="utf-8")
+    judging = subprocess.Popen([sys.executable, "-m", "labkit", "speedrun", str(endless)], stdout=subprocess.DEVNULL)
+    judge = psutil.Process(judging.pid)
+    runner = wait_for(lambda: [one for one in judge.children() if "labkit.speedrun.runner" in one.cmdline()])[0]
+    judging.kill()
+    judging.wait()
+    assert wait_for(lambda: not runner.is_running() or runner.status() == psutil.STATUS_ZOMBIE)
+
+
+def wait_for(happens):
+    """What `happens` returns as soon as it is true; it has to be within a minute."""
+    for _ in range(600):
+        if found := happens():
+            return found
+        time.sleep(0.1)
+    raise AssertionError("it did not happen")

@@ -29,6 +29,7 @@ ANSWERS = {
     "pool": ("Pool",),
     "simulate/communication": ("ring_us",),
     "simulate/scaling": ("bubble",),
+    "speedrun/judge": ("verdict",),
     "traces/intervals": ("busy",),
     "traces/verdict": ("bound_by",),
     "variants/accumulate": ("Accumulate",),

@@ -1,18 +1,14 @@
 """The command `labkit speedrun`."""
 
 import secrets
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Option
 
 from labkit.errors import LabkitError, check_known
 from labkit.speedrun.rules import LIMIT_S
-
-if TYPE_CHECKING:  # --help should not wait for torch
-    from labkit.speedrun.judge import Heat
 
 
 def speedrun(
@@ -31,8 +27,6 @@ def speedrun(
 
     Each seed trains in a process of its own, in turn with the present record. The rules are in labkit.speedrun.RULES.
     """
-    if sys.platform == "win32":
-        raise LabkitError("The judge needs Linux or macOS: on Windows run it in WSL.")
     from labkit.speedrun import ladder
     from labkit.speedrun.judge import SEEDS, Judge, race, verdict
 
@@ -42,15 +36,17 @@ def speedrun(
             f"--submit: a record races against the present one, with {SEEDS} seeds that the judge draws. "
             "Leave out --against and --seeds."
         )
-    names = [record["name"] for record in ladder.records(device)]
+    if submit:
+        ladder.check_name(submit)  # before the race, which takes long
+    names = [record["name"] for record in ladder.records(device) if record["name"] in ladder.texts()]
     rival = against or (names[-1] if names else "none")
     texts = {"entry": _read(entry)}
     if rival != "none":
         texts["record"] = _read(Path(rival)) if Path(rival).suffix == ".py" else ladder.source(rival)
     numbers = _numbers(seeds)
     judge = Judge(device, limit)
-    typer.echo(f"judged on {len(judge.scenes.test_a)} test scenes of seed {judge.test_seed}")
-    heats = race(judge, texts, numbers, on_heat=lambda name, heat: typer.echo(line(name, heat)))
+    typer.echo(f"against {rival}, judged on {len(judge.scenes.test_a)} test scenes of seed {judge.test_seed}")
+    heats = race(judge, texts, numbers, on_heat=lambda name, heat: typer.echo(f"{name:7} {heat}"))
     result = verdict(heats["entry"], heats.get("record"))
     typer.echo(f"{'record' if result.record else 'no record'}: {result.reason}")
     if submit and result.record:
@@ -73,10 +69,3 @@ def _read(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LabkitError(f"{file} cannot be read ({error}). Name a file with Python in it.") from error
-
-
-def line(name: str, heat: "Heat") -> str:
-    """A heat in a line: its time, and fg and bg over the run."""
-    curve = "  ".join(f"{look['fg']:.1f}/{look['bg']:.1f}" for look in heat.curve)
-    mark = "reached" if heat.reached else "missed"
-    return f"{name:14} seed {heat.seed:<10} {heat.channels} {heat.seconds:7.2f} s  {mark:8} fg/bg {curve}"

@@ -4,6 +4,8 @@ from labkit.show.comparisons import comparison_report as comparison_report
 from labkit.show.explorer import trace_explorer as trace_explorer
 from labkit.show.recordings import stamped as stamped
 from labkit.show.report import trace_report as trace_report
+from labkit.show.speedrun import heats as heats
+from labkit.show.speedrun import ladder as ladder
 from labkit.show.style import view as view
 from labkit.show.sweeps import sweep_figures as sweep_figures
 from labkit.show.sweeps import sweep_report as sweep_report

@@ -6,7 +6,7 @@ for each seed:
     weights  ->  score         fg and bg on test scenes of a seed that the entry never sees
 
 Apples become oranges by colour alone, or nearly so, and a map of colours has few enough numbers to be written into an
-entry. So each training sees red, green and blue in an order that the judge draws: whoever learns does not mind.
+entry. So each training sees red, green and blue in an order that the judge draws. An entry that learns is not affected.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import random
 import secrets
 import signal
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,6 +68,17 @@ class Heat:
         """Whether the end of the run is at the goal, or better."""
         return all(self.curve[-1][name] <= goal for name, goal in GOAL.items())
 
+    @property
+    def times(self) -> list[float]:
+        """Calibrated seconds until each look of the curve."""
+        return [look["cpu_seconds"] * self.seconds / self.cpu_seconds for look in self.curve]
+
+    def __str__(self) -> str:
+        """Its seed, its time, and fg and bg over the run, in a line."""
+        curve = "  ".join(f"{look['fg']:.1f}/{look['bg']:.1f}" for look in self.curve)
+        mark = "reached" if self.reached else "missed"
+        return f"seed {self.seed:<10} {self.channels} {self.seconds:7.2f} s  {mark:8} fg/bg {curve}"
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -77,7 +89,7 @@ class Verdict:
 
 
 class Judge:
-    """Judges entries on one device: "cpu" or "cuda". The test scenes are drawn anew for every judge.
+    """Judges entries on one device: "cpu" or "cuda". Every judge draws test scenes of its own.
 
     Attributes:
         test_seed: of the test scenes; an entry never sees it.
@@ -85,6 +97,8 @@ class Judge:
     """
 
     def __init__(self, device: str = "cpu", limit: float = rules.LIMIT_S) -> None:
+        if sys.platform == "win32":
+            raise LabkitError("The judge needs Linux or macOS: on Windows, run it in WSL.")
         self.device, self.limit = device, limit
         self.test_seed = secrets.randbelow(2**31)
         self.scenes: FruitData = fruit(n=1, size=SIZE, seed=self.test_seed)

@@ -1,12 +1,13 @@
 """The ladder: the records so far, each with its entry's text, its times, and its pictures, in data/speedrun.
 
-NAME.py      the entry
+NAME.py      the entry; a student's repository has that of the first only
 NAME.json    the stamp, the seeds, both entries' heats, the record before
 NAME.webp    test pictures, and below each what the entry makes of it
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import statistics
 from collections.abc import Sequence
@@ -16,11 +17,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torchvision.utils import make_grid
 
 from labkit.data.batches import to_uint8
-from labkit.data.images import write_picture
+from labkit.data.images import read_picture, write_picture
 from labkit.errors import LabkitError
 from labkit.files import atomic_write
+from labkit.speedrun.entry import SIZE
 from labkit.speedrun.judge import Heat, Judge
 from labkit.stamp import stamp
 
@@ -34,13 +37,28 @@ def records(board: str = "cpu", folder: Path = FOLDER) -> list[dict[str, Any]]:
     return sorted((one for one in found if one["board"] == board), key=lambda one: one["rung"])
 
 
+def texts(folder: Path = FOLDER) -> set[str]:
+    """The names of the records whose entries are there."""
+    return {path.stem for path in folder.glob("*.py")}
+
+
 def source(name: str, folder: Path = FOLDER) -> str:
     """The text of an entry that made a record. Raises `LabkitError` if there is none of this name."""
     file = folder / f"{name}.py"
     if not file.exists():
-        known = ", ".join(sorted(path.stem for path in folder.glob("*.py"))) or "none"
-        raise LabkitError(f"{name!r} is no record. There are: {known}.")
+        known = ", ".join(sorted(texts(folder))) or "none"
+        raise LabkitError(f"There is no entry {name!r} on the ladder. There are: {known}.")
     return file.read_text(encoding="utf-8")
+
+
+def check_name(name: str, folder: Path = FOLDER) -> None:
+    """Raises `LabkitError` if no record can be written under this name."""
+    if not folder.is_dir():
+        raise LabkitError(f"{folder} is not there: records are kept in a clone of labkit. Run the judge in a clone.")
+    if not name.isidentifier():
+        raise LabkitError(f"--submit {name}: give a name of letters, digits and underscores, such as my_entry.")
+    if (folder / f"{name}.json").exists():
+        raise LabkitError(f"{folder / name}.json: there is a record of this name. Choose another one.")
 
 
 def submit(
@@ -55,13 +73,13 @@ def submit(
     """Writes a record onto the ladder, and returns its .json file.
 
     Raises:
-        LabkitError: there is one of this name already, or it cannot be written.
+        LabkitError: as `check_name`, or it cannot be written.
     """
+    check_name(name, folder)
     file = folder / f"{name}.json"
-    if file.exists():
-        raise LabkitError(f"{file}: there is a record of this name. Choose another one.")
     record = {
         "name": name,
+        "difference": (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0],
         "board": judge.device,
         "rung": len(records(judge.device, folder)) + 1,
         "seconds": statistics.median(heat.seconds for heat in heats),
@@ -69,19 +87,20 @@ def submit(
         "heats": [asdict(heat) for heat in heats],
         "before": before,
         "heats_before": [asdict(heat) for heat in heats_before],
-        "stamp": stamp(),
+        "stamp": stamp() | {"threads": 1},  # of the processes in which entries train
     }
     with atomic_write(folder / f"{name}.py") as part:
         part.write_text(text, encoding="utf-8")
-    write_picture(pictures(judge, text), folder / f"{name}.webp")
+    apples, oranges = judge.scenes.test_a, to_uint8(judge.pictures[text])
+    both = torch.cat([apples[: len(oranges)], oranges])
+    write_picture(make_grid(both, nrow=len(oranges), padding=0), folder / f"{name}.webp")
     with atomic_write(file) as part:
         part.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return file
 
 
-def pictures(judge: Judge, text: str) -> Tensor:
-    """Test pictures in a row, and below them what the entry made of them: ``uint8`` (3, H, W)."""
-    from torchvision.utils import make_grid
-
-    apples = judge.scenes.test_a[: len(judge.pictures[text])]
-    return make_grid(torch.cat([apples, to_uint8(judge.pictures[text])]), nrow=len(apples), pad_value=255)
+def pictures(name: str, folder: Path = FOLDER) -> tuple[Tensor, Tensor]:
+    """Test pictures of a record, and what its entry made of them: ``uint8`` (N, 3, 64, 64) each."""
+    rows = read_picture(folder / f"{name}.webp").unfold(1, SIZE, SIZE).unfold(2, SIZE, SIZE)  # (3, 2, N, 64, 64)
+    apples, oranges = rows.permute(1, 2, 0, 3, 4)
+    return apples, oranges

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ if sys.platform != "win32":
 
 EVERY_S = 0.25  # wall seconds between two interruptions
 LOOK_S = 0.005
+PR_SET_PDEATHSIG = 1  # of Linux's prctl: the signal that a process gets when its parent ends
 GRACE_S = 10.0  # wall seconds beyond twice the limit of CPU time, for a process that does not compute
 MEMORY = 12 * 2**30  # bytes of address space
 
@@ -63,6 +65,8 @@ def run(
     """
 
     def limits() -> None:
+        if sys.platform == "linux":  # it ends with the judge, also if that is killed while it stands still
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 2))
         # CUDA reserves more addresses than there is memory, and macOS has no such limit.
         if "cuda" not in arguments and sys.platform == "linux":

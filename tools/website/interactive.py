@@ -1,4 +1,4 @@
-"""Three figures to play with, drawn beforehand for every position of their controls."""
+"""Figures to play with, drawn beforehand for every position of their controls."""
 
 import base64
 import io
@@ -16,8 +16,9 @@ from PIL import Image, ImageSequence
 import labkit
 from labkit.course import queue_figure
 from labkit.show.trace_views import VIEWS
+from labkit.speedrun.ladder import records
 from tools.website.execute import digest
-from tools.website.figures import chooser_html
+from tools.website.figures import chooser_html, figure_html
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINING = ROOT / "docs" / "apples_to_oranges.webp"  # tools/moving_picture.py made it
@@ -40,13 +41,13 @@ def draw_stale(pool: Executor, folder: Path) -> list[Future[str]]:
         return []
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    return [pool.submit(draw_into, folder, make, key) for make in (training, explorer, queue)]
+    return [pool.submit(draw_into, folder, make, key) for make in FIGURES]
 
 
 def draw_into(folder: Path, make: Callable[[], str], key: str) -> str:
     """Keep what `make` draws; the last of the figures adds the key that says so."""
     (folder / f"{make.__name__}.html").write_text(make(), encoding="utf-8")
-    if len(list(folder.glob("*.html"))) == 3:
+    if len(list(folder.glob("*.html"))) == len(FIGURES):
         (folder / key).touch()
     return make.__name__
 
@@ -115,6 +116,14 @@ def queue() -> str:
     return chooser_html(controls, figures, (HOST_US.index(10), KERNEL_US.index(8), 0))
 
 
+def ladder() -> str:
+    """The records of the speedrun."""
+    return figure_html(as_dict(labkit.show.ladder(records())))
+
+
 def as_dict(figure: go.Figure) -> dict[str, Any]:
     """A figure as it is in a notebook's file, with its arrays in Plotly's own form."""
     return json.loads(figure.to_json())
+
+
+FIGURES = (training, explorer, queue, ladder)

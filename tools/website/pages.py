@@ -17,7 +17,7 @@ START = "index.md"  # the README, which Sphinx wants under this name
 BADGE = r"^\[!\[.*\n"  # a picture from GitHub, linked to GitHub
 MORE = ("CONTRIBUTING.md", "TEACHING.md", "CHANGELOG.md", "data/README.md")  # documents beside the README and docs/
 FILES = ("Makefile", "LICENSE", "pyproject.toml", "nbgrader_config.py", "CITATION.cff")  # that documents link to
-FOLDERS = ("docs", "examples", "labkit/course/drawings")
+FOLDERS = ("docs", "examples", "labkit/course/drawings", "data/speedrun")
 API = {  # the name of a page -> the modules on it
     "labkit": ["labkit"],
     "pictures, networks and models": ["labkit.data", "labkit.networks", "labkit.models"],
@@ -47,6 +47,12 @@ Recordings of GPUs that others have published. Each figure answers one question 
 [notebook 03](../notebooks/03_read_the_trace.ipynb) reads them one by one.
 
 {explorer}
+
+## The ladder of the speedrun
+
+Each rung is one change to the training before it; point at it to read which. [The speedrun](speedrun.md) has the rules.
+
+{ladder}
 
 ## The launch queue
 

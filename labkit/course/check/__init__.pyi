@@ -39,4 +39,6 @@ from labkit.course.check.notebook_11 import best_interval as best_interval
 from labkit.course.check.notebook_11 import mean_age as mean_age
 from labkit.course.check.notebook_11 import outer_step as outer_step
 from labkit.course.check.notebook_11 import waves_bound as waves_bound
+from labkit.course.check.notebook_12 import is_record as is_record
+from labkit.course.check.notebook_12 import my_entry as my_entry
 from labkit.course.stand_ins import replay_side_by_side as replay_side_by_side

@@ -1,0 +1,10 @@
+"""The CycleGAN of notebook 01, trained as `labkit train` trains it."""
+
+from labkit import CycleGAN, make_step
+from labkit.recipes import FRUIT
+from labkit.speedrun import Entry
+
+
+def entry(device: str) -> Entry:
+    model = CycleGAN(**FRUIT.model).to(device)
+    return Entry(model, make_step(model, lr=FRUIT.lr), FRUIT.steps)

@@ -1,0 +1,136 @@
+"""The speedrun: the ladder of records, and how an entry came nearer to the goal."""
+
+from __future__ import annotations
+
+import html
+import io
+import statistics
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import torch
+from PIL import Image
+
+from labkit.measure.quality import GOAL
+from labkit.show.style import COLOURS, FAINT, LINES, WALL, panels
+from labkit.speedrun.judge import Heat
+from labkit.speedrun.ladder import FOLDER, pictures
+from labkit.stamp import describe
+
+TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500]
+PICTURES, UNDER = 0.6, -0.25  # of the plot's height: that of a rung's pictures, and where they begin
+
+
+def ladder(records: Sequence[Mapping[str, Any]], folder: Path = FOLDER) -> go.Figure:
+    """The seconds of records over their rungs, and below each rung a test picture with its translation.
+
+    A point is the median over the seeds, its bar reaches from the shortest to the longest time. The grey line is the
+    part before the first update: loading PyTorch and labkit, and making the model.
+
+    Args:
+        records: from `labkit.speedrun.records`.
+        folder: where their pictures are.
+    """
+    names = [record["name"] for record in records]
+    times = [[heat["seconds"] for heat in record["heats"]] for record in records]
+    medians = [statistics.median(own) for own in times]
+    first = [statistics.median(Heat(**heat).times[0] for heat in record["heats"]) for record in records]
+    gains = [
+        statistics.median(heat["seconds"] for heat in record["heats_before"]) / median if record["before"] else None
+        for record, median in zip(records, medians, strict=True)
+    ]
+    changes = [record["difference"] for record in records]
+    told = [f"{gain:.2f} times as fast" if gain else "the first" for gain in gains]
+    figure = go.Figure()
+    figure.add_scatter(
+        x=names,
+        y=medians,
+        mode="lines+markers+text",
+        text=[f"{median:.3g} s" for median in medians],
+        textposition="top right",
+        line=dict(color=COLOURS["G"], shape="hv"),
+        error_y=dict(
+            array=[max(own) - median for own, median in zip(times, medians, strict=True)],
+            arrayminus=[median - min(own) for own, median in zip(times, medians, strict=True)],
+        ),
+        customdata=list(zip(told, changes, strict=True)),
+        hovertemplate="%{x}: %{y:.3g} s, %{customdata[0]}<br>%{customdata[1]}<extra></extra>",
+        name="until the last update",
+        cliponaxis=False,
+    )
+    figure.add_scatter(x=names, y=first, mode="lines", line=dict(color=WALL, dash="dot"), name="until the first update")
+    for name in names:
+        figure.add_layout_image(
+            source=_column(name, folder),
+            **dict(xref="x", x=name, sizex=0.9, xanchor="center"),
+            **dict(yref="paper", y=UNDER, sizey=PICTURES, yanchor="top"),
+        )
+    rows = "".join(
+        f"<tr><td>{name}</td><td>{median:.3g}</td><td>{gain}</td><td>{html.escape(change)}</td></tr>"
+        for name, median, gain, change in zip(names, medians, told, changes, strict=True)
+    )
+    best = f"from {medians[0]:.3g} to {medians[-1]:.3g} calibrated seconds" if records else "no record yet"
+    return figure.update_layout(
+        title=f"{len(records)} records, the slowest first<br><sub>{_where(records)}</sub>",
+        xaxis=dict(tickangle=-25),
+        yaxis=dict(title="seconds (log scale)", type="log", tickvals=TICKS),
+        legend=dict(x=1, xanchor="right", y=1),
+        height=620,
+        margin=dict(b=250),
+        meta={
+            "text": f"{len(records)} records, {best}. Below each stands an apple with the orange that it became.",
+            "table": f"<table><tr><th>rung<th>seconds<th>gain<th>difference</tr>{rows}</table>",
+        },
+    )
+
+
+def heats(entries: Mapping[str, Sequence[Heat]]) -> go.Figure:
+    """fg and bg over the calibrated seconds of trainings, a line for each heat; the goal is dotted.
+
+    Args:
+        entries: heats by the entry's name, from `labkit.speedrun.race`.
+    """
+    goals = {name: f"goal: {goal:g} %" for name, goal in GOAL.items()}
+    figure = panels(dict.fromkeys(goals, 220), notes=goals)
+    for (name, runs), colour in zip(entries.items(), LINES, strict=False):
+        for number, heat in enumerate(runs):
+            for row, of in enumerate(GOAL, start=1):
+                figure.add_scatter(
+                    x=heat.times,
+                    y=[look[of] for look in heat.curve],
+                    row=row,
+                    col=1,
+                    name=name,
+                    legendgroup=name,
+                    showlegend=number == 0 and row == 1,
+                    line_color=colour,
+                    hovertemplate=f"{name}, seed {heat.seed}: {of} %{{y:.1f}} % after %{{x:.1f}} s<extra></extra>",
+                )
+    for row, goal in enumerate(GOAL.values(), start=1):
+        figure.add_hline(goal, row=row, col=1, line=dict(color=FAINT, dash="dot"))
+    ends = "; ".join(
+        f"{name}: " + ", ".join(f"fg {heat.curve[-1]['fg']:.1f}, bg {heat.curve[-1]['bg']:.1f}" for heat in runs)
+        for name, runs in entries.items()
+    )
+    return figure.update_layout(
+        title="The way to the goal",
+        xaxis2_title="calibrated seconds since the start of the process",
+        yaxis_title="fg, %",
+        yaxis2_title="bg, %",
+        meta={"text": f"fg and bg in percent over the seconds, lower is better. At the end, {ends}."},
+    )
+
+
+def _column(name: str, folder: Path) -> str:
+    """The first test picture of a record, above what its entry made of it, as an address that holds them."""
+    both = torch.cat([rows[0] for rows in pictures(name, folder)], dim=1)
+    file = io.BytesIO()
+    Image.fromarray(both.permute(1, 2, 0).numpy()).save(file, "png")
+    return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
+
+
+def _where(records: Sequence[Mapping[str, Any]]) -> str:
+    return "; ".join(dict.fromkeys(describe(record["stamp"]) for record in records))
