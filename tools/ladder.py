@@ -42,12 +42,11 @@ def table() -> str:
     rows = ["| rung | seconds | gain | fg, bg | the difference |", "|---|---|---|---|---|"]
     for record in ladder.records():
         name, seconds = record["name"], record["seconds"]
-        before = [heat["seconds"] for heat in record["heats_before"]]
-        gain = f"{statistics.median(before) / seconds:.2f}" if before else ""
+        gain = ladder.gain(record)
         ends = [heat["curve"][-1] for heat in record["heats"]]
         fg, bg = (statistics.median(end[of] for end in ends) for of in ("fg", "bg"))
-        place = f"[{name}](../data/speedrun/{name}.py)"
-        rows.append(f"| {place} | {seconds:.3g} | {gain} | {fg:.1f}, {bg:.1f} | {record['difference']} |")
+        times = f"{seconds:.3g} | {f'{gain:.2f}' if gain else ''}"
+        rows.append(f"| [{name}](../data/speedrun/{name}.py) | {times} | {fg:.1f}, {bg:.1f} | {record['difference']} |")
     return "\n".join(rows)
 
 

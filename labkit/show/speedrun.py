@@ -17,7 +17,7 @@ from PIL import Image
 from labkit.measure.quality import GOAL
 from labkit.show.style import COLOURS, FAINT, LINES, WALL, panels
 from labkit.speedrun.judge import Heat
-from labkit.speedrun.ladder import FOLDER, pictures
+from labkit.speedrun.ladder import FOLDER, gain, pictures
 from labkit.stamp import describe
 
 TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500]
@@ -38,12 +38,9 @@ def ladder(records: Sequence[Mapping[str, Any]], folder: Path = FOLDER) -> go.Fi
     times = [[heat["seconds"] for heat in record["heats"]] for record in records]
     medians = [statistics.median(own) for own in times]
     first = [statistics.median(Heat(**heat).times[0] for heat in record["heats"]) for record in records]
-    gains = [
-        statistics.median(heat["seconds"] for heat in record["heats_before"]) / median if record["before"] else None
-        for record, median in zip(records, medians, strict=True)
-    ]
+    gains = [gain(record) for record in records]
     changes = [record["difference"] for record in records]
-    told = [f"{gain:.2f} times as fast" if gain else "the first" for gain in gains]
+    told = [f"{times_as_fast:.2f} times as fast" if times_as_fast else "the first" for times_as_fast in gains]
     figure = go.Figure()
     figure.add_scatter(
         x=names,
@@ -69,8 +66,8 @@ def ladder(records: Sequence[Mapping[str, Any]], folder: Path = FOLDER) -> go.Fi
             **dict(yref="paper", y=UNDER, sizey=PICTURES, yanchor="top"),
         )
     rows = "".join(
-        f"<tr><td>{name}</td><td>{median:.3g}</td><td>{gain}</td><td>{html.escape(change)}</td></tr>"
-        for name, median, gain, change in zip(names, medians, told, changes, strict=True)
+        f"<tr><td>{name}</td><td>{median:.3g}</td><td>{words}</td><td>{html.escape(change)}</td></tr>"
+        for name, median, words, change in zip(names, medians, told, changes, strict=True)
     )
     best = f"from {medians[0]:.3g} to {medians[-1]:.3g} calibrated seconds" if records else "no record yet"
     return figure.update_layout(

@@ -75,7 +75,7 @@ class Heat:
 
     def __str__(self) -> str:
         """Its seed, its time, and fg and bg over the run, in a line."""
-        curve = "  ".join(f"{look['fg']:.1f}/{look['bg']:.1f}" for look in self.curve)
+        curve = " ".join(f"{look['fg']:.1f}/{look['bg']:.1f}" for look in self.curve)
         mark = "reached" if self.reached else "missed"
         return f"seed {self.seed:<10} {self.channels} {self.seconds:7.2f} s  {mark:8} fg/bg {curve}"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,12 @@ def records(board: str = "cpu", folder: Path = FOLDER) -> list[dict[str, Any]]:
     """The records of a board, the slowest first, as they were written."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
     return sorted((one for one in found if one["board"] == board), key=lambda one: one["rung"])
+
+
+def gain(record: Mapping[str, Any]) -> float | None:
+    """How many times as fast a record is as the one before, in the same race; None for the first."""
+    before = [heat["seconds"] for heat in record["heats_before"]]
+    return statistics.median(before) / record["seconds"] if before else None
 
 
 def texts(folder: Path = FOLDER) -> set[str]:
