@@ -130,7 +130,7 @@ def test_a_cheat_is_named_with_its_rule(judge, clock, name):
     if name == "without an end":
         judge = Judge(limit=4)
     with pytest.raises(BrokenRule) as broken:
-        judge.heat(changed(replacements), 1, clock)
+        judge.heat(changed(replacements), 1, clock, "rgb")
     assert broken.value.rule == rule and RULES[rule] in str(broken.value)
 
 
@@ -142,7 +142,7 @@ def test_an_answer_brought_along_is_of_no_use_where_channels_are_exchanged(judge
         "        nn.utils.vector_to_parameters(answer, model.G.parameters())\n\n    return Entry(model, step, ",
     }
     text = changed({**begins, **wait})
-    assert judge.heat(text, 1, clock).reached
+    assert judge.heat(text, 1, clock, "rgb").reached
     assert not judge.heat(text, 1, clock, "gbr").reached
     assert len({judge.channels(seed) for seed in range(100)}) == 6
 

@@ -7,6 +7,7 @@ import io
 import statistics
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def heats(entries: Mapping[str, Sequence[Heat]]) -> go.Figure:
     """
     goals = {name: f"goal: {goal:g} %" for name, goal in GOAL.items()}
     figure = panels(dict.fromkeys(goals, 220), notes=goals)
-    for (name, runs), colour in zip(entries.items(), LINES, strict=False):
+    for (name, runs), colour in zip(entries.items(), cycle(LINES), strict=False):
         for number, heat in enumerate(runs):
             for row, of in enumerate(GOAL, start=1):
                 figure.add_scatter(

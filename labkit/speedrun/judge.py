@@ -110,14 +110,15 @@ class Judge:
         """The order of red, green and blue in a training with this seed; an entry cannot know it before."""
         return "".join(random.Random(f"{self.test_seed} {seed}").sample(RED_GREEN_BLUE, 3))
 
-    def heat(self, source: str, seed: int, clock: Calibrator, channels: str = RED_GREEN_BLUE) -> Heat:
-        """Trains an entry, given as its text, with one seed.
+    def heat(self, source: str, seed: int, clock: Calibrator, channels: str | None = None) -> Heat:
+        """Trains an entry, given as its text, with one seed; `channels` is as the judge draws it, unless it is given.
 
         Raises:
             BrokenRule: it broke a rule.
             LabkitError: it stopped with an error of its own.
         """
         rules.check(source)
+        channels = channels or self.channels(seed)
         with tempfile.TemporaryDirectory(prefix="speedrun-") as folder:
             place = Path(folder)
             file = place / "entry.py"
@@ -150,7 +151,7 @@ class Judge:
             curve.append({"share": done / max(kept), "cpu_seconds": until, **score(translate, self.scenes)})
         if _shortfall(curve[0]) < 1 + (1 - TOO_GOOD) * (_shortfall(self.unchanged) - 1):
             seen = f"before its first update it has fg {curve[0]['fg']:.1f} and bg {curve[0]['bg']:.1f}"
-            raise BrokenRule("random", f"{seen}, nearer to the goal than unchanged apples")
+            raise BrokenRule("random", f"{seen}, much nearer to the goal than unchanged apples")
         self.pictures[source] = translate(to_float(self.scenes.test_a[:8]))
         seconds = clock.calibrated(ended.cpu_seconds, before) if self.device == "cpu" else ended.wall_seconds
         return Heat(seed, channels, seconds, ended.cpu_seconds, ended.wall_seconds, curve)
@@ -230,6 +231,6 @@ def race(
     with calibrator() as clock:
         for seed in seeds:
             for name, text in texts.items():
-                heats[name].append(judge.heat(text, seed, clock, judge.channels(seed)))
+                heats[name].append(judge.heat(text, seed, clock))
                 on_heat(name, heats[name][-1])
     return heats

@@ -76,7 +76,7 @@ class RunExercises(CoursePreprocessor):
     exercise_seconds = Integer(30, help="CPU time of an answer and its check; four times as long by the clock").tag(
         config=True
     )
-    longer = Dict({"12_speedrun": 900}, help="exercise_seconds of notebooks whose answers train").tag(config=True)
+    longer = Dict({"12_speedrun": 1200}, help="exercise_seconds of notebooks whose answers train").tag(config=True)
     submission_seconds = Integer(900, help="time by the clock after which no further exercise is begun").tag(
         config=True
     )

@@ -80,7 +80,7 @@ def my_entry(answer: str) -> None:
         with calibrator() as clock:
             while all([heat.reached for heat in heats].count(end) < DECIDING for end in (True, False)):
                 seed = draws.randrange(2**31)
-                heats.append(judge.heat(answer, seed, clock, judge.channels(seed)))
+                heats.append(judge.heat(answer, seed, clock))
                 print(heats[-1])
     except LabkitError as error:
         raise WrongAnswer(str(error)) from error
