@@ -8,10 +8,11 @@ import labkit
 from labkit.course.shipped import ASKED_FOR, shipped_as
 from labkit.errors import LabkitError
 from labkit.measure import results
-from labkit.simulate import replay, step_operators, write_trace
+from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
 from tools.replay_errors import replay_errors
 
 HOST_US = 30.0
+MODEL = ROOFLINES["H100"]
 FORETOLD = [(1, ()), (2, ()), (1, ("bf16",)), (1, ("batched", "graph"))]
 SETTINGS = {"generator": "resnet_3blocks", "ngf": 8, "ndf": 8}
 
@@ -23,7 +24,11 @@ def row(batch_size, stack):
 def survey(*rows):
     durations = {"kind": "durations", "microseconds": {}}
     numbered = {str(number): one for number, one in enumerate([*rows, durations])}
-    return {"format": results.SURVEY_FORMAT, "stamp": {}, "rows": numbered, "skipped": {}}
+    rates = {name: rate * MODEL.flops_share for name, rate in MODEL.flops_per_s.items()}
+    device = {"kind": "device", "matmul_flop_per_s": rates | {"tf32": rates["float32"]}}
+    device["copy_bytes_per_s"] = MODEL.bytes_per_s * MODEL.bytes_share
+    stamp = {"device": MODEL.device}
+    return {"format": results.SURVEY_FORMAT, "stamp": stamp, "rows": numbered | {"device": device}, "skipped": {}}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +40,7 @@ def data(tmp_path_factory):
     for batch_size, stack in FORETOLD:
         names = [name for name in stack if name != "graph"]
         operators = step_operators(labkit.CycleGAN(**SETTINGS), *names, batch_size=batch_size)
-        played = replay(operators, HOST_US, graph="graph" in stack, steps=3)
+        played = replay(operators, HOST_US, MODEL, graph="graph" in stack, steps=3)
         write_trace(played, folder / shipped_as(row(batch_size, stack)))
     shutil.copy(folder / shipped_as(row(1, ())), folder / shipped_as(row(1, ("compile",))))
     rows = [row(*one) for one in [*FORETOLD, (1, ("compile",))]]

@@ -4,9 +4,8 @@ import math
 from types import SimpleNamespace
 
 import pandas as pd
-import pytest
 
-from labkit.course.lessons import learning_summary, ratio_table, survey_milliseconds, work_by_player
+from labkit.course.lessons import learning_summary, ratio_table, work_by_player
 
 
 def test_a_summary_counts_a_run_that_never_reaches_the_goal_as_infinite():
@@ -35,12 +34,3 @@ def test_work_is_summed_by_player():
 def test_a_ratio_divides_the_row_by_the_column():
     values = pd.Series({"a": 6.0, "b": 3.0, "c": 2.0})
     assert ratio_table(values, ["a", "b"], ["c"]).to_dict() == {"c": {"a": 3.0, "b": 1.5}}
-
-
-def test_a_survey_gives_plain_steps_only():
-    row = {"kind": "timing", "model": "CycleGAN", "settings": {"generator": "resnet_9blocks"}, "tf32": "default"}
-    row |= {"scope": "step", "size": 256, "batch_size": 16, "speedups": [], "comparison": {"rows": [{"median_s": 0.2}]}}
-    others = [{"kind": "device"}, row | {"speedups": ["bf16"]}, row | {"scope": "forward"}, row | {"size": 128}]
-    results = {"rows": dict(enumerate([row, *others, row | {"model": "DeviationGAN", "settings": {}}]))}
-    table = survey_milliseconds(results, {"full": ("CycleGAN", {"generator": "resnet_9blocks"})})
-    assert list(table.index) == ["full"] and table.loc["full"].to_dict() == {"batch 16, ms": pytest.approx(200)}

@@ -1,21 +1,25 @@
 """A survey measures what there is time for, loses nothing to what goes wrong, and goes on where it stopped."""
 
 import gzip
+import itertools
 import json
 import weakref
 from dataclasses import replace
 
 import pytest
 import torch
+from test_graph import OnCPU
 
 from labkit import LabkitError
 from labkit.measure import plan as plans
 from labkit.measure import survey as surveys
-from labkit.measure.equivalence import LOSSES
+from labkit.measure.energy import joules
+from labkit.measure.equivalence import LOSSES, drift
 from labkit.measure.plan import TINY, Item, gpu_plan, rehearsal_plan
-from labkit.measure.results import SURVEY_FORMAT, from_json
+from labkit.measure.results import SURVEY_FORMAT, from_json, races_of
 from labkit.measure.survey import NO_TIME, survey
 from labkit.stamp import stamp
+from labkit.variants.registry import make_step
 
 CPU = torch.device("cpu")
 PLAN = [Item("timing", 1, TINY, size) for size in (32, 64, 96)]
@@ -70,11 +74,12 @@ def rehearsal(tmp_path_factory):
 def test_a_rehearsal_makes_rows_of_every_kind_and_says_what_it_left_out(rehearsal):
     results = read(rehearsal[0])
     rows = list(results["rows"].values())
-    assert {row["kind"] for row in rows} == {"correctness", "device", "timing", "trace", "durations"}
+    assert {row["kind"] for row in rows} == {"correctness", "device", "timing", "race", "trace", "durations"}
     assert set(results["rows"]) | set(results["skipped"]) == {item.key for item in rehearsal_plan()}
     reasons = sorted(reason.partition(":")[2] for reason in results["skipped"].values())
     assert reasons == [
         " it computes nothing in TF32",
+        " only GPUs count the energy they use",
         " streams: there are no CUDA streams here, so it changes nothing.",
     ]
     assert all(reason.startswith("does not suit this device") for reason in results["skipped"].values())
@@ -101,6 +106,42 @@ def test_rows_hold_the_numbers(rehearsal):
     whole, forward = of["step"], of["forward"]
     assert forward["median_s"] < 0.6 * whole["median_s"]
     assert 0.1 < forward["flop_per_s"] * forward["median_s"] / (whole["flop_per_s"] * whole["median_s"]) < 0.3
+
+
+def test_a_race_is_of_another_model_and_an_equally_wide_cyclegan(rehearsal):
+    (race,) = races_of(read(rehearsal[0])).to_dict("records")
+    assert race["model"] == "resnet_3blocks,ngf=4,discriminator=n_layers,n_layers=2,ndf=4"
+    assert (race["batch_size"], race["speedups"]) == (1, "baseline")
+    (row,) = (row for row in read(rehearsal[0])["rows"].values() if row["kind"] == "race")
+    table = from_json(row["comparison"])
+    assert table["verdict"].tolist() == ["baseline", "noise", "another model"] and table.index[0] == "CycleGAN"
+    flops = table["flop_per_s"] * table["median_s"]
+    assert 1.2 < flops["CycleGAN"] / flops.iloc[-1] < 3, "nine blocks for three, both of four channels"
+    assert race["times_faster"] == pytest.approx(table["median_s"]["CycleGAN"] / race["median_s"], rel=0.5)
+
+
+def test_one_generator_races_against_the_full_cyclegan_with_the_same_speedups():
+    item = Item("race", 1, {"consistency": "deviation_both"}, speedups=("bf16",), model="DeviationGAN")
+    rival = item.rival()
+    assert (rival.model, rival.settings, rival.speedups) == ("CycleGAN", {"generator": "resnet_9blocks"}, ("bf16",))
+
+
+def test_energy_is_that_of_the_steps_between_two_looks_at_the_counter(monkeypatch):
+    used = {"baseline": 5.0, "batched": 2.0}
+    counter = [1e6]
+
+    def step(self, device):
+        def run(*batch):
+            counter[0] += used[self.stack]
+
+        return run
+
+    monkeypatch.setattr(Item, "step", step)
+    monkeypatch.setattr(surveys, "energy_counter", lambda device: lambda: counter[0])
+    monkeypatch.setattr(surveys, "joules", lambda run, read: joules(run, read, seconds=0.01))
+    row, said = surveys.measure_energy(Item("energy", 1, TINY, 32, speedups=("batched",)), CPU, None)
+    assert row["joules_per_step"] == {name: [pytest.approx(one)] * 3 for name, one in used.items()}
+    assert said == "2 J a step, the baseline 5 J"
 
 
 def test_the_trace_is_there_as_its_row_says(rehearsal):
@@ -136,8 +177,6 @@ def test_an_exact_speedup_is_checked_in_both_precisions_and_a_wrong_one_is_found
 
 @pytest.mark.parametrize(("factor", "ok"), [(1, True), (3, False)])
 def test_of_a_graph_in_16_bits_the_replays_are_checked(monkeypatch, factor, ok):
-    from test_graph import OnCPU
-
     from labkit.variants.graph import Graph
 
     def capture(self, body):
@@ -171,6 +210,28 @@ def test_what_goes_wrong_only_later_in_a_run_is_found(monkeypatch):
     item = Item("correctness", 1, TINY, 32, speedups=("streams",))
     seen = [surveys.run_drift(item, CPU, steps) for steps in (2, 4)]
     assert seen[0] < 1e-9 and seen[1] > 1e-3
+
+
+@pytest.mark.parametrize(("wrong_at", "found"), [(None, False), (11, True)])
+def test_in_a_long_run_the_baseline_follows_and_a_wrong_update_is_still_found(wrong_at, found):
+    recordings, updates = [], itertools.count(1)
+
+    class Recorded(OnCPU):
+        def run(self, batch):
+            losses = super().run(batch)
+            if next(updates) == wrong_at:
+                next(self.model.parameters()).data.add_(1e-3)
+            return losses
+
+        def capture(self, body):
+            recordings.append(self.done)
+            return super().capture(body)
+
+    item = Item("correctness", 1, TINY, 32)
+    step, baseline = (make_step(item.step(CPU, torch.float64).model, *own) for own in ((Recorded,), ()))
+    batches = [item.batch(CPU, torch.float64, seed) for seed in range(16)]
+    assert (drift(step, baseline, batches, together=4) > 1e-6) is found
+    assert recordings == [2], "one recording, which is replayed to the end"
 
 
 @pytest.mark.filterwarnings("ignore:streams")

@@ -4,14 +4,15 @@
     python tools/replay_errors.py public      # recordings by others: a step of ResNet-50, without its trace
 
 A row a shipped trace. "unmodified" is the same trace played again; "predicted" is its step played without it: from the
-operators that PyTorch would run, the survey's durations, and the host's time for a launch in the baseline of batch 1.
-Both are times the recorded wall time; 1 is right. "measured durations" is the share of kernels whose duration the
-survey has. Of "public" see `labkit.course.resnet50`.
+operators that PyTorch would run, the survey's durations, for the others its rates, and the host's time for a launch in
+the baseline of batch 1. Both are times the recorded wall time; 1 is right. "measured durations" is the share of kernels
+whose duration the survey has. Of "public" see `labkit.course.resnet50`.
 """
 
 import argparse
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pandas
 
@@ -20,7 +21,7 @@ from labkit.course import resnet50_errors
 from labkit.course.shipped import DATA, shipped_as
 from labkit.errors import LabkitError
 from labkit.measure.results import read
-from labkit.simulate import Replay, read_launches, replay, step_operators, what_if
+from labkit.simulate import Replay, read_launches, replay, step_operators, surveyed_roofline, what_if
 
 STEPS = 2
 
@@ -31,17 +32,18 @@ def replay_errors(name: str, data: Path = DATA) -> pandas.DataFrame:
     Raises:
         LabkitError: of this device no survey or no baseline of batch 1 is shipped.
     """
-    found = read(data / "results" / f"{name}.json")["rows"].values()
+    results = read(data / "results" / f"{name}.json")
+    found, roofline = results["rows"].values(), surveyed_roofline(results)
     rows = {file: row for row in found if row["kind"] == "trace" and (file := shipped_as(row))}
     traces = {file: labkit.Trace(data / "traces" / name / file) for file in rows}
-    durations = {key: us for row in found if row["kind"] == "durations" for key, us in row["microseconds"].items()}
+    known = {key: us for row in found if row["kind"] == "durations" for key, us in row["microseconds"].items()}
     host_us = _host_us(rows, traces)
     table = {}
     for file, trace in traces.items():
         wall = trace.summary()["wall_us"].item()
         steps = trace.temporal(by="step")["step"].nunique()
         try:
-            played = _played(rows[file], host_us, durations)
+            played = _played(rows[file], host_us=host_us, durations=known, roofline=roofline)
             share = played.assumed["constants"]["share_of_kernels_with_measured_duration"]
             predicted = played.timeline.wall / STEPS / (wall / steps)
         except LabkitError:  # of "compile" nobody knows the operators
@@ -60,10 +62,10 @@ def _host_us(rows: dict[str, dict], traces: dict[str, labkit.Trace]) -> float:
     raise LabkitError("no trace of a baseline of batch 1: go on with the survey, and ship it again.")
 
 
-def _played(row: dict, host_us: float, durations: dict[str, float]) -> Replay:
+def _played(row: dict, **how: Any) -> Replay:
     names = [name for name in row["speedups"] if name != "graph"]
     operators = step_operators(labkit.CycleGAN(**row["settings"]), *names, batch_size=row["batch_size"])
-    return replay(operators, host_us, durations=durations, graph="graph" in row["speedups"], steps=STEPS)
+    return replay(operators, graph="graph" in row["speedups"], steps=STEPS, **how)
 
 
 if __name__ == "__main__":

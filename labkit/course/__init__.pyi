@@ -31,7 +31,6 @@ from labkit.course.lessons import learning_summary as learning_summary
 from labkit.course.lessons import play_forward as play_forward
 from labkit.course.lessons import ratio_table as ratio_table
 from labkit.course.lessons import size_needed as size_needed
-from labkit.course.lessons import survey_milliseconds as survey_milliseconds
 from labkit.course.lessons import three_ways as three_ways
 from labkit.course.lessons import work_by_player as work_by_player
 from labkit.course.many_nodes import apart_bound as apart_bound

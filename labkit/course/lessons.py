@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace as with_changes
 from typing import TYPE_CHECKING
 
@@ -197,25 +197,3 @@ def ratio_table(values: pandas.Series, over: Sequence[str], under: Sequence[str]
 
     table = pandas.DataFrame({name: values[list(over)] / values[name] for name in under})
     return table.rename_axis("how many times")
-
-
-def survey_milliseconds(results: Mapping, variants: Mapping[str, tuple[str, Mapping]]) -> pandas.DataFrame:
-    """Milliseconds a step without speed-ups, on pictures of 256 x 256 pixels: a row a variant, a column a batch.
-
-    Args:
-        results: of one survey, from `labkit.gpu_results`.
-        variants: (model, settings) by name, for example ("CycleGAN", {"generator": "resnet_9blocks"}).
-    """
-    import pandas
-
-    rows: dict[str, dict[str, float]] = {}
-    for row in results["rows"].values():
-        if row["kind"] != "timing" or row["speedups"]:
-            continue
-        if (row["tf32"], row["scope"], row["size"]) != ("default", "step", 256):
-            continue
-        for name, variant in variants.items():
-            if (row["model"], row["settings"]) == variant:
-                median = row["comparison"]["rows"][0]["median_s"]  # of the baseline, which has no speed-ups
-                rows.setdefault(name, {})[f"batch {row['batch_size']}, ms"] = 1e3 * median
-    return pandas.DataFrame.from_dict(rows, orient="index")

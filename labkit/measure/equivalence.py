@@ -98,14 +98,16 @@ def worst_distance(step: Step, baseline: Step, batches: Iterable[Batch]) -> Dist
     return Distance(_largest(losses), _largest(gradients), -_largest(-cosine for cosine in cosines))
 
 
-def drift(step: Step, baseline: Step, batches: Iterable[Batch]) -> float:
+def drift(step: Step, baseline: Step, batches: Iterable[Batch], together: int = 50) -> float:
     """The largest relative difference of any loss in a run over `batches`, which changes both steps.
 
-    Training magnifies every difference, so that after 200 steps rounding alone leaves nothing to compare: 50 are
-    plenty.
+    Training magnifies every difference, so that after 200 steps rounding alone would leave nothing to compare. So after
+    every `together` batches the baseline goes on from the step's state. The `step` itself is never interrupted.
     """
     differences = []
-    for batch in batches:
+    for number, batch in enumerate(batches):
+        if number and number % together == 0:
+            baseline.load_state_dict(copy.deepcopy(step.state_dict()))
         seen, right = losses_of(step, batch, "given"), losses_of(baseline, batch, "baseline")
         differences.append(_largest(relative(*pair) for pair in _pairs(seen, right)))
     return _largest(differences)

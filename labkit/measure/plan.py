@@ -24,6 +24,7 @@ Stack = tuple[str, ...]  # names of speed-ups
 SMALL = {"generator": "resnet_3blocks", "ngf": 16, "discriminator": "n_layers", "n_layers": 2, "ndf": 16}
 TINY = SMALL | {"ngf": 4, "ndf": 4}
 RESNET, UNET = {"generator": "resnet_9blocks"}, {"generator": "unet_256"}
+FEWER_BLOCKS = ("resnet_6blocks", "resnet_3blocks")
 FEWER_LAUNCHES = ("batched", "fused_adam", "out_of_place")
 # Stacks worth measuring: speed-ups that save launches on one another, with those that make kernels shorter.
 STACKS: list[Stack] = [
@@ -44,7 +45,8 @@ class Item:
     """One thing to measure, which makes one row of a survey.
 
     Args:
-        kind: "correctness", "device", "timing", "trace" or "durations"; "device" ignores the arguments after the next.
+        kind: "correctness", "device", "timing", "race", "energy", "trace" or "durations"; "device" ignores the
+            arguments after the next.
         estimate_s: about how many seconds it takes on an H200. A survey learns how far off this is on its own device.
         settings: keyword arguments of the model.
         size, batch_size: pixels of a picture's side, pictures of either domain.
@@ -71,9 +73,13 @@ class Item:
         """Its name in the results, for example "timing/step/resnet_9blocks/256/b1/tf32=default/streams+bf16"."""
         if self.kind == "device":
             return "device"
+        return f"{self.kind}/{self.scope}/{self.called}/{self.size}/b{self.batch_size}/tf32={self.tf32}/{self.stack}"
+
+    @property
+    def called(self) -> str:
+        """The model's name and settings, for example "DeviationGAN,consistency=deviation_both"."""
         named = [value if name == "generator" else f"{name}={value}" for name, value in self.settings.items()]
-        model = ",".join(named if self.model == "CycleGAN" else [self.model, *named])
-        return f"{self.kind}/{self.scope}/{model}/{self.size}/b{self.batch_size}/tf32={self.tf32}/{self.stack}"
+        return ",".join(named if self.model == "CycleGAN" else [self.model, *named])
 
     @property
     def stack(self) -> str:
@@ -83,6 +89,11 @@ class Item:
     def baseline(self) -> Item:
         """The item to compare it with: no speed-ups, and PyTorch's own flags."""
         return replace(self, speedups=(), tf32="default")
+
+    def rival(self) -> Item:
+        """CycleGAN with ResNet-9 and the same speed-ups; for another generator of CycleGAN also as wide as that."""
+        settings = self.settings | RESNET if self.model == "CycleGAN" else RESNET
+        return replace(self, model="CycleGAN", settings=settings)
 
     def step(self, device: torch.device, dtype: torch.dtype = torch.float32, lr: float | None = None) -> Step:
         """A new step, always with the same initial weights; each call of it runs under the item's flags.
@@ -142,41 +153,45 @@ def gpu_plan() -> list[Item]:
     """A survey of a GPU, for a few calls of eight minutes each, the most important items first.
 
     First the correctness of every speed-up on this GPU, and ResNet-9 at batch 1 and 16, each speed-up alone and the
-    stacks, with traces and the operators' durations for replay. Then compiled steps, batch 4, memory, the cycles alone,
-    and U-Net-256; last one generator instead of two, and the light generators.
+    stacks, with traces and the operators' durations for replay. Then U-Net-256, the cycles alone, one generator instead
+    of two, and the light generators; last the speed-ups that compile, memory, TF32 and batch 4.
     """
     left_out = (*COMPILED, *MEMORY, ("rows",), ("compile_regions",))  # for later; and for processors
     alone: list[Stack] = [(name,) for name in SPEEDUPS if (name,) not in left_out]
+    others = [stack for stack in alone if stack != ("graph",)]
     small: dict[str, Any] = dict(settings=SMALL, size=128, tf32="off", steps=50)  # a race shows only now and then
     trace: dict[str, Any] = dict(settings=RESNET, steps=8)
     in_forward: list[Stack] = [(), ("streams",), ("batched",), ("bf16",), ("streams", "bf16")]  # others act elsewhere
     both = [1, 16]
     return [
-        *each("correctness", 6, [2], [*alone, BEST, ("streams", "bf16"), ("graph", "streams")], **small),
+        *each("correctness", 15, [2], [("graph",)], **small | {"steps": 200}),  # the longer, the more replays
+        *each("correctness", 6, [1], [("channels_last",)], **small),  # some devices go wrong with one picture
+        *each("correctness", 6, [2], [*others, BEST, ("streams", "bf16"), ("graph", "streams")], **small),
         Item("device", 10),
-        *baselines(RESNET, both),
+        *timings(RESNET, both, [()]),
         *timings(RESNET, [1], [*STACKS, *alone]),
         *timings(RESNET, [16], STACKS),
         *each("trace", 15, both, [(), ("streams",), BEST], **trace),
-        *each("trace", 15, [1], [("bf16",)], **trace),
+        *each("trace", 15, [1], [("graph", *FEWER_LAUNCHES)], **trace),
         *each("durations", 20, both, [(), ("bf16",)], settings=RESNET),
+        *timings(RESNET, both, [("compile", "bf16")], estimate_s=90),
+        *timings(RESNET, both, in_forward, scope="forward"),
+        *timings(UNET, both, [(), ("streams",), ("bf16",), BEST]),
+        *timings(UNET, both, in_forward, scope="forward"),
+        *races({}, both, [(), BEST], model="DeviationGAN"),
+        *races({"consistency": "deviation_both"}, both, [(), BEST], model="DeviationGAN"),
+        *each("energy", 12, both, [("streams",), ("bf16",), BEST], settings=RESNET),
+        *each("trace", 15, [16], [("bf16",)], **trace),
+        *each("trace", 15, [1], [("bf16",), FEWER_LAUNCHES, ("compile",)], **trace),
+        *each("trace", 15, [16], [(), ("streams",), BEST], **trace | {"settings": UNET}),
+        *(item for name in (*FEWER_BLOCKS, *LIGHT) for item in races({"generator": name}, both, [()])),
         *timings(RESNET, [16], alone),
-        *timings(RESNET, both, COMPILED, estimate_s=90),
+        *timings(RESNET, both, COMPILED[1:], estimate_s=90),
         *each("correctness", 60, [2], COMPILED, **small),
         *timings(RESNET, [16], MEMORY),
-        *baselines(RESNET, [4]),
-        *timings(RESNET, [4], STACKS),
-        *timings(RESNET, both, in_forward, scope="forward"),
-        *baselines(UNET, both),
-        *timings(UNET, both, [("streams",), ("bf16",), BEST]),
-        *timings(UNET, both, in_forward, scope="forward"),
-        *each("trace", 15, [16], [(), ("streams",), BEST], **trace | {"settings": UNET}),
-        *each("trace", 15, [1], [()], **trace | {"settings": UNET}),
-        *each("trace", 15, [16], [("bf16",)], **trace),
-        *each("trace", 15, [1], [FEWER_LAUNCHES, ("compile", "bf16")], **trace),
-        *timings({}, both, [(), BEST], model="DeviationGAN"),
-        *timings({"consistency": "deviation_both"}, both, [(), BEST], model="DeviationGAN"),
-        *(item for name in LIGHT for item in timings({"generator": name}, both, [()])),
+        *(item for tf32 in ("on", "off") for item in timings(RESNET, both, [()], tf32=tf32)),
+        *(item for tf32 in ("on", "off") for item in timings(UNET, both, [()], tf32=tf32)),
+        *timings(RESNET, [4], [(), *STACKS]),
     ]
 
 
@@ -203,9 +218,9 @@ def timings(
     return items
 
 
-def baselines(settings: dict, batch_sizes: list[int]) -> list[Item]:
-    """The baseline against itself, and against itself with TF32 on everywhere, and nowhere."""
-    return [item for tf32 in ("default", "on", "off") for item in timings(settings, batch_sizes, [()], tf32=tf32)]
+def races(settings: dict, batch_sizes: Iterable[int], stacks: Iterable[Stack], **fields: Any) -> list[Item]:
+    """A model against CycleGAN with ResNet-9, both with the same stack."""
+    return [replace(item, kind="race") for item in timings(settings, batch_sizes, stacks, **fields)]
 
 
 def rehearsal_plan() -> list[Item]:
@@ -218,6 +233,8 @@ def rehearsal_plan() -> list[Item]:
         Item("timing", 1, TINY, 32, tf32="off", steps=6),
         Item("timing", 1, TINY, 32, speedups=("bf16",), steps=6),
         Item("timing", 1, TINY, 32, scope="forward", speedups=("bf16",), steps=6),
+        Item("race", 1, TINY, 32, steps=6),
+        Item("energy", 1, TINY, 32, speedups=("bf16",)),
         Item("trace", 2, TINY, 32, steps=2),
         Item("durations", 2, TINY, 32),
     ]

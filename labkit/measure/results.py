@@ -129,3 +129,25 @@ def comparison_of(
         table["share_of_peak"] = table["flop_per_s"] / peak
     table.attrs = {"stamp": baseline.attrs["stamp"], "seconds": {}}
     return table
+
+
+def races_of(results: Mapping) -> pandas.DataFrame:
+    """The races of other models against CycleGAN with ResNet-9, both with the same speed-ups: one row a race.
+
+    Columns: model, its name or its generator's, with settings; batch_size; speedups, "baseline" or "a+b"; median_s;
+    times_faster than CycleGAN, with times_faster_low and _high, a 95% interval; peak_bytes. Each race was one
+    comparison, in turn in one process. The table is empty if the survey has no races.
+
+    Args:
+        results: from `read` or `labkit.gpu_results`.
+    """
+    import pandas
+
+    numbers = ["median_s", "times_faster", "times_faster_low", "times_faster_high", "peak_bytes"]
+    rows = []
+    for row in results["rows"].values():
+        if row["kind"] == "race":
+            last = from_json(row["comparison"]).iloc[-1]
+            stack = "+".join(row["speedups"]) or "baseline"
+            rows.append({"model": last.name, "batch_size": row["batch_size"], "speedups": stack, **last[numbers]})
+    return pandas.DataFrame(rows, columns=["model", "batch_size", "speedups", *numbers])

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 import re
@@ -23,12 +24,14 @@ from labkit.errors import LabkitError
 from labkit.measure import equivalence
 from labkit.measure.compare import compare
 from labkit.measure.durations import operator_durations
+from labkit.measure.energy import energy_counter, joules
 from labkit.measure.plan import Item, gpu_plan, rehearsal_plan
 from labkit.measure.record import record, run_in_subprocess
 from labkit.measure.results import SURVEY_FORMAT, as_json, read, write
 from labkit.measure.roofline import copy_rate, matmul_rate
 from labkit.measure.timing import alternate, flags, has_tf32
 from labkit.stamp import stamp
+from labkit.variants.channels_last import instance_norm_is_wrong
 from labkit.variants.registry import SPEEDUPS
 
 FILE = "results.json"
@@ -44,6 +47,7 @@ EXACT = {
 }
 ROUNDED = {"float32 losses": 1e-2, "float32 1 - cosine": 0.1, "run losses": 5e-2}
 GPU_BUSY = 16  # pictures in a batch, from which on we expect the GPU to be behind, as in the simulation of an A100
+ENERGY_ROUNDS = 3
 MAX_TRACES, MAX_BYTES = 7, 9_000_000  # with the results eight files, which together stay below 64 MiB
 
 
@@ -219,16 +223,18 @@ def run_drift(item: Item, device: torch.device, steps: int, dtype: torch.dtype =
 
 
 def measure_device(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
-    """The device's limits: FLOP/s of matrix products by type, bytes/s of copies."""
+    """The device's limits: FLOP/s of matrix products by type, bytes/s of copies. And a known bug: see channels_last."""
     rates = {"float32": matmul_rate(device)}
     if has_tf32(device):
         with flags("on"):
             rates["tf32"] = matmul_rate(device)
     if device.type == "cuda":  # a CPU may take half a minute for this in float16
         rates |= {name: matmul_rate(device, getattr(torch, name)) for name in ("bfloat16", "float16")}
-    copied = copy_rate(device)
+    copied, wrong = copy_rate(device), instance_norm_is_wrong(device)
     said = ", ".join(f"{name} {rate / 1e12:.3g} TFLOP/s" for name, rate in rates.items())
-    return {"matmul_flop_per_s": rates, "copy_bytes_per_s": copied}, f"{said}, copies {copied / 1e9:.3g} GB/s"
+    row = {"matmul_flop_per_s": rates, "copy_bytes_per_s": copied, "instance_norm_is_wrong": wrong}
+    gradient = f"instance norm's gradient in channels_last is {'wrong' if wrong else 'right'}"
+    return row, f"{said}, copies {copied / 1e9:.3g} GB/s, {gradient}"
 
 
 def time_against_baseline(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
@@ -240,13 +246,45 @@ def time_against_baseline(item: Item, device: torch.device, out: Path) -> tuple[
     if item.tf32 != "default" and not has_tf32(device):
         raise LabkitError("does not suit this device: it computes nothing in TF32")
     name = item.stack if item.tf32 == "default" else f"tf32={item.tf32}"
-    items = {"baseline": item.baseline(), name: item}
+    return _compared({"baseline": item.baseline(), name: item}, device)
+
+
+def race_against_cyclegan(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """`labkit.compare` of another model with CycleGAN, both with the same speed-ups.
+
+    Raises:
+        LabkitError: the item does not suit the device, or does not run on it.
+    """
+    return _compared({"CycleGAN": item.rival(), item.called: item}, device)
+
+
+def _compared(items: dict[str, Item], device: torch.device) -> tuple[dict, str]:
+    """The comparison of the last item with the first one."""
+    name, item = list(items.items())[-1]
     makers = {name: (lambda one=one: one.step(device)) for name, one in items.items()}
     table = compare(makers, item.batch(device), item.steps)
     verdict, why = table.loc[name, ["verdict", "why"]]
     if math.isnan(table.loc[name, "median_s"]):
         raise LabkitError(f"{verdict}: {why}")
     return {"comparison": as_json(table)}, f"{1e3 * table.loc[name, 'median_s']:.1f} ms, {verdict}, {why}"
+
+
+def measure_energy(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """Joules a step of the item and of its baseline, measured in turn.
+
+    Raises:
+        LabkitError: the device does not count the energy it uses.
+    """
+    counter, batch = energy_counter(device), item.batch(device)
+    steps = {"baseline": item.baseline().step(device), item.stack: item.step(device)}
+    runs = {name: functools.partial(step, *batch) for name, step in steps.items()}
+    alternate(runs, rounds=1)  # libraries choose their kernels, a graph is recorded
+    used: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(ENERGY_ROUNDS):
+        for name, run in runs.items():
+            used[name].append(joules(run, counter))
+    before, after = map(statistics.median, used.values())
+    return {"joules_per_step": used}, f"{after:.3g} J a step, the baseline {before:.3g} J"
 
 
 def record_trace(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
@@ -283,6 +321,8 @@ MEASURES: dict[str, Callable[[Item, torch.device, Path], tuple[dict, str]]] = {
     "correctness": check_correctness,
     "device": measure_device,
     "timing": time_against_baseline,
+    "race": race_against_cyclegan,
+    "energy": measure_energy,
     "trace": record_trace,
     "durations": measure_durations,
 }

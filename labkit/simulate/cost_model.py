@@ -217,6 +217,21 @@ def foreach_launches(operator: Operator) -> int:
     return max(math.ceil(tensors / FOREACH_TENSORS[lists]), math.ceil(elements / FOREACH_ELEMENTS))
 
 
+def surveyed_roofline(results: Mapping) -> Roofline:
+    """The limits of a GPU as its survey measured them: the rates of large matrix products and copies, in full.
+
+    Args:
+        results: from `labkit.gpu_results`.
+    """
+    measured = results["rows"]["device"]
+    rates = dict(measured["matmul_flop_per_s"])
+    winograd = () if "tf32" in rates else ("float32",)
+    rates["float32"] = rates.pop("tf32", rates["float32"])  # as PyTorch computes convolutions by default
+    bytes_per_s = measured["copy_bytes_per_s"]
+    device = f"{results['stamp']['device']}, as surveyed"
+    return Roofline(device, rates, bytes_per_s, flops_share=1.0, bytes_share=1.0, winograd=winograd)
+
+
 def network_costs(networks: Mapping[str, nn.Module], picture: Tensor) -> pandas.DataFrame:
     """Parameters, FLOPs, bytes and time of one forward and backward pass of each network.
 
