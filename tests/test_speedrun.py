@@ -14,7 +14,7 @@ import pytest
 from labkit import show, to_float
 from labkit.errors import LabkitError
 from labkit.measure.quality import GOAL
-from labkit.speedrun import RULES, BrokenRule, Heat, Judge, ladder, race, rules, verdict
+from labkit.speedrun import RULES, BrokenRule, Heat, Judge, ladder, processes, race, rules, verdict
 from labkit.speedrun.calibration import PORTION, Calibrator, calibrator
 from tools.ladder import PAGE, filled
 
@@ -122,6 +122,21 @@ def test_an_honest_entry_gets_its_time_and_its_scores(judge, clock):
     portion = statistics.median(clock.portions[before:])
     assert heat.seconds == pytest.approx(heat.cpu_seconds * PORTION / portion, rel=1e-9) and heat.cpu_seconds > 0.5
     assert judge.pictures[HONEST].shape == (8, 3, 64, 64)
+
+
+def test_on_the_gpus_board_wall_time_counts_and_nothing_is_stopped(clock, monkeypatch):
+    """A stopped process's GPU would work on. Here the training itself runs on the processor, under the GPU's rules."""
+    run = processes.run
+
+    def on_processor(module, arguments, *others):
+        return run(module, ["cpu" if argument == "cuda" else argument for argument in arguments], *others)
+
+    monkeypatch.setattr(processes, "run", on_processor)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/where/cuda/is")
+    before = len(clock.portions)
+    heat = Judge("cuda", limit=20).heat(HONEST, 1, clock)
+    assert heat.seconds == heat.wall_seconds > 0.5 and len(clock.portions) == before
+    assert processes.environment()["LD_LIBRARY_PATH"] == "/where/cuda/is", "without it some machines find no driver"
 
 
 @pytest.mark.parametrize("name", CHEATS)

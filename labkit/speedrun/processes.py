@@ -36,7 +36,7 @@ class Ended(NamedTuple):
 
 def environment(**more: str) -> dict[str, str]:
     """The variables of a process of the speedrun: one thread, and this labkit."""
-    passed = ("PATH", "LANG", "LC_ALL", "CUDA_VISIBLE_DEVICES")
+    passed = ("PATH", "LANG", "LC_ALL", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")  # the last leads to CUDA's driver
     kept = {name: os.environ[name] for name in passed if name in os.environ}
     return {
         **kept,
