@@ -1,4 +1,4 @@
-"""Which device to compute on, and how much of its memory is free."""
+"""Which device to compute on, how much of its memory is free, and what it computes badly."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from labkit.errors import LabkitError
 
@@ -78,3 +79,15 @@ def emulates(dtype: torch.dtype) -> bool:
         return not torch.ops.mkldnn._is_mkldnn_fp16_supported()
     asked = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}[dtype]
     return not (torch.backends.mkldnn.is_available() and getattr(torch.ops.mkldnn, asked)())
+
+
+@torch.enable_grad()
+def instance_norm_is_wrong(device: torch.device) -> bool:
+    """Whether on `device` the gradient of instance norm depends on the memory format of the gradient that enters it."""
+    picture = torch.arange(16.0, device=device).square().view(1, 4, 2, 2).requires_grad_()
+    entering = picture.detach().sin()
+    gradients = [
+        torch.autograd.grad(nn.functional.instance_norm(picture), picture, entering.contiguous(memory_format=layout))[0]
+        for layout in (torch.contiguous_format, torch.channels_last)
+    ]
+    return not torch.allclose(gradients[0], gradients[1], atol=1e-3)

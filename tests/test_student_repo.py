@@ -41,6 +41,16 @@ def release(notebooks: list[Path], course: Path) -> None:
         (course / "release" / path.stem / path.name).write_text(cleared, encoding="utf-8")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def identity():
+    """Git knows who commits, which it need not on a fresh machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        for role in ("AUTHOR", "COMMITTER"):
+            patch.setenv(f"GIT_{role}_NAME", "a teacher")
+            patch.setenv(f"GIT_{role}_EMAIL", "teacher@example.org")
+        yield
+
+
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
     """The repository with one notebook."""
@@ -163,3 +173,10 @@ def test_a_notebook_that_was_not_begun_here_is_left_alone(tmp_path):
     notebook(ours / "a" / "a.ipynb", ("f", "# TODO"))
     notebook(student / "a.ipynb", ("f", "mine"))
     assert exercises.begin(ours, student) == [] and sources(student / "a.ipynb") == ["mine"]
+
+
+def test_whoever_is_unknown_to_git_learns_so_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_COMMITTER_NAME", "")
+    with pytest.raises(SystemExit, match="git var.*empty ident name"):
+        student_repo.make(tmp_path / "students", "", [])
+    assert not (tmp_path / "students").exists()

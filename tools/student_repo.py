@@ -74,9 +74,11 @@ def readme(repo: str, folder: Path) -> str:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Run git in a repository; its output."""
-    command = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    """Run git in a repository; its output. If it fails, SystemExit says why."""
+    ended = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
+    if ended.returncode:
+        raise SystemExit(f"git {arguments[0]} in {folder}: {ended.stderr.strip()}")
+    return ended.stdout.strip()
 
 
 def prepare(out: Path) -> None:
@@ -95,6 +97,7 @@ def prepare(out: Path) -> None:
 
 def make(out: Path, repo: str, notebooks: list[Path]) -> str:
     """Write the repository with these notebooks; returns its last tag, a new one if anything has changed."""
+    git(ROOT, "var", "GIT_COMMITTER_IDENT")  # whoever is unknown to git learns so before anything is written
     prepare(out)
     for name in git(ROOT, "ls-files", *COPIED).splitlines():
         if KEPT_BACK.fullmatch(name):

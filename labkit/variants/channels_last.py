@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from labkit.devices import instance_norm_is_wrong
 from labkit.step import Batch, SpeedUp
 
 
@@ -40,18 +41,6 @@ class ChannelsLast(SpeedUp):
     def inputs(self, real_a: Tensor, real_b: Tensor) -> Batch:
         real_a, real_b = (pictures.contiguous(memory_format=torch.channels_last) for pictures in (real_a, real_b))
         return super().inputs(real_a, real_b)
-
-
-@torch.enable_grad()
-def instance_norm_is_wrong(device: torch.device) -> bool:
-    """Whether on `device` the gradient of instance norm depends on the memory format of the gradient that enters it."""
-    picture = torch.arange(16.0, device=device).square().view(1, 4, 2, 2).requires_grad_()
-    entering = picture.detach().sin()
-    gradients = [
-        torch.autograd.grad(nn.functional.instance_norm(picture), picture, entering.contiguous(memory_format=layout))[0]
-        for layout in (torch.contiguous_format, torch.channels_last)
-    ]
-    return not torch.allclose(gradients[0], gradients[1], atol=1e-3)
 
 
 def _guard(layer: nn.Module, inputs: tuple[Tensor], normalised: Tensor) -> None:
