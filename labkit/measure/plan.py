@@ -154,7 +154,8 @@ def gpu_plan() -> list[Item]:
 
     First the correctness of every speed-up on this GPU, and ResNet-9 at batch 1 and 16, each speed-up alone and the
     stacks, with traces and the operators' durations for replay. Then U-Net-256, the cycles alone, one generator instead
-    of two, and the light generators; last the speed-ups that compile, memory, TF32 and batch 4.
+    of two, energy, and the light generators; last memory, TF32, batch 4, and what else compiles. Among the traces are
+    those that notebooks 03 to 06 ask `labkit.gpu_trace` for.
     """
     left_out = (*COMPILED, *MEMORY, ("rows",), ("compile_regions",))  # for later; and for processors
     alone: list[Stack] = [(name,) for name in SPEEDUPS if (name,) not in left_out]
