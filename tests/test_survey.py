@@ -11,6 +11,7 @@ import torch
 from test_graph import OnCPU
 
 from labkit import LabkitError
+from labkit.measure import measurements
 from labkit.measure import plan as plans
 from labkit.measure import survey as surveys
 from labkit.measure.energy import joules
@@ -137,9 +138,9 @@ def test_energy_is_that_of_the_steps_between_two_looks_at_the_counter(monkeypatc
         return run
 
     monkeypatch.setattr(Item, "step", step)
-    monkeypatch.setattr(surveys, "energy_counter", lambda device: lambda: counter[0])
-    monkeypatch.setattr(surveys, "joules", lambda run, read: joules(run, read, seconds=0.01))
-    row, said = surveys.measure_energy(Item("energy", 1, TINY, 32, speedups=("batched",)), CPU, None)
+    monkeypatch.setattr(measurements, "energy_counter", lambda device: lambda: counter[0])
+    monkeypatch.setattr(measurements, "joules", lambda run, read: joules(run, read, seconds=0.01))
+    row, said = measurements.measure_energy(Item("energy", 1, TINY, 32, speedups=("batched",)), CPU, None)
     assert row["joules_per_step"] == {name: [pytest.approx(one)] * 3 for name, one in used.items()}
     assert said == "2 J a step, the baseline 5 J"
 
@@ -170,7 +171,9 @@ def test_an_exact_speedup_is_checked_in_both_precisions_and_a_wrong_one_is_found
         return [cycle._replace(back=cycle.back * factor) for cycle in right(self, *args)]
 
     monkeypatch.setattr(Streams, "cycles", wrong)
-    row, said = surveys.check_correctness(Item("correctness", 1, TINY, 32, speedups=("streams",), steps=2), CPU, None)
+    row, said = measurements.check_correctness(
+        Item("correctness", 1, TINY, 32, speedups=("streams",), steps=2), CPU, None
+    )
     assert row["ok"] is ok and precisions(row) == {"float32", "float64", "run"}
     assert said.startswith("ok: " if ok else "NOT OK: ")
 
@@ -191,7 +194,7 @@ def test_of_a_graph_in_16_bits_the_replays_are_checked(monkeypatch, factor, ok):
     for name, value in {"inactive": OnCPU.inactive, "on_own_stream": OnCPU.on_own_stream, "capture": capture}.items():
         monkeypatch.setattr(Graph, name, staticmethod(value) if name == "inactive" else value)
     item = Item("correctness", 1, TINY | {"ngf": 8}, 32, 2, speedups=("graph", "bf16"), steps=2)
-    row, said = surveys.check_correctness(item, CPU, None)
+    row, said = measurements.check_correctness(item, CPU, None)
     assert row["ok"] is ok and precisions(row) == {"float32", "run"}, said
 
 
@@ -208,7 +211,7 @@ def test_what_goes_wrong_only_later_in_a_run_is_found(monkeypatch):
 
     monkeypatch.setattr(Streams, "losses", late, raising=False)
     item = Item("correctness", 1, TINY, 32, speedups=("streams",))
-    seen = [surveys.run_drift(item, CPU, steps) for steps in (2, 4)]
+    seen = [measurements.run_drift(item, CPU, steps) for steps in (2, 4)]
     assert seen[0] < 1e-9 and seen[1] > 1e-3
 
 
@@ -251,13 +254,13 @@ def test_forward_goes_through_the_seams_and_leaves_the_weights(monkeypatch):
 
 def test_a_trace_too_large_is_recorded_again_with_fewer_steps(tmp_path, monkeypatch):
     item = Item("trace", 1, TINY, 16, steps=2)
-    row, _ = surveys.record_trace(item, CPU, tmp_path)
-    monkeypatch.setattr(surveys, "MAX_BYTES", int(0.9 * row["bytes"]))  # sizes vary a little from run to run
-    smaller, _ = surveys.record_trace(item, CPU, tmp_path)
+    row, _ = measurements.record_trace(item, CPU, tmp_path)
+    monkeypatch.setattr(measurements, "MAX_BYTES", int(0.9 * row["bytes"]))  # sizes vary a little from run to run
+    smaller, _ = measurements.record_trace(item, CPU, tmp_path)
     assert smaller["recorded_steps"] == 1 and smaller["bytes"] < row["bytes"]
-    monkeypatch.setattr(surveys, "MAX_BYTES", 1000)
+    monkeypatch.setattr(measurements, "MAX_BYTES", 1000)
     with pytest.raises(LabkitError, match="even one step.*0.001 MB"):
-        surveys.record_trace(replace(item, steps=1), CPU, tmp_path)
+        measurements.record_trace(replace(item, steps=1), CPU, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -454,7 +457,7 @@ def test_the_plan_has_the_most_important_first():
     best = "timing/step/resnet_9blocks/256/b16/tf32=default/graph+batched+fused_adam+out_of_place+bf16"
     assert keys.index(best) < min(place for place, item in enumerate(plan) if "unet_256" in item.key)
     traces = [place for place, kind in enumerate(kinds) if kind == "trace"]
-    assert traces[surveys.MAX_TRACES - 1] < kinds.index("durations") < traces[surveys.MAX_TRACES]
+    assert traces[measurements.MAX_TRACES - 1] < kinds.index("durations") < traces[measurements.MAX_TRACES]
     of_the_first_call = sum(item.estimate_s for item in plan[: kinds.index("durations")])
     assert of_the_first_call < 8.5 * 60
 
