@@ -70,7 +70,7 @@ class Heat:
 
     @property
     def times(self) -> list[float]:
-        """Calibrated seconds until each look of the curve."""
+        """Seconds until each look of the curve, as `seconds` counts them, in proportion to the CPU time until then."""
         return [look["cpu_seconds"] * self.seconds / self.cpu_seconds for look in self.curve]
 
     def __str__(self) -> str:
