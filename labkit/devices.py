@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -44,6 +45,20 @@ def pick_device(name: str | torch.device = "auto") -> torch.device:
             "'cuda'."
         ) from error
     return device
+
+
+@contextmanager
+def cudnn_benchmark() -> Iterator[None]:
+    """Inside, cuDNN tries its algorithms for each new shape and takes the fastest, as in the public reference.
+
+    Without it cuDNN guesses, and can take a convolution's slowest algorithm. Afterwards the flag is as before. It
+    changes nothing on a CPU.
+    """
+    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def free_memory(device: torch.device | str = "cpu") -> int:

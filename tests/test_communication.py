@@ -184,7 +184,7 @@ def test_ranks_wait_for_the_slowest_and_the_trace_tells_which(step, tmp_path):
 def test_every_row_says_simulated_and_adds_up(step):
     table = scaling(step, gpus=(1, 8, 64), host_us=2.0)
     assert table["SIMULATED"].all() and table.attrs["stamp"]["SIMULATED"] is True
-    assert table.attrs["stamp"]["device"] == "SIMULATED H100" and table.attrs["stamp"]["host_us"] == 2.0
+    assert table.attrs["stamp"]["device"] == "SIMULATED A100" and table.attrs["stamp"]["host_us"] == 2.0
     assert set(table["network"]) == set(NETWORKS) and set(table["scaling"]) == {"weak"}
     one = table[table["gpus"] == 1]
     assert (one["efficiency"] == 1).all() and (one["exposed_us"] == 0).all() and (one["communication_us"] == 0).all()
@@ -192,7 +192,7 @@ def test_every_row_says_simulated_and_adds_up(step):
     assert table["images_per_s"].to_numpy() == pytest.approx((table["gpus"] * 2e6 / table["step_us"]).to_numpy())
     assert (table["exposed_us"] <= table["communication_us"] + 10).all() and (table["memory"] == step.memory).all()
     drawn = many_gpus_figure(table, 64, "PCIe + Ethernet", 2)
-    assert drawn.layout.title.text.startswith("SIMULATED H100: 64 GPUs")
+    assert drawn.layout.title.text.startswith("SIMULATED A100: 64 GPUs")
     by_network = table[table["gpus"] == 64].set_index("network")["efficiency"]
     assert by_network["NVLink + InfiniBand"] > by_network["NVLink + Ethernet"] > by_network["PCIe + Ethernet"]
 

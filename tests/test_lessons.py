@@ -1,13 +1,11 @@
 """The lessons' helpers: a step that listens computes the same, and the three ways of waiting differ in the waiting."""
 
-import math
-
 import pytest
 import torch
 
 import labkit
-from labkit.course import Listening, play_forward, size_needed, three_ways
-from labkit.simulate import step_operators
+from labkit.course import Listening, play_forward, three_ways
+from labkit.simulate import HOST_US, step_operators
 
 
 def test_a_step_that_listens_computes_the_same_and_keeps_every_gradient(tiny, batch):
@@ -40,15 +38,8 @@ def test_the_three_ways_differ_in_the_waiting_alone(operators):
     assert len({len(way.stream) for way in ways.values()}) == 1
     events, host, nobody = ways.values()
     assert nobody.wall <= events.wall <= host.wall
-    assert events.host_end[0] == host.host_end[0] == nobody.host_end[0] + 8 * 40.0
+    assert events.host_end[0] == host.host_end[0] == nobody.host_end[0] + 8 * HOST_US
     first_side = [way.kernel_end[way.stream == 20].max() for way in (events, host)]
     second_launched = [way.host_start[way.stream == 24].min() for way in (events, host)]
     assert second_launched[1] >= first_side[1], "the host waits for the first cycle"
     assert second_launched[0] == pytest.approx(events.host_end[events.stream == 20].max()), "and goes on with events"
-
-
-def test_the_size_needed_makes_two_streams_as_slow_as_asked_and_no_slower(operators):
-    one, two = operators[()], operators[("streams",)]
-    found = size_needed(one, two, 1.10, "side_us", 20.0)
-    assert play_forward(two, side_us=found).wall == pytest.approx(1.10 * play_forward(one).wall, rel=0.01)
-    assert math.isnan(size_needed(one, two, 1.10, "interference", 0.5)), "kernels this short never meet"

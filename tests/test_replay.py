@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import labkit
 from labkit.measure.roofline import step_flops
-from labkit.simulate import ROOFLINES, program_operators, replay, step_operators, write_trace
+from labkit.simulate import ROOFLINES, cost_model, parts_of, program_operators, replay, step_operators, write_trace
 from labkit.simulate.cost_model import Roofline, kernels
 from labkit.simulate.operators import GPU_ONLY, QuickBatchNorm
 from labkit.variants.registry import SPEEDUPS
@@ -147,9 +147,14 @@ def test_views_launch_nothing_and_some_operators_several_kernels(tiny):
     assert of["aten::_foreach_addcdiv_"] == {1}
 
 
-def test_the_kernels_of_an_operator_do_its_work(small):
-    """With arithmetic the only cost, the durations are the FLOPs."""
-    arithmetic = Roofline("none", {"float32": 1e6}, 1e30, flops_share=1.0, least_us=0.0)  # 1 FLOP a microsecond
+@pytest.fixture
+def arithmetic(monkeypatch):
+    """A device whose only cost is arithmetic, 1 FLOP a microsecond, in tiles that fit every picture."""
+    monkeypatch.setattr(cost_model, "TILE", 1)
+    return Roofline("none", {"float32": 1e6}, 1e30, flops_share=1.0, least_us=0.0, multiprocessors=1)
+
+
+def test_the_kernels_of_an_operator_do_its_work(small, arithmetic):
     total = sum(kernel.us for kernel in kernels(small, arithmetic))
     assert total == pytest.approx(sum(operator.flops for operator in small))
 
@@ -166,23 +171,54 @@ def test_the_kernels_of_an_operator_do_its_work(small):
         (torch.nn.ConvTranspose2d(4, 4, 3, stride=2, padding=1), (1, 4, 12, 12), False),
     ],
 )
-def test_convolutions_of_3_x_3_take_winograds_algorithm_where_no_tensor_core_computes_them(layer, pictures, faster):
+def test_convolutions_of_3_x_3_take_winograds_algorithm_where_no_tensor_core_computes_them(
+    layer, pictures, faster, arithmetic
+):
     layer = layer.to("meta")
     picture = torch.empty(pictures, device="meta", requires_grad=True)
     operators = program_operators(lambda: layer(picture).sum().backward())
-    plain = Roofline("none", {"float32": 1e6}, 1e30, flops_share=1.0, least_us=0.0)  # 1 FLOP a microsecond
-    device = replace(plain, winograd=("float32",))
-    us = [sum(kernel.us for kernel in kernels(operators, one)) for one in (plain, device)]
+    device = replace(arithmetic, no_tensor_cores=("float32",))
+    us = [sum(kernel.us for kernel in kernels(operators, one)) for one in (arithmetic, device)]
     assert us[0] == pytest.approx(us[1] * (36 / 16 if faster else 1))
     assert us[0] == pytest.approx(sum(operator.flops for operator in operators)) and len(operators) > 2
-    assert "float32" not in ROOFLINES["A100"].winograd, "there float32 is TF32, on tensor cores"
+    assert "float32" not in ROOFLINES["A100"].no_tensor_cores, "there float32 is TF32, on tensor cores"
+
+
+@pytest.mark.parametrize(
+    "result, groups, share",
+    [
+        ((1, 256, 64, 64), 1, 64 / 108),  # 32 x 2 tiles: one round, in which 44 multiprocessors have nothing to do
+        ((16, 256, 64, 64), 1, 1024 / 1080),  # ten rounds
+        ((27, 512, 32, 32), 1, 864 / 864),  # eight full rounds
+        ((16, 3, 256, 256), 1, 8192 / 8208 * 3 / 32),  # 3 of the 32 channels of the narrowest tile
+        ((1, 64, 128, 128), 64, 8192 / 8208 / 32),  # each group has a tile of its own
+    ],
+)
+def test_the_arithmetic_of_a_convolution_comes_in_tiles_and_rounds(result, groups, share):
+    assert ROOFLINES["A100"].busy_share(result, groups) == pytest.approx(share)
+
+
+def test_convolutions_on_tensor_cores_convert_their_pictures_and_their_result():
+    layer = torch.nn.Conv2d(8, 16, 3, padding=1, device="meta")
+    picture = torch.empty(4, 8, 12, 12, device="meta", requires_grad=True)
+    operators = [one for one in program_operators(lambda: layer(picture).sum().backward()) if one.flops]
+    names = [[part.name for part in parts_of(one, ROOFLINES["A100"])] for one in operators]
+    to, back = "nchwToNhwcKernel", "nhwcToNchwKernel"
+    assert names[0] == [to, to, "convolution", back, "add_bias"]
+    of_input, of_weight = [to, to, "convolution grad_input", back], [to, to, "convolution grad_weight"]
+    assert names[1] == [*of_input, *of_weight, "convolution grad_bias"]
+    converted, weight, _, result, _ = parts_of(operators[0], ROOFLINES["A100"])
+    assert converted.bytes_moved == 2 * 4 * 4 * 8 * 144 and weight.bytes_moved == 2 * 4 * 16 * 8 * 9
+    assert result.bytes_moved == 4 * 4 * 16 * 144, "it is written, and read from the cache"
+    without = [part.name for one in operators for part in parts_of(one, ROOFLINES["V100"])]
+    assert without == ["convolution", "add_bias", *(f"convolution grad_{of}" for of in ("input", "weight", "bias"))]
 
 
 def test_an_upload_takes_as_long_as_its_way_from_the_host():
     pictures = torch.empty(32, 3, 224, 224)
     (upload,) = program_operators(lambda: pictures.to("meta"))
     (kernel,) = kernels([upload], ROOFLINES["T4"])
-    assert kernel.us == pytest.approx(1e6 * pictures.nbytes / (16e9 * 0.85)) and "HtoD" in kernel.name
+    assert kernel.us == pytest.approx(2 + 1e6 * pictures.nbytes / (16e9 * 0.85)) and "HtoD" in kernel.name
 
 
 def test_measured_durations_take_the_place_of_the_roofline(small):

@@ -54,6 +54,13 @@ def test_kernels_are_told_apart_by_name(both):
     assert set(before.diff(before)["change"]) == {"same"}
 
 
+def test_kernels_that_changed_stand_under_the_same_operator(both):
+    table = both[0].diff(both[1]).set_index("name")
+    of_mm = table[table["operator"] == "aten::mm"]
+    assert of_mm["change"].to_dict() == {"sgemm": "vanished", "hgemm": "appeared"}
+    assert table.loc["norm", "operator"] == "aten::norm" and table.loc["relu", "operator"] == "aten::relu"
+
+
 def test_operators_keep_their_name_when_kernels_change(both):
     before, after = both
     found = rows(before.diff(after, by="operator"))

@@ -21,7 +21,6 @@ from labkit.errors import LabkitError
 from labkit.measure import comparison_of, pick, races_of
 from labkit.measure.results import read
 from labkit.simulate import step_operators, surveyed_roofline
-from labkit.simulate.cost_model import kernels
 from labkit.simulate.operators import GPU_ONLY
 
 SPEED = ["times_faster", "times_faster_low", "times_faster_high"]
@@ -49,11 +48,11 @@ def best_stacks(results: dict) -> pandas.DataFrame:
 
 
 def roofline_seconds(results: dict, generator: str, batch_size: int, stack: list[str]) -> float:
-    """The least seconds for a step's kernels, each by itself; those that a compiler would fuse are not fused."""
+    """The least seconds for a step's operators, each by itself; those that a compiler would fuse are not fused."""
     names = [name for name in stack if name != "baseline" and name not in GPU_ONLY]
     operators = step_operators(labkit.CycleGAN(generator), *names, batch_size=batch_size)
-    without_least = replace(surveyed_roofline(results), least_us=0.0)
-    return sum(kernel.us for kernel in kernels(operators, without_least)) / 1e6
+    work_alone = replace(surveyed_roofline(results), least_us=0.0)
+    return sum(work_alone.microseconds(one.flops, one.bytes_moved, one.dtype) for one in operators) / 1e6
 
 
 def two_streams(results: dict) -> pandas.DataFrame:

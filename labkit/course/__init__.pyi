@@ -30,7 +30,6 @@ from labkit.course.lessons import Listening as Listening
 from labkit.course.lessons import learning_summary as learning_summary
 from labkit.course.lessons import play_forward as play_forward
 from labkit.course.lessons import ratio_table as ratio_table
-from labkit.course.lessons import size_needed as size_needed
 from labkit.course.lessons import three_ways as three_ways
 from labkit.course.lessons import work_by_player as work_by_player
 from labkit.course.many_nodes import apart_bound as apart_bound
@@ -46,11 +45,17 @@ from labkit.course.one_process import of_each as of_each
 from labkit.course.one_process import of_rank as of_rank
 from labkit.course.one_process import several_ranks as several_ranks
 from labkit.course.one_process import train_with_fault as train_with_fault
+from labkit.course.paper import STEPS as STEPS
+from labkit.course.paper import TABLE_1 as TABLE_1
+from labkit.course.paper import growth as growth
+from labkit.course.paper import paper_diff as paper_diff
+from labkit.course.paper import paper_profile as paper_profile
+from labkit.course.paper import paper_traces as paper_traces
+from labkit.course.paper_model import paper_errors as paper_errors
 from labkit.course.races import find_races as find_races
 from labkit.course.resnet50 import replay_resnet50 as replay_resnet50
 from labkit.course.resnet50 import resnet50_errors as resnet50_errors
 from labkit.course.resnet50 import resnet50_operators as resnet50_operators
-from labkit.course.shipped import HOST_US as HOST_US
 from labkit.course.shipped import deviation_models as deviation_models
 from labkit.course.shipped import gpu_results as gpu_results
 from labkit.course.shipped import gpu_trace as gpu_trace

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit import best_within, time_to_quality
-from labkit.course.shipped import HOST_US
-from labkit.simulate import Launch, Operator, Timeline, play, replay
+from labkit.simulate import HOST_US, Launch, Operator, Timeline, play, replay
 from labkit.step import Batch, Step
 
 if TYPE_CHECKING:
@@ -59,50 +58,15 @@ class Listening(Step):
         self._parts[player] += [weight.grad.flatten() for weight in self.players[player] if weight.grad is not None]
 
 
-def play_forward(
-    operators: Sequence[Operator],
-    share: float = 1.0,
-    host_us: float = HOST_US,
-    interference: float = 0.0,
-    side_us: float = 0.0,
-) -> Timeline:
+def play_forward(operators: Sequence[Operator], share: float = 1.0, host_us: float = HOST_US) -> Timeline:
     """Plays only the generators' forward pass, with which a step begins. SIMULATED.
 
     Args:
         operators: of a whole step, from `step_operators`.
         share: how much of the GPU, from 0 to 1, each kernel fills when it runs alone.
         host_us: the host's microseconds for every launch.
-        interference: how much longer kernels take while they run together; see `labkit.simulate.play`.
-        side_us: the host's microseconds more for every launch on another stream than the main stream.
     """
-    launches = _forward_launches(operators, share, host_us)
-    main = launches[-1].stream  # the losses, which come last
-    launches = [with_changes(launch, host_us=host_us + side_us * (launch.stream != main)) for launch in launches]
-    return play(launches, interference=interference)
-
-
-def size_needed(
-    one: Sequence[Operator], two: Sequence[Operator], times: float, assumption: str, largest: float
-) -> float:
-    """How large an assumption has to be for two streams to take `times` as long as one; NaN if `largest` is too small.
-
-    SIMULATED: the forward pass, every kernel filling the GPU.
-
-    Args:
-        one, two: operators of a whole step, with the cycles on one stream and on side streams.
-        times: the wall time with two streams, relative to one.
-        assumption: "interference" or "side_us", the arguments of `play_forward`.
-        largest: the largest value to try.
-    """
-    wall = play_forward(one).wall
-    low, high = 0.0, largest
-    if play_forward(two, **{assumption: high}).wall < times * wall:
-        return math.nan
-    while high - low > largest / 1000:
-        middle = (low + high) / 2
-        slower = play_forward(two, **{assumption: middle}).wall >= times * wall
-        low, high = (low, middle) if slower else (middle, high)
-    return high
+    return play(_forward_launches(operators, share, host_us))
 
 
 def three_ways(

@@ -22,7 +22,7 @@ from labkit.measure.record import noise, record, run_in_subprocess
 from labkit.model import Model
 from labkit.models.cyclegan import CycleGAN
 from labkit.models.deviation import IdentityWarning
-from labkit.simulate import replay, step_operators, write_trace
+from labkit.simulate import HOST_US, replay, step_operators, write_trace
 from labkit.traces.trace import Trace
 from labkit.training.checkpoints import load_model
 from labkit.variants.registry import make_step
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 DATA = Path(__file__).parents[2] / "data"  # in a clone; an installed package has none
 PUBLIC = DATA / "traces" / "public"  # recordings by others
-HOST_US = 40.0  # SIMULATED: an assumption, to be varied
 STEPS = 3
 ASKED_FOR = {"model": "CycleGAN", "scope": "step", "tf32": "default", "size": 256}  # by `gpu_trace`
 STUDIED = 9  # test pictures in each row that tools/learn.py kept

@@ -13,7 +13,7 @@ import torch
 from tqdm.auto import tqdm
 
 from labkit import ranks
-from labkit.devices import OUT_OF_MEMORY
+from labkit.devices import OUT_OF_MEMORY, cudnn_benchmark
 from labkit.errors import LabkitError
 from labkit.measure.equivalence import FirstUpdates, NeverLearns, other_names
 from labkit.measure.record import Batch
@@ -38,6 +38,8 @@ def compare(
     clock: Callable[[], float] = time.perf_counter,
 ) -> pandas.DataFrame:
     """Times steps in turn, in one process, and compares the losses and gradients of each with the first one's.
+
+    cuDNN's benchmark mode is on meanwhile, as in `labkit.fit`.
 
     Args:
         steps: functions that make a step, by name; the first is the baseline. Each is called after the same seed, so
@@ -79,6 +81,7 @@ def compare(
         return _compare(steps, batch, rounds, warmup, clock)
 
 
+@cudnn_benchmark()
 def _compare(
     steps: Mapping[str, Callable[[], Step]], batch: Batch, rounds: int, warmup: int, clock: Callable[[], float]
 ) -> pandas.DataFrame:

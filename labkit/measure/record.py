@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from labkit import ranks
-from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
+from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY, cudnn_benchmark
 from labkit.errors import LabkitError
 from labkit.files import atomic_write, check_folder
 from labkit.measure.timing import synchronise
@@ -46,6 +46,8 @@ def noise(batch_size: int, size: int, device: torch.device, dtype: torch.dtype =
 def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: int = 20, shapes: bool = False) -> Path:
     """Records `steps` steps as a trace, and restores the step's state afterwards, bit for bit.
 
+    cuDNN's benchmark mode is on meanwhile, as in `labkit.fit`.
+
     The file is written by `torch.profiler`, for Holistic Trace Analysis and ui.perfetto.dev. Under the key "labkit"
     it holds the stamp. Ranges named "labkit: ..." mark data, forward, backward and optimizer.
 
@@ -66,6 +68,7 @@ def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: 
     return export(profiled(step, batch, steps, shapes), path)
 
 
+@cudnn_benchmark()
 def profiled(step: Step, batch: Batch | Iterator[Batch], steps: int = 20, shapes: bool = False) -> profile:
     """The profiler after `steps` steps, for its tables; see `record` for the arguments."""
     if steps < 1:

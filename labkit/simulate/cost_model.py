@@ -1,10 +1,11 @@
 """Operators -> kernels and their durations: measured durations where there are any, else a roofline.
 
 A roofline is a bound, not a prediction: real kernels can take several times as long. So read its results as ratios,
-with a range, and never as times.
+with a range, and never as times. Four numbers, named `CALIBRATED` below, were chosen so that ResNet-9 at batch 1 agrees
+with the tables of data/paper. `labkit.course.paper_errors` holds the model to the tables at batch 16 and of U-Net.
 
-We leave out the kernels by which cuDNN changes the memory layout of a picture for tensor cores and back. Their number
-depends on the device and on the algorithm: up to 8 for a convolution and its gradients.
+Convolutions on tensor cores take pictures with the channels last. For pictures with the channels first, cuDNN converts
+every input before the convolution, and the result after it, with kernels of their own.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from labkit.errors import check_known
-from labkit.measure.durations import UPLOAD
+from labkit.measure.durations import UPLOAD, Shape
 from labkit.measure.roofline import roofline_seconds
 from labkit.measure.timing import alternate
 from labkit.simulate.operators import Operator, Recorder
@@ -41,22 +43,25 @@ class Roofline:
         host_bytes_per_s: peak of PCIe from the host to the device, half of what the data sheets give for both ways.
         flops_share, bytes_share: the shares of these peaks that large kernels reach: typical values, not measured on
             each device.
-        least_us: the shortest kernel, in microseconds; a typical value, too, except for the V100.
-        winograd: the types whose convolutions of 3 x 3 take Winograd's algorithm, see `takes_winograd`: float32 where
-            it is no TF32. Tensor cores compute the plain sum.
+        least_us: what every kernel takes besides its work, in microseconds: the duration of the shortest one. A
+            typical value, too, except for the V100.
+        multiprocessors: their number. A convolution's result is computed in tiles, each on one of them.
+        no_tensor_cores: the types that convolutions compute without tensor cores: float32 where it is no TF32. Their
+            pictures need no conversion, and 3 x 3 convolutions take Winograd's algorithm, see `takes_winograd`.
     """
 
     device: str
     flops_per_s: Mapping[str, float]
     bytes_per_s: float
     host_bytes_per_s: float = 32e9
-    flops_share: float = 0.5
+    flops_share: float = 0.65  # CALIBRATED: the time of all convolutions
     bytes_share: float = 0.85
     least_us: float = 2.0
-    winograd: tuple[str, ...] = ()
+    multiprocessors: int = 108
+    no_tensor_cores: tuple[str, ...] = ()
 
     def microseconds(self, flops: float, bytes_moved: float, dtype: str = "float32") -> float:
-        """Microseconds for this work: the longer of computing and moving data, and at least the shortest kernel.
+        """Microseconds for this work: the longer of computing and moving data, after the time of the shortest kernel.
 
         Raises:
             LabkitError: there is something to compute, in a type that the device cannot compute in.
@@ -66,21 +71,45 @@ class Roofline:
             check_known(f"{self.device}: type", dtype, self.flops_per_s)
             reached = self.flops_per_s[dtype] * self.flops_share
         seconds = roofline_seconds(flops, bytes_moved, reached, self.bytes_per_s * self.bytes_share)
-        return max(1e6 * seconds, self.least_us)
+        return self.least_us + 1e6 * seconds
 
     def upload_microseconds(self, bytes_moved: float) -> float:
         """Microseconds to copy from the host. `bytes_moved` counts each byte twice, once read and once written."""
-        return max(1e6 * bytes_moved / 2 / (self.host_bytes_per_s * self.bytes_share), self.least_us)
+        return self.least_us + 1e6 * bytes_moved / 2 / (self.host_bytes_per_s * self.bytes_share)
+
+    def busy_share(self, result: Shape, groups: int) -> float:
+        """The share of the multiprocessors' arithmetic that a convolution's `result` of shape (B, C, H, W) needs.
+
+        A kernel computes tiles of 128 pixels by up to 128 channels, a multiple of 32, each on one multiprocessor. The
+        rest of a tile is padding, and in the last round some multiprocessors have nothing left to do. Source: NVIDIA,
+        "Matrix Multiplication Background User's Guide", sections on tile and wave quantization.
+        """
+        pixels, channels = result[0] * math.prod(result[2:]), result[1] // groups
+        wide = min(TILE, 32 * math.ceil(channels / 32))
+        tiles = math.ceil(pixels / TILE) * math.ceil(channels / wide) * groups
+        rounds = math.ceil(tiles / self.multiprocessors)
+        return pixels * channels * groups / (rounds * self.multiprocessors * TILE * wide)
 
 
+TILE = 128
 ROOFLINES = {  # from the oldest to the newest
     # The shortest kernel of the V100 recording "v100_nanoseconds" in data/traces/public.
     "V100": Roofline(
-        "V100", {"float32": 15.7e12, "float16": 125e12}, 900e9, 16e9, least_us=1.25, winograd=("float32",)
+        "V100",
+        {"float32": 15.7e12, "float16": 125e12},
+        900e9,
+        16e9,
+        least_us=1.25,
+        multiprocessors=80,
+        no_tensor_cores=("float32",),
     ),
-    "T4": Roofline("T4", {"float32": 8.1e12, "float16": 65e12}, 320e9, 16e9, winograd=("float32",)),
+    "T4": Roofline(
+        "T4", {"float32": 8.1e12, "float16": 65e12}, 320e9, 16e9, multiprocessors=40, no_tensor_cores=("float32",)
+    ),
     "A100": Roofline("A100", {"float32": 156e12, "float16": 312e12, "bfloat16": 312e12}, 1555e9, 32e9),
-    "H100": Roofline("H100", {"float32": 494.7e12, "float16": 989e12, "bfloat16": 989e12}, 3350e9, 64e9),
+    "H100": Roofline(
+        "H100", {"float32": 494.7e12, "float16": 989e12, "bfloat16": 989e12}, 3350e9, 64e9, multiprocessors=132
+    ),
 }
 # Winograd's algorithm computes 2 x 2 results of a 3 x 3 convolution with 16 multiplications in place of 36. Source:
 # Lavin, Gray: "Fast algorithms for convolutional neural networks", 2015, section 4.1.
@@ -88,36 +117,34 @@ WINOGRAD = 36 / 16
 
 
 class Part(NamedTuple):
-    """A kernel's name and its part of the operator's work, as shares of `flops` and of `bytes_moved`."""
+    """A kernel's name, its FLOPs, and the bytes that it reads and writes."""
 
     name: str
-    flops: float = 0.0
-    bytes_moved: float = 1.0
+    flops: float
+    bytes_moved: float
 
 
-# The operators that launch several kernels, or none, or a copy. Let x be the size of a picture. Batch norm (which
-# instance norm consists of) counts as moving 2x, but reads its input twice; its backward pass counts as moving 3x, but
-# reads two of these twice.
-PARTS = {
-    "aten::empty": (),
-    "aten::empty_like": (),
-    "aten::new_empty": (),
-    "aten::new_empty_strided": (),
-    "aten::empty_strided": (),
-    "aten::_unsafe_view": (),
-    "aten::native_batch_norm": (
-        Part("batch_norm_collect_statistics", bytes_moved=1 / 2),
-        Part("batch_norm_inverse_deviation", bytes_moved=0),
-        Part("batch_norm_transform_input"),
-    ),
-    "aten::native_batch_norm_backward": (Part("batch_norm_backward", bytes_moved=5 / 3),),
-    "aten::reflection_pad2d_backward": (
-        Part("fill", bytes_moved=1 / 3),
-        Part("reflection_pad2d_backward", bytes_moved=2 / 3),
-    ),
-    "aten::copy_": (Part("Memcpy DtoD (Device -> Device)"),),
-    "aten::clone": (Part("Memcpy DtoD (Device -> Device)"),),
-    UPLOAD: (Part("Memcpy HtoD (Pinned -> Device)"),),
+# The operators that launch several kernels, or none, or a copy: the names of the kernels, and the bytes of each as a
+# share of `bytes_moved`. Let x be the size of a picture. Batch norm (which instance norm consists of) counts as moving
+# 2x, but reads its input twice; its backward pass counts as moving 3x, but reads two of these twice.
+PARTS: dict[str, dict[str, float]] = {
+    "aten::empty": {},
+    "aten::empty_like": {},
+    "aten::new_empty": {},
+    "aten::new_empty_strided": {},
+    "aten::empty_strided": {},
+    "aten::_unsafe_view": {},
+    "aten::native_batch_norm": {
+        "batch_norm_collect_statistics": 2.4 / 2,  # CALIBRATED: it reads x, at 1 / 2.4 of the memory's rate
+        "batch_norm_inverse_deviation": 0,
+        "batch_norm_transform_input": 1,
+    },
+    "aten::native_batch_norm_backward": {"batch_norm_backward": 5 / 3},
+    "aten::reflection_pad2d": {"reflection_pad2d": 1.8},  # CALIBRATED: at 1 / 1.8 of the memory's rate, both ways
+    "aten::reflection_pad2d_backward": {"fill": 1 / 3, "reflection_pad2d_backward": 1.8 * 2 / 3},
+    "aten::copy_": {"Memcpy DtoD (Device -> Device)": 1},
+    "aten::clone": {"Memcpy DtoD (Device -> Device)": 1},
+    UPLOAD: {"Memcpy HtoD (Pinned -> Device)": 1},
 }
 
 # One launch of an operator on lists of tensors takes at most so many tensors, by the number of its lists, and at most
@@ -151,12 +178,11 @@ def kernels(
     """
     found = []
     for place, operator in enumerate(operators):
-        parts = parts_of(operator)
-        flops = operator.flops / (WINOGRAD if operator.dtype in roofline.winograd and takes_winograd(operator) else 1)
+        parts = parts_of(operator, roofline)
         us = [
-            roofline.upload_microseconds(operator.bytes_moved)
+            roofline.upload_microseconds(part.bytes_moved)
             if operator.name == UPLOAD
-            else roofline.microseconds(part.flops * flops, part.bytes_moved * operator.bytes_moved, operator.dtype)
+            else roofline.microseconds(part.flops, part.bytes_moved, operator.dtype)
             for part in parts
         ]
         measured = (durations or {}).get(operator.signature)
@@ -181,32 +207,63 @@ def takes_winograd(operator: Operator) -> bool:
     return weight[2:] == (3, 3) and weight[1] == pictures[1] and stride_1
 
 
-def parts_of(operator: Operator) -> Sequence[Part]:
+def parts_of(operator: Operator, roofline: Roofline = ROOFLINES["A100"]) -> list[Part]:
     """The kernels that an operator launches on a GPU: most launch one, views none."""
     short = operator.name.removeprefix("aten::")
     if operator.name in PARTS:
-        return PARTS[operator.name]
+        shares = PARTS[operator.name]
+        return [Part(name, 0.0, share * operator.bytes_moved) for name, share in shares.items()]
     if operator.is_view:
-        return ()
-    if short == "convolution":
-        with_bias = len(operator.inputs) == 3
-        return [Part("convolution", flops=1)] + [Part("add_bias")] * with_bias
-    if short == "convolution_backward":
-        return convolution_backward(operator)
+        return []
+    if short in ("convolution", "convolution_backward"):
+        return convolution_parts(operator, roofline)
     if short.startswith(ON_LISTS):
         launches = foreach_launches(operator)
-        return [Part(f"multi_tensor_apply {short}", bytes_moved=1 / launches)] * launches
-    return [Part(short, flops=1)]
+        return [Part(f"multi_tensor_apply {short}", 0.0, operator.bytes_moved / launches)] * launches
+    return [Part(short, operator.flops, operator.bytes_moved)]
 
 
-def convolution_backward(operator: Operator) -> list[Part]:
-    """A kernel for each gradient that is computed: of the input, of the weight and of the bias."""
-    _, pictures, weight = operator.inputs[:3]
-    wanted = [name for name, shape in (("input", pictures), ("weight", weight)) if shape in operator.outputs]
-    share = 1 / max(1, len(wanted))
-    parts = [Part(f"convolution grad_{name}", flops=share, bytes_moved=share) for name in wanted]
-    bias_wanted = any(len(shape) == 1 for shape in operator.outputs)
-    return parts + [Part("convolution grad_bias", bytes_moved=1 / 3)] * bias_wanted
+def convolution_parts(operator: Operator, roofline: Roofline) -> list[Part]:
+    """The kernels of a convolution, or of its gradients: those of the input, of the weight and of the bias.
+
+    On tensor cores a convolution converts both of its inputs, and its result back. The result is then still in the
+    cache for the most part, so only its writing counts (CALIBRATED). Of a weight's gradient the tables show no
+    conversion back.
+    """
+    if operator.name == "aten::convolution":
+        (pictures, weight), results = operator.inputs[:2], operator.outputs[0]
+        products = {"convolution": (pictures, weight, results)}
+        bias = ["add_bias"] * (len(operator.inputs) == 3)
+        bias_bytes = 2 * _elements(results)
+    else:
+        results, pictures, weight = operator.inputs[:3]
+        products = {
+            "convolution grad_input": (results, weight, pictures),
+            "convolution grad_weight": (pictures, results, weight),
+        }
+        products = {name: shapes for name, shapes in products.items() if shapes[2] in operator.outputs}
+        bias = ["convolution grad_bias"] * any(len(shape) == 1 for shape in operator.outputs)
+        bias_bytes = _elements(results)
+    groups = max(1, pictures[1] * results[1] // (weight[0] * weight[1]))
+    itemsize = getattr(torch, operator.dtype).itemsize
+    on_tensor_cores = operator.dtype not in roofline.no_tensor_cores
+    flops = operator.flops / max(1, len(products))
+    if takes_winograd(operator) and not on_tensor_cores:
+        flops /= WINOGRAD
+    parts = []
+    for name, (*inputs, output) in products.items():
+        # The sum of a weight's gradient runs over all pixels, and is divided among all multiprocessors.
+        busy_share = 1.0 if output is weight else roofline.busy_share(output, groups)
+        moved = itemsize * sum(map(_elements, (*inputs, output)))
+        converted = [Part("nchwToNhwcKernel", 0.0, 2 * itemsize * _elements(shape)) for shape in inputs]
+        back = [Part("nhwcToNchwKernel", 0.0, itemsize * _elements(output))] * (output is not weight)
+        product = Part(name, flops / busy_share, moved)
+        parts += [*converted, product, *back] if on_tensor_cores else [product]
+    return parts + [Part(name, 0.0, itemsize * bias_bytes) for name in bias]
+
+
+def _elements(shape: Shape) -> int:
+    return math.prod(shape)
 
 
 def foreach_launches(operator: Operator) -> int:
@@ -225,11 +282,11 @@ def surveyed_roofline(results: Mapping) -> Roofline:
     """
     measured = results["rows"]["device"]
     rates = dict(measured["matmul_flop_per_s"])
-    winograd = () if "tf32" in rates else ("float32",)
+    no_tensor_cores = () if "tf32" in rates else ("float32",)
     rates["float32"] = rates.pop("tf32", rates["float32"])  # as PyTorch computes convolutions by default
     bytes_per_s = measured["copy_bytes_per_s"]
     device = f"{results['stamp']['device']}, as surveyed"
-    return Roofline(device, rates, bytes_per_s, flops_share=1.0, bytes_share=1.0, winograd=winograd)
+    return Roofline(device, rates, bytes_per_s, flops_share=1.0, bytes_share=1.0, no_tensor_cores=no_tensor_cores)
 
 
 def network_costs(networks: Mapping[str, nn.Module], picture: Tensor) -> pandas.DataFrame:

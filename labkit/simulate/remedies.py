@@ -30,6 +30,7 @@ TRY = {
     "waiting for other ranks": "the same work for each rank: equal batches and pictures; find the slow rank's cause",
     "attention": "a fused kernel: scaled_dot_product_attention, FlexAttention; 16 bits",
     "convolutions": '16 bits, TF32, channels_last, cudnn.benchmark; labkit: "bf16", "channels_last"; lighter networks',
+    "layout conversions": 'channels_last: pictures and weights with the channels last; labkit: "channels_last"',
     "matrix products": "16 bits, TF32, sizes that are multiples of 8 or 16",
     "normalisation": "torch.compile fuses it with its neighbours; channels_last",
     "optimiser": 'one kernel for all weights: fused=True; labkit: "fused_adam"',

@@ -28,7 +28,7 @@ from labkit.simulate.collectives import Collective, SharedStep
 from labkit.simulate.communication import NETWORKS, Network, all_reduce_us
 from labkit.simulate.cost_model import ROOFLINES, Roofline
 from labkit.simulate.operators import Operator
-from labkit.simulate.replay import replay
+from labkit.simulate.replay import HOST_US, replay
 from labkit.simulate.shared_replay import with_collectives
 from labkit.stamp import stamp
 
@@ -44,8 +44,8 @@ def scaling(
     steps: SharedStep | Sequence[SharedStep],
     networks: Mapping[str, Network] = NETWORKS,
     gpus: Sequence[int] = GPUS,
-    host_us: float = 5.0,
-    device: str = "H100",
+    host_us: float = HOST_US,
+    device: str = "A100",
     stages: int = 1,
     tensor: int = 1,
     micro_batches: int = 8,

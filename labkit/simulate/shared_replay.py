@@ -20,7 +20,7 @@ from labkit.simulate.collectives import Collective, SharedStep
 from labkit.simulate.communication import Network, all_reduce_us
 from labkit.simulate.cost_model import ROOFLINES, Roofline
 from labkit.simulate.launch_queue import Launch
-from labkit.simulate.replay import profiled_stream, replay
+from labkit.simulate.replay import HOST_US, profiled_stream, replay
 from labkit.simulate.trace_file import Replay, Source
 from labkit.traces.intervals import Union
 
@@ -32,8 +32,8 @@ def replay_shared(
     step: SharedStep,
     gpus: int,
     network: Network,
-    host_us: float,
-    roofline: Roofline = ROOFLINES["H100"],
+    host_us: float = HOST_US,
+    roofline: Roofline = ROOFLINES["A100"],
     durations: Mapping[str, float] | None = None,
     steps: int = 2,
     **settings: Any,

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import pandas
 
+from labkit.traces.dialects import OPERATORS
 from labkit.traces.operators import times
-from labkit.traces.rank import Rank
+from labkit.traces.rank import Rank, names_at
 from labkit.traces.reading import TraceError
 
 SAME = 0.05  # counts and means that differ by at most so much, of the larger one, are the same
@@ -37,7 +38,16 @@ def _of_ranks(ours: Rank, theirs: Rank, by: str) -> pandas.DataFrame:
                 f"{one.recording.file}: no steps in this trace, but in {other.recording.file.name}, so times per step "
                 "cannot be compared. Call the profiler's step() after each step when you record."
             )
-    table = _per_step(ours, by).join(_per_step(theirs, by).add_suffix("_other"), how="outer").fillna(0.0)
+    return changes(_per_step(ours, by), _per_step(theirs, by))
+
+
+def changes(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> pandas.DataFrame:
+    """The table that `labkit.Trace.diff` explains, of two tables with the index name and the columns count and us.
+
+    A column operator, the one that launched most of a kernel's work, is kept.
+    """
+    numbers = ["count", "us"]
+    table = ours[numbers].join(theirs[numbers].add_suffix("_other"), how="outer").fillna(0.0)
     table["difference_us"] = table["us_other"] - table["us"]
     often, often_other = table["count"], table["count_other"]
     mean, mean_other = (
@@ -52,18 +62,25 @@ def _of_ranks(ours: Rank, theirs: Rank, by: str) -> pandas.DataFrame:
         "slower": mean < (1 - SAME) * mean_other,
     }
     table["change"] = np.select(list(rules.values()), list(rules), "same")
+    if "operator" in ours:
+        table.insert(0, "operator", ours["operator"].reindex(table.index).fillna(theirs["operator"]))
     order = table["difference_us"].abs().sort_values(ascending=False, kind="stable").index
-    return table.loc[order].reset_index()
+    return table.loc[order].rename_axis("name").reset_index()
 
 
 def _per_step(rank: Rank, by: str) -> pandas.DataFrame:
-    """Count and us by name, over the number of steps."""
+    """Count and us by name, over the number of steps; of kernels the operator, too."""
+    steps = max(1, len(rank.steps))
     if by == "kernel":
-        table = rank.kernels.assign(us=rank.kernels["duration"])
-    else:
-        table = times(rank)
-        if by == "operator":
-            rank.kernels  # noqa: B018  raises if there is no GPU activity
-            table = table[(table["kind"] == "operator") & (table["own_gpu"] > 0)]
-        table = table.rename(columns={"own_gpu" if by == "operator" else "own": "us"})
-    return table.groupby("name")["us"].agg(count="size", us="sum") / max(1, len(rank.steps))
+        operators = rank.operators[rank.operators["category"] == OPERATORS]
+        launchers = names_at(operators, rank.kernels["call_begin"])
+        table = rank.kernels.assign(us=rank.kernels["duration"], operator=launchers)
+        largest_first = table.groupby(["name", "operator"])["us"].sum().sort_values(ascending=False).reset_index()
+        counted = table.groupby("name")["us"].agg(count="size", us="sum") / steps
+        return counted.join(largest_first.groupby("name")["operator"].first())
+    table = times(rank)
+    if by == "operator":
+        rank.kernels  # noqa: B018  raises if there is no GPU activity
+        table = table[(table["kind"] == "operator") & (table["own_gpu"] > 0)]
+    table = table.rename(columns={"own_gpu" if by == "operator" else "own": "us"})
+    return table.groupby("name")["us"].agg(count="size", us="sum") / steps

@@ -9,6 +9,7 @@ from labkit.traces.rank import named
 # Kinds of compute kernels by what their names hold; the first that fits counts.
 COMPUTE = {
     "attention": r"(?i)flash|fmha|attention|attn",
+    "layout conversions": r"nchwToNhwc|nhwcToNchw|nchwToFolded|foldedNhwc|tensorTransformGeneric|nchwAddPadding",
     "convolutions": r"(?i)conv|cudnn.*gemm|winograd|[dw]grad|fprop|miopen|Sp3Asm|im2col",
     "matrix products": r"(?i)gemm|gemv|cublas|splitK|cutlass|Cijk_|nvjet|::dot_kernel",
     "normalisation": r"(?i)norm|bn_[fb]w|welford",

@@ -291,8 +291,10 @@ class Trace(Recorded):
         Rank by rank, or the only rank of each. If PyTorch's version or the GPU differs, so do most kernels' names, and
         by="operator" tells more.
 
-        Columns: name; count and us, of this trace; count_other and us_other; difference_us, of the other trace beyond
-        this one; change. Counts and times are of the whole trace over its steps, or plain sums if neither has steps.
+        Columns: name; of kernels operator, which launched most of them; count and us, of this trace; count_other and
+        us_other; difference_us, of the other trace beyond this one; change. Counts and times are of the whole trace
+        over its steps, or plain sums if neither has steps. If one kernel vanished under an operator and another
+        appeared, a library chose another algorithm for the same work.
         change: "appeared" or "vanished" if the name is in one trace alone; else "more often" or "less often" if the
         counts differ by more than 5 %; else "slower" or "faster" if the means do; else "same".
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from labkit import ranks
 from labkit.data.batches import UnpairedData, batches
 from labkit.data.own import Loaded, Source, opened
-from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
+from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY, cudnn_benchmark
 from labkit.errors import LabkitError, TrainingError
 from labkit.pool import MixedPool
 from labkit.step import Step
@@ -29,6 +29,7 @@ from labkit.training.samples import CollapseWarning as CollapseWarning
 from labkit.training.samples import sample
 
 
+@cudnn_benchmark()
 def fit(
     step: Step,
     data: UnpairedData | Dataset | DataLoader,

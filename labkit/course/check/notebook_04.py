@@ -1,4 +1,4 @@
-"""Checks of notebook 04, without a GPU: the two cycles on two CUDA streams, and two totals of their kernels."""
+"""Checks of notebook 04, without a GPU: two cycles on two streams, two totals of their kernels, and two profiles."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from labkit.course.check.answers import (
     require_each,
     rounded,
 )
+from labkit.course.paper import growth as right_growth
 from labkit.course.races import record
 from labkit.models.cyclegan import Cycle, CycleGAN, Journey
 from labkit.simulate import Launch, Timeline, play
@@ -159,6 +160,94 @@ def times_as_long(answer: Callable[[pandas.DataFrame, pandas.DataFrame], Mapping
         "from the first begin to the last end, over all streams.",
         "two streams against one",
     )
+
+
+# The rows of two small profiles: calls, own and total us on the GPU, before and after. A row that the profiler did not
+# print is None.
+PROFILED: dict[str, tuple[tuple[int, float, float] | None, tuple[int, float, float] | None]] = {
+    "aten::convolution_backward": ((12, 6000.0, 6600.0), (12, 9000.0, 9700.0)),
+    "aten::cudnn_convolution": ((10, 3000.0, 3300.0), (10, 3200.0, 3400.0)),
+    "aten::cudnn_convolution_transpose": ((2, 800.0, 900.0), (2, 900.0, 1000.0)),
+    "aten::add": ((6, 400.0, 500.0), (6, 430.0, 540.0)),
+    "aten::add_": ((20, 700.0, 700.0), (20, 650.0, 650.0)),
+    "aten::leaky_relu_": (None, (4, 250.0, 250.0)),
+    "aten::fill_": ((9, 300.0, 300.0), None),
+    "void dgrad2d_kernel<float>": (None, (12, 5000.0, 5000.0)),
+    "void nchwToNhwcKernel<float>": ((30, 2000.0, 2000.0), (30, 2300.0, 2300.0)),
+    "ProfilerStep*": ((2, 14000.0, 14000.0), (2, 17000.0, 17000.0)),
+}
+TOTAL = (
+    "That is the total time, with the operators that it called: they have rows of their own, so their growth would "
+    "count twice. Take the own time, self_cuda_us."
+)
+NO_OPERATORS = (
+    "your answer has rows that are not operators: a kernel's time is already in the row of the operator that launched "
+    'it, and a range has that of all. Take the names that begin with "aten::".'
+)
+LACKING = (
+    "your answer has {}, which one of the tables lacks. A table has 100 rows only, so a missing operator is not one "
+    "that took no time: leave it out."
+)
+PREFIX = 'Some names begin like others, such as "aten::add" and "aten::add_": match whole names.'
+
+
+@exercise(right_growth)
+def growth(answer: Callable[[pandas.DataFrame, pandas.DataFrame, int], Mapping[str, float]]) -> None:
+    """Compares ``answer(before, after, steps)`` with `labkit.course.growth`, on two small tables of a profiler."""
+    factors = drawn([1.0] * len(PROFILED), lambda random: [random.uniform(0.6, 1.6) for _ in PROFILED])
+    steps = drawn(2, lambda random: random.randrange(3, 9))
+    before, after = (_profile(side, factors) for side in (0, 1))
+    given = before.copy(), after.copy()
+    with failing(KeyError, f"there is no such column or row: the columns are {', '.join(before)}"):
+        got = answer(*given, steps)
+    changed = "a table you were given was changed: work on a copy, or on its columns."
+    require(all(map(pandas.DataFrame.equals, given, (before, after))), changed)
+    names = set(got) if isinstance(got, Mapping) else set()
+    lacking = sorted(names - (set(before["name"]) & set(after["name"])))
+    require_each(
+        (not lacking, LACKING.format(", ".join(map(str, lacking)))),
+        (all(name.startswith("aten::") for name in names), NO_OPERATORS),
+    )
+    right = right_growth(before, after, steps)
+
+    def in_ms(name: str, column: str = "self_cuda_us") -> float:
+        us = [table.set_index("name")[column][name] for table in (before, after)]
+        return (us[1] - us[0]) / 1e3 / steps
+
+    def of_prefix(name: str) -> float:
+        us = [table.loc[table["name"].str.startswith(name), "self_cuda_us"].sum() for table in (before, after)]
+        return (us[1] - us[0]) / 1e3 / steps
+
+    own = [table.set_index("name")["self_cuda_us"] for table in (before, after)]
+    operators = [us[us.index.str.startswith("aten::")] for us in own]
+    shares = [after_us / after_us.sum() - before_us / before_us.sum() for before_us, after_us in (own, operators)]
+    of_shares = "That is a difference of shares: a share falls when another part grows. Subtract the times."
+    of_steps = "Those are all steps together: how much longer does *one* step take?"
+    expect(
+        got,
+        right,
+        [
+            ({name: -ms for name, ms in right.items()}, "The sign is turned round: growth is after - before."),
+            ({name: 1e3 * ms for name, ms in right.items()}, "Those are microseconds: a millisecond has 1000 of them."),
+            ({name: steps * ms for name, ms in right.items()}, of_steps),
+            ({name: in_ms(name, "cuda_total_us") for name in right}, TOTAL),
+            ({name: (own[1] / own[0])[name] for name in right}, "That is a ratio: how many milliseconds is it?"),
+            *(({name: scale * one[name] for name in right}, of_shares) for one in shares for scale in (1, 100)),
+            ({name: of_prefix(name) for name in right}, PREFIX),
+            ({"aten::add": of_prefix("aten::add")}, PREFIX),
+        ],
+        "Take each operator's own GPU time after, minus that before, in milliseconds of one step.",
+        f"two profiles of {steps} steps",
+    )
+
+
+def _profile(side: int, factors: Sequence[float]) -> pandas.DataFrame:
+    rows = [
+        (name, calls_and_us[0], factor * calls_and_us[1], factor * calls_and_us[2])
+        for (name, both), factor in zip(PROFILED.items(), factors, strict=True)
+        if (calls_and_us := both[side]) is not None
+    ]
+    return pandas.DataFrame(rows, columns=["name", "calls", "self_cuda_us", "cuda_total_us"])
 
 
 def _table(timeline: Timeline, begin: float) -> pandas.DataFrame:

@@ -16,7 +16,7 @@ from labkit.show.style import HOST, KERNEL, LEGEND_BELOW, LINES, UNUSED, WALL, p
 from labkit.show.widgets import controlled
 from labkit.simulate.cost_model import ROOFLINES
 from labkit.simulate.operators import Operator
-from labkit.simulate.replay import replay
+from labkit.simulate.replay import HOST_US, replay
 
 LOOKS = (("solid", "circle"), ("dash", "square"), ("dot", "diamond"), ("dashdot", "cross"), ("longdash", "x"))
 MEMORIES = {"6 GB": 6e9, "16 GB (T4)": 16e9, "24 GB": 24e9, "80 GB (A100, H100)": 80e9}
@@ -70,7 +70,7 @@ def host_widget(table: pandas.DataFrame) -> ipywidgets.VBox:
     return controlled(functools.partial(host_figure, table), {"host_us": slider})
 
 
-def batch_figure(steps: Batches, device: str = "A100", host_us: float = 40.0) -> go.Figure:
+def batch_figure(steps: Batches, device: str = "A100", host_us: float = HOST_US) -> go.Figure:
     """Speed, idle share and memory over the batch size. SIMULATED: read ratios and bends of the curves, not times.
 
     Args:
@@ -122,7 +122,7 @@ def batch_widget(steps: Mapping[str, Batches]) -> ipywidgets.VBox:
     controls = {
         "steps": ipywidgets.Dropdown(options=list(steps.items()), description="step"),
         "device": ipywidgets.Dropdown(options=list(ROOFLINES), value="A100", description="device"),
-        "host_us": ipywidgets.FloatSlider(40, min=2, max=200, step=2, description="host, µs a launch", **wide),
+        "host_us": ipywidgets.FloatSlider(HOST_US, min=1, max=200, step=1, description="host, µs a launch", **wide),
     }
     return controlled(batch_figure, controls)
 

@@ -1,0 +1,120 @@
+"""The course paper's own measurements: profiler tables and traces, as its authors published them."""
+
+from __future__ import annotations
+
+from http.client import HTTPException
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zipfile import BadZipFile, ZipFile
+
+from labkit.course.shipped import DATA, HELP
+from labkit.errors import DataError, LabkitError, check_known
+
+if TYPE_CHECKING:
+    import pandas
+
+TITLE = "V. La, S. Ellay, I. Rathbun: Cycling Faster Through CycleGAN, 2025"
+REPOSITORY = "https://github.com/Vincent-La/CMSC828G_Project"
+COMMIT = "eedb87038a2ffcd32e2a5c8e4c9bd2fdd238724b"
+STEPS = 20  # that each table adds up
+# Tables: generator, batch size, number of side streams.
+PROFILES = {
+    "resnet_b1_baseline": ("resnet_9blocks", 1, 0),
+    "resnet_b16_baseline": ("resnet_9blocks", 16, 0),
+    "resnet_b16_streams": ("resnet_9blocks", 16, 2),
+    "resnet_b16_streams_again": ("resnet_9blocks", 16, 2),
+    "said_unet_b16_streams": ("resnet_9blocks", 16, 2),  # it printed "unet_256", and ran the ResNet
+    "unet_b12_streams": ("unet_256", 12, 2),
+    "unet_b16_baseline": ("unet_256", 16, 0),
+    "unet_b16_streams": ("unet_256", 16, 2),
+    "unet_b20_baseline": ("unet_256", 20, 0),
+}
+# Table 1 of the course paper, "forward pass" in ms, on one stream and on two: batch 16.
+TABLE_1 = {"resnet_9blocks": (734.42, 809.28), "unet_256": (150.90, 175.50)}
+ARCHIVES = ("resnet_traces.zip", "unet_traces.zip")
+
+
+def paper_profile(name: str) -> pandas.DataFrame:
+    """A table of PyTorch's profiler from the course paper, recorded by its authors on an A100. data/paper describes it.
+
+    Args:
+        name: one of `PROFILES`, for example "resnet_b16_streams".
+
+    Returns:
+        A row for each printed name; several kernels can have the same one, which the profiler cut to 55 characters.
+
+        | column | unit | meaning |
+        |---|---|---|
+        | name | | an operator, a kernel, a call of CUDA, or a range |
+        | calls | | in all 20 steps |
+        | self_cuda_us | us | on the GPU, in all 20 steps, without the operators that it called |
+        | cuda_total_us | us | with the operators that it called |
+        | self_cpu_us, cpu_total_us | us | the same on the host |
+
+        ``attrs["stamp"]`` has the source, the device, the settings, ``steps`` and ``gpu_us``, the sum over all kernels.
+
+    Raises:
+        LabkitError: the name is unknown, or data/paper is not here.
+    """
+    import pandas
+
+    check_known("name", name, PROFILES)
+    file = DATA / "paper" / f"{name}.csv"
+    if not file.exists():
+        raise LabkitError(f"{file} {HELP}")
+    total, table = (rows := pandas.read_csv(file)).iloc[0], rows.iloc[1:].reset_index(drop=True)
+    generator, batch_size, streams = PROFILES[name]
+    settings = {"generator": generator, "batch_size": batch_size, "size": 256, "streams": streams, "tf32": "default"}
+    stamp = {"recorded by others": TITLE, "source": REPOSITORY, "commit": COMMIT, "device": "NVIDIA A100"}
+    table.attrs["stamp"] = stamp | settings | {"steps": STEPS, "gpu_us": float(total["self_cuda_us"])}
+    return table
+
+
+def growth(before: pandas.DataFrame, after: pandas.DataFrame, steps: int = STEPS) -> dict[str, float]:
+    """The milliseconds a step by which each operator's own GPU time grew, of the operators that are in both tables.
+
+    Args:
+        before, after: from `paper_profile`.
+        steps: that each of them adds up.
+    """
+    own = (table[table["name"].str.startswith("aten::")].set_index("name")["self_cuda_us"] for table in (before, after))
+    before_us, after_us = own
+    return ((after_us - before_us) / 1e3 / steps).dropna().to_dict()
+
+
+def paper_diff(before: str, after: str) -> pandas.DataFrame:
+    """Two tables as `labkit.Trace.diff` shows two traces: kernels by the printed part of their names, a step.
+
+    A table has 100 names only, so "appeared" and "vanished" also mean: not among those 100.
+    """
+    from labkit.traces.difference import changes
+
+    return changes(*(_kernels(paper_profile(name)) for name in (before, after)))
+
+
+def _kernels(profile: pandas.DataFrame) -> pandas.DataFrame:
+    of_host = (profile["self_cpu_us"] > 0) | profile["name"].str.contains("forward|ProfilerStep")
+    table = profile[(profile["self_cuda_us"] > 0) & ~of_host].groupby("name")
+    return table.agg(count=("calls", "sum"), us=("self_cuda_us", "sum")) / STEPS
+
+
+def paper_traces(folder: Path | str = "out/paper") -> list[Path]:
+    """The traces behind the tables: downloaded from the authors' repository, unless `folder` has them, and unpacked.
+
+    Raises:
+        DataError: an archive cannot be downloaded or unpacked.
+    """
+    from torchvision.datasets.utils import download_url
+
+    folder = Path(folder)
+    for name in ARCHIVES:
+        url = f"{REPOSITORY}/raw/{COMMIT}/{name}"
+        try:
+            if not (folder / name).exists():
+                download_url(url, str(folder), name)
+            ZipFile(folder / name).extractall(folder / Path(name).stem)
+        except (OSError, HTTPException, RuntimeError, BadZipFile) as error:
+            raise DataError(
+                f"{url} is not to be had here ({error}). Put the file into {folder}, and call again."
+            ) from error
+    return sorted(folder.glob("**/*.json*"))

@@ -1,0 +1,117 @@
+"""The course paper's tables: read as printed, and what data/paper/README.md and notebook 04 say of them."""
+
+import pytest
+
+from labkit import course
+from labkit.errors import DataError, LabkitError
+
+STREAMS = {"resnet": ("resnet_b16_baseline", "resnet_b16_streams"), "unet": ("unet_b16_baseline", "unet_b16_streams")}
+
+
+def own_ms(name):
+    """Milliseconds a step of each printed name; rows of one name together."""
+    profile = course.paper_profile(name)
+    return profile.groupby("name")["self_cuda_us"].sum() / 1e3 / course.STEPS
+
+
+def work_ms(name):
+    return course.paper_profile(name).attrs["stamp"]["gpu_us"] / 1e3 / course.STEPS
+
+
+def convolutions_ms(name):
+    return own_ms(name).filter(regex="^aten::(cudnn_conv|convolution_b)").sum()
+
+
+@pytest.mark.parametrize(
+    "name, work, span, convolutions",
+    [
+        ("resnet_b1_baseline", 67.0, 134.6, 41.2),
+        ("resnet_b16_baseline", 733.0, 724.7, 431.3),
+        ("resnet_b16_streams", 899.2, None, 571.6),
+        ("unet_b16_baseline", 157.0, 150.9, 87.7),
+        ("unet_b16_streams", 201.1, None, 125.8),
+    ],
+)
+def test_the_totals_are_those_of_the_readme(name, work, span, convolutions):
+    assert work_ms(name) == pytest.approx(work, abs=0.051)
+    assert convolutions_ms(name) == pytest.approx(convolutions, abs=0.051)
+    if span:
+        assert own_ms(name)["ProfilerStep*"] == pytest.approx(span, abs=0.051)
+
+
+def test_a_table_has_100_rows_and_says_where_it_comes_from():
+    for name in course.paper.PROFILES:
+        profile = course.paper_profile(name)
+        assert len(profile) == 100 and (profile["name"] != "(all)").all()
+        stamp = profile.attrs["stamp"]
+        assert stamp["device"] == "NVIDIA A100" and "La" in stamp["recorded by others"] and stamp["steps"] == 20
+    with pytest.raises(LabkitError, match="did you mean .unet_b16_streams."):
+        course.paper_profile("unet_b16_stream")
+
+
+def test_a_step_of_one_picture_has_so_many_launches():
+    calls = course.paper_profile("resnet_b1_baseline").set_index("name")["calls"] / course.STEPS
+    launches = calls.filter(regex="^cuda(LaunchKernel|LaunchKernelExC|MemcpyAsync|MemsetAsync)$").sum()
+    assert launches == pytest.approx(4668, abs=1)
+
+
+@pytest.mark.parametrize("generator, extra, share", [("resnet", 166, 0.84), ("unet", 44, 0.86)])
+def test_the_extra_work_is_in_convolutions(generator, extra, share):
+    before, after = STREAMS[generator]
+    more = work_ms(after) - work_ms(before)
+    assert round(more) == extra
+    assert (convolutions_ms(after) - convolutions_ms(before)) / more == pytest.approx(share, abs=0.006)
+
+
+def test_one_kernel_appeared_that_takes_more_than_half_of_the_extra_work():
+    changed = course.paper_diff(*STREAMS["resnet"])
+    worst = changed.iloc[0]
+    assert "dgrad2d_grouped_direct_kernel" in worst["name"] and worst["change"] == "appeared"
+    assert worst["us_other"] == pytest.approx(105_900) and round(worst["count_other"]) == 6
+    fft = changed[changed["name"].str.contains("fft2d|gcgemm")]["us_other"].sum() / 1e3
+    engine = changed[changed["name"].str.contains("dgrad_engine")]["us"].sum() / 1e3
+    assert round(fft) == 15 and round(engine) == 7
+    of_unet = course.paper_diff(*STREAMS["unet"]).iloc[0]
+    assert "dgrad2d_alg1_1" in of_unet["name"] and round(of_unet["us_other"] / 1e3) == 19
+
+
+def test_three_runs_with_streams_chose_the_same_kernels():
+    names = ("resnet_b16_streams", "resnet_b16_streams_again", "said_unet_b16_streams")
+    kernels = [frozenset(own_ms(name).filter(regex="grad|sgemm|fft|cutlass|xmma|scudnn").index) for name in names]
+    assert len(set(kernels)) == 1 and len(kernels[0]) > 10
+
+
+def test_calls_for_events_cost_the_host_little():
+    rows = course.paper_profile("resnet_b16_streams").set_index("name")
+    events = rows.loc[["cudaEventRecord", "cudaStreamWaitEvent", "cudaEventQuery"], "self_cpu_us"].sum()
+    assert events / 1e3 / course.STEPS == pytest.approx(4.4, abs=0.05)
+
+
+def test_the_model_is_within_its_bars_of_the_tables():
+    """The step within 10 %, the work on the GPU within 15 %, and every kind that is over 5 % of it within 30 %."""
+    table = course.paper_errors()
+    ratio = table.set_index(["profile", "part"])["ratio"]
+    assert ratio.xs("step", level="part").between(0.9, 1.1).all(), ratio
+    assert ratio.xs("work on the GPU", level="part").between(0.85, 1.15).all(), ratio
+    kinds = table[(table["share"] > 0.05) & ~table["part"].isin(["step", "work on the GPU"])]
+    assert kinds["ratio"].between(0.7, 1.3).all() and len(kinds) >= 14, kinds
+    assert table.attrs["stamp"]["SIMULATED"]
+
+
+def test_traces_that_cannot_be_downloaded_are_named_with_the_way_out(tmp_path, monkeypatch):
+    def offline(*_):
+        raise OSError("no network")
+
+    monkeypatch.setattr("torchvision.datasets.utils.download_url", offline)
+    with pytest.raises(DataError, match=r"resnet_traces.zip is not to be had here \(no network\). Put the file into"):
+        course.paper_traces(tmp_path)
+
+
+def test_traces_that_are_there_are_unpacked(tmp_path):
+    from zipfile import ZipFile
+
+    for name in course.paper.ARCHIVES:
+        with ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("16/trace.pt.trace.json", "{}")
+    files = course.paper_traces(tmp_path)
+    assert [file.parts[-3] for file in files] == ["resnet_traces", "unet_traces"]
