@@ -15,6 +15,21 @@ def test_flags_are_those_of_the_moment(monkeypatch):
         assert stamp()["cudnn_benchmark"] is flag
 
 
+def test_training_timing_and_recording_let_cudnn_search_and_restore_the_flag(tiny, batch, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    step, seen = labkit.make_step(tiny()), []
+
+    class Spy(labkit.Callback):
+        def on_end(self, run):
+            seen.append(torch.backends.cudnn.benchmark)
+
+    labkit.fit(step, labkit.fruit(n=4, size=32), steps=2, callbacks=[Spy()])
+    table = labkit.compare({"baseline": lambda: labkit.make_step(tiny())}, batch(), rounds=6, warmup=0)
+    trace = labkit.Trace(labkit.record(step, batch(), tmp_path / "trace.json", steps=1))
+    flags = [table.attrs["stamp"]["cudnn_benchmark"], trace.stamp["cudnn_benchmark"]]
+    assert seen == [True] and flags == [True, True] and not torch.backends.cudnn.benchmark
+
+
 def test_it_is_json_and_names_device_and_versions():
     read = json.loads(json.dumps(stamp()))
     assert read["torch"] == torch.__version__ and read["device"] and read["threads"] == torch.get_num_threads()

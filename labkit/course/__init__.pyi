@@ -47,6 +47,7 @@ from labkit.course.one_process import several_ranks as several_ranks
 from labkit.course.one_process import train_with_fault as train_with_fault
 from labkit.course.paper import STEPS as STEPS
 from labkit.course.paper import TABLE_1 as TABLE_1
+from labkit.course.paper import UNRECORDED_MS as UNRECORDED_MS
 from labkit.course.paper import growth as growth
 from labkit.course.paper import paper_diff as paper_diff
 from labkit.course.paper import paper_profile as paper_profile

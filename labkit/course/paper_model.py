@@ -12,7 +12,7 @@ from labkit.measure.durations import UPLOAD
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate.cost_model import ROOFLINES
 from labkit.simulate.operators import Operator, step_operators
-from labkit.simulate.replay import replay
+from labkit.simulate.replay import RECORDED_HOST_US, replay
 
 # The course paper did not pin its pictures, so they came at 2.8 GB/s: 1.57 MB in 0.56 ms (resnet_b1_baseline).
 DEVICE = with_changes(ROOFLINES["A100"], host_bytes_per_s=2.8e9 / ROOFLINES["A100"].bytes_share)
@@ -62,7 +62,7 @@ def paper_errors() -> pandas.DataFrame:
 def _of_profile(name: str) -> pandas.DataFrame:
     profile = paper_profile(name)
     stamp = profile.attrs["stamp"]
-    played = replay(_operators(stamp["generator"], stamp["batch_size"]), roofline=DEVICE, steps=1)
+    played = replay(_operators(stamp["generator"], stamp["batch_size"]), RECORDED_HOST_US, DEVICE, steps=1)
     kernels = pandas.Series([one.kernel_us for one in played.launches], [one.name for one in played.launches])
     recorded = profile.set_index("name")["self_cuda_us"] / STEPS
     rows = {

@@ -22,7 +22,7 @@ from labkit.measure.record import noise, record, run_in_subprocess
 from labkit.model import Model
 from labkit.models.cyclegan import CycleGAN
 from labkit.models.deviation import IdentityWarning
-from labkit.simulate import HOST_US, replay, step_operators, write_trace
+from labkit.simulate import RECORDED_HOST_US, replay, step_operators, write_trace
 from labkit.traces.trace import Trace
 from labkit.training.checkpoints import load_model
 from labkit.variants.registry import make_step
@@ -43,7 +43,7 @@ def gpu_trace(
     batch_size: int = 1,
     generator: str = "resnet_9blocks",
     afresh: bool = False,
-    host_us: float = HOST_US,
+    host_us: float = RECORDED_HOST_US,
 ) -> Trace:
     """The trace of CycleGAN's training step on 256 x 256 pictures; its stamp names the GPU.
 
@@ -55,7 +55,7 @@ def gpu_trace(
         batch_size: pictures of each domain.
         generator: as for `labkit.CycleGAN`.
         afresh: record on this machine's GPU instead, into out/recorded.
-        host_us: SIMULATED: the host's microseconds for every launch.
+        host_us: SIMULATED: the host's microseconds for every launch; a profiler slows it down.
 
     Raises:
         LabkitError: afresh without a GPU; or a speed-up is unknown, or has no recording and cannot be replayed.

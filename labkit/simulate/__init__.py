@@ -26,6 +26,7 @@ from labkit.simulate.operators import program_operators as program_operators
 from labkit.simulate.operators import step_memory as step_memory
 from labkit.simulate.operators import step_operators as step_operators
 from labkit.simulate.replay import HOST_US as HOST_US
+from labkit.simulate.replay import RECORDED_HOST_US as RECORDED_HOST_US
 from labkit.simulate.replay import replay as replay
 from labkit.simulate.scaling import bubble as bubble
 from labkit.simulate.scaling import scaling as scaling
