@@ -1,11 +1,11 @@
-"""The lessons' helpers: a step that listens computes the same, and the three ways of waiting differ in the waiting."""
+"""The lessons' helpers: a step that listens computes the same, and a forward pass is a part of its step."""
 
 import pytest
 import torch
 
 import labkit
-from labkit.course import Listening, play_forward, three_ways
-from labkit.simulate import HOST_US, step_operators
+from labkit.course import Listening, play_forward
+from labkit.simulate import step_operators
 
 
 def test_a_step_that_listens_computes_the_same_and_keeps_every_gradient(tiny, batch):
@@ -31,15 +31,3 @@ def test_a_forward_pass_by_itself_is_a_part_of_the_step(operators):
     assert set(one.stream) == {7}
     assert 0 < len(one.stream) < len(labkit.simulate.replay(operators[()], 40.0, steps=1).launches) / 2
     assert play_forward(operators[()], host_us=80.0).wall > 1.5 * one.wall
-
-
-def test_the_three_ways_differ_in_the_waiting_alone(operators):
-    ways = three_ways(operators[("streams",)], event_calls=8, share=0.5)
-    assert len({len(way.stream) for way in ways.values()}) == 1
-    events, host, nobody = ways.values()
-    assert nobody.wall <= events.wall <= host.wall
-    assert events.host_end[0] == host.host_end[0] == nobody.host_end[0] + 8 * HOST_US
-    first_side = [way.kernel_end[way.stream == 20].max() for way in (events, host)]
-    second_launched = [way.host_start[way.stream == 24].min() for way in (events, host)]
-    assert second_launched[1] >= first_side[1], "the host waits for the first cycle"
-    assert second_launched[0] == pytest.approx(events.host_end[events.stream == 20].max()), "and goes on with events"

@@ -69,34 +69,6 @@ def play_forward(operators: Sequence[Operator], share: float = 1.0, host_us: flo
     return play(_forward_launches(operators, share, host_us))
 
 
-def three_ways(
-    operators: Sequence[Operator], event_calls: int, share: float = 1.0, host_us: float = HOST_US
-) -> dict[str, Timeline]:
-    """The generators' forward pass on two side streams, played with three ways of waiting. SIMULATED.
-
-    With "events" only the GPU waits. With "the host waits" the host also stands still after each cycle; it makes the
-    calls for events all the same, so that the two differ in the waiting alone. With "nobody waits (wrong results)"
-    the streams are in no order.
-
-    Args:
-        operators: of a whole step with the cycles on side streams, from `step_operators`.
-        event_calls: how many calls the host makes for events; each takes it as long as a launch.
-        share: how much of the GPU, from 0 to 1, each kernel fills when it runs alone.
-        host_us: the host's microseconds for every launch.
-    """
-    launches = _forward_launches(operators, share, host_us)
-    newest = {launch.stream: place for place, launch in enumerate(launches)}  # of each stream, its last launch
-    main = launches[-1].stream  # the losses, which come last
-    after_each_cycle = [place for stream, place in newest.items() if stream != main]
-    first = with_changes(launches[0], host_us=launches[0].host_us + event_calls * host_us)
-    calling = [first, *launches[1:]]
-    return {
-        "events": play(calling),
-        "the host waits": play(calling, synchronise=after_each_cycle),
-        "nobody waits (wrong results)": play([with_changes(launch, after=()) for launch in launches]),
-    }
-
-
 def _forward_launches(operators: Sequence[Operator], share: float, host_us: float) -> list[Launch]:
     played = replay(operators, host_us, share=share, steps=1)
     places = [place for place, source in enumerate(played.sources) if source.range == "generators forward"]

@@ -12,7 +12,6 @@ from labkit.course.check.notebook_03 import idle_by_hand as idle_by_hand
 from labkit.course.check.notebook_03 import unknown_traces as unknown_traces
 from labkit.course.check.notebook_04 import growth as growth
 from labkit.course.check.notebook_04 import streams as streams
-from labkit.course.check.notebook_04 import times_as_long as times_as_long
 from labkit.course.check.notebook_05 import batched as batched
 from labkit.course.check.notebook_05 import captured as captured
 from labkit.course.check.notebook_05 import estimate as estimate

@@ -1,10 +1,9 @@
-"""Checks of notebook 04, without a GPU: two cycles on two streams, two totals of their kernels, and two profiles."""
+"""Checks of notebook 04, without a GPU: two cycles on two streams, and the difference of two profiles."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import pandas
 import torch
@@ -20,12 +19,10 @@ from labkit.course.check.answers import (
     kind,
     require,
     require_each,
-    rounded,
 )
 from labkit.course.paper import growth as right_growth
 from labkit.course.races import record
 from labkit.models.cyclegan import Cycle, CycleGAN, Journey
-from labkit.simulate import Launch, Timeline, play
 from labkit.simulate.cuda_stubs import Stream
 from labkit.variants.registry import SPEEDUPS, make_step
 
@@ -96,70 +93,6 @@ def streams(answer: type) -> None:
     waits = "the host waits, in a `synchronize` or for a value, and launches nothing: wait_stream lets the GPU wait."
     require(not first.host, waits)
     require(not again.made, new)
-
-
-@exercise()
-def times_as_long(answer: Callable[[pandas.DataFrame, pandas.DataFrame], Mapping[str, float]]) -> None:
-    """Compares ``answer(one, two)`` with the totals of kernels played on one stream and on two: SIMULATED.
-
-    Args:
-        answer: is given two tables of kernels with the columns stream, begin and end, in microseconds, in the order
-            they began; says how many times as long as the first the second took, by the "sum" of the durations and
-            by the "wall" time, from the first begin to the last end.
-
-    Raises:
-        WrongAnswer: a total differs; the message names the mistake that gives it.
-    """
-    # On two streams, the first begins first and ends last.
-    others = drawn([40.0, 60.0, 50.0, 30.0, 20.0], lambda random: [random.uniform(20, 60) for _ in range(5)])
-    durations = (300.0, *others)
-    apart = [Launch("kernel", 0.0, us, stream=20 + 4 * (i > 0), share=0.7) for i, us in enumerate(durations)]
-    together = [replace(launch, stream=7) for launch in apart[:-1]]  # one fewer, or means were as good as sums
-    one, two = play(together, gap_us=5.0), play(apart, gap_us=5.0)
-    sums, wall = two.kernel_sum / one.kernel_sum, two.wall / one.wall
-    sides = [two.stream == stream for stream in (20, 24)]
-    in_turn = sum(two.kernel_end[side].max() - two.kernel_start[side].min() for side in sides)
-    other_counts = "That is the ratio of the mean durations: one of the two recordings may have more kernels."
-    times = "That is a difference in microseconds: how many *times* as long is asked for."
-    one_over = "That is one over it: divide the time of two streams by that of one."
-    alone = [(two.kernel_end - two.kernel_start)[side].sum() / one.kernel_sum for side in sides]
-    longest = (two.kernel_end - two.kernel_start).max() / (one.kernel_end - one.kernel_start).max()
-    tables = _table(one, 1000.0), _table(two, 3000.0)
-    given = [table.copy() for table in tables]
-    with failing(KeyError, f"there is no such column: the columns are {', '.join(given[0])}"):
-        got = answer(*given)
-    changed = "the table you were given was changed: put durations into a variable, not into a new column."
-    require(all(map(pandas.DataFrame.equals, given, tables)), changed)
-    expect(
-        got,
-        {"sum": sums, "wall": wall},
-        [
-            ({"sum": wall, "wall": sums}, "sum and wall are swapped: the sum adds up the durations of all kernels."),
-            (rounded, "That is nearly right: do not round."),
-            ({"sum": two.kernel_sum - one.kernel_sum, "wall": two.wall - one.wall}, times),
-            ({"sum": 100 * (sums - 1)}, "Give it as a factor, not as a percentage: 2 if it took twice as long."),
-            ({"sum": alone[0]}, "Those are the kernels of one of the two streams alone."),
-            ({"sum": alone[1]}, "Those are the kernels of one of the two streams alone."),
-            ({"wall": longest}, "That is the ratio of the longest kernels: from the first begin to the last end."),
-            ({"sum": 1 / sums}, one_over),
-            ({"wall": 1 / wall}, one_over),
-            ({"sum": sums * len(one.stream) / len(two.stream)}, other_counts),
-            ({"wall": sums}, "That is the ratio of the sums: while two kernels run at once, the clock counts once."),
-            ({"wall": in_turn / one.wall}, "Those are both streams' times, added up: they passed at the same time."),
-            ({"wall": two.busy / one.busy}, "That is the ratio of the unions, when any kernel ran: gaps count, too."),
-            (
-                {"wall": (3000.0 + two.wall) / (1000.0 + one.wall)},
-                "Neither table begins at 0: subtract its begin.",
-            ),
-            (
-                {"wall": two.kernel_end[-1] / one.wall},
-                "The last to begin need not be the last to end: take max().",
-            ),
-        ],
-        f"The sum should be {sums:.3f} and the wall time {wall:.3f}: a duration is end - begin, and the wall time goes "
-        "from the first begin to the last end, over all streams.",
-        "two streams against one",
-    )
 
 
 # The rows of two small profiles: calls, own and total us on the GPU, before and after. A row that the profiler did not
@@ -248,10 +181,3 @@ def _profile(side: int, factors: Sequence[float]) -> pandas.DataFrame:
         if (calls_and_us := both[side]) is not None
     ]
     return pandas.DataFrame(rows, columns=["name", "calls", "self_cuda_us", "cuda_total_us"])
-
-
-def _table(timeline: Timeline, begin: float) -> pandas.DataFrame:
-    """The kernels in the order they began, the first of them at `begin` microseconds."""
-    columns = {"stream": timeline.stream, "begin": timeline.kernel_start, "end": timeline.kernel_end}
-    table = pandas.DataFrame(columns).sort_values("begin", kind="stable", ignore_index=True)
-    return table.assign(begin=table["begin"] + begin, end=table["end"] + begin)

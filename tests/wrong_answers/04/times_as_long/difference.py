@@ -1,8 +1,0 @@
-# expects: a difference
-def times_as_long(one, two):
-    def totals(kernels):
-        durations = kernels["end"] - kernels["begin"]
-        return {"sum": durations.sum(), "wall": kernels["end"].max() - kernels["begin"].min()}
-
-    before, after = totals(one), totals(two)
-    return {name: after[name] - before[name] for name in before}
