@@ -28,7 +28,6 @@ from labkit.course.ledger import Ledger as Ledger
 from labkit.course.ledger import scores as scores
 from labkit.course.lessons import Listening as Listening
 from labkit.course.lessons import learning_summary as learning_summary
-from labkit.course.lessons import play_forward as play_forward
 from labkit.course.lessons import ratio_table as ratio_table
 from labkit.course.lessons import work_by_player as work_by_player
 from labkit.course.many_nodes import apart_bound as apart_bound

@@ -1,6 +1,6 @@
 """Code that the lessons use and do not explain.
 
-A step that keeps its gradients, a forward pass by itself, and the tables that the lessons show: the cost of a study's
+A step that keeps its gradients, and the tables that the lessons show: the cost of a study's
 runs, the work of each player, ratios, a survey's times.
 """
 
@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace as with_changes
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from labkit import best_within, time_to_quality
-from labkit.simulate import HOST_US, Launch, Operator, Timeline, play, replay
+from labkit.simulate import Operator
 from labkit.step import Batch, Step
 
 if TYPE_CHECKING:
@@ -56,27 +55,6 @@ class Listening(Step):
     def backward(self, loss: Tensor, player: str) -> None:  # noqa: D102
         super().backward(loss, player)
         self._parts[player] += [weight.grad.flatten() for weight in self.players[player] if weight.grad is not None]
-
-
-def play_forward(operators: Sequence[Operator], share: float = 1.0, host_us: float = HOST_US) -> Timeline:
-    """Plays only the generators' forward pass, with which a step begins. SIMULATED.
-
-    Args:
-        operators: of a whole step, from `step_operators`.
-        share: how much of the GPU, from 0 to 1, each kernel fills when it runs alone.
-        host_us: the host's microseconds for every launch.
-    """
-    return play(_forward_launches(operators, share, host_us))
-
-
-def _forward_launches(operators: Sequence[Operator], share: float, host_us: float) -> list[Launch]:
-    played = replay(operators, host_us, share=share, steps=1)
-    places = [place for place, source in enumerate(played.sources) if source.range == "generators forward"]
-    first, last = places[0], places[-1]  # in a row; before them only the pools' draws are uploaded
-    return [
-        with_changes(launch, after=tuple(other - first for other in launch.after if other >= first))
-        for launch in played.launches[first : last + 1]
-    ]
 
 
 def learning_summary(curves: pandas.DataFrame, seconds: float) -> pandas.DataFrame:
