@@ -183,6 +183,14 @@ def main() -> None:
 
         ranks.say(f"labkit: {error}")
         sys.exit(1)
+    except (RuntimeError, MemoryError) as error:
+        from labkit import ranks
+        from labkit.devices import LESS_MEMORY, out_of_memory
+
+        if (reason := out_of_memory(error)) is None:
+            raise
+        ranks.say(f"labkit: out of memory ({reason}). {LESS_MEMORY}")
+        sys.exit(1)
 
 
 def _rank() -> None:

@@ -85,6 +85,15 @@ def test_every_kind_of_picture_in_every_folder_is_read_and_what_is_left_out_is_n
     assert torch.equal(data.train_a, whole.train_a[order])
 
 
+def test_pictures_for_which_the_memory_does_not_suffice_are_not_left_out(album, monkeypatch):
+    def full(image, mode):
+        raise MemoryError
+
+    monkeypatch.setattr(Image.Image, "convert", full)
+    with pytest.raises(labkit.LabkitError, match=r"trainA.0\.jpg: out of memory while this picture was decoded"):
+        labkit.folders(album, size=32)
+
+
 def test_a_long_list_is_cut_short_in_the_warning_only(album):
     for k in range(14):
         (album / "trainA" / f"bad{k:02}.png").write_text("no picture")

@@ -10,7 +10,7 @@ import torch
 from PIL import Image, ImageChops, ImageOps, TiffImagePlugin
 from torch import Tensor
 
-from labkit.errors import DataError
+from labkit.errors import DataError, LabkitError
 from labkit.files import atomic_write
 
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}  # read and written
@@ -69,6 +69,7 @@ def read_picture(path: Path | str) -> Tensor:
         DataError: the file cannot be read, is damaged, is no such picture, has several pages, has numbers of which
             none is certain to be white (floats, 32 bits), or has over 179 million pixels, where Pillow suspects a
             decompression bomb.
+        LabkitError: the memory does not suffice.
     """
     # Pillow, not torchvision.io: that drops transparency instead of compositing it, takes CMYK without Adobe's mark
     # for inverted, ignores EXIF in WebP, returns 16-bit PNG as uint16, and is deprecated since torchvision 0.29.
@@ -85,6 +86,10 @@ def read_picture(path: Path | str) -> Tensor:
             pixels = np.array(_as_rgb(image))
     except DataError:
         raise
+    except MemoryError as error:  # the picture may be a good one, so it is not left out as damaged ones are
+        raise LabkitError(
+            f"{path}: out of memory while this picture was decoded. Close other programs, or use smaller pictures."
+        ) from error
     except Image.UnidentifiedImageError as error:
         raise DataError(
             f"{path} is not a {READABLE} picture that can be read, in spite of its name. Convert it to JPEG "

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from labkit import ranks
 from labkit.data.batches import UnpairedData, batches
 from labkit.data.own import Loaded, Source, opened
-from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
+from labkit.devices import LESS_MEMORY, out_of_memory
 from labkit.errors import LabkitError, TrainingError
 from labkit.pool import MixedPool
 from labkit.step import Step
@@ -218,9 +218,11 @@ def _stepped(run: Run, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
     """The next step's losses. Raises `TrainingError` if it does not fit into memory."""
     try:
         return run.step(real_a, real_b)
-    except OUT_OF_MEMORY as error:
+    except (RuntimeError, MemoryError) as error:
+        if (reason := out_of_memory(error)) is None:
+            raise
         raise TrainingError(
-            f"step {run.done + 1}: out of memory with batches of {len(real_a)} ({str(error).partition('. ')[0]})."
+            f"step {run.done + 1}: out of memory with batches of {len(real_a)} ({reason})."
             f"{kept(run)} {LESS_MEMORY}"
         ) from error
 
