@@ -129,6 +129,7 @@ def translate(
         ),
     ] = None,
     overwrite: Annotated[bool, Option("--overwrite", help="Overwrite files that exist.")] = False,
+    skip_existing: Annotated[bool, Option("--skip-existing", help="Pass over pictures whose file exists.")] = False,
     device: Device = "auto",
     output: Output,
 ) -> None:
@@ -145,8 +146,8 @@ def translate(
         run = chosen(run, step)
         load = labkit.load_generator if run.suffix == ".pth" else labkit.load_model
         model = load(run, pick_device(device))
-        options: dict[str, Any] = dict(size=_size(size, run), overwrite=overwrite, progress=not output.quiet)
-        written = labkit.translate(model, source, target, direction, **options, on_written=say)
+        options: dict[str, Any] = dict(overwrite=overwrite, skip_existing=skip_existing, progress=not output.quiet)
+        written = labkit.translate(model, source, target, direction, size=_size(size, run), **options, on_written=say)
     output.end({"written": [str(file) for file in written]}, [])
 
 

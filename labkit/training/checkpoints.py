@@ -84,7 +84,7 @@ def load_model(
     generator: own.Own | None = None,
     discriminator: own.Own | None = None,
 ) -> Model:
-    """The trained model of a run, from its folder or its checkpoint file.
+    """The trained model of a run, from its folder or its checkpoint file, in evaluation mode.
 
     Args:
         path: the folder or the file.
@@ -108,7 +108,7 @@ def load_model(
         model.load_state_dict(state["step"]["model"])
     except (TypeError, RuntimeError, KeyError) as error:
         raise CheckpointError(f"{path}: settings and weights do not agree ({first_line(error)}).") from error
-    return model
+    return model.eval()
 
 
 def _own_networks(path: Path | str, settings: dict[str, Any], **given: own.Own | None) -> dict[str, own.Own]:
@@ -203,5 +203,10 @@ def _tensors(state: Any) -> Iterator[Tensor]:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's text, cut to a length that a message bears."""
-    return str(error).strip().partition("\n")[0][:200] or type(error).__name__
+    """The first line of an error's text that says something, cut to a length that a message bears.
+
+    PyTorch begins its errors on weights that do not fit with a title, which ends in a colon.
+    """
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    titled = lines[0].endswith(":") and len(lines) > 1
+    return lines[titled].strip()[:200]

@@ -18,7 +18,9 @@ Weights = dict[str, Tensor]
 
 
 def load_generator(path: Path | str, device: torch.device | str = "cpu") -> Generator:
-    """A generator the public reference saved or published ("latest_net_G.pth"); its kind is read off the names.
+    """A generator the public reference saved or published ("latest_net_G.pth"), in evaluation mode.
+
+    Its kind is read off the names of its weights.
 
     It may have been saved on several GPUs, with ``module.`` before each name, and it may have dropout, which does
     nothing in a trained network.
@@ -40,7 +42,7 @@ def load_generator(path: Path | str, device: torch.device | str = "cpu") -> Gene
         raise CheckpointError(
             f"{path}: not a ResNet or U-Net generator of the public reference ({first_line(error)})."
         ) from error
-    return generator
+    return generator.eval()
 
 
 def read_weights(path: Path | str, device: torch.device | str = "cpu") -> Weights:
