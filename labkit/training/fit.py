@@ -222,8 +222,7 @@ def _stepped(run: Run, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
         if (reason := out_of_memory(error)) is None:
             raise
         raise TrainingError(
-            f"step {run.done + 1}: out of memory with batches of {len(real_a)} ({reason})."
-            f"{kept(run)} {LESS_MEMORY}"
+            f"step {run.done + 1}: out of memory with batches of {len(real_a)} ({reason}).{kept(run)} {LESS_MEMORY}"
         ) from error
 
 
