@@ -22,7 +22,6 @@ from labkit.data.batches import to_uint8 as to_uint8
 from labkit.data.download import download as download
 from labkit.data.folders import folders as folders
 from labkit.data.fruit import fruit as fruit
-from labkit.data.own import unpaired as unpaired
 from labkit.devices import pick_device as pick_device
 from labkit.errors import LabkitError as LabkitError
 from labkit.measure.autotune import autotune as autotune

@@ -163,10 +163,7 @@ def _size(given: str | None, run: Path) -> int | None:
         )
     from labkit.training import checkpoints
 
-    size = checkpoints.load(run)["batches"].get("size")
-    if size is None:
-        raise LabkitError(f"--size training: {run} was trained with a DataLoader and does not know its size.")
-    return size
+    return checkpoints.load(run)["batches"]["size"]
 
 
 for command in (export, score, profile, report, speedups, compare, survey, speedrun):

@@ -38,8 +38,8 @@ def test_the_program_runs(title, tmp_path, monkeypatch):
     program = PROGRAMS[title].replace("range(100)", "range(2)").replace("== 50", "== 0").replace("128, 128", "32, 32")
     defined = {}
     exec(program, defined)
-    trained = {"A dataset of your own": 2, "Translate in memory": 0, "The step in a loop of your own": 0}
-    assert all(run.done == 2 for run in runs) and len(runs) == trained.get(title, 1)
+    untrained = ("Translate in memory", "The step in a loop of your own")
+    assert [run.done for run in runs] == ([] if title in untrained else [2])
     if "folders" in title:
         assert (tmp_path / "out" / "translated" / "1.png").exists()
     if "memory" in title:

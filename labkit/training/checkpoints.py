@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labkit.devices import pick_device
 from labkit.errors import CheckpointError, DivergedError
 from labkit.files import atomic_write
 from labkit.model import Model
 from labkit.models import MODELS
-from labkit.networks import own
+from labkit.networks import custom_networks
 
 FILE = "checkpoint.pt"
 KEPT = "kept"  # folder of the checkpoints of single steps, in the run's
@@ -81,8 +81,8 @@ def load_model(
     device: torch.device | str = "cpu",
     step: int | None = None,
     *,
-    generator: own.Own | None = None,
-    discriminator: own.Own | None = None,
+    generator: nn.Module | None = None,
+    discriminator: nn.Module | None = None,
 ) -> Model:
     """The trained model of a run, from its folder or its checkpoint file, in evaluation mode.
 
@@ -111,18 +111,18 @@ def load_model(
     return model.eval()
 
 
-def _own_networks(path: Path | str, settings: dict[str, Any], **given: own.Own | None) -> dict[str, own.Own]:
+def _own_networks(path: Path | str, settings: dict[str, Any], **given: nn.Module | None) -> dict[str, nn.Module]:
     """The networks of one's own for a checkpoint. Raises `CheckpointError` if one is missing or superfluous."""
     networks = {}
     for argument, network in given.items():
         setting = settings.get(argument)
-        if own.is_own(setting) and network is None:
-            name = str(setting).removeprefix(own.MARK)
+        if custom_networks.is_custom(setting) and network is None:
+            name = str(setting).removeprefix(custom_networks.MARK)
             raise CheckpointError(
                 f"{path}: its {argument} is a network of your own ({name}), and a checkpoint does not hold code. Pass "
                 f"the module, in Python: labkit.load_model({str(path)!r}, {argument}=...)."
             )
-        if network is not None and not own.is_own(setting):
+        if network is not None and not custom_networks.is_custom(setting):
             known = f"its {argument} is {setting!r}" if setting else f"this model has no {argument}"
             raise CheckpointError(f"{path}: {known}, no network of your own. Leave {argument}=... out.")
         if network is not None:

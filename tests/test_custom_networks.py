@@ -1,4 +1,4 @@
-"""Networks of one's own in CycleGAN: trained, resumed, translated with, exported, sped up, or refused with why."""
+"""Custom networks in CycleGAN: trained, resumed, translated with, exported, sped up, or refused with why."""
 
 import pytest
 import torch
@@ -38,34 +38,25 @@ class Norm(Mine):
 
 def tiny_with(tiny, network=Mine, **settings):
     torch.manual_seed(1)
-    return tiny(generator=network() if isinstance(network, type) else network, **settings)
+    made = {name: value() if isinstance(value, type) else value for name, value in settings.items()}
+    return tiny(generator=network() if isinstance(network, type) else network, **made)
 
 
 def equal(one, other):
     return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
 
 
-def test_a_module_is_copied_a_class_is_called_twice_and_two_are_taken_as_they_are(tiny):
-    mine, other = Mine(), Mine(6)
+def test_a_module_is_copied_for_either_direction(tiny):
+    mine = Mine()
     model = tiny(generator=mine)
     assert equal(model.G_A, mine) and equal(model.G_B, mine)
     assert len({id(network) for network in (mine, model.G_A, model.G_B)}) == 3
-    assert not equal(*(getattr(tiny(generator=Mine), name) for name in ("G_A", "G_B")))
-    model = tiny(generator=(mine, other))
-    assert equal(model.G_A, mine) and equal(model.G_B, other)
     assert model.settings["generator"] == "own: Mine" and (model.multiple, model.least) == (8, 24)
 
 
 @pytest.mark.parametrize(
     ("generator", "message"),
-    [
-        (nn.ReLU(), "nothing to train"),
-        (7, "give a name, an nn.Module"),
-        (lambda: 7, "no nn.Module with weights"),
-        ((Mine(),) * 2, "share weights"),
-        (nn.LazyConv2d(3, 1), "Run it once on a picture"),
-        (type("Odd", (Mine,), {"multiple": 1.5})(), "Odd.multiple is 1.5"),
-    ],
+    [(nn.ReLU(), "with weights to train"), (7, "give a name, or an nn.Module"), (Mine, "call it")],
 )
 def test_what_cannot_be_two_generators_is_refused(tiny, generator, message):
     with pytest.raises(labkit.LabkitError, match=message):
@@ -106,7 +97,7 @@ def test_a_run_is_resumed_loaded_and_translated_with(tiny, fruit, tmp_path):
     with pytest.raises(labkit.errors.CheckpointError, match=r"do not agree \(size mismatch for G_A.down.0"):
         labkit.load_model(tmp_path, generator=Mine(8))
     with pytest.raises(labkit.errors.CheckpointError, match="discriminator is 'n_layers', no network of your own"):
-        labkit.load_model(tmp_path, generator=Mine(), discriminator=Judge)
+        labkit.load_model(tmp_path, generator=Mine(), discriminator=Judge())
     with pytest.raises(labkit.errors.CheckpointError, match=r"of other networks \(size mismatch for G_A.down.0"):
         labkit.fit(labkit.make_step(tiny(generator=Mine(8))), fruit, 5, checkpoint=tmp_path, progress=False)
     other = tiny(generator=Mine(), lambda_a=5.0)
