@@ -44,7 +44,7 @@ from labkit.training.checkpoints import load_model as load_model
 from labkit.training.export import export as export
 from labkit.training.fit import fit as fit
 from labkit.training.initial import init_from as init_from
-from labkit.training.reference import export_reference as export_reference
+from labkit.training.reference_weights import export_reference as export_reference
 from labkit.training.reference_weights import load_generator as load_generator
 from labkit.training.schedules import cosine_schedule as cosine_schedule
 from labkit.training.schedules import linear_schedule as linear_schedule

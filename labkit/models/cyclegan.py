@@ -167,12 +167,6 @@ class CycleGAN(Model):
         self.own += NETWORKS[argument]
         return pair
 
-    def arguments(self) -> dict[str, Any]:
-        """Arguments that make a model with the same networks: `settings`, with custom networks in place of names."""
-        return self.settings | {
-            argument: getattr(self, names[0]) for argument, names in NETWORKS.items() if names[0] in self.own
-        }
-
     def check_networks(self, pictures: Tensor) -> None:
         """Raises `LabkitError` if a custom generator does not translate pictures (1, 3, H, W)."""
         if "G_A" in self.own:  # G_B is a copy
