@@ -105,15 +105,6 @@ def read_picture(path: Path | str) -> Tensor:
     return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
-def picture_sides(path: Path | str) -> tuple[int, int] | None:
-    """Height and width of the picture at `path`, as its header has them; None if `read_picture` would refuse it."""
-    try:
-        with Image.open(path, formats=_READ) as image:
-            return image.height, image.width
-    except Exception:  # which one, `read_picture` will say
-        return None
-
-
 def _unsuited(image: Image.Image) -> str | None:
     """Why the picture cannot be used though it can be decoded; None if it can."""
     if isinstance(image, TiffImagePlugin.TiffImageFile):

@@ -20,7 +20,6 @@ from tqdm.auto import tqdm
 
 from labkit.data.batches import to_float, to_uint8
 from labkit.data.images import FORMATS, find_pictures, read_picture, write_picture
-from labkit.data.preprocess import resized
 from labkit.devices import free_memory, out_of_memory
 from labkit.errors import DataError, LabkitError
 from labkit.model import Model, run_network
@@ -240,7 +239,10 @@ def _read_ahead(pictures: list[Path], size: int | None) -> Iterator[tuple[Path, 
             pixels = read_picture(path)
         except DataError as error:
             return error
-        return pixels if size is None else resized(pixels, size, size)
+        return pixels if size is None else resized(size, size)(pixels)
+
+    if size is not None:
+        from labkit.data.preprocess import resized  # a second to import
 
     with ThreadPoolExecutor(1) as reader:
         coming = iter(pictures)
