@@ -134,8 +134,8 @@ class PictureFiles:
     """Pictures that are decoded and transformed at each access, in the process that asks: a worker."""
 
     files: list[Path]
-    transform: Callable[[Tensor], Tensor]
-    least: int  # pixels that the shorter side must have
+    transform: Callable[[Tensor], Tensor] = Tensor.contiguous
+    least: int = 1  # pixels that the shorter side must have
 
     def __len__(self) -> int:
         return len(self.files)
