@@ -97,7 +97,7 @@ def test_folders_in_a_folder_are_kept_and_results_are_not_translated_again(tmp_p
         ("in.png", "out.tiff", "out.tiff"),
         ("in.png", "only_words/words.jpg/out.png", "words.jpg"),
         ("empty", "out", "no pictures"),
-        ("only_words", "out", "none of its pictures can be read"),
+        ("only_words", "out", "none of its pictures can be translated"),
         ("full", "in.png", "cannot be made"),
     ],
 )

@@ -111,7 +111,7 @@ def translate(
         if not Path(source).is_dir():
             raise left_out[Path(source)]
         reasons = "\n".join(map(str, left_out.values()))
-        raise DataError(f"{source}: none of its pictures can be read:\n{reasons}")
+        raise DataError(f"{source}: none of its pictures can be translated:\n{reasons}")
     if left_out:
         warnings.warn("pictures left out:\n" + "\n".join(map(str, left_out.values())), stacklevel=2)
     return [file for file in targets.values() if file in written]
