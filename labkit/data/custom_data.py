@@ -86,7 +86,7 @@ def _picture(picture: Any, where: str) -> Tensor:
 
 @contextmanager
 def _random_numbers_of(seed: int, position: int) -> Iterator[None]:
-    """Lets torch, Python and NumPy draw the random numbers of one example, in whichever process it is computed."""
+    """Inside, torch, Python and NumPy draw the random numbers of one example, the same in every process."""
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()
     number = random.Random(f"own {seed} {position}").getrandbits(32)
     torch.default_generator.manual_seed(number)  # not torch.manual_seed, which would seed the GPU as well

@@ -32,7 +32,7 @@ class FolderData(UnpairedData):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a run on these data has to keep when it resumes; the defaults are not named."""
+        """The settings that a run on these data keeps when it resumes; the defaults are not named."""
         mode, usual = self.preprocess.mode, Preprocess(size=self.size)
         differing: dict[str, Any] = {"preprocess": mode} if mode != usual.mode else {}
         if self.preprocess.loaded != usual.loaded:

@@ -52,7 +52,7 @@ def find_pictures(folder: Path | str, nested: bool = True) -> list[Path]:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """What is in a folder and not hidden, sorted by name."""
+    """The entries of a folder that are not hidden, sorted by name."""
     try:
         return sorted((e for e in folder.iterdir() if not e.name.startswith(".")), key=lambda entry: entry.name)
     except OSError as error:
@@ -106,7 +106,7 @@ def read_picture(path: Path | str) -> Tensor:
 
 
 def _unsuited(image: Image.Image) -> str | None:
-    """Why the picture cannot be used though it can be decoded; None if it can."""
+    """The reason not to use a picture that can be decoded; None if there is none."""
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         pages = 0
         for page in range(image.n_frames):

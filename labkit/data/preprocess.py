@@ -1,4 +1,4 @@
-"""How pictures from files become training pictures: the five modes of the public reference, as transforms."""
+"""The public reference's five ways to prepare pictures from files for training, as transforms."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Preprocess:
 
     @property
     def crops(self) -> bool:
-        """Whether training pictures are cropped, so that all have the same size."""
+        """True if training pictures are cropped, so that all have the same size."""
         return "crop" in self.mode
 
     @property
@@ -73,5 +73,5 @@ class Preprocess:
 
 
 def resized(height: int, width: int) -> Callable[[Tensor], Tensor]:
-    """Gives ``uint8`` pictures (3, H, W) another height and width: bicubic and antialiased, as Pillow does it."""
+    """A transform of ``uint8`` pictures (3, H, W) to this height and width: bicubic, antialiased, as Pillow does it."""
     return v2.Resize((height, width), InterpolationMode.BICUBIC, antialias=True)

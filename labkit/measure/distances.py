@@ -1,4 +1,4 @@
-"""How far translations are from real pictures: FID and KID, by the package torchmetrics."""
+"""The distance of translations from real pictures: FID and KID, by the package torchmetrics."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def two_copies(argument: str, network: nn.Module) -> tuple[nn.Module, nn.Module]
 
 
 def is_custom(setting: object) -> bool:
-    """Whether a setting is the name of a custom network."""
+    """True if a setting is the name of a custom network."""
     return isinstance(setting, str) and setting.startswith(MARK)
 
 
@@ -66,7 +66,7 @@ def changed_buffer(network: nn.Module) -> str | None:
 
 
 def batch_matters(network: nn.Module) -> str | None:
-    """Why it matters which pictures pass through a custom network together, or how often; None if it does not.
+    """The reason why pictures may not be batched differently for a custom network; None if there is none.
 
     A copy is tried on noise, without dropout: its buffers should stay as they are, and two pictures should come out of
     one pass as they come out of two.
