@@ -362,6 +362,19 @@ def test_a_full_disk_says_how_many_are_written_and_which_remain(tmp_path, monkey
     assert sorted(on_disk + [line.split("/")[-1] for line in remaining.split()]) == [f"{i:02}.png" for i in range(12)]
 
 
+def test_memory_that_ends_while_a_picture_is_read_stops_and_says_which_remain(folder, monkeypatch):
+    def until_full(path):
+        if path.name == "b.png":
+            raise labkit.LabkitError(f"{path}: out of memory while this picture was decoded.")
+        return read_picture(path)
+
+    monkeypatch.setattr(translating, "read_picture", until_full)
+    with pytest.raises(
+        labkit.LabkitError, match=r"b\.png: out of memory(?s:.*)1 of 3 pictures(?s:.*)b\.png.*\n.*c\.png"
+    ):
+        labkit.translate(Negative(), folder, folder.parent / "out")
+
+
 def test_translating_works_in_a_thread(tmp_path):
     write_picture(picture(32, 32), tmp_path / "in.png")
     thread = threading.Thread(target=labkit.translate, args=(Negative(), tmp_path / "in.png", tmp_path / "out.png"))
