@@ -22,7 +22,6 @@ from labkit.data.batches import to_uint8 as to_uint8
 from labkit.data.download import download as download
 from labkit.data.folders import folders as folders
 from labkit.data.fruit import fruit as fruit
-from labkit.data.own import unpaired as unpaired
 from labkit.devices import pick_device as pick_device
 from labkit.errors import LabkitError as LabkitError
 from labkit.measure.autotune import autotune as autotune
@@ -45,7 +44,7 @@ from labkit.training.checkpoints import load_model as load_model
 from labkit.training.export import export as export
 from labkit.training.fit import fit as fit
 from labkit.training.initial import init_from as init_from
-from labkit.training.reference import export_reference as export_reference
+from labkit.training.reference_weights import export_reference as export_reference
 from labkit.training.reference_weights import load_generator as load_generator
 from labkit.training.schedules import cosine_schedule as cosine_schedule
 from labkit.training.schedules import linear_schedule as linear_schedule

@@ -129,6 +129,7 @@ def translate(
         ),
     ] = None,
     overwrite: Annotated[bool, Option("--overwrite", help="Overwrite files that exist.")] = False,
+    skip_existing: Annotated[bool, Option("--skip-existing", help="Pass over pictures whose file exists.")] = False,
     device: Device = "auto",
     output: Output,
 ) -> None:
@@ -145,8 +146,8 @@ def translate(
         run = chosen(run, step)
         load = labkit.load_generator if run.suffix == ".pth" else labkit.load_model
         model = load(run, pick_device(device))
-        options: dict[str, Any] = dict(size=_size(size, run), overwrite=overwrite, progress=not output.quiet)
-        written = labkit.translate(model, source, target, direction, **options, on_written=say)
+        options: dict[str, Any] = dict(overwrite=overwrite, skip_existing=skip_existing, progress=not output.quiet)
+        written = labkit.translate(model, source, target, direction, size=_size(size, run), **options, on_written=say)
     output.end({"written": [str(file) for file in written]}, [])
 
 
@@ -162,10 +163,7 @@ def _size(given: str | None, run: Path) -> int | None:
         )
     from labkit.training import checkpoints
 
-    size = checkpoints.load(run)["batches"].get("size")
-    if size is None:
-        raise LabkitError(f"--size training: {run} was trained with a DataLoader and does not know its size.")
-    return size
+    return checkpoints.load(run)["batches"]["size"]
 
 
 for command in (export, score, profile, report, speedups, compare, survey, speedrun):
@@ -182,6 +180,14 @@ def main() -> None:
         from labkit import ranks
 
         ranks.say(f"labkit: {error}")
+        sys.exit(1)
+    except (RuntimeError, MemoryError) as error:
+        from labkit import ranks
+        from labkit.devices import LESS_MEMORY, out_of_memory
+
+        if (reason := out_of_memory(error)) is None:
+            raise
+        ranks.say(f"labkit: out of memory ({reason}). {LESS_MEMORY}")
         sys.exit(1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -81,6 +82,15 @@ def free_memory(device: torch.device | str = "cpu") -> int:
         with suppress(AttributeError, OSError, ValueError):  # Windows has no sysconf
             figures.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
     return min(figures, default=8 << 30)
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """A few words on an error that says that a device's or the host's memory did not suffice; None for other errors."""
+    if isinstance(error, OUT_OF_MEMORY):
+        return str(error).partition(". ")[0] or type(error).__name__
+    # PyTorch has no class of errors for the host's memory, only this text.
+    wanted = re.search(r"can't allocate memory: you tried to allocate (\d+) bytes", str(error))
+    return f"the host could not give {int(wanted[1]) / 1e6:,.0f} MB more" if wanted else None
 
 
 def emulates(dtype: torch.dtype) -> bool:

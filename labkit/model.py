@@ -51,10 +51,6 @@ class Model(nn.Module):
         """The network that translates "AtoB" or "BtoA": (B, 3, H, W) in [-1, 1] in and out."""
         raise NotImplementedError
 
-    def arguments(self) -> dict[str, Any]:
-        """Arguments that make a model with the same networks: `settings`, with own networks in place of their names."""
-        return dict(self.settings)
-
     def check_networks(self, pictures: Tensor) -> None:
         """Raises `LabkitError` if own networks do not do what they should with pictures (1, 3, H, W)."""
 

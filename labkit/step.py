@@ -57,6 +57,8 @@ class Step:
 
     def __init__(self, model: Model, lr: float | None = None, betas: tuple[float, float] = (0.5, 0.999)):
         self.model = model
+        if not model.training:  # as `labkit.load_model` returns it
+            model.train()
         self.players = model.players()
         self.lr = {player: own if lr is None else lr for player, own in model.learning_rates().items()}
         self.optimizers = self.build(betas)

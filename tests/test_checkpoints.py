@@ -27,6 +27,13 @@ def test_a_model_comes_back_from_its_folder(run, fruit):
     assert model.settings["ngf"] == 4
 
 
+def test_a_model_is_loaded_to_translate_and_a_step_made_of_it_trains(run):
+    model = labkit.load_model(run)
+    assert not model.training and not model.translator().training
+    labkit.make_step(model)
+    assert model.training and model.G_A.training
+
+
 class Hostile:
     def __reduce__(self):
         return os.system, ("touch /tmp/labkit-was-here",)

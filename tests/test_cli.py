@@ -40,6 +40,12 @@ def test_train_on_folders_and_translate_back(call, tmp_path):
     assert status == 0 and out.count(".png") == 2
 
 
+def test_memory_that_does_not_suffice_is_said_in_one_line(call, tmp_path, monkeypatch):
+    monkeypatch.setattr("labkit.models.cyclegan.make_generator", lambda *given: torch.empty(10**15))
+    status, _, error = call("train", "--out", tmp_path / "run", *SMALL)
+    assert status == 1 and "labkit: out of memory (the host could not give 4,000,000,000 MB more)" in error
+
+
 @pytest.mark.filterwarnings("ignore:streams")
 def test_train_with_speedups_goes_on_from_a_run_without(call, tmp_path):
     call("train", "--out", tmp_path / "run", *SMALL)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import sys
 
 import onnx
 import onnxruntime
@@ -166,8 +167,8 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch, tiny, suffix, package
 
 def missing(monkeypatch, package):
     """From now on this package cannot be found."""
-    find = exporting.importlib.util.find_spec
-    monkeypatch.setattr(exporting.importlib.util, "find_spec", lambda name: None if name == package else find(name))
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"{package}.torch", raising=False)
 
 
 def test_an_unknown_suffix_or_direction_is_refused(tmp_path, tiny):

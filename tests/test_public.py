@@ -1,11 +1,10 @@
 """The public sets, from a server on this machine: whole and checked, or an error and nothing left behind."""
 
 import hashlib
-import stat
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
-from zipfile import ZipFile, ZipInfo
+from zipfile import ZipFile
 
 import pytest
 
@@ -23,8 +22,6 @@ def archive(*entries):
 
 
 GOOD = archive("horse2zebra/trainA/1.jpg", "horse2zebra/trainB/1.jpg", "horse2zebra/testA/2.jpg")
-LINK = ZipInfo("horse2zebra/link")
-LINK.external_attr = (stat.S_IFLNK | 0o777) << 16
 
 
 class Server(ThreadingHTTPServer):
@@ -53,7 +50,7 @@ def server(monkeypatch):
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         monkeypatch.setattr(public, "URL", f"http://127.0.0.1:{server.server_port}/{{name}}.zip")
-        published = (len(GOOD), hashlib.sha256(GOOD).hexdigest())
+        published = hashlib.sha256(GOOD).hexdigest()
         monkeypatch.setattr(public, "PUBLIC_SETS", {"horse2zebra": published, "maps": published})
         yield server
         server.shutdown()
@@ -72,7 +69,7 @@ def test_a_set_is_downloaded_once_and_unpacked(server, tmp_path):
 def test_a_failed_download_leaves_nothing_behind(server, tmp_path, monkeypatch, fault):
     name, message = "horse2zebra", "could not be fetched from http"
     if fault == "breaks off":
-        server.breaks_off, message = True, f"bytes, not {len(GOOD)}"
+        server.breaks_off, message = True, f"broke off after {len(GOOD) // 2} bytes"
     elif fault == "other bytes":
         server.content, message = GOOD[:-1] + b"?", "SHA-256 differs"
     elif fault == "not there":
@@ -83,17 +80,6 @@ def test_a_failed_download_leaves_nothing_behind(server, tmp_path, monkeypatch, 
         monkeypatch.setattr(public, "URL", "http://127.0.0.1:9/{name}.zip")
     with pytest.raises(DataError, match=message):
         labkit.download(name, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("entry", ["../evil", "horse2zebra/../../evil", "/tmp/evil", "..\\evil", LINK])
-def test_an_archive_that_leads_outside_is_not_unpacked(server, tmp_path, monkeypatch, entry):
-    server.content = archive("horse2zebra/trainA/1.jpg", entry)
-    published = (len(server.content), hashlib.sha256(server.content).hexdigest())
-    monkeypatch.setitem(public.PUBLIC_SETS, "horse2zebra", published)
-    monkeypatch.setattr(ZipFile, "extractall", lambda *_: pytest.fail("unpacked"))
-    with pytest.raises(DataError, match="leads outside its folder"):
-        labkit.download("horse2zebra", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

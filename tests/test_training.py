@@ -194,3 +194,21 @@ def test_running_out_of_memory_keeps_the_checkpoint_and_says_what_to_do(tiny, fr
     with pytest.raises(TrainingError, match=message):
         labkit.fit(labkit.make_step(tiny(), TooMuch), fruit, 3, 4, checkpoint=tmp_path)
     assert (tmp_path / checkpoints.FILE).read_bytes() == kept
+
+
+def test_the_host_s_memory_runs_out_as_a_gpu_s_does(tiny, fruit):
+    class TooMuch:
+        def losses(self, player, batch):
+            return {"G_A": torch.empty(10**15)}
+
+    with pytest.raises(TrainingError, match=r"step 1: out of memory.*the host could not give 4,000,000,000 MB more"):
+        labkit.fit(labkit.make_step(tiny(), TooMuch), fruit, 1)
+
+
+def test_other_errors_of_a_step_stay_what_they_are(tiny, fruit):
+    class Wrong:
+        def losses(self, player, batch):
+            raise RuntimeError("shapes do not fit")
+
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        labkit.fit(labkit.make_step(tiny(), Wrong), fruit, 1)

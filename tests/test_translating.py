@@ -11,10 +11,10 @@ from PIL import Image
 from torch import nn
 
 import labkit
+from labkit import devices
 from labkit.data.images import read_picture, write_picture
 from labkit.errors import DataError
 from labkit.networks.generators import make_generator
-from labkit.training import large
 from labkit.training import translate as translating
 
 
@@ -38,43 +38,11 @@ def picture(height, width, seed=0):
     return torch.randint(0, 256, (3, height, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.fixture
-def small_tiles(monkeypatch):
-    """Tiles of 96 pixels that share 32, and no memory for a whole picture."""
-    monkeypatch.setattr(large, "TILE", 96)
-    monkeypatch.setattr(large, "OVERLAP", 32)
-    monkeypatch.setattr(large, "ASKED_ABOVE", 0)
-    monkeypatch.setattr(large, "free_memory", lambda device: 0)
-
-
 @pytest.mark.parametrize("size", [(32, 64), (33, 95), (1, 1), (5, 300), (250, 130)])
 def test_any_size_keeps_its_size_and_every_pixel_its_place(tmp_path, size):
     write_picture(picture(*size), tmp_path / "in.png")
     assert labkit.translate(Negative(), tmp_path / "in.png", tmp_path / "out.png") == [tmp_path / "out.png"]
     assert torch.equal(read_picture(tmp_path / "out.png"), 255 - picture(*size))
-
-
-@pytest.mark.parametrize("size", [(32, 64), (33, 95), (1, 1), (5, 300), (250, 130)])
-def test_a_network_that_strips_cannot_follow_goes_in_tiles_with_a_warning(tmp_path, small_tiles, size):
-    write_picture(picture(*size), tmp_path / "in.png")
-    network = Negative()  # its forward asks for the picture's shape
-    with pytest.warns(UserWarning, match="Negative: strips cannot follow"):
-        assert labkit.translate(network, tmp_path / "in.png", tmp_path / "out.png") == [tmp_path / "out.png"]
-    assert torch.equal(read_picture(tmp_path / "out.png"), 255 - picture(*size))
-    assert max(network.sizes) <= 96
-
-
-def test_tiles_fade_into_each_other_without_a_seam(small_tiles):
-    class TileNumber(Negative):
-        """Every tile comes out brighter than the one before, the worst that instance norm can do."""
-
-        def forward(self, part):
-            super().forward(part)
-            return torch.full_like(part, len(self.sizes) / 2 - 1)
-
-    row = labkit.to_uint8(large.in_tiles(TileNumber(), labkit.to_float(picture(40, 224))[None]))[0, 0, 20].int()
-    assert row[0] < row[112] < row[-1]
-    assert row.diff().abs().max() < 8
 
 
 def test_directions_are_the_two_generators(tiny, tmp_path):
@@ -129,7 +97,7 @@ def test_folders_in_a_folder_are_kept_and_results_are_not_translated_again(tmp_p
         ("in.png", "out.tiff", "out.tiff"),
         ("in.png", "only_words/words.jpg/out.png", "words.jpg"),
         ("empty", "out", "no pictures"),
-        ("only_words", "out", "none of its pictures can be read"),
+        ("only_words", "out", "none of its pictures can be translated"),
         ("full", "in.png", "cannot be made"),
     ],
 )
@@ -161,6 +129,19 @@ def test_existing_files_are_overwritten_only_if_asked(tmp_path):
     assert torch.equal(read_picture(tmp_path / "out" / "b.png"), 255 - picture(32, 32))
 
 
+def test_a_folder_goes_on_after_a_stop(tmp_path):
+    for name in ("a.png", "b.png", "c.png"):
+        write_picture(picture(32, 32), tmp_path / "in" / name)
+    write_picture(picture(8, 8, seed=1), tmp_path / "out" / "b.png")
+    before = (tmp_path / "out" / "b.png").read_bytes()
+    written = labkit.translate(Negative(), tmp_path / "in", tmp_path / "out", skip_existing=True)
+    assert [file.name for file in written] == ["a.png", "c.png"]
+    assert (tmp_path / "out" / "b.png").read_bytes() == before
+    assert labkit.translate(Negative(), tmp_path / "in", tmp_path / "out", skip_existing=True) == []
+    with pytest.raises(labkit.LabkitError, match="exclude one another"):
+        labkit.translate(Negative(), tmp_path / "in", tmp_path / "out", skip_existing=True, overwrite=True)
+
+
 def test_a_target_that_cannot_be_written_is_refused_before_any_work(tmp_path):
     write_picture(picture(32, 32), tmp_path / "in.png")
     network = Negative()
@@ -182,9 +163,8 @@ def test_a_size_by_request_is_that_of_test_pictures_in_training(tmp_path):
 
 def test_pictures_of_equal_size_go_in_batches_and_none_is_mixed_up(tmp_path, monkeypatch):
     """Batches as on a GPU: full ones at once, the others at the end, and early if too many pictures wait."""
-    monkeypatch.setattr(translating, "BATCH", 4)
-    monkeypatch.setattr(large.AnySize, "device", torch.device("cuda"))
-    monkeypatch.setattr(large, "free_memory", lambda device: 1 << 30)
+    monkeypatch.setattr(translating, "BATCH_PIXELS", 64 * 64 * 3)
+    monkeypatch.setattr(translating, "_pictures_at_once", lambda network: 4)
     batches = []
     monkeypatch.setattr(Negative, "forward", lambda self, part: batches.append(len(part)) or part * self.sign)
     sizes = [(32, 32 + 32 * (i % 3 == 0) + 32 * (i == 8)) for i in range(20)] + [(64, 32 * i) for i in range(3, 20)]
@@ -195,18 +175,111 @@ def test_pictures_of_equal_size_go_in_batches_and_none_is_mixed_up(tmp_path, mon
     assert [file.name for file in written] == [f"{i:02}.png" for i in range(37)] and sorted(named) == written
     for i, size in enumerate(sizes):
         assert torch.equal(read_picture(written[i]), 255 - picture(*size, seed=i))
-    assert batches.count(4) >= 4 and max(batches) == 4 and sum(batches[1:]) == 37, "the first looked at the memory"
+    assert batches.count(4) >= 4 and max(batches) == 4 and sum(batches) == 37
 
 
-def test_a_batch_that_is_too_large_for_the_memory_goes_one_by_one(monkeypatch):
+@pytest.fixture
+def folder(tmp_path):
+    """A small picture, a larger one, and another small one."""
+    for name, side in (("a", 32), ("b", 64), ("c", 32)):
+        write_picture(picture(side, side), tmp_path / "in" / f"{name}.png")
+    return tmp_path / "in"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("the GPU is full"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9000000 bytes."),
+        MemoryError(),
+    ],
+)
+def test_a_batch_that_is_too_large_for_the_memory_goes_one_by_one(folder, monkeypatch, error):
     class OutOfMemory(Negative):
         def forward(self, pictures):
             if len(pictures) > 1:
-                raise torch.OutOfMemoryError("the GPU is full")
+                raise error
             return pictures * self.sign
 
-    pictures = torch.rand(3, 3, 32, 32)
-    assert torch.equal(large.AnySize(OutOfMemory())(pictures), -pictures)
+    monkeypatch.setattr(translating, "_pictures_at_once", lambda network: 4)
+    assert len(labkit.translate(OutOfMemory(), folder, folder.parent / "out")) == 3
+
+
+def test_a_picture_that_is_too_large_for_the_memory_is_left_out_with_a_size_that_fits(folder, monkeypatch):
+    class Large(Negative):
+        """Needs as many bytes as a network of 64 channels would."""
+
+        def forward(self, pictures):
+            return super().forward(pictures.repeat(1, 64, 1, 1))[:, :3]
+
+    network, out = Large(), folder.parent / "out"
+    monkeypatch.setattr(translating, "CHECKED_ABOVE", 0)
+    needed = 2 * (2 * 3 * 64) * 4  # bytes a pixel: an operator that reads and writes 192 channels, and copies of them
+    monkeypatch.setattr(translating, "free_memory", lambda device: needed * 50**2 / 0.8)
+    with pytest.warns(UserWarning, match=r"b\.png: a picture of 64x64 pixels is too large.*\(--size 32, or size=32\)"):
+        assert [file.name for file in labkit.translate(network, folder, out)] == ["a.png", "c.png"]
+    assert max(network.sizes) == 64, "the picture to measure with, and no larger one"
+    (written,) = labkit.translate(network, folder, out, size=32, skip_existing=True)
+    assert written.name == "b.png" and read_picture(written).shape == (3, 32, 32)
+    with pytest.raises(DataError, match="--size 32"):
+        labkit.translate(network, folder / "b.png", out / "large.png")
+
+
+def test_a_picture_that_proves_too_large_is_left_out_too(folder, monkeypatch):
+    class OutOfMemory(Negative):
+        def forward(self, pictures):
+            if pictures.shape[2] > 40:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
+            return pictures * self.sign
+
+    monkeypatch.setattr(translating, "_pixels_that_fit", lambda network: 10**9)
+    with pytest.raises(DataError, match=r"too large for the memory \(CUDA out of memory\).*--size 32"):
+        labkit.translate(OutOfMemory(), folder / "b.png", folder.parent / "b.png")
+
+
+def test_other_errors_of_a_network_are_not_taken_for_lack_of_memory(folder):
+    class Broken(Negative):
+        def forward(self, pictures):
+            return super().forward(pictures[:, :2] @ pictures)
+
+    with pytest.raises(RuntimeError, match="must match"):
+        labkit.translate(Broken(), folder, folder.parent / "out")
+
+
+def test_a_network_that_changes_the_size_is_refused(folder):
+    class Half(Negative):
+        def forward(self, pictures):
+            return super().forward(pictures)[..., ::2]
+
+    with pytest.raises(labkit.LabkitError, match="Its attribute `multiple`"):
+        labkit.translate(Half(), folder, folder.parent / "out")
+
+
+@pytest.mark.parametrize(("name", "channels"), [("resnet_9blocks", 16), ("unet_256", 2 * 2 * 8 / 4)])
+def test_the_memory_needed_is_that_of_the_largest_operator_twice(monkeypatch, name, channels):
+    """ngf 8 at full size: 8 channels in and 8 out, 4 bytes each; a U-Net's are at half the size."""
+    monkeypatch.setattr(translating, "free_memory", lambda device: 10**6 / 0.8)
+    bytes_per_pixel = 2 * 4 * channels
+    assert translating._pixels_that_fit(make_generator(name, 8)) == pytest.approx(10**6 / bytes_per_pixel, rel=0.3)
+
+
+def test_free_memory_is_asked_of_the_machine(monkeypatch):
+    free = devices.free_memory()
+    assert 1 << 20 < free < 1 << 50
+    monkeypatch.setattr(devices.torch.cuda, "mem_get_info", lambda device: (1000, 5000))
+    monkeypatch.setattr(devices.torch.cuda, "memory_reserved", lambda device: 300)
+    monkeypatch.setattr(devices.torch.cuda, "memory_allocated", lambda device: 100)
+    assert devices.free_memory("cuda") == 1200
+
+    def missing(*_):
+        raise OSError("no /proc here")
+
+    monkeypatch.setattr("builtins.open", missing)
+    monkeypatch.setattr(devices.Path, "read_text", missing)
+    monkeypatch.setattr(devices.os, "sysconf", {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}.__getitem__)
+    assert devices.free_memory() == 1000 * 4096 // 2
+    monkeypatch.delattr(devices.os, "sysconf")
+    assert devices.free_memory() == 8 << 30
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -270,14 +343,36 @@ def test_ctrl_c_on_the_command_line(tmp_path, tiny):
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [f"{i:02}.png" for i in range(len(named))]
 
 
-def test_a_disk_that_is_full_is_named(tmp_path, monkeypatch):
-    def full(picture, path):
-        raise DataError(f"{path} cannot be written (no space left on device).")
+def test_a_full_disk_says_how_many_are_written_and_which_remain(tmp_path, monkeypatch):
+    def until_full(picture, path):
+        if path.name == "05.png":
+            raise DataError(f"{path} cannot be written (no space left on device).")
+        write_picture(picture, path)
 
-    write_picture(picture(32, 32), tmp_path / "in" / "a.png")
-    monkeypatch.setattr(translating, "write_picture", full)
-    with pytest.raises(DataError, match=r"a\.png cannot be written \(no space"):
-        labkit.translate(Negative(), tmp_path / "in", tmp_path / "out")
+    for i in range(12):
+        write_picture(picture(32, 32, seed=i), tmp_path / "in" / f"{i:02}.png")
+    named = []
+    monkeypatch.setattr(translating, "write_picture", until_full)
+    with pytest.raises(DataError, match=r"out/05\.png cannot be written \(no space") as full:
+        labkit.translate(Negative(), tmp_path / "in", tmp_path / "out", on_written=named.append)
+    on_disk = sorted(file.name for file in (tmp_path / "out").iterdir())
+    assert f"{len(on_disk)} of 12 pictures are translated; these remain:\n" in str(full.value)
+    assert [file.name for file in named] == on_disk, "all that are there are named"
+    remaining = str(full.value).partition("remain:")[2]
+    assert sorted(on_disk + [line.split("/")[-1] for line in remaining.split()]) == [f"{i:02}.png" for i in range(12)]
+
+
+def test_memory_that_ends_while_a_picture_is_read_stops_and_says_which_remain(folder, monkeypatch):
+    def until_full(path):
+        if path.name == "b.png":
+            raise labkit.LabkitError(f"{path}: out of memory while this picture was decoded.")
+        return read_picture(path)
+
+    monkeypatch.setattr(translating, "read_picture", until_full)
+    with pytest.raises(
+        labkit.LabkitError, match=r"b\.png: out of memory(?s:.*)1 of 3 pictures(?s:.*)b\.png.*\n.*c\.png"
+    ):
+        labkit.translate(Negative(), folder, folder.parent / "out")
 
 
 def test_translating_works_in_a_thread(tmp_path):

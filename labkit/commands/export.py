@@ -24,12 +24,11 @@ def export(
 ) -> None:
     """Write a trained network for use without labkit, checked against PyTorch."""
     import labkit
-    from labkit.training.export import loaded
-    from labkit.training.reference import reference_commands
+    from labkit.training.reference_weights import reference_commands
 
     run = chosen(run, step)
     if reference:
-        model, name = loaded(run), target.resolve().name
+        model, name = labkit.load_model(run), target.resolve().name
         typer.echo("\n".join(map(str, labkit.export_reference(model, target))))
         typer.echo(f"In the public reference, with these files in its folder checkpoints/{name}:")
         typer.echo("\n".join(reference_commands(model, name)))

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from labkit.data.batches import Pictures, UnpairedData
-from labkit.data.images import READABLE, find_pictures, picture_sides, read_picture
+from labkit.data.images import READABLE, find_pictures, read_picture
 from labkit.data.preprocess import Preprocess
 from labkit.devices import free_memory
 from labkit.errors import DataError
@@ -32,11 +32,11 @@ class FolderData(UnpairedData):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a run on these data has to keep when it resumes; the defaults are not named."""
-        own, usual = self.preprocess, Preprocess(size=self.size)
-        differing: dict[str, Any] = {"preprocess": own.mode} if own.mode != usual.mode else {}
-        if own.resizes and own.loaded != usual.loaded:
-            differing["load_size"] = own.loaded
+        """The settings that a run on these data keeps when it resumes; the defaults are not named."""
+        mode, usual = self.preprocess.mode, Preprocess(size=self.size)
+        differing: dict[str, Any] = {"preprocess": mode} if mode != usual.mode else {}
+        if self.preprocess.loaded != usual.loaded:
+            differing["load_size"] = self.preprocess.loaded
         return {**super().settings, **differing}
 
 
@@ -55,8 +55,8 @@ def folders(
     or holds no picture, the first few training pictures stand in. Folders in these folders are searched, too.
 
     Every picture is decoded once here. Those that cannot be read, or whose shorter side is below `size`, are left
-    out, named in a warning and listed in `left_out`. The resized pictures stay in memory if all of them fit in a
-    quarter of the free memory; otherwise each is read from its file again when it is needed.
+    out, named in a warning and listed in `left_out`. The resized pictures of each folder stay in memory as long as a
+    quarter of the free memory holds them; otherwise each is read from its file again when it is needed.
 
     Args:
         path: the folder of these folders.
@@ -74,15 +74,12 @@ def folders(
     path = Path(path).expanduser()
     prepared = Preprocess(preprocess, size, load_size)
     files = _find_sets(path)
-    training, testing = (_OnDisk([], way, size) for way in (prepared.for_training, prepared.for_testing))
-    pixels = sum(_pixels(found, prepared, name.startswith("train")) for name, found in files.items())
-    in_memory = 3 * pixels <= free_memory() / 4
-
-    side = prepared.loaded if preprocess == "resize_and_crop" else None
-    train_a = _open(replace(training, files=files["trainA"]), in_memory, side)
-    train_b = _open(replace(training, files=files["trainB"]), in_memory, side)
-    test_a = _open(replace(testing, files=files["testA"] or train_a.files[:_STAND_INS]), in_memory, size)
-    test_b = _open(replace(testing, files=files["testB"] or train_b.files[:_STAND_INS]), in_memory, size)
+    room = free_memory() // 4
+    train_a = _open(PictureFiles(files["trainA"], prepared.for_training, size), room)
+    train_b = _open(PictureFiles(files["trainB"], prepared.for_training, size), room - train_a.nbytes)
+    room -= train_a.nbytes + train_b.nbytes
+    test_a = _open(PictureFiles(files["testA"] or train_a.files[:_STAND_INS], prepared.for_testing, size), room)
+    test_b = _open(PictureFiles(files["testB"] or train_b.files[:_STAND_INS], prepared.for_testing, size), room)
 
     left_out = train_a.left_out + train_b.left_out + test_a.left_out + test_b.left_out
     if left_out:
@@ -133,40 +130,24 @@ def _find_sets(path: Path) -> dict[str, list[Path]]:
 
 
 @dataclass(frozen=True)
-class _OnDisk:
-    """Pictures that are decoded and resized at each access, in the process that asks: a worker."""
+class PictureFiles:
+    """Pictures that are decoded and transformed at each access, in the process that asks: a worker."""
 
     files: list[Path]
-    prepare: Callable[[Tensor], Tensor]
-    least: int  # pixels that the shorter side must have
+    transform: Callable[[Tensor], Tensor] = Tensor.contiguous
+    least: int = 1  # pixels that the shorter side must have
 
     def __len__(self) -> int:
         return len(self.files)
 
-    @overload
-    def __getitem__(self, index: int) -> Tensor: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> _OnDisk: ...
-
-    def __getitem__(self, index: int | slice) -> Tensor | _OnDisk:
-        if isinstance(index, slice):
-            return replace(self, files=self.files[index])
+    def __getitem__(self, index: int) -> Tensor:
         file = self.files[index]
         picture = read_picture(file)
         shorter = min(picture.shape[1:])
         if shorter < self.least:
             remedy = f"Choose size={shorter // 4 * 4} or less, or take it out" if shorter >= 16 else "Take it out"
             raise DataError(f"{file} is only {shorter} pixels wide or high, size is {self.least}. {remedy}.")
-        return self.prepare(picture)
-
-
-def _pixels(files: list[Path], prepared: Preprocess, training: bool) -> int:
-    """The number of pixels that these pictures will have together."""
-    if not training or prepared.mode == "resize_and_crop":
-        return len(files) * (prepared.loaded if training else prepared.size) ** 2
-    sides = (prepared.sides(*known) for file in files if (known := picture_sides(file)))
-    return sum(height * width for height, width in sides)
+        return self.transform(picture).contiguous()
 
 
 class _Opened(NamedTuple):
@@ -174,21 +155,20 @@ class _Opened(NamedTuple):
     files: list[Path]
     sizes: set[tuple[int, int]]  # the heights and widths of the pictures
     left_out: list[tuple[Path, str]]
+    nbytes: int  # of memory that the pictures take
 
 
-def _open(found: _OnDisk, in_memory: bool, side: int | None) -> _Opened:
-    """Decode every picture once: those that can be used, in memory or still on disk.
-
-    In memory they are one tensor (N, 3, side, side), or a list of tensors if `side` is None: sizes differ.
+def _open(found: PictureFiles, room: int) -> _Opened:
+    """Decodes every picture once: those that can be used, in memory if `room` bytes hold them, and else still on disk.
 
     Raises:
         DataError: none can be used.
     """
-    stack = torch.empty(len(found) if in_memory and side else 0, 3, side or 0, side or 0, dtype=torch.uint8)
     kept: list[Tensor] = []
     sizes: set[tuple[int, int]] = set()
     files: list[Path] = []
     left_out: list[tuple[Path, str]] = []
+    nbytes = 0
 
     def attempt(index: int) -> Tensor | DataError:
         try:
@@ -203,17 +183,18 @@ def _open(found: _OnDisk, in_memory: bool, side: int | None) -> _Opened:
             if isinstance(outcome, DataError):
                 left_out.append((file, str(outcome)))
                 continue
-            if in_memory and side:
-                stack[len(files)] = outcome
-            elif in_memory:
-                kept.append(outcome)
-            sizes.add((outcome.shape[1], outcome.shape[2]))
             files.append(file)
+            sizes.add((outcome.shape[1], outcome.shape[2]))
+            nbytes += outcome.nbytes
+            kept.append(outcome)
+            if nbytes > room:
+                kept.clear()
     if not files:
         folder = found.files[0].parent
         raise DataError(f"None of the {len(found)} pictures in {folder} can be used:\n{_listing(left_out)}")
-    in_order = stack[: len(files)] if side else kept
-    return _Opened(in_order if in_memory else replace(found, files=files), files, sizes, left_out)
+    if nbytes > room:
+        return _Opened(replace(found, files=files), files, sizes, left_out, 0)
+    return _Opened(torch.stack(kept) if len(sizes) == 1 else kept, files, sizes, left_out, nbytes)
 
 
 def _listing(left_out: list[tuple[Path, str]]) -> str:

@@ -10,7 +10,7 @@ import torch
 from PIL import Image, ImageChops, ImageOps, TiffImagePlugin
 from torch import Tensor
 
-from labkit.errors import DataError
+from labkit.errors import DataError, LabkitError
 from labkit.files import atomic_write
 
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}  # read and written
@@ -52,7 +52,7 @@ def find_pictures(folder: Path | str, nested: bool = True) -> list[Path]:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """What is in a folder and not hidden, sorted by name."""
+    """The entries of a folder that are not hidden, sorted by name."""
     try:
         return sorted((e for e in folder.iterdir() if not e.name.startswith(".")), key=lambda entry: entry.name)
     except OSError as error:
@@ -69,6 +69,7 @@ def read_picture(path: Path | str) -> Tensor:
         DataError: the file cannot be read, is damaged, is no such picture, has several pages, has numbers of which
             none is certain to be white (floats, 32 bits), or has over 179 million pixels, where Pillow suspects a
             decompression bomb.
+        LabkitError: the memory does not suffice.
     """
     # Pillow, not torchvision.io: that drops transparency instead of compositing it, takes CMYK without Adobe's mark
     # for inverted, ignores EXIF in WebP, returns 16-bit PNG as uint16, and is deprecated since torchvision 0.29.
@@ -85,6 +86,10 @@ def read_picture(path: Path | str) -> Tensor:
             pixels = np.array(_as_rgb(image))
     except DataError:
         raise
+    except MemoryError as error:  # the picture may be a good one, so it is not left out as damaged ones are
+        raise LabkitError(
+            f"{path}: out of memory while this picture was decoded. Close other programs, or use smaller pictures."
+        ) from error
     except Image.UnidentifiedImageError as error:
         raise DataError(
             f"{path} is not a {READABLE} picture that can be read, in spite of its name. Convert it to JPEG "
@@ -100,17 +105,8 @@ def read_picture(path: Path | str) -> Tensor:
     return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
-def picture_sides(path: Path | str) -> tuple[int, int] | None:
-    """Height and width of the picture at `path`, as its header has them; None if `read_picture` would refuse it."""
-    try:
-        with Image.open(path, formats=_READ) as image:
-            return image.height, image.width
-    except Exception:  # which one, `read_picture` will say
-        return None
-
-
 def _unsuited(image: Image.Image) -> str | None:
-    """Why the picture cannot be used though it can be decoded; None if it can."""
+    """The reason not to use a picture that can be decoded; None if there is none."""
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         pages = 0
         for page in range(image.n_frames):

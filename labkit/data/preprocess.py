@@ -1,10 +1,12 @@
-"""How pictures from files become training pictures: the five modes of the public reference."""
+"""The public reference's five ways to prepare pictures from files for training, as transforms."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
+from torchvision.transforms import InterpolationMode, v2
 
 from labkit.errors import DataError, check_known
 
@@ -13,7 +15,7 @@ MODES = ("resize_and_crop", "crop", "scale_width", "scale_width_and_crop", "none
 
 @dataclass(frozen=True)
 class Preprocess:
-    """How a picture is resized for training, before `size` is cropped from it at random.
+    """The size that a picture has for training, before `size` is cropped from it at random.
 
     Args:
         mode: "resize_and_crop" resizes to a square of `load_size`; "scale_width" and "scale_width_and_crop" to that
@@ -36,19 +38,14 @@ class Preprocess:
             raise DataError(
                 f"size={self.size} is too small to train on. Choose 16 or more; the public reference has 256."
             )
-        if self.load_size is not None and not self.resizes:
+        if self.load_size is not None and self.mode in ("crop", "none"):
             raise DataError(f"load_size={self.load_size}: preprocess={self.mode!r} does not resize. Leave one of them.")
         if self.load_size is not None and self.load_size < self.size:
             raise DataError(f"load_size={self.load_size} is below size={self.size}, which is cropped from it.")
 
     @property
-    def resizes(self) -> bool:
-        """Whether the mode has a size to load pictures at."""
-        return self.mode not in ("crop", "none")
-
-    @property
     def crops(self) -> bool:
-        """Whether training pictures are cropped, so that all have the same size."""
+        """True if training pictures are cropped, so that all have the same size."""
         return "crop" in self.mode
 
     @property
@@ -56,31 +53,25 @@ class Preprocess:
         """The size to load pictures at, in pixels."""
         return round(self.size * 286 / 256) if self.load_size is None else self.load_size
 
-    def sides(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width to which a picture of this height and width is resized."""
-        if self.mode == "resize_and_crop":
-            return self.loaded, self.loaded
-        if "scale_width" in self.mode and not (width == self.loaded and height >= self.size):
-            height, width = max(self.loaded * height // width, self.size), self.loaded
-        return (height, width) if self.crops else (round(height / 4) * 4, round(width / 4) * 4)
-
     def for_training(self, picture: Tensor) -> Tensor:
         """A picture, ``uint8`` of shape (3, H, W), resized for training; each use crops it differently."""
-        return resized(picture, *self.sides(*picture.shape[-2:]))
-
-    def for_testing(self, picture: Tensor) -> Tensor:
-        """A picture to look at, (3, size, size): resized to `size`, or its middle if the mode keeps proportions."""
+        height, width = picture.shape[-2:]
         if self.mode == "resize_and_crop":
-            return resized(picture, self.size, self.size)
-        from torchvision.transforms.v2 import functional as transforms  # as in `resized`
+            height, width = self.loaded, self.loaded
+        elif "scale_width" in self.mode and not (width == self.loaded and height >= self.size):
+            height, width = max(self.loaded * height // width, self.size), self.loaded
+        if not self.crops:
+            height, width = round(height / 4) * 4, round(width / 4) * 4
+        return resized(height, width)(picture)
 
-        return transforms.center_crop(self.for_training(picture), [self.size, self.size]).contiguous()
+    @property
+    def for_testing(self) -> Callable[[Tensor], Tensor]:
+        """For pictures to look at, (3, size, size): resized to `size`, or the middle if the mode keeps proportions."""
+        if self.mode == "resize_and_crop":
+            return resized(self.size, self.size)
+        return v2.Compose([self.for_training, v2.CenterCrop(self.size)])
 
 
-def resized(picture: Tensor, height: int, width: int) -> Tensor:
-    """A ``uint8`` picture (3, H, W) at another height and width: bicubic and antialiased, as Pillow does it."""
-    if picture.shape[-2:] == (height, width):
-        return picture.contiguous()
-    from torchvision.transforms.v2 import InterpolationMode, functional  # a second to import, and not all need it
-
-    return functional.resize(picture, [height, width], InterpolationMode.BICUBIC, antialias=True).contiguous()
+def resized(height: int, width: int) -> Callable[[Tensor], Tensor]:
+    """A transform of ``uint8`` pictures (3, H, W) to this height and width: bicubic, antialiased, as Pillow does it."""
+    return v2.Resize((height, width), InterpolationMode.BICUBIC, antialias=True)

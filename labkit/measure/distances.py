@@ -1,8 +1,7 @@
-"""How far translations are from real pictures: FID and KID, by the package torchmetrics."""
+"""The distance of translations from real pictures: FID and KID, by the package torchmetrics."""
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from labkit.data.batches import Pictures
-from labkit.data.images import find_pictures, read_picture
+from labkit.data.folders import PictureFiles
+from labkit.data.images import find_pictures
 from labkit.devices import pick_device
 from labkit.errors import DataError, LabkitError
 
 FEW = 2048  # as many numbers describe a picture; with fewer pictures their covariance has not full rank
-SUBSETS, SUBSET_SIZE = 100, 1000  # of KID, as torchmetrics has them
+SUBSET_SIZE = 1000  # pictures in each of KID's 100 subsets, as torchmetrics has it
 
 
 class Distances(NamedTuple):
@@ -28,6 +28,7 @@ class Distances(NamedTuple):
     kid_deviation: float
 
 
+@torch.no_grad()
 def fid_and_kid(
     real: Path | str | Pictures,
     fake: Path | str | Pictures,
@@ -62,49 +63,43 @@ def fid_and_kid(
         if len(pictures) < 2:
             raise DataError(f"{name}: {len(pictures)} pictures; FID and KID need at least two, better thousands.")
     fewest = min(map(len, sets.values()))
-    network = (_inception(weights) if features is None else features).to(pick_device(device)).eval()
+    both = _metrics(weights, features, min(SUBSET_SIZE, fewest)).to(pick_device(device))
     if features is None and fewest < FEW:
         warnings.warn(
             f"{fewest} pictures: with fewer than {FEW} FID is far too high, and comparable only with that of as many. "
             "KID has no such bias.",
             stacklevel=2,
         )
-    return _compared(sets, network, min(SUBSET_SIZE, fewest))
-
-
-@torch.no_grad()
-def _compared(sets: dict[str, Pictures], network: nn.Module, subset_size: int) -> Distances:
-    fid_of, kid_of = _metrics()
-    device = next((weight.device for weight in network.parameters()), torch.device("cpu"))
-    found = {name: [network(batch.to(device)).cpu() for batch in _batches(own)] for name, own in sets.items()}
-    known = nn.Identity()  # the metrics are given what the network has made of the pictures
-    known.num_features = found["real"][0].shape[1]
-    fid = fid_of(feature=known)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Metric `Kernel Inception Distance` will save all")
-        kid = kid_of(feature=known, subsets=SUBSETS, subset_size=subset_size)
-    for name, batches in found.items():
-        for batch in batches:
-            fid.update(batch, real=name == "real")
-            kid.update(batch, real=name == "real")
+    for name, pictures in sets.items():
+        for batch in _batches(pictures):
+            both.update(batch.to(pick_device(device)), real=name == "real")
     with torch.random.fork_rng([]):
         torch.manual_seed(0)  # of the subsets
-        mean, deviation = kid.compute()
-    return Distances(fid.compute().item(), mean.item(), deviation.item())
+        found = both.compute()
+    kid, deviation = found["KernelInceptionDistance"]
+    return Distances(found["FrechetInceptionDistance"].item(), kid.item(), deviation.item())
 
 
-def _metrics() -> tuple[Any, Any]:
-    _check_installed("torchmetrics")
-    from torchmetrics.image.fid import FrechetInceptionDistance
-    from torchmetrics.image.kid import KernelInceptionDistance
+def _metrics(weights: Path | str | None, features: nn.Module | None, subset_size: int) -> Any:
+    """FID and KID, which share one network: each picture goes through it once."""
+    try:
+        from torchmetrics.image import FrechetInceptionDistance, KernelInceptionDistance
+        from torchmetrics.wrappers import FeatureShare
 
-    return FrechetInceptionDistance, KernelInceptionDistance
+        network = _inception(weights) if features is None else features.eval()
+    except ModuleNotFoundError as error:
+        raise LabkitError(
+            f"FID and KID need two packages ({error}): pip install torchmetrics torch-fidelity, or labkit's extra "
+            "'score'."
+        ) from error
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Metric `Kernel Inception Distance` will save all")
+        kid = KernelInceptionDistance(feature=network, subset_size=subset_size)
+    return FeatureShare([FrechetInceptionDistance(feature=network), kid])
 
 
 def _inception(weights: Path | str | None) -> nn.Module:
     """Inception with the weights that FID is defined with. Raises `LabkitError` if they cannot be had."""
-    for package in ("torchmetrics", "torch_fidelity"):
-        _check_installed(package)
     from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
     from torchmetrics.image.fid import NoTrainInceptionV3
 
@@ -119,29 +114,8 @@ def _inception(weights: Path | str | None) -> nn.Module:
         ) from error
 
 
-def _check_installed(package: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        raise LabkitError(
-            f"The package {package.replace('_', '-')} is not installed, and FID and KID need it: pip install "
-            "torchmetrics torch-fidelity, or labkit's extra 'score'."
-        )
-
-
-class _Files:
-    """The pictures in a folder, read when they are used."""
-
-    def __init__(self, files: list[Path]):
-        self.files = files
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> Tensor:
-        return read_picture(self.files[index])
-
-
 def _opened(pictures: Path | str | Pictures) -> Pictures:
-    return _Files(find_pictures(pictures)) if isinstance(pictures, Path | str) else pictures
+    return PictureFiles(find_pictures(pictures)) if isinstance(pictures, Path | str) else pictures
 
 
 def _batches(pictures: Pictures, most: int = 32) -> Iterator[Tensor]:

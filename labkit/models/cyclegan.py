@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from labkit.errors import LabkitError, check_known
 from labkit.model import Model
 from labkit.models.losses import GAN_MODES, adversarial_loss, cycle_loss, identity_loss
-from labkit.networks import own
+from labkit.networks import custom_networks
 from labkit.networks.generators import make_generator
 from labkit.networks.layers import Discriminator, Generator
 from labkit.networks.patchgan import make_discriminator
@@ -94,7 +94,7 @@ class CycleGANStep(Step):
 class CycleGAN(Model):
     """G_A translates A to B, G_B translates B to A; D_A judges pictures of B, D_B pictures of A.
 
-    Networks of your own keep their initial weights, and ngf, ndf, n_layers and norm are of no account for them. A
+    Custom networks keep their initial weights, and ngf, ndf, n_layers and norm are ignored for them. A
     generator takes pictures (B, 3, H, W) in [-1, 1] and gives back as many of the same size; a discriminator gives back
     verdicts of any shape. Their attributes `multiple` and `least` say which sides of pictures they take, as those of
     `Generator` do; without them these are 4 and 16. Weights with ``requires_grad=False`` stay as they are. A checkpoint
@@ -102,10 +102,9 @@ class CycleGAN(Model):
 
     Args:
         generator: "resnet_9blocks", "resnet_6blocks", "resnet_3blocks", "unet_256", "unet_128", or a light one:
-            "resnet_9blocks_narrow", "..._tapered", "..._separable", "..._grouped" or "..._inverted". Or your own: an
-            nn.Module, of which G_A and G_B are copies; two of them in a tuple, for G_A and G_B; or a class or function
-            without arguments that makes one, called twice.
-        discriminator: "basic", "n_layers" or "pixel". Or your own, as for the generators: D_A and D_B.
+            "resnet_9blocks_narrow", "..._tapered", "..._separable", "..._grouped" or "..._inverted". Or a
+            custom network: an nn.Module, of which G_A and G_B are copies.
+        discriminator: "basic", "n_layers" or "pixel". Or an nn.Module, of which D_A and D_B are copies.
         ngf, ndf: filters in the first layer of the generators and of the discriminators.
         n_layers: strided layers of an "n_layers" discriminator.
         norm: "instance", "batch", "none" or "instance_blocks".
@@ -116,7 +115,7 @@ class CycleGAN(Model):
         pool_size: fakes the discriminators are reminded of; 0 shows them the newest only.
 
     Raises:
-        LabkitError: an argument is unknown or out of range, or networks of your own cannot be used.
+        LabkitError: an argument is unknown or out of range, or a custom network has no weights.
     """
 
     kind = "CycleGAN"
@@ -125,8 +124,8 @@ class CycleGAN(Model):
 
     def __init__(
         self,
-        generator: str | own.Own = "resnet_9blocks",
-        discriminator: str | own.Own = "basic",
+        generator: str | nn.Module = "resnet_9blocks",
+        discriminator: str | nn.Module = "basic",
         ngf: int = 64,
         ndf: int = 64,
         n_layers: int = 3,
@@ -159,28 +158,19 @@ class CycleGAN(Model):
         seed_a, seed_b = torch.randint(2**31, (2,)).tolist()  # so that torch.manual_seed settles the pools as well
         self.pools = {"fake_A": Pool(pool_size, seed_a), "fake_B": Pool(pool_size, seed_b)}
 
-    def _two(self, argument: str, given: str | own.Own, make: Callable[[str], Any]) -> tuple[Any, Any]:
-        """The networks for both directions, those of the caller's own noted in `own` and `settings`."""
+    def _two(self, argument: str, given: str | nn.Module, make: Callable[[str], Any]) -> tuple[Any, Any]:
+        """The networks for both directions, custom ones noted in `own` and `settings`."""
         if isinstance(given, str):
             return make(given), make(given)
-        pair = own.pair(argument, given)
-        self.settings[argument] = own.name_of(pair)
+        pair = custom_networks.two_copies(argument, given)
+        self.settings[argument] = custom_networks.MARK + type(given).__name__
         self.own += NETWORKS[argument]
         return pair
 
-    def arguments(self) -> dict[str, Any]:
-        """Arguments that make a model with the same networks: `settings`, with own networks in place of their names."""
-        return self.settings | {
-            argument: tuple(getattr(self, name) for name in names)
-            for argument, names in NETWORKS.items()
-            if names[0] in self.own
-        }
-
     def check_networks(self, pictures: Tensor) -> None:
-        """Raises `LabkitError` if own networks do not do what they should with pictures (1, 3, H, W)."""
-        for name in self.own:
-            check = own.check_translates if name in NETWORKS["generator"] else own.check_judges
-            check(getattr(self, name), pictures, name)
+        """Raises `LabkitError` if a custom generator does not translate pictures (1, 3, H, W)."""
+        if "G_A" in self.own:  # G_B is a copy
+            custom_networks.check_translates(self.G_A, pictures, "G_A")
 
     def players(self) -> dict[str, list[nn.Parameter]]:
         """The generators, then the discriminators; their frozen weights left out."""

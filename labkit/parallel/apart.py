@@ -126,7 +126,7 @@ class Apart(Step):
         return losses
 
     def exchange(self) -> None:
-        """Gives away the weights of this module, and takes those of the others."""
+        """Sends the weights of this module, and receives those of the others."""
         raise NotImplementedError
 
     def settle(self) -> None:

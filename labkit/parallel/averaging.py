@@ -97,7 +97,7 @@ class Averaged(Step):
         return losses
 
     def average(self) -> None:
-        """Gives all ranks the same weights."""
+        """Averages the weights, so that all ranks have the same."""
         with torch.no_grad():
             average_parameters(self.model.parameters(), dist.group.WORLD)  # type: ignore[arg-type]  # there is one
             if self.outer is None:

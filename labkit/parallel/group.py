@@ -6,6 +6,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from labkit.errors import LabkitError
 
@@ -28,8 +29,4 @@ def place(group: dist.ProcessGroup | None) -> tuple[int, int]:
 
 def on_host(state: Any) -> Any:
     """The same dicts, with their tensors in the host's memory, to be sent to other ranks."""
-    if isinstance(state, Tensor):
-        return state.cpu()
-    if isinstance(state, dict):
-        return {name: on_host(value) for name, value in state.items()}
-    return state
+    return tree_map(lambda value: value.cpu() if isinstance(value, Tensor) else value, state)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labkit.devices import pick_device
 from labkit.errors import CheckpointError, DivergedError
 from labkit.files import atomic_write
 from labkit.model import Model
 from labkit.models import MODELS
-from labkit.networks import own
+from labkit.networks import custom_networks
 
 FILE = "checkpoint.pt"
 KEPT = "kept"  # folder of the checkpoints of single steps, in the run's
@@ -81,10 +81,10 @@ def load_model(
     device: torch.device | str = "cpu",
     step: int | None = None,
     *,
-    generator: own.Own | None = None,
-    discriminator: own.Own | None = None,
+    generator: nn.Module | None = None,
+    discriminator: nn.Module | None = None,
 ) -> Model:
-    """The trained model of a run, from its folder or its checkpoint file.
+    """The trained model of a run, from its folder or its checkpoint file, in evaluation mode.
 
     Args:
         path: the folder or the file.
@@ -108,21 +108,21 @@ def load_model(
         model.load_state_dict(state["step"]["model"])
     except (TypeError, RuntimeError, KeyError) as error:
         raise CheckpointError(f"{path}: settings and weights do not agree ({first_line(error)}).") from error
-    return model
+    return model.eval()
 
 
-def _own_networks(path: Path | str, settings: dict[str, Any], **given: own.Own | None) -> dict[str, own.Own]:
+def _own_networks(path: Path | str, settings: dict[str, Any], **given: nn.Module | None) -> dict[str, nn.Module]:
     """The networks of one's own for a checkpoint. Raises `CheckpointError` if one is missing or superfluous."""
     networks = {}
     for argument, network in given.items():
         setting = settings.get(argument)
-        if own.is_own(setting) and network is None:
-            name = str(setting).removeprefix(own.MARK)
+        if custom_networks.is_custom(setting) and network is None:
+            name = str(setting).removeprefix(custom_networks.MARK)
             raise CheckpointError(
                 f"{path}: its {argument} is a network of your own ({name}), and a checkpoint does not hold code. Pass "
                 f"the module, in Python: labkit.load_model({str(path)!r}, {argument}=...)."
             )
-        if network is not None and not own.is_own(setting):
+        if network is not None and not custom_networks.is_custom(setting):
             known = f"its {argument} is {setting!r}" if setting else f"this model has no {argument}"
             raise CheckpointError(f"{path}: {known}, no network of your own. Leave {argument}=... out.")
         if network is not None:
@@ -203,5 +203,10 @@ def _tensors(state: Any) -> Iterator[Tensor]:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's text, cut to a length that a message bears."""
-    return str(error).strip().partition("\n")[0][:200] or type(error).__name__
+    """The first line of an error's text that says something, cut to a length that a message bears.
+
+    PyTorch begins its errors on weights that do not fit with a title, which ends in a colon.
+    """
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    titled = lines[0].endswith(":") and len(lines) > 1
+    return lines[titled].strip()[:200]

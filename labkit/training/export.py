@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import io
 import json
 import math
@@ -54,7 +53,7 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
     Args:
         model: a model, a generator, a run's folder, its checkpoint, or a generator of the public reference (.pth).
         path: the file to write; an older one is replaced. Missing folders are made.
-        direction: "AtoB" or "BtoA"; of no account for a single generator.
+        direction: "AtoB" or "BtoA"; ignored for a single generator.
 
     Returns:
         the path, and the largest difference from PyTorch at any of the five sizes. The difference is None for an ONNX
@@ -67,20 +66,28 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
         CheckpointError: the run or the checkpoint cannot be read.
     """
     path = Path(path)
-    check_known("suffix", path.suffix.lower(), WRITERS)
-    writer = WRITERS[path.suffix.lower()]
-    _check_installed(path.suffix.lower())
+    suffix = path.suffix.lower()
+    check_known("suffix", suffix, WRITERS)
     model = loaded(model)
     network = model.translator(direction) if isinstance(model, Model) else model
     # A copy, for the caller goes on with the model in its mode, on its device and in its memory format.
     network = copy.deepcopy(network).to("cpu", torch.float32).to(memory_format=torch.contiguous_format)
     network = network.eval().requires_grad_(False)
+    sizes = {"multiple": str(network.multiple), "least": str(network.least)}
+    about = {"made_by": f"labkit {labkit.__version__}", "values": "RGB in [-1, 1]", **sizes}
+    if isinstance(model, Model):  # how to make its network again
+        about |= {"direction": direction, "kind": model.kind, "settings": json.dumps(model.settings)}
     try:
-        content, run = writer(network, _about(model, network, direction))
+        content, run = WRITERS[suffix](network, about)
         difference = None if run is None else _check(network, run, path)
     except LabkitError:
         raise
-    except Exception as error:  # a network of one's own can fail in any way
+    except ImportError as error:
+        raise LabkitError(
+            f"{suffix} files need {error.name}, which labkit does not install by itself. Install what export needs: "
+            "pip install onnx onnxscript onnxruntime safetensors"
+        ) from error
+    except Exception as error:  # a custom network can fail in any way
         first = str(error).strip().partition("\n")[0][:200]
         raise LabkitError(
             f"{path}: this network cannot be exported ({type(error).__name__}: {first}). "
@@ -98,40 +105,19 @@ def loaded(model: Model | Generator | Path | str) -> Model | Generator:
     return load_generator(model) if Path(model).suffix == ".pth" else load_model(model)
 
 
-def _check_installed(suffix: str) -> None:
-    """Raises `LabkitError` if packages are missing that this form needs."""
-    missing = [name for name in NEEDS[suffix] if importlib.util.find_spec(name) is None]
-    if missing:
-        raise LabkitError(
-            f"{suffix} files need {' and '.join(missing)}, which labkit does not install by itself. "
-            "Install what export needs: pip install onnx onnxscript onnxruntime safetensors"
-        )
-
-
-def _about(model: Model | Generator, network: Generator, direction: str) -> dict[str, str]:
-    """What a file says about itself: the sizes it takes, and for a model's network how to make it again."""
-    about = {
-        "made_by": f"labkit {labkit.__version__}",
-        "values": "RGB in [-1, 1]",
-        "multiple": str(network.multiple),
-        "least": str(network.least),
-    }
-    if isinstance(model, Model):
-        about |= {"direction": direction, "kind": model.kind, "settings": json.dumps(model.settings)}
-    return about
-
-
 def _example(network: Generator) -> tuple[tuple[Tensor], tuple[dict]]:
     """A batch to trace the network with, and which of its sides may have other lengths."""
-    multiple, least = network.multiple, network.least
-    height, width = (torch.export.Dim(name, min=math.ceil(least / multiple)) for name in ("height", "width"))
+    multiple, least = network.multiple, math.ceil(network.least / network.multiple)
+    height, width = (torch.export.Dim(name, min=least) for name in ("height", "width"))
     # Neither 1 nor equal lengths, which a tracer could take for the network's own.
-    pictures = torch.zeros(2, 3, *(multiple * (math.ceil(least / multiple) + more) for more in (1, 2)))
+    pictures = torch.zeros(2, 3, multiple * (least + 1), multiple * (least + 2))
     sides = (height, width) if multiple == 1 else (multiple * height, multiple * width)
     return (pictures,), ({0: torch.export.Dim("batch"), 2: sides[0], 3: sides[1]},)
 
 
 def _onnx(network: Generator, about: dict[str, str]) -> tuple[bytes, Runner | None]:
+    import onnxscript  # noqa: F401  # PyTorch's exporter needs it, and says less clearly that it is missing
+
     example, lengths = _example(network)
     with warnings.catch_warnings(action="ignore"):  # of the exporter to its developers
         program = torch.onnx.export(
@@ -147,10 +133,10 @@ def _onnx(network: Generator, about: dict[str, str]) -> tuple[bytes, Runner | No
     assert program is not None
     program.model.metadata_props.update(about)
     content = program.model_proto.SerializeToString()
-    if importlib.util.find_spec("onnxruntime") is None:
+    try:
+        import onnxruntime
+    except ImportError:
         return content, None
-    import onnxruntime
-
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return content, lambda pictures: torch.from_numpy(session.run(None, {"picture": pictures.numpy()})[0])
 
@@ -181,7 +167,6 @@ WRITERS: dict[str, Callable[[Generator, dict[str, str]], tuple[bytes, Runner | N
     ".pt2": _program,
     ".safetensors": _weights,
 }
-NEEDS = {".onnx": ("onnx", "onnxscript"), ".pt2": (), ".safetensors": ("safetensors",)}
 
 
 def checked_sizes(network: Generator) -> list[tuple[int, int]]:
@@ -209,16 +194,14 @@ def _check(network: Generator, run: Runner, path: Path) -> float:
         if found.shape != expected.shape:
             raise LabkitError(f"{where} gives {tuple(found.shape)}, and PyTorch {tuple(expected.shape)}.")
         difference = (found - expected).abs().max().item()
-        # A network with large weights amplifies rounding: PyTorch in float32 then differs as much from float64.
-        if not difference <= LIMIT and not difference <= 10 * _rounding(network, pictures, expected):
-            raise LabkitError(
-                f"{where} differs from PyTorch by {difference:.1e}, and rounding does not explain it. Try another "
-                "version of the packages onnx, onnxscript and onnxruntime, or another form: .onnx, .pt2, .safetensors."
-            )
+        if not difference <= LIMIT:
+            # A network with large weights amplifies rounding: PyTorch in float32 then differs as much from float64.
+            rounding = expected - copy.deepcopy(network).double()(pictures.double())
+            if not difference <= 10 * rounding.abs().max().item():
+                raise LabkitError(
+                    f"{where} differs from PyTorch by {difference:.1e}, and rounding does not explain it. Try another "
+                    "version of the packages onnx, onnxscript and onnxruntime, or another form: .onnx, .pt2, "
+                    ".safetensors."
+                )
         largest = max(largest, difference)
     return largest
-
-
-def _rounding(network: Generator, pictures: Tensor, result: Tensor) -> float:
-    exact = copy.deepcopy(network).double()(pictures.double())
-    return (result - exact).abs().max().item()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from labkit import ranks
 from labkit.data.batches import UnpairedData, batches
-from labkit.data.own import Loaded, Source, opened
-from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY, cudnn_benchmark
+from labkit.data.custom_data import open_data
+from labkit.devices import LESS_MEMORY, cudnn_benchmark, out_of_memory
 from labkit.errors import LabkitError, TrainingError
 from labkit.pool import MixedPool
 from labkit.step import Step
@@ -32,7 +31,7 @@ from labkit.training.samples import sample
 @cudnn_benchmark()
 def fit(
     step: Step,
-    data: UnpairedData | Dataset | DataLoader,
+    data: UnpairedData | Dataset,
     steps: int,
     batch_size: int = 1,
     *,
@@ -61,13 +60,12 @@ def fit(
 
     Args:
         step: from `labkit.make_step`; its model decides device and float type.
-        data: from `labkit.fruit`, `labkit.folders` or `labkit.unpaired`. Or a dataset (anything with a length and items
-            by number) whose items are (a, b) or ``{"A": a, "B": b}``, one picture of each domain: floats in [-1, 1] of
-            shape (3, H, W), all of one size, or ``uint8`` or PIL pictures. Or a `DataLoader` that yields such batches,
-            (B, 3, H, W). A run with a DataLoader resumes with networks, optimisers and pools as they were, but the
-            loader's order starts again, so it is not the run that it would have been unbroken.
+        data: from `labkit.fruit` or `labkit.folders`. Or a dataset (anything with a length and items by number) whose
+            items are (a, b) or ``{"A": a, "B": b}``, one picture of each domain: floats in [-1, 1] of shape (3, H, W),
+            all of one size, or ``uint8`` or PIL pictures. Its items may draw from the random numbers of torch, Python
+            and NumPy: these are seeded for each item, so that a run resumes exactly.
         steps: the step to train up to.
-        batch_size: pictures of each domain in a step, of all ranks together; a DataLoader has its own.
+        batch_size: pictures of each domain in a step, of all ranks together.
         checkpoint: a folder for checkpoint, sample pictures and ``losses.csv``, for one run at a time; None keeps none.
         seed: settles which batches are drawn.
         workers: processes that prepare batches; 0 prepares them between the steps.
@@ -97,15 +95,14 @@ def fit(
     numbers = {"steps": steps, "batch_size": batch_size, "report_every": report_every, "sample_every": sample_every}
     if keep_every is not None:
         numbers["keep_every"] = keep_every
-    source = opened(data)
+    source = open_data(data)
     _check(source, numbers, workers)
     if not save_minutes >= 0:
         raise LabkitError(f"save_minutes={save_minutes}: a number of minutes, 0 or more, is needed.")
     _check_ranks(step, batch_size)
     model = step.model
-    if isinstance(source, UnpairedData):
-        for height, width in sorted(source.sizes or {(source.size, source.size)}):
-            model.check_size(height, width, where=f"data {source.name!r}")
+    for height, width in sorted(source.sizes or {(source.size, source.size)}):
+        model.check_size(height, width, where=f"data {source.name!r}")
     run = Run(step, steps, None if checkpoint is None else Path(checkpoint))
     if source.sizes and len(source.sizes) > 1:
         model.pools = {name: MixedPool.like(pool) for name, pool in model.pools.items()}
@@ -155,17 +152,9 @@ def fit(
     return run
 
 
-def _stream(run: Run, data: Source, batch_size: int, seed: int, workers: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _stream(run: Run, data: UnpairedData, batch_size: int, seed: int, workers: int) -> Iterator[tuple[Tensor, Tensor]]:
     """The batches of the steps that are left."""
     weight, step = next(run.model.parameters()), run.step
-    if isinstance(data, Loaded):
-        if run.done:
-            warnings.warn(
-                f"step {run.done}: the order of {data.name} starts again, so this run sees other pictures from here on "
-                "than an unbroken one. For exact resuming give labkit.fit the dataset.",
-                stacklevel=3,
-            )
-        return data.batches(run.steps - run.done, weight.device, weight.dtype)
     return batches(
         data,
         batch_size,
@@ -180,13 +169,8 @@ def _stream(run: Run, data: Source, batch_size: int, seed: int, workers: int) ->
     )
 
 
-def _check(data: Source, numbers: dict[str, int], workers: int) -> None:
+def _check(data: UnpairedData, numbers: dict[str, int], workers: int) -> None:
     """Raises `LabkitError` if arguments of `fit` cannot be used."""
-    if isinstance(data, Loaded) and (numbers["batch_size"] > 1 or workers or ranks.count() > 1):
-        raise LabkitError(
-            f"{data.name} makes the batches: it decides their size and the number of workers, and feeds one process. "
-            "Leave batch_size and workers out, or give labkit.fit the dataset."
-        )
     for name, number, least in [*((name, number, 1) for name, number in numbers.items()), ("workers", workers, 0)]:
         if not isinstance(number, int) or number < least:
             raise LabkitError(f"{name}={number}: a whole number, at least {least}, is needed.")
@@ -219,10 +203,11 @@ def _stepped(run: Run, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
     """The next step's losses. Raises `TrainingError` if it does not fit into memory."""
     try:
         return run.step(real_a, real_b)
-    except OUT_OF_MEMORY as error:
+    except (RuntimeError, MemoryError) as error:
+        if (reason := out_of_memory(error)) is None:
+            raise
         raise TrainingError(
-            f"step {run.done + 1}: out of memory with batches of {len(real_a)} ({str(error).partition('. ')[0]})."
-            f"{kept(run)} {LESS_MEMORY}"
+            f"step {run.done + 1}: out of memory with batches of {len(real_a)} ({reason}).{kept(run)} {LESS_MEMORY}"
         ) from error
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from labkit.errors import CheckpointError, LabkitError
+from labkit.errors import CheckpointError
 from labkit.model import Model
 from labkit.models import CycleGAN
 from labkit.training import checkpoints
-from labkit.training.reference_weights import discriminator_settings, generator_settings, load_into, read_weights
+from labkit.training import reference_weights as reference
 
-GENERATORS, DISCRIMINATORS = ("G_A", "G_B"), ("D_A", "D_B")
+# The settings that decide which networks a model has; all others concern its training.
+ARCHITECTURE = (*reference.ARCHITECTURE, "blocks", "translators", "autoencoders", "judged")
 
 
 def init_from(model: Model, path: Path | str) -> None:
@@ -33,57 +32,38 @@ def init_from(model: Model, path: Path | str) -> None:
     path = Path(path)
     if path.suffix == ".pth" and path.is_file():
         raise CheckpointError(f"{path}: one network is too few to train on. Name the folder that holds all four.")
-    if path.is_dir() and not (path / checkpoints.FILE).exists() and any(path.glob("latest_net_*.pth")):
-        _from_reference(model, path)
-    else:
-        _from_run(model, path)
-
-
-def _from_run(model: Model, path: Path) -> None:
-    state = checkpoints.load(path)
-    _check(path, {"model": state["kind"]}, {"model": model.kind})
-    saved = {name: value for name, value in state["settings"].items() if name in model.settings}
-    networks = {name for name, value in saved.items() if value != model.settings[name] and _changes(model, name, value)}
-    _check(path, {name: saved[name] for name in networks}, model.settings)
     try:
-        model.load_state_dict(state["step"]["model"])
-    except RuntimeError as error:
+        if path.is_dir() and not (path / checkpoints.FILE).exists() and any(path.glob("latest_net_*.pth")):
+            _from_reference(model, path)
+        else:
+            _from_run(model, path)
+    except (RuntimeError, LookupError, ValueError) as error:
         raise CheckpointError(
             f"{path}: the weights are of other networks ({checkpoints.first_line(error)})."
         ) from error
 
 
-def _changes(model: Model, name: str, value: Any) -> bool:
-    """Whether the networks have other layers with this value of an argument."""
-    with torch.random.fork_rng(devices=[]):  # new networks draw weights
-        try:
-            other = type(model)(**{**model.arguments(), name: value})
-        except LabkitError:  # it does not go with the other arguments
-            return True
-    return str(other) != str(model)
+def _from_run(model: Model, path: Path) -> None:
+    state = checkpoints.load(path)
+    _check(path, {"model": state["kind"]}, {"model": model.kind})
+    _check(path, {name: value for name, value in state["settings"].items() if name in ARCHITECTURE}, model.settings)
+    model.load_state_dict(state["step"]["model"])
 
 
 def _from_reference(model: Model, folder: Path) -> None:
     if not isinstance(model, CycleGAN):
-        raise CheckpointError(
-            f"{folder}: the public reference has no {model.kind}; its networks start a CycleGAN only."
-        )
-    files = {name: folder / f"latest_net_{name}.pth" for name in GENERATORS + DISCRIMINATORS}
-    missing = [file.name for file in files.values() if not file.exists()]
-    if missing:
+        raise CheckpointError(f"{folder}: the public reference has no {model.kind}, only a CycleGAN.")
+    files = {name: folder / f"latest_net_{name}.pth" for name in reference.NETWORKS}
+    if missing := [file.name for file in files.values() if not file.exists()]:
         raise CheckpointError(f"{folder}: {', '.join(missing)} missing. A run starts from all four networks.")
     wanted = dict(model.settings)
     if wanted["discriminator"] == "basic":
         wanted |= {"discriminator": "n_layers", "n_layers": 3}
     for name, file in files.items():
-        weights, settings_of = read_weights(file), generator_settings if name in GENERATORS else discriminator_settings
-        try:
-            _check(file, settings_of(weights), wanted)
-            load_into(getattr(model, name), weights)
-        except (RuntimeError, LookupError, ValueError) as error:
-            raise CheckpointError(
-                f"{file}: not the weights of such a network of the public reference ({checkpoints.first_line(error)})."
-            ) from error
+        weights = reference.read_weights(file)
+        settings_of = reference.generator_settings if "G" in name else reference.discriminator_settings
+        _check(file, settings_of(weights), wanted)
+        reference.load_into(getattr(model, name), weights)
 
 
 def _check(path: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:

@@ -1,27 +1,39 @@
-"""Weights that the public reference saved (``latest_net_G_A.pth``): read, and their network told by its names."""
+"""Networks of the public reference, github.com/junyanz/pytorch-CycleGAN-and-pix2pix: its files read, and written."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from labkit.errors import CheckpointError
+from labkit.errors import CheckpointError, LabkitError
+from labkit.files import atomic_write
+from labkit.models import CycleGAN
 from labkit.networks.generators import make_generator
 from labkit.networks.layers import Generator
 from labkit.networks.resnet import ResnetGenerator
-from labkit.training.checkpoints import file_of, first_line, read
+from labkit.training.checkpoints import file_of, first_line, load_model, read
+
+NETWORKS = ("G_A", "G_B", "D_A", "D_B")
+GENERATORS = ("resnet_9blocks", "resnet_6blocks", "unet_256", "unet_128")
+NORMS = ("instance", "batch", "none")
+# Its options that have other names than ours, those that make the networks, and those that train them.
+OPTIONS = {"generator": "netG", "discriminator": "netD", "n_layers": "n_layers_D"}
+OPTIONS |= {"lambda_a": "lambda_A", "lambda_b": "lambda_B"}
+ARCHITECTURE = ("generator", "discriminator", "ngf", "ndf", "n_layers", "norm")
+TRAINING = ("lambda_a", "lambda_b", "lambda_identity", "gan_mode", "pool_size")
 
 Weights = dict[str, Tensor]
 
 
 def load_generator(path: Path | str, device: torch.device | str = "cpu") -> Generator:
-    """A generator the public reference saved or published ("latest_net_G.pth"); its kind is read off the names.
+    """A generator the public reference saved or published ("latest_net_G.pth"), in evaluation mode.
 
-    It may have been saved on several GPUs, with ``module.`` before each name, and it may have dropout, which does
-    nothing in a trained network.
+    Its kind is read off the names of its weights. It may have been saved on several GPUs, with ``module.`` before each
+    name, and it may have dropout, which does nothing in a trained network.
 
     Raises:
         CheckpointError: the file is missing or damaged, or holds no such generator.
@@ -30,9 +42,8 @@ def load_generator(path: Path | str, device: torch.device | str = "cpu") -> Gene
     try:
         settings = generator_settings(weights)
         blocks = re.fullmatch(r"resnet_(\d+)blocks", settings["generator"])
-        generator: Generator
         if blocks:  # any number of them, not only those that have a name
-            generator = ResnetGenerator(int(blocks[1]), settings["ngf"], settings["norm"])
+            generator: Generator = ResnetGenerator(int(blocks[1]), settings["ngf"], settings["norm"])
         else:
             generator = make_generator(settings["generator"], settings["ngf"], settings["norm"])
         load_into(generator.to(device), weights)
@@ -40,7 +51,7 @@ def load_generator(path: Path | str, device: torch.device | str = "cpu") -> Gene
         raise CheckpointError(
             f"{path}: not a ResNet or U-Net generator of the public reference ({first_line(error)})."
         ) from error
-    return generator
+    return generator.eval()
 
 
 def read_weights(path: Path | str, device: torch.device | str = "cpu") -> Weights:
@@ -93,10 +104,75 @@ def discriminator_settings(weights: Weights) -> dict:
     Raises:
         LookupError: they are not a discriminator's.
     """
-    kind = "pixel" if "net.0.weight" in weights else "n_layers"
-    first = "net" if kind == "pixel" else "model"
+    kind, first = ("pixel", "net") if "net.0.weight" in weights else ("n_layers", "model")
     norm = "batch" if f"{first}.3.weight" in weights else "instance" if f"{first}.2.bias" in weights else "none"
     settings = {"discriminator": kind, "ndf": weights[f"{first}.0.weight"].shape[0], "norm": norm}
     if kind == "n_layers":  # between the first convolution and the last
         settings["n_layers"] = sum(weight.dim() == 4 for weight in weights.values()) - 2
     return settings
+
+
+def export_reference(model: nn.Module | Path | str, folder: Path | str) -> list[Path]:
+    """Writes a CycleGAN's networks as the public reference saves them, so that it can translate and train with them.
+
+    The files are ``latest_net_G_A.pth``, ``..._G_B.pth``, ``..._D_A.pth`` and ``..._D_B.pth``. The reference reads them
+    from ``checkpoints/NAME``; `reference_commands` says how to start it. Like its own files they hold neither the state
+    of the optimisers nor the pools of earlier fakes.
+
+    Args:
+        model: a `labkit.CycleGAN`, a run's folder, or its checkpoint.
+        folder: where the files go; it is made if it is missing.
+
+    Returns:
+        the files written.
+
+    Raises:
+        LabkitError: the reference has no such networks, there are such files already, or they cannot be written.
+        CheckpointError: the run or the checkpoint cannot be read.
+    """
+    trained, _ = _as_reference(model)
+    files = {Path(folder) / f"latest_net_{name}.pth": getattr(trained, name) for name in NETWORKS}
+    taken = [file.name for file in files if file.exists()]
+    if taken:
+        raise LabkitError(
+            f"{folder}: {', '.join(taken)} would be replaced, and may be the only copy. Name another folder, or move "
+            "the old files away."
+        )
+    for file, network in files.items():
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+        with atomic_write(file) as part, open(part, "wb") as opened:
+            torch.save(weights, opened)
+    return list(files)
+
+
+def reference_commands(model: nn.Module | Path | str, name: str) -> list[str]:
+    """The commands with which the public reference tests, and goes on to train, the networks in ``checkpoints/NAME``.
+
+    Raises:
+        LabkitError: the reference has no such networks.
+        CheckpointError: the run or the checkpoint cannot be read.
+    """
+    _, settings = _as_reference(model)
+
+    def options(names: tuple[str, ...]) -> str:
+        return " ".join(f"--{OPTIONS.get(name, name)} {settings[name]}" for name in names)
+
+    run = f"--dataroot DATA --name {name} --model cycle_gan --no_dropout {options(ARCHITECTURE)}"
+    return [f"python test.py {run}", f"python train.py --continue_train {run} {options(TRAINING)}"]
+
+
+def _as_reference(model: nn.Module | Path | str) -> tuple[CycleGAN, dict[str, Any]]:
+    """The model, and its settings as the reference would have them. Raises `LabkitError` if it lacks the networks."""
+    model = load_model(model) if isinstance(model, (Path, str)) else model
+    if not isinstance(model, CycleGAN):
+        raise LabkitError("Only a CycleGAN can go back to the public reference, no DeviationGAN or single generator.")
+    settings = dict(model.settings)
+    if settings["generator"] == "resnet_9blocks_narrow":  # the reference's network with half the filters
+        settings |= {"generator": "resnet_9blocks", "ngf": max(1, settings["ngf"] // 2)}
+    for setting, known in (("generator", GENERATORS), ("norm", NORMS)):
+        if settings[setting] not in known:
+            raise LabkitError(
+                f"{setting}={settings[setting]!r}: the public reference has no such networks, only those of "
+                f"{', '.join(known)}. An ONNX file can hold any generator: labkit export model.onnx"
+            )
+    return model, settings

@@ -8,9 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from labkit.data.batches import to_float, to_uint8
+from labkit.data.batches import UnpairedData, to_float, to_uint8
 from labkit.data.images import write_picture
-from labkit.data.own import Source
 from labkit.errors import DataError
 from labkit.model import run_network
 from labkit.training.run import Run
@@ -22,7 +21,7 @@ class CollapseWarning(UserWarning):
     """A generator gives almost the same picture for every input."""
 
 
-def sample(run: Run, data: Source, n: int = 4) -> Tensor:
+def sample(run: Run, data: UnpairedData, n: int = 4) -> Tensor:
     """Translates `n` test pictures of each domain: warns if the results are all alike, and writes a grid of them.
 
     Returns:

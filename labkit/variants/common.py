@@ -14,7 +14,7 @@ from torch import nn
 from labkit import devices
 from labkit.model import Model
 from labkit.models.cyclegan import CycleGAN
-from labkit.networks.own import batch_matters
+from labkit.networks.custom_networks import batch_matters
 from labkit.step import SpeedUp
 
 

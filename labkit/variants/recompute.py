@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from labkit.model import Model
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
-from labkit.networks.own import changed_buffer
+from labkit.networks.custom_networks import changed_buffer
 from labkit.step import Network, SpeedUp
 from labkit.variants.common import has_batch_norm, has_dropout, without_cycles
 

@@ -1,0 +1,97 @@
+"""Custom datasets: trained on, resumed, and refused with the reason."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+import labkit
+
+
+class Shifted(Dataset):
+    """Pairs of PIL pictures, each shifted at random by all three generators."""
+
+    def __init__(self):
+        numbers = np.random.default_rng(0)
+        self.pictures = [numbers.integers(0, 256, (32, 32, 3), np.uint8) for _ in range(7)]
+
+    def __len__(self):
+        return len(self.pictures)
+
+    def __getitem__(self, index):
+        shift = int(torch.randint(9, ())) + random.randrange(9) + np.random.randint(9)
+        return [Image.fromarray(np.roll(self.pictures[i], shift, axis=0)) for i in (index, index - 1)]
+
+
+class Pairs(Dataset):
+    """Items as the public reference's data sets have them."""
+
+    def __init__(self, scale=2.0, shift=-1.0, kind=dict):
+        self.scale, self.shift, self.kind = scale, shift, kind
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        if index >= len(self):
+            raise IndexError(index)
+        a, b = (torch.rand(3, 32, 32) * self.scale + self.shift for _ in range(2))
+        return (a, b) if self.kind is tuple else {"A": a, "B": b, "A_paths": "x"}
+
+
+def equal(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+SETS = {"shifted": Shifted, "pairs": Pairs, "list": lambda: list(Pairs(kind=tuple))}
+
+
+@pytest.mark.parametrize("case", SETS)
+def test_a_dataset_resumes_exactly(tiny, tmp_path, case):
+    torch.manual_seed(3)
+    data, options = SETS[case](), dict(batch_size=2, progress=False)
+    whole = labkit.fit(labkit.make_step(tiny()), data, 6, workers=1, **options)
+    labkit.fit(labkit.make_step(tiny()), data, 3, checkpoint=tmp_path, sample_every=3, **options)
+    torch.rand(5)
+    resumed = labkit.fit(labkit.make_step(tiny()), data, 6, checkpoint=tmp_path, **options)
+    assert equal(whole.model, resumed.model) and whole.losses == resumed.losses
+    assert (tmp_path / "samples" / "000003.png").exists()
+
+
+def test_bytes_train_as_the_same_floats(tiny):
+    pictures = torch.randint(256, (4, 2, 3, 32, 32), dtype=torch.uint8)
+    runs = [
+        labkit.fit(labkit.make_step(tiny()), data, 3, progress=False)
+        for data in ([tuple(pair) for pair in pictures], [tuple(labkit.to_float(pair)) for pair in pictures])
+    ]
+    assert equal(runs[0].model, runs[1].model)
+
+
+def test_batches_in_0_to_1_bring_a_warning(tiny, batch):
+    with pytest.warns(UserWarning, match=r"no number in the first batch is below 0.*2 \* pictures - 1"):
+        labkit.make_step(tiny())(*(half.abs() for half in batch()))
+
+
+def zeros(*shape, dtype=torch.float32):
+    return torch.zeros(3, *shape, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (DataLoader(Pairs()), "Of a DataLoader give the dataset"),
+        ([], "a dataset with len.., at least 1"),
+        (7, "a dataset with len.., at least 1"),
+        ([zeros(32, 32)], r"item 0 of a list is a Tensor; a pair is needed"),
+        ([{"A": zeros(32, 32)}], r"the picture of B in item 0 of a list is None; a PIL picture"),
+        ([(zeros(32, 32), zeros(32))], r"the picture of B in item 0 of a list is a tensor of shape \(3, 32\)"),
+        ([(zeros(32, 32), zeros(32, 32, dtype=torch.int64))], "is torch.int64: uint8 from"),
+        ([(zeros(32, 32), zeros(36, 36))], "crop them to one size"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(tiny, data, message):
+    with pytest.raises(labkit.LabkitError, match=message):
+        labkit.fit(labkit.make_step(tiny()), data, 2, progress=False)
