@@ -44,7 +44,7 @@ def test_a_finished_run_is_left_as_it_is(tiny, fruit, tmp_path):
     assert torch.equal(weights(again.model), weights(first.model))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_finishes_the_step_saves_and_says_how_to_go_on(tiny, fruit, tmp_path, number):
     class Interrupted:
         def update(self, player):
@@ -54,8 +54,9 @@ def test_an_interrupt_finishes_the_step_saves_and_says_how_to_go_on(tiny, fruit,
 
     step = labkit.make_step(tiny(), Interrupted, lr=1e-3)
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt, match=f"step 1 of 5; saved in {tmp_path}: run the same again"):
+    with pytest.raises(KeyboardInterrupt, match=f"step 1 of 5; saved in {tmp_path}: run the same again") as stopped:
         labkit.fit(step, fruit, 5, checkpoint=tmp_path)
+    assert stopped.value.status == 128 + number
     assert signal.getsignal(signal.SIGINT) is before
     whole, resumed = train(tiny(), fruit, 5), train(tiny(), fruit, 5, tmp_path)
     assert torch.equal(weights(resumed.model), weights(whole.model))

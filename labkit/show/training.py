@@ -101,13 +101,14 @@ def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
         for name, values in losses.items()
     }
     for name, values in smooth.items():
-        term, domain = name.split("_")
+        term, _, domain = name.partition("_")
+        term = term if term in TERMS else name  # a loss of your own
         figure.add_scatter(
             x=list(range(1, len(values) + 1)),
             y=values,
             name=name,
-            line=dict(color=COLOURS[term], dash="solid" if domain == "A" else "dash"),
-            hovertemplate=f"{TERMS[term]} ({name}): %{{y:.3f}} at step %{{x}}<extra></extra>",
+            line=dict(color=COLOURS.get(term), dash="dash" if domain == "B" else "solid"),
+            hovertemplate=f"{TERMS.get(term, 'loss')} ({name}): %{{y:.3f}} at step %{{x}}<extra></extra>",
         )
     last = ", ".join(f"{name} {values[-1]:.2f}" for name, values in smooth.items() if values)
     figure.update_layout(

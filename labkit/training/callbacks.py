@@ -10,7 +10,7 @@ from types import TracebackType
 from torch import Tensor
 
 from labkit import ranks
-from labkit.errors import LabkitError
+from labkit.errors import LabkitError, TrainingError
 from labkit.training.run import Run
 
 
@@ -69,7 +69,7 @@ class Watchers(Callback):
         self.on_start(self.run)
         if self.error is not None:  # nothing is unsaved yet
             self._end(during_error=True)
-            self.raise_error()
+            raise self.error
         return self
 
     def __exit__(
@@ -90,9 +90,12 @@ class Watchers(Callback):
         self._tell(lambda callback: callback.on_save(run, path))
 
     def raise_error(self) -> None:
-        """Raises the error of a callback, if there was one."""
+        """Raises the error of a callback, if there was one; of several ranks on each of them."""
+        said = ranks.first(None if self.error is None else str(self.error) or type(self.error).__name__)
         if self.error is not None:
             raise self.error
+        if said is not None:
+            raise TrainingError(said)
 
     def _tell(self, tell: Callable[[Callback], None]) -> None:
         try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from torch import Tensor
@@ -19,14 +20,17 @@ from labkit.pool import MixedPool
 from labkit.step import Step
 from labkit.training import losses_csv
 from labkit.training.callbacks import Callback, OnReport, Watchers
+from labkit.training.checkpoints import first_line
 from labkit.training.history import Pending
-from labkit.training.interrupts import interrupts
+from labkit.training.interrupts import Stopped, interrupts
 from labkit.training.keeping import Keeper, kept
 from labkit.training.losses_csv import LossesCsv
 from labkit.training.progress import progress_bar
 from labkit.training.run import Run
 from labkit.training.samples import CollapseWarning as CollapseWarning
 from labkit.training.samples import sample
+
+FAILED = 255  # stands for an error where ranks agree to stop by the number of a signal
 
 
 def fit(
@@ -52,7 +56,8 @@ def fit(
 
     A resumed run ends with the same weights as an uninterrupted one, also after ``kill -9``: bit for bit on a CPU; on a
     GPU as far as its kernels give the same bits twice.
-    Ctrl-C and SIGTERM let the step under way finish, save, and say how to resume.
+    Ctrl-C, SIGTERM and SIGHUP let the step under way finish, save, and raise a `KeyboardInterrupt` that says how to
+    resume.
 
     Under torchrun every rank calls this inside `labkit.ranks.joined`, with a step of the speed-up "data_parallel". The
     ranks share each batch, so the pictures are the same whatever their number, which may change on resuming. Rank 0
@@ -91,7 +96,8 @@ def fit(
         LabkitError: the arguments or the data do not fit, or another run trains into the folder.
         CheckpointError: the checkpoint is damaged, or of another model or other batches; or the last one cannot be
             written. If an earlier one cannot, on a full disk, a warning says so, and it is tried again within a minute.
-        TrainingError: a loss is no longer finite, or memory ran out; the last good checkpoint is kept.
+        TrainingError: a loss is no longer finite, or memory ran out; the last good checkpoint is kept. Or a worker
+            died; the run was saved.
     """
     numbers = {"steps": steps, "batch_size": batch_size, "report_every": report_every, "sample_every": sample_every}
     if keep_every is not None:
@@ -116,20 +122,20 @@ def fit(
     with ExitStack() as stack:
         keeper.resume(stack)
         ranks.all_equal("the run", {"done": run.done, "steps": steps, **settings, **model.settings})
-        stream = _stream(run, source, batch_size, seed, workers)
         interrupted = stack.enter_context(interrupts())
         stack.enter_context(watchers)
+        stream = stack.enter_context(closing(_stream(run, source, batch_size, seed, workers, watchers)))
         bar = stack.enter_context(progress_bar(run.done, steps, progress and rank == 0))
-        agreement, stop = ranks.Agreement(), False
+        agreement, stop = ranks.Agreement(), 0
         for real_a, real_b in stream:
             if schedule is not None:
                 step.scale_lr(_factor(schedule, run.done))
             pending.add(_stepped(run, real_a, real_b))
             run.done += 1
             bar.update()
-            stop, due = agreement.on(bool(interrupted or watchers.error), keeper.late())
-            last = stop or run.done == steps
-            due = due or last or keeper.keeps()
+            stop, due = agreement.on(FAILED if watchers.error else sum(interrupted[:1]), keeper.late())
+            last = stop > 0 or run.done == steps
+            due = bool(due or last or keeper.keeps())
             if run.done % report_every == 0 or due:
                 pending.look()
                 bar.set_postfix({name: f"{values[-1]:.3f}" for name, values in run.losses.items()}, refresh=False)
@@ -137,25 +143,57 @@ def fit(
             if rank == 0 and (run.done % sample_every == 0 or run.done == steps or keeper.keeps()):
                 watchers.on_sample(run, sample(run, source))
             if watchers.error and ranks.count() == 1:  # several ranks stop together, after their next step
-                stop = True
+                stop = FAILED
                 pending.look()
             if due or stop:
-                path = keeper.save(last or stop)
+                path = keeper.save(last or stop > 0)
                 if path is not None:
                     watchers.on_save(run, path)
             if stop:
                 break
         agreement.settled()
-        if stop:
+        if run.done < steps and not stop:  # there are no more batches, for a reason that is an error, or came with one
+            stop = interrupted[0] if interrupted else FAILED
+            pending.look()
+            keeper.save(last=True)
+        if stop == FAILED:
             watchers.raise_error()
-            _stop(run)
+        if stop:
+            interrupted.append(stop)  # another rank may have received it
+            _stop(run, stop)
         step.settle()
         watchers.raise_error()
     return run
 
 
-def _stream(run: Run, data: Source, batch_size: int, seed: int, workers: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batches of the steps that are left."""
+def _stream(
+    run: Run, data: Source, batch_size: int, seed: int, workers: int, watchers: Watchers
+) -> Generator[tuple[Tensor, Tensor]]:
+    """The batches of the steps that are left. If an error ends them, the loop can save the run before it is raised."""
+    try:
+        yield from _batches(run, data, batch_size, seed, workers)
+    except Exception as error:
+        if _worker_died(error):
+            where = f"The run is saved in {run.folder}: run" if run.folder else "Nothing was saved. Run"
+            watchers.error = TrainingError(
+                f"a process that prepares batches died ({first_line(error)}), perhaps since memory ran out. {where} "
+                "the same again to go on, with fewer workers if this happens again."
+            )
+            watchers.error.__cause__ = error
+        else:
+            watchers.error = error
+        if ranks.count() > 1:  # the other ranks still take the step under way, and a batch is the same without workers
+            yield from _batches(run, data, batch_size, seed, workers=0)
+
+
+def _worker_died(error: Exception) -> bool:
+    """Whether PyTorch says that a worker is gone, or a batch could not be fetched from one."""
+    place = traceback.extract_tb(error.__traceback__)[-1].filename
+    gone = isinstance(error, (ConnectionError, EOFError)) and "multiprocessing" in place
+    return gone or "DataLoader worker (pid" in str(error)
+
+
+def _batches(run: Run, data: Source, batch_size: int, seed: int, workers: int) -> Iterator[tuple[Tensor, Tensor]]:
     weight, step = next(run.model.parameters()), run.step
     if isinstance(data, Loaded):
         if run.done:
@@ -225,8 +263,8 @@ def _stepped(run: Run, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
         ) from error
 
 
-def _stop(run: Run) -> None:
+def _stop(run: Run, number: int) -> None:
     where = "nothing was saved, since no checkpoint folder was given"
     if run.folder is not None:
         where = f"saved in {run.folder}: run the same again to go on from there"
-    raise KeyboardInterrupt(f"stopped after step {run.done} of {run.steps}; {where}.")
+    raise Stopped(f"stopped after step {run.done} of {run.steps}; {where}.", number)
