@@ -68,7 +68,7 @@ def test_a_stop_loses_no_step(way, tmp_path, report):
     lost = name == "KILL" and receiver == "worker"
     assert run.returncode == (-number if killed else 1 if lost else 128 + number), said
     assert not left and "Traceback" not in said
-    assert saved["done"] == len(saved["losses"]["G_A"]) >= (0 if killed else done) and saved["done"] > started
+    assert saved["done"] == len(saved["losses"]["G_A"]) >= (started if killed else done)
     if killed:
         assert age < SAVE_SECONDS + 10  # a checkpoint may be under way, and this machine busy
     elif lost:

@@ -75,7 +75,8 @@ class Step:
             self.model.check_networks(real_a[:1])
             self.range_checked = True
         losses = self.run(self.inputs(real_a, real_b))
-        return {name: losses[name] for name in self.model.loss_names if name in losses}
+        in_order = [name for name in self.model.loss_names if name in losses]
+        return {name: losses[name] for name in dict.fromkeys([*in_order, *losses])}
 
     # ---- the seams
 

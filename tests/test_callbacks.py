@@ -108,6 +108,15 @@ def test_a_function_is_no_callback(tiny, fruit):
         train(tiny, fruit, 1, None, print)
 
 
+def test_a_callback_that_overrides_nothing_is_refused(tiny, fruit):
+    class Own(labkit.Callback):
+        def on_raport(self, run):
+            pass
+
+    with pytest.raises(labkit.LabkitError, match="Own overrides nothing of a callback.*Did you mean 'on_report'"):
+        train(tiny, fruit, 1, None, Own())
+
+
 def test_without_a_folder_nothing_is_saved(tiny, fruit):
     diary = Diary()
     train(tiny, fruit, 1, None, diary)

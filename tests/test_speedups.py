@@ -307,6 +307,16 @@ def test_a_class_that_overrides_no_seam_is_refused(tiny):
         labkit.make_step(tiny(), Nothing)
 
 
+@pytest.mark.parametrize("base", [labkit.Step, labkit.models.CycleGANStep])
+def test_a_subclass_of_step_that_overrides_nothing_is_refused(tiny, base):
+    class Own(base):
+        def generator(self, batch):
+            return super().generators(batch)
+
+    with pytest.raises(labkit.LabkitError, match="Own overrides nothing of a step.*Did you mean 'generators'"):
+        labkit.make_step(tiny(), Own)
+
+
 class Twice:
     def update(self, player):
         super().update(player)

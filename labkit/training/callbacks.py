@@ -10,7 +10,7 @@ from types import TracebackType
 from torch import Tensor
 
 from labkit import ranks
-from labkit.errors import LabkitError, TrainingError
+from labkit.errors import LabkitError, TrainingError, check_overrides
 from labkit.training.run import Run
 
 
@@ -61,6 +61,8 @@ class Watchers(Callback):
                     f"callbacks={callback!r}: each needs to be an object of a class derived from labkit.Callback. A "
                     "function can be passed as on_report."
                 )
+            hooks = [name for name in vars(Callback) if name.startswith("on_")]
+            check_overrides(type(callback), hooks, (Callback,), "callback")
         self.run = run
         self.callbacks = list(callbacks) if ranks.number() == 0 else []
         self.error: BaseException | None = None

@@ -26,10 +26,10 @@ def save(state: dict, folder: Path) -> None:
     """Writes `state` as the checkpoint of `folder`, beside the old one first and then in its place.
 
     Raises:
-        DivergedError: a number in it is not finite; the old checkpoint stays.
+        DivergedError: a number of its step is not finite; the old checkpoint stays.
         CheckpointError: the disk does not take it; the old checkpoint stays.
     """
-    floats = [tensor for tensor in _tensors(state) if tensor.is_floating_point()]
+    floats = [tensor for tensor in _tensors(state["step"]) if tensor.is_floating_point()]
     if not torch.stack([tensor.isfinite().all().cpu() for tensor in floats]).all():
         raise DivergedError(f"{folder / FILE}: not saved, since a weight is no longer a finite number.")
     with atomic_write(folder / FILE, CheckpointError) as part, open(part, "wb") as file:

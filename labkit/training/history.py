@@ -31,12 +31,14 @@ class Pending:
         """
         if not self.losses:
             return
-        names = list(self.losses[0])
-        rows = torch.stack([torch.stack([losses[name] for name in names]) for losses in self.losses]).tolist()
-        rates, run = self.rates, self.run
+        names = list(dict.fromkeys(name for losses in self.losses for name in losses))
+        absent = torch.full_like(next(iter(self.losses[0].values())), torch.nan)
+        rows = torch.stack([torch.stack([losses.get(name, absent) for name in names]) for losses in self.losses])
+        steps, run = list(zip(self.losses, rows.tolist(), self.rates, strict=True)), self.run
         self.losses, self.rates = [], []
-        for number, (row, rate) in enumerate(zip(rows, rates, strict=True), start=run.done - len(rows) + 1):
-            bad = [name for name, loss in zip(names, row, strict=True) if not abs(loss) < float("inf")]
+        for number, (losses, row, rate) in enumerate(steps, start=run.done - len(steps) + 1):
+            values = dict(zip(names, row, strict=True))
+            bad = [name for name in losses if not abs(values[name]) < float("inf")]
             if bad:
                 raise TrainingError(
                     f"step {number}: {', '.join(bad)} is no longer a finite number, so training stopped.{kept(run)} "
@@ -44,7 +46,6 @@ class Pending:
                     "the cause and rerun the same command: training resumes from the last checkpoint, or restarts if "
                     "there is none."
                 )
-            for name, loss in zip(names, row, strict=True):
-                run.losses.setdefault(name, []).append(loss)
-            for player, lr in rate.items():
-                run.rates.setdefault(player, []).append(lr)
+            for history, of_step in ((run.losses, values), (run.rates, rate)):
+                for name in {**history, **of_step}:  # in the order in which they came
+                    history.setdefault(name, [torch.nan] * (number - 1)).append(of_step.get(name, torch.nan))

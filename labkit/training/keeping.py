@@ -87,11 +87,11 @@ class Keeper:
         except LabkitError as error:
             raise CheckpointError(f"{folder / checkpoints.FILE}: {error}") from error
         run.done = self.saved = state["done"]
-        run.losses = {name: values.tolist() for name, values in state["losses"].items()}
         rates = state.get("rates", dict.fromkeys(run.step.lr_now, torch.empty(0)))  # new in labkit 0.2.0
-        run.rates = {
-            player: [float("nan")] * (run.done - len(known)) + known.tolist() for player, known in rates.items()
-        }
+        run.losses, run.rates = (
+            {name: [torch.nan] * (run.done - len(values)) + values.tolist() for name, values in history.items()}
+            for history in (state["losses"], rates)
+        )
         torch.set_rng_state(state["random"]["cpu"].cpu())
         if device.type == "cuda" and state["random"]["cuda"] is not None:
             torch.cuda.set_rng_state(state["random"]["cuda"].cpu())
@@ -172,8 +172,7 @@ class Keeper:
             "step": run.step.state_dict(),
             "done": run.done,
             "losses": _tensors(run.losses),
-            # without NaN, which stands for steps whose rate nobody noted, since a checkpoint holds finite numbers only
-            "rates": _tensors({player: [lr for lr in rates if lr == lr] for player, rates in run.rates.items()}),
+            "rates": _tensors(run.rates),
             "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if on_gpu else None},
         }
 

@@ -17,13 +17,14 @@ class LossesCsv(Callback):
     """Writes a row for each step: its number, the learning rates (``lr_<player>``), and the losses.
 
     At each report the rows since the last one are appended. A run that resumes writes the file again, from the history
-    in its checkpoint, so that no row is missing or there twice. A learning rate is empty where a checkpoint of labkit
-    0.1.0 did not know it. A disk that is full does not end the run: the rows follow when there is room.
+    in its checkpoint, so that no row is missing or there twice. A loss is empty in steps that did not have it, and a
+    learning rate where a checkpoint of labkit 0.1.0 did not know it. A disk that is full does not end the run: the rows
+    follow when there is room.
     """
 
     def __init__(self, path: Path):
         self.path = path
-        self.rows: int | None = None  # rows of the file; None: it has to be written again
+        self.rows, self.header = 0, ""  # of the file; with another header it has to be written again
         self.failed = False
 
     def on_start(self, run: Run) -> None:
@@ -32,9 +33,10 @@ class LossesCsv(Callback):
 
     def on_report(self, run: Run) -> None:
         try:
-            if self.rows is None or not self.path.exists():
+            header = _header(run)
+            if self.header != header or not self.path.exists():
                 with atomic_write(self.path) as part:
-                    part.write_text(_header(run) + _rows(run, 0), encoding="utf-8")
+                    part.write_text(header + _rows(run, 0), encoding="utf-8")
             else:
                 append(self.path, _rows(run, self.rows).encode())
         except (LabkitError, OSError) as error:
@@ -47,7 +49,7 @@ class LossesCsv(Callback):
                 )
             self.failed = True
         else:
-            self.rows, self.failed = run.done, False
+            self.rows, self.header, self.failed = run.done, header, False
 
 
 def _header(run: Run) -> str:

@@ -18,7 +18,7 @@ class Run:
         steps: the step to train up to.
         folder: of checkpoint and sample pictures; None if neither is kept.
         done: steps done, those before resuming included.
-        losses: by name, one number for each step that was looked at.
+        losses: by name, one number for each step that was looked at; NaN for steps without a loss of this name.
         rates: the learning rate of each player, as many numbers; NaN for steps whose checkpoint did not know them.
     """
 

@@ -55,7 +55,8 @@ class TensorBoard(Callback):
         from torch.utils.tensorboard.summary import scalar
 
         new, now = run.done - self.reported, time.monotonic()
-        values = {f"losses/{name}": sum(losses[-new:]) / new for name, losses in run.losses.items()}
+        recent = {name: [loss for loss in losses[-new:] if loss == loss] for name, losses in run.losses.items()}
+        values = {f"losses/{name}": sum(losses) / len(losses) for name, losses in recent.items() if losses}
         values |= {f"learning rate/{player}": rates[-1] for player, rates in run.rates.items()}
         values["speed/steps a second"] = new / max(now - self.at, 1e-9)
         values |= _memory(run)
