@@ -30,7 +30,7 @@ def test_twelve_megapixels_in_strips_against_whole(report):
     """A generator of the reference's architecture, trained for a minute; the errors are in levels of 255."""
     torch.manual_seed(0)
     model = labkit.CycleGAN(generator="resnet_9blocks", ngf=16, ndf=16)
-    labkit.fit(labkit.make_step(model), labkit.fruit(size=64), 200, progress=False)
+    labkit.fit(labkit.make_step(model), labkit.fruit(size=64), 200)
     network = model.translator()
     picture = labkit.to_float(torch.from_numpy(np.array(photograph(0, "A", *CAMERA))).permute(2, 0, 1))[None]
     strips = 12

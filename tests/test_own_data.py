@@ -57,7 +57,7 @@ SETS = {
 @pytest.mark.parametrize("case", SETS)
 def test_a_dataset_resumes_exactly(tiny, tmp_path, case):
     torch.manual_seed(3)
-    data, options = SETS[case](), dict(batch_size=2, progress=False)
+    data, options = SETS[case](), dict(batch_size=2)
     whole = labkit.fit(labkit.make_step(tiny()), data, 6, workers=1, **options)
     labkit.fit(labkit.make_step(tiny()), data, 3, checkpoint=tmp_path, sample_every=3, **options)
     torch.rand(5)
@@ -69,17 +69,17 @@ def test_a_dataset_resumes_exactly(tiny, tmp_path, case):
 @pytest.mark.parametrize("kind", [tuple, dict])
 def test_a_loader_trains_and_says_that_its_order_starts_again(tiny, tmp_path, kind):
     loader = DataLoader(Pairs(kind=kind), batch_size=2, shuffle=True)
-    run = labkit.fit(labkit.make_step(tiny()), loader, 4, checkpoint=tmp_path, progress=False)
+    run = labkit.fit(labkit.make_step(tiny()), loader, 4, checkpoint=tmp_path)
     assert run.done == 4 and (tmp_path / "samples" / "000004.png").exists()
     with pytest.warns(UserWarning, match="step 4: the order of a DataLoader starts again"):
-        run = labkit.fit(labkit.make_step(tiny()), loader, 5, checkpoint=tmp_path, progress=False)
+        run = labkit.fit(labkit.make_step(tiny()), loader, 5, checkpoint=tmp_path)
     assert len(run.losses["G_A"]) == 5
 
 
 def test_a_loader_of_bytes_trains_as_the_same_floats(tiny):
     pictures = torch.randint(256, (4, 2, 3, 32, 32), dtype=torch.uint8)
     runs = [
-        labkit.fit(labkit.make_step(tiny()), DataLoader(own, batch_size=2), 3, progress=False)
+        labkit.fit(labkit.make_step(tiny()), DataLoader(own, batch_size=2), 3)
         for own in ([tuple(one) for one in pictures], [tuple(labkit.to_float(one)) for one in pictures])
     ]
     assert equal(runs[0].model, runs[1].model)
@@ -113,4 +113,4 @@ class Endless(IterableDataset):
 )
 def test_what_cannot_be_used_is_refused(tiny, data, options, message):
     with pytest.raises(labkit.LabkitError, match=message):
-        labkit.fit(labkit.make_step(tiny()), data(), 2, progress=False, **options)
+        labkit.fit(labkit.make_step(tiny()), data(), 2, **options)

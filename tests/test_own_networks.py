@@ -92,9 +92,9 @@ def test_frozen_weights_stay(tiny, batch):
 
 
 def test_a_run_is_resumed_loaded_and_translated_with(tiny, fruit, tmp_path):
-    whole = labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 4, progress=False)
-    labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 2, checkpoint=tmp_path, progress=False)
-    resumed = labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 4, checkpoint=tmp_path, progress=False)
+    whole = labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 4)
+    labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 2, checkpoint=tmp_path)
+    resumed = labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 4, checkpoint=tmp_path)
     assert equal(whole.model, resumed.model)
     with pytest.raises(labkit.errors.CheckpointError, match=r"network of your own .Mine.*generator=\.\.\."):
         labkit.load_model(tmp_path)
@@ -109,14 +109,14 @@ def test_a_run_is_resumed_loaded_and_translated_with(tiny, fruit, tmp_path):
     with pytest.raises(labkit.errors.CheckpointError, match="discriminator is 'n_layers', no network of your own"):
         labkit.load_model(tmp_path, generator=Mine(), discriminator=Judge)
     with pytest.raises(labkit.errors.CheckpointError, match="of other networks"):
-        labkit.fit(labkit.make_step(tiny(generator=Mine(8))), fruit, 5, checkpoint=tmp_path, progress=False)
+        labkit.fit(labkit.make_step(tiny(generator=Mine(8))), fruit, 5, checkpoint=tmp_path)
     other = tiny(generator=Mine(), lambda_a=5.0)
     labkit.init_from(other, tmp_path)  # lambda_a is no part of the networks
     assert equal(other, whole.model)
 
 
 def test_the_command_line_says_what_it_cannot_do(tiny, fruit, tmp_path, call):
-    labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 1, checkpoint=tmp_path / "run", progress=False)
+    labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 1, checkpoint=tmp_path / "run")
     status, _, errors = call("export", tmp_path / "x.onnx", "--run", tmp_path / "run")
     assert status == 1 and "labkit.load_model(" in errors and "generator=...)" in errors
 

@@ -116,7 +116,7 @@ CHOICES = [
 def test_a_run_goes_on_with_the_same_preparation_only(tiny, album, tmp_path, chosen):
     def train(steps, **settings):
         data = labkit.folders(album, 32, **settings)
-        return labkit.fit(labkit.make_step(tiny()), data, steps, checkpoint=tmp_path / "run", progress=False)
+        return labkit.fit(labkit.make_step(tiny()), data, steps, checkpoint=tmp_path / "run")
 
     train(1, **chosen)
     train(2, **chosen)
@@ -135,7 +135,7 @@ def test_pictures_of_several_sizes_are_resumed_bit_for_bit(tiny, album, tmp_path
     def train(steps, folder, *names):
         step = labkit.make_step(tiny(pool_size=2), *names)
         data = labkit.folders(album, 32, preprocess="none")
-        labkit.fit(step, data, steps, checkpoint=folder, progress=False)
+        labkit.fit(step, data, steps, checkpoint=folder)
         return step
 
     whole = train(8, tmp_path / "whole")

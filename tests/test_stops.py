@@ -36,7 +36,7 @@ def test_a_signal_that_was_ignored_does_not_stop_a_run(tiny, fruit):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         hang_up = lambda run: signal.raise_signal(signal.SIGHUP)  # noqa: E731
-        assert labkit.fit(labkit.make_step(tiny()), fruit, 2, report_every=1, on_report=hang_up).done == 2
+        assert labkit.fit(labkit.make_step(tiny()), fruit, 2, report_every=1, callbacks=[hang_up]).done == 2
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -54,7 +54,7 @@ def test_a_worker_that_is_killed_costs_no_step(tiny, fruit, tmp_path, kind):
         data, options = DataLoader([fruit.example(0, k) for k in range(8)], num_workers=1), {}
     with pytest.raises(TrainingError, match=f"prepares batches died .*The run is saved in {tmp_path}: run the same"):
         step = labkit.make_step(tiny())
-        labkit.fit(step, data, 10000, checkpoint=tmp_path, report_every=1, on_report=kill_worker, **options)
+        labkit.fit(step, data, 10000, checkpoint=tmp_path, report_every=1, callbacks=[kill_worker], **options)
     saved = checkpoints.load(tmp_path)
     assert saved["done"] == len(saved["losses"]["G_A"]) >= 2
 

@@ -89,7 +89,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tiny
 def test_a_report_brings_in_every_step_since_the_last(tiny, fruit):
     looks = []
     run = train(
-        tiny(), fruit, 7, report_every=3, on_report=lambda run: looks.append((run.done, len(run.losses["D_A"])))
+        tiny(), fruit, 7, report_every=3, callbacks=[lambda run: looks.append((run.done, len(run.losses["D_A"])))]
     )
     assert looks == [(3, 3), (6, 6), (7, 7)]
     assert all(type(loss) is float for loss in run.losses["D_A"])

@@ -34,7 +34,7 @@ SCALE = 2  # screen pixels for a picture's pixel
 
 
 class LiveLosses:
-    """A loss plot that grows while a run trains: show `figure`, then pass this as ``labkit.fit(on_report=...)``.
+    """A loss plot that grows while a run trains: show `figure`, then pass this as ``labkit.fit(callbacks=[...])``.
 
     Args:
         steps: the length of the run, which sets the x axis.
@@ -50,7 +50,7 @@ class LiveLosses:
 class FilmStrip:
     """Translations of the same pictures during a run, a row after each look at the losses.
 
-    Pass it as ``labkit.fit(on_report=...)``. The rows appear in the output of the cell that trains. They are plain
+    Pass it as ``labkit.fit(callbacks=[...])``. The rows appear in the output of the cell that trains. They are plain
     HTML, which stays in the notebook when it is saved.
 
     Args:
