@@ -269,12 +269,12 @@ def test_the_table_names_the_seams_that_a_speedup_overrides():
     seams = labkit.speedups()["seam"]
     assert seams["streams"] == "cycles" and seams["bf16"] == "losses" and seams["fused_adam"] == "adam_options"
     assert seams["fp16"].split(", ") == [
-        "build",
-        "adam_options",
         "run",
         "losses",
         "backward",
         "update",
+        "build",
+        "adam_options",
         "state_dict",
         "load_state_dict",
     ]

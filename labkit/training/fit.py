@@ -16,7 +16,7 @@ from labkit.data.batches import UnpairedData, batches
 from labkit.data.own import Loaded, Source, opened
 from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY
 from labkit.errors import LabkitError, TrainingError
-from labkit.pool import MixedPool
+from labkit.mixed_pool import MixedPool
 from labkit.step import Step
 from labkit.training import losses_csv
 from labkit.training.callbacks import Callback, Watchers

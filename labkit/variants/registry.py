@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from labkit.errors import LabkitError, check_known, check_overrides
 from labkit.model import Model
 from labkit.models.cyclegan import CycleGANStep
-from labkit.step import SpeedUp, Step, stacked
+from labkit.step import Step
 from labkit.variants.accumulate import Accumulate
 from labkit.variants.batched import Batched
 from labkit.variants.bf16 import BF16
 from labkit.variants.channels_last import ChannelsLast
+from labkit.variants.common import SpeedUp
 from labkit.variants.compile import Compile
 from labkit.variants.compile_regions import CompileRegions
 from labkit.variants.data_parallel import DataParallel
@@ -112,7 +113,7 @@ def make_step(
     if len(set(own)) < len(own):
         raise LabkitError("a class of your own is named twice: it can be stacked once.")
     named = [speedup for name, speedup in SPEEDUPS.items() if name in names]
-    step = stacked((*own, *named, model.step_class), attributes)(model, lr=lr, betas=betas)
+    step = type("Step", (*own, *named, model.step_class), attributes)(model, lr=lr, betas=betas)
     _check_optimizers(step, named)
     return step
 
