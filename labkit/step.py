@@ -127,7 +127,7 @@ class Step:
         self.lr_now = dict(self.lr)
         self.range_checked = False
         self.first = next(model.parameters())
-        self.place = _place(self.first)
+        self.place = place_of(self.first)
 
     def build(self, betas: tuple[float, float]) -> dict[str, Optimizer]:
         """An optimiser for each player. Speed-ups prepare the networks here: call `super().build` in yours."""
@@ -145,7 +145,7 @@ class Step:
     def check(self, real_a: Tensor, real_b: Tensor) -> None:
         """Raises `DataError` or `LabkitError` if the step cannot be taken with this batch."""
         first = next(self.model.parameters())
-        if first is not self.first or _place(first) != self.place:
+        if first is not self.first or place_of(first) != self.place:
             raise LabkitError(
                 "the model's weights were moved, converted or replaced after its step was made. Make the step again; "
                 "to go on from where this one was, load its state_dict() into the new one."
@@ -185,6 +185,6 @@ class Step:
             pool.load_state_dict(state["pools"][name], weight.device, weight.dtype)
 
 
-def _place(weight: Tensor) -> tuple:
+def place_of(weight: Tensor) -> tuple:
     """Where a weight is, and how it lies there."""
     return weight.device, weight.dtype, weight.stride()

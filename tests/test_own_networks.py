@@ -131,9 +131,7 @@ def test_it_is_exported(tiny, tmp_path, suffix):
 @pytest.mark.filterwarnings("ignore:.*changes nothing")
 @pytest.mark.parametrize("name", sorted(set(labkit.speedups().index) - {"bf16", "fp16", "compile", "compile_regions"}))
 def test_exact_speedups_give_the_same(tiny, batch, name):
-    steps = [labkit.make_step(tiny_with(tiny, discriminator=Judge), *names) for names in ((), (name,))]
-    for step in steps:
-        step.model.double()
+    steps = [labkit.make_step(tiny_with(tiny, discriminator=Judge).double(), *names) for names in ((), (name,))]
     losses = [[step(*batch(2, seed=seed, dtype=torch.float64)) for seed in range(2)] for step in steps]
     for plain, fast in zip(*losses, strict=True):
         assert all(torch.allclose(plain[term], fast[term], rtol=1e-9) for term in plain)
