@@ -51,7 +51,7 @@ def kept(table, number: int, folder) -> bool:
     torch.manual_seed(0)
     lr, ngf = float(table.loc[number, "lr"]), int(table.loc[number, "ngf"])
     step = labkit.make_step(labkit.CycleGAN(**{**FRUIT.model, "ngf": ngf, "ndf": 4}), lr=lr)
-    labkit.fit(step, labkit.fruit(size=16), STEPS, checkpoint=folder / f"right_{number}", progress=False)
+    labkit.fit(step, labkit.fruit(size=16), STEPS, checkpoint=folder / f"right_{number}")
     return same(checkpoints.load(folder / f"right_{number}"), checkpoints.load(table.loc[number, "folder"]))
 
 

@@ -40,10 +40,12 @@ from labkit.sweeps.sweep import sweep as sweep
 from labkit.traces.reading import TraceError as TraceError
 from labkit.traces.trace import Trace as Trace
 from labkit.training.callbacks import Callback as Callback
+from labkit.training.callbacks import KeepEvery as KeepEvery
 from labkit.training.checkpoints import load_model as load_model
 from labkit.training.export import export as export
 from labkit.training.fit import fit as fit
 from labkit.training.initial import init_from as init_from
+from labkit.training.keeping import accept_new_data as accept_new_data
 from labkit.training.reference_weights import export_reference as export_reference
 from labkit.training.reference_weights import load_generator as load_generator
 from labkit.training.schedules import cosine_schedule as cosine_schedule

@@ -80,14 +80,14 @@ def train(
     schedule = rate.schedule(recipe)
     with output.working(if_stopped="interrupted; steps since the last checkpoint are lost"):
         options: dict[str, Any] = dict(seed=seed, workers=workers, schedule=schedule, save_minutes=save_minutes)
-        options |= dict(callbacks=logging.callbacks(out), progress=not output.quiet)
-        options |= dict(keep_every=keeping.keep_every, allow_new_data=keeping.allow_new_data)
+        options |= dict(callbacks=[*logging.callbacks(out), *keeping.callbacks()])
         model = choice.model(recipe, seed)
         if pictures.square:
             model.check_size(recipe.size, recipe.size, where=f"--size {recipe.size}")
         for line in keeping.start(model, out, dict(size=recipe.size, batch_size=choice.batch_size, seed=seed)):
             output.say(line)
         data = pictures.open(recipe.size, seed)
+        keeping.accept(data, out)
         if choice.batch_size > data.epoch:
             output.say(f"--batch-size {choice.batch_size}: each batch repeats some of the {data.epoch} pictures")
         names = speedup_names(speedups)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class LabkitError(Exception):
@@ -34,4 +34,23 @@ def check_known(argument: str, name: object, known: Iterable[str]) -> None:
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise LabkitError(
             f"{argument}={name!r} is unknown{hint}. Choose one of: {', '.join(names) or '(there are none)'}."
+        )
+
+
+def check_overrides(given: type, known: Collection[str], bases: Collection[type], what: str) -> None:
+    """Raises `LabkitError`, with the nearest known name, if a class overrides nothing: perhaps a name is misspelt.
+
+    Args:
+        given: the class.
+        known: the methods that it can override.
+        bases: classes of labkit's, whose own methods do not count.
+        what: what it is a class of, for the message.
+    """
+    own = [name for base in given.__mro__ if base not in bases and base is not object for name in vars(base)]
+    if set(own).isdisjoint(known):
+        close = [match for name in own if name[:2] != "__" for match in difflib.get_close_matches(name, known, n=1)]
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise LabkitError(
+            f"{given.__name__} overrides nothing of a {what}, so it would change nothing.{hint} "
+            f"There are: {', '.join(known)}."
         )

@@ -6,12 +6,13 @@ import errno
 import os
 import shutil
 import socket
-import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from labkit.errors import LabkitError
 
@@ -65,18 +66,6 @@ def link(source: Path, target: Path) -> None:
             shutil.copyfile(source, part)
 
 
-def append(path: Path, content: bytes) -> None:
-    """Appends all of `content` to a file, or nothing. Raises `OSError` if the disk does not take it."""
-    with open(path, "ab", buffering=0) as file:
-        before = file.tell()
-        try:
-            while content:
-                content = content[file.write(content) :]
-        except OSError:
-            file.truncate(before)
-            raise
-
-
 def check_folder(folder: Path) -> None:
     """Makes `folder`; raises `LabkitError` if nothing can be written there: better before measuring than after."""
     try:
@@ -86,68 +75,45 @@ def check_folder(folder: Path) -> None:
         raise LabkitError(_unwritable(folder, error)) from error
 
 
-def _unwritable(folder: Path, error: OSError) -> str:
-    return f"{folder}: nothing can be written there ({error.strerror}). Choose another folder."
-
-
-_held: set[Path] = set()  # folders whose locks this process holds: they do not hold the process itself off
+def _unwritable(folder: Path, error: Exception) -> str:
+    reason = getattr(error, "strerror", None) or error
+    return f"{folder}: nothing can be written there ({reason}). Choose another folder."
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Inside, nobody else may hold this lock. It ends with the process, even if that is killed.
 
-    The lock is the process's own, not inherited by processes it starts: those that load pictures may outlive it by
-    seconds. The file ".lock" stays; that it exists means nothing. A warning says if the file system has no locks.
+    The file ".lock" stays; that it exists means nothing. A warning says if the file system has no locks.
 
     Raises:
         LabkitError: another process or thread holds it; or the file ".lock" cannot be written there.
     """
-    place = folder.resolve()
-    if place in _held:
-        raise LabkitError(
-            f"{folder}: another run of this process trains into this folder. Wait until it ends, stop it, or choose "
-            "another folder."
-        )
+    lock = FileLock(folder / ".lock", timeout=0)
     try:
-        file = open(folder / ".lock", "a+", encoding="utf-8")  # noqa: SIM115  # it stays open while we hold the lock
-    except OSError as error:
-        raise LabkitError(_unwritable(folder, error)) from error
-    with file:
-        try:
-            _lock(file.fileno())
-        except OSError as error:
-            if error.errno in HELD:
-                file.seek(0)
-                raise LabkitError(
-                    f"{folder}: another run trains into this folder "
-                    f"({file.read().strip() or 'its process is not known'}). Wait until it ends, stop it, or choose "
-                    "another folder."
-                ) from error
-            warnings.warn(
-                f"{folder}: this file system has no locks ({error.strerror}). Take care that no second run trains "
-                "into the same folder.",
-                stacklevel=3,
-            )
-        with suppress(OSError):  # the disk is full; the lock holds all the same
-            file.truncate(0)
-            os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
-        _held.add(place)
-        try:
-            yield
-        finally:
-            _held.discard(place)
+        lock.acquire()
+    except Timeout as error:
+        holder = ""
+        with suppress(OSError):  # Windows lets nobody else read it
+            holder = (folder / ".lock").read_text(encoding="utf-8").strip()
+        raise LabkitError(
+            f"{folder}: another run trains into this folder ({holder or 'its process is not known'}). Wait until it "
+            "ends, stop it, or choose another folder."
+        ) from error
+    except (OSError, NotImplementedError) as error:
+        if getattr(error, "errno", errno.ENOLCK) not in NO_LOCKS:
+            raise LabkitError(_unwritable(folder, error)) from error
+        warnings.warn(
+            f"{folder}: this file system has no locks ({error}). Take care that no second run trains into the same "
+            "folder.",
+            stacklevel=3,
+        )
+    with suppress(OSError):  # the disk is full; the lock holds all the same
+        (folder / ".lock").write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
-HELD = {errno.EACCES, errno.EAGAIN, errno.EDEADLK}  # errors that say that another process holds a lock
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(file: int) -> None:
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-else:
-    import fcntl
-
-    def _lock(file: int) -> None:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}

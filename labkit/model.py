@@ -19,7 +19,7 @@ class Model(nn.Module):
     Attributes:
         kind: the name of the class, which classes derived from it keep.
         step_class: the training step of this model, from `labkit.step.Step`.
-        loss_names: all its losses, in the order they are reported in.
+        loss_names: all its losses, in the order they are reported in; those that a step of your own adds follow.
         settings: the arguments it was made with; made with them again it has the same networks.
         directions: those it translates, of "AtoB" and "BtoA".
         multiple, least: pictures to train on have sides that are multiples of `multiple` and at least `least` pixels.

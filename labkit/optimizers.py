@@ -25,15 +25,32 @@ def set_rates(optimizer: Optimizer, rates: list[float]) -> None:
         group["lr"] = group["lr"].fill_(lr) if isinstance(group["lr"], Tensor) else lr
 
 
-def state_of(optimizer: Optimizer) -> dict[str, Any]:
-    """The state, with the optimiser's kind, and with learning rates as numbers, wherever it keeps them."""
+def state_of(optimizer: Optimizer, lr: float) -> dict[str, Any]:
+    """The state, with the optimiser's kind, and with learning rates as numbers, wherever it keeps them.
+
+    `lr` is that of the first group: on a GPU the optimiser may have rounded it.
+    """
     state = optimizer.state_dict()
-    for group, lr in zip(state["param_groups"], rates_of(optimizer), strict=True):
-        group["lr"] = lr
+    for group, rate in zip(state["param_groups"], [lr, *rates_of(optimizer)[1:]], strict=True):
+        group["lr"] = rate
     return {**state, "kind": type(optimizer).__name__}
 
 
-def check_kind(player: str, optimizer: Optimizer, state: dict[str, Any]) -> None:
+def load_states(optimizers: dict[str, Optimizer], states: dict[str, Any]) -> dict[str, float]:
+    """Loads the state of each player's optimiser; returns the learning rates.
+
+    Raises:
+        LabkitError: a state is of another kind of optimiser; none is loaded then.
+    """
+    for player, optimizer in optimizers.items():
+        _check_kind(player, optimizer, states[player])
+    for player, optimizer in optimizers.items():
+        _load(optimizer, states[player])
+        set_rates(optimizer, [group["lr"] for group in states[player]["param_groups"]])
+    return {player: states[player]["param_groups"][0]["lr"] for player in optimizers}
+
+
+def _check_kind(player: str, optimizer: Optimizer, state: dict[str, Any]) -> None:
     """Raises `LabkitError` if a state is of another kind of optimiser, or of other groups of weights."""
     kind, saved = type(optimizer).__name__, state.get("kind", "Adam")  # before labkit 0.2.0 there was no other
     sizes = [[len(group["params"]) for group in groups] for groups in (state["param_groups"], optimizer.param_groups)]
@@ -46,7 +63,7 @@ def check_kind(player: str, optimizer: Optimizer, state: dict[str, Any]) -> None
         )
 
 
-def load_state(optimizer: Optimizer, state: dict[str, Any]) -> None:
+def _load(optimizer: Optimizer, state: dict[str, Any]) -> None:
     """Loads counts of steps and moments, but not how, nor on which device, another optimiser computed."""
     groups = []
     for saved, own in zip(state["param_groups"], optimizer.param_groups, strict=True):
@@ -58,7 +75,7 @@ def load_state(optimizer: Optimizer, state: dict[str, Any]) -> None:
         for name, value in kept.items():
             if not isinstance(value, Tensor):
                 continue
-            if name == "step" and not on_device:
-                kept[name] = value.cpu()  # on a GPU the host would wait for it in every step
+            if name == "step":  # on a GPU the host would wait for it in every step; a copy, or both steps would count
+                kept[name] = value.clone() if on_device else value.cpu().clone()
             elif value.shape == weight.shape:  # a moment: fused Adam assumes that it lies in memory as the weight does
                 kept[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)

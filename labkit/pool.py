@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.errors import LabkitError
-
 
 class Draw(NamedTuple):
     """The pool's decision for one picture of a batch."""
@@ -110,92 +108,3 @@ class Pool:
         self.buffer = None if kept is None else torch.cat([kept, torch.zeros_like(kept[:1])]).to(device, dtype)
         self.random.setstate(state["random"])
         self.drawn_for = state.get("drawn_for")  # not in checkpoints of labkit 0.1.0
-
-
-class MixedPool(Pool):
-    """A pool whose pictures may differ in size, as in the reference's list; they come one by one.
-
-    It keeps them as they are, so that its exchange follows the latest draw on the host and cannot be recorded into a
-    CUDA graph.
-    """
-
-    latest: Draw
-
-    def __init__(self, size: int = 50, seed: int = 0):
-        super().__init__(size, seed)
-        self.kept: dict[int, Tensor] = {}  # by slot
-
-    @classmethod
-    def like(cls, pool: Pool) -> MixedPool:
-        """An empty pool of the same size that draws as `pool` would; `pool` itself if it is of this kind."""
-        if isinstance(pool, cls):
-            return pool
-        mixed = cls(pool.size)
-        mixed.random = pool.random
-        return mixed
-
-    def draw(self, n: int, *shape: int) -> Draws:
-        """Decides for one picture, of any shape.
-
-        Raises:
-            LabkitError: `n` is not 1.
-        """
-        if n != 1:
-            raise LabkitError(f"a batch of {n}: this pool keeps pictures of different sizes. Give batches of 1.")
-        self.drawn_for = None
-        draws = super().draw(n, *shape)
-        (self.latest,) = draws
-        return draws
-
-    def exchange(self, pictures: Tensor, draws: Tensor) -> Tensor:
-        """Carries out the latest decision: pictures (1, 3, H, W) in, one of this or another size out."""
-        answer = self.kept[self.latest.slot] if self.latest.given else pictures
-        if self.latest.write < self.size:
-            self.kept[self.latest.write] = pictures
-        return answer
-
-    def state_dict(self) -> dict[str, Any]:
-        """The whole state of the pool, loadable with ``weights_only=True``."""
-        return {**super().state_dict(), "kept": dict(self.kept)}
-
-    def load_state_dict(
-        self, state: dict[str, Any], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
-    ) -> None:
-        """Loads the state of a pool of this kind and size, its pictures on `device` and, if given, of another type."""
-        super().load_state_dict(state, device, dtype)
-        self.kept = {slot: picture.to(device, dtype) for slot, picture in state["kept"].items()}
-
-
-# Several ranks share a pool: slot k of the whole one is slot k // n of rank k % n, so that they fill it in its order.
-
-
-def joined(shares: list[dict[str, Any]], size: int) -> dict[str, Any]:
-    """The state of a pool of `size` from the states of its shares, one of each rank; `share_of` takes it apart."""
-    kept = [share["pictures"] for share in shares]
-    pictures = None if kept[0] is None else kept[0].new_zeros(size, *kept[0].shape[1:])
-    for rank, of_rank in enumerate(kept):
-        if pictures is not None and of_rank is not None:
-            pictures[rank :: len(shares)] = of_rank
-    return {
-        "filled": sum(share["filled"] for share in shares),
-        "random": shares[0]["random"],
-        "pictures": pictures,
-        "drawn_for": shares[0]["drawn_for"],
-        "ranks": [share["random"] for share in shares],
-    }
-
-
-def share_of(state: dict[str, Any], rank: int, n: int) -> dict[str, Any]:
-    """The share of a whole pool's state that `rank` of `n` has.
-
-    It draws on where it was if as many ranks saved the state. Else each rank draws from new random numbers of its own.
-    """
-    known = state.get("ranks", [])
-    drawn = random.Random()
-    drawn.setstate(state["random"])
-    return {
-        "filled": len(range(rank, state["filled"], n)),
-        "random": known[rank] if len(known) == n else random.Random(f"{drawn.random()} {rank} of {n}").getstate(),
-        "pictures": None if state["pictures"] is None else state["pictures"][rank::n],
-        "drawn_for": state.get("drawn_for"),
-    }

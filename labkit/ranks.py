@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +22,8 @@ import torch.distributed as dist
 from labkit.errors import LabkitError, TrainingError
 
 TIMEOUT = timedelta(minutes=5)  # so long a rank waits for another before it gives up
+
+PR_SET_PDEATHSIG = 1  # as <sys/prctl.h> has it
 
 GLOO = "gloo|pair closure|Connection (closed|reset)|Broken pipe|[Tt]imed out"
 
@@ -75,6 +79,8 @@ def joined() -> Iterator[None]:
     if not started_by_torchrun():
         yield
         return
+    if sys.platform == "linux":  # torchrun cannot end its ranks if it is itself killed: the system does, by SIGTERM
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if not dist.is_available():
         raise LabkitError("This build of PyTorch has no torch.distributed: train in one process, or install another.")
     backend, local = "gloo", int(os.environ.get("LOCAL_RANK", 0))
@@ -125,13 +131,16 @@ def start(processes: int, arguments: list[str]) -> int:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     if sys.platform == "win32":
         os.environ.setdefault("USE_LIBUV", "0")  # PyTorch is built without it there
+    options = ["--standalone", f"--nproc-per-node={processes}"]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        options.append("--signals-to-handle=SIGTERM,SIGINT")  # under nohup torchrun would end at SIGHUP all the same
     try:
-        main(["--standalone", f"--nproc-per-node={processes}", "-m", "labkit", *arguments])
+        main([*options, "-m", "labkit", *arguments])
     except ChildFailedError as failed:
         _, first = failed.get_first_failure()
         return first.exitcode if first.exitcode > 0 else 128 - first.exitcode
-    except SignalException:
-        return 130
+    except SignalException as stopped:
+        return 128 + stopped.sigval
     return 0
 
 
@@ -147,16 +156,26 @@ def say(message: str) -> None:
 
 def all_equal(what: str, mine: object) -> None:
     """Raises `LabkitError` on every rank if they do not all give the same value for `what`."""
-    if count() == 1:
-        return
-    values: list[Any] = [None] * count()
-    dist.all_gather_object(values, mine)
+    values = _gathered(mine)
     other = next((rank for rank, value in enumerate(values) if value != values[0]), None)
     if other is not None:
         raise LabkitError(
             f"{what}: rank 0 has {values[0]!r}, rank {other} has {values[other]!r}. All ranks need the same command, "
             "pictures and checkpoint: on several machines, a folder that all of them share."
         )
+
+
+def first(mine: str | None) -> str | None:
+    """The text of the first rank that has one. Every rank has to ask."""
+    return next((text for text in _gathered(mine) if text is not None), None)
+
+
+def _gathered(mine: object) -> list[Any]:
+    """The objects of all ranks."""
+    values: list[Any] = [mine] * count()
+    if count() > 1:
+        dist.all_gather_object(values, mine)
+    return values
 
 
 def largest(values: list[float]) -> list[float]:
@@ -171,6 +190,8 @@ def largest(values: list[float]) -> list[float]:
 class Agreement:
     """Wishes of which every rank hears in the same step, so that all of them save or stop together.
 
+    A wish is a number, 0 if there is none; the ranks agree on the largest.
+
     The ranks put their wishes together while the next step runs, so an answer is one step old and nobody waits for it.
     A process by itself has its answer immediately.
     """
@@ -178,8 +199,8 @@ class Agreement:
     def __init__(self) -> None:
         self._asked: tuple[dist.Work, torch.Tensor] | None = None
 
-    def on(self, *wishes: bool) -> tuple[bool, ...]:
-        """For each wish, whether any rank had it when it was last asked for."""
+    def on(self, *wishes: int) -> tuple[int, ...]:
+        """For each wish the largest of any rank when it was last asked for."""
         if count() == 1:
             return wishes
         answer = self.settled(len(wishes))
@@ -187,11 +208,11 @@ class Agreement:
         self._asked = dist.all_reduce(flags, dist.ReduceOp.MAX, async_op=True), flags
         return answer
 
-    def settled(self, n: int = 0) -> tuple[bool, ...]:
+    def settled(self, n: int = 0) -> tuple[int, ...]:
         """The answer that is still under way; no wish if there is none."""
         if self._asked is None:
-            return (False,) * n
+            return (0,) * n
         work, flags = self._asked
         work.wait()
         self._asked = None
-        return tuple(bool(flag) for flag in flags)
+        return tuple(flags.tolist())

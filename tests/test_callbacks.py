@@ -66,12 +66,12 @@ def test_an_error_of_a_callback_goes_on_after_the_run_was_saved(tiny, fruit, tmp
     assert all(map(torch.equal, resumed.model.parameters(), whole.model.parameters()))
 
 
-def test_an_error_of_on_report_is_one_too(tiny, fruit, tmp_path):
+def test_an_error_of_a_function_is_one_too(tiny, fruit, tmp_path):
     def stop(run):
         raise StopIteration("good enough")
 
     with pytest.raises(StopIteration, match="good enough"):
-        train(tiny, fruit, 9, tmp_path, on_report=stop, report_every=2)
+        train(tiny, fruit, 9, tmp_path, stop, report_every=2)
     assert checkpoints.load(tmp_path)["done"] == 2
 
 
@@ -103,9 +103,19 @@ def test_an_error_in_on_end_does_not_hide_the_first(tiny, fruit):
             )
 
 
-def test_a_function_is_no_callback(tiny, fruit):
-    with pytest.raises(labkit.LabkitError, match="derived from labkit.Callback.*on_report"):
-        train(tiny, fruit, 1, None, print)
+@pytest.mark.parametrize("wrong", [Diary, "print"])
+def test_what_is_no_callback_is_refused(tiny, fruit, wrong):
+    with pytest.raises(labkit.LabkitError, match="a function of the run, or an object of a class derived from labkit"):
+        train(tiny, fruit, 1, None, wrong)
+
+
+def test_a_callback_that_overrides_nothing_is_refused(tiny, fruit):
+    class Own(labkit.Callback):
+        def on_raport(self, run):
+            pass
+
+    with pytest.raises(labkit.LabkitError, match="Own overrides nothing of a callback.*Did you mean 'on_report'"):
+        train(tiny, fruit, 1, None, Own())
 
 
 def test_without_a_folder_nothing_is_saved(tiny, fruit):

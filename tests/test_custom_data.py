@@ -52,7 +52,7 @@ SETS = {"shifted": Shifted, "pairs": Pairs, "list": lambda: list(Pairs(kind=tupl
 @pytest.mark.parametrize("case", SETS)
 def test_a_dataset_resumes_exactly(tiny, tmp_path, case):
     torch.manual_seed(3)
-    data, options = SETS[case](), dict(batch_size=2, progress=False)
+    data, options = SETS[case](), dict(batch_size=2)
     whole = labkit.fit(labkit.make_step(tiny()), data, 6, workers=1, **options)
     labkit.fit(labkit.make_step(tiny()), data, 3, checkpoint=tmp_path, sample_every=3, **options)
     torch.rand(5)
@@ -64,7 +64,7 @@ def test_a_dataset_resumes_exactly(tiny, tmp_path, case):
 def test_bytes_train_as_the_same_floats(tiny):
     pictures = torch.randint(256, (4, 2, 3, 32, 32), dtype=torch.uint8)
     runs = [
-        labkit.fit(labkit.make_step(tiny()), data, 3, progress=False)
+        labkit.fit(labkit.make_step(tiny()), data, 3)
         for data in ([tuple(pair) for pair in pictures], [tuple(labkit.to_float(pair)) for pair in pictures])
     ]
     assert equal(runs[0].model, runs[1].model)
@@ -94,4 +94,4 @@ def zeros(*shape, dtype=torch.float32):
 )
 def test_what_cannot_be_used_is_refused(tiny, data, message):
     with pytest.raises(labkit.LabkitError, match=message):
-        labkit.fit(labkit.make_step(tiny()), data, 2, progress=False)
+        labkit.fit(labkit.make_step(tiny()), data, 2)

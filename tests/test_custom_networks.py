@@ -82,9 +82,9 @@ def test_frozen_weights_stay(tiny, batch):
 
 
 def test_a_run_is_resumed_loaded_and_translated_with(tiny, fruit, tmp_path):
-    whole = labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 4, progress=False)
-    labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 2, checkpoint=tmp_path, progress=False)
-    resumed = labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 4, checkpoint=tmp_path, progress=False)
+    whole = labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 4)
+    labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 2, checkpoint=tmp_path)
+    resumed = labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 4, checkpoint=tmp_path)
     assert equal(whole.model, resumed.model)
     with pytest.raises(labkit.errors.CheckpointError, match=r"network of your own .Mine.*generator=\.\.\."):
         labkit.load_model(tmp_path)
@@ -99,14 +99,14 @@ def test_a_run_is_resumed_loaded_and_translated_with(tiny, fruit, tmp_path):
     with pytest.raises(labkit.errors.CheckpointError, match="discriminator is 'n_layers', no network of your own"):
         labkit.load_model(tmp_path, generator=Mine(), discriminator=Judge())
     with pytest.raises(labkit.errors.CheckpointError, match=r"of other networks \(size mismatch for G_A.down.0"):
-        labkit.fit(labkit.make_step(tiny(generator=Mine(8))), fruit, 5, checkpoint=tmp_path, progress=False)
+        labkit.fit(labkit.make_step(tiny(generator=Mine(8))), fruit, 5, checkpoint=tmp_path)
     other = tiny(generator=Mine(), lambda_a=5.0)
     labkit.init_from(other, tmp_path)  # lambda_a is no part of the networks
     assert equal(other, whole.model)
 
 
 def test_the_command_line_says_what_it_cannot_do(tiny, fruit, tmp_path, call):
-    labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 1, checkpoint=tmp_path / "run", progress=False)
+    labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 1, checkpoint=tmp_path / "run")
     status, _, errors = call("export", tmp_path / "x.onnx", "--run", tmp_path / "run")
     assert status == 1 and "labkit.load_model(" in errors and "generator=...)" in errors
 
@@ -121,9 +121,7 @@ def test_it_is_exported(tiny, tmp_path, suffix):
 @pytest.mark.filterwarnings("ignore:.*changes nothing")
 @pytest.mark.parametrize("name", sorted(set(labkit.speedups().index) - {"bf16", "fp16", "compile", "compile_regions"}))
 def test_exact_speedups_give_the_same(tiny, batch, name):
-    steps = [labkit.make_step(tiny_with(tiny, discriminator=Judge), *names) for names in ((), (name,))]
-    for step in steps:
-        step.model.double()
+    steps = [labkit.make_step(tiny_with(tiny, discriminator=Judge).double(), *names) for names in ((), (name,))]
     losses = [[step(*batch(2, seed=seed, dtype=torch.float64)) for seed in range(2)] for step in steps]
     for plain, fast in zip(*losses, strict=True):
         assert all(torch.allclose(plain[term], fast[term], rtol=1e-9) for term in plain)

@@ -10,8 +10,9 @@ from several_ranks import COMPOSABLE, everything, model, pictures, run, train_up
 import labkit
 from labkit import ranks
 from labkit.measure.equivalence import first_step, relative
-from labkit.pool import Pool, joined, share_of
+from labkit.pool import Pool
 from labkit.training import checkpoints
+from labkit.variants.data_parallel import merge_shares, share_of
 from labkit.variants.registry import SPEEDUPS
 
 
@@ -106,7 +107,7 @@ def test_shares_of_a_pool_are_the_pool(filled, n):
         share = Pool(len(range(rank, 5, n)))
         share.load_state_dict(share_of(pool.state_dict(), rank, n))
         shares.append(share.state_dict())
-    whole = joined(shares, 5)
+    whole = merge_shares(shares, 5)
     assert whole["filled"] == filled
     if filled:
         assert torch.equal(whole["pictures"][:filled], pool.state_dict()["pictures"][:filled])

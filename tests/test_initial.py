@@ -19,7 +19,7 @@ def same(a, b):
 @pytest.fixture
 def trained(tiny, fruit, tmp_path):
     """The folder of a run of two steps that kept both."""
-    labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=tmp_path / "first", keep_every=1)
+    labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=tmp_path / "first", callbacks=[labkit.KeepEvery(1)])
     return tmp_path / "first"
 
 

@@ -1,4 +1,4 @@
-"""`keep_every`: whole checkpoints of single steps, with their samples, to translate and export from."""
+"""`labkit.KeepEvery`: whole checkpoints of single steps, with their samples, to translate and export from."""
 
 import errno
 import os
@@ -12,9 +12,9 @@ from labkit.errors import CheckpointError
 from labkit.training import checkpoints
 
 
-def train(tiny, fruit, steps, folder, keep_every=2, **options):
+def train(tiny, fruit, steps, folder):
     step = labkit.make_step(tiny(), lr=1e-3)
-    return labkit.fit(step, fruit, steps, checkpoint=folder, keep_every=keep_every, sample_every=1000, **options)
+    return labkit.fit(step, fruit, steps, checkpoint=folder, sample_every=1000, callbacks=[labkit.KeepEvery(2)])
 
 
 def listing(folder):
@@ -29,7 +29,7 @@ def test_each_kept_checkpoint_is_whole_and_has_its_samples(tiny, fruit, tmp_path
     assert listing(tmp_path) == NAMES
     assert checkpoints.load(tmp_path)["done"] == 5
     for at in (2, 4):
-        then = train(tiny, fruit, at, None, keep_every=None).model
+        then = train(tiny, fruit, at, None).model
         for model in (labkit.load_model(tmp_path, step=at), labkit.load_model(tmp_path / "kept" / f"00000{at}.pt")):
             assert all(map(torch.equal, model.parameters(), then.parameters()))
         assert checkpoints.load(checkpoints.of_step(tmp_path, at))["done"] == at

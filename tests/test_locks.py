@@ -2,9 +2,11 @@
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +17,7 @@ from labkit.files import locked
 
 HOLD = (
     "import sys, pathlib; from labkit.files import locked\n"
-    "with locked(pathlib.Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
+    "with locked(pathlib.Path(sys.argv[1])):\n    print('locked', flush=True); sys.stdin.read()"
 )
 
 
@@ -42,8 +44,22 @@ def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(holder, tiny, f
     assert train().done == 1 and str(os.getpid()) in (tmp_path / ".lock").read_text()
 
 
+def test_children_of_a_killed_run_do_not_hold_its_lock(tmp_path):
+    """Such as processes that prepare batches: they end seconds after it."""
+    program = HOLD.replace("print(", "import os, time\n    if os.fork(): time.sleep(60)\n    print(os.getpid(), ")
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) as run:
+        child = int(run.stdout.readline().split()[0])
+        run.kill()
+        run.wait()
+        try:
+            with locked(tmp_path):
+                pass
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
 def test_two_threads_do_not_train_into_one_folder(tmp_path):
-    """A lock of the process would let both in, and end with the first of them."""
+    """A lock of the process, as POSIX has it, would let both in, and end with the first of them."""
     said = []
 
     def second():
@@ -58,7 +74,7 @@ def test_two_threads_do_not_train_into_one_folder(tmp_path):
         thread = threading.Thread(target=second)
         thread.start()
         thread.join()
-    assert "another run of this process trains into this folder" in said[0]
+    assert "another run trains into this folder" in said[0]
     second()
     assert said[1] == "in"
 
@@ -71,19 +87,19 @@ def test_a_file_left_by_another_machine_is_no_lock(tmp_path):
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_a_file_system_without_locks_is_no_other_run(tmp_path, monkeypatch, number):
-    def refuse(file):
+    def refuse(lock):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(files, "_lock", refuse)
+    monkeypatch.setattr(files.FileLock, "acquire", refuse)
     with pytest.warns(UserWarning, match="this file system has no locks.*no second run"), locked(tmp_path):
         pass
 
 
 def test_a_full_disk_does_not_keep_the_lock_from_being_held(tmp_path, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(Path, "write_text", full)
     with locked(tmp_path), pytest.raises(LabkitError), locked(tmp_path):
         pass
 

@@ -1,4 +1,4 @@
-"""`allow_new_data`: a run goes on after pictures were added or taken away, in an order that is known."""
+"""`labkit.accept_new_data`: a run goes on after pictures were added or taken away, in an order that is known."""
 
 import pytest
 import torch
@@ -24,16 +24,17 @@ def test_from_then_on_the_batches_are_those_of_a_run_with_the_new_pictures(tiny,
     train(fruit, 2)
     grown = labkit.fruit(n=n, size=32, seed=0)
     with pytest.raises(
-        CheckpointError, match=r"pictures=\[12, 12\] there, .*another folder.*--allow-new-data, or allow"
+        CheckpointError, match=r"pictures=\[12, 12\] there, .*another folder.*--allow-new-data, or labkit"
     ):
         train(grown, 4)
-    run = train(grown, 4, allow_new_data=True)
+    labkit.accept_new_data(tmp_path, grown)
+    run = train(grown, 4)
     assert run.done == len(run.losses["G_A"]) == 4
     for step, batch in enumerate(labkit.batches(grown, 1, 2, 4, seed=3), start=2):
         assert all(map(torch.equal, seen[step], batch))
     assert train(grown, 5).done == 5, "the new numbers are the run's own now"
     with pytest.raises(CheckpointError, match="seed=3 there, 4 here") as refused:
-        labkit.fit(labkit.make_step(tiny()), grown, 6, checkpoint=tmp_path, seed=4, allow_new_data=True)
+        labkit.fit(labkit.make_step(tiny()), grown, 6, checkpoint=tmp_path, seed=4)
     assert "allow" not in str(refused.value)
 
 

@@ -9,6 +9,7 @@ import torch
 import labkit
 from labkit.data.images import write_picture
 from labkit.training import progress, tensorboard
+from labkit.training.run import Run
 from labkit.variants import SPEEDUPS
 
 SMALL = ["--size", "16", "--ngf", "4", "--workers", "0", "--device", "cpu", "--log", "none"]
@@ -86,11 +87,14 @@ def test_without_a_terminal_there_is_a_line_now_and_then(train, monkeypatch):
 
 
 def test_a_terminal_has_a_bar(monkeypatch):
-    assert isinstance(progress.progress_bar(0, 5), progress.Lines)
+    drawn, run = progress.Progress(), Run(step=None, steps=5, done=2)
+    drawn.on_start(run)
+    assert isinstance(drawn.bar, progress.Lines)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    for shown in (True, False):
-        with progress.progress_bar(2, 5, shown) as bar:
-            assert not isinstance(bar, progress.Lines) and bar.disable is not shown and (bar.n == 2 or not shown)
+    drawn.on_start(run)
+    drawn.on_step(run)
+    assert not isinstance(drawn.bar, progress.Lines) and (drawn.bar.n, drawn.bar.total) == (3, 5)
+    drawn.on_end(run)
 
 
 def test_a_line_says_how_long_it_will_take(capsys):

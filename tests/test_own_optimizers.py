@@ -71,7 +71,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_they_resume_bit_for_bit(tiny, fruit, tmp_path, case):
     schedule = None if case in ("Lion", "SGD") else labkit.linear_schedule(1, 4)
-    fit = functools.partial(labkit.fit, data=fruit, schedule=schedule, progress=False, sample_every=100)
+    fit = functools.partial(labkit.fit, data=fruit, schedule=schedule, sample_every=100)
     whole, part, resumed = (labkit.make_step(tiny(), *CASES[case]) for _ in range(3))
     fit(whole, steps=4)
     fit(part, steps=2, checkpoint=tmp_path)
@@ -91,10 +91,10 @@ def test_learning_rates_of_one_s_own_are_kept_and_scaled(tiny, batch):
 
 
 def test_a_checkpoint_of_another_optimiser_is_refused(tiny, fruit, tmp_path):
-    labkit.fit(labkit.make_step(tiny()), fruit, 1, checkpoint=tmp_path, progress=False)
+    labkit.fit(labkit.make_step(tiny()), fruit, 1, checkpoint=tmp_path)
     for class_, kind in ((own("AdamW"), "AdamW"), (Own, "SGD"), (TwoGroups, "RMSprop")):
         with pytest.raises(labkit.errors.CheckpointError, match=f"generators is {kind}.*of Adam .*init_from"):
-            labkit.fit(labkit.make_step(tiny(), class_), fruit, 2, checkpoint=tmp_path, progress=False)
+            labkit.fit(labkit.make_step(tiny(), class_), fruit, 2, checkpoint=tmp_path)
 
 
 def test_speedups_that_they_cut_off_are_named(tiny):

@@ -10,7 +10,7 @@ from labkit.data import folders as module
 from labkit.data.batches import UnpairedData, to_uint8
 from labkit.data.preprocess import MODES, Preprocess
 from labkit.errors import CheckpointError, DataError
-from labkit.pool import MixedPool
+from labkit.mixed_pool import MixedPool
 
 BICUBIC = Image.Resampling.BICUBIC
 SHAPES = {"trainA": [(40, 52), (45, 90)], "trainB": [(61, 33)], "testA": [(50, 70)]}
@@ -116,7 +116,7 @@ CHOICES = [
 def test_a_run_goes_on_with_the_same_preparation_only(tiny, album, tmp_path, chosen):
     def train(steps, **settings):
         data = labkit.folders(album, 32, **settings)
-        return labkit.fit(labkit.make_step(tiny()), data, steps, checkpoint=tmp_path / "run", progress=False)
+        return labkit.fit(labkit.make_step(tiny()), data, steps, checkpoint=tmp_path / "run")
 
     train(1, **chosen)
     train(2, **chosen)
@@ -135,7 +135,7 @@ def test_pictures_of_several_sizes_are_resumed_bit_for_bit(tiny, album, tmp_path
     def train(steps, folder, *names):
         step = labkit.make_step(tiny(pool_size=2), *names)
         data = labkit.folders(album, 32, preprocess="none")
-        labkit.fit(step, data, steps, checkpoint=folder, progress=False)
+        labkit.fit(step, data, steps, checkpoint=folder)
         return step
 
     whole = train(8, tmp_path / "whole")

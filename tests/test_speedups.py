@@ -269,12 +269,12 @@ def test_the_table_names_the_seams_that_a_speedup_overrides():
     seams = labkit.speedups()["seam"]
     assert seams["streams"] == "cycles" and seams["bf16"] == "losses" and seams["fused_adam"] == "adam_options"
     assert seams["fp16"].split(", ") == [
-        "build",
-        "adam_options",
         "run",
         "losses",
         "backward",
         "update",
+        "build",
+        "adam_options",
         "state_dict",
         "load_state_dict",
     ]
@@ -305,6 +305,16 @@ def test_a_class_that_overrides_no_seam_is_refused(tiny):
 
     with pytest.raises(labkit.LabkitError, match="Nothing overrides nothing of a step.*Did you mean 'update'"):
         labkit.make_step(tiny(), Nothing)
+
+
+@pytest.mark.parametrize("base", [labkit.Step, labkit.models.CycleGANStep])
+def test_a_subclass_of_step_that_overrides_nothing_is_refused(tiny, base):
+    class Own(base):
+        def generator(self, batch):
+            return super().generators(batch)
+
+    with pytest.raises(labkit.LabkitError, match="Own overrides nothing of a step.*Did you mean 'generators'"):
+        labkit.make_step(tiny(), Own)
 
 
 class Twice:

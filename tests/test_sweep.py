@@ -50,7 +50,7 @@ def trained(data, folder, lr, ngf, steps):
     """The checkpoint of such a trial, as `labkit train` would make it."""
     torch.manual_seed(0)
     step = labkit.make_step(labkit.CycleGAN(**{**FRUIT.model, "ngf": ngf, "ndf": 4}), lr=float(lr))
-    labkit.fit(step, data, steps, checkpoint=folder, progress=False)
+    labkit.fit(step, data, steps, checkpoint=folder)
     return checkpoints.load(folder)
 
 
@@ -174,13 +174,13 @@ class Killed(BaseException):
 def dies(at, monkeypatch, how=Killed):
     """The next trial saves after every step, and is broken off after step `at`; a kill leaves the sign of life."""
 
-    def broken(*arguments, on_report, **options):
+    def broken(*arguments, callbacks, **options):
         def look(run):
-            on_report(run)
+            callbacks[0](run)
             if run.done == at + 1:
                 raise how
 
-        return fit(*arguments, on_report=look, **{**options, "save_minutes": 0})
+        return fit(*arguments, callbacks=[look], **{**options, "save_minutes": 0})
 
     monkeypatch.setattr(worker, "fit", broken)
     if how is Killed:

@@ -44,7 +44,7 @@ def test_a_finished_run_is_left_as_it_is(tiny, fruit, tmp_path):
     assert torch.equal(weights(again.model), weights(first.model))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_finishes_the_step_saves_and_says_how_to_go_on(tiny, fruit, tmp_path, number):
     class Interrupted:
         def update(self, player):
@@ -54,8 +54,9 @@ def test_an_interrupt_finishes_the_step_saves_and_says_how_to_go_on(tiny, fruit,
 
     step = labkit.make_step(tiny(), Interrupted, lr=1e-3)
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt, match=f"step 1 of 5; saved in {tmp_path}: run the same again"):
+    with pytest.raises(KeyboardInterrupt, match=f"step 1 of 5; saved in {tmp_path}: run the same again") as stopped:
         labkit.fit(step, fruit, 5, checkpoint=tmp_path)
+    assert stopped.value.status == 128 + number
     assert signal.getsignal(signal.SIGINT) is before
     whole, resumed = train(tiny(), fruit, 5), train(tiny(), fruit, 5, tmp_path)
     assert torch.equal(weights(resumed.model), weights(whole.model))
@@ -88,7 +89,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tiny
 def test_a_report_brings_in_every_step_since_the_last(tiny, fruit):
     looks = []
     run = train(
-        tiny(), fruit, 7, report_every=3, on_report=lambda run: looks.append((run.done, len(run.losses["D_A"])))
+        tiny(), fruit, 7, report_every=3, callbacks=[lambda run: looks.append((run.done, len(run.losses["D_A"])))]
     )
     assert looks == [(3, 3), (6, 6), (7, 7)]
     assert all(type(loss) is float for loss in run.losses["D_A"])
@@ -155,7 +156,7 @@ def test_a_schedule_that_undoes_learning_is_refused(tiny, fruit, factor):
 
 
 def test_pictures_are_needed_not_their_name(tiny):
-    with pytest.raises(labkit.LabkitError, match=r"data='photos': give pictures, from labkit.folders"):
+    with pytest.raises(labkit.LabkitError, match=r"data='photos': give labkit.folders"):
         labkit.fit(labkit.make_step(tiny()), "photos", 1)
 
 

@@ -14,7 +14,7 @@ from labkit import show
 def test_a_film_strip_gets_a_row_for_each_look_with_the_translations_of_that_moment(tiny, fruit, capsys):
     apples = labkit.to_float(fruit.test_a[:3])
     strip = show.FilmStrip(apples)
-    run = labkit.fit(labkit.make_step(tiny()), fruit, 4, report_every=2, on_report=strip)
+    run = labkit.fit(labkit.make_step(tiny()), fruit, 4, report_every=2, callbacks=[strip])
     assert [re.search('(?<=none">)[^<]*', row)[0] for row in strip.rows] == [
         "test pictures",
         "after 2 steps",
@@ -38,5 +38,5 @@ def test_losses_are_drawn_as_the_mean_of_the_last_25_steps():
 
 def test_losses_that_grow_are_drawn_into_the_same_figure(tiny, fruit):
     live = show.LiveLosses(4)
-    labkit.fit(labkit.make_step(tiny()), fruit, 4, report_every=2, on_report=live)
+    labkit.fit(labkit.make_step(tiny()), fruit, 4, report_every=2, callbacks=[live])
     assert len(live.figure.data) == 8 and len(live.figure.data[0].y) == 4

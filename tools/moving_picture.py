@@ -46,7 +46,7 @@ def frames() -> list[Image.Image]:
     def keep(run: Run) -> None:
         kept.append(frame(apples, run_network(translate, apples), run.done))
 
-    labkit.fit(labkit.make_step(model, lr=FRUIT.lr), data, FRUIT.steps, report_every=EVERY, on_report=keep)
+    labkit.fit(labkit.make_step(model, lr=FRUIT.lr), data, FRUIT.steps, report_every=EVERY, callbacks=[keep])
     return kept
 
 

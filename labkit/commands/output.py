@@ -24,6 +24,8 @@ class Output:
     def working(self, if_stopped: str) -> Iterator[None]:
         """The command works inside: --quiet hides all that it prints, and Ctrl-C ends it with exit status 130.
 
+        A run that another signal stopped ends with the status of that one.
+
         Args:
             if_stopped: what to say after Ctrl-C if the work itself says nothing.
         """
@@ -35,8 +37,10 @@ class Output:
                     stack.enter_context(contextlib.redirect_stderr(nowhere))
                 yield
         except KeyboardInterrupt as stopped:
-            typer.echo(f"labkit: {str(stopped) or if_stopped}", err=True)
-            raise typer.Exit(130) from None
+            from labkit import ranks
+
+            ranks.say(f"labkit: {str(stopped) or if_stopped}")
+            raise typer.Exit(getattr(stopped, "status", 130)) from None
 
     def say(self, line: str) -> None:
         """A line while the command works: with --json on standard error, to keep the other for the object."""

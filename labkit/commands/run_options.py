@@ -12,6 +12,7 @@ import labkit
 from labkit.errors import LabkitError, check_known
 
 if TYPE_CHECKING:  # --help should not wait for torch
+    from labkit.data.batches import UnpairedData
     from labkit.model import Model
     from labkit.training.callbacks import Callback
 
@@ -79,6 +80,20 @@ class Keeping:
         Path | None,
         Option(help="Start from the weights of a run (folder or checkpoint), or of the public reference (folder)."),
     ] = None
+
+    def callbacks(self) -> "list[Callback]":
+        """The callback that keeps checkpoints, if one is wanted."""
+        return [] if self.keep_every is None else [labkit.KeepEvery(self.keep_every)]
+
+    def accept(self, data: "UnpairedData", out: Path) -> None:
+        """Lets the run in `out` go on with these pictures, if that is wanted."""
+        from labkit import ranks
+        from labkit.training import checkpoints
+
+        if self.allow_new_data and (out / checkpoints.FILE).exists():
+            if ranks.number() == 0:
+                labkit.accept_new_data(out, data)
+            ranks.all_equal("--allow-new-data", True)  # which no rank passes before rank 0 has written
 
     def start(self, model: "Model", out: Path, batches: dict[str, Any]) -> list[str]:
         """Looks at the run's folder before any work, and gives a model that begins a run the weights to start from.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import random
 import signal
 from collections.abc import Iterator
@@ -170,7 +171,7 @@ def batches(
         num_workers=workers,
         prefetch_factor=4 if workers else None,
         pin_memory=device.type == "cuda",
-        worker_init_fn=_ignore_interrupts,
+        worker_init_fn=_ignore_signals,
         generator=torch.Generator(),  # or opening a loader, on resuming too, would move torch's own generator on
     )
     ready = _one_ahead(loader) if workers else iter(loader)
@@ -179,19 +180,27 @@ def batches(
     return ((a.to(device, dtype), b.to(device, dtype)) for a, b in ready)
 
 
-def _ignore_interrupts(worker: int) -> None:
-    """Ctrl-C reaches every process of the terminal; only the training process should act on it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _ignore_signals(worker: int) -> None:
+    """Ignores what ends a run in a worker: terminals and schedulers signal every process, and the run alone decides."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 def _one_ahead(loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
     """Receives the next batch in a thread: taking it over from a worker costs milliseconds of the step's time."""
-    received = iter(loader)
-    with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(next, received, None)
-        while (batch := coming.result()) is not None:
+    received: Any = iter(loader)
+    end = received._shutdown_workers
+    atexit.register(end)  # or multiprocessing would send SIGTERM to the workers, who ignore it, and wait for them
+    try:
+        with ThreadPoolExecutor(1) as thread:
             coming = thread.submit(next, received, None)
-            yield batch
+            while (batch := coming.result()) is not None:
+                coming = thread.submit(next, received, None)
+                yield batch
+    finally:
+        end()
+        atexit.unregister(end)
 
 
 def _prefetched(

@@ -131,7 +131,7 @@ def learning_curves(
                     on_look(run, row)
 
             often = max(1, every // batch)
-            fit(step, data, until, batch, seed=seed, report_every=often, sample_every=until, on_report=look)
+            fit(step, data, until, batch, seed=seed, report_every=often, sample_every=until, callbacks=[look])
     table = pandas.DataFrame(rows)
     table.attrs = {"stamp": stamp_with(data), "step_seconds": step_seconds}
     return table

@@ -20,7 +20,7 @@ from labkit.measure.differences import IN_16_BITS, IN_FLOAT32, IN_FLOAT64, Limit
 from labkit.measure.record import Batch
 from labkit.measure.updates import State, Terms, Update, terms_of, update
 from labkit.model import Model
-from labkit.step import Step
+from labkit.step import Step, place_of
 from labkit.variants.common import has_dropout
 from labkit.variants.registry import SPEEDUPS
 
@@ -61,7 +61,8 @@ class Rehearsal:
                 self.step = maker()
                 if self.step.model is timed:
                     raise NotInFloat64("the maker gives one model each time, which would be turned into float64")
-                self.step.model.double()
+                self.step.place = place_of(next(self.step.model.double().parameters()))  # it is new: nothing to move
+                self.step.load_state_dict(self.step.state_dict())  # but what an optimiser may have begun with
                 for layer in self.step.model.modules():
                     if isinstance(layer, nn.modules.dropout._DropoutNd):
                         layer.p = 0.0  # or every other order of the passes would draw other random numbers

@@ -34,7 +34,7 @@ SCALE = 2  # screen pixels for a picture's pixel
 
 
 class LiveLosses:
-    """A loss plot that grows while a run trains: show `figure`, then pass this as ``labkit.fit(on_report=...)``.
+    """A loss plot that grows while a run trains: show `figure`, then pass this as ``labkit.fit(callbacks=[...])``.
 
     Args:
         steps: the length of the run, which sets the x axis.
@@ -50,7 +50,7 @@ class LiveLosses:
 class FilmStrip:
     """Translations of the same pictures during a run, a row after each look at the losses.
 
-    Pass it as ``labkit.fit(on_report=...)``. The rows appear in the output of the cell that trains. They are plain
+    Pass it as ``labkit.fit(callbacks=[...])``. The rows appear in the output of the cell that trains. They are plain
     HTML, which stays in the notebook when it is saved.
 
     Args:
@@ -101,13 +101,14 @@ def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
         for name, values in losses.items()
     }
     for name, values in smooth.items():
-        term, domain = name.split("_")
+        term, _, domain = name.partition("_")
+        term = term if term in TERMS else name  # a loss of your own
         figure.add_scatter(
             x=list(range(1, len(values) + 1)),
             y=values,
             name=name,
-            line=dict(color=COLOURS[term], dash="solid" if domain == "A" else "dash"),
-            hovertemplate=f"{TERMS[term]} ({name}): %{{y:.3f}} at step %{{x}}<extra></extra>",
+            line=dict(color=COLOURS.get(term), dash="dash" if domain == "B" else "solid"),
+            hovertemplate=f"{TERMS.get(term, 'loss')} ({name}): %{{y:.3f}} at step %{{x}}<extra></extra>",
         )
     last = ", ".join(f"{name} {values[-1]:.2f}" for name, values in smooth.items() if values)
     figure.update_layout(

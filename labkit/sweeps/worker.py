@@ -7,7 +7,6 @@ number of trials is a limit for all workers together, and a trial is finished on
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -221,8 +220,7 @@ class Worker:
             batch_size,
             checkpoint=claim.folder,
             report_every=self.every,
-            on_report=look,
-            progress=sys.stderr.isatty(),
+            callbacks=[look],
             **self.options,
         )
         self._report(claim, run)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,14 +28,25 @@ def save(state: dict, folder: Path) -> None:
     """Writes `state` as the checkpoint of `folder`, beside the old one first and then in its place.
 
     Raises:
-        DivergedError: a number in it is not finite; the old checkpoint stays.
+        DivergedError: a number of its step is not finite; the old checkpoint stays.
         CheckpointError: the disk does not take it; the old checkpoint stays.
     """
-    floats = [tensor for tensor in _tensors(state) if tensor.is_floating_point()]
+    file = folder / FILE
+    floats = [tensor for tensor in _tensors(state["step"]) if tensor.is_floating_point()]
     if not torch.stack([tensor.isfinite().all().cpu() for tensor in floats]).all():
-        raise DivergedError(f"{folder / FILE}: not saved, since a weight is no longer a finite number.")
-    with atomic_write(folder / FILE, CheckpointError) as part, open(part, "wb") as file:
-        torch.save(state, file)
+        raise DivergedError(f"{file}: not saved, since a weight is no longer a finite number.")
+    try:
+        with atomic_write(file, CheckpointError) as part, open(part, "wb") as opened:
+            torch.save(state, opened)
+    except CheckpointError as error:
+        needed = sum(tensor.nbytes for tensor in _tensors(state))
+        if not folder.is_dir() or (free := shutil.disk_usage(folder).free) > needed:
+            raise
+        beside = " beside the checkpoint that is there" if file.exists() else ""
+        raise CheckpointError(
+            f"{file}: no space: {math.ceil(needed / 1e6)} MB needed{beside}, and {free / 1e6:.0f} MB are free. Make "
+            "room."
+        ) from error
 
 
 def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
@@ -57,7 +70,7 @@ def kept_file(folder: Path | str, step: int) -> Path:
 
 
 def of_step(folder: Path | str, step: int) -> Path:
-    """The checkpoint of a step, which the run kept (``labkit.fit(keep_every=...)``).
+    """The checkpoint of a step, which the run kept (`labkit.KeepEvery`).
 
     Raises:
         CheckpointError: this step was not kept; the message names those that were.
@@ -170,8 +183,16 @@ def read(file: Path, device: torch.device | str = "cpu") -> Any:
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
         raise CheckpointError(  # without PyTorch's own words, which advise to read it unsafely
             f"{file}: this is no checkpoint, or it is damaged, or holds more than weights and was refused. "
-            "Use a copy, or train again into another folder."
+            f"{_instead(file)}"
         ) from error
+
+
+def _instead(file: Path) -> str:
+    """What to do about a damaged file: the checkpoints that the run kept, if there are any, are named."""
+    kept = [str(other) for other in sorted((file.parent / KEPT).glob("[0-9]*.pt")) if other != file]
+    if not kept:
+        return "Use a copy, or train again into another folder."
+    return f"The run kept {', '.join(kept)}: to go on from one of them, copy it to {file}."
 
 
 def _check_sums(file: Path) -> None:

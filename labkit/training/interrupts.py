@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: noted, so that the step under way, or the pictures, can finish and be saved."""
+"""Signals that stop a program: noted, so that the step under way, or the pictures, can finish and be saved."""
 
 from __future__ import annotations
 
@@ -8,34 +8,57 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from torch.utils.data._utils import signal_handling
+
 from labkit import ranks
+
+STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+class Stopped(KeyboardInterrupt):  # noqa: N818  # no error: somebody wanted it
+    """A run that a signal stopped, after it was saved.
+
+    Attributes:
+        status: the exit status by which a shell knows the signal.
+    """
+
+    def __init__(self, message: str, number: int):
+        super().__init__(message)
+        self.status = 128 + number
 
 
 @contextmanager
 def interrupts(until: str = "this step") -> Iterator[list[int]]:
-    """Collects Ctrl-C and SIGTERM instead of breaking off between two halves of an update.
+    """Collects Ctrl-C, SIGTERM and SIGHUP instead of breaking off between two halves of an update.
 
-    The terminal is told that the program stops after `until`.
-
-    A second Ctrl-C breaks off immediately. Of several ranks the first says so for all. Outside the main thread signals
-    cannot be caught: nothing changes there.
+    The terminal is told that the program stops after `until`. A second Ctrl-C breaks off immediately, except in one of
+    several ranks. A signal that was ignored stays so, as SIGHUP under nohup. Outside the main thread signals cannot be
+    caught: nothing changes there.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in STOPPING if signal.getsignal(number) != signal.SIG_IGN}
+    if hasattr(signal, "SIGCHLD"):  # PyTorch's own handler, set once, raises an error at any point if a worker dies
+        signal_handling._set_SIGCHLD_handler()
+        before_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def note(number: int, frame: object) -> None:
+        if ranks.count() == 1:  # a rank hears Ctrl-C from torchrun, and perhaps from the terminal as well
+            signal.signal(signal.SIGINT, before.get(signal.SIGINT, signal.SIG_IGN))
+        if ranks.number() == 0 and not received:  # not print: the signal may have come in the middle of one
+            again = "; Ctrl-C again stops immediately" if ranks.count() == 1 else ""
+            os.write(2, f"\nlabkit: stops after {until}{again}\n".encode())
         received.append(number)
-        signal.signal(signal.SIGINT, before[signal.SIGINT])
-        if ranks.number() == 0:  # not print: the signal may have come in the middle of one
-            os.write(2, f"\nlabkit: stops after {until}; Ctrl-C again stops immediately\n".encode())
 
-    for name in before:
-        signal.signal(name, note)
+    for number in before:
+        signal.signal(number, note)
     try:
         yield received
     finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
+        if hasattr(signal, "SIGCHLD"):
+            signal.signal(signal.SIGCHLD, before_child)
+        if not received or ranks.count() == 1:  # else torchrun sends SIGTERM to this rank as soon as another has ended
+            for number, handler in before.items():
+                signal.signal(number, handler)

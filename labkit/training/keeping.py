@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,12 @@ from typing import Any
 import torch
 
 from labkit import ranks
+from labkit.data.batches import UnpairedData
 from labkit.errors import CheckpointError, DivergedError, LabkitError
-from labkit.files import check_folder, link, locked
+from labkit.files import check_folder, locked
 from labkit.model import Model
 from labkit.training import checkpoints
 from labkit.training.run import Run
-from labkit.training.samples import sample_file
-
-RETRY = 60  # seconds, at most, between two attempts to save on a full disk
 
 
 class Keeper:
@@ -28,23 +25,11 @@ class Keeper:
         run: where it stands is set by `resume`.
         batches: the settings of its batches; a checkpoint with others is not resumed.
         minutes: between two checkpoints.
-        keep_every: steps between two checkpoints that are kept; None keeps the newest only.
-        allow_new_data: whether a checkpoint with other numbers of pictures is resumed, too.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        batches: dict[str, Any],
-        minutes: float,
-        keep_every: int | None = None,
-        allow_new_data: bool = False,
-    ):
-        self.run, self.batches, self.minutes, self.keep_every = run, batches, minutes, keep_every
-        self.allow_new_data = allow_new_data
+    def __init__(self, run: Run, batches: dict[str, Any], minutes: float):
+        self.run, self.batches, self.minutes = run, batches, minutes
         self.due_at = time.monotonic() + 60 * minutes
-        self.saved = 0  # the step of the newest checkpoint; 0 if there is none
-        self.failed = False  # whether the disk did not take the last one
 
     def resume(self, stack: ExitStack) -> None:
         """Makes the run's folder, or continues the run from the checkpoint in it.
@@ -64,18 +49,14 @@ class Keeper:
             stack.enter_context(locked(run.folder))
         if (run.folder / checkpoints.FILE).exists():
             self._load(run.folder)
-            if ranks.number() == 0 and self.keeps():
-                self._keep(run.folder)  # a kill may have come between the checkpoint and this
 
     def _load(self, folder: Path) -> None:
         run, device = self.run, next(self.run.model.parameters()).device
         state = checkpoints.load(folder, device)
         check_model(folder, state, run.model)
         saved = state["batches"]
-        if self.allow_new_data:
-            saved = saved | {"pictures": self.batches["pictures"]}
         advice = " If pictures were added or taken away, go on with those there are now: --allow-new-data, or"
-        advice = f"{advice} allow_new_data=True." if saved["pictures"] != self.batches["pictures"] else ""
+        advice = f"{advice} labkit.accept_new_data." if saved["pictures"] != self.batches["pictures"] else ""
         checkpoints.check_settings(folder, "run", saved, self.batches, advice)
         try:
             run.step.load_state_dict(state["step"])
@@ -86,12 +67,12 @@ class Keeper:
             ) from error
         except LabkitError as error:
             raise CheckpointError(f"{folder / checkpoints.FILE}: {error}") from error
-        run.done = self.saved = state["done"]
-        run.losses = {name: values.tolist() for name, values in state["losses"].items()}
+        run.done = run.saved = state["done"]
         rates = state.get("rates", dict.fromkeys(run.step.lr_now, torch.empty(0)))  # new in labkit 0.2.0
-        run.rates = {
-            player: [float("nan")] * (run.done - len(known)) + known.tolist() for player, known in rates.items()
-        }
+        run.losses, run.rates = (
+            {name: [torch.nan] * (run.done - len(values)) + values.tolist() for name, values in history.items()}
+            for history in (state["losses"], rates)
+        )
         torch.set_rng_state(state["random"]["cpu"].cpu())
         if device.type == "cuda" and state["random"]["cuda"] is not None:
             torch.cuda.set_rng_state(state["random"]["cuda"].cpu())
@@ -100,68 +81,32 @@ class Keeper:
         """Whether it is time for the next checkpoint."""
         return self.run.folder is not None and time.monotonic() >= self.due_at
 
-    def save(self, last: bool) -> Path | None:
+    def save(self) -> Path | None:
         """Writes the checkpoint. Every rank has to call this, although rank 0 alone writes.
-
-        A disk that does not take it does not end the run: the checkpoint before is kept, and another one is tried soon.
-
-        Args:
-            last: whether this is the run's last chance.
 
         Returns:
             the file, where it was written.
 
         Raises:
-            CheckpointError: it was the last chance, and the disk did not take it.
+            CheckpointError: the disk does not take it; the checkpoint before is kept.
             DivergedError: a weight is not finite.
         """
         self.due_at = time.monotonic() + 60 * self.minutes
-        folder = self.run.folder
-        if folder is None:
+        run = self.run
+        if run.folder is None:
             return None
         state = self._state()
         if ranks.number() > 0:
             return None
         try:
-            checkpoints.save(state, folder)
+            checkpoints.save(state, run.folder)
         except DivergedError:
             raise
         except CheckpointError as error:
-            self._not_saved(error, last)
-            return None
-        self.saved, self.failed = self.run.done, False
-        if self.keeps():
-            self._keep(folder)
-        return folder / checkpoints.FILE
-
-    def _not_saved(self, error: CheckpointError, last: bool) -> None:
-        at = f"The newest checkpoint is of step {self.saved}" if self.saved else "There is no checkpoint so far"
-        if last:
-            start = f"Run the same again to go on from step {self.saved}" if self.saved else "Nothing was saved"
-            raise CheckpointError(f"step {self.run.done}: {error} {start}.") from error
-        if self.keeps():
-            at += f", and step {self.run.done} is not kept"
-        if not self.failed or self.keeps():
-            warnings.warn(
-                f"step {self.run.done}: {error} Training goes on, and tries to save again soon. {at}.", stacklevel=2
-            )
-        self.failed = True
-        self.due_at = time.monotonic() + min(60 * self.minutes, RETRY)
-
-    def keeps(self) -> bool:
-        """Whether the checkpoint of this step is kept."""
-        return self.keep_every is not None and self.run.done > 0 and self.run.done % self.keep_every == 0
-
-    def _keep(self, folder: Path) -> None:
-        """Keeps the newest checkpoint, with its sample grid if there is one."""
-        kept = checkpoints.kept_file(folder, self.run.done)
-        newest = {kept: folder / checkpoints.FILE, kept.with_suffix(".png"): sample_file(self.run, folder)}
-        try:
-            for target, source in newest.items():
-                if source.exists() and not (target.exists() and target.samefile(source)):
-                    link(source, target)
-        except (LabkitError, OSError) as error:
-            warnings.warn(f"step {self.run.done} is not kept: {error}", stacklevel=2)
+            start = f"Run the same again to go on from step {run.saved}" if run.saved else "Nothing was saved"
+            raise CheckpointError(f"step {run.done}: {error} {start}.") from error
+        run.saved = run.done
+        return run.folder / checkpoints.FILE
 
     def _state(self) -> dict[str, Any]:
         run, on_gpu = self.run, next(self.run.model.parameters()).is_cuda
@@ -172,14 +117,32 @@ class Keeper:
             "step": run.step.state_dict(),
             "done": run.done,
             "losses": _tensors(run.losses),
-            # without NaN, which stands for steps whose rate nobody noted, since a checkpoint holds finite numbers only
-            "rates": _tensors({player: [lr for lr in rates if lr == lr] for player, rates in run.rates.items()}),
+            "rates": _tensors(run.rates),
             "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if on_gpu else None},
         }
 
 
+def accept_new_data(folder: Path | str, data: UnpairedData) -> None:
+    """Lets the run in `folder` go on with `data` although pictures were added or taken away.
+
+    The pictures of step k depend on the seed, on k and on the numbers of pictures alone. So the run goes on with the
+    batches that a run with the new pictures has from this step on: the epoch under way may show some pictures twice and
+    others not at all, and from the next one on each epoch shows all of them once.
+
+    Raises:
+        LabkitError: another run trains into the folder.
+        CheckpointError: there is no checkpoint, or it cannot be read or written.
+    """
+    folder = Path(folder)
+    with locked(folder):
+        state = checkpoints.load(folder)
+        if state["batches"]["pictures"] != data.settings["pictures"]:
+            state["batches"]["pictures"] = data.settings["pictures"]
+            checkpoints.save(state, folder)
+
+
 def look_first(folder: Path, model: Model, batches: dict[str, Any]) -> None:
-    """Raises errors now that `labkit.fit` would raise after minutes of reading pictures.
+    """Checks the run's folder before the pictures are read, which may take minutes.
 
     Args:
         folder: of the run, which is made if it is missing.
@@ -206,10 +169,3 @@ def check_model(folder: Path, state: dict[str, Any], model: Model) -> None:
 
 def _tensors(history: dict[str, list[float]]) -> dict[str, torch.Tensor]:
     return {name: torch.tensor(values, dtype=torch.float64) for name, values in history.items()}
-
-
-def kept(run: Run) -> str:
-    """Says, for the end of an error, where the run can go on from."""
-    if run.folder is None or not (run.folder / checkpoints.FILE).exists():
-        return " Nothing was saved before it."
-    return f" The last good checkpoint is kept in {run.folder}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -9,14 +10,29 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from labkit.training.callbacks import Callback
+from labkit.training.run import Run
+
 INTERVAL = 30  # seconds between two lines
 
 
-def progress_bar(done: int, steps: int, shown: bool = True) -> Any:
-    """A context with tqdm's methods `update` and `set_postfix`. It draws nothing if it is not to be `shown`."""
-    if shown and not sys.stderr.isatty() and not _in_notebook():
-        return Lines(done, steps)
-    return tqdm(initial=done, total=steps, unit="step", disable=not shown)
+class Progress(Callback):
+    """Draws tqdm's bar in a terminal or a notebook, and prints `Lines` elsewhere."""
+
+    def on_start(self, run: Run) -> None:
+        if sys.stderr.isatty() or _in_notebook() or os.environ.get("TQDM_DISABLE"):
+            self.bar: Any = tqdm(initial=run.done, total=run.steps, unit="step")
+        else:
+            self.bar = Lines(run.done, run.steps)
+
+    def on_step(self, run: Run) -> None:
+        self.bar.update()
+
+    def on_report(self, run: Run) -> None:
+        self.bar.set_postfix({name: f"{values[-1]:.3f}" for name, values in run.losses.items()}, refresh=False)
+
+    def on_end(self, run: Run) -> None:
+        self.bar.close()
 
 
 class Lines:
@@ -27,13 +43,6 @@ class Lines:
         self.steps, self.losses = steps, ""
         self.started = self.said_at = time.monotonic()
 
-    def __enter__(self) -> Lines:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and self.done > self.first:
-            self._say()
-
     def update(self) -> None:
         """Counts a step."""
         self.done += 1
@@ -43,6 +52,11 @@ class Lines:
     def set_postfix(self, losses: Mapping[str, str], refresh: bool = False) -> None:
         """Takes the losses for the next line."""
         self.losses = ", ".join(f"{name} {loss}" for name, loss in losses.items())
+
+    def close(self) -> None:
+        """Prints the last line, if there was a step."""
+        if self.done > self.first:
+            self._say()
 
     def _say(self) -> None:
         self.said_at = time.monotonic()

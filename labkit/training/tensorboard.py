@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import io
-import os
-import socket
 import sys
 import time
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,13 +12,11 @@ import torch
 from torch import Tensor
 
 from labkit.errors import LabkitError
-from labkit.files import append
 from labkit.training.callbacks import Callback
 from labkit.training.run import Run
 
 if TYPE_CHECKING:
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
+    from torch.utils.tensorboard import SummaryWriter
 
 
 class TensorBoard(Callback):
@@ -30,8 +24,7 @@ class TensorBoard(Callback):
 
     At each report: every loss, as its mean since the report before; the learning rates; steps a second; and the peak of
     memory so far, of the GPU if there is one, else of the process. At each sample: its grid. A run that resumes goes on
-    in the same folder, and TensorBoard forgets the points of steps that were lost. A disk that is full does not end
-    the run: its points are missing.
+    in the same folder, and TensorBoard forgets the points of steps that were lost.
 
     Args:
         folder: for the files of events; it is made if it is missing.
@@ -44,66 +37,44 @@ class TensorBoard(Callback):
         if not installed():
             raise LabkitError("The package tensorboard is not installed, and its log needs it: pip install tensorboard")
         self.folder = Path(folder)
-        self.failed = False
+        self.writer: SummaryWriter | None = None
 
     def on_start(self, run: Run) -> None:
-        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
-        self.file, self.first = self.folder / name, run.done + 1
+        self.first = run.done + 1
         self.reported, self.at = run.done, time.monotonic()
 
     def on_report(self, run: Run) -> None:
-        from torch.utils.tensorboard.summary import scalar
-
         new, now = run.done - self.reported, time.monotonic()
-        values = {f"losses/{name}": sum(losses[-new:]) / new for name, losses in run.losses.items()}
+        recent = {name: [loss for loss in losses[-new:] if loss == loss] for name, losses in run.losses.items()}
+        values = {f"losses/{name}": sum(losses) / len(losses) for name, losses in recent.items() if losses}
         values |= {f"learning rate/{player}": rates[-1] for player, rates in run.rates.items()}
         values["speed/steps a second"] = new / max(now - self.at, 1e-9)
         values |= _memory(run)
         self.reported, self.at = run.done, now
-        self._write(run, [scalar(name, value) for name, value in values.items()])
+        writer = self._open()
+        for name, value in values.items():
+            writer.add_scalar(name, value, run.done)
+        writer.flush()
 
     def on_sample(self, run: Run, grid: Tensor) -> None:
-        from torch.utils.tensorboard.summary import image
+        self._open().add_image("samples", grid, run.done)
 
-        self._write(run, [image("samples", grid, dataformats="CHW")])
+    def on_end(self, run: Run) -> None:
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
 
-    def _write(self, run: Run, summaries: list[Summary]) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+    def _open(self) -> SummaryWriter:
+        if self.writer is None:  # a run that is done has nothing to add
+            from torch.utils.tensorboard import SummaryWriter  # takes a second
 
-        now = time.time()
-        events = [Event(wall_time=now, step=run.done, summary=summary) for summary in summaries]
-        if not self.file.exists():  # a file says its format first; then that what follows replaces later steps
-            start = Event(wall_time=now, step=self.first, session_log=SessionLog(status=SessionLog.START))
-            events = [Event(wall_time=now, file_version="brain.Event:2"), start, *events]
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            append(self.file, _records(events))
-            self.failed = False
-        except OSError as error:
-            if not self.failed:
-                warnings.warn(
-                    f"step {run.done}: {self.file} cannot be written ({error.strerror}). Training goes on, and points "
-                    "are missing in TensorBoard.",
-                    stacklevel=2,
-                )
-            self.failed = True
+            self.writer = SummaryWriter(str(self.folder), purge_step=self.first)
+        return self.writer
 
 
 def installed() -> bool:
     """Whether the package tensorboard is."""
     return importlib.util.find_spec("tensorboard") is not None
-
-
-def _records(events: list[Event]) -> bytes:
-    """The events as a file holds them."""
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
-    # Not through SummaryWriter: it writes in a thread, which dies with a traceback when the disk is full.
-    buffer = io.BytesIO()
-    writer = RecordWriter(buffer)
-    for event in events:
-        writer.write(event.SerializeToString())
-    return buffer.getvalue()
 
 
 def _memory(run: Run) -> dict[str, float]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from labkit.errors import LabkitError
 from labkit.model import Model
-from labkit.step import Batch, SpeedUp
-from labkit.variants.common import has_batch_norm, own_network_mixes
+from labkit.step import Batch
+from labkit.variants.common import SpeedUp, has_batch_norm, own_network_mixes
 
 
 class Accumulate(SpeedUp):
@@ -41,9 +39,6 @@ class Accumulate(SpeedUp):
     @staticmethod
     def skip_in_autotune(model: Model) -> str:
         return "it saves memory, not time"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "batches"}  # of one step only
 
     def inputs(self, real_a: Tensor, real_b: Tensor) -> Batch:
         if len(real_a) < self.parts:

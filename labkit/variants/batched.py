@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from labkit.model import Model
-from labkit.step import Network, SpeedUp
-from labkit.variants.common import has_batch_norm, own_network_mixes
+from labkit.step import Network
+from labkit.variants.common import SpeedUp, has_batch_norm, own_network_mixes
 
 
 class Batched(SpeedUp):

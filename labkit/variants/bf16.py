@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from labkit.model import Model
-from labkit.step import Batch, SpeedUp
-from labkit.variants.common import only_emulated
+from labkit.step import Batch
+from labkit.variants.common import SpeedUp, only_emulated
 
 
 class BF16(SpeedUp):

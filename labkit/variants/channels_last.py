@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from labkit.devices import instance_norm_is_wrong
-from labkit.step import Batch, SpeedUp
+from labkit.step import Batch
+from labkit.variants.common import SpeedUp
 
 
 class ChannelsLast(SpeedUp):

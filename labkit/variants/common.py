@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -15,7 +17,43 @@ from labkit import devices
 from labkit.model import Model
 from labkit.models.cyclegan import CycleGAN
 from labkit.networks.custom_networks import batch_matters
-from labkit.step import SpeedUp
+from labkit.step import Step
+
+
+class SpeedUp(Step):
+    """The base of labkit's speed-ups, each a class in a file of its own that overrides seams of a step.
+
+    A speed-up may not change *what* is computed: tests/test_speedups.py compares each, and every pair, with the
+    baseline. Its docstring says how it differs, which part of a step's time it should reduce, and when it does not
+    help.
+    """
+
+    name: str
+    changes: str  # how it differs from the baseline
+    improves: str  # the part of a step's time, or of its memory, that should get smaller
+    needs: str  # device, companions, and speed-ups it cannot be combined with
+    tolerance: str  # "exact", or "16-bit" for rounding to 16 bits
+    excludes: Mapping[str, str] = MappingProxyType({})  # names it cannot be combined with, and why
+
+    @staticmethod
+    def unsuited(model: Model) -> str | None:
+        """Why it cannot be used with this model, on the device it is on; None if it can."""
+        return None
+
+    @staticmethod
+    def emulated(model: Model) -> str | None:
+        """Why it is slow on the device the model is on, which only emulates its arithmetic; None if it is not."""
+        return None
+
+    @staticmethod
+    def inactive(model: Model) -> str | None:
+        """Why it changes nothing on the device the model is on, though it does no harm there; None if it acts."""
+        return None
+
+    @staticmethod
+    def skip_in_autotune(model: Model) -> str | None:
+        """Why `labkit.autotune` should not try it to save time; None if it should."""
+        return None
 
 
 class NeedsFusedAdam(SpeedUp):
@@ -53,7 +91,7 @@ class Compiling(SpeedUp):
         raise NotImplementedError
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        vars(self).update(state)
         self.compile()  # a copy of a module is not compiled
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,11 +12,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from labkit import ranks
-from labkit.errors import LabkitError
 from labkit.model import Model
-from labkit.pool import joined, share_of
-from labkit.step import Batch, SpeedUp
-from labkit.variants.common import has_batch_norm, own_network_mixes
+from labkit.step import Batch
+from labkit.variants.common import SpeedUp, has_batch_norm, own_network_mixes
 
 
 class DataParallel(SpeedUp):
@@ -70,14 +69,6 @@ class DataParallel(SpeedUp):
                     pool.load_state_dict(share, next(self.model.parameters()).device)
         return optimizers
 
-    def __getstate__(self) -> dict[str, Any]:
-        if self.ddp:
-            raise LabkitError(
-                "data_parallel: the step of one rank among several cannot be copied or pickled, since it is connected "
-                "to the others. Its state_dict() holds everything that it has learned."
-            )
-        return super().__getstate__()
-
     def run(self, batch: Batch) -> dict[str, Tensor]:
         losses = super().run(batch)
         values = torch.stack(list(losses.values()))
@@ -104,7 +95,7 @@ class DataParallel(SpeedUp):
             everyone: list[Any] = [None] * self.ranks
             dist.all_gather_object(everyone, {name: _on_host(pool) for name, pool in state["pools"].items()})
             whole = self.model.settings["pool_size"]
-            state["pools"] = {name: joined([pools[name] for pools in everyone], whole) for name in state["pools"]}
+            state["pools"] = {name: merge_shares([pools[name] for pools in everyone], whole) for name in state["pools"]}
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -129,3 +120,38 @@ class _Player(nn.Module):
 
 def _on_host(pool: dict) -> dict:
     return {**pool, "pictures": None if pool["pictures"] is None else pool["pictures"].cpu()}
+
+
+# Several ranks share a pool: slot k of the whole one is slot k // n of rank k % n, so that they fill it in its order.
+
+
+def merge_shares(shares: list[dict[str, Any]], size: int) -> dict[str, Any]:
+    """The state of a pool of `size` from the states of its shares, one of each rank; `share_of` takes it apart."""
+    kept = [share["pictures"] for share in shares]
+    pictures = None if kept[0] is None else kept[0].new_zeros(size, *kept[0].shape[1:])
+    for rank, of_rank in enumerate(kept):
+        if pictures is not None and of_rank is not None:
+            pictures[rank :: len(shares)] = of_rank
+    return {
+        "filled": sum(share["filled"] for share in shares),
+        "random": shares[0]["random"],
+        "pictures": pictures,
+        "drawn_for": shares[0]["drawn_for"],
+        "ranks": [share["random"] for share in shares],
+    }
+
+
+def share_of(state: dict[str, Any], rank: int, n: int) -> dict[str, Any]:
+    """The share of a whole pool's state that `rank` of `n` has.
+
+    It draws on where it was if as many ranks saved the state. Else each rank draws from new random numbers of its own.
+    """
+    known = state.get("ranks", [])
+    drawn = random.Random()
+    drawn.setstate(state["random"])
+    return {
+        "filled": len(range(rank, state["filled"], n)),
+        "random": known[rank] if len(known) == n else random.Random(f"{drawn.random()} {rank} of {n}").getstate(),
+        "pictures": None if state["pictures"] is None else state["pictures"][rank::n],
+        "drawn_for": state.get("drawn_for"),
+    }

@@ -133,7 +133,7 @@ class Graph(NeedsFusedAdam):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy records its own graph: this one reads and writes at its own addresses."""
-        return {**super().__getstate__(), "done": 0, "static": {}, "replay": None, "stream": None}
+        return {**vars(self), "done": 0, "static": {}, "replay": None, "stream": None}
 
     def load_state_dict(self, state: dict) -> None:
         super().load_state_dict(state)

@@ -7,7 +7,8 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-from labkit.step import Batch, SpeedUp
+from labkit.step import Batch
+from labkit.variants.common import SpeedUp
 
 
 class OutOfPlace(SpeedUp):

@@ -11,8 +11,8 @@ from torch.utils.checkpoint import checkpoint
 from labkit.model import Model
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
 from labkit.networks.custom_networks import changed_buffer
-from labkit.step import Network, SpeedUp
-from labkit.variants.common import has_batch_norm, has_dropout, without_cycles
+from labkit.step import Network
+from labkit.variants.common import SpeedUp, has_batch_norm, has_dropout, without_cycles
 
 
 class Recompute(SpeedUp, CycleGANStep):

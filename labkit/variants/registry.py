@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import warnings
 from typing import TYPE_CHECKING
 
-from labkit.errors import LabkitError, check_known
+from labkit.errors import LabkitError, check_known, check_overrides
 from labkit.model import Model
 from labkit.models.cyclegan import CycleGANStep
-from labkit.step import SpeedUp, Step, stacked
+from labkit.step import Step
 from labkit.variants.accumulate import Accumulate
 from labkit.variants.batched import Batched
 from labkit.variants.bf16 import BF16
 from labkit.variants.channels_last import ChannelsLast
+from labkit.variants.common import SpeedUp
 from labkit.variants.compile import Compile
 from labkit.variants.compile_regions import CompileRegions
 from labkit.variants.data_parallel import DataParallel
@@ -108,11 +108,12 @@ def make_step(
             warnings.warn(f"{name}: {inactive}, so it changes nothing.", stacklevel=2)
     own = [speedup for speedup in speedups if isinstance(speedup, type)]
     for speedup in own:
-        _check_overrides(speedup, model.step_class)
+        bases = {*SpeedUp.__mro__, *model.step_class.__mro__}
+        check_overrides(speedup, [*seams(model.step_class), "__init__"], bases, "step")
     if len(set(own)) < len(own):
         raise LabkitError("a class of your own is named twice: it can be stacked once.")
     named = [speedup for name, speedup in SPEEDUPS.items() if name in names]
-    step = stacked((*own, *named, model.step_class), attributes)(model, lr=lr, betas=betas)
+    step = type("Step", (*own, *named, model.step_class), attributes)(model, lr=lr, betas=betas)
     _check_optimizers(step, named)
     return step
 
@@ -138,20 +139,6 @@ def seams(step_class: type[Step]) -> list[str]:
     """The methods of a step that a class can override."""
     names = (name for base in step_class.__mro__[:-1] for name in vars(base))
     return list(dict.fromkeys(name for name in names if name == "__call__" or not name.startswith("_")))
-
-
-def _check_overrides(speedup: type, step_class: type[Step]) -> None:
-    """Raises `LabkitError` if a class overrides nothing of a step, perhaps since a name is misspelt."""
-    known = seams(step_class)
-    own = {name for base in speedup.__mro__[:-1] for name in vars(base)}
-    if own.isdisjoint([*known, "__init__"]):
-        spelt = sorted(name for name in own if not name.startswith("__"))
-        close = [match for name in spelt for match in difflib.get_close_matches(name, known, n=1)]
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise LabkitError(
-            f"{speedup.__name__} overrides nothing of a step, so it would change nothing.{hint} "
-            f"There are: {', '.join(known)}."
-        )
 
 
 def speedups() -> pandas.DataFrame:

@@ -9,8 +9,7 @@ import torch
 
 from labkit.model import Model
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
-from labkit.step import SpeedUp
-from labkit.variants.common import has_batch_norm, no_shared_casts, own_network_mixes, without_cycles
+from labkit.variants.common import SpeedUp, has_batch_norm, no_shared_casts, own_network_mixes, without_cycles
 
 
 class Streams(SpeedUp, CycleGANStep):
@@ -46,7 +45,7 @@ class Streams(SpeedUp, CycleGANStep):
         return None if next(model.parameters()).is_cuda else "there are no CUDA streams here"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "side": ()}  # a copy makes streams of its own
+        return {**vars(self), "side": ()}  # a copy makes streams of its own
 
     def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:
         device = journeys[0].real.device

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from labkit.errors import LabkitError
 from labkit.model import Model
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
-from labkit.step import SpeedUp
-from labkit.variants.common import has_dropout, without_cycles
+from labkit.variants.common import SpeedUp, has_dropout, without_cycles
 
 
 class TwoDevices(SpeedUp, CycleGANStep):
@@ -71,10 +70,10 @@ class TwoDevices(SpeedUp, CycleGANStep):
     def __getstate__(self) -> dict[str, Any]:
         if self.acts:
             raise LabkitError(
-                "two_devices: the hooks on this step's networks belong to its devices, so it cannot be copied or "
-                "pickled. Make another step, and load this one's state_dict()."
+                "two_devices: the hooks on this step's networks belong to its devices, so it cannot be "
+                "copied. Make another step, and load this one's state_dict()."
             )
-        return super().__getstate__()
+        return dict(vars(self))
 
     def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:
         if not self.acts:

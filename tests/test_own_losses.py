@@ -1,0 +1,55 @@
+"""A loss with a name of one's own is returned, recorded and drawn like the others."""
+
+import csv
+import math
+
+import pytest
+
+import labkit
+from labkit.training import checkpoints
+
+
+class WithEdges(labkit.Step):
+    def generators(self, batch):
+        losses = super().generators(batch)
+        losses["edge"] = 0.1 * (batch["fake_b"] - batch["real_a"]).abs().mean()
+        return losses
+
+
+def train(tiny, fruit, steps, folder, *classes, **options):
+    return labkit.fit(labkit.make_step(tiny(), *classes), fruit, steps, checkpoint=folder, **options)
+
+
+def rows(folder):
+    with open(folder / "losses.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_it_is_returned_after_those_of_the_model(tiny, batch):
+    model = tiny()
+    assert list(labkit.make_step(model, WithEdges)(*batch())) == [*model.loss_names, "edge"]
+
+
+def test_it_is_recorded_and_drawn(tiny, fruit, tmp_path):
+    run = train(tiny, fruit, 2, tmp_path, WithEdges)
+    assert [float(row["edge"]) for row in rows(tmp_path)] == run.losses["edge"] and min(run.losses["edge"]) > 0
+    assert checkpoints.load(tmp_path)["losses"]["edge"].tolist() == run.losses["edge"]
+    curve = next(trace for trace in labkit.show.loss_curves(run.losses, 2).data if trace.name == "edge")
+    assert list(curve.y) == pytest.approx([run.losses["edge"][0], sum(run.losses["edge"]) / 2])
+
+
+def test_tensorboard_has_its_curve(tiny, fruit, tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run = train(tiny, fruit, 1, None, WithEdges, callbacks=[labkit.TensorBoard(tmp_path)])
+    events = accumulator.EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [point.value for point in events.Scalars("losses/edge")] == pytest.approx(run.losses["edge"])
+
+
+def test_a_run_may_begin_or_stop_to_have_it(tiny, fruit, tmp_path):
+    train(tiny, fruit, 2, tmp_path)
+    train(tiny, fruit, 3, tmp_path, WithEdges)
+    run = train(tiny, fruit, 4, tmp_path, report_every=1)
+    assert [math.isnan(loss) for loss in run.losses["edge"]] == [True, True, False, True]
+    assert [row["edge"] != "" for row in rows(tmp_path)] == [False, False, True, False]
+    assert all(math.isfinite(loss) for loss in run.losses["G_A"]) and len(run.losses["G_A"]) == 4

@@ -1,0 +1,91 @@
+"""Signals and deaths that reach more than the process that trains. `make bench` sends each to real runs."""
+
+import os
+import signal
+import sys
+import time
+
+import forked
+import psutil
+import pytest
+
+import labkit
+from labkit import ranks
+from labkit.errors import TrainingError
+from labkit.training import checkpoints, losses_csv
+
+TRAIN = "train --size 16 --generator resnet_3blocks --ngf 4 --steps 100000 --decay-steps 0 --device cpu --out"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_every_process_saves_and_is_the_exit_status(tmp_path, number):
+    messages = tmp_path / "said"
+    run = forked.labkit(messages, *TRAIN.split(), str(tmp_path))
+    while not (tmp_path / losses_csv.FILE).exists():
+        assert run.is_alive(), messages.read_text()
+        time.sleep(0.05)
+    os.killpg(run.pid, number)
+    run.join()
+    done = checkpoints.load(tmp_path)["done"]
+    assert run.exitcode == 128 + number and f"stopped after step {done} of 100000; saved in" in messages.read_text()
+
+
+def test_a_signal_that_was_ignored_does_not_stop_a_run(tiny, fruit):
+    """As under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        hang_up = lambda run: signal.raise_signal(signal.SIGHUP)  # noqa: E731
+        assert labkit.fit(labkit.make_step(tiny()), fruit, 2, report_every=1, callbacks=[hang_up]).done == 2
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def kill_worker(run):
+    """Kills a process that prepares batches."""
+    if run.done == 2:
+        next(child for child in psutil.Process().children() if child.name() == "pt_data_worker").kill()
+
+
+def test_a_worker_that_is_killed_costs_no_step(tiny, fruit, tmp_path):
+    with pytest.raises(TrainingError, match=f"prepares batches died .*The run is saved in {tmp_path}: run the same"):
+        step = labkit.make_step(tiny())
+        labkit.fit(step, fruit, 10000, checkpoint=tmp_path, report_every=1, callbacks=[kill_worker], workers=1)
+    saved = checkpoints.load(tmp_path)
+    assert saved["done"] == len(saved["losses"]["G_A"]) >= 2
+
+
+def test_an_error_of_the_pictures_costs_no_step(tiny, batch, tmp_path):
+    class Pairs(list):
+        read = 0
+
+        def __getitem__(self, index):
+            self.read += 1
+            if self.read > 8:  # four of them are the sample pictures
+                raise OSError("a network drive went away")
+            return tuple(half[0] for half in batch(seed=index))
+
+    with pytest.raises(OSError, match="went away"):
+        labkit.fit(labkit.make_step(tiny()), Pairs(range(8)), 100, checkpoint=tmp_path)
+    assert checkpoints.load(tmp_path)["done"] == 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent ended")
+def test_a_rank_hears_that_torchrun_was_killed(tmp_path):
+    """Its parent here is a process that ends at once."""
+    middle = forked.start(tmp_path / "said", _leave_a_rank, tmp_path / "rank")
+    middle.join()
+    rank = psutil.Process(int((tmp_path / "rank").read_text()))
+    assert psutil.wait_procs([rank], timeout=10)[0], "it still runs"
+
+
+def _leave_a_rank(file):
+    rank = os.fork()
+    if rank == 0:
+        os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+        with ranks.joined():
+            file.with_suffix(".part").write_text(str(os.getpid()))
+            file.with_suffix(".part").rename(file)
+            time.sleep(600)
+    while not file.exists():
+        time.sleep(0.01)
+    os._exit(0)
