@@ -1,7 +1,7 @@
-"""The files for Slurm on a real one: a run on two nodes that is requeued, stopped by its time limit or cancelled; a sweep.
+"""The files for Slurm on a real one: a run on two nodes, requeued, stopped by its time limit or cancelled; a sweep.
 
-Debian's packages slurm-wlm and munge make a cluster of one machine: a slurm.conf with two NodeNames, each with a Port of
-its own and NodeAddr=127.0.0.1, two processors each, then munged, slurmctld, and `slurmd -N` for each node.
+Debian's packages slurm-wlm and munge make a cluster of one machine: a slurm.conf with two NodeNames, each with a Port
+of its own and NodeAddr=127.0.0.1, two processors each, then munged, slurmctld, and `slurmd -N` for each node.
 """
 
 import re

@@ -51,7 +51,7 @@ def sweep(
     cluster: str = "local",
     slurm: str = "",
     prune_after: int | None = None,
-    score: str = "score",
+    score: str | None = None,
     seed: int = 0,
     say: Callable[[str], None] = print,
 ) -> pandas.DataFrame:
@@ -75,7 +75,7 @@ def sweep(
         prune_after: stops a trial whose best score after this step or later is worse than the median of the others at
             the same step, once five have ended. The scores are those in the file ``scores.csv`` in the trial's folder,
             whose columns are step and `score`; `objective` appends to it. None stops no trial.
-        score: the column of that file.
+        score: the column of that file; None takes `objective.score`, or "score".
         seed: of Optuna's TPE sampler.
         say: called with each line of progress.
 
@@ -101,7 +101,17 @@ def sweep(
         name = getattr(objective, "__qualname__", str(objective))
         _check_same(study, out, {"objective": name, "space": {k: str(v) for k, v in distributions.items()}})
         executors = _executors(out / "jobs", cluster, slurm, at_once)
-        _Driver(study, out, objective, distributions, executors, cluster, seed, score, say).run(trials)
+        _Driver(
+            study,
+            out,
+            objective,
+            distributions,
+            executors,
+            cluster,
+            seed,
+            score or getattr(objective, "score", "score"),
+            say,
+        ).run(trials)
     return table(out)
 
 

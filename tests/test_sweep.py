@@ -239,6 +239,12 @@ def test_the_command_trains_as_labkit_train_does_and_shows(call, tmp_path):
     assert status == 0 and shown.strip() in said and page.is_file()
 
 
+def test_a_program_sweeps_over_labkit_train(start, tmp_path):
+    table = start(sweeps.Train(" ".join(SMALL)), trials=1, space={"lr": "1e-4:1e-3:log"})
+    scores = sweeps.read_scores(tmp_path / "trial_0000", "shortfall")
+    assert list(table["state"]) == ["complete"] and table.loc[0, "value"] == scores[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

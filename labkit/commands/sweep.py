@@ -56,7 +56,6 @@ def sweep(
                 cluster=cluster,
                 slurm=slurm,
                 prune_after=prune_after,
-                score=name,
                 say=typer.echo,
             )
         except KeyboardInterrupt:
