@@ -9,7 +9,7 @@ from optuna.distributions import CategoricalDistribution
 
 import labkit
 
-TRIAL = "--data fruit --size 32 --steps 400 --workers 0 --device cpu --no-tensorboard"
+TRIAL = "--data fruit --size 32 --steps 200 --workers 0 --device cpu --no-tensorboard"
 TRIALS, ROUNDS = 4, 2  # trials of each sweep; rounds, in turn, of which the better counts
 
 

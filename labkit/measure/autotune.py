@@ -49,7 +49,8 @@ def autotune(make_model: Callable[[], Model], batch: Batch, rounds: int = 8) -> 
 
     def leave_out(name: str, row: pandas.Series, where: str = "") -> None:
         noisy = row["verdict"] == "no difference" and row["times_faster_high"] >= WORTH
-        unclear.extend([name] * noisy)
+        if noisy:
+            unclear.append(name)
         said.append(f"{name}: {'too noisy to tell' if noisy else 'left out, ' + row['verdict']}{where}: {row['why']}")
 
     for name, row in alone.iterrows():
