@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import submitit
     from optuna.distributions import BaseDistribution
 
+JOBS = "jobs"  # folder of submitit's files
 SCORES = "scores.csv"  # in a trial's folder: a row a score, its step first
 FORMS = "LOW:HIGH, LOW:HIGH:log, or choices: A,B,C"
 KINDS: dict[type | None, str] = {int: "a whole number", float: "a number"}
@@ -100,7 +101,7 @@ def sweep(
         study = optuna.create_study(storage=_storage(out), study_name=STUDY, pruner=pruner, load_if_exists=True)
         name = getattr(objective, "__qualname__", str(objective))
         _check_same(study, out, {"objective": name, "space": {k: str(v) for k, v in distributions.items()}})
-        executors = _executors(out / "jobs", cluster, slurm, at_once)
+        executors = _executors(out / JOBS, cluster, slurm, at_once)
         _Driver(
             study,
             out,
@@ -109,7 +110,7 @@ def sweep(
             executors,
             cluster,
             seed,
-            score or getattr(objective, "score", "score"),
+            score or str(getattr(objective, "score", "score")),
             say,
         ).run(trials)
     return table(out)
@@ -176,14 +177,16 @@ class _Driver:
         self.say(f"trial {old.number} goes on: its driver was stopped")
         trial, executor = optuna.Trial(self.study, old._trial_id), self.executors[slot]
         if self.cluster == "slurm" and "job" in old.user_attrs:
-            return _Running(trial, executor.job_class(executor.folder, old.user_attrs["job"]), slot)
+            job = executor.job_class(_folder(self.out, old.number) / JOBS, old.user_attrs["job"])
+            return _Running(trial, job, slot)
         return self._submitted(trial, slot)  # which waits for the old job, if that runs still
 
     def _submitted(self, trial: optuna.Trial, slot: int, tries: int = 1) -> _Running:
-        arguments = self.objective, _folder(self.out, trial.number), trial.params
+        folder, executor = _folder(self.out, trial.number), self.executors[slot]
+        executor.folder = folder / JOBS  # each trial's own: submitit names files by process, and numbers come again
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training, not for submitit around it
         try:
-            job = self.executors[slot].submit(_in_job, *arguments)
+            job = executor.submit(_in_job, self.objective, folder, trial.params)
         finally:
             signal.signal(signal.SIGINT, before)
         trial.set_user_attr("job", job.job_id)

@@ -132,6 +132,21 @@ def test_a_killed_job_is_submitted_again_with_the_same_settings(start, tmp_path)
     assert (tmp_path / "trial_0000" / "calls").read_text() == 2 * f"{table.loc[0, 'x']} "
 
 
+def test_the_result_of_another_trials_job_with_the_same_number_is_not_taken(start):
+    def second_dies(folder, x):
+        import os
+        import shutil
+
+        if folder.name == "trial_0001":
+            for result in folder.parent.rglob("*_result.pkl"):
+                shutil.copy(result, result.with_name(f"{os.environ['SUBMITIT_LOCAL_JOB_ID']}_0_result.pkl"))
+            os._exit(137)
+        return x
+
+    table = start(second_dies, trials=2, at_once=1)
+    assert table.loc[0, "state"] == "complete" and table.loc[1, "state"] == "failed"
+
+
 def test_a_job_that_always_dies_fails(start):
     def dies(folder, x):
         import os
