@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import torch
 
@@ -14,15 +15,13 @@ from labkit.models.deviation import STAGES
 from labkit.training import checkpoints
 
 STEPS, KILLS = 400, 10
-TRAIN = (
-    "train --model DeviationGAN --size 24 --ngf 4 --ndf 4 --exchange-every 1 --save-minutes 0 --workers 0 --device cpu"
-)
+PROGRAM = Path(__file__).parents[1] / "examples" / "exchange_weights.py"
+OPTIONS = ["--every", "1", "--steps", str(STEPS), "--size", "24", "--width", "4", "--save-minutes", "0"]
 
 
 def start(folder, module):
-    command = [*TRAIN.split(), "--steps", str(STEPS), "--module", module, "--through", str(folder / "weights")]
     return subprocess.Popen(
-        [sys.executable, "-m", "labkit", *command, "--out", str(folder / module)],
+        [sys.executable, PROGRAM, module, folder / module, "--through", folder / "weights", *OPTIONS],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
         stderr=open(folder / "said", "a"),  # noqa: SIM115  # the process has it

@@ -36,7 +36,7 @@ from labkit.measure.record import record as record
 from labkit.models.cyclegan import CycleGAN as CycleGAN
 from labkit.models.deviation import DeviationGAN as DeviationGAN
 from labkit.step import Step as Step
-from labkit.sweeps.sweep import sweep as sweep
+from labkit.sweeps import sweep as sweep
 from labkit.traces.reading import TraceError as TraceError
 from labkit.traces.trace import Trace as Trace
 from labkit.training.callbacks import Callback as Callback

@@ -41,6 +41,8 @@ FRUIT_ONE_GENERATOR = Recipe(size=64, steps=2000, kind="DeviationGAN", model=dic
 # The reference's schedule; nobody has tried one generator on photographs.
 PHOTOGRAPHS_ONE_GENERATOR = Recipe(size=256, steps=200_000, decay=0.5, kind="DeviationGAN")
 
+KINDS = {"CycleGAN": (FRUIT, PHOTOGRAPHS), "DeviationGAN": (FRUIT_ONE_GENERATOR, PHOTOGRAPHS_ONE_GENERATOR)}
+
 
 def find(data: str, kind: str) -> Recipe:
     """The recipe for a kind of model, on "fruit" or on other data, which are photographs.
@@ -48,6 +50,5 @@ def find(data: str, kind: str) -> Recipe:
     Raises:
         LabkitError: there is no such kind.
     """
-    recipes = {"CycleGAN": (FRUIT, PHOTOGRAPHS), "DeviationGAN": (FRUIT_ONE_GENERATOR, PHOTOGRAPHS_ONE_GENERATOR)}
-    check_known("model", kind, recipes)
-    return recipes[kind][data != "fruit"]
+    check_known("model", kind, KINDS)
+    return KINDS[kind][data != "fruit"]

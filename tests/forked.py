@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 CONTEXT = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
-CONTEXT.set_forkserver_preload(["labkit.cli", "labkit.training.fit", "labkit.parallel", "labkit.sweeps.worker"])
+CONTEXT.set_forkserver_preload(["labkit.cli", "labkit.training.fit", "labkit.parallel"])
 
 
 def start(

@@ -460,7 +460,8 @@ def test_speedups_are_stacked_as_long_as_they_help_beyond_noise(tiny, batch, mon
             names = [speedup.name for speedup in type(makers["with"]()).__mro__ if "name" in vars(speedup)]
             tried.append(names)
             verdict = "no difference" if "fused_adam" in names else "faster"
-            return pandas.DataFrame({"verdict": verdict, "why": "measured"}, index=["with"])
+            numbers = {"verdict": verdict, "why": "measured", "times_faster_high": 1.02}
+            return pandas.DataFrame(numbers, index=["with"])
         rows = {name: {"times_faster": gains.get(name, 0.9), "verdict": "faster", "why": "alone"} for name in makers}
         return pandas.DataFrame.from_dict(rows, orient="index")
 
@@ -472,6 +473,30 @@ def test_speedups_are_stacked_as_long_as_they_help_beyond_noise(tiny, batch, mon
     assert told["fused_adam"].startswith("left out, no difference on top of bf16, batched: ")
     assert told["recompute"] == "not tried, it saves memory, not time"
     assert told["out_of_place"].startswith("left out")
+
+
+def noisy(makers, batch, rounds):
+    """What `compare` finds on a busy machine: a step may be faster, and may be slower."""
+    numbers = {"times_faster": 1.5, "times_faster_high": 2.2, "verdict": "no difference", "why": "between 0.8 and 2.2"}
+    return pandas.DataFrame.from_dict(dict.fromkeys(makers, numbers), orient="index")
+
+
+def test_on_a_busy_machine_it_says_that_it_cannot_tell(tiny, batch, monkeypatch):
+    monkeypatch.setattr(choosing, "compare", noisy)
+    names, said = labkit.autotune(tiny, batch())
+    assert names == [] and "bf16: too noisy to tell on top of the baseline: between 0.8 and 2.2" in said
+    assert said[-1].startswith("too noisy to tell for ") and "bf16" in said[-1]
+
+
+def test_a_run_keeps_the_choice_of_its_beginning(tiny, batch, monkeypatch, tmp_path):
+    monkeypatch.setattr(choosing, "autotune", lambda *_: (["bf16"], ["bf16: chosen"]))
+    first = labkit.measure.remembered(tmp_path, tiny, batch())
+    assert first == (["bf16"], ["bf16: chosen", "auto: bf16"])
+    monkeypatch.setattr(choosing, "autotune", lambda *_: (["batched"], []))
+    names, said = labkit.measure.remembered(tmp_path, tiny, batch())
+    assert names == ["bf16"] and "chosen when this run began" in said[0]
+    monkeypatch.setattr(choosing, "stamp", lambda: {"device": "another"})
+    assert labkit.measure.remembered(tmp_path, tiny, batch())[0] == ["batched"]
 
 
 def test_what_excludes_one_already_chosen_is_left_out(tiny, batch, monkeypatch):

@@ -1,6 +1,7 @@
 """The files for clusters can be parsed, and torchrun and labkit know every option in them; the programs run."""
 
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from labkit.data.images import read_picture, write_picture
 EXAMPLES = Path(__file__).parents[1] / "examples"
 DOCS = EXAMPLES.parent / "docs"
 COMMANDS = {  # of labkit, that each page shows
-    "clusters.md": {"train", "sweep"},
+    "clusters.md": {"train", "sweep", "exchange_weights"},
     "export.md": {"export"},
     "watching.md": {"train", "translate", "export"},
     "reference.md": {"train", "translate"},
@@ -39,7 +40,12 @@ def check(command: str) -> str:
     arguments = shlex.split(command, comments=True)
     if arguments[0] == "torchrun":
         parsed = get_args_parser().parse_args(arguments[1:])
-        assert parsed.module and parsed.training_script == "labkit"
+        if not parsed.module:
+            program, own = EXAMPLES.parent / parsed.training_script, typer.Typer()
+            own.command()(runpy.run_path(str(program))["main"])
+            typer.main.get_command(own).make_context(program.name, parsed.training_script_args)
+            return program.stem
+        assert parsed.training_script == "labkit"
         arguments = ["labkit", *parsed.training_script_args]
     group = typer.main.get_command(app)
     group.commands[arguments[1]].make_context(arguments[1], arguments[2:])
@@ -84,6 +90,16 @@ def test_every_command_of_the_page_is_known(page):
 def test_every_file_is_in_a_page():
     text = "\n".join((DOCS / page).read_text() for page in COMMANDS)
     assert set(re.findall(r"\(\.\./examples/(\S+)\)", text)) == {path.name for path in EXAMPLES.iterdir()}
+
+
+def test_weights_are_exchanged_by_a_job_and_by_ranks(tmp_path):
+    small = ["--steps", "2", "--every", "1", "--size", "24", "--width", "4"]
+    program, alone = str(EXAMPLES / "exchange_weights.py"), ["translator", str(tmp_path / "job")]
+    subprocess.run([sys.executable, program, *alone, "--through", str(tmp_path / "weights"), *small], check=True)
+    assert (tmp_path / "weights" / "translator" / "weights.pt").is_file()
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    subprocess.run([*torchrun, program, "averaged", str(tmp_path / "averaged"), *small], check=True)
+    assert labkit.load_model(tmp_path / "averaged").kind == "CycleGAN"
 
 
 @pytest.mark.parametrize(("program", "suffix"), [("run_onnx.py", ".onnx"), ("load_safetensors.py", ".safetensors")])

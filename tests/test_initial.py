@@ -139,7 +139,7 @@ def test_what_is_missing_or_alone_is_said(tmp_path, tiny):
 
 
 def test_the_command_line_starts_from_weights_once(call, tmp_path):
-    small = ["--size", "16", "--ngf", "4", "--workers", "0", "--device", "cpu", "--log", "none"]
+    small = ["--size", "16", "--ngf", "4", "--workers", "0", "--device", "cpu", "--no-tensorboard"]
     call("train", "--out", tmp_path / "a", *small, "--steps", 2)
     start = ("train", "--out", tmp_path / "b", *small, "--init-from", tmp_path / "a", "--lr", "1e-12")
     status, said, _ = call(*start, "--steps", 1)

@@ -87,7 +87,7 @@ def test_a_step_that_was_not_kept_is_refused_with_a_list(tiny, fruit, tmp_path):
 
 
 def test_the_command_line_keeps_translates_and_exports_a_step(call, tmp_path):
-    small = ["--size", "16", "--ngf", "2", "--workers", "0", "--device", "cpu", "--log", "none"]
+    small = ["--size", "16", "--ngf", "2", "--workers", "0", "--device", "cpu", "--no-tensorboard"]
     small += ["--generator", "resnet_6blocks", "--norm", "instance"]
     assert call("train", "--out", tmp_path / "run", *small, "--steps", "3", "--keep-every", "1")[0] == 0
     write_picture(torch.zeros(3, 16, 16, dtype=torch.uint8), tmp_path / "in.png")

@@ -46,7 +46,7 @@ def test_a_folder_that_has_grown_goes_on_if_told(call, tmp_path):
 
     add("a")
     small = ["--size", "24", "--generator", "resnet_3blocks", "--ngf", "4", "--ndf", "4", "--workers", "0"]
-    train = ("train", "--data", tmp_path / "data", "--out", tmp_path / "run", *small, "--log", "none")
+    train = ("train", "--data", tmp_path / "data", "--out", tmp_path / "run", *small, "--no-tensorboard")
     assert call(*train, "--steps", 1)[0] == 0
     add("bb")
     status, _, error = call(*train, "--steps", 2)

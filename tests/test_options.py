@@ -1,35 +1,75 @@
 """Every argument of a model is an option of the command line, and only of the models that have it."""
 
-import dataclasses
 import inspect
+import os
 import re
+import subprocess
+import sys
 
 import pytest
+import typer
+from torch.distributed.run import get_args_parser
 
 import labkit
 from labkit import cli, recipes
-from labkit.commands import options
+from labkit.commands.model_options import COMMON, ModelOptions, arguments, as_option, constructor
+from labkit.commands.train import defaults
 from labkit.models import MODELS
-
-OTHERS = {"batch_size", "size", "model_kind", "device"}
-OPTIONS = {field.name: field.type.__metadata__[0] for field in dataclasses.fields(options.Choice)}
-
-
-def test_every_argument_of_every_model_is_an_option():
-    arguments = {name for model in MODELS.values() for name in inspect.signature(model).parameters}
-    assert set(OPTIONS) - OTHERS == arguments
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_help_states_the_defaults_that_models_and_recipes_have(kind):
-    """Help should not wait for torch, so that it repeats the models' defaults."""
-    fruit = recipes.find("fruit", kind).model
-    for name, argument in inspect.signature(MODELS[kind]).parameters.items():
-        said = OPTIONS[name].show_default
-        if name in fruit:
-            assert f"fruit {fruit[name]}" in said
-        if "the paper's" not in said:
-            assert str(argument.default) in said, name
+def test_every_argument_of_a_model_is_an_option_with_its_default_and_help(kind):
+    """They are read from the source, since --help should not wait for torch."""
+    signature = inspect.signature(MODELS[kind]).parameters
+    assert {name: default for name, (default, _) in constructor(kind).items()} == {
+        name: argument.default for name, argument in signature.items()
+    }
+    assert all(len(text) > 5 for _, text in constructor(kind).values())
+
+
+def test_help_states_the_defaults_that_models_and_recipes_have():
+    said = " ".join(defaults().split())
+    assert "CycleGAN, photographs: size 256, steps 200000, generator resnet_9blocks, discriminator basic" in said
+    assert "CycleGAN, fruit: size 64, steps 1200, lr 0.0005, generator resnet_3blocks" in said
+    assert "DeviationGAN, fruit: size 64, steps 2000, ngf 16, ndf 16, blocks 3." in said
+
+
+def test_help_fits_on_five_screens(monkeypatch):
+    helped = subprocess.run(
+        [sys.executable, "-m", "labkit", "train", "--help"],
+        env={**os.environ, "COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert helped.stdout.count("\n") <= 120
+    assert len(inspect.signature(cli.train).parameters) <= 45
+
+
+def test_no_option_is_taken_for_one_of_torchruns():
+    """torchrun looks at the options of the program as well, and refuses one with which several of its own begin."""
+    theirs = [option for action in get_args_parser()._actions for option in action.option_strings]
+    commands = typer.main.get_command(cli.app).commands
+    for name in ("train", "profile", "compare", "sweep"):
+        for option in (option for parameter in commands[name].params for option in parameter.opts):
+            assert not [one for one in theirs if one.startswith(option)], option
+
+
+@pytest.mark.parametrize(
+    ("given", "here"),
+    [("--dataroot", "--data"), ("--n_epochs", "--epochs"), ("--gpu_ids=0", "--device"), ("--netG", "--generator")],
+)
+def test_an_option_of_the_reference_is_answered_with_ours(call, given, here):
+    status, _, error = call("train", given, "x")
+    assert status == 1 and f"here it is {here}" in error
+
+
+def test_epochs_are_steps_through_the_larger_domain(call, tmp_path):
+    small = ["--size", "16", "--ngf", "4", "--workers", "0", "--device", "cpu", "--no-tensorboard"]
+    status, out, _ = call("train", "--out", tmp_path, "--epochs", "2", "--batch-size", "3", *small)
+    assert status == 0 and "6 steps done" in out  # 2 epochs of 8 pictures in batches of 3
+    status, _, error = call("train", "--out", tmp_path, "--epochs", "2", "--steps", "3", *small)
+    assert status == 1 and "Give one of them" in error
 
 
 @pytest.mark.parametrize(
@@ -50,14 +90,14 @@ def test_help_states_the_defaults_that_models_and_recipes_have(kind):
     ],
 )
 def test_what_is_given_reaches_the_model(call, tmp_path, monkeypatch, kind, given):
-    made, make = [], options.Choice.model
+    made, make = [], ModelOptions.make
 
     def seen(self, recipe):
         made.append(make(self, recipe))
         raise labkit.LabkitError("seen")  # a step need not be profiled for that
 
-    monkeypatch.setattr(options.Choice, "model", seen)
-    arguments = [part for name, value in given.items() for part in (options.as_option(name), value)]
+    monkeypatch.setattr(ModelOptions, "make", seen)
+    arguments = [part for name, value in given.items() for part in (as_option(name), value)]
     _, _, error = call("profile", "--out", tmp_path / "trace.json", "--model", kind, *arguments, "--device", "cpu")
     assert "seen" in error
     assert made[0].settings == {**MODELS[kind]().settings, **recipes.find("fruit", kind).model, **given}
@@ -84,11 +124,11 @@ def test_what_does_not_belong_to_the_model_is_refused_by_its_name(call, tmp_path
 
 def test_profile_and_compare_have_them_too():
     for command in (cli.train, cli.profile, cli.compare):
-        assert set(OPTIONS) <= set(inspect.signature(command).parameters)
+        assert {*COMMON, *arguments()} <= set(inspect.signature(command).parameters)
 
 
 def test_a_recipe_gives_way_to_options():
-    choice = options.Choice(device="cpu", lambda_a=2.0, gan_mode="vanilla")
-    model = choice.model(choice.recipe("fruit"))
+    options = ModelOptions(device="cpu", given={"lambda_a": 2.0, "gan_mode": "vanilla"})
+    model = options.make(options.recipe("fruit"))
     assert (model.lambda_a, model.gan_mode) == (2.0, "vanilla") and isinstance(model, labkit.CycleGAN)
     assert model.settings["generator"] == recipes.FRUIT.model["generator"]

@@ -8,7 +8,7 @@ from torch.optim import lr_scheduler
 
 import labkit
 from labkit import recipes
-from labkit.commands import train_options
+from labkit.commands.train import falling
 
 N = 7  # steps of an epoch
 
@@ -64,22 +64,22 @@ RECIPE = recipes.Recipe(size=16, steps=100, decay=0.5)
 
 
 @pytest.mark.parametrize(
-    ("rate", "right"),
+    ("policy", "decay", "right"),
     [
-        (train_options.Rate(), labkit.linear_schedule(50, 50)),
-        (train_options.Rate(decay_steps=20), labkit.linear_schedule(80, 20)),
-        (train_options.Rate(lr_policy="step"), labkit.step_schedule(25)),
-        (train_options.Rate(lr_policy="step", decay_every=10), labkit.step_schedule(10)),
-        (train_options.Rate(lr_policy="cosine"), labkit.cosine_schedule(100)),
+        ("linear", None, labkit.linear_schedule(50, 50)),
+        ("linear", 20, labkit.linear_schedule(80, 20)),
+        ("step", None, labkit.step_schedule(25)),
+        ("step", 10, labkit.step_schedule(10)),
+        ("cosine", None, labkit.cosine_schedule(100)),
     ],
 )
-def test_the_options_choose_a_schedule(rate, right):
-    schedule = rate.schedule(RECIPE)
+def test_the_options_choose_a_schedule(policy, decay, right):
+    schedule = falling(policy, decay, RECIPE)
     assert [schedule(done) for done in range(101)] == [right(done) for done in range(101)]
 
 
 def test_fruit_has_none():
-    assert train_options.Rate().schedule(recipes.FRUIT) is None
+    assert falling("linear", None, recipes.FRUIT) is None
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,7 @@ def test_fruit_has_none():
     [
         (["--lr-policy", "cosin"], "lr-policy='cosin' is unknown .*'cosine'"),
         (["--lr-policy", "plateau"], "--lr-policy plateau: .* take step or linear"),
-        (["--lr-policy", "step", "--decay-steps", "5"], "--decay-steps belongs to --lr-policy linear, not to step"),
-        (["--decay-every", "5"], "--decay-every belongs to --lr-policy step, not to linear"),
+        (["--lr-policy", "cosine", "--decay-steps", "5"], "--decay-steps belongs to --lr-policy linear or step"),
     ],
 )
 def test_options_of_another_policy_are_refused(call, tmp_path, arguments, message):

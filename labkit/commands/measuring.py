@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from labkit.commands.options import NAMES, Choice, Device, shared_step, speedup_names, with_options
+from labkit.commands.model_options import NAMES, Device, ModelOptions, names_in, with_model
 from labkit.errors import check_known
 from labkit.files import check_folder
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:  # --help should not wait for torch
 Whose = Annotated[str, Option(help="Whose networks and size: 'fruit' or 'photographs'.")]
 
 
-@with_options
+@with_model
 def profile(
     *,
     out: Annotated[Path, Option(help="The trace to write, .json or .json.gz.")],
     data: Whose = "fruit",
     steps: Annotated[int, Option(help="Steps to record, after three that warm up.")] = 20,
-    choice: Choice,
+    model: ModelOptions,
     speedups: Annotated[str, Option(help=f"Names, {NAMES}.")] = "",
     shapes: Annotated[bool, Option(help="Record the inputs' shapes, too: for FLOP/s by operator.")] = False,
 ) -> None:
@@ -33,11 +33,11 @@ def profile(
     from labkit.measure import record as recording
 
     check_known("data", data, ("fruit", "photographs"))
-    recipe = choice.recipe(data)
-    model = choice.model(recipe)
+    recipe = model.recipe(data)
+    network = model.make(recipe)
     recording.check_writable(out)
-    batch = choice.noise(recipe)
-    profiler = recording.profiled(shared_step(model, speedup_names(speedups)), batch, steps, shapes)
+    batch = model.noise(recipe)
+    profiler = recording.profiled(model.step(network, names_in(speedups)), batch, steps, shapes)
     own_time = "self_device_time_total" if batch[0].is_cuda else "self_cpu_time_total"
     typer.echo(profiler.key_averages().table(sort_by=own_time, row_limit=20))
     typer.echo(f"{recording.export(profiler, out)}: {steps} steps; open it in ui.perfetto.dev or with HTA")
@@ -67,7 +67,7 @@ def speedups() -> None:
             typer.echo(f"    not together with {names}")
 
 
-@with_options
+@with_model
 def compare(
     *,
     stacks: Annotated[
@@ -81,7 +81,7 @@ def compare(
         "out", "compare"
     ),
     data: Whose = "fruit",
-    choice: Choice,
+    model: ModelOptions,
     rounds: Annotated[int, Option(help="Measurements of each, in turn.")] = 10,
 ) -> None:
     """Time training steps in turn, on noise, and say whether they compute the same as the baseline."""
@@ -89,17 +89,17 @@ def compare(
     from labkit import measure, ranks
 
     check_known("data", data, ("fruit", "photographs"))
-    recipe = choice.recipe(data)
+    recipe = model.recipe(data)
     check_folder(out)
 
     def maker(*names: str) -> Callable[[], "Step"]:
-        return lambda: shared_step(choice.model(recipe), names)
+        return lambda: model.step(model.make(recipe), list(names))
 
     said: list[str] = []
     if not stacks:
-        stacks, said = measure.candidates(lambda: choice.model(recipe))
-    makers = {"baseline": maker(), **{stack: maker(*speedup_names(stack)) for stack in stacks}}
-    table = labkit.compare(makers, choice.noise(recipe), rounds)
+        stacks, said = measure.candidates(lambda: model.make(recipe))
+    makers = {"baseline": maker(), **{stack: maker(*names_in(stack)) for stack in stacks}}
+    table = labkit.compare(makers, model.noise(recipe), rounds)
     said += [f"{name}: {row['verdict']}, {row['why']}" for name, row in table.iterrows()]
     typer.echo("\n".join(said))
     if ranks.number() > 0:

@@ -10,15 +10,17 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
+SAVING = "Saving, and what is printed"
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print errors only.", rich_help_panel=SAVING)]
+AsJson = Annotated[bool, Option("--json", help="Print only one JSON object, at the end.", rich_help_panel=SAVING)]
+
 
 @dataclasses.dataclass
 class Output:
-    """The options that choose what a command prints. Errors go to standard error in any case."""
+    """What a command prints, as its options say. Errors go to standard error in any case."""
 
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Print nothing but errors, not even warnings.")] = False
-    as_json: Annotated[
-        bool, Option("--json", help="Print one JSON object at the end, and nothing else on standard output.")
-    ] = False
+    quiet: bool
+    as_json: bool
 
     @contextlib.contextmanager
     def working(self, if_stopped: str) -> Iterator[None]:

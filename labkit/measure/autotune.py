@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit import ranks
 from labkit.errors import LabkitError
+from labkit.files import atomic_write
 from labkit.measure.compare import compare
 from labkit.measure.record import Batch
 from labkit.model import Model
+from labkit.stamp import stamp
 from labkit.step import Step
 from labkit.variants.registry import SPEEDUPS, make_step
 
 if TYPE_CHECKING:
     import pandas
 
+FILE = "speedups.json"  # in a run's folder
+WORTH = 1.1  # times faster: where a step may be so, and may be slower, the machine was too busy to tell
+
 
 def autotune(make_model: Callable[[], Model], batch: Batch, rounds: int = 8) -> tuple[list[str], list[str]]:
     """The speed-ups that make a step of this model faster on this device, and a line of reasons for each.
 
     Each is measured alone. Then, the fastest first, each is added to those chosen so far, and stays if the step gets
-    faster by more than noise and still computes the same. If nothing helps, nothing is chosen. Several ranks try and
-    choose the same, each with its part of the batch.
+    faster by more than noise and still computes the same. If nothing helps, nothing is chosen; a line says so if the
+    machine was too busy to tell. Several ranks try and choose the same, each with its part of the batch.
 
     Args:
         make_model: makes the model, on its device; it is called for every step that is tried.
@@ -38,23 +45,47 @@ def autotune(make_model: Callable[[], Model], batch: Batch, rounds: int = 8) -> 
     alone = compare({"baseline": maker(), **{name: maker(name) for name in names}}, batch, rounds)
     alone = alone.loc[names].sort_values("times_faster", ascending=False)
     chosen: list[str] = []
+    unclear: list[str] = []
+
+    def leave_out(name: str, row: pandas.Series, where: str = "") -> None:
+        noisy = row["verdict"] == "no difference" and row["times_faster_high"] >= WORTH
+        if noisy:
+            unclear.append(name)
+        said.append(f"{name}: {'too noisy to tell' if noisy else 'left out, ' + row['verdict']}{where}: {row['why']}")
+
     for name, row in alone.iterrows():
         if row["verdict"] not in ("faster", "no difference") or row["times_faster"] <= 1:
-            said.append(f"{name}: left out, {row['verdict']}: {row['why']}")
+            leave_out(name, row)
             continue
         try:
             table = compare({"without": maker(*chosen), "with": maker(*chosen, name)}, batch, rounds)
         except LabkitError as error:
             said.append(f"{name}: left out, {error}")
             continue
-        verdict, why = table.loc["with", ["verdict", "why"]]
-        on_top = f"on top of {', '.join(chosen) or 'the baseline'}"
-        if verdict == "faster":
-            said.append(f"{name}: chosen, {on_top} {why}")
+        row, on_top = table.loc["with"], f" on top of {', '.join(chosen) or 'the baseline'}"
+        if row["verdict"] == "faster":
+            said.append(f"{name}: chosen,{on_top} {row['why']}")
             chosen.append(name)
         else:
-            said.append(f"{name}: left out, {verdict} {on_top}: {why}")
+            leave_out(name, row, on_top)
+    if unclear:
+        said.append(f"too noisy to tell for {', '.join(unclear)}: left out. Choose again when this machine is quiet.")
     return chosen, said
+
+
+def remembered(folder: Path, make_model: Callable[[], Model], batch: Batch) -> tuple[list[str], list[str]]:
+    """`autotune` once for a run: what it chose stands in the run's folder, so that a resumed run takes the same.
+
+    On another device it chooses again.
+    """
+    file, device = folder / FILE, f"{batch[0].device.type}, {stamp()['device']}"
+    if file.is_file() and (saved := json.loads(file.read_text()))["device"] == device:
+        return saved["speedups"], [f"auto: chosen when this run began; remove {file} to choose again"]
+    names, said = autotune(make_model, batch)
+    if ranks.number() == 0:
+        with atomic_write(file) as part:
+            part.write_text(json.dumps({"device": device, "speedups": names, "why": said}, indent=1))
+    return names, [*said, f"auto: {', '.join(names) or 'the baseline'}"]
 
 
 def pick(table: pandas.DataFrame, memory_bytes: float = math.inf) -> str:

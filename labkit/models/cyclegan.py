@@ -105,10 +105,12 @@ class CycleGAN(Model):
             "resnet_9blocks_narrow", "..._tapered", "..._separable", "..._grouped" or "..._inverted". Or a
             custom network: an nn.Module, of which G_A and G_B are copies.
         discriminator: "basic", "n_layers" or "pixel". Or an nn.Module, of which D_A and D_B are copies.
-        ngf, ndf: filters in the first layer of the generators and of the discriminators.
+        ngf: filters in the first layer of the generators.
+        ndf: filters in the first layer of the discriminators.
         n_layers: strided layers of an "n_layers" discriminator.
         norm: "instance", "batch", "none" or "instance_blocks".
-        lambda_a, lambda_b: weights of the cycle A -> B -> A and of B -> A -> B.
+        lambda_a: weight of the cycle A -> B -> A.
+        lambda_b: weight of the cycle B -> A -> B.
         lambda_identity: weight of the identity loss relative to lambda_a and lambda_b; 0 leaves it out.
         gan_mode: "lsgan", "vanilla" or "wgangp". The last one is without a gradient penalty, as in the reference's
             CycleGAN: its discriminators are not bounded. `labkit.models.gradient_penalty` is the missing term.

@@ -116,14 +116,18 @@ class DeviationGAN(Model):
         blocks: residual blocks of a translator.
         translators: 1 translates A to B only; 2 takes "one generator" back: T_B and D_B for B to A.
         autoencoders: 1, shared by both domains; 2 takes that back: one for A, another for B.
-        stage: who learns. "joint": all; "autoencoder": it alone; "translation": all but the autoencoder. To train the
-            autoencoder first, train a model of stage "autoencoder", then load its state_dict into one of "translation".
+        stage: "joint", "autoencoder" or "translation": who learns. "joint": all; "autoencoder": it alone;
+            "translation": all but the autoencoder. To train the autoencoder first, train a model of stage
+            "autoencoder", then load its state_dict into one of "translation".
         judged: "codes"; "pictures" takes that back: a PatchGAN on decoded codes.
-        consistency: the loss that keeps a translation near its source. "deviation_source": T_A should leave codes of A
-            nearly unchanged; "deviation_both": codes of B, too, if T_A is given those; "cycle" takes the deviation loss
-            back: codes that are translated there and back, which needs two translators. (T_B: with A and B swapped.)
-        lambda_deviation, lambda_identity, lambda_cycle: weights of the deviation of codes to be translated, of that of
-            codes that are of the target domain already, and of the cycle, each where `consistency` has it.
+        consistency: "deviation_source", "deviation_both" or "cycle". The loss that keeps a translation near its source.
+            "deviation_source": T_A should leave codes of A nearly unchanged; "deviation_both": codes of B, too, if T_A
+            is given those; "cycle" takes the deviation loss back: codes that are translated there and back, which needs
+            two translators. (T_B: with A and B swapped.)
+        lambda_deviation: weight of the deviation of codes to be translated. These three count where `consistency` has
+            their loss.
+        lambda_identity: weight of the deviation of codes that are of the target domain already.
+        lambda_cycle: weight of the cycle of codes.
         pool_size: translated codes or pictures that a discriminator is reminded of; 0 shows it the newest only.
 
     Raises:

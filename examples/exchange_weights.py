@@ -1,0 +1,44 @@
+"""Processes that exchange weights now and then instead of gradients in every step, for a slow network between them.
+
+    torchrun --nproc-per-node=3 examples/exchange_weights.py apart out/apart          # a process for each module
+    python examples/exchange_weights.py translator out/translator --through weights   # one of three jobs, which wait
+                                                                                      # for nobody and share a folder
+    torchrun --nproc-per-node=2 examples/exchange_weights.py averaged out/averaged    # the whole model, averaged
+
+Each is another algorithm than training in one process: see notebook 11.
+"""
+
+from pathlib import Path
+
+import torch
+import typer
+
+import labkit
+
+
+def main(
+    how: str,
+    out: Path,
+    through: Path | None = None,
+    every: int = 64,
+    steps: int = 2000,
+    size: int = 64,
+    width: int = 16,
+    save_minutes: float = 5.0,
+) -> None:
+    """Trains fruit; `how` is "averaged", "apart", or the module that this job trains."""
+    with labkit.ranks.joined():
+        torch.manual_seed(0)  # the same first weights in each process
+        if how == "averaged":
+            model = labkit.CycleGAN(**{**labkit.recipes.FRUIT.model, "ngf": width, "ndf": width})
+            step = labkit.parallel.averaged(model, average_every=every, outer=labkit.parallel.OUTER)
+        else:
+            model = labkit.DeviationGAN(ngf=width, ndf=width, blocks=3)
+            module = None if how == "apart" else how
+            step = labkit.parallel.apart(model, exchange_every=every, module=module, folder=through)
+        batch_size = labkit.ranks.count() if how == "averaged" else 1
+        labkit.fit(step, labkit.fruit(size=size), steps, batch_size, checkpoint=out, save_minutes=save_minutes)
+
+
+if __name__ == "__main__":
+    typer.run(main)

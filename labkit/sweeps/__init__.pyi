@@ -1,1 +1,0 @@
-from labkit.sweeps.sweep import table as table

@@ -1,0 +1,47 @@
+"""scores.csv: numbers by which runs can be compared, at even distances and at the end."""
+
+import csv
+
+import torch
+
+import labkit
+from labkit.data.batches import UnpairedData
+from labkit.measure import scores
+from labkit.measure.distances import Distances
+
+
+def rows(folder):
+    with open(folder / scores.FILE, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_fruit_is_scored_by_its_shortfall_and_each_step_once(tiny, fruit, tmp_path):
+    def run(steps):
+        step, callback = labkit.make_step(tiny()), scores.Scores(fruit, every=2)
+        return labkit.fit(step, fruit, steps, checkpoint=tmp_path, report_every=1, callbacks=[callback])
+
+    run(3)
+    found = labkit.quality(run(5).model, fruit)
+    assert [int(row["step"]) for row in rows(tmp_path)] == [2, 3, 4, 5]
+    assert float(rows(tmp_path)[-1]["shortfall"]) == max(found["fg"] / 9, found["bg"] / 4)
+
+
+def test_a_run_that_ended_before_its_score_was_written_is_scored_when_it_is_started_again(tiny, fruit, tmp_path):
+    labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=tmp_path)
+    labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=tmp_path, callbacks=[scores.Scores(fruit, every=1)])
+    assert [row["step"] for row in rows(tmp_path)] == ["2"]
+
+
+def test_photographs_are_scored_by_their_distance_to_the_other_domain(tiny, monkeypatch):
+    seen = {}
+
+    def distances(real, fake, device):
+        seen.update(real=real, fake=fake)
+        return Distances(fid=12.0, kid=0.5, kid_deviation=0.1)
+
+    monkeypatch.setattr(scores, "fid_and_kid", distances)
+    noise = torch.randint(0, 256, (4, 3, 16, 16), dtype=torch.uint8)
+    data = UnpairedData("photos", 16, noise, noise, noise[:2], noise[2:])
+    assert scores.score(tiny(), data) == {"kid": 0.5, "fid": 12.0}
+    assert torch.equal(seen["real"], noise[2:]) and len(seen["fake"]) == 2
+    assert seen["fake"][0].shape == (3, 16, 16) and seen["fake"][0].dtype == torch.uint8
