@@ -160,9 +160,11 @@ def test_a_wrong_answer_gets_the_message_meant_for_it(exercise, path):
         run(exercise, answer)
 
 
-def test_a_written_answer_has_a_point_for_each_row_of_its_rubric():
-    (question, answer, students), *more = [one for path in NOTEBOOKS for one in written_answers(path)]
-    assert not more
+@pytest.mark.parametrize(
+    "question, answer, students",
+    [pytest.param(*one, id=mark(one[1], "grade_id")) for path in NOTEBOOKS for one in written_answers(path)],
+)
+def test_a_written_answer_has_a_point_for_each_row_of_its_rubric(question, answer, students):
     name, rows = mark(answer, "grade_id"), re.findall(r"^\| (\w+) \| \w", question.source, flags=re.MULTILINE)
     assert re.search(rf"^### Exercise \d+ · {name}$", question.source, flags=re.MULTILINE)
     assert mark(answer, "solution") and not mark(answer, "locked") and mark(answer, "points") == len(rows) > 0
