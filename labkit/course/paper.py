@@ -80,8 +80,9 @@ def growth(before: pandas.DataFrame, after: pandas.DataFrame, steps: int = STEPS
         before, after: from `paper_profile`.
         steps: that each of them adds up.
     """
-    own = (table[table["name"].str.startswith("aten::")].set_index("name")["self_cuda_us"] for table in (before, after))
-    before_us, after_us = own
+    before_us, after_us = (
+        table[table["name"].str.startswith("aten::")].set_index("name")["self_cuda_us"] for table in (before, after)
+    )
     return ((after_us - before_us) / 1e3 / steps).dropna().to_dict()
 
 
