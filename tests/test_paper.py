@@ -4,6 +4,7 @@ import pytest
 
 from labkit import course
 from labkit.errors import DataError, LabkitError
+from labkit.simulate import HOST_US, RECORDED_HOST_US
 
 STREAMS = {"resnet": ("resnet_b16_baseline", "resnet_b16_streams"), "unet": ("unet_b16_baseline", "unet_b16_streams")}
 
@@ -16,6 +17,11 @@ def own_ms(name):
 
 def work_ms(name):
     return course.paper_profile(name).attrs["stamp"]["gpu_us"] / 1e3 / course.STEPS
+
+
+def launches_at_batch_1():
+    calls = course.paper_profile("resnet_b1_baseline").set_index("name")["calls"] / course.STEPS
+    return calls.filter(regex="^cuda(LaunchKernel|LaunchKernelExC|MemcpyAsync|MemsetAsync)$").sum()
 
 
 def convolutions_ms(name):
@@ -50,9 +56,7 @@ def test_a_table_has_100_rows_and_says_where_it_comes_from():
 
 
 def test_a_step_of_one_picture_has_so_many_launches():
-    calls = course.paper_profile("resnet_b1_baseline").set_index("name")["calls"] / course.STEPS
-    launches = calls.filter(regex="^cuda(LaunchKernel|LaunchKernelExC|MemcpyAsync|MemsetAsync)$").sum()
-    assert launches == pytest.approx(4668, abs=1)
+    assert launches_at_batch_1() == pytest.approx(4668, abs=1)
 
 
 @pytest.mark.parametrize("generator, extra, share", [("resnet", 166, 0.84), ("unet", 44, 0.86)])
@@ -115,3 +119,8 @@ def test_traces_that_are_there_are_unpacked(tmp_path):
             archive.writestr("16/trace.pt.trace.json", "{}")
     files = course.paper_traces(tmp_path)
     assert [file.parts[-3] for file in files] == ["resnet_traces", "unet_traces"]
+
+
+def test_the_labs_host_is_that_of_the_course_paper_with_and_without_its_profiler():
+    assert round(1e3 * course.UNRECORDED_MS / launches_at_batch_1()) == HOST_US
+    assert round(1e3 * own_ms("resnet_b1_baseline")["ProfilerStep*"] / launches_at_batch_1()) == RECORDED_HOST_US
