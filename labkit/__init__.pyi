@@ -35,10 +35,10 @@ from labkit.measure.quality import time_to_quality as time_to_quality
 from labkit.measure.record import record as record
 from labkit.models.cyclegan import CycleGAN as CycleGAN
 from labkit.models.deviation import DeviationGAN as DeviationGAN
-from labkit.step import Step as Step
+from labkit.models.step import Step as Step
 from labkit.sweeps import sweep as sweep
+from labkit.trace import Trace as Trace
 from labkit.traces.reading import TraceError as TraceError
-from labkit.traces.trace import Trace as Trace
 from labkit.training.callbacks import Callback as Callback
 from labkit.training.callbacks import KeepEvery as KeepEvery
 from labkit.training.checkpoints import load_model as load_model

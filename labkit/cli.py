@@ -72,7 +72,7 @@ def main() -> None:
     except (LabkitError, OSError) as error:  # OSError: its text names the file and the problem
         from labkit import ranks
 
-        ranks.say(f"labkit: {error}")
+        ranks.print_once(f"labkit: {error}")
         sys.exit(1)
     except (RuntimeError, MemoryError) as error:
         from labkit import ranks
@@ -80,7 +80,7 @@ def main() -> None:
 
         if (reason := out_of_memory(error)) is None:
             raise
-        ranks.say(f"labkit: out of memory ({reason}). {LESS_MEMORY}")
+        ranks.print_once(f"labkit: out of memory ({reason}). {LESS_MEMORY}")
         sys.exit(1)
     except ModuleNotFoundError as error:
         print(f"labkit: {error}, which this command needs: pip install 'labkit[lab]'", file=sys.stderr)

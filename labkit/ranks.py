@@ -40,7 +40,7 @@ def count() -> int:
     return dist.get_world_size() if _grouped() else 1
 
 
-def part(batch_size: int) -> int:
+def local_batch_size(batch_size: int) -> int:
     """This rank's part of a batch of so many pictures.
 
     Raises:
@@ -144,7 +144,7 @@ def start(processes: int, arguments: list[str]) -> int:
     return 0
 
 
-def say(message: str) -> None:
+def print_once(message: str) -> None:
     """Prints an error, unless another rank has printed one already: they end together, for one reason."""
     try:
         first = _store is None or _store.add("said", 1) == 1

@@ -3,14 +3,14 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from labkit.model import Model
+from labkit.models.model import Model
+from labkit.models.step import Batch, Step
 from labkit.networks.layers import Discriminator, Generator
 from labkit.speedrun import Entry
-from labkit.step import Batch, Step
 
 
 class Colours(Generator):
-    multiple, least = 1, 1
+    size_multiple, min_size = 1, 1
 
     def __init__(self):
         super().__init__()
@@ -21,7 +21,7 @@ class Colours(Generator):
 
 
 class Verdict(Discriminator):
-    least = 4
+    min_size = 4
 
     def __init__(self):
         super().__init__()
@@ -45,7 +45,7 @@ class Players(Step):
 
 class Small(Model):
     kind, step_class, loss_names = "Small", Players, ("G", "dev", "D")
-    settings, pools, parts, multiple, least = {}, {}, "two small networks", 1, 4
+    settings, pools, parts, size_multiple, min_size = {}, {}, "two small networks", 1, 4
 
     def __init__(self):
         super().__init__()

@@ -100,7 +100,7 @@ def test_a_job_that_comes_back_goes_on(tmp_path):
 def test_a_partner_that_writes_no_more_is_named_and_one_that_is_done_is_not(tmp_path):
     step, gone, done = (jobs(tmp_path)[module] for module in ("translator", "autoencoder", "discriminator"))
     step.patience_s = 0.0
-    done.settle()
+    done.finish()
     with pytest.warns(StalePartnerWarning, match="autoencoder.*it has written none so far"):
         step(*pictures(0))
     gone.exchange()
@@ -118,7 +118,7 @@ def test_damaged_weights_and_those_of_another_model_are_refused(tmp_path):
         step(*pictures(0))
     other = apart(model(ndf=8), exchange_every=1, module="autoencoder", folder=tmp_path)
     with pytest.raises(labkit.LabkitError, match="translator trains a model with other settings: .*'ndf': 4"):
-        other.settle()
+        other.finish()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import pytest
 from synthetic_trace import SyntheticTrace, on_a_cpu, two_ranks, two_streams
 
-from labkit.traces.trace import Trace
+from labkit.trace import Trace
 
 
 @pytest.mark.parametrize("make", [two_streams, on_a_cpu, lambda: two_ranks()[0]])

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from synthetic_trace import GPU, SyntheticTrace
 
+from labkit.trace import Trace
 from labkit.traces.reading import TraceError
-from labkit.traces.trace import Trace
 
 NAN, INFINITY = float("nan"), float("inf")
 ON_GPU = ("kernel", "gpu_memcpy")

@@ -8,7 +8,7 @@ from several_ranks import run
 
 import labkit
 from labkit.simulate import fake_ranks, shared_step, step_memory, step_operators
-from labkit.traces.trace import Trace
+from labkit.trace import Trace
 
 TYPES = {"float": ("float32", 4)}
 

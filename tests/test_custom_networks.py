@@ -11,7 +11,7 @@ from labkit.data.images import read_picture, write_picture
 class Mine(nn.Module):
     """A generator that labkit knows nothing of; it halves the picture three times."""
 
-    multiple, least = 8, 24
+    size_multiple, min_size = 8, 24
 
     def __init__(self, width=4):
         super().__init__()
@@ -24,7 +24,7 @@ class Mine(nn.Module):
 
 
 class Judge(nn.Sequential):
-    """A discriminator without `multiple` and `least`."""
+    """A discriminator without `size_multiple` and `min_size`."""
 
     def __init__(self):
         super().__init__(nn.Conv2d(3, 4, 4, 2), nn.LeakyReLU(0.2), nn.Conv2d(4, 1, 3))
@@ -51,7 +51,7 @@ def test_a_module_is_copied_for_either_direction(tiny):
     model = tiny(generator=mine)
     assert equal(model.G_A, mine) and equal(model.G_B, mine)
     assert len({id(network) for network in (mine, model.G_A, model.G_B)}) == 3
-    assert model.settings["generator"] == "own: Mine" and (model.multiple, model.least) == (8, 24)
+    assert model.settings["generator"] == "own: Mine" and (model.size_multiple, model.min_size) == (8, 24)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from several_ranks import COMPOSABLE, everything, model, pictures, run, train_up
 import labkit
 from labkit import ranks
 from labkit.measure.equivalence import first_step, relative
-from labkit.pool import Pool
+from labkit.models.pool import Pool
 from labkit.training import checkpoints
 from labkit.variants.data_parallel import merge_shares, share_of
 from labkit.variants.registry import SPEEDUPS

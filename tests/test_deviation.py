@@ -176,8 +176,8 @@ def test_translators_lead_from_pictures_to_pictures(one, batch, settings):
     model = one(**settings)
     for direction in model.directions:
         network = model.translator(direction)
-        translated = network(batch(size=network.least)[0])
-        assert translated.shape == (1, 3, network.least, network.least) and translated.abs().max() <= 1
+        translated = network(batch(size=network.min_size)[0])
+        assert translated.shape == (1, 3, network.min_size, network.min_size) and translated.abs().max() <= 1
     if len(model.directions) == 1:
         with pytest.raises(labkit.LabkitError, match="translators=2"):
             model.translator("BtoA")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from synthetic_trace import AUTOGRAD, GPU, HOST, SyntheticTrace, two_streams
 
+from labkit.trace import Trace
 from labkit.traces import parsing
-from labkit.traces.trace import Trace
 
 OLD = {
     "kernel": "Kernel", "gpu_memcpy": "Memcpy", "gpu_memset": "Memset", "cuda_runtime": "Runtime", "cpu_op": "Operator",

@@ -53,8 +53,8 @@ def test_an_onnx_file_gives_pytorch_s_pictures_at_every_size(tmp_path, kind):
     network = GENERATORS[kind]()
     assert labkit.export(network, tmp_path / "model.onnx").difference < 1e-4
     was_training = network.training
-    side = network.least
-    for pictures in (torch.rand(3, 3, side, side + network.multiple), torch.rand(1, 3, 5 * side, side)):
+    side = network.min_size
+    for pictures in (torch.rand(3, 3, side, side + network.size_multiple), torch.rand(1, 3, 5 * side, side)):
         expected = labkit.models.run_network(network, pictures)
         assert (run_onnx(tmp_path / "model.onnx", pictures) - expected).abs().max() < 1e-4
     assert network.training == was_training, "the network is left in the mode it was in"
@@ -71,7 +71,7 @@ def test_a_checkpoint_of_the_reference_s_form_becomes_one_file_that_says_which_s
     assert (run_onnx(tmp_path / "new" / "model.onnx", pictures) - expected).abs().max() < 1e-4
     file = onnx.load(tmp_path / "new" / "model.onnx")
     about = {entry.key: entry.value for entry in file.metadata_props}
-    assert (about["multiple"], about["least"]) == ("4", "8")
+    assert (about["size_multiple"], about["min_size"]) == ("4", "8")
     (picture,), (translation,) = file.graph.input, file.graph.output
     assert (picture.name, translation.name) == ("picture", "translation")
     sides = [side.dim_param or side.dim_value for side in picture.type.tensor_type.shape.dim]
@@ -84,8 +84,8 @@ def test_a_program_takes_every_size_that_the_network_takes(tmp_path, kind):
     assert labkit.export(network, tmp_path / "model.pt2").difference < 1e-5
     about = {"labkit.json": ""}
     program = torch.export.load(tmp_path / "model.pt2", extra_files=about).module()
-    assert json.loads(about["labkit.json"])["least"] == str(network.least)
-    pictures = torch.rand(1, 3, network.least, 3 * network.least)
+    assert json.loads(about["labkit.json"])["min_size"] == str(network.min_size)
+    pictures = torch.rand(1, 3, network.min_size, 3 * network.min_size)
     assert torch.allclose(program(pictures), labkit.models.run_network(network, pictures), atol=1e-5)
 
 
@@ -132,8 +132,8 @@ def test_the_check_has_five_different_sizes_that_the_network_takes(name):
     network = make_generator(name, 1)
     sizes = exporting.checked_sizes(network)
     assert len(set(sizes)) == 5 and len({height < width for height, width in sizes}) == 2
-    assert all(side % network.multiple == 0 and side >= network.least for size in sizes for side in size)
-    assert min(sizes) == (max(32, network.least),) * 2
+    assert all(side % network.size_multiple == 0 and side >= network.min_size for size in sizes for side in size)
+    assert min(sizes) == (max(32, network.min_size),) * 2
 
 
 def test_what_cannot_be_traced_is_said_and_its_weights_can_still_be_written(tmp_path):

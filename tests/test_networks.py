@@ -85,7 +85,7 @@ def test_batch_norm_takes_the_place_of_biases():
 )
 def test_generators_keep_the_size_and_stay_in_range(name, norm):
     network = make_generator(name, width=2, norm=norm)
-    size = (network.least, network.least + network.multiple)
+    size = (network.min_size, network.min_size + network.size_multiple)
     picture = torch.rand(2, 3, *size) * 2 - 1
     translated = network(picture)
     assert translated.shape == picture.shape
@@ -95,9 +95,9 @@ def test_generators_keep_the_size_and_stay_in_range(name, norm):
 @pytest.mark.parametrize(("name", "n_layers"), [("pixel", 3), *(("n_layers", n) for n in range(1, 6))])
 def test_least_is_the_smallest_picture_a_discriminator_can_judge(name, n_layers):
     judge = make_discriminator(name, 2, n_layers)
-    assert judge(torch.zeros(1, 3, judge.least, judge.least)).numel() >= 1
+    assert judge(torch.zeros(1, 3, judge.min_size, judge.min_size)).numel() >= 1
     with pytest.raises((RuntimeError, ValueError)):
-        judge(torch.zeros(1, 3, judge.least - 1, judge.least - 1))
+        judge(torch.zeros(1, 3, judge.min_size - 1, judge.min_size - 1))
 
 
 def test_a_patch_verdict_sees_70_pixels():

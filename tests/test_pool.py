@@ -4,7 +4,7 @@ import pytest
 import torch
 from plain_loop import ListPool
 
-from labkit.pool import Pool
+from labkit.models.pool import Pool
 
 
 def pictures(first, n):

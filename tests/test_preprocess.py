@@ -10,7 +10,7 @@ from labkit.data import folders as module
 from labkit.data.batches import UnpairedData, to_uint8
 from labkit.data.preprocess import MODES, Preprocess
 from labkit.errors import CheckpointError, DataError
-from labkit.mixed_pool import MixedPool
+from labkit.models.mixed_pool import MixedPool
 
 BICUBIC = Image.Resampling.BICUBIC
 SHAPES = {"trainA": [(40, 52), (45, 90)], "trainB": [(61, 33)], "testA": [(50, 70)]}

@@ -7,7 +7,7 @@ import torch
 from plain_loop import twin
 
 import labkit
-from labkit.step import Step
+from labkit.models.step import Step
 
 
 def furthest(model, loop):

@@ -83,7 +83,7 @@ for module, names in ANSWERS.items():
         assert getattr(here, name).__module__ == here.__name__, name
 from labkit.course import check
 from labkit.models.losses import deviation_loss
-from labkit.pool import Pool
+from labkit.models.pool import Pool
 try:
     check.pool(Pool)
 except AssertionError as error:

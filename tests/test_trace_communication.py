@@ -6,8 +6,8 @@ from synthetic_trace import AUTOGRAD, SyntheticTrace, two_ranks
 from test_trace_figures import bars, told
 
 from labkit import show
+from labkit.trace import Trace
 from labkit.traces.reading import TraceError
-from labkit.traces.trace import Trace
 
 GLOO_THREAD = 4250
 

@@ -13,7 +13,7 @@ from labkit.show.explorer import ALL
 from labkit.show.style import in_words
 from labkit.show.timeline import MOST_BARS, events_between, thin
 from labkit.show.trace_views import VIEWS
-from labkit.traces.trace import Trace
+from labkit.trace import Trace
 
 
 def totals(figure):

@@ -13,8 +13,8 @@ from labkit.errors import LabkitError
 from labkit.show.style import in_words
 from labkit.show.timeline import thin_steps
 from labkit.show.trace_views import VIEWS
+from labkit.trace import Trace
 from labkit.traces.reading import TraceError
-from labkit.traces.trace import Trace
 
 ON_A_CPU = ["operators", "ranges", "communication"]
 OF_A_GPU = [view for view in VIEWS if view not in ("timeline", *ON_A_CPU)]

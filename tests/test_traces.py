@@ -7,9 +7,9 @@ from synthetic_trace import GPU, SyntheticTrace
 
 import labkit
 from labkit.errors import LabkitError
+from labkit.trace import Trace
 from labkit.traces.intervals import Nesting, Union, busy, time_at_each_level
 from labkit.traces.reading import TraceError
-from labkit.traces.trace import Trace
 
 
 @pytest.fixture

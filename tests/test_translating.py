@@ -21,7 +21,7 @@ from labkit.training import translate as translating
 class Negative(nn.Module):
     """Translates a picture into its negative, pixel by pixel; takes multiples of 32 only."""
 
-    multiple = least = 32
+    size_multiple = min_size = 32
 
     def __init__(self):
         super().__init__()
@@ -251,7 +251,7 @@ def test_a_network_that_changes_the_size_is_refused(folder):
         def forward(self, pictures):
             return super().forward(pictures)[..., ::2]
 
-    with pytest.raises(labkit.LabkitError, match="Its attribute `multiple`"):
+    with pytest.raises(labkit.LabkitError, match="Its attribute `size_multiple`"):
         labkit.translate(Half(), folder, folder.parent / "out")
 
 

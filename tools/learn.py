@@ -22,9 +22,9 @@ from labkit.course.shipped import DATA, STUDIED
 from labkit.data.images import write_picture
 from labkit.measure import alternate, save, shortfall, step_flops
 from labkit.measure.quality import stamp_with
-from labkit.model import Model, run_network
+from labkit.models.model import Model, run_network
+from labkit.models.step import Step
 from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
-from labkit.step import Step
 from labkit.training import checkpoints
 from labkit.training.run import Run
 

@@ -24,11 +24,11 @@ from labkit.course.shipped import DATA
 from labkit.data.batches import batches
 from labkit.measure import alternate, save, step_flops
 from labkit.measure.quality import stamp_with
-from labkit.model import Model
+from labkit.models.model import Model
+from labkit.models.step import Step
 from labkit.parallel import OUTER, apart, averaged
 from labkit.parallel.apart import RanksApart
 from labkit.recipes import FRUIT_ONE_GENERATOR
-from labkit.step import Step
 
 SEEDS, LOOKS = range(3), 20  # measurements of each run
 

@@ -14,7 +14,7 @@ from labkit.errors import check_known
 from labkit.files import check_folder
 
 if TYPE_CHECKING:  # --help should not wait for torch
-    from labkit.step import Step
+    from labkit.models.step import Step
 
 Whose = Annotated[str, Option(help="Whose networks and size: 'fruit' or 'photographs'.")]
 

@@ -19,8 +19,8 @@ from labkit.errors import LabkitError
 
 if TYPE_CHECKING:  # --help should not wait for torch
     from labkit.measure.record import Batch
-    from labkit.model import Model
-    from labkit.step import Step
+    from labkit.models.model import Model
+    from labkit.models.step import Step
 
 NETWORKS, LOSSES, PICTURES, PROCESSES = "Networks", "Losses", "Pictures", "Several processes, and speed"
 IN_LOSSES = ("gan_mode", "lambda", "pool_size", "stage", "judged", "consistency")
@@ -100,7 +100,9 @@ class ModelOptions:
         from labkit.devices import pick_device
         from labkit.measure.record import noise
 
-        return noise(ranks.part(self.batch_size), recipe.size, pick_device(self.device), seed=ranks.number())
+        return noise(
+            ranks.local_batch_size(self.batch_size), recipe.size, pick_device(self.device), seed=ranks.number()
+        )
 
     def speedups(self, given: str, recipe: recipes.Recipe, folder: Path) -> tuple[list[str], list[str]]:
         """The names in a list with commas, and what to say of them; "auto" measures, or takes the choice of before."""

@@ -41,7 +41,7 @@ class Output:
         except KeyboardInterrupt as stopped:
             from labkit import ranks
 
-            ranks.say(f"labkit: {str(stopped) or if_stopped}")
+            ranks.print_once(f"labkit: {str(stopped) or if_stopped}")
             raise typer.Exit(getattr(stopped, "status", 130)) from None
 
     def say(self, line: str) -> None:

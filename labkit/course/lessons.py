@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from labkit import best_within, time_to_quality
+from labkit.models.step import Batch, Step
 from labkit.simulate import Operator
-from labkit.step import Batch, Step
 
 if TYPE_CHECKING:
     import pandas

@@ -32,8 +32,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from labkit.course.check.answers import WrongAnswer
 from labkit.course.regions import Memory, Region, Use, address, changed_in_place, tensors
 from labkit.course.vector_clocks import VectorClocks
+from labkit.models.step import Step
 from labkit.simulate.cuda_stubs import Stream, StreamError, own, stubs_for_cuda
-from labkit.step import Step
 
 # Operations whose result is the host's: it waits for the stream that they run on.
 aten = torch.ops.aten

@@ -18,13 +18,13 @@ import torchvision
 from torch.nn.functional import cross_entropy
 from torch.profiler import record_function
 
+from labkit.models.step import RANGE
 from labkit.simulate.cost_model import ROOFLINES, kernels
 from labkit.simulate.operators import Operator, QuickBatchNorm, program_operators
 from labkit.simulate.replay import replay
 from labkit.simulate.trace_file import Replay
 from labkit.simulate.what_if import read_launches
-from labkit.step import RANGE
-from labkit.traces.trace import Trace
+from labkit.trace import Trace
 
 BATCH_SIZE, SIZE = 32, 224
 # Kinds of work by the operator that launched it; the first that fits counts. All that an optimiser does is its own.

@@ -19,11 +19,11 @@ from labkit.data.images import read_picture
 from labkit.devices import pick_device
 from labkit.errors import LabkitError, check_known
 from labkit.measure.record import noise, record, run_in_subprocess
-from labkit.model import Model
 from labkit.models.cyclegan import CycleGAN
 from labkit.models.deviation import IdentityWarning
+from labkit.models.model import Model
 from labkit.simulate import RECORDED_HOST_US, replay, step_operators, write_trace
-from labkit.traces.trace import Trace
+from labkit.trace import Trace
 from labkit.training.checkpoints import load_model
 from labkit.variants.registry import make_step
 

@@ -13,9 +13,9 @@ from labkit.errors import LabkitError
 from labkit.files import atomic_write
 from labkit.measure.compare import compare
 from labkit.measure.record import Batch
-from labkit.model import Model
+from labkit.models.model import Model
+from labkit.models.step import Step
 from labkit.stamp import stamp
-from labkit.step import Step
 from labkit.variants.registry import SPEEDUPS, make_step
 
 if TYPE_CHECKING:

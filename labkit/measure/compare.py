@@ -20,8 +20,8 @@ from labkit.measure.record import Batch
 from labkit.measure.rehearsal import Judge
 from labkit.measure.roofline import matmul_rate
 from labkit.measure.timing import alternate, interval, ratios, spread
+from labkit.models.step import Step
 from labkit.stamp import stamp
-from labkit.step import Step
 from labkit.variants.registry import SPEEDUPS
 
 if TYPE_CHECKING:

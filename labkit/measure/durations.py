@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from labkit.measure.record import Batch, preserving_state
-from labkit.step import Step
+from labkit.models.step import Step
 
 Shape = tuple[int, ...]
 

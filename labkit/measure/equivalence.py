@@ -17,7 +17,7 @@ from labkit.devices import OUT_OF_MEMORY
 from labkit.errors import LabkitError
 from labkit.measure.record import Batch, preserving_state
 from labkit.measure.roofline import step_flops
-from labkit.step import Step
+from labkit.models.step import Step
 from labkit.variants.registry import make_step
 
 # How far a step in 16 bits may be from the baseline: losses, relative (the losses of small pictures, which a

@@ -14,9 +14,9 @@ from labkit.measure.record import Batch, noise
 from labkit.measure.timing import flags
 from labkit.models import MODELS
 from labkit.models.cyclegan import CycleGAN, CycleGANStep, Journey
+from labkit.models.step import Batch as Inputs
+from labkit.models.step import Step
 from labkit.networks.light import LIGHT
-from labkit.step import Batch as Inputs
-from labkit.step import Step
 from labkit.variants.registry import SPEEDUPS, make_step
 
 Stack = tuple[str, ...]  # names of speed-ups

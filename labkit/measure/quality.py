@@ -19,9 +19,9 @@ from labkit.data.fruit import FruitData
 from labkit.errors import LabkitError
 from labkit.measure.roofline import step_flops
 from labkit.measure.timing import alternate
-from labkit.model import Model, run_network
+from labkit.models.model import Model, run_network
+from labkit.models.step import Step
 from labkit.stamp import stamp
-from labkit.step import Step
 from labkit.training.fit import fit
 from labkit.training.run import Run
 

@@ -26,8 +26,8 @@ from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY, cudnn_benchmark
 from labkit.errors import LabkitError
 from labkit.files import atomic_write, check_folder
 from labkit.measure.timing import synchronise
+from labkit.models.step import RANGE, Step
 from labkit.stamp import stamp
-from labkit.step import RANGE, Step
 
 if TYPE_CHECKING:
     import pandas

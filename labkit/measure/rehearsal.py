@@ -19,8 +19,8 @@ from labkit.errors import LabkitError
 from labkit.measure.differences import IN_16_BITS, IN_FLOAT32, IN_FLOAT64, Limits, difference, state_difference
 from labkit.measure.record import Batch
 from labkit.measure.updates import State, Terms, Update, terms_of, update
-from labkit.model import Model
-from labkit.step import Step, place_of
+from labkit.models.model import Model
+from labkit.models.step import Step, place_of
 from labkit.variants.common import has_dropout
 from labkit.variants.registry import SPEEDUPS
 
@@ -229,7 +229,7 @@ def in_float64() -> Iterator[None]:
 def cropped(batch: Batch, step: Step) -> Batch:
     """A corner of the pictures, as small as the networks take it, in float64."""
     model = step.model
-    least = -(-max(SIDE, model.least) // model.multiple) * model.multiple
+    least = -(-max(SIDE, model.min_size) // model.size_multiple) * model.size_multiple
     real_a, real_b = (pictures[..., :least, :least].double().contiguous() for pictures in batch)
     return real_a, real_b
 

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from labkit.measure.record import Batch, preserving_state
 from labkit.measure.timing import alternate
-from labkit.step import Step
+from labkit.models.step import Step
 
 
 class Size(NamedTuple):

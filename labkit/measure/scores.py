@@ -10,7 +10,7 @@ from labkit.data.batches import UnpairedData, to_float, to_uint8
 from labkit.data.fruit import FruitData
 from labkit.measure.distances import fid_and_kid
 from labkit.measure.quality import GOAL, quality
-from labkit.model import Model, run_network
+from labkit.models.model import Model, run_network
 from labkit.training.callbacks import Callback
 from labkit.training.run import Run
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from labkit.devices import OUT_OF_MEMORY
 from labkit.measure.equivalence import losses_of
 from labkit.measure.record import Batch
-from labkit.step import Step
+from labkit.models.step import Step
 from labkit.variants.registry import make_step
 
 Gradients = dict[str, Tensor]  # by the name of the weight

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from labkit.model import Model, run_network
 from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep, Journey
 from labkit.models.deviation import DeviationGAN
 from labkit.models.losses import adversarial_loss, cycle_loss, deviation_loss, gradient_penalty, identity_loss
-from labkit.pool import Pool
+from labkit.models.model import Model, run_network
+from labkit.models.pool import Pool
 
 MODELS: dict[str, type[Model]] = {model.kind: model for model in (CycleGAN, DeviationGAN)}
 

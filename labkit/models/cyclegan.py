@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from labkit.errors import LabkitError, check_known
-from labkit.model import Model
 from labkit.models.losses import GAN_MODES, adversarial_loss, cycle_loss, identity_loss
+from labkit.models.model import Model
+from labkit.models.pool import Pool
+from labkit.models.step import Batch, Network, Step
 from labkit.networks import custom_networks
 from labkit.networks.generators import make_generator
 from labkit.networks.layers import Discriminator, Generator
 from labkit.networks.patchgan import make_discriminator
-from labkit.pool import Pool
-from labkit.step import Batch, Network, Step
 
 DIRECTIONS = {"AtoB": "G_A", "BtoA": "G_B"}
 NETWORKS = {"generator": ("G_A", "G_B"), "discriminator": ("D_A", "D_B")}  # by the argument that makes them
@@ -96,8 +96,8 @@ class CycleGAN(Model):
 
     Custom networks keep their initial weights, and ngf, ndf, n_layers and norm are ignored for them. A
     generator takes pictures (B, 3, H, W) in [-1, 1] and gives back as many of the same size; a discriminator gives back
-    verdicts of any shape. Their attributes `multiple` and `least` say which sides of pictures they take, as those of
-    `Generator` do; without them these are 4 and 16. Weights with ``requires_grad=False`` stay as they are. A checkpoint
+    verdicts of any shape. Their attributes `size_multiple` and `min_size` say which sides of pictures they take, as
+    those of `Generator` do; without them these are 4 and 16. Weights with ``requires_grad=False`` stay as they are. A checkpoint
     does not hold their code: `labkit.load_model` asks for them again.
 
     Args:
@@ -154,8 +154,8 @@ class CycleGAN(Model):
         self.D_A, self.D_B = self._two(
             "discriminator", discriminator, lambda name: make_discriminator(name, ndf, n_layers, norm)
         )
-        self.multiple = math.lcm(self.G_A.multiple, self.G_B.multiple)
-        self.least = max(network.least for network in (self.G_A, self.G_B, self.D_A, self.D_B))
+        self.size_multiple = math.lcm(self.G_A.size_multiple, self.G_B.size_multiple)
+        self.min_size = max(network.min_size for network in (self.G_A, self.G_B, self.D_A, self.D_B))
         self.parts = f"{self.settings['generator']}, {self.settings['discriminator']}"
         seed_a, seed_b = torch.randint(2**31, (2,)).tolist()  # so that torch.manual_seed settles the pools as well
         self.pools = {"fake_A": Pool(pool_size, seed_a), "fake_B": Pool(pool_size, seed_b)}

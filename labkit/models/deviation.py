@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from labkit.errors import LabkitError, check_known
-from labkit.model import Model
 from labkit.models.losses import adversarial_loss, deviation_loss
+from labkit.models.model import Model
+from labkit.models.pool import Pool
+from labkit.models.step import Batch, Step
 from labkit.networks.codes import CodeDiscriminator, CodeGenerator, Decoder, Encoder, Translator, scaled
 from labkit.networks.layers import Generator
 from labkit.networks.patchgan import PatchDiscriminator
-from labkit.pool import Pool
-from labkit.step import Batch, Step
 
 STAGES = {
     "joint": ("autoencoder", "translator", "discriminator"),
@@ -140,7 +140,7 @@ class DeviationGAN(Model):
     kind = "DeviationGAN"
     step_class = DeviationGANStep
     loss_names = tuple(f"{term}_{name}" for name in "AB" for term in ("rec", "D", "G", "dev", "idt", "cycle"))
-    multiple, least = 4, 24  # a smaller code leaves a discriminator nothing to judge
+    size_multiple, min_size = 4, 24  # a smaller code leaves a discriminator nothing to judge
 
     def __init__(
         self,

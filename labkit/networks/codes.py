@@ -113,7 +113,7 @@ class CodeGenerator(Generator):
     Shapes: (B, 3, H, W) in [-1, 1] in and out; H and W multiples of 4, at least 8.
     """
 
-    multiple, least = 4, 8
+    size_multiple, min_size = 4, 8
 
     def __init__(self, encoder: nn.Module, translator: nn.Module, decoder: nn.Module):
         super().__init__()

@@ -12,11 +12,11 @@ from labkit.errors import LabkitError
 
 MARK = "own: "  # begins the name that a custom network has in settings and checkpoints
 # Of a network that does not say so itself: most halve the picture twice, and a smaller one leaves nothing to judge.
-MULTIPLE, LEAST = 4, 16
+SIZE_MULTIPLE, MIN_SIZE = 4, 16
 
 
 def two_copies(argument: str, network: nn.Module) -> tuple[nn.Module, nn.Module]:
-    """Copies of a custom network for both directions, with the attributes `multiple` and `least`.
+    """Copies of a custom network for both directions, with the attributes `size_multiple` and `min_size`.
 
     Raises:
         LabkitError: it is no module with weights; `argument` ("generator" or "discriminator") is named.
@@ -27,7 +27,7 @@ def two_copies(argument: str, network: nn.Module) -> tuple[nn.Module, nn.Module]
         )
     first, second = copy.deepcopy(network), copy.deepcopy(network)
     for one in (first, second):
-        for name, usual in (("multiple", MULTIPLE), ("least", LEAST)):
+        for name, usual in (("size_multiple", SIZE_MULTIPLE), ("min_size", MIN_SIZE)):
             setattr(one, name, getattr(one, name, usual))
     return first, second
 
@@ -53,7 +53,7 @@ def check_translates(network: nn.Module, picture: Tensor, name: str) -> None:
         raise LabkitError(
             f"{name} ({type(network).__name__}) turns a picture of shape {tuple(picture.shape)} into {found}. A "
             "generator gives back one tensor of the same shape. If it takes fewer sizes, name them in its class: "
-            "multiple = 32, for sides that are multiples of 32, and least, for the smallest."
+            "size_multiple = 32, for sides that are multiples of 32, and min_size, for the smallest."
         )
 
 
@@ -90,8 +90,8 @@ def _trial(network: nn.Module) -> tuple[nn.Module, Tensor]:
     for layer in network.modules():
         if isinstance(layer, nn.modules.dropout._DropoutNd):
             layer.eval()
-    multiple, least = int(network.multiple), int(network.least)  # type: ignore[arg-type]
-    side = math.ceil(max(least, 64) / multiple) * multiple
+    multiple, smallest = int(network.size_multiple), int(network.min_size)  # type: ignore[arg-type]
+    side = math.ceil(max(smallest, 64) / multiple) * multiple
     noise = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
     return network, noise.to(next(network.parameters()))
 

@@ -26,7 +26,7 @@ class UnetGenerator(Generator):
 
     def __init__(self, halvings: int = 8, width: int = 64, norm: str = "instance"):
         super().__init__()
-        self.multiple = self.least = 2**halvings
+        self.size_multiple = self.min_size = 2**halvings
         level = UnetLevel(8 * width, 8 * width, None, norm)
         for _ in range(halvings - 5):
             level = UnetLevel(8 * width, 8 * width, level, norm)

@@ -35,14 +35,14 @@ def initialise(network: nn.Module) -> None:
 class Generator(nn.Module):
     """A network that translates pictures, (B, 3, H, W) in [-1, 1] in and out.
 
-    H and W have to be multiples of `multiple` and at least `least`.
+    H and W have to be multiples of `size_multiple` and at least `min_size`.
     """
 
-    multiple: int
-    least: int
+    size_multiple: int
+    min_size: int
 
 
 class Discriminator(nn.Module):
-    """A network that judges pictures, (B, 3, H, W) in [-1, 1], H and W at least `least`: unbounded verdicts."""
+    """A network that judges pictures, (B, 3, H, W) in [-1, 1], H and W at least `min_size`: unbounded verdicts."""
 
-    least: int
+    min_size: int

@@ -22,7 +22,7 @@ class PatchDiscriminator(Discriminator):
 
     def __init__(self, n_layers: int = 3, width: int = 64, norm: str = "instance"):
         super().__init__()
-        self.least = 3 * 2**n_layers  # smaller pictures leave nothing to judge
+        self.min_size = 3 * 2**n_layers  # smaller pictures leave nothing to judge
         bias = norm == "instance"
         channels = [width * min(2**layer, 8) for layer in range(n_layers + 1)]
         layers: list[nn.Module] = [nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2, True)]
@@ -46,7 +46,7 @@ class PixelDiscriminator(Discriminator):
     Source: Isola et al. 2017, appendix 6.1.2 (the 1x1 "PixelGAN").
     """
 
-    least = 2
+    min_size = 2
 
     def __init__(self, width: int = 64, norm: str = "instance"):
         super().__init__()

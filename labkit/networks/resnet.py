@@ -59,7 +59,7 @@ class ResnetGenerator(Generator):
     Each ``block(channels, norm)`` keeps its shape, (B, channels, h, w); `labkit.networks.light` has others.
     """
 
-    multiple, least = 4, 8
+    size_multiple, min_size = 4, 8
 
     def __init__(
         self,

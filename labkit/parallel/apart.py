@@ -27,10 +27,10 @@ from torch.profiler import record_function
 from labkit import ranks
 from labkit.errors import LabkitError, check_known
 from labkit.files import atomic_write, locked
-from labkit.model import Model
 from labkit.models.deviation import STAGES, DeviationGAN
+from labkit.models.model import Model
+from labkit.models.step import RANGE, Batch, Step
 from labkit.parallel.group import on_host
-from labkit.step import RANGE, Batch, Step
 from labkit.training import checkpoints
 from labkit.variants.registry import SPEEDUPS, make_step, overridden
 
@@ -129,7 +129,7 @@ class Apart(Step):
         """Sends the weights of this module, and receives those of the others."""
         raise NotImplementedError
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         self.exchange()
 
     def own_names(self) -> set[str]:
@@ -211,7 +211,7 @@ class JobsApart(Apart):
         for player in self.changed:
             self.take(player)
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         self.exchange(ended=True)
 
     def give(self, ended: bool) -> None:

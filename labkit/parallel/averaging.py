@@ -18,9 +18,9 @@ from torch.profiler import record_function
 
 from labkit import ranks
 from labkit.errors import LabkitError
-from labkit.model import Model
+from labkit.models.model import Model
+from labkit.models.step import RANGE, Batch, Step
 from labkit.parallel.group import on_host
-from labkit.step import RANGE, Batch, Step
 from labkit.variants.registry import make_step
 
 EXCLUDED = {
@@ -108,7 +108,7 @@ class Averaged(Step):
             for weight, now in zip(self.model.parameters(), self.anchor, strict=True):
                 weight.copy_(now)
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         average_parameters(self.model.parameters(), dist.group.WORLD)  # type: ignore[arg-type]  # there is one
 
     def state_dict(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from plotly.colors import hex_to_rgb
 
 from labkit.show.recordings import Looks, Traces, bars, finish, joined, named, repeated
 from labkit.show.style import KERNEL, KINDS, UNUSED, escaped
-from labkit.traces.trace import Trace
+from labkit.trace import Trace
 
 HIDDEN = f"rgba{(*hex_to_rgb(KINDS['communication']), 0.4)}"
 PARTS: Looks = {

@@ -20,8 +20,8 @@ from labkit.show.recordings import each_rank, named
 from labkit.show.style import in_words
 from labkit.show.trace_views import VIEWS, trace
 from labkit.show.widgets import FigureInPlace
+from labkit.trace import Trace
 from labkit.traces.reading import TraceError
-from labkit.traces.trace import Trace
 
 ALL = "all, side by side"
 

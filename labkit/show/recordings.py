@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 
 from labkit.errors import LabkitError
 from labkit.show.style import ABOVE, BELOW, CLEAR, LEGEND_BELOW, escaped, look, panels, shortened
+from labkit.trace import Trace
 from labkit.traces.rank import Rank
-from labkit.traces.trace import Trace
 
 Traces = Trace | Mapping[str, Trace]
 Looks = Mapping[str, tuple[str, str, str]]  # of a series of bars: its name in the legend, colour and hatching

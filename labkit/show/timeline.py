@@ -13,8 +13,8 @@ from plotly.subplots import make_subplots
 from labkit.errors import LabkitError, check_known
 from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, named, rank_names
 from labkit.show.style import FAINT, HOST, KERNEL, KINDS, PLAYERS, UNUSED, WALL, escaped, panels, shortened
+from labkit.trace import Trace
 from labkit.traces.rank import CALLS, Rank
-from labkit.traces.trace import Trace
 
 MOST_BARS = 1500
 QUEUE_POINTS = 2000

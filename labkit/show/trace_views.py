@@ -20,8 +20,8 @@ from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joine
 from labkit.show.style import HOST, KERNEL, KINDS, PATTERNS, UNUSED, WALL, escaped, range_look, shortened
 from labkit.show.timeline import UNKNOWN, delays, queue, timeline
 from labkit.show.verdict import remedies, summary
+from labkit.trace import Trace
 from labkit.traces.rank import NOWHERE
-from labkit.traces.trace import Trace
 
 PARTS: Looks = {part: (part, colour, "") for part, colour in {"idle": UNUSED, **KINDS}.items()}
 CAUSES: Looks = {

@@ -16,7 +16,7 @@ from torch import Tensor
 from torchvision.utils import make_grid
 
 from labkit.data.batches import to_uint8
-from labkit.model import run_network
+from labkit.models.model import run_network
 from labkit.show.style import COLOURS
 from labkit.show.widgets import FigureInPlace
 from labkit.training.run import Run

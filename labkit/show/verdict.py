@@ -13,8 +13,8 @@ from labkit.errors import LabkitError
 from labkit.show.recordings import Traces, bars, finish, joined, named, percent, readable
 from labkit.show.style import CLEAR, FAINT, HOST, PATTERNS, escaped
 from labkit.simulate.what_if import ReplayWarning
+from labkit.trace import Trace
 from labkit.traces.reading import TraceError
-from labkit.traces.trace import Trace
 
 
 def summary(traces: Traces) -> go.Figure:

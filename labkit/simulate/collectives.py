@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from labkit.errors import LabkitError
-from labkit.model import Model
+from labkit.models.model import Model
 from labkit.simulate.cuda_stubs import Schedule
 from labkit.simulate.operators import LiveBytes, Operator, Recorder, meta_step
 

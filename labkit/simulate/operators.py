@@ -24,9 +24,9 @@ from labkit.errors import LabkitError
 from labkit.measure.durations import Call, Shape, call_on, signature
 from labkit.measure.record import Batch
 from labkit.measure.roofline import FLOPS
-from labkit.model import Model
+from labkit.models.model import Model
+from labkit.models.step import RANGE, Step
 from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
-from labkit.step import RANGE, Step
 from labkit.variants.registry import make_step
 
 GPU_ONLY = {"graph", "compile", "compile_regions", "channels_last"}  # fail on the meta device

@@ -17,9 +17,9 @@ import numpy as np
 from labkit.errors import LabkitError
 from labkit.files import atomic_write
 from labkit.measure.record import check_writable
+from labkit.models.step import RANGE
 from labkit.simulate.launch_queue import GAP_US, QUEUE_LIMIT, Launch, Timeline, play
 from labkit.stamp import stamp
-from labkit.step import RANGE
 
 GRAPH_US = 20.0  # the host's time for launching a whole graph: an assumption
 CALL_US = 4.5  # the part of the host's time for a launch that the CUDA call takes, at most half of it: an assumption

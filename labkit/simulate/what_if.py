@@ -23,9 +23,9 @@ import pandas
 from labkit.errors import LabkitError
 from labkit.simulate.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labkit.simulate.trace_file import GRAPH_US, Replay, Source
+from labkit.trace import Trace
 from labkit.traces.dependencies import FULL_QUEUE, dependencies, in_order
 from labkit.traces.rank import Rank, innermost
-from labkit.traces.trace import Trace
 
 TOLD, REFUSED = 0.05, 0.2  # shares of the wall time by which an unchanged replay differs from its recording
 

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from labkit.errors import LabkitError
-from labkit.model import Model
+from labkit.models.model import Model
 
 SIZE = 64  # pixels of the pictures to train on, and of those that are judged
 

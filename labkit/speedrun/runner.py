@@ -34,8 +34,8 @@ def train(entry: Entry, seed: int, device: str, channels: str) -> None:
             entry.step.scale_lr(entry.schedule(done))  # type: ignore[attr-defined]  # Entry has looked
         entry.step(a[:, order], b[:, order])
         if done + 1 in kept:
-            if done + 1 == entry.steps and hasattr(entry.step, "settle"):
-                entry.step.settle()
+            if done + 1 == entry.steps and hasattr(entry.step, "finish"):
+                entry.step.finish()
             keep(entry, done + 1)
 
 

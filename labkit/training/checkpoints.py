@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from labkit.devices import pick_device
 from labkit.errors import CheckpointError, DivergedError
 from labkit.files import atomic_write
-from labkit.model import Model
 from labkit.models import MODELS
+from labkit.models.model import Model
 from labkit.networks import custom_networks
 
 FILE = "checkpoint.pt"

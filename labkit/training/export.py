@@ -18,7 +18,7 @@ from torch.fx.experimental import _config as shapes_config
 import labkit
 from labkit.errors import LabkitError, check_known
 from labkit.files import atomic_write
-from labkit.model import Model
+from labkit.models.model import Model
 from labkit.networks.layers import Generator
 from labkit.training.checkpoints import load_model
 from labkit.training.reference_weights import load_generator
@@ -45,8 +45,8 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
     The suffix of `path` chooses the form. ``.onnx`` is for ONNX Runtime and others, ``.pt2`` is a program for
     `torch.export.load`, and ``.safetensors`` holds the weights alone, in float32 and under the names they have in
     PyTorch. ONNX files and programs map (B, 3, H, W), float32 in [-1, 1], to a tensor of the same shape. They take any
-    batch, and any height and width that the network takes: multiples of `multiple`, at least `least`, both named in the
-    file's metadata. Batch norm and dropout are in evaluation mode, as in `labkit.translate`.
+    batch, and any height and width that the network takes: multiples of `size_multiple`, at least `min_size`, both named in
+    the file's metadata. Batch norm and dropout are in evaluation mode, as in `labkit.translate`.
 
     Before the file is written, the exported network runs on noise of five sizes, and is compared with PyTorch.
 
@@ -73,7 +73,7 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
     # A copy, for the caller goes on with the model in its mode, on its device and in its memory format.
     network = copy.deepcopy(network).to("cpu", torch.float32).to(memory_format=torch.contiguous_format)
     network = network.eval().requires_grad_(False)
-    sizes = {"multiple": str(network.multiple), "least": str(network.least)}
+    sizes = {"size_multiple": str(network.size_multiple), "min_size": str(network.min_size)}
     about = {"made_by": f"labkit {labkit.__version__}", "values": "RGB in [-1, 1]", **sizes}
     if isinstance(model, Model):  # how to make its network again
         about |= {"direction": direction, "kind": model.kind, "settings": json.dumps(model.settings)}
@@ -107,7 +107,7 @@ def loaded(model: Model | Generator | Path | str) -> Model | Generator:
 
 def _example(network: Generator) -> tuple[tuple[Tensor], tuple[dict]]:
     """A batch to trace the network with, and which of its sides may have other lengths."""
-    multiple, least = network.multiple, math.ceil(network.least / network.multiple)
+    multiple, least = network.size_multiple, math.ceil(network.min_size / network.size_multiple)
     height, width = (torch.export.Dim(name, min=least) for name in ("height", "width"))
     # Neither 1 nor equal lengths, which a tracer could take for the network's own.
     pictures = torch.zeros(2, 3, multiple * (least + 1), multiple * (least + 2))
@@ -171,7 +171,7 @@ WRITERS: dict[str, Callable[[Generator, dict[str, str]], tuple[bytes, Runner | N
 
 def checked_sizes(network: Generator) -> list[tuple[int, int]]:
     """Height and width of the five pictures that a file is checked with, each a size that the network takes."""
-    multiple, smallest = network.multiple, max(network.least, SMALLEST)
+    multiple, smallest = network.size_multiple, max(network.min_size, SMALLEST)
 
     def side(strides: int) -> int:
         return math.ceil((smallest + strides * max(multiple, STRIDE)) / multiple) * multiple

@@ -15,8 +15,8 @@ from labkit.data.batches import UnpairedData, batches
 from labkit.data.custom_data import open_data
 from labkit.devices import LESS_MEMORY, cudnn_benchmark, out_of_memory
 from labkit.errors import LabkitError, TrainingError
-from labkit.mixed_pool import MixedPool
-from labkit.step import Step
+from labkit.models.mixed_pool import MixedPool
+from labkit.models.step import Step
 from labkit.training import losses_csv
 from labkit.training.callbacks import Callback, Watchers
 from labkit.training.checkpoints import first_line
@@ -128,7 +128,7 @@ def fit(
             signals.append(stop)  # another rank may have received it
             raise Stopped(_stopped(run), stop)
         if not stop:
-            step.settle()
+            step.finish()
         watchers.raise_error()
     return run
 
@@ -213,7 +213,7 @@ def _check(
             "'data_parallel'."
         )
     if step.shares > 1:
-        ranks.part(batch_size)  # raises an error if they cannot share it evenly
+        ranks.local_batch_size(batch_size)  # raises an error if they cannot share it evenly
 
 
 def _factor(schedule: Callable[[int], float], done: int) -> float:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import CheckpointError
-from labkit.model import Model
 from labkit.models import CycleGAN
+from labkit.models.model import Model
 from labkit.training import checkpoints
 from labkit.training import reference_weights as reference
 

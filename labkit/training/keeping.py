@@ -13,7 +13,7 @@ from labkit import ranks
 from labkit.data.batches import UnpairedData
 from labkit.errors import CheckpointError, DivergedError, LabkitError
 from labkit.files import check_folder, locked
-from labkit.model import Model
+from labkit.models.model import Model
 from labkit.training import checkpoints
 from labkit.training.run import Run
 

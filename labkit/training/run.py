@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from labkit.errors import TrainingError
-from labkit.model import Model
-from labkit.step import Step
+from labkit.models.model import Model
+from labkit.models.step import Step
 
 
 @dataclass

@@ -11,7 +11,7 @@ from torch import Tensor
 from labkit.data.batches import UnpairedData, to_float, to_uint8
 from labkit.data.images import write_picture
 from labkit.errors import DataError
-from labkit.model import run_network
+from labkit.models.model import run_network
 from labkit.training.run import Run
 
 COLLAPSED = 0.1  # outputs count as all alike if they differ by less than this share of their inputs' differences

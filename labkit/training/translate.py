@@ -22,7 +22,7 @@ from labkit.data.batches import to_float, to_uint8
 from labkit.data.images import FORMATS, find_pictures, read_picture, write_picture
 from labkit.devices import free_memory, out_of_memory
 from labkit.errors import DataError, LabkitError
-from labkit.model import Model, run_network
+from labkit.models.model import Model, run_network
 from labkit.networks.layers import Generator
 from labkit.training.interrupts import interrupts
 
@@ -267,7 +267,7 @@ def _translated(network: Generator, group: list[tuple[Path, Tensor]]) -> list[tu
         return [outcome for one in group for outcome in _translated(network, [one])]
     height, width = pictures[0].shape[1:]
     fitting = min(_pixels_that_fit(network), height * width // 2)
-    side = max(network.least, math.isqrt(fitting) // network.multiple * network.multiple)
+    side = max(network.min_size, math.isqrt(fitting) // network.size_multiple * network.size_multiple)
     too_large = DataError(
         f"{paths[0]}: a picture of {width}x{height} pixels is too large for the memory ({reason}). Translate it at "
         f"{side}x{side} pixels or fewer (--size {side}, or size={side}), or where there is more memory."
@@ -284,7 +284,10 @@ def _run(network: Generator, pictures: Tensor) -> Tensor:
         LabkitError: a network of the caller's own changes the size of pictures.
     """
     height, width = pictures.shape[-2:]
-    sides = [max(network.least, math.ceil(side / network.multiple) * network.multiple) for side in (height, width)]
+    sides = [
+        max(network.min_size, math.ceil(side / network.size_multiple) * network.size_multiple)
+        for side in (height, width)
+    ]
     if math.prod(sides) > CHECKED_ABOVE and math.prod(sides) > (fitting := _pixels_that_fit(network)):
         raise MemoryError(f"{fitting / 1e6:.1f} million pixels fit")
     margins = ((0, 0), (0, 0), (0, sides[0] - height), (0, sides[1] - width))
@@ -293,14 +296,15 @@ def _run(network: Generator, pictures: Tensor) -> Tensor:
     if result.shape != mirrored.shape:
         raise LabkitError(
             f"{type(network).__name__} turns pictures of shape {tuple(mirrored.shape)} into {tuple(result.shape)}. Its "
-            "attribute `multiple` has to say which sides it takes: multiple = 32 for sides that are multiples of 32."
+            "attribute `size_multiple` has to say which sides it takes: size_multiple = 32 for sides that are "
+            "multiples of 32."
         )
     return to_uint8(result[:, :, :height, :width])
 
 
 def _pixels_that_fit(network: Generator) -> int:
     """Pixels of a picture for which the device's free memory suffices, judged by the memory of a small one."""
-    side = max(network.least, math.ceil(64 / network.multiple) * network.multiple)
+    side = max(network.min_size, math.ceil(64 / network.size_multiple) * network.size_multiple)
     with _LargestOperator() as largest:
         run_network(network, torch.zeros(1, 3, side, side))
     return int(SHARE * free_memory(next(network.parameters()).device) * side**2 / (COPIES * largest.bytes))

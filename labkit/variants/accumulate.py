@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from labkit.errors import LabkitError
-from labkit.model import Model
-from labkit.step import Batch
+from labkit.models.model import Model
+from labkit.models.step import Batch
 from labkit.variants.common import SpeedUp, has_batch_norm, own_network_mixes
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from labkit.model import Model
-from labkit.step import Network
+from labkit.models.model import Model
+from labkit.models.step import Network
 from labkit.variants.common import SpeedUp, has_batch_norm, own_network_mixes
 
 

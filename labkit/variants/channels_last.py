@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.devices import instance_norm_is_wrong
-from labkit.step import Batch
+from labkit.models.step import Batch
 from labkit.variants.common import SpeedUp
 
 

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from labkit import devices
-from labkit.model import Model
 from labkit.models.cyclegan import CycleGAN
+from labkit.models.model import Model
+from labkit.models.step import Step
 from labkit.networks.custom_networks import batch_matters
-from labkit.step import Step
 
 
 class SpeedUp(Step):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labkit.model import Model
+from labkit.models.model import Model
 from labkit.variants.common import Compiling
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 import torch
 from torch import Tensor, nn
 
-from labkit.model import Model
+from labkit.models.model import Model
 from labkit.networks.resnet import ResnetGenerator, Skip
 from labkit.variants.common import Compiling
 

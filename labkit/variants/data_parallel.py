@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from labkit import ranks
-from labkit.model import Model
-from labkit.step import Batch
+from labkit.models.model import Model
+from labkit.models.step import Batch
 from labkit.variants.common import SpeedUp, has_batch_norm, own_network_mixes
 
 

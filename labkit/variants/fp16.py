@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from labkit.model import Model
-from labkit.step import Batch
+from labkit.models.model import Model
+from labkit.models.step import Batch
 from labkit.variants.common import NeedsFusedAdam, only_emulated
 
 

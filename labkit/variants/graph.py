@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from labkit.errors import DataError, LabkitError
-from labkit.model import Model
-from labkit.step import Batch
+from labkit.models.model import Model
+from labkit.models.step import Batch
 from labkit.variants.common import NeedsFusedAdam
 
 

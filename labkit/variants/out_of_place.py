@@ -7,7 +7,7 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-from labkit.step import Batch
+from labkit.models.step import Batch
 from labkit.variants.common import SpeedUp
 
 

@@ -8,10 +8,10 @@ from functools import partial
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from labkit.model import Model
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
+from labkit.models.model import Model
+from labkit.models.step import Network
 from labkit.networks.custom_networks import changed_buffer
-from labkit.step import Network
 from labkit.variants.common import SpeedUp, has_batch_norm, has_dropout, without_cycles
 
 

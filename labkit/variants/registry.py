@@ -7,9 +7,9 @@ import warnings
 from typing import TYPE_CHECKING
 
 from labkit.errors import LabkitError, check_known, check_overrides
-from labkit.model import Model
 from labkit.models.cyclegan import CycleGANStep
-from labkit.step import Step
+from labkit.models.model import Model
+from labkit.models.step import Step
 from labkit.variants.accumulate import Accumulate
 from labkit.variants.batched import Batched
 from labkit.variants.bf16 import BF16
@@ -67,7 +67,7 @@ def make_step(
     Args:
         model: a `labkit.CycleGAN` or a `labkit.DeviationGAN`.
         speedups: names from `labkit.speedups()`, or classes of your own that override a seam of
-            `labkit.step.Step`. Named ones stack in one fixed order; your own go round
+            `labkit.models.step.Step`. Named ones stack in one fixed order; your own go round
             them, the first outermost. One that rounds to 16 bits says ``tolerance = "16-bit"``, or `labkit.compare`
             holds it to float32.
         lr, betas: Adam's, for every player; `lr=None` takes the model's own.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from labkit.model import Model
+from labkit.models.model import Model
 from labkit.variants.common import SpeedUp
 
 VECTOR = 8  # float32 numbers that a processor with AVX2 computes at once: a convolution's output channels

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from labkit.model import Model
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
+from labkit.models.model import Model
 from labkit.variants.common import SpeedUp, has_batch_norm, no_shared_casts, own_network_mixes, without_cycles
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from labkit.errors import LabkitError
-from labkit.model import Model
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
+from labkit.models.model import Model
 from labkit.variants.common import SpeedUp, has_dropout, without_cycles
 
 

@@ -21,9 +21,14 @@ FOLDERS = ("docs", "examples", "labkit/course/drawings", "data/speedrun")
 API = {  # the name of a page -> the modules on it
     "labkit": ["labkit"],
     "pictures, networks and models": ["labkit.data", "labkit.networks", "labkit.models"],
-    "training steps and speed-ups": ["labkit.step", "labkit.variants", "labkit.training.callbacks", "labkit.recipes"],
+    "training steps and speed-ups": [
+        "labkit.models.step",
+        "labkit.variants",
+        "labkit.training.callbacks",
+        "labkit.recipes",
+    ],
     "measuring and comparing": ["labkit.measure", "labkit.sweeps"],
-    "recordings": ["labkit.traces.trace", "labkit.traces.rank"],
+    "recordings": ["labkit.trace", "labkit.traces.rank"],
     "simulating": ["labkit.simulate"],
     "several processes": ["labkit.parallel", "labkit.ranks"],
     "figures": ["labkit.show"],

@@ -19,8 +19,8 @@ from labkit.course.check.answers import (
     with_layers,
 )
 from labkit.models.losses import cycle_loss as right_cycle_loss
+from labkit.models.pool import Pool as RightPool
 from labkit.networks.resnet import ResidualBlock as RightBlock
-from labkit.pool import Pool as RightPool
 
 
 @exercise(RightBlock)
@@ -120,7 +120,7 @@ def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
 
 @exercise(RightPool)
 def pool(answer: type) -> None:
-    """Compares ``answer(size, seed)`` with `labkit.pool.Pool` on a long row of pictures, and on batches."""
+    """Compares ``answer(size, seed)`` with `labkit.models.pool.Pool` on a long row of pictures, and on batches."""
     size, n = drawn(6, lambda random: random.randrange(4, 12)), 600
     pictures = torch.arange(float(n)).view(n, 1, 1, 1, 1)
 

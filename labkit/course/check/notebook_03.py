@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from labkit.course.check.answers import drawn, exercise, expect, failing, require, require_kind
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate import replay, step_operators, write_trace
+from labkit.trace import Trace
 from labkit.traces.intervals import busy as right_busy
-from labkit.traces.trace import Trace
 from labkit.traces.verdict import bound_by as right_bound_by
 
 BOUNDS = ("data", "host", "compute", "memory", "communication", "several")

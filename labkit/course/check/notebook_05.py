@@ -25,7 +25,7 @@ from labkit.course.check.answers import (
 )
 from labkit.course.stand_ins import outcome
 from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep
-from labkit.step import Step
+from labkit.models.step import Step
 from labkit.variants.registry import SPEEDUPS, make_step
 
 small = partial(CycleGAN, generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)

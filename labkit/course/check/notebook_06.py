@@ -13,7 +13,7 @@ from labkit.course.check.answers import WrongAnswer, a_seed, drawn, exercise, ex
 from labkit.course.floats import limits as right_limits
 from labkit.course.floats import rounding_outcomes as right_outcomes
 from labkit.models.cyclegan import CycleGAN
-from labkit.step import Step
+from labkit.models.step import Step
 from labkit.variants.registry import SPEEDUPS, make_step
 
 SCALE = 256.0  # of the losses, in the check of `update`

@@ -18,7 +18,7 @@ from torch import Tensor
 from labkit.data.batches import to_float
 from labkit.errors import check_known
 from labkit.measure.quality import GOAL, time_to_quality
-from labkit.model import Model, run_network
+from labkit.models.model import Model, run_network
 from labkit.show.style import COLOURS, LINES, UNUSED, WALL
 from labkit.show.training import picture_rows
 from labkit.show.widgets import controlled

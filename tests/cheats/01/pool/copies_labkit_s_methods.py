@@ -1,5 +1,5 @@
-# expects: this is labkit's own labkit.pool.Pool
-from labkit import pool
+# expects: this is labkit's own labkit.models.pool.Pool
+from labkit.models import pool
 
 
 class Pool:

@@ -1,2 +1,2 @@
 # expects: this is labkit's own
-from labkit.pool import Pool
+from labkit.models.pool import Pool

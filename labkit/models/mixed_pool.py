@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from labkit.errors import LabkitError
-from labkit.pool import Draw, Draws, Pool
+from labkit.models.pool import Draw, Draws, Pool
 
 
 class MixedPool(Pool):

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from labkit.errors import DataError
+from labkit.models.pool import Pool
 from labkit.networks.layers import Generator
-from labkit.pool import Pool
 
 
 class Model(nn.Module):
@@ -18,11 +18,12 @@ class Model(nn.Module):
 
     Attributes:
         kind: the name of the class, which classes derived from it keep.
-        step_class: the training step of this model, from `labkit.step.Step`.
+        step_class: the training step of this model, from `labkit.models.step.Step`.
         loss_names: all its losses, in the order they are reported in; those that a step of your own adds follow.
         settings: the arguments it was made with; made with them again it has the same networks.
         directions: those it translates, of "AtoB" and "BtoA".
-        multiple, least: pictures to train on have sides that are multiples of `multiple` and at least `least` pixels.
+        size_multiple, min_size: pictures to train on have sides that are multiples of `size_multiple` and at least
+            `min_size` pixels.
         parts: names of its networks, for messages.
         pools: by name.
         own: names of those networks that are not labkit's but the caller's.
@@ -33,8 +34,8 @@ class Model(nn.Module):
     loss_names: tuple[str, ...]
     settings: dict[str, Any]
     directions: tuple[str, ...] = ("AtoB", "BtoA")
-    multiple: int
-    least: int
+    size_multiple: int
+    min_size: int
     parts: str
     pools: dict[str, Pool]
     own: tuple[str, ...] = ()
@@ -98,10 +99,11 @@ class Model(nn.Module):
 
     def check_size(self, height: int, width: int, where: str = "the batch") -> None:
         """Raises `DataError` if the networks cannot be trained on pictures of this size."""
-        if height % self.multiple or width % self.multiple or min(height, width) < self.least:
+        if height % self.size_multiple or width % self.size_multiple or min(height, width) < self.min_size:
             raise DataError(
                 f"{where}: pictures of {height}x{width} pixels do not fit these networks ({self.parts}): both sides "
-                f"must be multiples of {self.multiple} and at least {self.least}. Choose another size or generator."
+                f"must be multiples of {self.size_multiple} and at least {self.min_size}. Choose another size or "
+                "generator."
             )
 
 

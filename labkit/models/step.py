@@ -23,8 +23,8 @@ from torch.optim import Optimizer
 from torch.profiler import record_function
 
 from labkit.errors import LabkitError
-from labkit.model import Model
-from labkit.optimizers import load_states, rates_of, set_rates, state_of
+from labkit.models.model import Model
+from labkit.models.optimizers import load_states, rates_of, set_rates, state_of
 
 RANGE = "labkit: "  # the names of labkit's own ranges start with it, in traces and tables
 
@@ -112,7 +112,7 @@ class Step:
         """Two batches of equal size through the same network."""
         return network(first), network(second)
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Called after the last step of a run: what several processes have learned comes together."""
 
     # ---- making a step
