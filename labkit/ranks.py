@@ -12,12 +12,13 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils._pytree import tree_map_only
 
 from labkit.errors import LabkitError, TrainingError
 
@@ -48,10 +49,7 @@ def local_batch_size(batch_size: int) -> int:
     """
     n = count()
     if batch_size % n:
-        raise LabkitError(
-            f"batch_size={batch_size} cannot be shared evenly by {n} ranks: choose a multiple of {n}, such as "
-            f"{n}, {2 * n} or {max(3, batch_size // n + 1) * n}."
-        )
+        raise LabkitError(f"batch_size={batch_size} cannot be shared evenly by {n} ranks: choose a multiple of {n}.")
     return batch_size // n
 
 
@@ -65,14 +63,14 @@ def started_by_torchrun() -> bool:
 
 
 @contextmanager
-def joined() -> Iterator[None]:
+def process_group() -> Iterator[None]:
     """Inside, this process is one of the ranks that torchrun started; without torchrun nothing changes.
 
     On a machine with GPUs "cuda" then means this rank's own one. The ranks end together: if one is lost, each of the
     others raises the error below within `TIMEOUT`.
 
     Raises:
-        LabkitError: there are more ranks on this machine than GPUs, or PyTorch was built without torch.distributed.
+        LabkitError: there are more ranks on this machine than GPUs.
         TrainingError: another rank ended, or did not answer.
     """
     global _store
@@ -81,8 +79,6 @@ def joined() -> Iterator[None]:
         return
     if sys.platform == "linux":  # torchrun cannot end its ranks if it is itself killed: the system does, by SIGTERM
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if not dist.is_available():
-        raise LabkitError("This build of PyTorch has no torch.distributed: train in one process, or install another.")
     backend, local = "gloo", int(os.environ.get("LOCAL_RANK", 0))
     if torch.cuda.is_available():
         if local >= torch.cuda.device_count():
@@ -146,18 +142,25 @@ def start(processes: int, arguments: list[str]) -> int:
 
 def print_once(message: str) -> None:
     """Prints an error, unless another rank has printed one already: they end together, for one reason."""
-    try:
-        first = _store is None or _store.add("said", 1) == 1
-    except RuntimeError:  # torchrun itself is gone
-        first = True
-    if first:
-        print(message, file=sys.stderr)
+    with suppress(RuntimeError):  # torchrun itself is gone
+        if _store is not None and _store.add("said", 1) > 1:
+            return
+    print(message, file=sys.stderr)
 
 
-def all_equal(what: str, mine: object) -> None:
+def gathered(value: Any) -> list[Any]:
+    """The values of all ranks, in their order, with tensors in dicts and lists on the CPU. Every rank has to ask."""
+    if count() == 1:
+        return [value]
+    values: list[Any] = [None] * count()
+    dist.all_gather_object(values, tree_map_only(torch.Tensor, torch.Tensor.cpu, value))
+    return values
+
+
+def all_equal(what: str, value: object) -> None:
     """Raises `LabkitError` on every rank if they do not all give the same value for `what`."""
-    values = _gathered(mine)
-    other = next((rank for rank, value in enumerate(values) if value != values[0]), None)
+    values = gathered(value)
+    other = next((rank for rank, theirs in enumerate(values) if theirs != values[0]), None)
     if other is not None:
         raise LabkitError(
             f"{what}: rank 0 has {values[0]!r}, rank {other} has {values[other]!r}. All ranks need the same command, "
@@ -165,26 +168,14 @@ def all_equal(what: str, mine: object) -> None:
         )
 
 
-def first(mine: str | None) -> str | None:
+def first(text: str | None) -> str | None:
     """The text of the first rank that has one. Every rank has to ask."""
-    return next((text for text in _gathered(mine) if text is not None), None)
-
-
-def _gathered(mine: object) -> list[Any]:
-    """The objects of all ranks."""
-    values: list[Any] = [mine] * count()
-    if count() > 1:
-        dist.all_gather_object(values, mine)
-    return values
+    return next((theirs for theirs in gathered(text) if theirs is not None), None)
 
 
 def largest(values: list[float]) -> list[float]:
     """Of each number the largest of any rank: for times, since a step takes as long as its slowest rank."""
-    if count() == 1:
-        return values
-    all_values = torch.tensor(values, dtype=torch.float64)
-    dist.all_reduce(all_values, dist.ReduceOp.MAX)
-    return all_values.tolist()
+    return [max(of_ranks) for of_ranks in zip(*gathered(values), strict=True)]
 
 
 class Agreement:
