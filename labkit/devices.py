@@ -1,4 +1,4 @@
-"""Which device to compute on, how much of its memory is free, and what it computes badly."""
+"""The device to compute on, its free memory, and the arithmetic that it does badly."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def free_memory(device: torch.device | str = "cpu") -> int:
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """A few words on an error that says that a device's or the host's memory did not suffice; None for other errors."""
+    """The reason in a few words if an error means that a device or the host is out of memory; None for other errors."""
     if isinstance(error, OUT_OF_MEMORY):
         return str(error).partition(". ")[0] or type(error).__name__
     # PyTorch has no class of errors for the host's memory, only this text.
@@ -80,7 +80,7 @@ def out_of_memory(error: BaseException) -> str | None:
 
 
 def emulates(dtype: torch.dtype) -> bool:
-    """Whether this processor has no units for arithmetic in a 16-bit type, so that it is slower than float32.
+    """True if this processor has no units for arithmetic in a 16-bit type, so that it is slower than float32.
 
     PyTorch and oneDNN then convert each number to float32 and back, or compute without oneDNN.
     """
@@ -94,7 +94,7 @@ def emulates(dtype: torch.dtype) -> bool:
 
 @torch.enable_grad()
 def instance_norm_is_wrong(device: torch.device) -> bool:
-    """Whether on `device` the gradient of instance norm depends on the memory format of the gradient that enters it."""
+    """True if on `device` the gradient of instance norm depends on the memory format of the gradient that enters it."""
     picture = torch.arange(16.0, device=device).square().view(1, 4, 2, 2).requires_grad_()
     entering = picture.detach().sin()
     gradients = [

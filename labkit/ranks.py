@@ -58,7 +58,7 @@ def _grouped() -> bool:
 
 
 def started_by_torchrun() -> bool:
-    """Whether this process is one of those that torchrun started."""
+    """True if torchrun started this process."""
     return {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys()
 
 
@@ -110,7 +110,7 @@ def process_group() -> Iterator[None]:
 
 
 def _lost(error: RuntimeError) -> bool:
-    """Whether an error of PyTorch's means that another rank is gone. gloo's errors can only be told by their texts."""
+    """True if an error of PyTorch's means that another rank is gone. gloo's errors can only be told by their texts."""
     return isinstance(error, dist.DistError) or re.search(GLOO, str(error)) is not None
 
 
@@ -157,15 +157,17 @@ def gathered(value: Any) -> list[Any]:
     return values
 
 
-def all_equal(what: str, value: object) -> None:
-    """Raises `LabkitError` on every rank if they do not all give the same value for `what`."""
-    values = gathered(value)
-    other = next((rank for rank, theirs in enumerate(values) if theirs != values[0]), None)
-    if other is not None:
-        raise LabkitError(
-            f"{what}: rank 0 has {values[0]!r}, rank {other} has {values[other]!r}. All ranks need the same command, "
-            "pictures and checkpoint: on several machines, a folder that all of them share."
-        )
+def all_equal(settings: dict[str, Any]) -> None:
+    """Raises `LabkitError` on every rank if one has other settings than rank 0, and names those that differ."""
+    at_0, *others = gathered(settings)
+    for rank, theirs in enumerate(others, start=1):
+        differing = [name for name in theirs if theirs[name] != at_0.get(name)]
+        if differing:
+            told = "; ".join(f"{name} is {theirs[name]!r}, on rank 0 {at_0.get(name)!r}" for name in differing)
+            raise LabkitError(
+                f"rank {rank}: {told}. All ranks need the same command, pictures and checkpoint: on several machines, "
+                "a folder that all of them share."
+            )
 
 
 def first(text: str | None) -> str | None:
@@ -174,7 +176,7 @@ def first(text: str | None) -> str | None:
 
 
 def largest(values: list[float]) -> list[float]:
-    """Of each number the largest of any rank: for times, since a step takes as long as its slowest rank."""
+    """The largest of each number over the ranks: for times, since a step takes as long as its slowest rank."""
     return [max(of_ranks) for of_ranks in zip(*gathered(values), strict=True)]
 
 

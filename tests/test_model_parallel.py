@@ -234,6 +234,15 @@ def test_a_model_on_two_devices_keeps_its_names_and_gets_its_hooks_once(tiny, ba
     assert twin.G_B(batch(dtype=torch.float64)[0]).dtype == torch.float64
 
 
+def test_a_copy_of_a_step_on_two_devices_goes_on_as_the_original(tiny, batch, on_two):
+    step = labkit.make_step(tiny(), "two_devices")
+    step(*batch())
+    twin = copy.deepcopy(step)
+    assert same(twin(*batch(seed=1)), step(*batch(seed=1)))
+    (hook,) = twin.model.G_B._forward_hooks.values()
+    assert hook.args == (twin.model.G_A,), "it brings the result to the copy's device"
+
+
 def test_with_one_gpu_or_none_nothing_changes_and_we_are_told(tiny, batch, monkeypatch):
     with pytest.warns(UserWarning, match="two_devices: there is no second GPU here"):
         step = labkit.make_step(tiny(), "two_devices")

@@ -30,7 +30,7 @@ from labkit import ranks
 from labkit.errors import DataError, LabkitError, check_known
 from labkit.measure.roofline import flop_counter
 from labkit.networks.resnet import ResnetGenerator, Skip
-from labkit.variants.common import has_batch_norm
+from labkit.variants import has_batch_norm
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 BEGINS = (nn.ReflectionPad2d, nn.Conv2d, nn.ConvTranspose2d, Skip)  # layers that a stage may begin with
@@ -111,7 +111,7 @@ class Pipeline:
 
 
 def _cuts(generator: ResnetGenerator, stages: int) -> tuple[int, ...]:
-    """Where the stages begin in `generator.model`, and its end; the slowest stage has as little work as can be.
+    """The layers of `generator.model` where stages begin, and its end. The slowest stage has the least work possible.
 
     A stage begins with a padding, a convolution that has none before it, or a block: norm and activation stay with
     their convolution, since an activation in place may not change a picture that came from another rank.

@@ -99,7 +99,7 @@ def fit(
     watchers = Watchers(run, [*csv, Progress(), *callbacks])
     with ExitStack() as stack:
         keeper.resume(stack)
-        ranks.all_equal("the run", {"done": run.done, "steps": steps, **settings, **run.model.settings})
+        ranks.all_equal({"done": run.done, "steps": steps, **settings, **run.model.settings})
         signals = stack.enter_context(interrupts())
         stack.enter_context(watchers)
         for batch in stack.enter_context(closing(_stream(run, source, batch_size, seed, workers, watchers))):
