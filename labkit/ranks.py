@@ -161,8 +161,7 @@ def all_equal(settings: dict[str, Any]) -> None:
     """Raises `LabkitError` on every rank if one has other settings than rank 0, and names those that differ."""
     at_0, *others = gathered(settings)
     for rank, theirs in enumerate(others, start=1):
-        differing = [name for name in theirs if theirs[name] != at_0.get(name)]
-        if differing:
+        if differing := [name for name in theirs if theirs[name] != at_0.get(name)]:
             told = "; ".join(f"{name} is {theirs[name]!r}, on rank 0 {at_0.get(name)!r}" for name in differing)
             raise LabkitError(
                 f"rank {rank}: {told}. All ranks need the same command, pictures and checkpoint: on several machines, "

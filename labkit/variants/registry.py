@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # gradients round everything that computes them. Recompute hands its checkpoints to what orders the passes (streams,
 # two_devices). Autocast is set inside of streams and checkpoints, so that each side stream and each second pass casts
 # for itself.
-STACKED: tuple[type[SpeedUp], ...] = (
+STACKED: list[type[SpeedUp]] = [
     Graph,
     Accumulate,
     DataParallel,
@@ -49,7 +49,7 @@ STACKED: tuple[type[SpeedUp], ...] = (
     BF16,
     FP16,
     FusedAdam,
-)
+]
 SPEEDUPS = {speedup.name: speedup for speedup in STACKED}
 
 

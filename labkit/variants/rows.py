@@ -50,10 +50,6 @@ class Rows(SpeedUp):
 
 def _plain(convolution: nn.Conv2d) -> bool:
     """True if the kernel has several rows, and neither strides, holes, groups nor padding other than with zeros."""
-    return (
-        convolution.kernel_size[0] > 1
-        and convolution.stride == convolution.dilation == (1, 1)
-        and convolution.groups == 1
-        and convolution.padding_mode == "zeros"
-        and not isinstance(convolution.padding, str)
-    )
+    rows, steps = convolution.kernel_size[0], (convolution.stride, convolution.dilation, convolution.groups)
+    padded = convolution.padding_mode == "zeros" and not isinstance(convolution.padding, str)
+    return rows > 1 and steps == ((1, 1), (1, 1), 1) and padded
