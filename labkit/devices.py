@@ -29,13 +29,14 @@ def pick_device(name: str | torch.device = "auto") -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.empty(0, device=name).device
+        torch.empty(0, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:  # of a kind that this PyTorch has no part for
         reason = str(error).partition(". ")[0][:100]
         raise LabkitError(
             f"device={str(name)!r}: PyTorch {torch.__version__} finds {torch.cuda.device_count()} CUDA GPUs here, and "
             f"cannot use such a device ({reason}). Use device='cpu', or install a driver and a CUDA build of PyTorch."
         ) from error
+    return torch.device(name)
 
 
 @contextmanager
