@@ -81,7 +81,7 @@ def apart(
         if ranks.count() != len(players):
             raise LabkitError(
                 f"{', '.join(players)}: there has to be a process for each of them, and there are {ranks.count()}. "
-                f"Start them with torchrun --nproc-per-node={len(players)}."
+                f"Start them with torchrun --nproc-per-node={len(players)}, or give the module and folder of this job."
             )
         way = type("RanksApart", (RanksApart,), settings | dict(module=players[ranks.number()]))
     else:

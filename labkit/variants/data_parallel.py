@@ -124,12 +124,10 @@ def share_of(state: dict[str, Any], rank: int, n: int) -> dict[str, Any]:
 
     It draws on where it was if as many ranks saved the state. Else each rank draws from new random numbers of its own.
     """
-    drawn = random.Random()
-    drawn.setstate(state["random"])
     known = state.get("ranks", [])
     return {
         **state,
         "filled": len(range(rank, state["filled"], n)),
-        "random": known[rank] if len(known) == n else random.Random(f"{drawn.random()} {rank} of {n}").getstate(),
+        "random": known[rank] if len(known) == n else random.Random(f"{state['random']} {rank} of {n}").getstate(),
         "pictures": None if state["pictures"] is None else state["pictures"][rank::n],
     }
