@@ -55,9 +55,9 @@ def fit(
     resume. A bar shows the progress, or a line every 30 seconds where there is no terminal; the environment variable
     ``TQDM_DISABLE=1`` hides both.
 
-    Under torchrun every rank calls this inside `labkit.ranks.joined`, with a step of the speed-up "data_parallel". The
-    ranks share each batch, so the pictures are the same whatever their number, which may change on resuming. Rank 0
-    alone writes files, draws the progress bar, and calls the callbacks.
+    Under torchrun every rank calls this inside `labkit.ranks.process_group`, with a step of the speed-up
+    "data_parallel". The ranks share each batch, so the pictures are the same whatever their number, which may change on
+    resuming. Rank 0 alone writes files, draws the progress bar, and calls the callbacks.
 
     Args:
         step: from `labkit.make_step`; its model decides device and float type.
@@ -99,7 +99,7 @@ def fit(
     watchers = Watchers(run, [*csv, Progress(), *callbacks])
     with ExitStack() as stack:
         keeper.resume(stack)
-        ranks.all_equal("the run", {"done": run.done, "steps": steps, **settings, **run.model.settings})
+        ranks.all_equal({"done": run.done, "steps": steps, **settings, **run.model.settings})
         signals = stack.enter_context(interrupts())
         stack.enter_context(watchers)
         for batch in stack.enter_context(closing(_stream(run, source, batch_size, seed, workers, watchers))):
