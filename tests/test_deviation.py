@@ -214,10 +214,10 @@ def test_a_deviation_that_weighs_too_much_is_warned_of():
         ({"consistency": "cycle"}, "needs a way back.*translators=2"),
         ({"translators": 3}, "translators=3"),
         ({"autoencoders": 0}, "autoencoders=0"),
-        ({"ngf": 1}, "ngf=1: at least 2"),
-        ({"blocks": 0}, "blocks=0: at least 1"),
-        ({"lambda_deviation": -1.0}, "lambda_deviation=-1.0 is negative"),
-        ({"pool_size": -1}, "pool_size=-1 is negative"),
+        ({"ngf": 1}, "ngf=1: .*at least 2"),
+        ({"blocks": 0}, "blocks=0: .*at least 1"),
+        ({"lambda_deviation": -1.0}, "lambda_deviation=-1.0: .*at least 0"),
+        ({"pool_size": -1}, "pool_size=-1: .*at least 0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):

@@ -17,7 +17,7 @@ from labkit import devices
 from labkit.models.cyclegan import CycleGAN
 from labkit.models.model import Model
 from labkit.models.step import Step
-from labkit.networks.custom_networks import batch_matters
+from labkit.networks.layers import batch_matters
 
 
 class SpeedUp(Step):
