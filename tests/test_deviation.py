@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import labkit
-from labkit.models.deviation import IdentityWarning
 from labkit.models.losses import deviation_loss
 from labkit.networks.codes import scaled
 
@@ -198,11 +197,6 @@ def test_the_least_size_can_be_trained_on_and_a_smaller_one_is_refused(one, batc
         step(*batch(size=24))
         with pytest.raises(labkit.LabkitError, match="20x20 pixels.*discriminator of.*at least 24"):
             step(*batch(size=20))
-
-
-def test_a_deviation_that_weighs_too_much_is_warned_of():
-    with pytest.warns(IdentityWarning, match="leave everything as it is"):
-        labkit.DeviationGAN(2, 2, 1, lambda_deviation=10.0)
 
 
 @pytest.mark.parametrize(

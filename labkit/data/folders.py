@@ -6,13 +6,13 @@ import os
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from shutil import unpack_archive
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from labkit.errors import DataError, check_known
 
 Transform = Callable[[Tensor], Tensor]
 
-SETS = ("trainA", "trainB", "testA", "testB")
+SETS = {"trainA": "train_a", "trainB": "train_b", "testA": "test_a", "testB": "test_b"}
 PREPROCESS = ("resize_and_crop", "crop", "scale_width", "scale_width_and_crop", "none")
 STAND_INS = 8  # training pictures that serve as test pictures where there are none
 
@@ -106,10 +106,12 @@ def folders(
     for_training, for_testing = preparation(preprocess, size, load_size)
     path = Path(path).expanduser()
     files = _find(path)
-    sets: dict[str, _Opened] = {}
-    for name in SETS:
+    sets: dict[str, PictureFiles] = {}
+    opened: dict[str, Pictures] = {}
+    for name, key in SETS.items():
         transform = for_training if name.startswith("train") else for_testing
-        sets[name] = _open(PictureFiles(files[name] or sets[f"train{name[-1]}"].files[:STAND_INS], transform, size))
+        sets[key] = PictureFiles(files[name] or sets[f"train_{key[-1]}"].files[:STAND_INS], transform, size)
+        opened[key] = sets[key].opened()
     left_out = [file for one in sets.values() for file in one.left_out]
     if left_out:
         warnings.warn(
@@ -120,12 +122,9 @@ def folders(
     return FolderData(
         path.resolve().name,
         size,
-        train_a=sets["trainA"].pictures,
-        train_b=sets["trainB"].pictures,
-        test_a=sets["testA"].pictures,
-        test_b=sets["testB"].pictures,
+        **opened,
         flip=flip,
-        sizes=None if "crop" in preprocess else sets["trainA"].sizes | sets["trainB"].sizes,
+        sizes=None if "crop" in preprocess else sets["train_a"].sizes | sets["train_b"].sizes,
         options={name: value for name, (value, default) in chosen.items() if value != default},
         left_out=left_out,
     )
@@ -159,13 +158,15 @@ def resized(height: int, width: int) -> Transform:
     return v2.Resize((height, width), InterpolationMode.BICUBIC, antialias=True)
 
 
-@dataclass(frozen=True)
+@dataclass
 class PictureFiles:
     """Pictures that are decoded and transformed at each access, in the process that asks: a worker."""
 
     files: list[Path]
     transform: Transform = Tensor.contiguous
     min_size: int = 1  # pixels that the shorter side must have
+    sizes: set[tuple[int, int]] = field(default_factory=set)  # the heights and widths that `opened` found
+    left_out: list[tuple[Path, str]] = field(default_factory=list)  # files that it found unusable, with the reasons
 
     def __len__(self) -> int:
         return len(self.files)
@@ -183,6 +184,34 @@ class PictureFiles:
         except DataError as error:
             return error
 
+    def opened(self) -> Pictures:
+        """Decodes every picture once and drops unusable ones: the others in memory if there is room, else `self`.
+
+        Raises:
+            DataError: none can be used.
+        """
+        folder, usable = self.files[0].parent, []
+        kept: list[Tensor] = []
+        room = free_memory() // 8  # bytes
+        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:  # a photograph takes 100 MB while decoded
+            bar = tqdm(self.files, f"reading {folder.name}", disable=len(self) < 100)
+            for file, outcome in zip(bar, threads.map(self.attempt, range(len(self))), strict=True):
+                if isinstance(outcome, DataError):
+                    self.left_out.append((file, str(outcome)))
+                    continue
+                usable.append(file)
+                self.sizes.add((outcome.shape[1], outcome.shape[2]))
+                room -= outcome.nbytes
+                kept.append(outcome)
+                if room < 0:
+                    kept.clear()
+        if not usable:
+            raise DataError(f"None of the {len(self)} pictures in {folder} can be used. {self.left_out[0][1]}")
+        self.files = usable
+        if room < 0:
+            return self
+        return torch.stack(kept) if len(self.sizes) == 1 else kept
+
 
 def _find(path: Path) -> dict[str, list[Path]]:
     """The picture files of the four sets; the two test sets may have none."""
@@ -196,42 +225,6 @@ def _find(path: Path) -> dict[str, list[Path]]:
                 "    trainB/  pictures of domain B      testB/  optional"
             )
     return files
-
-
-class _Opened(NamedTuple):
-    pictures: Pictures
-    files: list[Path]
-    sizes: set[tuple[int, int]]  # the heights and widths of the pictures
-    left_out: list[tuple[Path, str]]
-
-
-def _open(pictures: PictureFiles) -> _Opened:
-    """Decodes every picture once, and keeps those that can be used: in memory if there is room, else on disk.
-
-    Raises:
-        DataError: none can be used.
-    """
-    opened = _Opened([], [], set(), [])
-    kept: list[Tensor] = []
-    room = free_memory() // 8  # bytes
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:  # a photograph takes 100 MB while it is decoded
-        folder = pictures.files[0].parent
-        bar = tqdm(pictures.files, f"reading {folder.name}", disable=len(pictures) < 100)
-        for file, outcome in zip(bar, threads.map(pictures.attempt, range(len(pictures))), strict=True):
-            if isinstance(outcome, DataError):
-                opened.left_out.append((file, str(outcome)))
-                continue
-            opened.files.append(file)
-            opened.sizes.add((outcome.shape[1], outcome.shape[2]))
-            room -= outcome.nbytes
-            kept.append(outcome)
-            if room < 0:
-                kept.clear()
-    if not opened.files:
-        raise DataError(f"None of the {len(pictures)} pictures in {folder} can be used. {opened.left_out[0][1]}")
-    if room < 0:
-        return opened._replace(pictures=replace(pictures, files=opened.files))
-    return opened._replace(pictures=torch.stack(kept) if len(opened.sizes) == 1 else kept)
 
 
 def download(name: str, root: Path | str = "datasets") -> Path:

@@ -7,7 +7,6 @@ can be undone by itself. `DeviationGAN` lists the choices that the article leave
 from __future__ import annotations
 
 import inspect
-import warnings
 
 import torch
 from torch import Tensor, nn
@@ -34,11 +33,6 @@ KNOWN = {
     "translators": (1, 2),
     "autoencoders": (1, 2),
 }
-COLLAPSES = 10.0  # with this weight of the deviation loss the fruit stayed unchanged: the discriminator always won
-
-
-class IdentityWarning(UserWarning):
-    """With these weights the translator is expected to leave everything as it is."""
 
 
 class DeviationGANStep(Step):
@@ -129,17 +123,14 @@ class DeviationGAN(Model):
             With "deviation_source" T_A should leave codes of A nearly unchanged, with "deviation_both" also codes of B,
             if it is given those. "cycle" undoes the deviation loss: codes are translated there and back, which needs
             two translators. For T_B, A and B are swapped.
-        lambda_deviation: weight of the deviation of codes to be translated. It and the next two are ignored where
-            `consistency` does not have their loss.
+        lambda_deviation: weight of the deviation of codes to be translated. From 10 on, expect translations that change
+            nothing. It and the next two are ignored where `consistency` does not have their loss.
         lambda_identity: weight of the deviation of codes that are of the target domain already.
         lambda_cycle: weight of the cycle of codes.
         pool_size: earlier codes or pictures that a discriminator may be shown; with 0 it sees only the newest.
 
     Raises:
         LabkitError: an argument is unknown or out of range, or a cycle is asked for without a way back.
-
-    Warns:
-        IdentityWarning: the deviation weighs so much that the identity is the best translation.
     """
 
     kind = "DeviationGAN"
@@ -165,7 +156,14 @@ class DeviationGAN(Model):
         super().__init__()
         arguments = locals()
         self.settings = {name: arguments[name] for name in inspect.signature(DeviationGAN).parameters}
-        _check(self.settings)
+        for name, known in KNOWN.items():
+            check_known(name, self.settings[name], known)
+        check_at_least(2, ngf=ngf)
+        check_at_least(1, ndf=ndf, blocks=blocks)
+        check_at_least(0, lambda_deviation=lambda_deviation, lambda_identity=lambda_identity)
+        check_at_least(0, lambda_cycle=lambda_cycle, pool_size=pool_size)
+        if consistency == "cycle" and translators == 1:
+            raise LabkitError("consistency='cycle' needs a way back, which one translator has not: set translators=2.")
         self.stage, self.judged, self.consistency = stage, judged, consistency
         self.lambda_deviation, self.lambda_identity = lambda_deviation, lambda_identity
         self.lambda_cycle = lambda_cycle
@@ -213,23 +211,3 @@ class DeviationGAN(Model):
         source, target = self.routes[self.directions.index(direction)]
         names = self.named("encoder", source), f"T_{source}", self.named("decoder", target)
         return CodeGenerator(*(getattr(self, name) for name in names)).train(self.training)
-
-
-def _check(settings: dict) -> None:
-    """Raises `LabkitError` if the settings of a `DeviationGAN` make no sense, warns if they are known to fail."""
-    for name, known in KNOWN.items():
-        check_known(name, settings[name], known)
-    check_at_least(2, ngf=settings["ngf"])
-    check_at_least(1, ndf=settings["ndf"], blocks=settings["blocks"])
-    weights = ("lambda_deviation", "lambda_identity", "lambda_cycle", "pool_size")
-    check_at_least(0, **{name: settings[name] for name in weights})
-    if settings["consistency"] == "cycle":
-        if settings["translators"] == 1:
-            raise LabkitError("consistency='cycle' needs a way back, which one translator has not: set translators=2.")
-    elif settings["lambda_deviation"] >= COLLAPSES:
-        warnings.warn(
-            f"lambda_deviation={settings['lambda_deviation']:g}: the translator is expected to leave everything as it "
-            "is, since no deviation at all then costs less than a translation that deceives the discriminator. Try 1.",
-            IdentityWarning,
-            stacklevel=3,
-        )

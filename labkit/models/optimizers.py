@@ -36,21 +36,18 @@ def load_state(player: str, optimizer: Optimizer, state: dict[str, Any]) -> floa
     """Loads a state, which may come from another implementation of the optimiser. Returns the first learning rate.
 
     Raises:
-        LabkitError: the state belongs to another kind of optimiser, or to other weights.
+        LabkitError: the state belongs to another kind of optimiser.
+        ValueError: it belongs to other weights.
     """
     kind, saved_kind = type(optimizer).__name__, state.get("kind", "Adam")  # before labkit 0.2.0 all were Adam
-    sizes, saved_sizes = (
-        [len(group["params"]) for group in groups] for groups in (optimizer.param_groups, state["param_groups"])
-    )
-    if kind != saved_kind or sizes != saved_sizes:
+    if kind != saved_kind:
         raise LabkitError(
-            f"the optimiser of the {player} is {kind} for {sizes} weights, and the state is of {saved_kind} for "
-            f"{saved_sizes}. Make the step with the same optimisers, or start a new run from the weights alone: "
-            "labkit.init_from."
+            f"the optimiser of the {player} is {kind}, and the state is of {saved_kind}. Make the step with the same "
+            "optimisers, or start a new run from the weights alone: labkit.init_from."
         )
     groups = [
         saved | {name: group[name] for name in ("lr", *IMPLEMENTATION_FLAGS) if name in group}
-        for saved, group in zip(state["param_groups"], optimizer.param_groups, strict=True)
+        for saved, group in zip(state["param_groups"], optimizer.param_groups, strict=False)
     ]
     optimizer.load_state_dict({**state, "param_groups": groups})
     set_rates(optimizer, [saved["lr"] for saved in state["param_groups"]])

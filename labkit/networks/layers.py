@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -37,6 +38,15 @@ def initialise(network: nn.Module) -> None:
         elif isinstance(layer, nn.BatchNorm2d):
             nn.init.normal_(layer.weight, 1.0, 0.02)
             nn.init.zeros_(layer.bias)
+
+
+def initialise_unnormalised(layers: Iterable[nn.Module]) -> None:
+    """Kaiming weights, which keep the variance from layer to layer where nothing normalises; biases zero."""
+    for layer in layers:
+        if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d)):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
 
 
 class Generator(nn.Module):
@@ -89,10 +99,8 @@ def check_translates(network: nn.Module, picture: Tensor) -> None:
     Raises:
         LabkitError: the result is no picture of the same size, so the losses would be wrong.
     """
-    was_training = network.training
     with torch.random.fork_rng([picture.device] if picture.is_cuda else []):
-        result = network.eval()(picture)
-    network.train(was_training)
+        result = copy.deepcopy(network).eval()(picture)
     if not isinstance(result, Tensor) or result.shape != picture.shape:
         raise LabkitError(
             f"G_A ({type(network).__name__}) turns a picture of shape {tuple(picture.shape)} into "
