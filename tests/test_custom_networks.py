@@ -56,7 +56,7 @@ def test_a_module_is_copied_for_either_direction(tiny):
 
 @pytest.mark.parametrize(
     ("generator", "message"),
-    [(nn.ReLU(), "with weights to train"), (7, "give a name, or an nn.Module"), (Mine, "call it")],
+    [(nn.ReLU(), "with weights to train"), (7, "give a name, or an nn.Module"), (Mine, "call its class")],
 )
 def test_what_cannot_be_two_generators_is_refused(tiny, generator, message):
     with pytest.raises(labkit.LabkitError, match=message):

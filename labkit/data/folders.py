@@ -52,7 +52,7 @@ class FolderData(UnpairedData):
     """Pictures from folders.
 
     Attributes:
-        options: those that the pictures were prepared with, if they are not the usual ones.
+        options: the options of `folders` that are not the usual ones and change the pictures.
         left_out: files that cannot be used, each with the reason.
     """
 

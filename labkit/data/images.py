@@ -53,8 +53,9 @@ def read_picture(path: Path | str) -> Tensor:
     Colour profiles are not applied, as in the public reference.
 
     Raises:
-        DataError: the file cannot be read, is damaged, is no such picture, has colours that could be mistaken (see
-            `_as_rgb`), or has over 179 million pixels, where Pillow suspects a decompression bomb.
+        DataError: the file cannot be read, is damaged, is no such picture, has colours that Pillow would mistake (grey
+            of more than 8 bits, CMYK without Adobe's mark) or several pages, or has over 179 million pixels, where
+            Pillow suspects a decompression bomb.
         LabkitError: the memory does not suffice.
     """
     # Pillow, not torchvision.io: that drops transparency instead of compositing it, ignores EXIF in WebP, and is
@@ -76,7 +77,7 @@ def read_picture(path: Path | str) -> Tensor:
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
-    """An upright RGB picture. Raises `ValueError` for the kinds of which Pillow would make wrong colours."""
+    """The picture, upright and in RGB. Raises `ValueError` where Pillow would make wrong colours, or drop pages."""
     if image.mode[0] in "IF":
         raise ValueError(f"pixels of mode {image.mode}, more than 8 bits")  # Pillow would clip them at 255
     if image.mode == "CMYK" and image.format == "JPEG" and "adobe" not in image.info:

@@ -14,7 +14,7 @@ class Draw(NamedTuple):
 
     slot: int  # the slot with an earlier picture ...
     given: bool  # ... and whether that one is returned
-    own: int  # else the picture of this batch that is returned
+    picture: int  # else the picture of this batch that is returned
     write: int  # the slot that keeps the picture; the spare slot stands for "not kept"
 
 
@@ -70,7 +70,7 @@ class Pool:
                 if earlier is None:
                     draws[i] = draws[i]._replace(slot=target, given=True)
                 else:  # the slot was filled by this very batch: return that picture, and write only the last one
-                    draws[i] = draws[i]._replace(own=earlier)
+                    draws[i] = draws[i]._replace(picture=earlier)
                     draws[earlier] = draws[earlier]._replace(write=self.size)
             else:
                 continue
@@ -84,9 +84,9 @@ class Pool:
             return pictures
         if self.buffer is None:
             self.buffer = pictures.new_zeros(self.size + 1, *pictures.shape[1:])
-        slot, given, own, write = draws.unbind(1)
+        slot, given, picture, write = draws.unbind(1)
         older = self.buffer[slot]
-        answer = torch.where(given.bool().view(-1, 1, 1, 1), older, pictures[own])
+        answer = torch.where(given.bool().view(-1, 1, 1, 1), older, pictures[picture])
         self.buffer.index_copy_(0, write, pictures)
         return answer
 

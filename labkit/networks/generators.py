@@ -91,7 +91,6 @@ def make_generator(network: str | nn.Module, width: int = 64, norm: str = "insta
     check_at_least(1, ngf=width)
     if norm == "instance_blocks" and network.startswith("unet"):
         raise LabkitError(
-            f"norm='instance_blocks' means residual blocks, and {network} has none. "
-            "Use norm='instance', or a resnet generator."
+            f"norm='instance_blocks': {network} has no residual blocks. Use norm='instance', or a resnet."
         )
     return GENERATORS[network](width, norm)

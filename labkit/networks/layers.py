@@ -84,7 +84,7 @@ def custom_copy(argument: str, network: object) -> Any:
     """
     if not isinstance(network, nn.Module) or next(network.parameters(), None) is None:
         raise LabkitError(
-            f"{argument}={network!r:.60}: give a name, or an nn.Module with weights to train. (Not its class: call it.)"
+            f"{argument}={network!r:.60}: give a name, or an nn.Module with weights to train (call its class)."
         )
     copied = copy.deepcopy(network)
     for name, size in USUAL_SIZES.items():
@@ -104,9 +104,8 @@ def check_translates(network: nn.Module, picture: Tensor) -> None:
     if not isinstance(result, Tensor) or result.shape != picture.shape:
         raise LabkitError(
             f"G_A ({type(network).__name__}) turns a picture of shape {tuple(picture.shape)} into "
-            f"{tuple(result.shape) if isinstance(result, Tensor) else type(result)}. A generator gives back one tensor "
-            "of the same shape. If it takes fewer sizes, name them in its class: size_multiple = 32, for sides that "
-            "are multiples of 32, and min_size, for the smallest."
+            f"{tuple(result.shape) if isinstance(result, Tensor) else type(result)}, not one of the same shape. If it "
+            "takes fewer sizes, name them in its class: size_multiple = 32 for multiples of 32, and min_size."
         )
 
 
