@@ -19,7 +19,7 @@ from labkit.course.shipped import study_pictures as study_pictures
 from labkit.data.batches import batches as batches
 from labkit.data.batches import to_float as to_float
 from labkit.data.batches import to_uint8 as to_uint8
-from labkit.data.download import download as download
+from labkit.data.folders import download as download
 from labkit.data.folders import folders as folders
 from labkit.data.fruit import fruit as fruit
 from labkit.devices import pick_device as pick_device

@@ -113,7 +113,7 @@ def test_translate_takes_a_generator_of_the_reference(call, tmp_path, tiny):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "--out", "run", "--data", "missing"], "missing is not there"),
+        (["train", "--out", "run", "--data", "missing"], "missing/trainA is not a folder"),
         (["train", "--out", "run", "--device", "cuda:99"], "device='cuda:99'"),
         (["train", "--out", "run", "--device", "tpu"], "device='tpu'"),
         (["train", "--out", "run", "--device", "xpu"], "device='xpu'"),

@@ -56,7 +56,7 @@ def test_a_module_is_copied_for_either_direction(tiny):
 
 @pytest.mark.parametrize(
     ("generator", "message"),
-    [(nn.ReLU(), "with weights to train"), (7, "give a name, or an nn.Module"), (Mine, "call it")],
+    [(nn.ReLU(), "with weights to train"), (7, "give a name, or an nn.Module"), (Mine, "call its class")],
 )
 def test_what_cannot_be_two_generators_is_refused(tiny, generator, message):
     with pytest.raises(labkit.LabkitError, match=message):
@@ -65,9 +65,7 @@ def test_what_cannot_be_two_generators_is_refused(tiny, generator, message):
 
 def test_the_first_batch_tells_what_is_no_generator(tiny, batch):
     step = labkit.make_step(tiny(generator=nn.Sequential(nn.Conv2d(3, 3, 3))))
-    with pytest.raises(
-        labkit.LabkitError, match=r"G_A .Sequential. turns .* \(1, 3, 32, 32\) into .* \(1, 3, 30, 30\)"
-    ):
+    with pytest.raises(labkit.LabkitError, match=r"G_A .Sequential. turns .* \(1, 3, 32, 32\) into \(1, 3, 30, 30\)"):
         step(*batch())
     with pytest.raises(labkit.LabkitError, match="multiples of 8 and at least 24"):
         labkit.make_step(tiny(generator=Mine()))(*batch(size=36))

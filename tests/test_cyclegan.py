@@ -102,12 +102,12 @@ def test_pool_seeds_follow_torch_s_seed(tiny):
         (lambda a, b: (a, b[:, :1]), "real_b has shape"),
         (lambda a, b: ((a * 127 + 128).to(torch.uint8), b), "labkit.to_float"),
         (lambda a, b: (a, b.double()), "torch.float64"),
-        (lambda a, b: (a * 100, b), r"real_a runs from .* expect \[-1, 1\]"),
-        (lambda a, b: (a, b / 0), "real_b runs from"),
-        (lambda a, b: (a.repeat(2, 1, 1, 1), b), "give as many"),
+        (lambda a, b: (a * 100, b), r"the batch runs from .* expect \[-1, 1\]"),
+        (lambda a, b: (a, b / 0), "the batch runs from"),
+        (lambda a, b: (a.repeat(2, 1, 1, 1), b), "as many pictures of each domain"),
         (lambda a, b: (a[..., :30], b), "multiples of 4"),
         (lambda a, b: (a[..., :8, :8], b), "at least 12"),
-        (lambda a, b: (a.to("meta"), b), "real_a is on meta"),
+        (lambda a, b: (a.to("meta"), b), "real_a is torch.float32 on meta"),
     ],
 )
 def test_batches_that_do_not_fit_are_refused(tiny, batch, change, message):
@@ -126,8 +126,8 @@ def test_unet_256_says_it_cannot_take_64_pixels(batch):
     ("settings", "message"),
     [
         ({"gan_mode": "lsgn"}, "did you mean 'lsgan'"),
-        ({"lambda_a": -1.0}, "lambda_a=-1.0 is negative"),
-        ({"pool_size": -5}, "pool_size=-5 is negative"),
+        ({"lambda_a": -1.0}, "lambda_a=-1.0: .*at least 0"),
+        ({"pool_size": -5}, "pool_size=-5: .*at least 0"),
         ({"generator": "unet"}, "generator='unet' is unknown"),
     ],
 )

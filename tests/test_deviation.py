@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import labkit
-from labkit.models.deviation import IdentityWarning
 from labkit.models.losses import deviation_loss
 from labkit.networks.codes import scaled
 
@@ -200,11 +199,6 @@ def test_the_least_size_can_be_trained_on_and_a_smaller_one_is_refused(one, batc
             step(*batch(size=20))
 
 
-def test_a_deviation_that_weighs_too_much_is_warned_of():
-    with pytest.warns(IdentityWarning, match="leave everything as it is"):
-        labkit.DeviationGAN(2, 2, 1, lambda_deviation=10.0)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -214,10 +208,10 @@ def test_a_deviation_that_weighs_too_much_is_warned_of():
         ({"consistency": "cycle"}, "needs a way back.*translators=2"),
         ({"translators": 3}, "translators=3"),
         ({"autoencoders": 0}, "autoencoders=0"),
-        ({"ngf": 1}, "ngf=1: at least 2"),
-        ({"blocks": 0}, "blocks=0: at least 1"),
-        ({"lambda_deviation": -1.0}, "lambda_deviation=-1.0 is negative"),
-        ({"pool_size": -1}, "pool_size=-1 is negative"),
+        ({"ngf": 1}, "ngf=1: .*at least 2"),
+        ({"blocks": 0}, "blocks=0: .*at least 1"),
+        ({"lambda_deviation": -1.0}, "lambda_deviation=-1.0: .*at least 0"),
+        ({"pool_size": -1}, "pool_size=-1: .*at least 0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):

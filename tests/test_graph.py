@@ -117,7 +117,7 @@ def test_a_batch_of_another_shape_is_refused_and_changes_nothing(tiny, batch):
             labkit.LabkitError, match=r"recorded for batches of shape \(2, 3, 16, 16\).*\(1, 3, 16, 16\)"
         ):
             step(*float64(batch, 1, seed))
-        with pytest.raises(labkit.LabkitError, match="float32, the networks are torch.float64"):
+        with pytest.raises(labkit.LabkitError, match="float32 on cpu, the networks are torch.float64"):
             step(*batch(2, size=16))
 
 

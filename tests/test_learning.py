@@ -155,7 +155,6 @@ def test_a_study_is_read_as_it_was_written(curves, tmp_path, monkeypatch):
     assert labkit.study_pictures("lighter")["A"].equal(pictures)
 
 
-@pytest.mark.filterwarnings("ignore:lambda_deviation=10")
 def test_the_widget_shows_what_each_weight_does(tmp_path, monkeypatch, fruit):
     monkeypatch.setattr(shipped, "DATA", tmp_path)
     with pytest.raises(LabkitError, match="deviation"):

@@ -113,7 +113,7 @@ def test_what_is_given_reaches_the_model(call, tmp_path, monkeypatch, kind, give
         (["--judged", "codes"], "--judged: a CycleGAN has no such argument.*--gan-mode"),
         (["--discriminator", "basic", "--n-layers", "2"], "--n-layers counts the layers of --discriminator n_layers"),
         (["--discriminator", "patch"], "discriminator='patch' is unknown"),
-        (["--lambda-b", "inf"], "lambda_b=inf is negative or not finite"),
+        (["--lambda-b", "inf"], "lambda_b=inf: a finite number"),
         (["--model", "DeviationGAN", "--consistency", "cycle"], "set translators=2"),
     ],
 )

@@ -199,7 +199,7 @@ def opened(name: str, size: int, prepared: dict[str, Any]) -> "UnpairedData":
         LabkitError: there are no such pictures, or they cannot be prepared like this.
     """
     from labkit import ranks
-    from labkit.data.download import PUBLIC_SETS
+    from labkit.data.folders import PUBLIC_SETS
 
     folder: Path | str = name
     if name in PUBLIC_SETS and not Path(name).is_dir():

@@ -5,7 +5,6 @@ A GPU trace of CycleGAN that is not shipped is recorded on this machine or, fail
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +19,6 @@ from labkit.devices import pick_device
 from labkit.errors import LabkitError, check_known
 from labkit.measure.record import noise, record, run_in_subprocess
 from labkit.models.cyclegan import CycleGAN
-from labkit.models.deviation import IdentityWarning
 from labkit.models.model import Model
 from labkit.simulate import RECORDED_HOST_US, replay, step_operators, write_trace
 from labkit.trace import Trace
@@ -162,8 +160,7 @@ def deviation_models() -> dict[float, Model]:
     folders = sorted((DATA / "checkpoints").glob("deviation_*"))
     if not folders:
         raise LabkitError(f"{DATA / 'checkpoints' / 'deviation_*'} {HELP}")
-    with warnings.catch_warnings(action="ignore", category=IdentityWarning):  # their outputs are close to identity
-        return {float(folder.name.removeprefix("deviation_")): load_model(folder) for folder in folders}
+    return {float(folder.name.removeprefix("deviation_")): load_model(folder) for folder in folders}
 
 
 def _studied(file: str) -> Path:

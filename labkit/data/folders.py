@@ -1,4 +1,4 @@
-"""Unpaired folders of pictures: trainA, trainB and, where there are any, testA, testB."""
+"""Unpaired folders of pictures: trainA, trainB and, where there are any, testA, testB. Public ones are downloaded."""
 
 from __future__ import annotations
 
@@ -6,38 +6,63 @@ import os
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any, NamedTuple
+from shutil import unpack_archive
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import Tensor
+from torchvision.transforms import InterpolationMode, v2
 from tqdm.auto import tqdm
 
 from labkit.data.batches import Pictures, UnpairedData
 from labkit.data.images import READABLE, find_pictures, read_picture
-from labkit.data.preprocess import Preprocess
 from labkit.devices import free_memory
-from labkit.errors import DataError
+from labkit.errors import DataError, check_known
 
-_STAND_INS = 8  # training pictures that serve as test pictures where there are none
+Transform = Callable[[Tensor], Tensor]
+
+SETS = {"trainA": "train_a", "trainB": "train_b", "testA": "test_a", "testB": "test_b"}
+PREPROCESS = ("resize_and_crop", "crop", "scale_width", "scale_width_and_crop", "none")
+STAND_INS = 8  # training pictures that serve as test pictures where there are none
+
+URL = "http://efrosgans.eecs.berkeley.edu/cyclegan/datasets/{name}.zip"
+# Name: SHA-256 of the archive, as published by TensorFlow Datasets in url_checksums/cycle_gan.txt.
+# Cityscapes is absent: its licence keeps the server from offering it.
+PUBLIC_SETS = {
+    "apple2orange": "845a191e9af8926408ea597001cd03a452e3300a1f44a79fe329b3d59f6e3eb8",
+    "cezanne2photo": "3a6c10ca21f9485862f1cbd707744b9dc258954a04631271d23a3605eeb63cff",
+    "facades": "9a31ebf3a31b9b5cd195dd5bf62e9308e00cb94604d1019e3889ac84248695c0",
+    "horse2zebra": "a74d9d392eecca9966b51287a76ca126af473d9de4f3e8fc0e9cda08fa1730a1",
+    "iphone2dslr_flower": "8fcb5e374d631b107e1d961b8c4cd0a186aa2a4ff3e279923f4c426128de7113",
+    "maps": "639534f69dbf9f36bef8d6292a7698006361221f83f0285d7c9ca78afe6e8a9e",
+    "monet2photo": "88f91b00fc228f97c9411fbf1880ec1d119c98f1722e4cfcfaa2fb35fac05b04",
+    "summer2winter_yosemite": "167fe1726807a9d22bd106b4a6c0bd7953b688af924ac1bf967439c4961e49f9",
+    "ukiyoe2photo": "02a2a2fb5ecf425ca1bf86aca7304377da64a2a1d3b86df54eb65e4068bf3b08",
+    "vangogh2photo": "362c3473e70be0944bda08d49d660eafdc2854df55d697835b8186d1d79caaff",
+}
 
 
 @dataclass
 class FolderData(UnpairedData):
-    """Pictures from folders, how they were resized, and the files that could not be used, each with the reason."""
+    """Pictures from folders.
 
-    preprocess: Preprocess = field(default_factory=Preprocess)
+    Attributes:
+        options: the options of `folders` that are not the usual ones and change the pictures.
+        left_out: files that cannot be used, each with the reason.
+    """
+
+    options: dict[str, Any] = field(default_factory=dict)
     left_out: list[tuple[Path, str]] = field(default_factory=list)
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that a run on these data keeps when it resumes; the defaults are not named."""
-        mode, usual = self.preprocess.mode, Preprocess(size=self.size)
-        differing: dict[str, Any] = {"preprocess": mode} if mode != usual.mode else {}
-        if self.preprocess.loaded != usual.loaded:
-            differing["load_size"] = self.preprocess.loaded
-        return {**super().settings, **differing}
+        return {**super().settings, **self.options}
 
 
 def folders(
@@ -55,150 +80,178 @@ def folders(
     or holds no picture, the first few training pictures stand in. Folders in these folders are searched, too.
 
     Every picture is decoded once here. Those that cannot be read, or whose shorter side is below `size`, are left
-    out, named in a warning and listed in `left_out`. The resized pictures of each folder stay in memory as long as a
-    quarter of the free memory holds them; otherwise each is read from its file again when it is needed.
+    out, named in a warning and listed in `left_out`. The resized pictures of a folder stay in memory if an eighth of
+    the free memory holds them; otherwise each is read from its file again when it is needed.
 
     Args:
         path: the folder of these folders.
         size: pixels of the square that networks see.
-        preprocess: another way to resize, one of the reference's: "crop", "scale_width", "scale_width_and_crop" or
-            "none"; see `labkit.data.preprocess.Preprocess`. Their test pictures are cropped from the middle. With
-            "scale_width" and "none" pictures may differ in size, and then need a batch size of 1.
-        load_size: pixels to resize to before the crop, instead of 286/256 of `size`.
+        preprocess: another way to resize, one of the reference's. "scale_width" and "scale_width_and_crop" resize to a
+            width of `load_size` and a height in proportion, at least `size`; "crop" and "none" leave the size as it is.
+            "scale_width" and "none" crop nothing, and round both sides to multiples of 4, which networks need: such
+            pictures may differ in size, and then need a batch size of 1. All four crop test pictures from the middle.
+        load_size: pixels to resize to before the crop, instead of 286/256 of `size`; "crop" and "none" ignore it.
         flip: whether half of the training pictures are mirrored, left to right.
 
     Raises:
-        DataError: the folders are not laid out like this, a set has no usable picture, or `size` is below 16 or does
-            not go with `load_size`.
+        DataError: the folders are not laid out like this, a set has no usable picture, or `size` is below 16 or above
+            `load_size`.
     """
+    check_known("preprocess", preprocess, PREPROCESS)
+    usual = round(size * 286 / 256)
+    load_size = usual if load_size is None else load_size
+    if not 16 <= size <= load_size:
+        raise DataError(f"size={size}: at least 16, and at most load_size={load_size}, from which it is cropped.")
+    chosen = {"preprocess": (preprocess, PREPROCESS[0]), "load_size": (load_size, usual)}
+    for_training, for_testing = preparation(preprocess, size, load_size)
     path = Path(path).expanduser()
-    prepared = Preprocess(preprocess, size, load_size)
-    files = _find_sets(path)
-    room = free_memory() // 4
-    train_a = _open(PictureFiles(files["trainA"], prepared.for_training, size), room)
-    train_b = _open(PictureFiles(files["trainB"], prepared.for_training, size), room - train_a.nbytes)
-    room -= train_a.nbytes + train_b.nbytes
-    test_a = _open(PictureFiles(files["testA"] or train_a.files[:_STAND_INS], prepared.for_testing, size), room)
-    test_b = _open(PictureFiles(files["testB"] or train_b.files[:_STAND_INS], prepared.for_testing, size), room)
-
-    left_out = train_a.left_out + train_b.left_out + test_a.left_out + test_b.left_out
+    files = _find(path)
+    sets: dict[str, PictureFiles] = {}
+    opened: dict[str, Pictures] = {}
+    for name, key in SETS.items():
+        transform = for_training if name.startswith("train") else for_testing
+        sets[key] = PictureFiles(files[name] or sets[f"train_{key[-1]}"].files[:STAND_INS], transform, size)
+        opened[key] = sets[key].opened()
+    left_out = [file for one in sets.values() for file in one.left_out]
     if left_out:
         warnings.warn(
-            f"{len(left_out)} of {sum(map(len, files.values()))} pictures in {path} are left out "
-            f"(`left_out` lists them all):\n{_listing(left_out)}",
+            f"{len(left_out)} of {sum(map(len, files.values()))} pictures in {path} are left out. `left_out` lists "
+            "all, and these are the first:\n" + "\n".join(f"  {reason}" for _, reason in left_out[:10]),
             stacklevel=2,
         )
     return FolderData(
-        name=path.resolve().name,
-        size=size,
-        train_a=train_a.pictures,
-        train_b=train_b.pictures,
-        test_a=test_a.pictures,
-        test_b=test_b.pictures,
+        path.resolve().name,
+        size,
+        **opened,
         flip=flip,
-        sizes=None if prepared.crops else train_a.sizes | train_b.sizes,
-        preprocess=prepared,
+        sizes=None if "crop" in preprocess else sets["train_a"].sizes | sets["train_b"].sizes,
+        options={name: value for name, (value, default) in chosen.items() if value != default},
         left_out=left_out,
     )
 
 
-def _find_sets(path: Path) -> dict[str, list[Path]]:
-    """The picture files of the four sets; those of the two test sets may be none."""
-    layout = (
-        f"The layout expected is\n  {path}/\n"
-        "    trainA/  pictures of domain A      testA/  optional\n"
-        "    trainB/  pictures of domain B      testB/  optional"
-    )
-    if not path.is_dir():
-        raise DataError(f"{path} is {'a file, not a folder' if path.exists() else 'not there'}. {layout}")
-    missing = [name for name in ("trainA", "trainB") if not (path / name).is_dir()]
-    if missing:
-        holds = [f"the folder {entry.name}" for entry in sorted(path.iterdir()) if entry.is_dir()]
-        holds += [f"{len(loose)} pictures outside any folder"] if (loose := find_pictures(path, nested=False)) else []
-        raise DataError(
-            f"{path} has no folder {' and no folder '.join(missing)}. "
-            f"It holds {', '.join(holds) or 'no folder and no picture'}. {layout}"
-        )
-    files = {
-        name: find_pictures(path / name) if (path / name).is_dir() else []
-        for name in ("trainA", "trainB", "testA", "testB")
-    }
-    for name in ("trainA", "trainB"):
-        if not files[name]:
-            raise DataError(f"{path / name} holds no picture. Put {READABLE} files into it, or into folders in it.")
-    return files
+def preparation(mode: str, size: int, load_size: int) -> tuple[Transform, Transform]:
+    """One of the reference's five ways to prepare ``uint8`` pictures (3, H, W); `folders` describes them.
+
+    Returns:
+        the transform of training pictures, which are cropped at random later, and that of test pictures, to (3, size,
+        size).
+    """
+    if mode == "resize_and_crop":
+        return resized(load_size, load_size), resized(size, size)
+    width, multiple = load_size if "scale_width" in mode else None, 1 if "crop" in mode else 4
+    in_proportion = partial(_in_proportion, width=width, min_height=size, multiple=multiple)
+    return in_proportion, v2.Compose([in_proportion, v2.CenterCrop(size)])
 
 
-@dataclass(frozen=True)
+def _in_proportion(picture: Tensor, width: int | None, min_height: int, multiple: int) -> Tensor:
+    """The picture at this width, if one is given, and a height in proportion, both rounded to a multiple."""
+    height, old_width = picture.shape[-2:]
+    if width is not None and (width != old_width or height < min_height):
+        height = max(width * height // old_width, min_height)
+    sides = (round(side / multiple) * multiple for side in (height, width or old_width))
+    return resized(*sides)(picture)
+
+
+def resized(height: int, width: int) -> Transform:
+    """A transform of ``uint8`` pictures (3, H, W) to this height and width: bicubic, antialiased, as Pillow does it."""
+    return v2.Resize((height, width), InterpolationMode.BICUBIC, antialias=True)
+
+
+@dataclass
 class PictureFiles:
     """Pictures that are decoded and transformed at each access, in the process that asks: a worker."""
 
     files: list[Path]
-    transform: Callable[[Tensor], Tensor] = Tensor.contiguous
-    least: int = 1  # pixels that the shorter side must have
+    transform: Transform = Tensor.contiguous
+    min_size: int = 1  # pixels that the shorter side must have
+    sizes: set[tuple[int, int]] = field(default_factory=set)  # the heights and widths that `opened` found
+    left_out: list[tuple[Path, str]] = field(default_factory=list)  # files that it found unusable, with the reasons
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Tensor:
-        file = self.files[index]
-        picture = read_picture(file)
-        shorter = min(picture.shape[1:])
-        if shorter < self.least:
-            remedy = f"Choose size={shorter // 4 * 4} or less, or take it out" if shorter >= 16 else "Take it out"
-            raise DataError(f"{file} is only {shorter} pixels wide or high, size is {self.least}. {remedy}.")
+        picture = read_picture(self.files[index])
+        if (shorter := min(picture.shape[1:])) < self.min_size:
+            raise DataError(f"{self.files[index]} is only {shorter} pixels wide or high, size is {self.min_size}.")
         return self.transform(picture).contiguous()
 
-
-class _Opened(NamedTuple):
-    pictures: Pictures
-    files: list[Path]
-    sizes: set[tuple[int, int]]  # the heights and widths of the pictures
-    left_out: list[tuple[Path, str]]
-    nbytes: int  # of memory that the pictures take
-
-
-def _open(found: PictureFiles, room: int) -> _Opened:
-    """Decodes every picture once: those that can be used, in memory if `room` bytes hold them, and else still on disk.
-
-    Raises:
-        DataError: none can be used.
-    """
-    kept: list[Tensor] = []
-    sizes: set[tuple[int, int]] = set()
-    files: list[Path] = []
-    left_out: list[tuple[Path, str]] = []
-    nbytes = 0
-
-    def attempt(index: int) -> Tensor | DataError:
+    def attempt(self, index: int) -> Tensor | DataError:
+        """The picture, or the error that says why it cannot be used."""
         try:
-            return found[index]
+            return self[index]
         except DataError as error:
             return error
 
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:  # a photograph takes 100 MB while it is decoded
-        outcomes = threads.map(attempt, range(len(found)))
-        bar = tqdm(found.files, f"reading {found.files[0].parent.name}", disable=len(found) < 100)
-        for file, outcome in zip(bar, outcomes, strict=True):
-            if isinstance(outcome, DataError):
-                left_out.append((file, str(outcome)))
-                continue
-            files.append(file)
-            sizes.add((outcome.shape[1], outcome.shape[2]))
-            nbytes += outcome.nbytes
-            kept.append(outcome)
-            if nbytes > room:
-                kept.clear()
-    if not files:
-        folder = found.files[0].parent
-        raise DataError(f"None of the {len(found)} pictures in {folder} can be used:\n{_listing(left_out)}")
-    if nbytes > room:
-        return _Opened(replace(found, files=files), files, sizes, left_out, 0)
-    return _Opened(torch.stack(kept) if len(sizes) == 1 else kept, files, sizes, left_out, nbytes)
+    def opened(self) -> Pictures:
+        """Decodes every picture once and drops unusable ones: the others in memory if there is room, else `self`.
+
+        Raises:
+            DataError: none can be used.
+        """
+        folder, usable = self.files[0].parent, []
+        kept: list[Tensor] = []
+        room = free_memory() // 8  # bytes
+        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:  # a photograph takes 100 MB while decoded
+            bar = tqdm(self.files, f"reading {folder.name}", disable=len(self) < 100)
+            for file, outcome in zip(bar, threads.map(self.attempt, range(len(self))), strict=True):
+                if isinstance(outcome, DataError):
+                    self.left_out.append((file, str(outcome)))
+                    continue
+                usable.append(file)
+                self.sizes.add((outcome.shape[1], outcome.shape[2]))
+                room -= outcome.nbytes
+                kept.append(outcome)
+                if room < 0:
+                    kept.clear()
+        if not usable:
+            raise DataError(f"None of the {len(self)} pictures in {folder} can be used. {self.left_out[0][1]}")
+        self.files = usable
+        if room < 0:
+            return self
+        return torch.stack(kept) if len(self.sizes) == 1 else kept
 
 
-def _listing(left_out: list[tuple[Path, str]]) -> str:
-    lines = [f"  {reason}" for _, reason in left_out[:10]]
-    if len(left_out) > 10:
-        lines.append(f"  ... and {len(left_out) - 10} more")
-    return "\n".join(lines)
+def _find(path: Path) -> dict[str, list[Path]]:
+    """The picture files of the four sets; the two test sets may have none."""
+    files = {name: find_pictures(path / name) if (path / name).is_dir() else [] for name in SETS}
+    for name in ("trainA", "trainB"):
+        if not files[name]:
+            raise DataError(
+                f"{path / name} {'holds no picture' if (path / name).is_dir() else 'is not a folder'}. The layout "
+                f"expected, with {READABLE} files, is\n  {path}/\n"
+                "    trainA/  pictures of domain A      testA/  optional\n"
+                "    trainB/  pictures of domain B      testB/  optional"
+            )
+    return files
+
+
+def download(name: str, root: Path | str = "datasets") -> Path:
+    """The folder `root`/`name` with the public set `name`, ready for `labkit.folders`; downloaded if not yet there.
+
+    The archive is downloaded and unpacked in a temporary folder inside `root`. When all of it is checked and there, its
+    folder is renamed to `root`/`name`: a folder of this name is thus complete, and returned without using the network.
+
+    Raises:
+        LabkitError: no set has this name.
+        DataError: the download fails or is not the published archive, or `root` is unwritable.
+    """
+    check_known("public set", name, PUBLIC_SETS)
+    folder = Path(root).expanduser() / name
+    if folder.is_dir():
+        return folder
+    url = URL.format(name=name)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as temporary:
+            archive = Path(temporary, "archive.zip")
+            torch.hub.download_url_to_file(url, str(archive), PUBLIC_SETS[name])
+            unpack_archive(archive, temporary)
+            archive.with_name(name).rename(folder)
+    except (OSError, HTTPException, RuntimeError) as error:  # RuntimeError: it is not the published archive
+        raise DataError(
+            f"{name} could not be fetched from {url} into {root} ({error}). Check the connection and the space on the "
+            "disk, then call again; or unpack the archive yourself and give its folder to labkit.folders."
+        ) from error
+    return folder

@@ -8,51 +8,54 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from labkit.errors import LabkitError, check_known
+from labkit.errors import check_at_least, check_known
 from labkit.models.losses import GAN_MODES, adversarial_loss, cycle_loss, identity_loss
-from labkit.models.model import Model
+from labkit.models.model import Model, trainable
 from labkit.models.pool import Pool
 from labkit.models.step import Batch, Network, Step
-from labkit.networks import custom_networks
 from labkit.networks.generators import make_generator
-from labkit.networks.layers import Discriminator, Generator
+from labkit.networks.layers import MARK, Generator, check_translates
 from labkit.networks.patchgan import make_discriminator
 
 DIRECTIONS = {"AtoB": "G_A", "BtoA": "G_B"}
-NETWORKS = {"generator": ("G_A", "G_B"), "discriminator": ("D_A", "D_B")}  # by the argument that makes them
+NETWORKS = {"generator": ("G_A", "G_B"), "discriminator": ("D_A", "D_B")}  # keyed by the constructor's argument
 
 
 class Journey(NamedTuple):
-    """The route of one cycle: `go` translates `real`, and `back` translates the result back."""
+    """What one cycle needs: `go` translates the pictures `real`, and `back` translates the result back."""
 
     go: Network
     back: Network
     real: Tensor  # (B, 3, H, W) in [-1, 1]
-    other: Tensor | None  # pictures of the domain that `go` leads to; None without an identity loss
+    other: Tensor | None  # pictures of the domain that `go` translates to; None without an identity loss
 
 
 class Cycle(NamedTuple):
-    """The pictures of one cycle; each (B, 3, H, W) in [-1, 1]."""
+    """The pictures that one cycle makes, each (B, 3, H, W) in [-1, 1]."""
 
-    fake: Tensor  # translated
-    back: Tensor  # translated and translated back
-    same: Tensor | None  # the pictures `other`, translated: they should not change
+    fake: Tensor  # `real`, translated
+    back: Tensor  # `real`, translated and translated back
+    same: Tensor | None  # `other`, translated: it should not change
 
 
 class CycleGANStep(Step):
-    """CycleGAN's update (Zhu et al. 2017, section 3): read it from `generators` down."""
+    """CycleGAN's losses (Zhu et al. 2017, section 3): the methods `generators` and `discriminators`."""
 
     model: CycleGAN
     cycle_loss = staticmethod(cycle_loss)
 
     def generators(self, batch: Batch) -> dict[str, Tensor]:
-        """Their losses: deceive the discriminators, come back from the round trip, keep the target's pictures."""
+        """Losses of the generators.
+
+        Translations should deceive the discriminators (G), translations back should give the original (cycle), and
+        pictures that already are of the target domain should stay as they are (idt).
+        """
         model, real_a, real_b = self.model, batch["real_a"], batch["real_b"]
         other_b, other_a = (real_b, real_a) if model.lambda_identity else (None, None)
         to_b, to_a = self.cycles(
@@ -71,16 +74,16 @@ class CycleGANStep(Step):
         return losses
 
     def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:
-        """A seam: both cycles, A -> B -> A and B -> A -> B."""
+        """Both cycles, A -> B -> A and B -> A -> B (a seam)."""
         return [self.cycle(*journey) for journey in journeys]
 
     def cycle(self, go: Network, back: Network, real: Tensor, other: Tensor | None) -> Cycle:
-        """A seam: one cycle, see `Journey`."""
+        """The pictures of one cycle (a seam). See `Journey` for the arguments."""
         fake, same = (go(real), None) if other is None else self.both(go, real, other)
         return Cycle(fake, back(fake), same)
 
     def discriminators(self, batch: Batch) -> dict[str, Tensor]:
-        """Their losses: tell real pictures from fakes, some of which are from earlier steps."""
+        """Losses of the discriminators, which should tell real pictures from fakes, some of them from earlier steps."""
         model, losses = self.model, {}
         for name, discriminator, domain in (("D_A", model.D_A, "b"), ("D_B", model.D_B, "a")):
             real = batch[f"real_{domain}"]
@@ -94,11 +97,11 @@ class CycleGANStep(Step):
 class CycleGAN(Model):
     """G_A translates A to B, G_B translates B to A; D_A judges pictures of B, D_B pictures of A.
 
-    Custom networks keep their initial weights, and ngf, ndf, n_layers and norm are ignored for them. A
-    generator takes pictures (B, 3, H, W) in [-1, 1] and gives back as many of the same size; a discriminator gives back
-    verdicts of any shape. Their attributes `size_multiple` and `min_size` say which sides of pictures they take, as
-    those of `Generator` do; without them these are 4 and 16. Weights with ``requires_grad=False`` stay as they are. A checkpoint
-    does not hold their code: `labkit.load_model` asks for them again.
+    Custom networks keep their initial weights, and ngf, ndf, n_layers and norm are ignored for them. A generator takes
+    pictures (B, 3, H, W) in [-1, 1] and returns as many of the same size; a discriminator returns verdicts of any
+    shape. Sides of pictures are multiples of their attribute `size_multiple` and at least `min_size`, by default 4 and
+    16. Weights with ``requires_grad=False`` stay as they are. A checkpoint does not hold the code of custom networks,
+    so `labkit.load_model` asks for them again.
 
     Args:
         generator: "resnet_9blocks", "resnet_6blocks", "resnet_3blocks", "unet_256", "unet_128", or a light one:
@@ -113,8 +116,8 @@ class CycleGAN(Model):
         lambda_b: weight of the cycle B -> A -> B.
         lambda_identity: weight of the identity loss relative to lambda_a and lambda_b; 0 leaves it out.
         gan_mode: "lsgan", "vanilla" or "wgangp". The last one is without a gradient penalty, as in the reference's
-            CycleGAN: its discriminators are not bounded. `labkit.models.gradient_penalty` is the missing term.
-        pool_size: fakes the discriminators are reminded of; 0 shows them the newest only.
+            CycleGAN, so its discriminators are not bounded. `labkit.models.gradient_penalty` is the missing term.
+        pool_size: earlier fakes that the discriminators may be shown; with 0 they see only the newest.
 
     Raises:
         LabkitError: an argument is unknown or out of range, or a custom network has no weights.
@@ -141,52 +144,36 @@ class CycleGAN(Model):
         super().__init__()
         arguments = locals()
         self.settings = {name: arguments[name] for name in inspect.signature(CycleGAN).parameters}
-        self.own = ()
         check_known("gan_mode", gan_mode, GAN_MODES)
-        for name in ("lambda_a", "lambda_b", "lambda_identity", "pool_size"):
-            if not 0 <= arguments[name] < float("inf"):
-                raise LabkitError(f"{name}={arguments[name]} is negative or not finite; 0 switches that part off.")
+        check_at_least(0, lambda_a=lambda_a, lambda_b=lambda_b, lambda_identity=lambda_identity, pool_size=pool_size)
         self.lambda_a, self.lambda_b, self.lambda_identity = lambda_a, lambda_b, lambda_identity
         self.gan_mode = gan_mode
-        self.G_A: Generator
-        self.D_A: Discriminator
-        self.G_A, self.G_B = self._two("generator", generator, lambda name: make_generator(name, ngf, norm))
-        self.D_A, self.D_B = self._two(
-            "discriminator", discriminator, lambda name: make_discriminator(name, ndf, n_layers, norm)
-        )
+        self.G_A, self.G_B = (make_generator(generator, ngf, norm) for _ in "AB")
+        self.D_A, self.D_B = (make_discriminator(discriminator, ndf, n_layers, norm) for _ in "AB")
+        for argument, given in (("generator", generator), ("discriminator", discriminator)):
+            if not isinstance(given, str):
+                self.settings[argument] = MARK + type(given).__name__
+                self.own += NETWORKS[argument]
         self.size_multiple = math.lcm(self.G_A.size_multiple, self.G_B.size_multiple)
         self.min_size = max(network.min_size for network in (self.G_A, self.G_B, self.D_A, self.D_B))
         self.parts = f"{self.settings['generator']}, {self.settings['discriminator']}"
-        seed_a, seed_b = torch.randint(2**31, (2,)).tolist()  # so that torch.manual_seed settles the pools as well
+        seed_a, seed_b = torch.randint(2**31, (2,)).tolist()  # so that torch.manual_seed determines the pools as well
         self.pools = {"fake_A": Pool(pool_size, seed_a), "fake_B": Pool(pool_size, seed_b)}
 
-    def _two(self, argument: str, given: str | nn.Module, make: Callable[[str], Any]) -> tuple[Any, Any]:
-        """The networks for both directions, custom ones noted in `own` and `settings`."""
-        if isinstance(given, str):
-            return make(given), make(given)
-        pair = custom_networks.two_copies(argument, given)
-        self.settings[argument] = custom_networks.MARK + type(given).__name__
-        self.own += NETWORKS[argument]
-        return pair
-
-    def check_networks(self, pictures: Tensor) -> None:
-        """Raises `LabkitError` if a custom generator does not translate pictures (1, 3, H, W)."""
-        if "G_A" in self.own:  # G_B is a copy
-            custom_networks.check_translates(self.G_A, pictures, "G_A")
+    def check(self, real_a: Tensor, real_b: Tensor, values: bool) -> None:
+        super().check(real_a, real_b, values)
+        if values and "G_A" in self.own:  # G_B is a copy
+            check_translates(self.G_A, real_a[:1])
 
     def players(self) -> dict[str, list[nn.Parameter]]:
-        """The generators, then the discriminators; their frozen weights left out."""
-        networks = {"generators": (self.G_A, self.G_B), "discriminators": (self.D_A, self.D_B)}
-        return {
-            player: [weight for network in pair for weight in network.parameters() if weight.requires_grad]
-            for player, pair in networks.items()
-        }
+        """The weights of the generators, then those of the discriminators, without frozen ones."""
+        return {"generators": trainable(self.G_A, self.G_B), "discriminators": trainable(self.D_A, self.D_B)}
 
     def learning_rates(self) -> dict[str, float]:
-        """Adam's learning rate for each player, as in the paper (section 4)."""
+        """Adam's learning rate for each player, from the paper (section 4)."""
         return {"generators": 2e-4, "discriminators": 2e-4}
 
     def translator(self, direction: str = "AtoB") -> Generator:
-        """G_A for "AtoB", G_B for "BtoA"."""
+        """The generator of this direction: G_A for "AtoB", G_B for "BtoA"."""
         check_known("direction", direction, DIRECTIONS)
         return getattr(self, DIRECTIONS[direction])

@@ -1,21 +1,20 @@
 """One generator instead of two: a shared autoencoder, a translator of codes, and a deviation loss.
 
-After an article that makes CycleGAN lighter by four changes. It shows no ablation, so each change is an option here
-that can be taken back by itself. `DeviationGAN` lists the choices that the article leaves open, and ours.
+An article makes CycleGAN lighter by four changes at once. It shows no ablation, so here each change is an option that
+can be undone by itself. `DeviationGAN` lists the choices that the article leaves open, and ours.
 """
 
 from __future__ import annotations
 
 import inspect
-import warnings
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from labkit.errors import LabkitError, check_known
+from labkit.errors import LabkitError, check_at_least, check_known
 from labkit.models.losses import adversarial_loss, deviation_loss
-from labkit.models.model import Model
+from labkit.models.model import Model, trainable
 from labkit.models.pool import Pool
 from labkit.models.step import Batch, Step
 from labkit.networks.codes import CodeDiscriminator, CodeGenerator, Decoder, Encoder, Translator, scaled
@@ -27,28 +26,28 @@ STAGES = {
     "autoencoder": ("autoencoder",),
     "translation": ("translator", "discriminator"),
 }
-JUDGED = ("codes", "pictures")
-CONSISTENCIES = ("deviation_source", "deviation_both", "cycle")
-COLLAPSES = 10.0  # at this weight of the deviation the fruit stays unchanged: the discriminator wins outright
-
-
-class IdentityWarning(UserWarning):
-    """With these weights the translator is expected to leave everything as it is."""
+KNOWN = {
+    "stage": STAGES,
+    "judged": ("codes", "pictures"),
+    "consistency": ("deviation_source", "deviation_both", "cycle"),
+    "translators": (1, 2),
+    "autoencoders": (1, 2),
+}
 
 
 class DeviationGANStep(Step):
-    """The three players of `DeviationGAN`, each a method. `batch` passes codes and fakes from player to player."""
+    """The losses of `DeviationGAN`, one method for each player. `batch` passes codes and fakes from one to the next."""
 
     model: DeviationGAN
 
     def autoencoder(self, batch: Batch) -> dict[str, Tensor]:
-        """Its losses: give back every picture as it was."""
+        """Losses of the autoencoder, which should give back every picture as it was."""
         codes = self.encode(batch)
         back_a, back_b = self.of_both_domains("decoder", *codes)
         return {"rec_A": F.l1_loss(back_a, batch["real_a"]), "rec_B": F.l1_loss(back_b, batch["real_b"])}
 
     def translator(self, batch: Batch) -> dict[str, Tensor]:
-        """Its losses: deceive the discriminator, and keep codes near their originals."""
+        """Losses of the translator, which should deceive the discriminator and keep codes near their originals."""
         if "code_A" not in batch:
             with torch.no_grad():
                 self.encode(batch)
@@ -72,7 +71,7 @@ class DeviationGANStep(Step):
         return losses
 
     def discriminator(self, batch: Batch) -> dict[str, Tensor]:
-        """Its losses: tell codes (or pictures) of the target domain from translated ones, some from earlier steps."""
+        """Losses of the discriminator, which should tell codes (or pictures) from translated ones, some of them old."""
         model, losses = self.model, {}
         for source, target in model.routes:
             real = batch[f"code_{target}" if model.judged == "codes" else f"real_{target.lower()}"]
@@ -98,12 +97,12 @@ class DeviationGANStep(Step):
 
 
 class DeviationGAN(Model):
-    """Encoders and decoders that reconstruct, T_A that turns codes of A into codes of B, D_A that judges those.
+    """An autoencoder of pictures of both domains, T_A, which turns codes of A into codes of B, and D_A, its judge.
 
-    Three players on the same step: the autoencoder lowers the reconstruction error, the translator deceives D_A and
-    keeps its codes near their originals, the discriminator tells codes of B from translated ones. Each picture is
-    encoded once a step: translator and discriminator take the code as the autoencoder computed it, before its update
-    and without gradients, so that nothing they want reaches the encoder.
+    Three players learn in each step. The autoencoder lowers the reconstruction error, the translator deceives D_A and
+    keeps its codes near their originals, and the discriminator tells codes of B from translated ones. Each picture is
+    encoded once a step. Translator and discriminator take the code as the autoencoder computed it, before its update
+    and without gradients, so that their losses do not reach the encoder.
 
     The article leaves open how codes are scaled for the translator (here: to root mean square 1), how the translator
     starts (at the identity), whether gradients of translator and discriminator reach the encoder (no), which norm the
@@ -114,27 +113,24 @@ class DeviationGAN(Model):
     Args:
         ngf, ndf: filters in the encoder's first layer and, four times as many, in the discriminator's on codes.
         blocks: residual blocks of a translator.
-        translators: 1 translates A to B only; 2 takes "one generator" back: T_B and D_B for B to A.
-        autoencoders: 1, shared by both domains; 2 takes that back: one for A, another for B.
-        stage: "joint", "autoencoder" or "translation": who learns. "joint": all; "autoencoder": it alone;
-            "translation": all but the autoencoder. To train the autoencoder first, train a model of stage
-            "autoencoder", then load its state_dict into one of "translation".
-        judged: "codes"; "pictures" takes that back: a PatchGAN on decoded codes.
+        translators: 1 translates A to B only; 2 undoes "one generator" with T_B and D_B for B to A.
+        autoencoders: 1, shared by both domains; 2 undoes that, with one for A and another for B.
+        stage: the players that learn: "joint" (all), "autoencoder" (it alone) or "translation" (the others). To train
+            the autoencoder first, train a model of stage "autoencoder", then load its state_dict into one of
+            "translation".
+        judged: "codes"; "pictures" undoes that, with a PatchGAN on decoded codes.
         consistency: "deviation_source", "deviation_both" or "cycle". The loss that keeps a translation near its source.
-            "deviation_source": T_A should leave codes of A nearly unchanged; "deviation_both": codes of B, too, if T_A
-            is given those; "cycle" takes the deviation loss back: codes that are translated there and back, which needs
-            two translators. (T_B: with A and B swapped.)
-        lambda_deviation: weight of the deviation of codes to be translated. These three count where `consistency` has
-            their loss.
+            With "deviation_source" T_A should leave codes of A nearly unchanged, with "deviation_both" also codes of B,
+            if it is given those. "cycle" undoes the deviation loss: codes are translated there and back, which needs
+            two translators. For T_B, A and B are swapped.
+        lambda_deviation: weight of the deviation of codes to be translated. From 10 on, expect translations that change
+            nothing. It and the next two are ignored where `consistency` does not have their loss.
         lambda_identity: weight of the deviation of codes that are of the target domain already.
         lambda_cycle: weight of the cycle of codes.
-        pool_size: translated codes or pictures that a discriminator is reminded of; 0 shows it the newest only.
+        pool_size: earlier codes or pictures that a discriminator may be shown; with 0 it sees only the newest.
 
     Raises:
         LabkitError: an argument is unknown or out of range, or a cycle is asked for without a way back.
-
-    Warns:
-        IdentityWarning: the deviation weighs so much that the identity is the best translation.
     """
 
     kind = "DeviationGAN"
@@ -160,7 +156,14 @@ class DeviationGAN(Model):
         super().__init__()
         arguments = locals()
         self.settings = {name: arguments[name] for name in inspect.signature(DeviationGAN).parameters}
-        _check(self.settings)
+        for name, known in KNOWN.items():
+            check_known(name, self.settings[name], known)
+        check_at_least(2, ngf=ngf)
+        check_at_least(1, ndf=ndf, blocks=blocks)
+        check_at_least(0, lambda_deviation=lambda_deviation, lambda_identity=lambda_identity)
+        check_at_least(0, lambda_cycle=lambda_cycle, pool_size=pool_size)
+        if consistency == "cycle" and translators == 1:
+            raise LabkitError("consistency='cycle' needs a way back, which one translator has not: set translators=2.")
         self.stage, self.judged, self.consistency = stage, judged, consistency
         self.lambda_deviation, self.lambda_identity = lambda_deviation, lambda_identity
         self.lambda_cycle = lambda_cycle
@@ -175,7 +178,7 @@ class DeviationGAN(Model):
             self.add_module(f"T_{source}", Translator(4 * ngf, blocks))
             judge = CodeDiscriminator(4 * ngf, ndf) if judged == "codes" else PatchDiscriminator(width=ndf)
             self.add_module(f"D_{source}", judge)
-        seeds = torch.randint(2**31, (translators,)).tolist()  # so that torch.manual_seed settles the pools as well
+        seeds = torch.randint(2**31, (translators,)).tolist()  # so that torch.manual_seed determines the pools as well
         self.pools = {f"fake_{to}": Pool(pool_size, seed) for (_, to), seed in zip(self.routes, seeds, strict=True)}
 
     def named(self, kind: str, domain: str) -> str:
@@ -185,13 +188,9 @@ class DeviationGAN(Model):
     def players(self) -> dict[str, list[nn.Parameter]]:
         """Those of the autoencoder, the translator and the discriminator that learn in this model's stage."""
         kinds = {"autoencoder": ("encoder", "decoder"), "translator": ("T_",), "discriminator": ("D_",)}
+        networks = list(self.named_children())
         return {
-            player: [
-                weight
-                for name, network in self.named_children()
-                if name.startswith(kinds[player])
-                for weight in network.parameters()
-            ]
+            player: trainable(*(network for name, network in networks if name.startswith(kinds[player])))
             for player in STAGES[self.stage]
         }
 
@@ -212,28 +211,3 @@ class DeviationGAN(Model):
         source, target = self.routes[self.directions.index(direction)]
         names = self.named("encoder", source), f"T_{source}", self.named("decoder", target)
         return CodeGenerator(*(getattr(self, name) for name in names)).train(self.training)
-
-
-def _check(settings: dict) -> None:
-    """Raises `LabkitError` if the settings of a `DeviationGAN` make no sense, warns if they are known to fail."""
-    for name, known in (("stage", STAGES), ("judged", JUDGED), ("consistency", CONSISTENCIES)):
-        check_known(name, settings[name], known)
-    for name in ("translators", "autoencoders"):
-        if settings[name] not in (1, 2):
-            raise LabkitError(f"{name}={settings[name]}: there can be 1 or 2; see labkit.DeviationGAN.")
-    for name, least in (("ngf", 2), ("ndf", 1), ("blocks", 1)):
-        if settings[name] < least:
-            raise LabkitError(f"{name}={settings[name]}: at least {least} is needed.")
-    for name in ("lambda_deviation", "lambda_identity", "lambda_cycle", "pool_size"):
-        if not 0 <= settings[name] < float("inf"):
-            raise LabkitError(f"{name}={settings[name]} is negative or not finite; 0 switches that part off.")
-    if settings["consistency"] == "cycle":
-        if settings["translators"] == 1:
-            raise LabkitError("consistency='cycle' needs a way back, which one translator has not: set translators=2.")
-    elif settings["lambda_deviation"] >= COLLAPSES:
-        warnings.warn(
-            f"lambda_deviation={settings['lambda_deviation']:g}: the translator is expected to leave everything as it "
-            "is, since no deviation at all then costs less than a translation that deceives the discriminator. Try 1.",
-            IdentityWarning,
-            stacklevel=3,
-        )

@@ -1,4 +1,4 @@
-"""The terms that losses are made of, each a 0-d tensor."""
+"""The loss terms, each a 0-d tensor."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ GAN_MODES = ("lsgan", "vanilla", "wgangp")
 
 
 def adversarial_loss(verdict: Tensor, is_real: bool, mode: str = "lsgan") -> Tensor:
-    """How far a discriminator's verdicts are from saying "real" (1) or "fake" (0).
+    """The distance of a discriminator's verdicts from "real" (1) or "fake" (0).
 
     Args:
-        verdict: unbounded verdicts, any shape.
-        is_real: the right answer, True for "real".
+        verdict: unbounded numbers of any shape.
+        is_real: the answer to aim at, True for "real".
         mode: "lsgan", the mean squared difference (Mao et al. 2017); "vanilla", the cross-entropy of the verdicts
             taken as logits (Goodfellow et al. 2014); or "wgangp", the mean verdict, negated for "real" (Arjovsky et
             al. 2017), which has no bound unless a `gradient_penalty` is added.
@@ -34,8 +34,8 @@ def gradient_penalty(
 ) -> Tensor:
     """`weight` times the mean squared distance from 1 of the gradient's length, at points between `real` and `fake`.
 
-    The gradient is that of the sum of a picture's verdicts by its pixels. For each picture one point is drawn, from
-    torch's random numbers on the CPU. Shapes: (B, 3, H, W) both. Source: Gulrajani et al. 2017, equation 3.
+    It is the gradient of the sum of a picture's verdicts with respect to its pixels. For each picture one point is
+    drawn, with torch's random numbers on the CPU. Shapes: both (B, 3, H, W). Source: Gulrajani et al. 2017, equation 3.
     """
     share = torch.rand(len(real), 1, 1, 1).to(real)
     between = (share * real + (1 - share) * fake.detach()).requires_grad_()
@@ -46,15 +46,15 @@ def gradient_penalty(
 def cycle_loss(real: Tensor, reconstruction: Tensor, weight: float = 10.0) -> Tensor:
     """`weight` times the mean absolute difference between pictures and their reconstructions after the round trip.
 
-    Shapes: (B, 3, H, W) both. Source: Zhu et al. 2017, one direction of equation 2, weighted as in equation 3.
+    Shapes: both (B, 3, H, W). Source: Zhu et al. 2017, one direction of equation 2, weighted as in equation 3.
     """
     return weight * F.l1_loss(reconstruction, real)
 
 
 def identity_loss(real: Tensor, same: Tensor, weight: float = 5.0) -> Tensor:
-    """`weight` times the mean absolute change of pictures that already were of the domain to translate into.
+    """`weight` times the mean absolute change of pictures that already are of the target domain.
 
-    Shapes: (B, 3, H, W) both. Source: Zhu et al. 2017, section 5.2 ("Photo generation from paintings").
+    Shapes: both (B, 3, H, W). Source: Zhu et al. 2017, section 5.2 ("Photo generation from paintings").
     """
     return weight * F.l1_loss(same, real)
 
@@ -62,6 +62,6 @@ def identity_loss(real: Tensor, same: Tensor, weight: float = 5.0) -> Tensor:
 def deviation_loss(code: Tensor, translated: Tensor, weight: float = 1.0) -> Tensor:
     """`weight` times the mean absolute change of codes in translation.
 
-    Shapes: (B, C, h, w) both. Source: the article behind `labkit.DeviationGAN`, which leaves the norm open.
+    Shapes: both (B, C, h, w). Source: the article behind `labkit.DeviationGAN`, which leaves the norm open.
     """
     return weight * F.l1_loss(translated, code)

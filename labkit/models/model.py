@@ -1,4 +1,4 @@
-"""The base of every model: its networks, players, pools, and the batches it takes. A step knows no more of a model."""
+"""The base of every model: its networks, players, pools and the batches it takes. A step needs no more of a model."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Model(nn.Module):
     Attributes:
         kind: the name of the class, which classes derived from it keep.
         step_class: the training step of this model, from `labkit.models.step.Step`.
-        loss_names: all its losses, in the order they are reported in; those that a step of your own adds follow.
-        settings: the arguments it was made with; made with them again it has the same networks.
-        directions: those it translates, of "AtoB" and "BtoA".
+        loss_names: all its losses, in the order of reports. Losses that a custom step adds follow them.
+        settings: the arguments it was made with, which make the same networks again.
+        directions: the directions it translates, of "AtoB" and "BtoA".
         size_multiple, min_size: pictures to train on have sides that are multiples of `size_multiple` and at least
             `min_size` pixels.
         parts: names of its networks, for messages.
-        pools: by name.
-        own: names of those networks that are not labkit's but the caller's.
+        pools: its pools of earlier fakes, by name.
+        own: names of the custom networks, which are not labkit's but the caller's.
     """
 
     kind: str
@@ -52,50 +52,42 @@ class Model(nn.Module):
         """The network that translates "AtoB" or "BtoA": (B, 3, H, W) in [-1, 1] in and out."""
         raise NotImplementedError
 
-    def check_networks(self, pictures: Tensor) -> None:
-        """Raises `LabkitError` if own networks do not do what they should with pictures (1, 3, H, W)."""
+    def check(self, real_a: Tensor, real_b: Tensor, values: bool) -> None:
+        """Checks a batch; also its `values`, for which the host waits for the device.
 
-    def check_batch(self, real_a: Tensor, real_b: Tensor) -> None:
-        """Raises `DataError` if the networks cannot take these pictures. Looks at shapes only: no synchronisation."""
-        weight = next(self.parameters())
-        for name, pictures in (("real_a", real_a), ("real_b", real_b)):
-            if pictures.dim() != 4 or pictures.shape[1] != 3:
-                raise DataError(f"{name} has shape {tuple(pictures.shape)}; a batch has shape (B, 3, H, W).")
-            if pictures.dtype != weight.dtype:
-                raise DataError(
-                    f"{name} is {pictures.dtype}, the networks are {weight.dtype}. "
-                    "Turn uint8 pictures into [-1, 1] with labkit.to_float, or convert with .to(...)."
-                )
-            if pictures.device != weight.device:
-                raise DataError(
-                    f"{name} is on {pictures.device}, the networks are on {weight.device}: move one of them with .to()."
-                )
-            self.check_size(pictures.shape[2], pictures.shape[3], where=name)
-        if len(real_a) != len(real_b):
-            raise DataError(f"real_a holds {len(real_a)} pictures, real_b {len(real_b)}: give as many of each.")
-
-    @staticmethod
-    def check_range(real_a: Tensor, real_b: Tensor) -> None:
-        """Raises `DataError` if pictures leave [-1, 1]. The host waits for the device to find out.
+        Raises:
+            DataError: the networks cannot take these pictures.
+            LabkitError: a custom network does not do its part.
 
         Warns:
-            UserWarning: the darkest numbers are just above 0, so the pictures are probably scaled to [0, 1].
+            UserWarning: the pictures seem to be scaled to [0, 1].
         """
-        darkest, brightest = 1.0, -1.0
+        weight = next(self.parameters())
         for name, pictures in (("real_a", real_a), ("real_b", real_b)):
-            low, high = (bound.item() for bound in pictures.aminmax())
-            if not (-1.001 <= low and high <= 1.001):
+            if pictures.dim() != 4 or pictures.shape[1] != 3 or len(pictures) != len(real_a):
                 raise DataError(
-                    f"{name} runs from {low:g} to {high:g}; the networks expect [-1, 1]. "
+                    f"{name} has shape {tuple(pictures.shape)}; a batch has shape (B, 3, H, W), with as many pictures "
+                    "of each domain."
+                )
+            if pictures.dtype != weight.dtype or pictures.device != weight.device:
+                raise DataError(
+                    f"{name} is {pictures.dtype} on {pictures.device}, the networks are {weight.dtype} on "
+                    f"{weight.device}: convert with .to(...), and uint8 pictures with labkit.to_float."
+                )
+            self.check_size(pictures.shape[2], pictures.shape[3], where=name)
+        if values:
+            darkest, brightest = (bound.item() for bound in torch.cat([real_a.flatten(), real_b.flatten()]).aminmax())
+            if not (-1.001 <= darkest and brightest <= 1.001):
+                raise DataError(
+                    f"the batch runs from {darkest:g} to {brightest:g}; the networks expect [-1, 1]. "
                     "labkit.to_float converts uint8 pictures to that range."
                 )
-            darkest, brightest = min(darkest, low), max(brightest, high)
-        if 0 <= darkest < 0.02 and brightest > 0.5:  # a bright picture in [-1, 1] has nothing so near to 0
-            warnings.warn(
-                "no number in the first batch is below 0, and black seems to be 0: are the pictures in [0, 1]? The "
-                "networks expect black at -1 and white at 1: scale with 2 * pictures - 1.",
-                stacklevel=3,
-            )
+            if 0 <= darkest < 0.02 and brightest > 0.5:  # a bright picture in [-1, 1] has nothing so near to 0
+                warnings.warn(
+                    "no number in the first batch is below 0, and black seems to be 0: are the pictures in [0, 1]? "
+                    "The networks expect black at -1 and white at 1: scale with 2 * pictures - 1.",
+                    stacklevel=4,
+                )
 
     def check_size(self, height: int, width: int, where: str = "the batch") -> None:
         """Raises `DataError` if the networks cannot be trained on pictures of this size."""
@@ -107,9 +99,14 @@ class Model(nn.Module):
             )
 
 
+def trainable(*networks: nn.Module) -> list[nn.Parameter]:
+    """The weights of these networks, frozen ones left out."""
+    return [weight for network in networks for weight in network.parameters() if weight.requires_grad]
+
+
 @torch.no_grad()
 def run_network(network: nn.Module, pictures: Tensor) -> Tensor:
-    """Translated pictures, (N, 3, H, W) in [-1, 1] in and out, on the CPU and in ``float32``.
+    """The network's translations of pictures, (N, 3, H, W) in [-1, 1] in and out, on the CPU and in ``float32``.
 
     Works in evaluation mode on 16 pictures at a time, and leaves the network in the mode it was in.
     """

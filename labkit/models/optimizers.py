@@ -1,4 +1,4 @@
-"""Optimisers of any kind: their learning rates, and states that another one of the same kind goes on from."""
+"""Learning rates and states of optimisers of any kind, so that a step can resume under other speed-ups."""
 
 from __future__ import annotations
 
@@ -10,72 +10,52 @@ from torch.optim import Optimizer
 
 from labkit.errors import LabkitError
 
-# Options that say how, and not what, an optimiser computes: each step keeps its own.
-HOW = ("fused", "foreach", "capturable")
-
-
-def rates_of(optimizer: Optimizer) -> list[float]:
-    """The learning rate of each group of weights."""
-    return [float(group["lr"]) for group in optimizer.param_groups]
+# Options that choose how an optimiser computes, not what: a step keeps its own when it loads a state.
+IMPLEMENTATION_FLAGS = ("fused", "foreach", "capturable")
 
 
 def set_rates(optimizer: Optimizer, rates: list[float]) -> None:
-    """Sets the learning rates; one that lies on the device stays at its address, where a CUDA graph reads it."""
+    """Sets the learning rate of each group; a rate on the device keeps its address, from which a CUDA graph reads."""
     for group, lr in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = group["lr"].fill_(lr) if isinstance(group["lr"], Tensor) else lr
 
 
 def state_of(optimizer: Optimizer, lr: float) -> dict[str, Any]:
-    """The state, with the optimiser's kind, and with learning rates as numbers, wherever it keeps them.
+    """The state and the kind of an optimiser, its learning rates as numbers.
 
-    `lr` is that of the first group: on a GPU the optimiser may have rounded it.
+    `lr` is the first one: where the optimiser keeps it on a GPU, it may have been rounded.
     """
     state = optimizer.state_dict()
-    for group, rate in zip(state["param_groups"], [lr, *rates_of(optimizer)[1:]], strict=True):
-        group["lr"] = rate
+    for group in state["param_groups"]:
+        group["lr"] = float(group["lr"])
+    state["param_groups"][0]["lr"] = lr
     return {**state, "kind": type(optimizer).__name__}
 
 
-def load_states(optimizers: dict[str, Optimizer], states: dict[str, Any]) -> dict[str, float]:
-    """Loads the state of each player's optimiser; returns the learning rates.
+def load_state(player: str, optimizer: Optimizer, state: dict[str, Any]) -> float:
+    """Loads a state, which may come from another implementation of the optimiser. Returns the first learning rate.
 
     Raises:
-        LabkitError: a state is of another kind of optimiser; none is loaded then.
+        LabkitError: the state belongs to another kind of optimiser.
+        ValueError: it belongs to other weights.
     """
-    for player, optimizer in optimizers.items():
-        _check_kind(player, optimizer, states[player])
-    for player, optimizer in optimizers.items():
-        _load(optimizer, states[player])
-        set_rates(optimizer, [group["lr"] for group in states[player]["param_groups"]])
-    return {player: states[player]["param_groups"][0]["lr"] for player in optimizers}
-
-
-def _check_kind(player: str, optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Raises `LabkitError` if a state is of another kind of optimiser, or of other groups of weights."""
-    kind, saved = type(optimizer).__name__, state.get("kind", "Adam")  # before labkit 0.2.0 there was no other
-    sizes = [[len(group["params"]) for group in groups] for groups in (state["param_groups"], optimizer.param_groups)]
-    if kind != saved or sizes[0] != sizes[1]:
-        weights = [" and ".join(map(str, numbers)) for numbers in sizes]
+    kind, saved_kind = type(optimizer).__name__, state.get("kind", "Adam")  # before labkit 0.2.0 all were Adam
+    if kind != saved_kind:
         raise LabkitError(
-            f"the optimiser of the {player} is {kind} for {weights[1]} weights, and the state is of {saved} for "
-            f"{weights[0]}. Make the step with the same optimisers, or start a new run from the weights alone: "
-            "labkit.init_from."
+            f"the optimiser of the {player} is {kind}, and the state is of {saved_kind}. Make the step with the same "
+            "optimisers, or start a new run from the weights alone: labkit.init_from."
         )
-
-
-def _load(optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Loads counts of steps and moments, but not how, nor on which device, another optimiser computed."""
-    groups = []
-    for saved, own in zip(state["param_groups"], optimizer.param_groups, strict=True):
-        kept = {name: value for name, value in saved.items() if name not in HOW}
-        groups.append(kept | {name: own[name] for name in ("lr", *HOW) if name in own})
+    groups = [
+        saved | {name: group[name] for name in ("lr", *IMPLEMENTATION_FLAGS) if name in group}
+        for saved, group in zip(state["param_groups"], optimizer.param_groups, strict=False)
+    ]
     optimizer.load_state_dict({**state, "param_groups": groups})
-    on_device = optimizer.defaults.get("fused") or optimizer.defaults.get("capturable")
-    for weight, kept in optimizer.state.items():
-        for name, value in kept.items():
-            if not isinstance(value, Tensor):
-                continue
-            if name == "step":  # on a GPU the host would wait for it in every step; a copy, or both steps would count
-                kept[name] = value.clone() if on_device else value.cpu().clone()
-            elif value.shape == weight.shape:  # a moment: fused Adam assumes that it lies in memory as the weight does
-                kept[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
+    set_rates(optimizer, [saved["lr"] for saved in state["param_groups"]])
+    counts_on_device = optimizer.defaults.get("fused") or optimizer.defaults.get("capturable")
+    for weight, moments in optimizer.state.items():
+        for name, value in moments.items():
+            if isinstance(value, Tensor):  # copied, because the step that was saved may go on with the original ...
+                like = weight if value.shape == weight.shape else value  # ... and laid out as fused Adam expects it
+                device = "cpu" if name == "step" and not counts_on_device else value.device  # or each step would wait
+                moments[name] = torch.empty_like(like, dtype=value.dtype, device=device).copy_(value)
+    return state["param_groups"][0]["lr"]

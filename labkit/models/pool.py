@@ -1,4 +1,4 @@
-"""The pool of earlier fakes that a discriminator is shown, so that it does not forget them."""
+"""The pool of earlier fakes, which a discriminator is shown again so that it does not forget them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import Tensor
 class Draw(NamedTuple):
     """The pool's decision for one picture of a batch."""
 
-    slot: int  # the slot to read an earlier picture from ...
-    given: bool  # ... and whether that picture is given back
-    own: int  # else the picture of this batch that is given back
+    slot: int  # the slot with an earlier picture ...
+    given: bool  # ... and whether that one is returned
+    picture: int  # else the picture of this batch that is returned
     write: int  # the slot that keeps the picture; the spare slot stands for "not kept"
 
 
@@ -31,29 +31,29 @@ class Draws(list[Draw]):
 class Pool:
     """Keeps `size` fakes and swaps half of the new ones for old ones.
 
-    Until it is full, every picture is kept and given back. After that each picture is, with probability 1/2,
-    kept in place of a random older one, which is given back instead of it. A pool of size 0 gives back all pictures
+    Until the pool is full, every picture is kept and returned. After that each picture is, with probability 1/2,
+    kept in place of a random older one, which is returned instead of it. A pool of size 0 returns all pictures
     and keeps none. Source: Shrivastava et al. 2017; Zhu et al. 2017, section 4.
 
-    The decisions are drawn on the host, from the pool's own generator of random numbers. The pictures stay on the
-    device in one buffer of fixed shape, and one gather and one scatter exchange them. So the exchange can be recorded
-    into a CUDA graph, with the decisions as its input, and a checkpoint holds the whole state.
+    The decisions are drawn on the host, from random numbers that belong to the pool. The pictures stay on the device
+    in one buffer of fixed shape, where one gather and one scatter exchange them. So the exchange can be recorded into a
+    CUDA graph, with the decisions as its input.
     """
 
     def __init__(self, size: int = 50, seed: int = 0):
         self.size, self.filled = size, 0
         self.random = random.Random(seed)
-        self.buffer: Tensor | None = None  # (size + 1, C, H, W): the last slot is spare, nobody reads it
-        self.drawn_for: tuple[int, ...] | None = None  # the shape of the pictures, of which fakes have been kept
+        self.buffer: Tensor | None = None  # (size + 1, C, H, W); the last slot is spare and never read
+        self.drawn_for: tuple[int, ...] | None = None  # the shape of the pictures in the latest batch
 
     def __call__(self, pictures: Tensor) -> Tensor:
-        """Pictures (B, 3, H, W), or codes (B, C, h, w), in; as many out, some of them from earlier batches."""
+        """Takes pictures (B, 3, H, W) or codes (B, C, h, w), and returns as many, some of them from earlier batches."""
         return self.exchange(pictures, self.draw(*pictures.shape).on(pictures.device))
 
     def draw(self, n: int, *shape: int) -> Draws:
-        """Decides for `n` pictures of this shape, one after the other; touches no picture.
+        """Decides for `n` pictures of this shape, one after the other, without touching a picture.
 
-        A pool has fakes of one size only: it starts empty again if the shape changes.
+        A pool holds fakes of one size only, so it starts empty again if the shape changes.
         """
         if self.drawn_for not in (None, shape):
             self.filled, self.buffer = 0, None
@@ -69,8 +69,8 @@ class Pool:
                 earlier = kept_from_this_batch.get(target)
                 if earlier is None:
                     draws[i] = draws[i]._replace(slot=target, given=True)
-                else:  # the slot was filled by this very batch: give back that picture, and write only the last one
-                    draws[i] = draws[i]._replace(own=earlier)
+                else:  # the slot was filled by this very batch: return that picture, and write only the last one
+                    draws[i] = draws[i]._replace(picture=earlier)
                     draws[earlier] = draws[earlier]._replace(write=self.size)
             else:
                 continue
@@ -79,14 +79,14 @@ class Pool:
         return draws
 
     def exchange(self, pictures: Tensor, draws: Tensor) -> Tensor:
-        """Carries out decisions that `draw` made, (B, 4) integers from `Draws.on`: pictures (B, 3, H, W) in and out."""
+        """Carries out decisions of `draw`, (B, 4) integers from `Draws.on`: pictures (B, 3, H, W) in and out."""
         if self.size == 0:
             return pictures
         if self.buffer is None:
             self.buffer = pictures.new_zeros(self.size + 1, *pictures.shape[1:])
-        slot, given, own, write = draws.unbind(1)
+        slot, given, picture, write = draws.unbind(1)
         older = self.buffer[slot]
-        answer = torch.where(given.bool().view(-1, 1, 1, 1), older, pictures[own])
+        answer = torch.where(given.bool().view(-1, 1, 1, 1), older, pictures[picture])
         self.buffer.index_copy_(0, write, pictures)
         return answer
 
@@ -108,3 +108,41 @@ class Pool:
         self.buffer = None if kept is None else torch.cat([kept, torch.zeros_like(kept[:1])]).to(device, dtype)
         self.random.setstate(state["random"])
         self.drawn_for = state.get("drawn_for")  # not in checkpoints of labkit 0.1.0
+
+
+class MixedPool(Pool):
+    """A pool for pictures that differ in size, one in each batch, as `--preprocess none` and `scale_width` give them.
+
+    It keeps a dictionary of pictures, as the reference keeps a list, and follows the latest draw on the host. So its
+    exchange cannot be recorded into a CUDA graph.
+    """
+
+    def __init__(self, size: int = 50, seed: int = 0):
+        super().__init__(size, seed)
+        self.pictures: dict[int, Tensor] = {}  # by slot
+
+    @classmethod
+    def like(cls, pool: Pool) -> MixedPool:
+        """An empty pool of the same size; `pool` itself if it is of this kind."""
+        return pool if isinstance(pool, cls) else cls(pool.size, pool.random.getrandbits(32))
+
+    def draw(self, n: int, *shape: int) -> Draws:
+        self.drawn_for = None  # or it would start empty again
+        draws = super().draw(n, *shape)
+        (self.latest,) = draws
+        return draws
+
+    def exchange(self, pictures: Tensor, draws: Tensor) -> Tensor:
+        answer = self.pictures[self.latest.slot] if self.latest.given else pictures
+        if self.latest.write < self.size:
+            self.pictures[self.latest.write] = pictures
+        return answer
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "kept": dict(self.pictures)}
+
+    def load_state_dict(
+        self, state: dict[str, Any], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+    ) -> None:
+        super().load_state_dict(state, device, dtype)
+        self.pictures = {slot: picture.to(device, dtype) for slot, picture in state["kept"].items()}

@@ -1,4 +1,4 @@
-"""The training step of a GAN, and its seams: the methods that a speed-up overrides. The result stays the same.
+"""The training step of a GAN.
 
 Algorithm (Zhu et al. 2017, section 4, in the order of its public reference):
 
@@ -7,9 +7,9 @@ Algorithm (Zhu et al. 2017, section 4, in the order of its public reference):
         differentiate their sum              `backward`
         let the player's optimiser step      `update`
 
-Each model has its own step, which computes its losses: `labkit.models.cyclegan.CycleGANStep` is the one to read. A
-speed-up is a class that overrides a seam and calls `super()`. `labkit.make_step` stacks any number of them on a
-model's step.
+Each model has a step of its own, which computes its losses: read `labkit.models.cyclegan.CycleGANStep` next. The
+methods called seams are there to be overridden: a speed-up is a class that overrides one of them, calls `super()`, and
+leaves the result as it was. `labkit.make_step` stacks any number of speed-ups on a model's step.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from torch.profiler import record_function
 
 from labkit.errors import LabkitError
 from labkit.models.model import Model
-from labkit.models.optimizers import load_states, rates_of, set_rates, state_of
+from labkit.models.optimizers import load_state, set_rates, state_of
 
-RANGE = "labkit: "  # the names of labkit's own ranges start with it, in traces and tables
+RANGE = "labkit: "  # labkit's own ranges in traces and tables begin with it
 
 Batch = dict[str, Tensor]
-Network = Callable[[Tensor], Tensor]  # a module, or a module that something is wrapped round
+Network = Callable[[Tensor], Tensor]  # a module, or a function that runs one, for example with checkpointing
 
 
 class Step:
     """One update of every player from one batch.
 
     ``step(real_a, real_b)`` takes two batches (B, 3, H, W) in [-1, 1], on the model's device and of its float
-    type, and returns the losses by name: detached 0-d tensors on the device, weighted as they enter their sum.
+    type. It returns the losses by name: detached 0-d tensors on the device, weighted as they enter their sum.
     After the first call nothing in it waits for the device.
 
-    A step belongs to its model's weights as they are when it is made: after `model.to` make it again, and load the
-    `state_dict` of the one before. A step can be copied with `copy.deepcopy`, and its model with it.
+    A step belongs to its model's weights as they are when it is made. After `model.to`, make the step again and load
+    the `state_dict` of the old one. `copy.deepcopy` copies a step together with its model.
 
     Args:
         model: a `CycleGAN`, a `DeviationGAN`, or another model with players.
@@ -48,13 +48,10 @@ class Step:
         betas: Adam's decay rates.
 
     Raises:
-        DataError: the batch does not fit the networks, or (checked in the first call only) leaves [-1, 1].
-        LabkitError: the weights were moved or replaced after the step was made; or in the first call, if a generator of
-            your own does not give back pictures of the same size.
+        DataError: the batch does not fit the networks, or leaves [-1, 1] (checked in the first call only).
+        LabkitError: the weights were moved or replaced after the step was made. Or, in the first call, a custom
+            generator does not return pictures of the same size.
     """
-
-    ranks = 1  # the processes that take the step together
-    shares = 1  # the parts into which they divide each batch
 
     def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
         self.check(real_a, real_b)
@@ -65,7 +62,7 @@ class Step:
     # ---- the seams
 
     def run(self, batch: Batch) -> dict[str, Tensor]:
-        """The players in turn. Each leaves in `batch` the fakes that the next one needs."""
+        """Lets the players learn in turn. Each leaves in `batch` the fakes that the next one needs."""
         losses: dict[str, Tensor] = {}
         for player in self.players:
             losses |= self.learn(player, batch)
@@ -74,7 +71,7 @@ class Step:
         return losses
 
     def learn(self, player: str, batch: Batch) -> dict[str, Tensor]:
-        """Losses and gradients of one player."""
+        """Computes losses and gradients of one player."""
         with record_function(f"{RANGE}{player} forward"):
             losses = self.losses(player, batch)
         with record_function(f"{RANGE}{player} backward"):
@@ -82,15 +79,15 @@ class Step:
         return {name: loss.detach() for name, loss in losses.items()}
 
     def losses(self, player: str, batch: Batch) -> dict[str, Tensor]:
-        """The losses that `player` minimises, by name: each player has a method of its own name."""
+        """The losses that `player` minimises, by name, from the method called like the player."""
         return getattr(self, player)(batch)
 
     def backward(self, loss: Tensor, player: str) -> None:
-        """Gradients of `player`'s weights, and of no others: the other networks are frozen."""
+        """Computes the gradients of this player's weights only: the other networks are frozen."""
         loss.backward(inputs=self.players[player])
 
     def update(self, player: str) -> None:
-        """One step of the player's optimiser."""
+        """Lets the player's optimiser step."""
         self.optimizers[player].step()
         self.optimizers[player].zero_grad()
 
@@ -101,47 +98,53 @@ class Step:
         return {"real_a": real_a, "real_b": real_b, **draws}
 
     def pooled(self, pool: str, fakes: Tensor, batch: Batch) -> Tensor:
-        """As many fakes, some of them from earlier steps: the decisions that `inputs` drew are carried out."""
+        """As many fakes, some of them from earlier steps, as `inputs` has decided."""
         return self.model.pools[pool].exchange(fakes, batch[f"draw_{pool}"])
 
     def judge(self, discriminator: Network, real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
-        """The verdicts on real pictures and on fakes."""
+        """The discriminator's verdicts on real pictures and on fakes."""
         return self.both(discriminator, real, fake)
 
     def both(self, network: Network, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """Two batches of equal size through the same network."""
+        """The outputs of the same network for two batches of equal size."""
         return network(first), network(second)
 
     def finish(self) -> None:
-        """Called after the last step of a run: what several processes have learned comes together."""
+        """Brings together what several processes have learned; `labkit.fit` calls it after the last step."""
 
     # ---- making a step
+
+    ranks = 1  # the processes that take the step together
+    shares = 1  # the parts into which they divide each batch
 
     def __init__(self, model: Model, lr: float | None = None, betas: tuple[float, float] = (0.5, 0.999)):
         self.model = model
         if not model.training:  # as `labkit.load_model` returns it
             model.train()
         self.players = model.players()
-        self.lr = {player: own if lr is None else lr for player, own in model.learning_rates().items()}
+        self.lr = {player: usual if lr is None else lr for player, usual in model.learning_rates().items()}
         self.optimizers = self.build(betas)
-        self.rates = {player: rates_of(optimizer) for player, optimizer in self.optimizers.items()}
-        self.lr = {player: rates[0] for player, rates in self.rates.items()}  # an optimiser of your own may have others
+        self.rates = {
+            player: [float(group["lr"]) for group in optimizer.param_groups]
+            for player, optimizer in self.optimizers.items()
+        }
+        self.lr = {player: rates[0] for player, rates in self.rates.items()}  # custom optimisers may have others
         self.lr_now = dict(self.lr)
         self.range_checked = False
         self.first = next(model.parameters())
         self.place = place_of(self.first)
 
     def build(self, betas: tuple[float, float]) -> dict[str, Optimizer]:
-        """An optimiser for each player. Speed-ups prepare the networks here: call `super().build` in yours."""
+        """An optimiser for each player. Speed-ups prepare the networks here, so call `super().build` in yours."""
         self.built = True
         return {player: self.optimizer(weights, self.lr[player], betas) for player, weights in self.players.items()}
 
     def optimizer(self, weights: list[nn.Parameter], lr: float, betas: tuple[float, float]) -> Optimizer:
-        """The optimiser of one player. One of your own needs a learning rate for each group of weights."""
+        """The optimiser of one player. A custom one needs a learning rate for each group of weights."""
         return torch.optim.Adam(weights, lr=lr, betas=betas, **self.adam_options())
 
     def adam_options(self) -> dict[str, bool]:
-        """How Adam computes: keyword arguments of `torch.optim.Adam`; most other optimisers know them as well."""
+        """Keyword arguments of `torch.optim.Adam` that choose its implementation; most other optimisers take them."""
         return {}
 
     def check(self, real_a: Tensor, real_b: Tensor) -> None:
@@ -152,11 +155,8 @@ class Step:
                 "the model's weights were moved, converted or replaced after its step was made. Make the step again; "
                 "to go on from where this one was, load its state_dict() into the new one."
             )
-        self.model.check_batch(real_a, real_b)
-        if not self.range_checked:  # only once: it makes the host wait for the device
-            self.model.check_range(real_a, real_b)
-            self.model.check_networks(real_a[:1])
-            self.range_checked = True
+        self.model.check(real_a, real_b, values=not self.range_checked)
+        self.range_checked = True
 
     # ---- learning rates and states
 
@@ -180,7 +180,8 @@ class Step:
         Raises:
             LabkitError: it was trained with other optimisers.
         """
-        self.lr_now |= load_states(self.optimizers, state["optimizers"])
+        for player, optimizer in self.optimizers.items():
+            self.lr_now[player] = load_state(player, optimizer, state["optimizers"][player])
         self.model.load_state_dict(state["model"])
         weight = next(self.model.parameters())
         for name, pool in self.model.pools.items():
@@ -188,5 +189,5 @@ class Step:
 
 
 def place_of(weight: Tensor) -> tuple:
-    """Where a weight is, and how it lies there."""
+    """The weight's device, type and layout in memory."""
     return weight.device, weight.dtype, weight.stride()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from labkit.networks.layers import Generator, initialise
+from labkit.networks.layers import Generator, initialise, initialise_unnormalised
 from labkit.networks.resnet import ResidualBlock
 
 
@@ -29,7 +29,7 @@ class Encoder(nn.Module):
             nn.ReLU(True),
             nn.Conv2d(2 * width, 4 * width, 3, 2, 1),
         )
-        _initialise_unnormalised(self)
+        initialise_unnormalised(self.model)
 
     def forward(self, picture: Tensor) -> Tensor:
         return self.model(picture)
@@ -52,7 +52,7 @@ class Decoder(nn.Module):
             nn.Conv2d(width // 2, 3, 3),
             nn.Tanh(),
         )
-        _initialise_unnormalised(self)
+        initialise_unnormalised(self.model)
 
     def forward(self, code: Tensor) -> Tensor:
         return self.model(code)
@@ -122,12 +122,3 @@ class CodeGenerator(Generator):
     def forward(self, picture: Tensor) -> Tensor:
         code, scale = scaled(self.encoder(picture))
         return self.decoder(scale * self.translator(code))
-
-
-def _initialise_unnormalised(network: nn.Module) -> None:
-    """Kaiming weights, which keep the variance from layer to layer where nothing normalises; biases zero."""
-    for layer in network.modules():
-        if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d)):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)

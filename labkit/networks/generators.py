@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from labkit.errors import LabkitError, check_known
-from labkit.networks.layers import NORMS, Generator, initialise, norm_layer
+from labkit.errors import LabkitError, check_at_least, check_known
+from labkit.networks.layers import NORMS, Generator, custom_copy, initialise, norm_layer
 from labkit.networks.light import LIGHT
 from labkit.networks.resnet import ResnetGenerator
 
@@ -77,19 +77,20 @@ GENERATORS: dict[str, Callable[[int, str], Generator]] = {
 }
 
 
-def make_generator(name: str, width: int = 64, norm: str = "instance") -> Generator:
-    """The generator called `name`, with `width` filters in its first layer.
+def make_generator(network: str | nn.Module, width: int = 64, norm: str = "instance") -> Generator:
+    """The generator of this name, with `width` filters in its first layer; or a copy of a custom one.
 
     Raises:
-        LabkitError: the name or the norm is unknown, the two do not go together, or there are no filters.
+        LabkitError: the name or the norm is unknown, the two do not go together, there are no filters, or a custom
+            network has no weights.
     """
-    check_known("generator", name, GENERATORS)
+    if not isinstance(network, str):
+        return custom_copy("generator", network)
+    check_known("generator", network, GENERATORS)
     check_known("norm", norm, NORMS)
-    if width < 1:
-        raise LabkitError(f"ngf={width}: the first layer has at least one filter.")
-    if norm == "instance_blocks" and name.startswith("unet"):
+    check_at_least(1, ngf=width)
+    if norm == "instance_blocks" and network.startswith("unet"):
         raise LabkitError(
-            f"norm='instance_blocks' means residual blocks, and {name} has none. "
-            "Use norm='instance', or a resnet generator."
+            f"norm='instance_blocks': {network} has no residual blocks. Use norm='instance', or a resnet."
         )
-    return GENERATORS[name](width, norm)
+    return GENERATORS[network](width, norm)

@@ -1,8 +1,16 @@
-"""Shared by generators and discriminators: normalisation by name, initial weights, and their base classes."""
+"""Shared by generators and discriminators: normalisation, initial weights, base classes, and custom networks."""
 
 from __future__ import annotations
 
-from torch import nn
+import copy
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.errors import LabkitError
 
 NORMS = ("instance", "batch", "none", "instance_blocks")
 
@@ -32,6 +40,15 @@ def initialise(network: nn.Module) -> None:
             nn.init.zeros_(layer.bias)
 
 
+def initialise_unnormalised(layers: Iterable[nn.Module]) -> None:
+    """Kaiming weights, which keep the variance from layer to layer where nothing normalises; biases zero."""
+    for layer in layers:
+        if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d)):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
 class Generator(nn.Module):
     """A network that translates pictures, (B, 3, H, W) in [-1, 1] in and out.
 
@@ -46,3 +63,84 @@ class Discriminator(nn.Module):
     """A network that judges pictures, (B, 3, H, W) in [-1, 1], H and W at least `min_size`: unbounded verdicts."""
 
     min_size: int
+
+
+# ---- custom networks, of which `labkit.CycleGAN` trains two copies
+
+MARK = "own: "  # begins the name that a custom network has in settings and checkpoints
+USUAL_SIZES = {"size_multiple": 4, "min_size": 16}  # most halve the picture twice; smaller ones leave nothing to judge
+
+
+def is_custom(setting: object) -> bool:
+    """True if a setting is the name of a custom network."""
+    return isinstance(setting, str) and setting.startswith(MARK)
+
+
+def custom_copy(argument: str, network: object) -> Any:
+    """A copy of a custom network, with the attributes `size_multiple` and `min_size`.
+
+    Raises:
+        LabkitError: it is no module with weights; `argument` ("generator" or "discriminator") is named.
+    """
+    if not isinstance(network, nn.Module) or next(network.parameters(), None) is None:
+        raise LabkitError(
+            f"{argument}={network!r:.60}: give a name, or an nn.Module with weights to train (call its class)."
+        )
+    copied = copy.deepcopy(network)
+    for name, size in USUAL_SIZES.items():
+        setattr(copied, name, getattr(copied, name, size))
+    return copied
+
+
+@torch.no_grad()
+def check_translates(network: nn.Module, picture: Tensor) -> None:
+    """Tries the custom generator G_A on one picture, (1, 3, H, W), without changing anybody's random numbers.
+
+    Raises:
+        LabkitError: the result is no picture of the same size, so the losses would be wrong.
+    """
+    with torch.random.fork_rng([picture.device] if picture.is_cuda else []):
+        result = copy.deepcopy(network).eval()(picture)
+    if not isinstance(result, Tensor) or result.shape != picture.shape:
+        raise LabkitError(
+            f"G_A ({type(network).__name__}) turns a picture of shape {tuple(picture.shape)} into "
+            f"{tuple(result.shape) if isinstance(result, Tensor) else type(result)}, not one of the same shape. If it "
+            "takes fewer sizes, name them in its class: size_multiple = 32 for multiples of 32, and min_size."
+        )
+
+
+def changed_buffer(network: Generator) -> str | None:
+    """The name of a buffer that each pass in training changes, such as a running mean; None if there is none."""
+    return _trial(network)[0]
+
+
+def batch_matters(network: Generator) -> str | None:
+    """The reason why pictures may not be batched differently for a custom network; None if there is none."""
+    changed, together, alone = _trial(network)
+    if changed:
+        return f"each pass of {type(network).__name__} changes its buffer {changed!r}"
+    if not torch.allclose(together, alone, rtol=1e-3, atol=1e-3):
+        return f"{type(network).__name__} gives a picture another result if another one is beside it"
+    return None
+
+
+@torch.no_grad()
+def _trial(network: Generator) -> tuple[str | None, Tensor, Tensor]:
+    """Tries a copy on two pictures of noise, in training mode but without dropout.
+
+    Returns:
+        the name of a buffer that changed, its outputs for both pictures in one batch, and those for one after another.
+    """
+    network = copy.deepcopy(network).train()
+    for layer in network.modules():
+        if isinstance(layer, nn.modules.dropout._DropoutNd):
+            layer.eval()
+    side = math.ceil(max(network.min_size, 64) / network.size_multiple) * network.size_multiple
+    noise = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    noise = noise.to(next(network.parameters()))
+    before, outputs = copy.deepcopy(dict(network.named_buffers())), []
+    for batches in ((noise,), noise.split(1)):
+        with torch.random.fork_rng([noise.device] if noise.is_cuda else []):  # the same random numbers for both
+            outputs.append(torch.cat([network(batch) for batch in batches]))
+    changed = (name for name, buffer in network.named_buffers() if not torch.equal(buffer, before[name]))
+    return next(changed, None), outputs[0], outputs[1]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from labkit.errors import LabkitError, check_known
-from labkit.networks.layers import NORMS, Discriminator, initialise, norm_layer
+from labkit.errors import check_at_least, check_known
+from labkit.networks.layers import NORMS, Discriminator, custom_copy, initialise, norm_layer
 
 DISCRIMINATORS = ("basic", "n_layers", "pixel")
 
@@ -65,21 +65,24 @@ class PixelDiscriminator(Discriminator):
         return self.net(picture)
 
 
-def make_discriminator(name: str, width: int = 64, n_layers: int = 3, norm: str = "instance") -> Discriminator:
-    """The discriminator called `name`: "basic" (PatchGAN of three layers), "n_layers" (of `n_layers`) or "pixel".
+def make_discriminator(
+    network: str | nn.Module, width: int = 64, n_layers: int = 3, norm: str = "instance"
+) -> Discriminator:
+    """The discriminator of this name; or a copy of a custom one.
 
+    "basic" is a PatchGAN of three strided layers, "n_layers" one of `n_layers`, and "pixel" judges single pixels.
     `norm="instance_blocks"` speaks of residual blocks, which no discriminator has: it is instance norm here.
 
     Raises:
-        LabkitError: the name or the norm is unknown, or there are no layers or filters.
+        LabkitError: the name or the norm is unknown, there are no layers or filters, or a custom network has no
+            weights.
     """
-    check_known("discriminator", name, DISCRIMINATORS)
+    if not isinstance(network, str):
+        return custom_copy("discriminator", network)
+    check_known("discriminator", network, DISCRIMINATORS)
     check_known("norm", norm, NORMS)
-    if width < 1:
-        raise LabkitError(f"ndf={width}: the first layer has at least one filter.")
-    if n_layers < 1:
-        raise LabkitError(f"n_layers={n_layers}: a PatchGAN has at least one layer.")
+    check_at_least(1, ndf=width, n_layers=n_layers)
     norm = "instance" if norm == "instance_blocks" else norm
-    if name == "pixel":
+    if network == "pixel":
         return PixelDiscriminator(width, norm)
-    return PatchDiscriminator(3 if name == "basic" else n_layers, width, norm)
+    return PatchDiscriminator(3 if network == "basic" else n_layers, width, norm)

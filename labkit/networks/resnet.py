@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from labkit.networks.layers import Generator, initialise, norm_layer
+from labkit.networks.layers import Generator, initialise, initialise_unnormalised, norm_layer
 
 
 class Skip(nn.Module):
@@ -91,14 +91,9 @@ class ResnetGenerator(Generator):
         )
         initialise(self)
         if norm == "instance_blocks":
-            self._initialise_outside_the_blocks()
-
-    def _initialise_outside_the_blocks(self) -> None:
-        convolutions = [layer for layer in self.model if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d))]
-        for convolution in convolutions:
-            nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
-        with torch.no_grad():
-            convolutions[-1].weight.mul_(0.3)
+            initialise_unnormalised(self.model)  # not the blocks: they are one level below
+            with torch.no_grad():
+                self.model[-2].weight.mul_(0.3)  # type: ignore[operator]
 
     def forward(self, x: Tensor) -> Tensor:
         return self.model(x)

@@ -18,7 +18,7 @@ from labkit.errors import CheckpointError, DivergedError
 from labkit.files import atomic_write
 from labkit.models import MODELS
 from labkit.models.model import Model
-from labkit.networks import custom_networks
+from labkit.networks import layers
 
 FILE = "checkpoint.pt"
 KEPT = "kept"  # folder of the checkpoints of single steps, in the run's
@@ -129,13 +129,13 @@ def _own_networks(path: Path | str, settings: dict[str, Any], **given: nn.Module
     networks = {}
     for argument, network in given.items():
         setting = settings.get(argument)
-        if custom_networks.is_custom(setting) and network is None:
-            name = str(setting).removeprefix(custom_networks.MARK)
+        if layers.is_custom(setting) and network is None:
+            name = str(setting).removeprefix(layers.MARK)
             raise CheckpointError(
                 f"{path}: its {argument} is a network of your own ({name}), and a checkpoint does not hold code. Pass "
                 f"the module, in Python: labkit.load_model({str(path)!r}, {argument}=...)."
             )
-        if network is not None and not custom_networks.is_custom(setting):
+        if network is not None and not layers.is_custom(setting):
             known = f"its {argument} is {setting!r}" if setting else f"this model has no {argument}"
             raise CheckpointError(f"{path}: {known}, no network of your own. Leave {argument}=... out.")
         if network is not None:

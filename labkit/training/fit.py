@@ -15,7 +15,7 @@ from labkit.data.batches import UnpairedData, batches
 from labkit.data.custom_data import open_data
 from labkit.devices import LESS_MEMORY, cudnn_benchmark, out_of_memory
 from labkit.errors import LabkitError, TrainingError
-from labkit.models.mixed_pool import MixedPool
+from labkit.models.pool import MixedPool
 from labkit.models.step import Step
 from labkit.training import losses_csv
 from labkit.training.callbacks import Callback, Watchers

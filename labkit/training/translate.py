@@ -242,7 +242,7 @@ def _read_ahead(pictures: list[Path], size: int | None) -> Iterator[tuple[Path, 
         return pixels if size is None else resized(size, size)(pixels)
 
     if size is not None:
-        from labkit.data.preprocess import resized  # a second to import
+        from labkit.data.folders import resized  # a second to import
 
     with ThreadPoolExecutor(1) as reader:
         coming = iter(pictures)

@@ -16,7 +16,7 @@ from labkit import devices
 from labkit.models.cyclegan import CycleGAN, CycleGANStep
 from labkit.models.model import Model
 from labkit.models.step import Step
-from labkit.networks.custom_networks import batch_matters
+from labkit.networks.layers import batch_matters
 
 __all__ = ["SpeedUp", "has_batch_norm", "has_dropout", "no_shared_casts"]
 

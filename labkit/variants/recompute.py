@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
 from labkit.models.model import Model
 from labkit.models.step import Network
-from labkit.networks.custom_networks import changed_buffer
+from labkit.networks.layers import changed_buffer
 from labkit.variants import SpeedUp, has_batch_norm, has_dropout
 
 
