@@ -48,7 +48,6 @@ def translate(
             size=pixels(size, run),
             overwrite=overwrite,
             skip_existing=skip_existing,
-            progress=not quiet,
             on_written=lambda file: None if as_json else tqdm.write(str(file)),  # above the progress bar
         )
     output.end({"written": [str(file) for file in written]}, [])
@@ -76,10 +75,7 @@ def export(
         typer.echo("\n".join(reference_commands(model, name)))
         return
     path, difference = labkit.export(run, target, direction)
-    if difference is None:
-        typer.echo(f"{path}: not compared with PyTorch, for want of ONNX Runtime: pip install onnxruntime")
-    else:
-        typer.echo(f"{path}: at most {difference:.1e} from PyTorch, in pictures of five sizes")
+    typer.echo(f"{path}: at most {difference:.1e} from PyTorch, in pictures of two sizes")
 
 
 def score(
@@ -105,7 +101,7 @@ def chosen(run: Path, step: int | None) -> Path:
 
     if run.is_file():
         raise LabkitError(f"--step {step}: {run} is one file. Give --run the folder of a run.")
-    return checkpoints.of_step(run, step)
+    return checkpoints.kept_file(run, step)
 
 
 def pixels(given: str | None, run: Path) -> int | None:
