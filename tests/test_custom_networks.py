@@ -114,7 +114,7 @@ def test_the_command_line_says_what_it_cannot_do(tiny, fruit, tmp_path, call):
 @pytest.mark.parametrize("suffix", [".onnx", ".pt2", ".safetensors"])
 def test_it_is_exported(tiny, tmp_path, suffix):
     assert labkit.export(tiny_with(tiny), tmp_path / f"mine{suffix}").difference < 1e-4
-    with pytest.raises(labkit.LabkitError, match="generator='own: Mine': the public reference has no such networks"):
+    with pytest.raises(labkit.LabkitError, match="generator='own: Mine', .*the public reference has no such networks"):
         labkit.export_reference(tiny_with(tiny), tmp_path / "reference")
 
 

@@ -268,7 +268,7 @@ def sample(run: Run, data: UnpairedData, n: int = 4) -> Tensor:
         if len(real) > 1 and fake.std(0).mean() < COLLAPSED * real.std(0).mean():
             warnings.warn(
                 f"step {run.done}: {direction} gives nearly the same picture for different inputs. If that does not "
-                "pass, the generator has collapsed: is the cycle loss switched off, or the learning rate too high?",
+                "pass, the generator has collapsed: is the cycle loss off, or the learning rate too high?",
                 CollapseWarning,
                 stacklevel=2,
             )

@@ -63,7 +63,8 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
     path = Path(path)
     suffix = path.suffix.lower()
     check_known("suffix", suffix, WRITERS)
-    model = loaded(model)
+    if isinstance(model, (Path, str)):
+        model = load_generator(model) if Path(model).suffix == ".pth" else load_model(model)
     network = model.translator(direction) if isinstance(model, Model) else model
     # A copy, for the caller goes on with the model in its mode, on its device and in its memory format.
     network = copy.deepcopy(network).to("cpu", torch.float32).to(memory_format=torch.contiguous_format)
@@ -85,19 +86,12 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
     return Exported(path, difference)
 
 
-def loaded(model: Model | Generator | Path | str) -> Model | Generator:
-    """The model or generator itself, or the one of this folder or file, on the CPU."""
-    if not isinstance(model, (Path, str)):
-        return model
-    return load_generator(model) if Path(model).suffix == ".pth" else load_model(model)
-
-
 def _example(network: Generator) -> tuple[tuple[Tensor], tuple[dict]]:
     """A batch to trace the network with, and which of its sides may have other lengths."""
-    multiple, least = network.size_multiple, math.ceil(network.min_size / network.size_multiple)
-    height, width = (torch.export.Dim(name, min=least) for name in ("height", "width"))
+    multiple, smallest = network.size_multiple, math.ceil(network.min_size / network.size_multiple)
+    height, width = (torch.export.Dim(name, min=smallest) for name in ("height", "width"))
     # Neither 1 nor equal lengths, which a tracer could take for the network's own.
-    pictures = torch.zeros(2, 3, multiple * (least + 1), multiple * (least + 2))
+    pictures = torch.zeros(2, 3, multiple * (smallest + 1), multiple * (smallest + 2))
     sides = (height, width) if multiple == 1 else (multiple * height, multiple * width)
     return (pictures,), ({0: torch.export.Dim("batch"), 2: sides[0], 3: sides[1]},)
 
@@ -156,8 +150,7 @@ def _check(network: Generator, run: Runner, path: Path) -> float:
         differences.append((run(pictures) - network(pictures)).abs().max().item())
         if not differences[-1] <= LIMIT:
             raise LabkitError(
-                f"{path}: not written. On a picture of {height}x{width} pixels the exported network differs from "
-                f"PyTorch by {differences[-1]:.1e}. Try another version of onnx, onnxscript and onnxruntime, or "
-                "another form: .onnx, .pt2, .safetensors."
+                f"{path}: not written. On pictures of {height}x{width} pixels the exported network differs from "
+                f"PyTorch by {differences[-1]:.1e}. Try another form (.onnx, .pt2), or other versions of the packages."
             )
     return max(differences)

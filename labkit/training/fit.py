@@ -100,17 +100,17 @@ def fit(
                 step.scale_lr(schedule(run.done))
             run.add(step(*batch))
             watchers.tell("on_step")
-            due = run.folder is not None and time.monotonic() >= save_at
-            stop, late = agreement.on(FAILED if watchers.error else sum(signals[:1]), due)
-            wanted = run.done == steps or watchers.saves()
-            if wanted or late or stop or run.done % report_every == 0:
+            late = run.folder is not None and time.monotonic() >= save_at
+            stop, save_due = agreement.on(FAILED if watchers.error else sum(signals[:1]), late)
+            milestone = run.done == steps or watchers.saves()
+            if milestone or save_due or stop or run.done % report_every == 0:
                 run.look()
                 watchers.tell("on_report")
-            if ranks.number() == 0 and (wanted or run.done % sample_every == 0):
+            if ranks.number() == 0 and (milestone or run.done % sample_every == 0):
                 watchers.tell("on_sample", sample(run, pictures))
             if watchers.error and ranks.count() == 1:  # several ranks stop together, after their next step
                 stop = FAILED
-            if wanted or late or stop:
+            if milestone or save_due or stop:
                 _save(run, watchers)
                 save_at = time.monotonic() + 60 * save_minutes
             if stop:
@@ -121,7 +121,7 @@ def fit(
             _save(run, watchers)
         if 0 < stop < FAILED:
             signals.append(stop)  # another rank may have received it
-            raise Stopped(_stopped(run), stop)
+            raise Stopped(f"stopped after step {run.done} of {steps}; {_where(run)}.", stop)
         if not stop:
             step.finish()
     watchers.raise_error()
@@ -144,12 +144,12 @@ def _stream(run: Run, data: UnpairedData, workers: int, watchers: Callbacks) -> 
         yield from batches(data, size, run.done, run.steps, workers=workers, **place)
     except Exception as error:
         watchers.error = error
-        lost = isinstance(error, (ConnectionError, EOFError)) and not str(error).startswith("Caught")
-        if lost or "DataLoader worker (pid" in str(error):  # else the pictures raised it, here or in a worker
+        worker_died = isinstance(error, (ConnectionError, EOFError)) and not str(error).startswith("Caught")
+        if worker_died or "DataLoader worker (pid" in str(error):  # else the pictures raised it, here or in a worker
             reason = checkpoints.first_line(error)
             watchers.error = TrainingError(
-                f"a process that prepares batches died ({reason}), perhaps since memory ran out: {_stopped(run)} If "
-                "this happens again, take fewer workers."
+                f"a process that prepares batches died ({reason}), perhaps since memory ran out; {_where(run)}, with "
+                "fewer workers if this happens again."
             )
         if ranks.count() > 1:  # the other ranks still take the step under way, and a batch is the same without workers
             yield from batches(data, size, run.done, run.steps, **place)
@@ -159,8 +159,8 @@ def _check(data: UnpairedData, step: Step, batch_size: int) -> None:
     """Raises `LabkitError` if arguments of `fit` would go wrong late or without a word."""
     if batch_size > 1 and data.sizes and len(data.sizes) > 1:
         raise LabkitError(
-            f"batch_size={batch_size}: the pictures of {data.name!r} have {len(data.sizes)} sizes, and do "
-            "not fit into one batch. Give batch_size=1, or a preprocess that crops."
+            f"batch_size={batch_size}: the pictures of {data.name!r} have {len(data.sizes)} sizes, and do not fit into "
+            "one batch. Give batch_size=1, or a preprocess that crops."
         )
     for height, width in sorted(data.sizes or {(data.size, data.size)}):
         step.model.check_size(height, width, where=f"data {data.name!r}")
@@ -173,8 +173,7 @@ def _check(data: UnpairedData, step: Step, batch_size: int) -> None:
         ranks.local_batch_size(batch_size)  # raises an error if they cannot share it evenly
 
 
-def _stopped(run: Run) -> str:
-    where = "nothing was saved, since no checkpoint folder was given"
-    if run.folder is not None:
-        where = f"saved in {run.folder}: run the same again to go on from there"
-    return f"stopped after step {run.done} of {run.steps}; {where}."
+def _where(run: Run) -> str:
+    if run.folder is None:
+        return "nothing was saved, since no checkpoint folder was given: run the same again"
+    return f"saved in {run.folder}: run the same again to go on from there"

@@ -31,9 +31,8 @@ class Stopped(KeyboardInterrupt):  # noqa: N818  # no error: somebody wanted it
 def interrupts() -> Iterator[list[int]]:
     """Collects Ctrl-C, SIGTERM and SIGHUP instead of breaking off between two halves of an update.
 
-    A second Ctrl-C breaks off immediately, except in one of
-    several ranks. A signal that was ignored stays so, as SIGHUP under nohup. Outside the main thread signals cannot be
-    caught: nothing changes there.
+    A second Ctrl-C breaks off immediately, except in one of several ranks. A signal that was ignored stays so, as
+    SIGHUP under nohup. Outside the main thread signals cannot be caught: nothing changes there.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():

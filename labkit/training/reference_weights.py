@@ -18,15 +18,12 @@ from labkit.networks.layers import Generator
 from labkit.training import checkpoints
 
 NETWORKS = ("G_A", "G_B", "D_A", "D_B")
-GENERATORS = ("resnet_9blocks", "resnet_6blocks", "unet_256", "unet_128")
+# The last is the reference's resnet_9blocks with half the filters.
+GENERATORS = ("resnet_9blocks", "resnet_6blocks", "unet_256", "unet_128", "resnet_9blocks_narrow")
 NORMS = ("instance", "batch", "none")
 # The settings that decide which networks a model has, of a CycleGAN and of a DeviationGAN.
-ARCHITECTURE = ("generator", "discriminator", "ngf", "ndf", "n_layers", "norm")
-DEVIATION = ("blocks", "translators", "autoencoders", "judged")
-TRAINING = ("lambda_a", "lambda_b", "lambda_identity", "gan_mode", "pool_size")
-# The reference's names of settings that are called otherwise here.
-OPTIONS = {"generator": "netG", "discriminator": "netD", "n_layers": "n_layers_D"}
-OPTIONS |= {"lambda_a": "lambda_A", "lambda_b": "lambda_B"}
+ARCHITECTURE = {"generator", "discriminator", "ngf", "ndf", "n_layers", "norm"}
+ARCHITECTURE |= {"blocks", "translators", "autoencoders", "judged"}
 
 Weights = dict[str, Tensor]
 
@@ -71,7 +68,7 @@ def init_from(model: Model, path: Path | str) -> None:
                 _load_into(getattr(model, name), _read_weights(path / f"latest_net_{name}.pth"))
             return
         state = checkpoints.load(path)
-        saved = {name: state["settings"].get(name) for name in model.settings if name in ARCHITECTURE + DEVIATION}
+        saved = {name: state["settings"].get(name) for name in model.settings if name in ARCHITECTURE}
         wanted = {name: model.settings[name] for name in saved}
         checkpoints.check_settings(path, "model", {"kind": state["kind"], **saved}, {"kind": model.kind, **wanted})
         model.load_state_dict(state["step"]["model"])
@@ -85,8 +82,8 @@ def export_reference(model: nn.Module | Path | str, folder: Path | str) -> list[
     """Writes a CycleGAN's networks as the public reference saves them, so that it can translate and train with them.
 
     The files are ``latest_net_G_A.pth``, ``..._G_B.pth``, ``..._D_A.pth`` and ``..._D_B.pth``. The reference reads them
-    from ``checkpoints/NAME``; `reference_commands` says how to start it. Like its own files they hold neither the state
-    of the optimisers nor the pools of earlier fakes.
+    from ``checkpoints/NAME``. Like its own files they hold neither the state of the optimisers nor the pools of
+    earlier fakes.
 
     Args:
         model: a `labkit.CycleGAN`, a run's folder, or its checkpoint.
@@ -99,8 +96,16 @@ def export_reference(model: nn.Module | Path | str, folder: Path | str) -> list[
         LabkitError: the reference has no such networks, there are such files already, or they cannot be written.
         CheckpointError: the run or the checkpoint cannot be read.
     """
-    trained, _ = _as_reference(model)
-    files = {Path(folder) / f"latest_net_{name}.pth": getattr(trained, name) for name in NETWORKS}
+    model = checkpoints.load_model(model) if isinstance(model, (Path, str)) else model
+    if not isinstance(model, CycleGAN):
+        raise LabkitError("Only a CycleGAN can go back to the public reference, no DeviationGAN or single generator.")
+    generator, norm = model.settings["generator"], model.settings["norm"]
+    if generator not in GENERATORS or norm not in NORMS:
+        raise LabkitError(
+            f"generator={generator!r}, norm={norm!r}: the public reference has no such networks, only "
+            f"{', '.join(GENERATORS[:4])} with {', '.join(NORMS)}."
+        )
+    files = {Path(folder) / f"latest_net_{name}.pth": getattr(model, name) for name in NETWORKS}
     if taken := [file.name for file in files if file.exists()]:
         raise LabkitError(f"{folder}: {', '.join(taken)} would be replaced, and may be the only copy.")
     for file, network in files.items():
@@ -108,38 +113,6 @@ def export_reference(model: nn.Module | Path | str, folder: Path | str) -> list[
         with atomic_write(file) as part:
             torch.save(weights, part)
     return list(files)
-
-
-def reference_commands(model: nn.Module | Path | str, name: str) -> list[str]:
-    """The commands with which the public reference tests, and goes on to train, the networks in ``checkpoints/NAME``.
-
-    Raises:
-        LabkitError: the reference has no such networks.
-        CheckpointError: the run or the checkpoint cannot be read.
-    """
-    _, settings = _as_reference(model)
-
-    def options(names: tuple[str, ...]) -> str:
-        return " ".join(f"--{OPTIONS.get(name, name)} {settings[name]}" for name in names)
-
-    run = f"--dataroot DATA --name {name} --model cycle_gan --no_dropout {options(ARCHITECTURE)}"
-    return [f"python test.py {run}", f"python train.py --continue_train {run} {options(TRAINING)}"]
-
-
-def _as_reference(model: nn.Module | Path | str) -> tuple[CycleGAN, dict[str, Any]]:
-    """The model, and its settings as the reference would have them. Raises `LabkitError` if it lacks the networks."""
-    model = checkpoints.load_model(model) if isinstance(model, (Path, str)) else model
-    if not isinstance(model, CycleGAN):
-        raise LabkitError("Only a CycleGAN can go back to the public reference, no DeviationGAN or single generator.")
-    settings = dict(model.settings)
-    if settings["generator"] == "resnet_9blocks_narrow":  # the reference's network with half the filters
-        settings |= {"generator": "resnet_9blocks", "ngf": max(1, settings["ngf"] // 2)}
-    if settings["generator"] not in GENERATORS or settings["norm"] not in NORMS:
-        raise LabkitError(
-            f"generator={settings['generator']!r}, norm={settings['norm']!r}: the public reference has no such "
-            f"networks, only {', '.join(GENERATORS)} with {', '.join(NORMS)}."
-        )
-    return model, settings
 
 
 def _read_weights(path: Path | str, device: torch.device | str = "cpu") -> Weights:

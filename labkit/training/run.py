@@ -67,11 +67,10 @@ class Run:
         values = iter(torch.stack([loss for losses, _ in pending for loss in losses.values()]).tolist())
         for before, (losses, rates) in enumerate(pending, start=self.done - len(pending)):
             of_step = {name: next(values) for name in losses}
-            if bad := [name for name, value in of_step.items() if not math.isfinite(value)]:
+            if diverged := [name for name, value in of_step.items() if not math.isfinite(value)]:
                 raise TrainingError(
-                    f"step {before + 1}: {', '.join(bad)} is no longer a finite number, so training stopped."
-                    f"{self.kept()} Usual causes: a learning rate that is too high, or 16-bit arithmetic without loss "
-                    "scaling."
+                    f"step {before + 1}: {', '.join(diverged)} is no longer a finite number, so training stopped."
+                    f"{self.kept()} Usual causes: too high a learning rate, or 16-bit arithmetic without loss scaling."
                 )
             for history, new in ((self.losses, of_step), (self.rates, rates)):
                 for name in {**history, **new}:  # in the order in which they came

@@ -39,7 +39,6 @@ def translate(
     size: int | None = None,
     overwrite: bool = False,
     skip_existing: bool = False,
-    on_written: Callable[[Path], None] | None = None,
 ) -> list[Path]:
     """Translates a picture into `target`, or every picture of a folder into the folder `target`.
 
@@ -58,7 +57,6 @@ def translate(
             reference; the result has this size. None leaves each picture its own.
         overwrite: whether files that exist may be overwritten.
         skip_existing: whether pictures whose file exists already are passed over, also with `overwrite`.
-        on_written: called with each file after it was written, by the thread that writes.
 
     Returns:
         the files written, in the order of their sources.
@@ -90,8 +88,6 @@ def translate(
         write_picture(picture, targets[path])
         written.add(targets[path])
         bar.update()
-        if on_written is not None:
-            on_written(targets[path])
 
     with tqdm(total=len(targets), unit="picture", disable=None) as bar:  # None: hidden where there is no terminal
         try:
@@ -131,9 +127,8 @@ def _targets(source: Path, target: Path, overwrite: bool, skip_existing: bool) -
         return {path: file for path, file in targets.items() if file not in existing}
     if existing and not overwrite:
         raise LabkitError(
-            f"{len(existing)} of {len(targets)} files to write exist already. Go on with the others (--skip-existing, "
-            "or skip_existing=True), overwrite them (--overwrite, or overwrite=True), or name another target:\n"
-            f"{_listing(existing)}"
+            f"{len(existing)} of {len(targets)} files to write exist already: pass them over (--skip-existing, "
+            f"skip_existing=True), overwrite them (--overwrite), or name another target:\n{_listing(existing)}"
         )
     return targets
 
@@ -175,7 +170,7 @@ def _translated(
             side = max(network.min_size, math.isqrt(fitting) // network.size_multiple * network.size_multiple)
             left_out[path] = DataError(
                 f"{path}: a picture of {width}x{height} pixels is too large for the memory ({reason}). Translate it at "
-                f"{side}x{side} pixels or fewer (--size {side}, or size={side}), or where there is more memory."
+                f"{side}x{side} pixels or fewer (--size {side}, or size={side})."
             )
 
 
@@ -195,8 +190,8 @@ def _run(network: Generator, picture: Tensor) -> Tensor:
     result = run_network(network, to_float(torch.from_numpy(mirrored)[None]))[0]
     if result.shape != mirrored.shape:
         raise LabkitError(
-            f"{type(network).__name__} turns pictures of shape {mirrored.shape} into {tuple(result.shape)}. Its "
-            "attribute `size_multiple` has to say which sides it takes."
+            f"{type(network).__name__} turns shape {mirrored.shape} into {tuple(result.shape)}. Its attribute "
+            "`size_multiple` has to say which sides of pictures it takes."
         )
     return to_uint8(result[:, :height, :width])
 
