@@ -147,6 +147,8 @@ def test_a_size_by_request_is_that_of_test_pictures_in_training(tmp_path):
     resized = labkit.folders(tmp_path, size=32).test_a[0]
     labkit.translate(Negative(), tmp_path / "testA", tmp_path / "out", size=32)
     assert torch.equal(read_picture(tmp_path / "out" / "a.png"), 255 - resized)
+    with pytest.raises(labkit.LabkitError, match="size=0: .* at least 1"):
+        labkit.translate(Negative(), tmp_path / "testA", tmp_path / "out", size=0, overwrite=True)
 
 
 @pytest.fixture

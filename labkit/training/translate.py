@@ -67,6 +67,8 @@ def translate(
         LabkitError: the direction is unknown or not the model's, or the result would take the place of its source or of
             another file.
     """
+    if size is not None and size < 1:
+        raise LabkitError(f"size={size}: a number of pixels, at least 1, is needed.")
     network = model.translator(direction) if isinstance(model, Model) else model
     targets = _targets(Path(source), Path(target), overwrite, skip_existing)
     written: set[Path] = set()
@@ -122,9 +124,9 @@ def _targets(source: Path, target: Path, overwrite: bool, skip_existing: bool) -
         targets = {path: target / path.parent.relative_to(source) / name for path, name in names.items()}
     else:
         targets = {source: target}
-    existing = [file for file in targets.values() if file.exists()]
     if skip_existing:
-        return {path: file for path, file in targets.items() if file not in existing}
+        return {path: file for path, file in targets.items() if not file.exists()}
+    existing = [file for file in targets.values() if file.exists()]
     if existing and not overwrite:
         raise LabkitError(
             f"{len(existing)} of {len(targets)} files to write exist already: pass them over (--skip-existing, "
