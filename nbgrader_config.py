@@ -18,7 +18,7 @@ from nbgrader.preprocessors import (
 )
 
 sys.path.insert(0, str(Path(__file__).parent))  # nbgrader may be started elsewhere
-from tools.grading.execute import AddMissingCells, RunExercises
+from tools.grading.execute import RestoreCells, RunExercises
 from tools.grading.pictures import DrawFigures
 
 # Made by `make assignments`: source, release, submitted, autograded, gradebook.db
@@ -33,7 +33,7 @@ c.Execute.timeout = 300
 # When a submission is graded: cells are restored, then the exercises run in a sandbox, each in a process of its own.
 # The lists are nbgrader's, but for the course's own first one of sanitize_preprocessors and RunExercises for Execute.
 c.Autograde.sanitize_preprocessors = [
-    AddMissingCells,
+    RestoreCells,
     ClearOutput,
     DeduplicateIds,
     OverwriteKernelspec,

@@ -27,7 +27,7 @@ def main(
     save_minutes: float = 5.0,
 ) -> None:
     """Trains fruit; `how` is "averaged", "apart", or the module that this job trains."""
-    with labkit.ranks.joined():
+    with labkit.ranks.process_group():
         torch.manual_seed(0)  # the same first weights in each process
         if how == "averaged":
             model = labkit.CycleGAN(**{**labkit.recipes.FRUIT.model, "ngf": width, "ndf": width})

@@ -91,7 +91,7 @@ def _rank() -> None:
     """The command line in one of several processes, of which the first alone prints."""
     from labkit import ranks
 
-    with ranks.joined():
+    with ranks.process_group():
         if ranks.number() > 0:
             warnings.showwarning = lambda *_, **__: None
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends

@@ -1,8 +1,7 @@
-"""Which device to compute on, how much of its memory is free, and what it computes badly."""
+"""The device to compute on, its free memory, and the arithmetic that it does badly."""
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 from collections.abc import Iterator
@@ -30,22 +29,14 @@ def pick_device(name: str | torch.device = "auto") -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise LabkitError(f"device={name!r} is unknown. Choose 'auto', 'cpu' or 'cuda'.") from error
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise LabkitError(
-            f"device={str(name)!r}: PyTorch {torch.__version__} finds {torch.cuda.device_count()} CUDA GPUs here. "
-            "Use device='cpu', or install a driver and a CUDA build of PyTorch."
-        )
-    try:
-        torch.empty(0, device=device)
+        torch.empty(0, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:  # of a kind that this PyTorch has no part for
+        reason = str(error).partition(". ")[0][:100]
         raise LabkitError(
-            f"device={str(name)!r}: PyTorch {torch.__version__} cannot use such a device here. Choose 'auto', 'cpu' or "
-            "'cuda'."
+            f"device={str(name)!r}: PyTorch {torch.__version__} finds {torch.cuda.device_count()} CUDA GPUs here, and "
+            f"cannot use such a device ({reason}). Use device='cpu', or install a driver and a CUDA build of PyTorch."
         ) from error
-    return device
+    return torch.device(name)
 
 
 @contextmanager
@@ -66,8 +57,7 @@ def free_memory(device: torch.device | str = "cpu") -> int:
     """Bytes of memory that this process can still take on a device: of a GPU's, or of the host's for any other.
 
     On a GPU these are the bytes that the driver and PyTorch's own cache have left. On a Linux host it is the memory
-    available, or the limit of the container if that is less; on other hosts half of the machine's memory, and where
-    not even that is known, 8 GB.
+    available, or the limit of the container if that is less; on other hosts 8 GB are assumed.
     """
     device = torch.device(device)
     if device.type == "cuda":
@@ -78,14 +68,11 @@ def free_memory(device: torch.device | str = "cpu") -> int:
         figures.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
     with suppress(OSError, ValueError):  # ValueError: the limit is "max", which is none
         figures.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    if not figures:
-        with suppress(AttributeError, OSError, ValueError):  # Windows has no sysconf
-            figures.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
     return min(figures, default=8 << 30)
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """A few words on an error that says that a device's or the host's memory did not suffice; None for other errors."""
+    """The reason in a few words if an error means that a device or the host is out of memory; None for other errors."""
     if isinstance(error, OUT_OF_MEMORY):
         return str(error).partition(". ")[0] or type(error).__name__
     # PyTorch has no class of errors for the host's memory, only this text.
@@ -94,7 +81,7 @@ def out_of_memory(error: BaseException) -> str | None:
 
 
 def emulates(dtype: torch.dtype) -> bool:
-    """Whether this processor has no units for arithmetic in a 16-bit type, so that it is slower than float32.
+    """True if this processor has no units for arithmetic in a 16-bit type, so that it is slower than float32.
 
     PyTorch and oneDNN then convert each number to float32 and back, or compute without oneDNN.
     """
@@ -108,7 +95,7 @@ def emulates(dtype: torch.dtype) -> bool:
 
 @torch.enable_grad()
 def instance_norm_is_wrong(device: torch.device) -> bool:
-    """Whether on `device` the gradient of instance norm depends on the memory format of the gradient that enters it."""
+    """True if on `device` the gradient of instance norm depends on the memory format of the gradient that enters it."""
     picture = torch.arange(16.0, device=device).square().view(1, 4, 2, 2).requires_grad_()
     entering = picture.detach().sin()
     gradients = [

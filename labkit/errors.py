@@ -46,9 +46,9 @@ def check_overrides(given: type, known: Collection[str], bases: Collection[type]
         bases: classes of labkit's, whose own methods do not count.
         what: what it is a class of, for the message.
     """
-    own = [name for base in given.__mro__ if base not in bases and base is not object for name in vars(base)]
-    if set(own).isdisjoint(known):
-        close = [match for name in own if name[:2] != "__" for match in difflib.get_close_matches(name, known, n=1)]
+    names = [name for base in given.__mro__ if base not in bases and base is not object for name in vars(base)]
+    if set(names).isdisjoint(known):
+        close = [match for name in names if name[:2] != "__" for match in difflib.get_close_matches(name, known, n=1)]
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise LabkitError(
             f"{given.__name__} overrides nothing of a {what}, so it would change nothing.{hint} "

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
-import socket
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -36,18 +34,15 @@ def atomic_write(path: Path | str, error: type[LabkitError] = LabkitError) -> It
         yield part
         with open(part, "rb+") as file:
             os.fsync(file.fileno())  # or a power cut could leave the new name with none of its bytes
-        os.replace(part, path)
+        part.replace(path)
     except (OSError, RuntimeError) as caught:
-        reason = getattr(caught, "strerror", None) or str(caught).strip().partition("\n")[0][:200]
-        where = getattr(caught, "filename", None)
-        if where not in (None, str(part)):  # perhaps a file stands where a folder should
-            reason += f": {where}"
+        reason = str(caught).strip().partition("\n")[0][:200]
         kept = "; the file from before is kept" if path.exists() else ""
         raise error(
             f"{path} cannot be written ({reason}){kept}. Make room or choose another folder, then try again."
         ) from caught
     finally:
-        with suppress(OSError):  # it was renamed, or never begun
+        if part.exists():  # the block failed
             part.unlink()
 
 
@@ -72,12 +67,7 @@ def check_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise LabkitError(_unwritable(folder, error)) from error
-
-
-def _unwritable(folder: Path, error: Exception) -> str:
-    reason = getattr(error, "strerror", None) or error
-    return f"{folder}: nothing can be written there ({reason}). Choose another folder."
+        raise LabkitError(f"{folder}: nothing can be written there ({error}). Choose another folder.") from error
 
 
 @contextmanager
@@ -87,33 +77,22 @@ def locked(folder: Path) -> Iterator[None]:
     The file ".lock" stays; that it exists means nothing. A warning says if the file system has no locks.
 
     Raises:
-        LabkitError: another process or thread holds it; or the file ".lock" cannot be written there.
+        LabkitError: another process or thread holds it, or nothing can be written there.
     """
+    check_folder(folder)
     lock = FileLock(folder / ".lock", timeout=0)
     try:
         lock.acquire()
     except Timeout as error:
-        holder = ""
-        with suppress(OSError):  # Windows lets nobody else read it
-            holder = (folder / ".lock").read_text(encoding="utf-8").strip()
         raise LabkitError(
-            f"{folder}: another run trains into this folder ({holder or 'its process is not known'}). Wait until it "
-            "ends, stop it, or choose another folder."
+            f"{folder}: another run trains into this folder. Wait until it ends, stop it, or choose another folder."
         ) from error
     except (OSError, NotImplementedError) as error:
-        if getattr(error, "errno", errno.ENOLCK) not in NO_LOCKS:
-            raise LabkitError(_unwritable(folder, error)) from error
         warnings.warn(
-            f"{folder}: this file system has no locks ({error}). Take care that no second run trains into the same "
-            "folder.",
+            f"{folder}: no lock can be had there ({error}). Take care that no second run trains into the same folder.",
             stacklevel=3,
         )
-    with suppress(OSError):  # the disk is full; the lock holds all the same
-        (folder / ".lock").write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
     try:
         yield
     finally:
         lock.release()
-
-
-NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}

@@ -12,12 +12,13 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils._pytree import tree_map_only
 
 from labkit.errors import LabkitError, TrainingError
 
@@ -48,10 +49,7 @@ def local_batch_size(batch_size: int) -> int:
     """
     n = count()
     if batch_size % n:
-        raise LabkitError(
-            f"batch_size={batch_size} cannot be shared evenly by {n} ranks: choose a multiple of {n}, such as "
-            f"{n}, {2 * n} or {max(3, batch_size // n + 1) * n}."
-        )
+        raise LabkitError(f"batch_size={batch_size} cannot be shared evenly by {n} ranks: choose a multiple of {n}.")
     return batch_size // n
 
 
@@ -60,19 +58,19 @@ def _grouped() -> bool:
 
 
 def started_by_torchrun() -> bool:
-    """Whether this process is one of those that torchrun started."""
+    """True if torchrun started this process."""
     return {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys()
 
 
 @contextmanager
-def joined() -> Iterator[None]:
+def process_group() -> Iterator[None]:
     """Inside, this process is one of the ranks that torchrun started; without torchrun nothing changes.
 
     On a machine with GPUs "cuda" then means this rank's own one. The ranks end together: if one is lost, each of the
     others raises the error below within `TIMEOUT`.
 
     Raises:
-        LabkitError: there are more ranks on this machine than GPUs, or PyTorch was built without torch.distributed.
+        LabkitError: there are more ranks on this machine than GPUs.
         TrainingError: another rank ended, or did not answer.
     """
     global _store
@@ -81,8 +79,6 @@ def joined() -> Iterator[None]:
         return
     if sys.platform == "linux":  # torchrun cannot end its ranks if it is itself killed: the system does, by SIGTERM
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if not dist.is_available():
-        raise LabkitError("This build of PyTorch has no torch.distributed: train in one process, or install another.")
     backend, local = "gloo", int(os.environ.get("LOCAL_RANK", 0))
     if torch.cuda.is_available():
         if local >= torch.cuda.device_count():
@@ -114,7 +110,7 @@ def joined() -> Iterator[None]:
 
 
 def _lost(error: RuntimeError) -> bool:
-    """Whether an error of PyTorch's means that another rank is gone. gloo's errors can only be told by their texts."""
+    """True if an error of PyTorch's means that another rank is gone. gloo's errors can only be told by their texts."""
     return isinstance(error, dist.DistError) or re.search(GLOO, str(error)) is not None
 
 
@@ -146,45 +142,41 @@ def start(processes: int, arguments: list[str]) -> int:
 
 def print_once(message: str) -> None:
     """Prints an error, unless another rank has printed one already: they end together, for one reason."""
-    try:
-        first = _store is None or _store.add("said", 1) == 1
-    except RuntimeError:  # torchrun itself is gone
-        first = True
-    if first:
-        print(message, file=sys.stderr)
+    with suppress(RuntimeError):  # torchrun itself is gone
+        if _store is not None and _store.add("said", 1) > 1:
+            return
+    print(message, file=sys.stderr)
 
 
-def all_equal(what: str, mine: object) -> None:
-    """Raises `LabkitError` on every rank if they do not all give the same value for `what`."""
-    values = _gathered(mine)
-    other = next((rank for rank, value in enumerate(values) if value != values[0]), None)
-    if other is not None:
-        raise LabkitError(
-            f"{what}: rank 0 has {values[0]!r}, rank {other} has {values[other]!r}. All ranks need the same command, "
-            "pictures and checkpoint: on several machines, a folder that all of them share."
-        )
-
-
-def first(mine: str | None) -> str | None:
-    """The text of the first rank that has one. Every rank has to ask."""
-    return next((text for text in _gathered(mine) if text is not None), None)
-
-
-def _gathered(mine: object) -> list[Any]:
-    """The objects of all ranks."""
-    values: list[Any] = [mine] * count()
-    if count() > 1:
-        dist.all_gather_object(values, mine)
+def gathered(value: Any) -> list[Any]:
+    """The values of all ranks, in their order, with tensors in dicts and lists on the CPU. Every rank has to ask."""
+    if count() == 1:
+        return [value]
+    values: list[Any] = [None] * count()
+    dist.all_gather_object(values, tree_map_only(torch.Tensor, torch.Tensor.cpu, value))
     return values
 
 
+def all_equal(settings: dict[str, Any]) -> None:
+    """Raises `LabkitError` on every rank if one has other settings than rank 0, and names those that differ."""
+    at_0, *others = gathered(settings)
+    for rank, theirs in enumerate(others, start=1):
+        if differing := [name for name in theirs if theirs[name] != at_0.get(name)]:
+            told = "; ".join(f"{name} is {theirs[name]!r}, on rank 0 {at_0.get(name)!r}" for name in differing)
+            raise LabkitError(
+                f"rank {rank}: {told}. All ranks need the same command, pictures and checkpoint: on several machines, "
+                "a folder that all of them share."
+            )
+
+
+def first(text: str | None) -> str | None:
+    """The text of the first rank that has one. Every rank has to ask."""
+    return next((theirs for theirs in gathered(text) if theirs is not None), None)
+
+
 def largest(values: list[float]) -> list[float]:
-    """Of each number the largest of any rank: for times, since a step takes as long as its slowest rank."""
-    if count() == 1:
-        return values
-    all_values = torch.tensor(values, dtype=torch.float64)
-    dist.all_reduce(all_values, dist.ReduceOp.MAX)
-    return all_values.tolist()
+    """The largest of each number over the ranks: for times, since a step takes as long as its slowest rank."""
+    return [max(of_ranks) for of_ranks in zip(*gathered(values), strict=True)]
 
 
 class Agreement:

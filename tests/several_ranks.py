@@ -37,7 +37,7 @@ def run(n: int, job: Callable[[Path], dict], folder: Path) -> dict:
 
 def _answer(job: Callable[[Path], dict], folder: Path) -> None:
     """Runs the job as one of the ranks; rank 0 saves its answer for `run`."""
-    with ranks.joined():
+    with ranks.process_group():
         answered = job(folder)
         if ranks.number() == 0:
             torch.save(answered, folder / "answer.pt")

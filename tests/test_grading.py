@@ -172,6 +172,39 @@ STUDENTS = {
 STOPPED = {"exits": "crashed", "loops": "time", "sleeps": "time", "writes": "time"}
 
 
+COPIED = marks("two", solution=True)
+# Cells that come into a notebook which is right otherwise: before the answer to "two" (6), after it (7), or later.
+HONEST = {
+    "helper": {6: ["def helper():\n    return 2"], "two": "def two():\n    return helper()"},
+    "helpers": {
+        6: ["def helper():\n    return other()", "def other():\n    return 2"],
+        "two": "def two():\n    return helper()",
+    },
+    "import": {6: ["import math as m"], "two": "def two():\n    return m.floor(2.5)"},
+    "number": {
+        6: ["numbers = {}", "numbers['two'] = 2"],
+        "two": "value = numbers['two']\ndef two():\n    return value",
+    },
+    "earlier": {"two": "def two():\n    return 2 * one()"},
+    "elsewhere": {7: ["def two():\n    return 2"]},
+    "timed": {"two": "%%time\ndef two():\n    return 2"},
+    "drawn": {"two": "%matplotlib inline\nprint('a figure')\ndef two():\n    return 2"},
+    "copied": {7: [("def two():\n    return 2", COPIED)]},
+    "left": {"two": "def two():\n    return 2", 8: [("# TODO: your code here", COPIED)]},
+    "split": {"two": "def two():", 7: [("    return 2", COPIED)]},
+    "stopped": {"two": "def two():\n    return 2", 9: ["1 / 0"]},
+}
+
+
+def honest(course: Course, changes: dict) -> nbformat.NotebookNode:
+    """A notebook whose answers are right when it is run from top to bottom."""
+    notebook = answered(course, RIGHT | {"two": "def two():\n    raise NotImplementedError"} | changes)
+    for place in sorted((key for key in changes if isinstance(key, int)), reverse=True):
+        cells = [(one, {}) if isinstance(one, str) else one for one in changes[place]]
+        notebook.cells[place:place] = [new_code_cell(source, metadata=metadata) for source, metadata in cells]
+    return notebook
+
+
 @pytest.fixture(scope="module")
 def graded(course, tmp_path_factory):
     """The course after `make grade`, with the lines that it printed."""
@@ -182,6 +215,9 @@ def graded(course, tmp_path_factory):
     (damaged / f"{NAME}.ipynb").write_text("no notebook")
     deleted = answered(course, RIGHT)
     del deleted.cells[3:8]  # of exercise one and two all but the text
+    for name, changes in HONEST.items():
+        (folder / name / NAME).mkdir(parents=True)
+        nbformat.write(honest(course, changes), folder / name / NAME / f"{NAME}.ipynb")
     (folder / "deleted" / NAME).mkdir(parents=True)
     nbformat.write(deleted, folder / "deleted" / NAME / f"{NAME}.ipynb")
     (folder / "right" / NAME / "labkit").mkdir()
@@ -221,6 +257,18 @@ def test_an_answer_costs_its_own_points_only(graded, student):
 
 
 @needs_namespaces
+@pytest.mark.parametrize("name", HONEST)
+def test_what_is_right_from_top_to_bottom_counts(graded, name):
+    assert [graded[0][name][exercise].points for exercise in EXERCISES] == [2, 2, 2], graded[1]
+
+
+@needs_namespaces
+def test_cells_that_were_copied_or_split_are_named(graded, course):
+    noted = {one.student: table.notes(one) for one in course.graded(NAME)}
+    assert noted["copied"] == noted["split"] == "copied or split, graded as one cell: two" and noted["timed"] == ""
+
+
+@needs_namespaces
 def test_deleted_cells_come_back_and_only_their_points_are_lost(graded):
     assert [graded[0]["deleted"][name].points for name in EXERCISES] == [0, 0, 2]
 
@@ -236,7 +284,7 @@ def test_what_cannot_be_graded_is_named(graded):
 def test_the_table_has_a_row_for_everybody_and_a_column_for_what_was_handed_out(graded, course):
     with open(course.root / "grades.csv", encoding="utf-8", newline="") as file:
         rows = {row["student"]: row for row in csv.DictReader(file)}
-    assert set(rows) == {*STUDENTS, "deleted", "absent"}
+    assert set(rows) == {*STUDENTS, *HONEST, "deleted", "absent"}
     assert rows["right"] == {
         "student": "right",
         "last_name": "Right",

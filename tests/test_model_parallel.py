@@ -124,15 +124,14 @@ def test_more_stages_than_layers_are_refused():
 @pytest.mark.parametrize(
     ("mistake", "message"),
     {
-        "uneven": "2 ranks cannot share the 5 channels between the block's convolutions evenly. Use 1 or 5 ranks",
+        "uneven": "2 ranks cannot share the 5 channels between the block's convolutions evenly",
         "grouped": "not this Skip. Between the two convolutions a layer that looks across channels",
         "dropout": "dropout would draw other numbers",
         "twice": "not this SplitBlock",
         "unet": "UnetGenerator is none. In a U-Net skips lead from the first layers to the last ones",
         "batch norm": "batch norm would take its mean over a microbatch",
         "schedule": "schedule='1f1f' is unknown (did you mean '1f1b'?)",
-        "microbatches": "microbatches=1: schedule='1f1b' with 2 ranks needs at least 2",
-        "no microbatches": "microbatches=0",
+        "microbatches": "Number of microbatches (1) must be greater than or equal to the number of stages (2)",
         "batch": "2 microbatches cannot share a batch of 5 pictures evenly: give a multiple of 2",
     }.items(),
 )
@@ -144,12 +143,12 @@ def test_a_mistake_is_named_on_every_rank(ranks, mistake, message):
 @pytest.mark.parametrize(
     "start",
     [
-        lambda: parallel.split_block(networks.ResidualBlock(4)),
+        lambda: parallel.split_block(networks.ResidualBlock(4))(torch.zeros(1, 4, 8, 8)),
         lambda: parallel.Pipeline(networks.ResnetGenerator(1, 1), 2, nn.functional.mse_loss),
     ],
 )
-def test_without_a_process_group_one_is_asked_for(start):
-    with pytest.raises(labkit.LabkitError, match="no process group: start the processes with torchrun"):
+def test_without_a_process_group_pytorch_asks_for_one(start):
+    with pytest.raises(ValueError, match="process group has not been initialized"):
         start()
 
 
@@ -233,6 +232,15 @@ def test_a_model_on_two_devices_keeps_its_names_and_gets_its_hooks_once(tiny, ba
     assert hooks == [(0, 0), (1, 1), (1, 1)]
     twin = copy.deepcopy(model).double()
     assert twin.G_B(batch(dtype=torch.float64)[0]).dtype == torch.float64
+
+
+def test_a_copy_of_a_step_on_two_devices_goes_on_as_the_original(tiny, batch, on_two):
+    step = labkit.make_step(tiny(), "two_devices")
+    step(*batch())
+    twin = copy.deepcopy(step)
+    assert same(twin(*batch(seed=1)), step(*batch(seed=1)))
+    (hook,) = twin.model.G_B._forward_hooks.values()
+    assert hook.args == (twin.model.G_A,), "it brings the result to the copy's device"
 
 
 def test_with_one_gpu_or_none_nothing_changes_and_we_are_told(tiny, batch, monkeypatch):

@@ -10,7 +10,7 @@ import labkit
 from labkit.data.images import write_picture
 from labkit.training import callbacks
 from labkit.training.run import Run
-from labkit.variants import SPEEDUPS
+from labkit.variants.registry import SPEEDUPS
 
 SMALL = ["--size", "16", "--ngf", "4", "--workers", "0", "--device", "cpu", "--no-tensorboard"]
 

@@ -198,9 +198,7 @@ def test_an_impossible_pair_is_refused_with_its_reason(tiny):
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
 def test_16_bits_that_a_processor_only_emulates_are_refused_unless_asked_for(tiny, batch, monkeypatch, name):
     monkeypatch.setattr("labkit.devices.emulates", lambda dtype: dtype in (torch.bfloat16, torch.float16))
-    with pytest.raises(
-        labkit.LabkitError, match=f"'{name}': this processor only emulates .*float16.*'batched'.*emulate"
-    ):
+    with pytest.raises(labkit.LabkitError, match=f"'{name}': this processor only emulates .*float16.*emulate=True"):
         labkit.make_step(tiny(), name, "batched")
     assert all(loss.isfinite() for loss in labkit.make_step(tiny(), name, emulate=True)(*batch()).values())
     names, said = measure.candidates(tiny)
@@ -317,24 +315,10 @@ def test_a_subclass_of_step_that_overrides_nothing_is_refused(tiny, base):
         labkit.make_step(tiny(), Own)
 
 
-class Twice:
-    def update(self, player):
-        super().update(player)
-
-
-@pytest.mark.parametrize(
-    ("own", "options", "message"),
-    [
-        ((), {"lr": float("nan")}, "lr=nan: a learning rate is a positive number"),
-        ((), {"lr": -1.0}, "lr=-1.0"),
-        ((), {"lr": 0.0}, "lr=0.0: .* positive"),
-        ((), {"betas": (1.0, 2.0)}, r"betas=\(1.0, 2.0\): each is at least 0"),
-        ((Twice, Twice), {}, "named twice"),
-    ],
-)
-def test_what_makes_no_step_is_refused(tiny, own, options, message):
-    with pytest.raises(labkit.LabkitError, match=message):
-        labkit.make_step(tiny(), *own, **options)
+@pytest.mark.parametrize("lr", [float("nan"), -1.0, 0.0])
+def test_what_makes_no_step_is_refused(tiny, lr):
+    with pytest.raises(labkit.LabkitError, match=f"lr={lr}: a learning rate is a positive number"):
+        labkit.make_step(tiny(), lr=lr)
     with pytest.raises(labkit.LabkitError, match="model='CycleGAN': give a model"):
         labkit.make_step("CycleGAN")
 

@@ -84,7 +84,7 @@ def _leave_a_rank(file):
     rank = os.fork()
     if rank == 0:
         os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
-        with ranks.joined():
+        with ranks.process_group():
             file.with_suffix(".part").write_text(str(os.getpid()))
             file.with_suffix(".part").rename(file)
             time.sleep(600)

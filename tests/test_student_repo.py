@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbgrader.validator import Validator
 
 from tools import exercises, packing, student_repo
 
@@ -109,6 +110,35 @@ def test_notebooks_know_the_address(repository):
     colab = "(https://colab.research.google.com/github/OWNER/NAME/blob/main/exercises/11_many_nodes.ipynb)"
     assert colab in sources[0] and colab in (repository / "README.md").read_text()
     assert 'REPO = "https://github.com/OWNER/NAME"' in sources[1]
+
+
+@pytest.fixture(scope="module")
+def two_exercises(tmp_path_factory):
+    """Notebook 03 with its setup and two exercises alone, as it is in the repository of a course with an address."""
+    folder = tmp_path_factory.mktemp("validate")
+    whole = nbformat.read(ROOT / "notebooks" / "03_read_the_trace.ipynb", as_version=4)
+    wanted = ("first_cell", "setup", "busy", "busy_check", "idle_by_hand", "idle_by_hand_check")
+    marked = [cell for cell in whole.cells if cell.metadata.get("nbgrader", {}).get("grade_id") in wanted]
+    whole.cells = [whole.cells[0], *marked]
+    nbformat.write(whole, folder / "03_short.ipynb")
+    (folder / "exercises").mkdir()
+    student_repo.exercises([folder / "03_short.ipynb"], folder / "exercises", "https://github.com/OWNER/NAME")
+    answers = {cell.metadata.nbgrader.grade_id: cell.source for cell in marked if cell.metadata.nbgrader.solution}
+    return folder / "exercises" / "03_short.ipynb", answers
+
+
+@pytest.mark.parametrize("solved", [["busy", "idle_by_hand"], [], ["busy"]], ids=["perfect", "untouched", "half"])
+def test_validate_names_the_exercises_that_are_not_solved(two_exercises, solved, tmp_path):
+    released, answers = two_exercises
+    notebook = nbformat.read(released, as_version=4)
+    for cell in notebook.cells:
+        if (name := cell.metadata.get("nbgrader", {}).get("grade_id")) in solved:
+            cell.source = answers[name]
+    nbformat.write(notebook, tmp_path / "mine.ipynb")
+    found = Validator().validate(str(tmp_path / "mine.ipynb"))
+    failed = [line for cell in found.get("failed", []) for line in cell["source"].splitlines() if "check." in line]
+    assert "changed" not in found
+    assert failed == [f"check.{name}({name})" for name in answers if name not in solved]
 
 
 def test_a_second_release_is_a_commit_more(repository, monkeypatch):

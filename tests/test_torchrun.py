@@ -29,7 +29,7 @@ def test_a_killed_rank_is_started_again_a_second_run_is_refused_and_ctrl_c_saves
         main()
     assert refused.value.code == 1
     (message,) = ours(capsys.readouterr().err)
-    assert f"{tmp_path}: another run trains into this folder (process {torchrun.workers(run)[0].pid} on" in message
+    assert f"{tmp_path}: another run trains into this folder." in message
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to every process
     said = torchrun.ended(run, tmp_path, 120)
     assert run.returncode != 0

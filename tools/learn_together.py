@@ -121,5 +121,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of models that are expected to fail: that is shown
     data = labkit.fruit()
-    with ranks.joined():
+    with ranks.process_group():
         learn(sys.argv[1])

@@ -37,16 +37,22 @@ MADE_HERE = "Course material made with labkit"  # begins the message of each com
 
 
 def exercises(notebooks: list[Path], folder: Path, repo: str) -> None:
-    """Write the notebooks as exercises into `folder`, with the course's address in each."""
+    """Write the notebooks as exercises into `folder`, with the course's address in each.
+
+    The address comes first: nbgrader keeps a checksum of each locked cell, and Validate compares it.
+    """
     with tempfile.TemporaryDirectory() as course:
-        assignments.make(notebooks, Path(course))
-        for released in sorted(Path(course).glob("release/*/*.ipynb")):
-            notebook = nbformat.read(released, as_version=4)
+        addressed = []
+        for path in notebooks:
+            notebook = nbformat.read(path, as_version=4)
             first = next(cell for cell in notebook.cells if cell.cell_type == "code")
             first.source = re.sub(r'^REPO = "[^"]*"', f'REPO = "{repo}"', first.source, flags=re.MULTILINE)
-            opening = notebook.cells[0]
-            opening.source = opening.source.replace(*to_begin(released.name, repo))
-            nbformat.write(notebook, folder / released.name)
+            notebook.cells[0].source = notebook.cells[0].source.replace(*to_begin(path.name, repo))
+            addressed.append(Path(course, path.name))
+            nbformat.write(notebook, addressed[-1])
+        assignments.make(addressed, Path(course))
+        for released in sorted(Path(course).glob("release/*/*.ipynb")):
+            shutil.copy(released, folder)
 
 
 def to_begin(name: str, repo: str) -> tuple[str, str]:
@@ -125,4 +131,5 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     repo = arguments.repo.rstrip("/").removesuffix(".git")
     tag = make(arguments.out.resolve(), repo, sorted(ROOT.glob("notebooks/*.ipynb")))
-    print(f"{arguments.out} is at {tag}; to publish it: git -C {arguments.out} push --follow-tags ADDRESS main {tag}")
+    address = repo or "ADDRESS"
+    print(f"{arguments.out} is at {tag}; to publish it: git -C {arguments.out} push --follow-tags {address} main {tag}")

@@ -129,7 +129,7 @@ def train(
         if allow_new_data and (out / checkpoints.FILE).exists():
             if ranks.number() == 0:
                 labkit.accept_new_data(out, pictures)
-            ranks.all_equal("--allow-new-data", True)  # which no rank passes before rank 0 has written
+            ranks.all_equal({"--allow-new-data": True})  # which no rank passes before rank 0 has written
         if epochs:
             recipe = model.recipe(data, steps=-(-epochs * pictures.epoch // model.batch_size), lr=lr)
         schedule = falling(lr_policy, decay_steps, recipe)

@@ -21,7 +21,7 @@ from labkit.measure.record import Batch
 from labkit.measure.updates import State, Terms, Update, terms_of, update
 from labkit.models.model import Model
 from labkit.models.step import Step, place_of
-from labkit.variants.common import has_dropout
+from labkit.variants import has_dropout
 from labkit.variants.registry import SPEEDUPS
 
 UPDATES = 3  # a graph replays in its third; what a step does only every second or third time shows

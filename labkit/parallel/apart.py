@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +24,10 @@ from torch.profiler import record_function
 
 from labkit import ranks
 from labkit.errors import LabkitError, check_known
-from labkit.files import atomic_write, locked
+from labkit.files import atomic_write
 from labkit.models.deviation import STAGES, DeviationGAN
 from labkit.models.model import Model
 from labkit.models.step import RANGE, Batch, Step
-from labkit.parallel.group import on_host
 from labkit.training import checkpoints
 from labkit.variants.registry import SPEEDUPS, make_step, overridden
 
@@ -64,39 +61,34 @@ def apart(
         speedups: names from `labkit.speedups()` of those that do not change the order of the players.
         exchange_every: steps from one exchange to the next.
         lr: as for `labkit.make_step`.
-        module: "autoencoder", "translator" or "discriminator".
-        folder: that the jobs share.
+        module: "autoencoder", "translator" or "discriminator", for a job of its own.
+        folder: that the jobs share; one job for each module may write there.
         patience_s: seconds after which a job whose weights are still the same is named in a `StalePartnerWarning`.
 
     Raises:
-        LabkitError: model, speed-ups or numbers do not fit; there is not a rank for each module; another job trains
-            this module through the folder, or nothing can be written there.
+        LabkitError: model, speed-ups or numbers do not fit; or there is not a rank for each module.
     """
     if not isinstance(model, DeviationGAN) or model.stage != "joint":
         raise LabkitError("Only the modules of a DeviationGAN of stage 'joint' can be trained apart.")
     if exchange_every < 1:
         raise LabkitError(f"exchange_every={exchange_every}: give a number of steps, 1 or more.")
-    if (module is None) != (folder is None):
-        raise LabkitError("A job of its own needs both: its module, and the folder that the jobs share.")
     for name in speedups:
         check_known("speed-up", name, SPEEDUPS)
         if seams := {"__call__", "run"} & set(overridden(SPEEDUPS[name])):
             raise LabkitError(f"speed-up {name!r} overrides {', '.join(seams)}, which runs all players: leave it out.")
-    if module is None:
-        if ranks.count() != len(model.players()):
+    players, settings = list(model.players()), dict[str, Any](exchange_every=exchange_every)
+    if folder is None:
+        if ranks.count() != len(players):
             raise LabkitError(
-                f"{', '.join(model.players())}: there has to be a process for each of them, and there are "
-                f"{ranks.count()}. Start them with torchrun --nproc-per-node={len(model.players())}, or labkit train "
-                f"--processes {len(model.players())}."
+                f"{', '.join(players)}: there has to be a process for each of them, and there are {ranks.count()}. "
+                f"Start them with torchrun --nproc-per-node={len(players)}, or give the module and folder of this job."
             )
-        settings: dict[str, Any] = dict(module=list(model.players())[ranks.number()])
-        kind: type[Apart] = RanksApart
+        way = type("RanksApart", (RanksApart,), settings | dict(module=players[ranks.number()]))
     else:
-        check_known("module", module, model.players())
-        settings, kind = dict(module=module, folder=Path(folder or ""), patience_s=patience_s), JobsApart
-    return make_step(
-        model, type(kind.__name__, (kind,), settings | {"exchange_every": exchange_every}), *speedups, lr=lr
-    )
+        check_known("module", module, players)
+        settings |= dict(module=module, folder=Path(folder), patience_s=patience_s)
+        way = type("JobsApart", (JobsApart,), settings)
+    return make_step(model, way, *speedups, lr=lr)
 
 
 class Apart(Step):
@@ -132,10 +124,20 @@ class Apart(Step):
     def finish(self) -> None:
         self.exchange()
 
-    def own_names(self) -> set[str]:
-        """The names of this module's weights in the model's state."""
-        own = {id(weight) for weight in self.players[self.module]}
-        return {name for name, weight in self.model.named_parameters() if id(weight) in own}
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "apart": {"done": self.done, "before": {}}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        saved = state.get("apart", {"done": 0, "before": {}})  # else one process saved it: all weights are new
+        self.done, trained_here = saved["done"], self.names_of(self.module)
+        others = {name: weight for name, weight in saved["before"].items() if name not in trained_here}
+        self.model.load_state_dict(others, strict=False)
+
+    def names_of(self, player: str) -> set[str]:
+        """The names of a player's weights in the model's state."""
+        weights = {id(weight) for weight in self.players[player]}
+        return {name for name, weight in self.model.named_parameters() if id(weight) in weights}
 
 
 class RanksApart(Apart):
@@ -150,41 +152,29 @@ class RanksApart(Apart):
                 dist.broadcast(weight.detach(), rank)
 
     def run(self, batch: Batch) -> dict[str, Tensor]:
-        mine = super().run(batch)
+        losses = super().run(batch)
         if self.loss_names is None:
-            everyone: list[Any] = [None] * self.ranks
-            dist.all_gather_object(everyone, list(mine))
-            self.loss_names = [name for names in everyone for name in names]
-        zero = torch.zeros_like(next(iter(mine.values())))
-        values = torch.stack([mine.get(name, zero) for name in self.loss_names])
+            self.loss_names = [name for names in ranks.gathered(list(losses)) for name in names]
+        zero = torch.zeros_like(next(iter(losses.values())))
+        values = torch.stack([losses.get(name, zero) for name in self.loss_names])
         dist.all_reduce(values)
         return dict(zip(self.loss_names, values.unbind(), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the whole model, the same on every rank; every rank has to ask for it."""
-        state = super().state_dict()
-        everyone: list[Any] = [None] * self.ranks
-        mine = {"optimizer": state["optimizers"][self.module], "model": state["model"], "names": self.own_names()}
-        dist.all_gather_object(everyone, on_host({**mine, "pools": state["pools"]}))
+        players = list(self.players)
+        everyone = dict(zip(players, ranks.gathered(super().state_dict()), strict=True))
         newest: dict[str, Tensor] = {}
         before: dict[str, Tensor] = {}  # as the other ranks see each module
-        for rank, of_rank in enumerate(everyone):
-            other = everyone[(rank + 1) % self.ranks]
-            newest |= {name: of_rank["model"][name] for name in of_rank["names"]}
-            before |= {name: other["model"][name] for name in of_rank["names"]}
+        for player, other in zip(players, [*players[1:], players[0]], strict=True):
+            newest |= {name: everyone[player]["model"][name] for name in self.names_of(player)}
+            before |= {name: everyone[other]["model"][name] for name in self.names_of(player)}
         return {
-            "model": {name: newest[name] for name in state["model"]},
-            "optimizers": {name: one["optimizer"] for name, one in zip(self.players, everyone, strict=True)},
-            "pools": everyone[list(self.players).index("discriminator")]["pools"],
+            "model": {name: newest[name] for name in self.model.state_dict()},
+            "optimizers": {player: state["optimizers"][player] for player, state in everyone.items()},
+            "pools": everyone["discriminator"]["pools"],
             "apart": {"done": self.done, "before": before},
         }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        saved = state.get("apart", {"done": 0, "before": {}})  # else one process saved it: all weights are new
-        self.done, own = saved["done"], self.own_names()
-        others = {name: weight for name, weight in saved["before"].items() if name not in own}
-        self.model.load_state_dict(others, strict=False)
 
 
 class JobsApart(Apart):
@@ -199,8 +189,6 @@ class JobsApart(Apart):
     patience_s: float
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
-        (self.folder / self.module).mkdir(parents=True, exist_ok=True)
-        self.holding = _hold(self.folder / self.module)
         self.partners: dict[str, int] = {}
         self.changed = dict.fromkeys(set(self.players) - {self.module}, time.monotonic())
         self.ended: set[str] = set()
@@ -242,18 +230,3 @@ class JobsApart(Apart):
                 stacklevel=2,
             )
             self.changed[player] = time.monotonic()  # not in every step
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "apart": {"done": self.done, "before": {}}}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.done = state.get("apart", {"done": 0})["done"]
-
-
-@cache
-def _hold(folder: Path) -> ExitStack:
-    """Takes the lock of a module's folder, which this process then holds until it ends, for each step that it makes."""
-    stack = ExitStack()
-    stack.enter_context(locked(folder))
-    return stack

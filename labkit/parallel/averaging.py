@@ -20,7 +20,6 @@ from labkit import ranks
 from labkit.errors import LabkitError
 from labkit.models.model import Model
 from labkit.models.step import RANGE, Batch, Step
-from labkit.parallel.group import on_host
 from labkit.variants.registry import make_step
 
 EXCLUDED = {
@@ -98,10 +97,10 @@ class Averaged(Step):
 
     def average(self) -> None:
         """Averages the weights, so that all ranks have the same."""
+        self.take_mean()
+        if self.outer is None:
+            return
         with torch.no_grad():
-            average_parameters(self.model.parameters(), dist.group.WORLD)  # type: ignore[arg-type]  # there is one
-            if self.outer is None:
-                return
             for weight, before in zip(self.model.parameters(), self.anchor, strict=True):
                 before.grad = before - weight
             self.outer_optimizer.step()
@@ -109,21 +108,22 @@ class Averaged(Step):
                 weight.copy_(now)
 
     def finish(self) -> None:
+        self.take_mean()
+
+    def take_mean(self) -> None:
+        """Replaces each weight by its mean over the ranks."""
         average_parameters(self.model.parameters(), dist.group.WORLD)  # type: ignore[arg-type]  # there is one
 
     def state_dict(self) -> dict[str, Any]:
         """The mean of the weights, with rank 0's moments and pools, and the state of every rank; all have to ask."""
-        own = on_host(super().state_dict())
-        everyone: list[Any] = [None] * self.ranks
-        dist.all_gather_object(everyone, own)
+        everyone = ranks.gathered(super().state_dict())
         models = [of_rank["model"] for of_rank in everyone]
-        mean = {name: torch.stack([model[name] for model in models]).mean(0) for name in own["model"]}
         outer = None
         if self.outer is not None:
-            outer = on_host({"anchor": dict(enumerate(self.anchor)), **self.outer_optimizer.state_dict()})
+            outer = {"anchor": self.anchor, "optimizer": self.outer_optimizer.state_dict()}
         return {
             **everyone[0],
-            "model": mean,
+            "model": {name: torch.stack([model[name] for model in models]).mean(0) for name in models[0]},
             "averaged": {"done": self.done, "ranks": dict(enumerate(everyone)), "outer": outer},
         }
 
@@ -134,8 +134,9 @@ class Averaged(Step):
         self.done = saved["done"]
         if self.outer is None:
             return
+        fresh: dict[str, Any] = {"anchor": self.model.parameters(), "optimizer": self.outer_optimizer.state_dict()}
+        outer = saved["outer"] or fresh  # of a run without an outer optimiser
         with torch.no_grad():
-            for i, (before, weight) in enumerate(zip(self.anchor, self.model.parameters(), strict=True)):
-                before.copy_(saved["outer"]["anchor"][i] if saved["outer"] else weight)
-        if saved["outer"]:
-            self.outer_optimizer.load_state_dict({name: saved["outer"][name] for name in ("state", "param_groups")})
+            for before, now in zip(self.anchor, outer["anchor"], strict=True):
+                before.copy_(now)
+        self.outer_optimizer.load_state_dict(outer["optimizer"])

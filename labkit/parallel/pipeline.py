@@ -23,15 +23,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
+from labkit import ranks
 from labkit.errors import DataError, LabkitError, check_known
 from labkit.measure.roofline import flop_counter
 from labkit.networks.resnet import ResnetGenerator, Skip
-from labkit.parallel.group import place
-from labkit.variants.common import has_batch_norm
+from labkit.variants import has_batch_norm
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 BEGINS = (nn.ReflectionPad2d, nn.Conv2d, nn.ConvTranspose2d, Skip)  # layers that a stage may begin with
@@ -49,11 +48,11 @@ class Pipeline:
         microbatches: the number of parts of a batch.
         loss: from the translated pictures and the targets, a mean over pictures; the last rank computes it.
         schedule: "gpipe" or "1f1b".
-        group: the ranks that share the generator, in the order of the stages; None for all.
 
     Raises:
-        LabkitError: the generator cannot be cut into that many stages, a layer looks at the whole batch, the schedule
-            is unknown or needs more microbatches, or there is no process group.
+        LabkitError: the generator cannot be cut into as many stages as there are ranks, a layer looks at the whole
+            batch, or the schedule is unknown.
+        ValueError: "1f1b" needs as many microbatches as ranks, or there is no process group.
     """
 
     def __init__(
@@ -62,10 +61,8 @@ class Pipeline:
         microbatches: int,
         loss: Callable[[Tensor, Tensor], Tensor],
         schedule: str = "gpipe",
-        group: dist.ProcessGroup | None = None,
     ):
         check_known("schedule", schedule, SCHEDULES)
-        rank, n = place(group)
         if not isinstance(generator, ResnetGenerator):
             raise LabkitError(
                 f"generator: a pipeline needs a row of layers, {type(generator).__name__} is none. In a U-Net skips "
@@ -75,17 +72,12 @@ class Pipeline:
             raise LabkitError(
                 "generator: batch norm would take its mean over a microbatch instead of the batch: use instance norm."
             )
-        least = n if schedule == "1f1b" else 1
-        if microbatches < least:
-            raise LabkitError(
-                f"microbatches={microbatches}: schedule={schedule!r} with {n} ranks needs at least {least} of them."
-            )
-        first, end = _cuts(generator, n)[rank : rank + 2]
+        self.rank, self.ranks, self.microbatches = ranks.number(), ranks.count(), microbatches
+        first, end = _cuts(generator, self.ranks)[self.rank : self.rank + 2]
         self.stage = nn.Sequential(OrderedDict(model=generator.model[first:end]))
-        self.rank, self.ranks, self.microbatches = rank, n, microbatches
         device = next(self.stage.parameters()).device
         self._schedule = SCHEDULES[schedule](
-            PipelineStage(self.stage, rank, n, device, group=group),
+            PipelineStage(self.stage, self.rank, self.ranks, device),
             microbatches,
             lambda output, target: loss(output, target) / microbatches,
             scale_grads=False,  # PyTorch would divide everything in .grad, also what was there before
@@ -119,7 +111,7 @@ class Pipeline:
 
 
 def _cuts(generator: ResnetGenerator, stages: int) -> tuple[int, ...]:
-    """Where the stages begin in `generator.model`, and its end; the slowest stage has as little work as can be.
+    """The layers of `generator.model` where stages begin, and its end. The slowest stage has the least work possible.
 
     A stage begins with a padding, a convolution that has none before it, or a block: norm and activation stay with
     their convolution, since an activation in place may not change a picture that came from another rank.

@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from labkit import ranks
 from labkit.errors import LabkitError
 from labkit.networks.resnet import ResidualBlock
-from labkit.parallel.group import place
 
 # The dimension along which the ranks share a tensor of the block; every rank has the others whole.
 CUTS = {"conv_block.1.weight": 0, "conv_block.1.bias": 0, "conv_block.5.weight": 1}
@@ -38,29 +38,27 @@ class SplitBlock(ResidualBlock):
     exchange (B, channels, H, W) numbers in either pass, and wait for each other.
     """
 
-    def __init__(self, block: ResidualBlock, group: dist.ProcessGroup | None, norm: str):
-        rank, n = place(group)
-        state = block.state_dict()
+    def __init__(self, block: ResidualBlock, norm: str):
+        rank, n, state = ranks.number(), ranks.count(), block.state_dict()
         weight = state["conv_block.1.weight"]
         super().__init__(weight.shape[1], norm, weight.shape[0] // n)
-        self.group = group
         self.to(weight).train(block.training)
         self.load_state_dict({k: x.chunk(n, CUTS[k])[rank] if k in CUTS else x for k, x in state.items()})
 
     def forward(self, x: Tensor) -> Tensor:
         layers: list[Any] = list(self.conv_block)
         *inside, second, norm = layers
-        y = _ToEveryRank.apply(x, self.group)
+        y = _ToEveryRank.apply(x)
         for layer in inside:
             y = layer(y)
-        y = _SumOverRanks.apply(F.conv2d(y, second.weight), self.group)
+        y = _SumOverRanks.apply(F.conv2d(y, second.weight))
         if second.bias is not None:
             y = y + second.bias.view(-1, 1, 1)  # once, not in every summand
         return x + norm(y)
 
 
-def split_block(block: ResidualBlock, group: dist.ProcessGroup | None = None) -> SplitBlock:
-    """This rank's part of `block`, which the ranks of `group` compute together: see `SplitBlock`.
+def split_block(block: ResidualBlock) -> SplitBlock:
+    """This rank's part of `block`, which all ranks compute together: see `SplitBlock`.
 
     Every rank gives the same whole block. Its weights are copied, so make optimisers after the split. For a whole
     generator replace each block: ``generator.model[k] = split_block(generator.model[k])``. The gradients of the other
@@ -68,37 +66,33 @@ def split_block(block: ResidualBlock, group: dist.ProcessGroup | None = None) ->
 
     Args:
         block: a `labkit.networks.ResidualBlock`, with any norm.
-        group: the ranks that share it; None for all.
 
     Raises:
-        LabkitError: the ranks cannot share the channels evenly, the block has other layers than a `ResidualBlock`, or
-            there is no process group.
+        LabkitError: the ranks cannot share the channels evenly, or the block has other layers than a `ResidualBlock`.
     """
-    _, n = place(group)
-    norm = _norm_of(block)
+    norm, n = _norm_of(block), ranks.count()
     inner = len(block.get_parameter("conv_block.1.weight"))
     if inner % n:
-        works = " or ".join(str(ranks) for ranks in range(1, inner + 1) if inner % ranks == 0)
         raise LabkitError(
-            f"{n} ranks cannot share the {inner} channels between the block's convolutions evenly. Use {works} ranks, "
-            f"or a block with a multiple of {n} channels there: ResidualBlock(channels, inner=...)."
+            f"{n} ranks cannot share the {inner} channels between the block's convolutions evenly: use a block with a "
+            f"multiple of {n} channels there, ResidualBlock(channels, inner=...)."
         )
-    return SplitBlock(block, group, norm)
+    return SplitBlock(block, norm)
 
 
-def whole(block: SplitBlock, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors of the whole block from those of its parts, for example its `state_dict()`, or its gradients by name.
+def whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors of the whole block from those of a `SplitBlock`: its `state_dict()`, or its gradients by name.
 
-    Every rank of the block's group has to call it, and gets all of them.
+    Every rank has to call it, and gets all of them.
     """
-    _, n = place(block.group)
-    joined = {}
+    of_block = {}
     for name, tensor in tensors.items():
-        parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(n)]
+        of_block[name] = tensor.detach().clone(memory_format=torch.contiguous_format)
         if name in CUTS:
-            dist.all_gather(parts, tensor.detach().contiguous(), block.group)
-        joined[name] = torch.cat(parts, CUTS[name]) if name in CUTS else tensor.detach().clone()
-    return joined
+            parts = [torch.empty_like(of_block[name]) for _ in range(ranks.count())]
+            dist.all_gather(parts, of_block[name])
+            of_block[name] = torch.cat(parts, CUTS[name])
+    return of_block
 
 
 def _norm_of(block: nn.Module) -> str:
@@ -119,29 +113,28 @@ class _ToEveryRank(torch.autograd.Function):
     """The identity; in the backward pass the ranks' gradients are added up ("f" in the paper)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
-        ctx.group = group
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _summed(gradients[0], ctx.group), None
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return _summed(gradients[0])
 
 
 class _SumOverRanks(torch.autograd.Function):
     """Adds the ranks' summands up; in the backward pass the identity ("g" in the paper)."""
 
     @staticmethod
-    def forward(ctx: Any, summand: Tensor, group: dist.ProcessGroup | None) -> Tensor:
-        return _summed(summand, group)
+    def forward(ctx: Any, summand: Tensor) -> Tensor:
+        return _summed(summand)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return gradients[0], None
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0]
 
 
-def _summed(tensor: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+def _summed(tensor: Tensor) -> Tensor:
     """The sum over the ranks, in new memory."""
     total = tensor.clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(total, group=group)
+    dist.all_reduce(total)
     return total

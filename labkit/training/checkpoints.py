@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from labkit.data.batches import UnpairedData
 from labkit.devices import out_of_memory, pick_device
 from labkit.errors import CheckpointError, DivergedError
-from labkit.files import atomic_write, check_folder, locked
+from labkit.files import atomic_write, locked
 from labkit.models import MODELS
 from labkit.models.model import Model
 from labkit.networks import custom_networks
@@ -126,7 +126,6 @@ def look_first(folder: Path, model: Model, batches: dict[str, Any]) -> None:
         LabkitError: nothing can be written to the folder, or another run trains into it.
         CheckpointError: the checkpoint in it is damaged, or has other settings.
     """
-    check_folder(folder)
     with locked(folder):
         if (folder / FILE).exists():
             state = load(folder)

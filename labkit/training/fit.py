@@ -50,9 +50,9 @@ def fit(
     resume. A bar shows the progress, or a line every 30 seconds where there is no terminal; the environment variable
     ``TQDM_DISABLE=1`` hides both.
 
-    Under torchrun every rank calls this inside `labkit.ranks.joined`, with a step of the speed-up "data_parallel". The
-    ranks share each batch, so the pictures are the same whatever their number, which may change on resuming. Rank 0
-    alone writes files, draws the progress bar, and calls the callbacks.
+    Under torchrun every rank calls this inside `labkit.ranks.process_group`, with a step of the speed-up
+    "data_parallel". The ranks share each batch, so the pictures are the same whatever their number, which may change on
+    resuming. Rank 0 alone writes files, draws the progress bar, and calls the callbacks.
 
     Args:
         step: from `labkit.make_step`; its model decides device and float type.

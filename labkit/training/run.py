@@ -14,7 +14,7 @@ from torch import Tensor
 
 from labkit import ranks
 from labkit.errors import CheckpointError, TrainingError
-from labkit.files import check_folder, locked
+from labkit.files import locked
 from labkit.models.model import Model
 from labkit.models.step import Step
 from labkit.training import checkpoints
@@ -97,11 +97,10 @@ def resumed(run: Run) -> Iterator[None]:
     """
     with ExitStack() as stack:
         if run.folder is not None and ranks.number() == 0:
-            check_folder(run.folder)
             stack.enter_context(locked(run.folder))
         if run.folder is not None and (run.folder / checkpoints.FILE).exists():
             _load(run, run.folder)
-        ranks.all_equal("the run", {"done": run.done, "steps": run.steps, **run.batches, **run.model.settings})
+        ranks.all_equal({"done": run.done, "steps": run.steps, **run.batches, **run.model.settings})
         yield
 
 

@@ -1,6 +1,87 @@
-"""The speed-ups: one file each, a small named difference to the baseline step."""
+"""The speed-ups: one file each, a small named difference to the baseline step. Here is their base.
 
-from labkit.variants.common import no_shared_casts
-from labkit.variants.registry import SPEEDUPS, make_step, speedups
+`labkit.variants.registry` lists them in the order in which they stack, and makes a step of a model and some of them.
+"""
 
-__all__ = ["SPEEDUPS", "make_step", "no_shared_casts", "speedups"]
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
+
+import torch
+from torch import nn
+
+from labkit import devices
+from labkit.models.cyclegan import CycleGAN, CycleGANStep
+from labkit.models.model import Model
+from labkit.models.step import Step
+from labkit.networks.custom_networks import batch_matters
+
+__all__ = ["SpeedUp", "has_batch_norm", "has_dropout", "no_shared_casts"]
+
+
+class SpeedUp(Step):
+    """The base of labkit's speed-ups, each a class in a file of its own that overrides seams of a step.
+
+    A speed-up may not change *what* is computed: tests/test_speedups.py compares each, and every pair, with the
+    baseline. Its docstring says how it differs, which part of a step's time it should reduce, and when it does not
+    help.
+    """
+
+    name: str
+    changes: str  # how it differs from the baseline
+    improves: str  # the part of a step's time, or of its memory, that should get smaller
+    needs = "nothing"  # device, companions, and speed-ups it cannot be combined with
+    tolerance = "exact"  # or "16-bit", for rounding to 16 bits
+    excludes: Mapping[str, str] = MappingProxyType({})  # names it cannot be combined with, and why
+    computes_in: torch.dtype | None = None  # the 16-bit type of the convolutions, which a processor may only emulate
+    batch_norm_would: str | None = None  # the harm that batch norm would do, where other pictures pass together
+
+    @classmethod
+    def unsuited(cls, model: Model) -> str | None:
+        """The reason why it cannot be used with this model, on the device it is on; None if it can."""
+        if issubclass(cls, CycleGANStep) and not isinstance(model, CycleGAN):
+            return f"it changes how CycleGAN's two cycles run; {model.kind} has none"
+        if cls.batch_norm_would is None:
+            return None
+        if has_batch_norm(model):
+            return f"batch norm would {cls.batch_norm_would}: use instance norm"
+        return next(filter(None, (batch_matters(getattr(model, name)) for name in model.own)), None)
+
+    @classmethod
+    def emulated(cls, model: Model) -> str | None:
+        """The reason why it is slow on the model's device, which only emulates its arithmetic; None if it is not."""
+        on_cpu = next(model.parameters()).device.type == "cpu"
+        if cls.computes_in is None or not on_cpu or not devices.emulates(cls.computes_in):
+            return None
+        return (
+            f"this processor only emulates {str(cls.computes_in).removeprefix('torch.')}, which is slower than float32"
+        )
+
+    @staticmethod
+    def inactive(model: Model) -> str | None:
+        """The reason why it changes nothing on the model's device, where it does no harm; None if it acts."""
+        return None
+
+    @classmethod
+    def skip_in_autotune(cls, model: Model) -> str | None:
+        """The reason why `labkit.autotune` should not try it to save time; None if it should."""
+        return None if cls.improves not in ("memory", "pictures a second") else f"it improves {cls.improves}"
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """True if a layer normalises over the whole batch, so that it matters which pictures pass together."""
+    return any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in model.modules())
+
+
+def has_dropout(model: nn.Module) -> bool:
+    """True if a layer drops values at random, so that a pass depends on random numbers."""
+    return any(isinstance(layer, nn.modules.dropout._DropoutNd) for layer in model.modules())
+
+
+def no_shared_casts(device: str) -> AbstractContextManager:
+    """Autocast as it is on this type of device ("cuda"), on or off, but without its cache of cast weights."""
+    if not torch.is_autocast_enabled(device):
+        return nullcontext()
+    return torch.autocast(device, torch.get_autocast_dtype(device), cache_enabled=False)

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from labkit.errors import LabkitError
-from labkit.models.model import Model
 from labkit.models.step import Batch
-from labkit.variants.common import SpeedUp, has_batch_norm, own_network_mixes
+from labkit.variants import SpeedUp
 
 
 class Accumulate(SpeedUp):
@@ -27,18 +26,8 @@ class Accumulate(SpeedUp):
     changes = "the batch in parts (two, or accumulate=...), one update"
     improves = "memory"
     needs = "a batch of at least as many pictures as parts; not batch norm"
-    tolerance = "exact"
+    batch_norm_would = "take its mean over a part instead of the batch"
     parts = 2
-
-    @staticmethod
-    def unsuited(model: Model) -> str | None:
-        if has_batch_norm(model):
-            return "batch norm would take its mean over a part instead of the batch: use instance norm"
-        return own_network_mixes(model)
-
-    @staticmethod
-    def skip_in_autotune(model: Model) -> str:
-        return "it saves memory, not time"
 
     def inputs(self, real_a: Tensor, real_b: Tensor) -> Batch:
         if len(real_a) < self.parts:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from labkit.models.model import Model
 from labkit.models.step import Network
-from labkit.variants.common import SpeedUp, has_batch_norm, own_network_mixes
+from labkit.variants import SpeedUp
 
 
 class Batched(SpeedUp):
@@ -26,13 +25,7 @@ class Batched(SpeedUp):
     changes = "real and other, real and fake pass through a network as one batch"
     improves = "launches, idle"
     needs = "not batch norm"
-    tolerance = "exact"
-
-    @staticmethod
-    def unsuited(model: Model) -> str | None:
-        if has_batch_norm(model):
-            return "batch norm would take its mean over pictures of two kinds: use instance norm"
-        return own_network_mixes(model)
+    batch_norm_would = "take its mean over pictures of two kinds"
 
     def both(self, network: Network, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         if first.shape != second.shape:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from labkit.models.model import Model
 from labkit.models.step import Batch
-from labkit.variants.common import SpeedUp, only_emulated
+from labkit.variants import SpeedUp
 
 
 class BF16(SpeedUp):
@@ -27,6 +27,7 @@ class BF16(SpeedUp):
     improves = "compute, memory"
     needs = "a GPU of compute capability 8.0, or a CPU with AVX512-BF16 or AMX"
     tolerance = "16-bit"
+    computes_in = torch.bfloat16
     excludes = {"fp16": "each sets the type that convolutions compute in"}
 
     @staticmethod
@@ -36,10 +37,6 @@ class BF16(SpeedUp):
             return f"{torch.cuda.get_device_name()} only emulates bfloat16, which is slow: use 'fp16' on it"
         return None
 
-    @staticmethod
-    def emulated(model: Model) -> str | None:
-        return only_emulated(model, torch.bfloat16)
-
     def losses(self, player: str, batch: Batch) -> dict[str, Tensor]:
-        with torch.autocast(batch["real_a"].device.type, torch.bfloat16):
+        with torch.autocast(batch["real_a"].device.type, self.computes_in):
             return super().losses(player, batch)

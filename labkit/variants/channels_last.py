@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from labkit.devices import instance_norm_is_wrong
 from labkit.models.step import Batch
-from labkit.variants.common import SpeedUp
+from labkit.variants import SpeedUp
 
 
 class ChannelsLast(SpeedUp):
@@ -27,8 +27,6 @@ class ChannelsLast(SpeedUp):
     name = "channels_last"
     changes = "weights and pictures are laid out channels last"
     improves = "compute"
-    needs = "nothing"
-    tolerance = "exact"
     excludes = {"compile": "the compiler chooses memory formats itself"}
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:

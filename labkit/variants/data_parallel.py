@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from labkit import ranks
 from labkit.models.model import Model
 from labkit.models.step import Batch
-from labkit.variants.common import SpeedUp, has_batch_norm, own_network_mixes
+from labkit.variants import SpeedUp
 
 
 class DataParallel(SpeedUp):
@@ -36,25 +37,15 @@ class DataParallel(SpeedUp):
     changes = "each rank computes a part of the batch; gradients are averaged"
     improves = "pictures a second"
     needs = "several ranks (torchrun); not batch norm"
-    tolerance = "exact"
+    batch_norm_would = "take its mean over a rank's part instead of the batch"
     excludes = {
         "graph": "the exchange between the ranks would have to be part of the recorded graph",
         "streams": "gradients would be exchanged from two streams, which nobody has tried on several GPUs",
     }
 
     @staticmethod
-    def unsuited(model: Model) -> str | None:
-        if has_batch_norm(model):
-            return "batch norm would take its mean over a rank's part instead of the batch: use instance norm"
-        return own_network_mixes(model)
-
-    @staticmethod
     def inactive(model: Model) -> str | None:
         return None if ranks.count() > 1 else "there is one process, see torchrun"
-
-    @staticmethod
-    def skip_in_autotune(model: Model) -> str:
-        return "it is chosen by starting several processes"
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         optimizers = super().build(betas)  # first: it may lay out the weights in another way
@@ -82,20 +73,15 @@ class DataParallel(SpeedUp):
             return super().learn(player, batch)
 
     def losses(self, player: str, batch: Batch) -> dict[str, Tensor]:
-        return self.ddp[player](batch) if self.ddp else self.own_losses(player, batch)
-
-    def own_losses(self, player: str, batch: Batch) -> dict[str, Tensor]:
-        """The losses of this rank's part of the batch."""
-        return super().losses(player, batch)
+        return self.ddp[player](batch) if self.ddp else super().losses(player, batch)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the whole run, the same on every rank; every rank has to ask for it."""
         state = super().state_dict()
         if self.ddp:
-            everyone: list[Any] = [None] * self.ranks
-            dist.all_gather_object(everyone, {name: _on_host(pool) for name, pool in state["pools"].items()})
-            whole = self.model.settings["pool_size"]
-            state["pools"] = {name: merge_shares([pools[name] for pools in everyone], whole) for name in state["pools"]}
+            everyone = ranks.gathered(state["pools"])
+            size = self.model.settings["pool_size"]
+            state["pools"] = {name: merge_shares([pools[name] for pools in everyone], size) for name in state["pools"]}
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -110,16 +96,13 @@ class _Player(nn.Module):
 
     def __init__(self, step: DataParallel, player: str) -> None:
         super().__init__()
-        own = set(step.players[player])
-        self.networks = nn.ModuleList(network for network in step.model.children() if own & set(network.parameters()))
-        self.compute, self.player = step.own_losses, player
+        weights = set(step.players[player])
+        networks = (network for network in step.model.children() if weights & set(network.parameters()))
+        self.networks = nn.ModuleList(networks)
+        self.compute = partial(super(DataParallel, step).losses, player)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        return self.compute(self.player, batch)
-
-
-def _on_host(pool: dict) -> dict:
-    return {**pool, "pictures": None if pool["pictures"] is None else pool["pictures"].cpu()}
+        return self.compute(batch)
 
 
 # Several ranks share a pool: slot k of the whole one is slot k // n of rank k % n, so that they fill it in its order.
@@ -132,13 +115,8 @@ def merge_shares(shares: list[dict[str, Any]], size: int) -> dict[str, Any]:
     for rank, of_rank in enumerate(kept):
         if pictures is not None and of_rank is not None:
             pictures[rank :: len(shares)] = of_rank
-    return {
-        "filled": sum(share["filled"] for share in shares),
-        "random": shares[0]["random"],
-        "pictures": pictures,
-        "drawn_for": shares[0]["drawn_for"],
-        "ranks": [share["random"] for share in shares],
-    }
+    filled = sum(share["filled"] for share in shares)
+    return {**shares[0], "filled": filled, "pictures": pictures, "ranks": [share["random"] for share in shares]}
 
 
 def share_of(state: dict[str, Any], rank: int, n: int) -> dict[str, Any]:
@@ -147,11 +125,9 @@ def share_of(state: dict[str, Any], rank: int, n: int) -> dict[str, Any]:
     It draws on where it was if as many ranks saved the state. Else each rank draws from new random numbers of its own.
     """
     known = state.get("ranks", [])
-    drawn = random.Random()
-    drawn.setstate(state["random"])
     return {
+        **state,
         "filled": len(range(rank, state["filled"], n)),
-        "random": known[rank] if len(known) == n else random.Random(f"{drawn.random()} {rank} of {n}").getstate(),
+        "random": known[rank] if len(known) == n else random.Random(f"{state['random']} {rank} of {n}").getstate(),
         "pictures": None if state["pictures"] is None else state["pictures"][rank::n],
-        "drawn_for": state.get("drawn_for"),
     }

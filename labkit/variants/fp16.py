@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from labkit.models.model import Model
 from labkit.models.step import Batch
-from labkit.variants.common import NeedsFusedAdam, only_emulated
+from labkit.variants import SpeedUp
 
 
-class FP16(NeedsFusedAdam):
+class FP16(SpeedUp):
     """Runs the losses under autocast to float16, scales each loss, and unscales before each optimiser's step.
 
     Differs from the baseline in four seams. `losses`: autocast, for the reasons that `bf16` gives. `backward`: the loss
@@ -27,11 +26,8 @@ class FP16(NeedsFusedAdam):
     improves = "compute, memory"
     needs = "a GPU, or a CPU with AVX512-FP16"
     tolerance = "16-bit"
+    computes_in = torch.float16
     init_scale = 256.0  # PyTorch's 65536 overflows on this model's first steps, each of which is then lost
-
-    @staticmethod
-    def emulated(model: Model) -> str | None:
-        return only_emulated(model, torch.float16)
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         weight = next(self.model.parameters())
@@ -39,8 +35,11 @@ class FP16(NeedsFusedAdam):
         self.scaler.scale(weight.new_zeros(()))  # makes its tensors now: the first step does the same as all others
         return super().build(betas)
 
+    def adam_options(self) -> dict[str, bool]:
+        return {**super().adam_options(), "fused": True}
+
     def losses(self, player: str, batch: Batch) -> dict[str, Tensor]:
-        with torch.autocast(batch["real_a"].device.type, torch.float16):
+        with torch.autocast(batch["real_a"].device.type, self.computes_in):
             return super().losses(player, batch)
 
     def backward(self, loss: Tensor, player: str) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from labkit.variants.common import NeedsFusedAdam
+from labkit.variants import SpeedUp
 
 
-class FusedAdam(NeedsFusedAdam):
+class FusedAdam(SpeedUp):
     """Has Adam read and write each weight, its gradient and its moments once.
 
     Differs from the baseline in one seam, `adam_options`. Plain Adam is a row of operators (decay, square, root,
@@ -19,4 +19,6 @@ class FusedAdam(NeedsFusedAdam):
     changes = "Adam's update is one fused operator"
     improves = "optimizer"
     needs = "nothing; fp16 and graph include it"
-    tolerance = "exact"
+
+    def adam_options(self) -> dict[str, bool]:
+        return {**super().adam_options(), "fused": True}

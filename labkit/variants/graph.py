@@ -12,10 +12,10 @@ from torch import Tensor
 from labkit.errors import DataError, LabkitError
 from labkit.models.model import Model
 from labkit.models.step import Batch
-from labkit.variants.common import NeedsFusedAdam
+from labkit.variants import SpeedUp
 
 
-class Graph(NeedsFusedAdam):
+class Graph(SpeedUp):
     """Records everything the device does in a step, and replays it with a single launch.
 
     Differs from the baseline in `run`. A replay does the same work at the same addresses, so everything that changes
@@ -33,7 +33,6 @@ class Graph(NeedsFusedAdam):
     changes = "the step is one CUDA graph"
     improves = "launches, idle"
     needs = "a GPU, elsewhere it only fuses Adam; batches of one shape; no seam that waits for the device"
-    tolerance = "exact"
 
     warmup = 2
     stream: torch.cuda.Stream | None = None
@@ -59,7 +58,7 @@ class Graph(NeedsFusedAdam):
         return optimizers
 
     def adam_options(self) -> dict[str, bool]:
-        return {**super().adam_options(), "capturable": self.acts}
+        return {**super().adam_options(), "fused": True, "capturable": self.acts}
 
     def start_over(self) -> None:
         """Forgets the recording: the next step is the first again."""

@@ -12,7 +12,7 @@ from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
 from labkit.models.model import Model
 from labkit.models.step import Network
 from labkit.networks.custom_networks import changed_buffer
-from labkit.variants.common import SpeedUp, has_batch_norm, has_dropout, without_cycles
+from labkit.variants import SpeedUp, has_batch_norm, has_dropout
 
 
 class Recompute(SpeedUp, CycleGANStep):
@@ -20,7 +20,7 @@ class Recompute(SpeedUp, CycleGANStep):
 
     Differs from the baseline in `cycles`, where it puts a checkpoint round each generator. Source: Chen
     et al. 2016, "Training Deep Nets with Sublinear Memory Cost". The state of the random numbers is only put back
-    for the second run if there is dropout or a network of your own: to read it would keep the step out of a CUDA graph.
+    for the second run if there is dropout or a custom network: to read it would keep the step out of a CUDA graph.
 
     Improves: memory for activations, which falls to about that of a single pass, so that larger batches or pictures
     fit. It does not make a step faster by itself: the generators' forward passes run twice.
@@ -30,18 +30,13 @@ class Recompute(SpeedUp, CycleGANStep):
     changes = "activations inside generators are computed again in the backward pass"
     improves = "memory"
     needs = "CycleGAN; time for a second forward pass of the generators"
-    tolerance = "exact"
 
-    @staticmethod
-    def unsuited(model: Model) -> str | None:
-        return without_cycles(model) or _own_network_changes(model)
-
-    @staticmethod
-    def skip_in_autotune(model: Model) -> str:
-        return "it saves memory, not time"
+    @classmethod
+    def unsuited(cls, model: Model) -> str | None:
+        return super().unsuited(model) or _custom_network_changes(model)
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
-        self.draws = bool(self.model.own) or has_dropout(self.model)  # a network of your own may draw anywhere
+        self.draws = bool(self.model.own) or has_dropout(self.model)  # a custom network may draw anywhere
         return super().build(betas)
 
     def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:
@@ -53,8 +48,11 @@ class Recompute(SpeedUp, CycleGANStep):
         )
 
 
-def _own_network_changes(model: Model) -> str | None:
-    """Why a second pass would not repeat the first. Of batch norm's statistics, which would only move on, no word."""
+def _custom_network_changes(model: Model) -> str | None:
+    """The reason why a second pass through a custom network would not repeat the first; None if it would.
+
+    Batch norm is ignored: a second pass only updates its running statistics again.
+    """
     for network in (getattr(model, name) for name in model.own if not has_batch_norm(model)):
         if changed := changed_buffer(network):
             return f"its second pass through {type(network).__name__} would change the buffer {changed!r} again"

@@ -10,13 +10,12 @@ from labkit.errors import LabkitError, check_known, check_overrides
 from labkit.models.cyclegan import CycleGANStep
 from labkit.models.model import Model
 from labkit.models.step import Step
+from labkit.variants import SpeedUp
 from labkit.variants.accumulate import Accumulate
 from labkit.variants.batched import Batched
 from labkit.variants.bf16 import BF16
 from labkit.variants.channels_last import ChannelsLast
-from labkit.variants.common import SpeedUp
-from labkit.variants.compile import Compile
-from labkit.variants.compile_regions import CompileRegions
+from labkit.variants.compile import Compile, CompileRegions
 from labkit.variants.data_parallel import DataParallel
 from labkit.variants.fp16 import FP16
 from labkit.variants.fused_adam import FusedAdam
@@ -30,11 +29,11 @@ from labkit.variants.two_devices import TwoDevices
 if TYPE_CHECKING:
     import pandas
 
-# Outermost first: a graph records all the others; a batch is split before any network runs, and
-# the ranks exchange gradients round everything that computes them; recompute hands its checkpoints to
-# what orders the passes (streams, two_devices); autocast is set inside of streams and checkpoints, so
-# that each side stream and each second pass casts for itself.
-STACKED: tuple[type[SpeedUp], ...] = (
+# Outermost first. A graph records all the others. A batch is split before any network runs, and the ranks exchange
+# gradients round everything that computes them. Recompute hands its checkpoints to what orders the passes (streams,
+# two_devices). Autocast is set inside of streams and checkpoints, so that each side stream and each second pass casts
+# for itself.
+STACKED: list[type[SpeedUp]] = [
     Graph,
     Accumulate,
     DataParallel,
@@ -50,7 +49,7 @@ STACKED: tuple[type[SpeedUp], ...] = (
     BF16,
     FP16,
     FusedAdam,
-)
+]
 SPEEDUPS = {speedup.name: speedup for speedup in STACKED}
 
 
@@ -67,13 +66,13 @@ def make_step(
     Args:
         model: a `labkit.CycleGAN` or a `labkit.DeviationGAN`.
         speedups: names from `labkit.speedups()`, or classes of your own that override a seam of
-            `labkit.models.step.Step`. Named ones stack in one fixed order; your own go round
-            them, the first outermost. One that rounds to 16 bits says ``tolerance = "16-bit"``, or `labkit.compare`
-            holds it to float32.
+            `labkit.models.step.Step`. Named ones stack in one fixed order. Your own go round them, the first one
+            outermost. A class that rounds to 16 bits says ``tolerance = "16-bit"``, or `labkit.compare` holds it to
+            float32.
         lr, betas: Adam's, for every player; `lr=None` takes the model's own.
         accumulate: with a number, the speed-up "accumulate" in that many parts; by its name alone it makes two.
-        emulate: whether "bf16" and "fp16" may run on a processor that only emulates these types: several times slower
-            than the baseline, but with the same rounding.
+        emulate: True lets "bf16" and "fp16" run on a processor that only emulates these types. They are then several
+            times slower than the baseline, but round as elsewhere.
 
     Raises:
         LabkitError: a name is unknown, two of them exclude each other, or one does not suit model or device; a class
@@ -83,8 +82,6 @@ def make_step(
         raise LabkitError(f"model={model!r:.60}: give a model, such as labkit.CycleGAN().")
     if not all(0 < rate < math.inf for rate in [*model.learning_rates().values(), 1.0 if lr is None else lr]):
         raise LabkitError(f"lr={lr}: a learning rate is a positive number, such as 2e-4.")
-    if not all(0 <= beta < 1 for beta in betas):
-        raise LabkitError(f"betas={betas}: each is at least 0 and less than 1.")
     names = [name for name in speedups if not isinstance(name, type)]
     attributes: dict[str, int] = {}
     if accumulate is not None:
@@ -101,38 +98,23 @@ def make_step(
             raise LabkitError(f"speed-up {name!r}: {unsuited}.")
         if not emulate and (slow := SPEEDUPS[name].emulated(model)):
             raise LabkitError(
-                f"speed-up {name!r}: {slow}. Leave it out, or take 'batched', 'fused_adam' and 'out_of_place'. "
-                "(To look at its rounding all the same: make_step(..., emulate=True).)"
+                f"speed-up {name!r}: {slow}. Leave it out. (For its rounding: make_step(..., emulate=True).)"
             )
         if inactive := SPEEDUPS[name].inactive(model):
             warnings.warn(f"{name}: {inactive}, so it changes nothing.", stacklevel=2)
-    own = [speedup for speedup in speedups if isinstance(speedup, type)]
-    for speedup in own:
+    given = [speedup for speedup in speedups if isinstance(speedup, type)]
+    for speedup in given:
         bases = {*SpeedUp.__mro__, *model.step_class.__mro__}
         check_overrides(speedup, [*seams(model.step_class), "__init__"], bases, "step")
-    if len(set(own)) < len(own):
-        raise LabkitError("a class of your own is named twice: it can be stacked once.")
     named = [speedup for name, speedup in SPEEDUPS.items() if name in names]
-    step = type("Step", (*own, *named, model.step_class), attributes)(model, lr=lr, betas=betas)
-    _check_optimizers(step, named)
-    return step
-
-
-def _check_optimizers(step: Step, named: list[type[SpeedUp]]) -> None:
-    """Raises `LabkitError` if own optimisers have cut off a speed-up; warns if they leave one without effect."""
-    cut_off = [speedup.name for speedup in named if "build" in vars(speedup)]
+    step = type("Step", (*given, *named, model.step_class), attributes)(model, lr=lr, betas=betas)
+    cut_off = [repr(speedup.name) for speedup in named if "build" in vars(speedup)]
     if cut_off and not getattr(step, "built", False):
         raise LabkitError(
-            f"your build() does not call super().build(betas), in which {', '.join(map(repr, cut_off))} prepares the "
-            "networks. To choose other optimisers override optimizer(weights, lr, betas) instead."
+            f"your build() does not call super().build(betas), in which {', '.join(cut_off)} prepares the networks. "
+            "To choose other optimisers override optimizer(weights, lr, betas) instead."
         )
-    fused = [optimizer.defaults.get("fused") for optimizer in step.optimizers.values()]
-    if not all(fused) and any(issubclass(speedup, FusedAdam) for speedup in named):
-        kinds = ", ".join(sorted({type(optimizer).__name__ for optimizer in step.optimizers.values()}))
-        warnings.warn(
-            f"fused_adam: {kinds} of your own is not fused, so it changes nothing. Pass it **self.adam_options().",
-            stacklevel=3,
-        )
+    return step
 
 
 def seams(step_class: type[Step]) -> list[str]:
@@ -142,11 +124,16 @@ def seams(step_class: type[Step]) -> list[str]:
 
 
 def speedups() -> pandas.DataFrame:
-    """The speed-ups there are, one a row.
+    """The speed-ups there are, one a row, with the name as index.
 
-    Columns: seam, the methods of the step that it overrides; changes, how it differs from the baseline; improves, the
-    part of a step's time or memory that should get smaller; needs; not_with, those it cannot be combined with;
-    tolerance, "exact" or "16-bit".
+    | column | meaning |
+    |---|---|
+    | seam | the methods of the step that it overrides |
+    | changes | how it differs from the baseline |
+    | improves | the part of a step's time or memory that should get smaller |
+    | needs | device, companions |
+    | not_with | those it cannot be combined with |
+    | tolerance | "exact", or "16-bit" for rounding to 16 bits |
     """
     import pandas
 
@@ -167,10 +154,10 @@ def speedups() -> pandas.DataFrame:
 def excluded(name: str) -> set[str]:
     """The speed-ups that cannot be combined with this one, whichever of the two says so."""
     by_others = {other for other, speedup in SPEEDUPS.items() if name in speedup.excludes}
-    return by_others | SPEEDUPS[name].excludes.keys() & SPEEDUPS.keys()
+    return by_others | SPEEDUPS[name].excludes.keys()
 
 
 def overridden(speedup: type[SpeedUp]) -> list[str]:
     """The seams of a step that a speed-up overrides."""
-    own = speedup.__mro__[: speedup.__mro__.index(SpeedUp)]  # its class, and a base that it shares with others
-    return [name for name in seams(CycleGANStep) if any(name in vars(base) for base in own)]
+    classes = speedup.__mro__[: speedup.__mro__.index(SpeedUp)]  # its class, and "compile" for "compile_regions"
+    return [name for name in seams(CycleGANStep) if any(name in vars(base) for base in classes)]

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from labkit.models.model import Model
-from labkit.variants.common import SpeedUp
+from labkit.variants import SpeedUp
 
 VECTOR = 8  # float32 numbers that a processor with AVX2 computes at once: a convolution's output channels
 
@@ -41,11 +40,6 @@ class Rows(SpeedUp):
     changes = "convolutions to few channels are computed row by row of their kernel"
     improves = "compute of the last layers"
     needs = "nothing; it pays on a CPU"
-    tolerance = "exact"
-
-    @staticmethod
-    def skip_in_autotune(model: Model) -> str | None:
-        return "a GPU's libraries have kernels for such layers" if next(model.parameters()).is_cuda else None
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         for layer in self.model.modules():
@@ -55,11 +49,7 @@ class Rows(SpeedUp):
 
 
 def _plain(convolution: nn.Conv2d) -> bool:
-    """Whether the kernel has several rows, and neither strides, holes, groups nor padding other than with zeros."""
-    return (
-        convolution.kernel_size[0] > 1
-        and convolution.stride == convolution.dilation == (1, 1)
-        and convolution.groups == 1
-        and convolution.padding_mode == "zeros"
-        and not isinstance(convolution.padding, str)
-    )
+    """True if the kernel has several rows, and neither strides, holes, groups nor padding other than with zeros."""
+    rows, steps = convolution.kernel_size[0], (convolution.stride, convolution.dilation, convolution.groups)
+    padded = convolution.padding_mode == "zeros" and not isinstance(convolution.padding, str)
+    return rows > 1 and steps == ((1, 1), (1, 1), 1) and padded

@@ -9,7 +9,7 @@ import torch
 
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
 from labkit.models.model import Model
-from labkit.variants.common import SpeedUp, has_batch_norm, no_shared_casts, own_network_mixes, without_cycles
+from labkit.variants import SpeedUp, no_shared_casts
 
 
 class Streams(SpeedUp, CycleGANStep):
@@ -30,15 +30,9 @@ class Streams(SpeedUp, CycleGANStep):
     changes = "the two cycles run on two CUDA streams"
     improves = "idle"
     needs = "CycleGAN; a GPU, elsewhere it does nothing; not batch norm"
-    tolerance = "exact"
+    batch_norm_would = "update its running statistics from both streams"
 
     side: tuple[torch.cuda.Stream, ...] = ()  # made at the first step
-
-    @staticmethod
-    def unsuited(model: Model) -> str | None:
-        if has_batch_norm(model):
-            return "batch norm's running statistics would be updated from both streams: use instance norm"
-        return without_cycles(model) or own_network_mixes(model)
 
     @staticmethod
     def inactive(model: Model) -> str | None:

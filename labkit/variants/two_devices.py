@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from labkit.errors import LabkitError
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
 from labkit.models.model import Model
-from labkit.variants.common import SpeedUp, has_dropout, without_cycles
+from labkit.variants import SpeedUp, has_dropout
 
 
 class TwoDevices(SpeedUp, CycleGANStep):
@@ -36,7 +34,6 @@ class TwoDevices(SpeedUp, CycleGANStep):
     changes = "G_B and D_B are on a second GPU"
     improves = "compute, memory"
     needs = "CycleGAN; two GPUs, elsewhere it does nothing; no dropout"
-    tolerance = "exact"
     excludes = {
         "graph": "PyTorch records the work of one GPU into a CUDA graph",
         "streams": "the GPUs run the cycles side by side already, and its streams belong to the first GPU",
@@ -44,11 +41,11 @@ class TwoDevices(SpeedUp, CycleGANStep):
         "compile": "the moves between the GPUs would be compiled into the networks, which nobody has tried on two GPUs",
     }
 
-    @staticmethod
-    def unsuited(model: Model) -> str | None:
+    @classmethod
+    def unsuited(cls, model: Model) -> str | None:
         if has_dropout(model):
             return "dropout would draw other random numbers on the second GPU: leave the dropout out"
-        return without_cycles(model)
+        return super().unsuited(model)
 
     @staticmethod
     def inactive(model: Model) -> str | None:
@@ -66,14 +63,6 @@ class TwoDevices(SpeedUp, CycleGANStep):
                     network.register_forward_pre_hook(_take_along)
                     network.register_forward_hook(partial(_bring_back, self.model.G_A))
         return super().build(betas)
-
-    def __getstate__(self) -> dict[str, Any]:
-        if self.acts:
-            raise LabkitError(
-                "two_devices: the hooks on this step's networks belong to its devices, so it cannot be "
-                "copied. Make another step, and load this one's state_dict()."
-            )
-        return dict(vars(self))
 
     def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:
         if not self.acts:

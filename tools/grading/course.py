@@ -13,7 +13,7 @@ from nbgrader.utils import is_grade, is_solution
 from traitlets.config import Config, PyFileConfigLoader
 
 from tools.grading.collect import LATE
-from tools.grading.execute import STOPPED
+from tools.grading.execute import STOPPED, copies
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,6 +37,7 @@ class Graded:
     student: str
     exercises: dict[str, Exercise] = field(default_factory=dict)
     late: bool = False
+    copied: list[str] = field(default_factory=list)  # cells that were copied or split, and count as one
 
 
 class Course:
@@ -88,7 +89,8 @@ class Course:
                 if path.exists():
                     late = (path.parent / LATE).exists() or (submission.assignment.total_seconds_late or 0) > 0
                     cells = nbformat.read(path, as_version=4).cells
-                    found.append(Graded(student, read(submission, cells, names), late))
+                    handed_in = nbformat.read(self.root / "submitted" / path.relative_to(self.root / "autograded"), 4)
+                    found.append(Graded(student, read(submission, cells, names), late, [*copies(handed_in)]))
         return found
 
 

@@ -16,6 +16,8 @@ from nbgrader.utils import is_grade, is_solution
 from traitlets import Dict, Integer, Unicode
 
 from tools.grading.sandbox import Sandbox, choose
+from tools.grading.shell import COURSE
+from tools.grading.slices import needed, plain
 
 FIRST_CELL = "# @title Setup: run this cell first."
 STOPPED = "Stopped"  # the name of the error of a cell that was not run to its end
@@ -45,11 +47,12 @@ class CoursePreprocessor(NbGraderPreprocessor):
         return nbformat.read(Path(folder) / f"{names['notebook']}.ipynb", as_version=4)
 
 
-class AddMissingCells(CoursePreprocessor):
-    """Puts answers and checks back that a student has deleted: nbgrader's own option fails where both are missing."""
+class RestoreCells(CoursePreprocessor):
+    """Puts deleted answers and checks back, and makes one answer of a copied or split one: nbgrader loses both."""
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
-        """A notebook with all marked cells, in any order in which the student has them."""
+        """A notebook that has each marked cell once, in any order in which the student has them."""
+        unite(nb)
         present = {cell.metadata.nbgrader.get("grade_id"): cell for cell in nb.cells if "nbgrader" in cell.metadata}
         before = None
         for cell in self.own("release", resources).cells:
@@ -64,10 +67,35 @@ class AddMissingCells(CoursePreprocessor):
         return nb, resources
 
 
+def copies(nb: NotebookNode) -> dict[str, list[NotebookNode]]:
+    """The marked cells that a notebook has more than once, as JupyterLab makes them of a copied or split cell."""
+    found: dict[str, list[NotebookNode]] = {}
+    for cell in nb.cells:
+        if name := cell.metadata.get("nbgrader", {}).get("grade_id"):
+            found.setdefault(name, []).append(cell)
+    return {name: cells for name, cells in found.items() if len(cells) > 1}
+
+
+def unite(nb: NotebookNode) -> None:
+    """Make one cell of the copies of a cell: of an answer, all parts above its check, in the order they run in."""
+    for name, cells in copies(nb).items():
+        checks = [
+            i for i, cell in enumerate(nb.cells) if cell.metadata.get("nbgrader", {}).get("grade_id") == f"{name}_check"
+        ]
+        last = checks[0] if checks else len(nb.cells)
+        parts = [cell for cell in nb.cells[:last] if any(cell is one for one in cells)] or cells
+        if is_solution(parts[0]):
+            parts[0].source = "\n\n".join(cell.source for cell in parts)
+        for cell in cells:
+            if cell is not parts[0]:
+                del cell.metadata["nbgrader"]
+
+
 class RunExercises(CoursePreprocessor):
     """Runs the exercises of a submission in a sandbox, see `sandbox` and `worker`; other cells are left as they are.
 
-    The setup cells are the course's own. A setup cell that the student changed is run as well, as part of each answer.
+    The setup cells are the course's own. A setup cell that the student changed is run as well, as part of each answer,
+    and so is every cell above whose names the answer or its check use: see `slices`.
     """
 
     isolation = Unicode("", help="container, namespaces or none; empty: the first that works and isolates").tag(
@@ -95,31 +123,54 @@ class RunExercises(CoursePreprocessor):
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
         """The notebook with the outputs of its answers and checks."""
-        setup = [cell.source for cell in self.own("source", resources).cells if is_setup(cell)]
-        known = {source.strip() for source in setup}
+        own = [cell for cell in self.own("source", resources).cells if cell.cell_type == "code"]
+        setup = [cell.source for cell in own if is_setup(cell)]
+        known = {cell.source.strip() for cell in own}
         changed = [cell for cell in nb.cells if is_setup(cell) and cell.source.strip() not in known]
-        begun, exercise = time.monotonic(), []
+        begun, above, exercise = time.monotonic(), [], []
         for cell in nb.cells:
-            if cell.cell_type == "code" and is_marked(cell):
-                cell.outputs = []
-                exercise.append(cell)
-                if is_grade(cell):
-                    if time.monotonic() - begun < self.submission_seconds:
-                        self.run([*changed, *exercise], setup, resources["nbgrader"]["notebook"])
-                    else:
-                        stop(exercise, "time: the exercises before took too long")
-                    exercise = []
+            if cell.cell_type != "code" or is_setup(cell):
+                continue
+            above.append(cell)
+            if not is_marked(cell):
+                continue
+            cell.outputs = []
+            exercise.append(cell)
+            if is_grade(cell):
+                if time.monotonic() - begun < self.submission_seconds:
+                    cells = [*changed, *needed(above, exercise)]
+                    courses = [not is_marked(one) and one.source.strip() in known for one in cells]
+                    self.run(cells, courses, exercise, setup, resources["nbgrader"]["notebook"])
+                else:
+                    stop(exercise, "time: the exercises before took too long")
+                above.pop()  # no other exercise needs a check
+                exercise = []
         return nb, resources
 
-    def run(self, cells: list[NotebookNode], setup: list[str], notebook: str) -> None:
+    def run(
+        self,
+        cells: list[NotebookNode],
+        courses: list[bool],
+        exercise: list[NotebookNode],
+        setup: list[str],
+        notebook: str,
+    ) -> None:
         """Run an exercise and write outputs into its cells; an error into those that did not run to their end.
+
+        Args:
+            cells: those of the exercise, and what it needs, in their order.
+            courses: for each of them, whether it is the course's own.
+            exercise: the answers and the check, whose outputs count.
+            setup: the course's setup cells.
+            notebook: its name.
 
         Raises:
             RuntimeError: if no sandbox works here, or the course's own setup cells fail in it.
         """
-        keys = {str(number): cell for number, cell in enumerate(cells)}
-        messages, ended = self.sandbox(setup, notebook).run([(key, cell.source) for key, cell in keys.items()])
-        marked = {key: cell for key, cell in keys.items() if is_marked(cell)}
+        keys = [f"{COURSE if own else ''}{number}" for number, own in enumerate(courses)]
+        sources = [(key, plain(cell.source)) for key, cell in zip(keys, cells, strict=True)]
+        messages, ended = self.sandbox(setup, notebook).run(sources)
+        marked = {key: cell for key, cell in zip(keys, cells, strict=True) if any(cell is one for one in exercise)}
         for message in messages:
             if message.get("cell") in marked and "output" in message:
                 append(marked[message["cell"]], nbformat.from_dict(message["output"]))

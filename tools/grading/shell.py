@@ -9,6 +9,7 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 
+COURSE = "course "  # begins the keys of cells that are the course's own, which no rule on answers holds for
 CUT = "\n... the rest of the output was cut\n"
 
 Cells = list[tuple[str, str]]  # key and source
@@ -106,7 +107,9 @@ class Shell(InteractiveShell):
         sys.stdout, sys.stderr = Stream(self.outputs, "stdout"), Stream(self.outputs, "stderr")
         fine = True
         for key, source in cells:
-            self.outputs.cell = key
+            self.outputs.cell, rules = key, self.ast_transformers
+            self.ast_transformers = [] if key.startswith(COURSE) else rules
             fine &= self.run_cell(source, store_history=True).success
+            self.ast_transformers = rules
             send({"cell": key, "done": True})
         return fine

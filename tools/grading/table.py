@@ -8,11 +8,12 @@ from tools.grading.course import Course, Graded
 
 
 def notes(graded: Graded) -> str:
-    """Why points are missing or may change: late; crashed; out of time; read by a teacher, or still to be read."""
+    """What a teacher should know: late; crashed; out of time; read by a teacher, or still to be read; copied cells."""
     found = ["late"] if graded.late else []
     found += [f"{one.stopped}: {one.name}" for one in graded.exercises.values() if one.stopped]
     found += [f"to be read: {one.name}" for one in graded.exercises.values() if one.points is None]
     found += [f"by hand: {one.name}" for one in graded.exercises.values() if one.by_hand]
+    found += [f"copied or split, graded as one cell: {name}" for name in graded.copied]
     return "; ".join(found)
 
 

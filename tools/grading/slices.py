@@ -1,0 +1,82 @@
+"""The cells that an exercise needs: what the notebook gives when it is run from top to bottom, without its hours."""
+
+import ast
+import re
+import symtable
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from nbformat import NotebookNode
+
+MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
+
+
+def plain(source: str) -> str:
+    """A cell's Python: `%%time`, `%matplotlib` and other lines for IPython become comments."""
+    return MAGIC.sub(r"\1# \2", source)
+
+
+def needed(cells: list[NotebookNode], exercise: list[NotebookNode]) -> list[NotebookNode]:
+    """The cells of an exercise, and those that give a name its value which they use, in the notebook's order.
+
+    Args:
+        cells: all that may run, down to the check of the exercise; its own are among them.
+        exercise: its answers and its check.
+    """
+    read = [names(cell.source) for cell in cells]
+    left = [place for place, cell in enumerate(cells) if any(cell is one for one in exercise)]
+    found = set(left)
+    while left:
+        place = left.pop()
+        uses = [(name, place) for name in read[place].used] + [(name, len(cells)) for name in read[place].used_later]
+        for name, until in uses:
+            binding = [other for other in range(until) if name in read[other].bound][-1:]
+            changing = [other for other in range(until) if name in read[other].changed and other > (binding or [-1])[0]]
+            new = {*binding, *changing} - found
+            found |= new
+            left += new
+    return [cells[place] for place in sorted(found)]
+
+
+class Names(NamedTuple):
+    """The names that a cell gives a value, whose objects it changes (``a["b"] = ...``), and reads: at once, or later.
+
+    Later is when a function of the cell is called.
+    """
+
+    bound: set[str]
+    changed: set[str]
+    used: set[str]
+    used_later: set[str]
+
+
+def names(source: str) -> Names:
+    """The names in a cell. There are none in one that is no Python."""
+    source = plain(source)
+    try:
+        table, tree = symtable.symtable(source, "a cell", "exec"), ast.parse(source)
+    except SyntaxError:
+        return Names(set(), set(), set(), set())
+    symbols = table.get_symbols()
+    return Names(
+        bound={one.get_name() for one in symbols if one.is_assigned() or one.is_imported()},
+        changed=set(_changed(tree)),
+        used={one.get_name() for one in symbols if one.is_referenced()},
+        used_later={one.get_name() for scope in _within(table) for one in scope.get_symbols() if one.is_global()},
+    )
+
+
+def _within(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    for scope in table.get_children():
+        yield scope
+        yield from _within(scope)
+
+
+def _changed(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            root: ast.expr = node
+            while isinstance(root, ast.Attribute | ast.Subscript):
+                root = root.value
+            if isinstance(root, ast.Name):
+                yield root.id
