@@ -13,7 +13,7 @@ import time
 import psutil
 import pytest
 
-from labkit.training import checkpoints, losses_csv
+from labkit.training import callbacks, checkpoints
 
 TRAIN = "train --device cpu --size 24 --generator resnet_3blocks --ngf 4 --ndf 4 --steps 1000000 --decay-steps 0"
 TWO = " --processes 2 --workers 1 --batch-size 2"
@@ -92,7 +92,7 @@ def start(folder, processes, save_minutes):
 
 def rows(folder):
     """Steps in losses.csv, to which each report adds those since the last one."""
-    file = folder / losses_csv.FILE
+    file = folder / callbacks.LOSSES
     return max(0, file.read_text().count("\n") - 1) if file.exists() else 0
 
 

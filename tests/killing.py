@@ -10,7 +10,7 @@ from pathlib import Path
 import forked
 import torch
 
-from labkit.training import checkpoints, losses_csv
+from labkit.training import callbacks, checkpoints
 
 ARGUMENTS = (
     "train --size 16 --generator resnet_3blocks --ngf 4 --batch-size 2 --steps {steps} --save-minutes 0 --workers 1 "
@@ -63,7 +63,7 @@ def same_files(a: Path, b: Path) -> bool:
     """Whether two runs wrote the same rows of losses, and kept the same checkpoints, each with its samples."""
     kept_a, kept_b = ({file.name: file for file in (folder / checkpoints.KEPT).iterdir()} for folder in (a, b))
     return (
-        (a / losses_csv.FILE).read_text() == (b / losses_csv.FILE).read_text()
+        (a / callbacks.LOSSES).read_text() == (b / callbacks.LOSSES).read_text()
         and kept_a.keys() == kept_b.keys()
         and all(same(_content(kept_a[name]), _content(kept_b[name])) for name in kept_a)
     )

@@ -105,7 +105,7 @@ def test_an_error_in_on_end_does_not_hide_the_first(tiny, fruit):
 
 @pytest.mark.parametrize("wrong", [Diary, "print"])
 def test_what_is_no_callback_is_refused(tiny, fruit, wrong):
-    with pytest.raises(labkit.LabkitError, match="a function of the run, or an object of a class derived from labkit"):
+    with pytest.raises(labkit.LabkitError, match="give functions of the run, or objects of a labkit.Callback"):
         train(tiny, fruit, 1, None, wrong)
 
 

@@ -32,7 +32,7 @@ def test_each_kept_checkpoint_is_whole_and_has_its_samples(tiny, fruit, tmp_path
         then = train(tiny, fruit, at, None).model
         for model in (labkit.load_model(tmp_path, step=at), labkit.load_model(tmp_path / "kept" / f"00000{at}.pt")):
             assert all(map(torch.equal, model.parameters(), then.parameters()))
-        assert checkpoints.load(checkpoints.of_step(tmp_path, at))["done"] == at
+        assert checkpoints.load(checkpoints.kept_file(tmp_path, at))["done"] == at
         assert (tmp_path / "kept" / f"00000{at}.png").samefile(tmp_path / "samples" / f"00000{at}.png")
 
 
@@ -71,18 +71,20 @@ def test_a_kill_between_checkpoint_and_link_loses_no_kept_step(tiny, fruit, tmp_
     assert listing(tmp_path) == NAMES
 
 
-def test_a_step_that_cannot_be_kept_costs_no_training(tiny, fruit, tmp_path):
+def test_a_step_that_cannot_be_kept_ends_the_run_after_it_was_saved(tiny, fruit, tmp_path):
     (tmp_path / "kept").write_text("in the way")
-    with pytest.warns(UserWarning, match="step 2 is not kept: .*cannot be written"):
-        run = train(tiny, fruit, 3, tmp_path)
-    assert run.done == checkpoints.load(tmp_path)["done"] == 3
+    with pytest.raises(labkit.LabkitError, match="kept/000002.pt cannot be written"):
+        train(tiny, fruit, 9, tmp_path)
+    assert checkpoints.load(tmp_path)["done"] == 3, "the step under way, too"
 
 
 def test_a_step_that_was_not_kept_is_refused_with_a_list(tiny, fruit, tmp_path):
     train(tiny, fruit, 4, tmp_path)
-    with pytest.raises(CheckpointError, match="step 3 was not kept. Kept are the steps 2, 4; without a step"):
+    with pytest.raises(
+        CheckpointError, match=r"000003.pt: there is no checkpoint here. The run kept .*000002.pt, .*000004.pt"
+    ):
         labkit.load_model(tmp_path, step=3)
-    with pytest.raises(CheckpointError, match="None was, since --keep-every was not given"):
+    with pytest.raises(CheckpointError, match="Was the run ever saved"):
         labkit.load_model(tmp_path / "other", step=3)
 
 
@@ -101,7 +103,7 @@ def test_the_command_line_keeps_translates_and_exports_a_step(call, tmp_path):
     exported = labkit.load_generator(tmp_path / "out" / "latest_net_G_A.pth")
     assert all(map(torch.equal, exported.parameters(), labkit.load_model(tmp_path / "run", step=2).G_A.parameters()))
     status, _, error = call("export", tmp_path / "net.pt2", "--run", tmp_path / "run", "--step", 7)
-    assert status == 1 and "Kept are the steps 1, 2, 3" in error
+    assert status == 1 and "The run kept" in error and "000003.pt" in error
     file = tmp_path / "run" / checkpoints.FILE
     status, _, error = call("translate", tmp_path / "in.png", tmp_path / "x.png", "--run", file, "--step", 2)
     assert status == 1 and "--step 2" in error and "one file" in error

@@ -4,10 +4,9 @@ import csv
 
 import pytest
 import torch
-from full_disk import files_no_larger_than
 
 import labkit
-from labkit.training import checkpoints, losses_csv
+from labkit.training import callbacks, checkpoints
 
 
 def train(tiny, fruit, steps, folder, **options):
@@ -15,7 +14,7 @@ def train(tiny, fruit, steps, folder, **options):
 
 
 def rows(folder):
-    with open(folder / losses_csv.FILE, newline="") as file:
+    with open(folder / callbacks.LOSSES, newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -48,20 +47,20 @@ def test_after_a_kill_no_row_is_missing_and_none_is_there_twice(tiny, fruit, tmp
     with pytest.raises(KilledError):
         train(tiny, fruit, 7, tmp_path / "killed", report_every=1, callbacks=[killed_at(5)])
     assert len(rows(tmp_path / "killed")) == 5 and checkpoints.load(tmp_path / "killed")["done"] == 2
-    with open(tmp_path / "killed" / losses_csv.FILE, "a") as file:
+    with open(tmp_path / "killed" / callbacks.LOSSES, "a") as file:
         file.write("6,0.001,0.0")  # half a row, as a power cut could leave it
     train(tiny, fruit, 7, tmp_path / "killed")
-    assert (tmp_path / "killed" / losses_csv.FILE).read_text() == (tmp_path / "whole" / losses_csv.FILE).read_text()
+    assert (tmp_path / "killed" / callbacks.LOSSES).read_text() == (tmp_path / "whole" / callbacks.LOSSES).read_text()
 
 
 def test_a_file_that_someone_deleted_is_whole_again(tiny, fruit, tmp_path):
     def delete(run):
         if run.done == 2:
-            (tmp_path / losses_csv.FILE).unlink()
+            (tmp_path / callbacks.LOSSES).unlink()
 
     train(tiny, fruit, 4, tmp_path, report_every=1, callbacks=[delete])
     assert len(rows(tmp_path)) == 4
-    (tmp_path / losses_csv.FILE).unlink()
+    (tmp_path / callbacks.LOSSES).unlink()
     train(tiny, fruit, 4, tmp_path)
     assert len(rows(tmp_path)) == 4
 
@@ -74,16 +73,3 @@ def test_a_checkpoint_of_before_leaves_learning_rates_empty(tiny, fruit, tmp_pat
     for steps in (3, 4):  # and it saves and resumes as others do
         train(tiny, fruit, steps, tmp_path)
     assert [row["lr_generators"] for row in rows(tmp_path)] == ["", "", "0.001", "0.001"]
-
-
-def test_a_full_disk_is_named(tiny, fruit, tmp_path):
-    run = train(tiny, fruit, 1, tmp_path)
-    sink = losses_csv.LossesCsv(tmp_path / losses_csv.FILE)
-    sink.on_report(run)
-    run.done, run.losses, run.rates = (
-        2,
-        *({name: 2 * rows for name, rows in h.items()} for h in (run.losses, run.rates)),
-    )
-    refused = pytest.raises(labkit.LabkitError, match="losses.csv cannot be written .File too large")
-    with files_no_larger_than(1), refused:
-        sink.on_report(run)

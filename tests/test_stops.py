@@ -12,7 +12,7 @@ import pytest
 import labkit
 from labkit import ranks
 from labkit.errors import TrainingError
-from labkit.training import checkpoints, losses_csv
+from labkit.training import callbacks, checkpoints
 
 TRAIN = "train --size 16 --generator resnet_3blocks --ngf 4 --steps 100000 --decay-steps 0 --device cpu --out"
 
@@ -21,7 +21,7 @@ TRAIN = "train --size 16 --generator resnet_3blocks --ngf 4 --steps 100000 --dec
 def test_a_signal_to_every_process_saves_and_is_the_exit_status(tmp_path, number):
     messages = tmp_path / "said"
     run = forked.labkit(messages, *TRAIN.split(), str(tmp_path))
-    while not (tmp_path / losses_csv.FILE).exists():
+    while not (tmp_path / callbacks.LOSSES).exists():
         assert run.is_alive(), messages.read_text()
         time.sleep(0.05)
     os.killpg(run.pid, number)
@@ -47,7 +47,9 @@ def kill_worker(run):
 
 
 def test_a_worker_that_is_killed_costs_no_step(tiny, fruit, tmp_path):
-    with pytest.raises(TrainingError, match=f"prepares batches died .*The run is saved in {tmp_path}: run the same"):
+    with pytest.raises(
+        TrainingError, match=f"prepares batches died .*saved in {tmp_path}: run the same.*fewer workers"
+    ):
         step = labkit.make_step(tiny())
         labkit.fit(step, fruit, 10000, checkpoint=tmp_path, report_every=1, callbacks=[kill_worker], workers=1)
     saved = checkpoints.load(tmp_path)

@@ -1,10 +1,10 @@
 """What TensorBoard reads: every curve and picture, also after a kill, and a run that a full disk does not end."""
 
 import pytest
+import torch
 from full_disk import files_no_larger_than
 
 import labkit
-from labkit.training import tensorboard
 
 pytest.importorskip("tensorboard", reason="TensorBoard is optional")
 
@@ -42,7 +42,7 @@ def test_curves_and_pictures_have_their_steps_and_values(tiny, fruit, tmp_path):
     assert [point.value for point in rates] == pytest.approx([run.rates["generators"][at] for at in (1, 3, 4)])
     assert steps_of(events.Images("samples")) == [2, 4, 5] and events.Images("samples")[0].width == 4 * 34 + 2
     assert all(point.value > 0 for point in events.Scalars("speed/steps a second"))
-    assert any(tag.startswith("memory/") for tag in events.Tags()["scalars"])
+    assert ("memory/GPU peak, GB" in events.Tags()["scalars"]) == torch.cuda.is_initialized()
 
 
 def test_steps_that_a_kill_lost_are_forgotten(tiny, fruit, tmp_path):
@@ -74,9 +74,3 @@ def test_a_full_disk_ends_the_run_after_it_was_saved(tiny, fruit, tmp_path):
     with pytest.raises(OSError, match="File too large"):
         step = labkit.make_step(tiny())
         labkit.fit(step, fruit, 5, report_every=1, callbacks=[Full(), labkit.TensorBoard(tmp_path)])
-
-
-def test_without_the_package_it_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr(tensorboard, "installed", lambda: False)
-    with pytest.raises(labkit.LabkitError, match="pip install tensorboard"):
-        labkit.TensorBoard(tmp_path)

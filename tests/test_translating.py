@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import torch
@@ -97,8 +98,8 @@ def test_folders_in_a_folder_are_kept_and_results_are_not_translated_again(tmp_p
         ("in.png", "out.tiff", "out.tiff"),
         ("in.png", "only_words/words.jpg/out.png", "words.jpg"),
         ("empty", "out", "no pictures"),
-        ("only_words", "out", "none of its pictures can be translated"),
-        ("full", "in.png", "cannot be made"),
+        ("only_words", "out", "words.jpg is not a"),
+        ("full", "in.png", "cannot be written"),
     ],
 )
 def test_what_cannot_be_translated_is_refused(tmp_path, source, target, message):
@@ -138,16 +139,6 @@ def test_a_folder_goes_on_after_a_stop(tmp_path):
     assert [file.name for file in written] == ["a.png", "c.png"]
     assert (tmp_path / "out" / "b.png").read_bytes() == before
     assert labkit.translate(Negative(), tmp_path / "in", tmp_path / "out", skip_existing=True) == []
-    with pytest.raises(labkit.LabkitError, match="exclude one another"):
-        labkit.translate(Negative(), tmp_path / "in", tmp_path / "out", skip_existing=True, overwrite=True)
-
-
-def test_a_target_that_cannot_be_written_is_refused_before_any_work(tmp_path):
-    write_picture(picture(32, 32), tmp_path / "in.png")
-    network = Negative()
-    with pytest.raises(DataError, match="must end in one of"):
-        labkit.translate(network, tmp_path / "in.png", tmp_path / "out")
-    assert not network.sizes
 
 
 def test_a_size_by_request_is_that_of_test_pictures_in_training(tmp_path):
@@ -156,26 +147,8 @@ def test_a_size_by_request_is_that_of_test_pictures_in_training(tmp_path):
     resized = labkit.folders(tmp_path, size=32).test_a[0]
     labkit.translate(Negative(), tmp_path / "testA", tmp_path / "out", size=32)
     assert torch.equal(read_picture(tmp_path / "out" / "a.png"), 255 - resized)
-    for size in (0, "32"):
-        with pytest.raises(labkit.LabkitError, match="size="):
-            labkit.translate(Negative(), tmp_path / "testA", tmp_path / "out", size=size, overwrite=True)
-
-
-def test_pictures_of_equal_size_go_in_batches_and_none_is_mixed_up(tmp_path, monkeypatch):
-    """Batches as on a GPU: full ones at once, the others at the end, and early if too many pictures wait."""
-    monkeypatch.setattr(translating, "BATCH_PIXELS", 64 * 64 * 3)
-    monkeypatch.setattr(translating, "_pictures_at_once", lambda network: 4)
-    batches = []
-    monkeypatch.setattr(Negative, "forward", lambda self, part: batches.append(len(part)) or part * self.sign)
-    sizes = [(32, 32 + 32 * (i % 3 == 0) + 32 * (i == 8)) for i in range(20)] + [(64, 32 * i) for i in range(3, 20)]
-    for i, size in enumerate(sizes):
-        write_picture(picture(*size, seed=i), tmp_path / "in" / f"{i:02}.png")
-    named = []
-    written = labkit.translate(Negative(), tmp_path / "in", tmp_path / "out", on_written=named.append)
-    assert [file.name for file in written] == [f"{i:02}.png" for i in range(37)] and sorted(named) == written
-    for i, size in enumerate(sizes):
-        assert torch.equal(read_picture(written[i]), 255 - picture(*size, seed=i))
-    assert batches.count(4) >= 4 and max(batches) == 4 and sum(batches) == 37
+    with pytest.raises(labkit.LabkitError, match="size=0: .* at least 1"):
+        labkit.translate(Negative(), tmp_path / "testA", tmp_path / "out", size=0, overwrite=True)
 
 
 @pytest.fixture
@@ -186,35 +159,21 @@ def folder(tmp_path):
     return tmp_path / "in"
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("the GPU is full"),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9000000 bytes."),
-        MemoryError(),
-    ],
-)
-def test_a_batch_that_is_too_large_for_the_memory_goes_one_by_one(folder, monkeypatch, error):
-    class OutOfMemory(Negative):
-        def forward(self, pictures):
-            if len(pictures) > 1:
-                raise error
-            return pictures * self.sign
-
-    monkeypatch.setattr(translating, "_pictures_at_once", lambda network: 4)
-    assert len(labkit.translate(OutOfMemory(), folder, folder.parent / "out")) == 3
-
-
 def test_a_picture_that_is_too_large_for_the_memory_is_left_out_with_a_size_that_fits(folder, monkeypatch):
     class Large(Negative):
-        """Needs as many bytes as a network of 64 channels would."""
+        """Has a layer of 189 channels."""
+
+        def __init__(self):
+            super().__init__()
+            self.wide = nn.Conv2d(3, 189, 1)
 
         def forward(self, pictures):
-            return super().forward(pictures.repeat(1, 64, 1, 1))[:, :3]
+            self.wide(pictures)
+            return super().forward(pictures)
 
     network, out = Large(), folder.parent / "out"
     monkeypatch.setattr(translating, "CHECKED_ABOVE", 0)
-    needed = 2 * (2 * 3 * 64) * 4  # bytes a pixel: an operator that reads and writes 192 channels, and copies of them
+    needed = 2 * (3 + 189) * 4  # bytes a pixel: a layer that reads and writes 192 channels, and copies of them
     monkeypatch.setattr(translating, "free_memory", lambda device: needed * 50**2 / 0.8)
     with pytest.warns(UserWarning, match=r"b\.png: a picture of 64x64 pixels is too large.*\(--size 32, or size=32\)"):
         assert [file.name for file in labkit.translate(network, folder, out)] == ["a.png", "c.png"]
@@ -225,15 +184,26 @@ def test_a_picture_that_is_too_large_for_the_memory_is_left_out_with_a_size_that
         labkit.translate(network, folder / "b.png", out / "large.png")
 
 
-def test_a_picture_that_proves_too_large_is_left_out_too(folder, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB."), "CUDA out of memory"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9000000 bytes."),
+            "the host.*",
+        ),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_a_picture_that_proves_too_large_is_left_out_too(folder, monkeypatch, error, reason):
     class OutOfMemory(Negative):
         def forward(self, pictures):
             if pictures.shape[2] > 40:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
+                raise error
             return pictures * self.sign
 
     monkeypatch.setattr(translating, "_pixels_that_fit", lambda network: 10**9)
-    with pytest.raises(DataError, match=r"too large for the memory \(CUDA out of memory\).*--size 32"):
+    with pytest.raises(DataError, match=rf"too large for the memory \({reason}\).*--size 32"):
         labkit.translate(OutOfMemory(), folder / "b.png", folder.parent / "b.png")
 
 
@@ -286,8 +256,6 @@ def test_a_progress_bar_only_where_there_is_a_terminal(tmp_path, monkeypatch, ca
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
     labkit.translate(Negative(), tmp_path / "in", tmp_path / "out")
     assert ("2/2" in capsys.readouterr().err) == terminal
-    labkit.translate(Negative(), tmp_path / "in", tmp_path / "again", progress=False)
-    assert not capsys.readouterr().err
 
 
 @pytest.fixture
@@ -299,45 +267,41 @@ def in_the_foreground():
 
 
 @pytest.mark.usefixtures("in_the_foreground")
-@pytest.mark.parametrize("times", [1, 2])
-def test_ctrl_c_says_how_many_are_written_and_which_remain(tmp_path, times):
-    for i in range(30):
+def test_ctrl_c_says_how_many_are_written_and_which_remain(tmp_path):
+    for i in range(40):
         write_picture(picture(32, 32, seed=i), tmp_path / "in" / f"{i:02}.png")
 
     class Interrupted(Negative):
-        """Ctrl-C comes while the tenth picture is translated."""
+        """Ctrl-C comes while the 16th picture is translated."""
 
         def forward(self, pictures):
-            super().forward(pictures)
-            for _ in range(times if len(self.sizes) == 10 else 0):
-                signal.raise_signal(signal.SIGINT)  # to this thread: two that wait count as one
-            return pictures * self.sign
+            if len(self.sizes) == 15:
+                signal.raise_signal(signal.SIGINT)
+            return super().forward(pictures)
 
-    finished = 11 - times  # the second Ctrl-C does not wait for the tenth
     with pytest.raises(KeyboardInterrupt) as stopped:
         labkit.translate(Interrupted(), tmp_path / "in", tmp_path / "out")
-    said = str(stopped.value)
-    assert f"{finished} of 30 pictures are translated" in said
-    assert [file.name for file in sorted((tmp_path / "out").iterdir())] == [f"{i:02}.png" for i in range(finished)]
-    assert f"{finished - 1:02}.png" not in said and f"{finished:02}.png" in said, "only those that remain are named"
-    assert ("... and" in said) == (30 - finished > translating.LISTED)
+    said, done = str(stopped.value), sorted(file.name for file in (tmp_path / "out").iterdir())
+    assert done == [f"{i:02}.png" for i in range(len(done))] and 10 <= len(done) <= 15
+    assert f"{len(done)} of 40 pictures are translated" in said
+    assert f"{len(done) - 1:02}.png" not in said and f"{len(done):02}.png" in said, "only those that remain are named"
+    assert "... and" in said
 
 
 def test_ctrl_c_on_the_command_line(tmp_path, tiny):
-    """Each file is named as it is written, so that the reader of the output knows them after Ctrl-C."""
     for i in range(40):
         write_picture(picture(256, 256, seed=i), tmp_path / "in" / f"{i:02}.png")
     torch.save(tiny().G_A.state_dict(), tmp_path / "net_G.pth")
     command = [sys.executable, "-m", "labkit", "translate", "in", "out", "--run", "net_G.pth", "--device", "cpu"]
-    process = subprocess.Popen(command, cwd=tmp_path, text=True, bufsize=1, stdout=-1, stderr=-1)
-    named = [process.stdout.readline().strip() for _ in range(3)]
+    process = subprocess.Popen(command, cwd=tmp_path, text=True, stdout=-1, stderr=-1)
+    while not (tmp_path / "out" / "02.png").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    named += out.split()
-    assert process.returncode == 130
-    assert f"stopped: {len(named)} of 40 pictures are translated; these remain:\n  in/{len(named):02}.png" in err
-    assert named == [f"out/{i:02}.png" for i in range(len(named))]
-    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [f"{i:02}.png" for i in range(len(named))]
+    err = process.communicate(timeout=60)[1]
+    done = sorted(file.name for file in (tmp_path / "out").iterdir())
+    assert process.returncode == 130 and done == [f"{i:02}.png" for i in range(len(done))]
+    assert f"stopped\n{len(done)} of 40 pictures are translated; these remain:\n  in/{len(done):02}.png" in err
 
 
 def test_a_full_disk_says_how_many_are_written_and_which_remain(tmp_path, monkeypatch):
@@ -348,13 +312,11 @@ def test_a_full_disk_says_how_many_are_written_and_which_remain(tmp_path, monkey
 
     for i in range(12):
         write_picture(picture(32, 32, seed=i), tmp_path / "in" / f"{i:02}.png")
-    named = []
     monkeypatch.setattr(translating, "write_picture", until_full)
     with pytest.raises(DataError, match=r"out/05\.png cannot be written \(no space") as full:
-        labkit.translate(Negative(), tmp_path / "in", tmp_path / "out", on_written=named.append)
+        labkit.translate(Negative(), tmp_path / "in", tmp_path / "out")
     on_disk = sorted(file.name for file in (tmp_path / "out").iterdir())
     assert f"{len(on_disk)} of 12 pictures are translated; these remain:\n" in str(full.value)
-    assert [file.name for file in named] == on_disk, "all that are there are named"
     remaining = str(full.value).partition("remain:")[2]
     assert sorted(on_disk + [line.split("/")[-1] for line in remaining.split()]) == [f"{i:02}.png" for i in range(12)]
 

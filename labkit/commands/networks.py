@@ -32,8 +32,6 @@ def translate(
     as_json: AsJson = False,
 ) -> None:
     """Translate a picture or a folder with a trained model."""
-    from tqdm import tqdm
-
     from labkit.devices import pick_device
 
     output = Output(quiet, as_json)
@@ -48,10 +46,8 @@ def translate(
             size=pixels(size, run),
             overwrite=overwrite,
             skip_existing=skip_existing,
-            progress=not quiet,
-            on_written=lambda file: None if as_json else tqdm.write(str(file)),  # above the progress bar
         )
-    output.end({"written": [str(file) for file in written]}, [])
+    output.end({"written": [str(file) for file in written]}, [str(file) for file in written])
 
 
 def export(
@@ -66,20 +62,12 @@ def export(
     ] = False,
 ) -> None:
     """Write a trained network for use without labkit, checked against PyTorch."""
-    from labkit.training.reference_weights import reference_commands
-
     run = chosen(run, step)
     if reference:
-        model, name = labkit.load_model(run), target.resolve().name
-        typer.echo("\n".join(map(str, labkit.export_reference(model, target))))
-        typer.echo(f"In the public reference, with these files in its folder checkpoints/{name}:")
-        typer.echo("\n".join(reference_commands(model, name)))
+        typer.echo("\n".join(map(str, labkit.export_reference(run, target))))
         return
     path, difference = labkit.export(run, target, direction)
-    if difference is None:
-        typer.echo(f"{path}: not compared with PyTorch, for want of ONNX Runtime: pip install onnxruntime")
-    else:
-        typer.echo(f"{path}: at most {difference:.1e} from PyTorch, in pictures of five sizes")
+    typer.echo(f"{path}: at most {difference:.1e} from PyTorch, in pictures of two sizes")
 
 
 def score(
@@ -105,7 +93,7 @@ def chosen(run: Path, step: int | None) -> Path:
 
     if run.is_file():
         raise LabkitError(f"--step {step}: {run} is one file. Give --run the folder of a run.")
-    return checkpoints.of_step(run, step)
+    return checkpoints.kept_file(run, step)
 
 
 def pixels(given: str | None, run: Path) -> int | None:

@@ -99,7 +99,8 @@ def train(
     """Train a model; run the same command again to resume after a stop."""
     from labkit import ranks
     from labkit.measure.scores import Scores
-    from labkit.training import checkpoints, keeping, tensorboard
+    from labkit.training import checkpoints
+    from labkit.training.callbacks import tensorboard_installed
 
     if processes > 1 and not ranks.started_by_torchrun():
         raise typer.Exit(ranks.start(processes, sys.argv[1:]))
@@ -113,7 +114,7 @@ def train(
         if preprocess not in ("scale_width", "none"):
             network.check_size(recipe.size, recipe.size, where=f"--size {recipe.size}")
         if ranks.number() == 0:
-            keeping.look_first(out, network, dict(size=recipe.size, batch_size=model.batch_size, seed=seed))
+            checkpoints.look_first(out, network, dict(size=recipe.size, batch_size=model.batch_size, seed=seed))
         if init_from is not None and (out / checkpoints.FILE).exists():
             output.say(f"{out}: this run goes on from its own checkpoint, so --init-from is ignored")
         elif init_from is not None:
@@ -142,7 +143,7 @@ def train(
             callbacks.append(Scores(pictures, every))
         if keep_every:
             callbacks.append(labkit.KeepEvery(keep_every))
-        if not no_tensorboard and tensorboard.installed():
+        if not no_tensorboard and tensorboard_installed():
             callbacks.append(labkit.TensorBoard(out / "tensorboard"))
         run = labkit.fit(
             model.step(network, names, recipe.lr),

@@ -1,21 +1,33 @@
-"""Callbacks: what a program of yours can do while `labkit.fit` trains, for example log into Weights & Biases."""
+"""Callbacks: logs, samples and the progress of `labkit.fit`, and methods for more, such as Weights & Biases."""
 
 from __future__ import annotations
 
+import builtins
+import csv
+import importlib.util
+import sys
+import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
+import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from labkit import ranks
-from labkit.errors import LabkitError, TrainingError, check_overrides
-from labkit.files import link
+from labkit.data.batches import UnpairedData, to_float, to_uint8
+from labkit.data.images import write_picture
+from labkit.errors import DataError, LabkitError, TrainingError, check_overrides
+from labkit.files import atomic_write, link
+from labkit.models.model import run_network
 from labkit.training import checkpoints
 from labkit.training.run import Run
-from labkit.training.samples import sample_file
+
+LOSSES = "losses.csv"
+COLLAPSED = 0.1  # outputs count as all alike if they differ by less than this share of their inputs' differences
+INTERVAL = 30.0  # seconds between two states of the progress bar in a log file
 
 
 class Callback:
@@ -44,7 +56,7 @@ class Callback:
         """At the end, also if the run ends by an error or by Ctrl-C. All that can be saved has been."""
 
     def saves(self, run: Run) -> bool:
-        """Whether to look at samples and to save after this step in any case. Every rank asks, all get one answer."""
+        """True if this step has to be sampled and saved in any case. Every rank asks, all get one answer."""
         return False
 
 
@@ -52,10 +64,63 @@ class OnReport(Callback):
     """A function that is called with the run after each look at the losses."""
 
     def __init__(self, function: Callable[[Run], None]):
+        if isinstance(function, type) or not callable(function):
+            raise LabkitError(f"callbacks={function!r}: give functions of the run, or objects of a labkit.Callback.")
         self.function = function
 
     def on_report(self, run: Run) -> None:
         self.function(run)
+
+
+class Callbacks:
+    """The callbacks of a run, as a context: `on_start` is called when it begins, and `on_end` when it ends.
+
+    Attributes:
+        error: the first error of a callback, or of the pictures; the loop saves the run, and calls `raise_error`.
+    """
+
+    def __init__(self, run: Run, callbacks: Sequence[Callback | Callable[[Run], None]]):
+        self.run = run
+        self.all = [each if isinstance(each, Callback) else OnReport(each) for each in callbacks]
+        for callback in self.all:
+            hooks = [name for name in vars(Callback) if not name.startswith("_")]
+            check_overrides(type(callback), hooks, (Callback,), "callback")
+        self.called = self.all if ranks.number() == 0 else []
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> Callbacks:
+        self.tell("on_start")
+        return self
+
+    def __exit__(self, kind: object, raised: BaseException | None, trace: object) -> None:
+        for callback in self.called:
+            try:
+                callback.on_end(self.run)
+            except Exception as error:
+                if raised or self.error:  # which this one must not hide
+                    warnings.warn(f"on_end of a callback: {type(error).__name__}: {error}", stacklevel=2)
+                else:
+                    self.error = error
+
+    def tell(self, method: str, *more: Any) -> None:
+        """Calls a method of each callback, until one raises an error."""
+        try:
+            for callback in self.called if self.error is None else []:
+                getattr(callback, method)(self.run, *more)
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            self.error = error
+
+    def saves(self) -> bool:
+        """True if a callback wants this step saved; the same on every rank."""
+        return any(callback.saves(self.run) for callback in self.all)
+
+    def raise_error(self) -> None:
+        """Raises the error of a callback, if there was one; of several ranks on each of them."""
+        text = ranks.first(None if self.error is None else str(self.error) or type(self.error).__name__)
+        if self.error is not None:
+            raise self.error
+        if text is not None:
+            raise TrainingError(text)
 
 
 class KeepEvery(Callback):
@@ -65,99 +130,157 @@ class KeepEvery(Callback):
     """
 
     def __init__(self, steps: int):
-        if steps < 1:
-            raise LabkitError(f"KeepEvery({steps}): a number of steps is needed, at least 1.")
         self.steps = steps
 
     def saves(self, run: Run) -> bool:
-        return run.folder is not None and run.done > 0 and run.done % self.steps == 0
+        return run.folder is not None and run.done % self.steps == 0
 
     def on_start(self, run: Run) -> None:
-        if run.done == run.saved:
-            self._keep(run)  # a kill may have come between the checkpoint and this
+        if run.folder is not None and run.done > 0:  # a kill may have come between a checkpoint and its second name
+            self.on_save(run, run.folder / checkpoints.FILE)
 
     def on_save(self, run: Run, path: Path) -> None:
-        self._keep(run)
-
-    def _keep(self, run: Run) -> None:
-        if run.folder is None or not self.saves(run):
-            return
-        kept = checkpoints.kept_file(run.folder, run.done)
-        newest = {kept: run.folder / checkpoints.FILE, kept.with_suffix(".png"): sample_file(run, run.folder)}
-        try:
-            for target, source in newest.items():
-                if source.exists() and not (target.exists() and target.samefile(source)):
-                    link(source, target)
-        except (LabkitError, OSError) as error:
-            warnings.warn(f"step {run.done} is not kept: {error}", stacklevel=2)
+        if self.saves(run):
+            kept, grid = checkpoints.kept_file(path.parent, run.done), sample_file(path.parent, run.done)
+            link(path, kept)
+            if grid.exists():
+                link(grid, kept.with_suffix(".png"))
 
 
-class Watchers:
-    """The callbacks of a run, as a context: `on_start` is called when it begins, and `on_end` when it ends.
+class LossesCsv(Callback):
+    """Writes a row for each step: its number, the learning rates (``lr_<player>``), and the losses.
 
-    Attributes:
-        error: the first error of a callback, or of the pictures; the loop saves the run, and calls `raise_error`.
+    At each report the rows since the last one are appended. A run that resumes writes the file again, from the history
+    in its checkpoint, so that no row is missing or there twice. A loss is empty in steps that did not have it, and a
+    learning rate where a checkpoint of labkit 0.1.0 did not know it.
     """
 
-    def __init__(self, run: Run, callbacks: Sequence[Callback | Callable[[Run], None]]):
-        self.run = run
-        self.all = [one if isinstance(one, Callback) else OnReport(_function(one)) for one in callbacks]
-        for callback in self.all:
-            hooks = [name for name in vars(Callback) if not name.startswith("_")]
-            check_overrides(type(callback), hooks, (Callback,), "callback")
-        self.callbacks = self.all if ranks.number() == 0 else []
-        self.error: BaseException | None = None
+    def __init__(self, path: Path):
+        self.path, self.rows = path, 0
+        self.names: list[str] = []  # of the columns in the file; with others it has to be written again
 
-    def __enter__(self) -> Watchers:
-        self.tell("on_start")
-        if self.error is not None:  # nothing is unsaved yet
-            self._end(during_error=True)
-            raise self.error
-        return self
+    def on_start(self, run: Run) -> None:
+        if run.done:
+            self.on_report(run)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end(during_error=error is not None)
+    def on_report(self, run: Run) -> None:
+        names = ["step", *(f"lr_{player}" for player in run.rates), *run.losses]
+        columns: list[Sequence] = [range(1, run.done + 1), *run.rates.values(), *run.losses.values()]
+        if names == self.names and self.path.exists():
+            with open(self.path, "a", newline="", encoding="utf-8") as file:
+                _write(file, zip(*(values[self.rows :] for values in columns), strict=True))
+        else:
+            with atomic_write(self.path) as part, open(part, "w", newline="", encoding="utf-8") as file:
+                _write(file, [names, *zip(*columns, strict=True)])
+        self.names, self.rows = names, run.done
 
-    def tell(self, method: str, *more: Any) -> None:
-        """Calls a method of each callback."""
+
+def _write(file: TextIO, rows: Iterable[Sequence]) -> None:
+    lines = (["" if value != value else value for value in row] for row in rows)
+    csv.writer(file, lineterminator="\n").writerows(lines)
+
+
+class Progress(Callback):
+    """Draws tqdm's bar: often in a terminal or a notebook, and every 30 seconds where it goes into a file."""
+
+    def on_start(self, run: Run) -> None:
+        seconds = 0.1 if sys.stderr.isatty() or hasattr(builtins, "__IPYTHON__") else INTERVAL
+        self.bar = tqdm(initial=run.done, total=run.steps, unit="step", mininterval=seconds, maxinterval=seconds)
+
+    def on_step(self, run: Run) -> None:
+        self.bar.update()
+
+    def on_report(self, run: Run) -> None:
+        self.bar.set_postfix({name: f"{values[-1]:.3f}" for name, values in run.losses.items()}, refresh=False)
+
+    def on_end(self, run: Run) -> None:
+        self.bar.close()
+
+
+class TensorBoard(Callback):
+    """Writes what ``tensorboard --logdir FOLDER`` shows. It needs the package tensorboard.
+
+    At each report: every loss, as its mean since the report before; the learning rates; steps a second; and on a GPU
+    the peak of memory so far. At each sample: its grid. A run that resumes goes on in the same folder, and TensorBoard
+    forgets the points of steps that were lost.
+
+    Args:
+        folder: for the files of events; it is made if it is missing.
+    """
+
+    def __init__(self, folder: Path | str):
+        self.folder = folder
+        self.writer: Any = None
+
+    def on_start(self, run: Run) -> None:
+        self.reported, self.at = run.done, time.monotonic()
+        if run.done < run.steps:
+            from torch.utils.tensorboard import SummaryWriter  # takes a second
+
+            self.writer = SummaryWriter(str(self.folder), purge_step=run.done + 1)
+
+    def on_report(self, run: Run) -> None:
+        new, now = run.done - self.reported, time.monotonic()
+        values = {"speed/steps a second": new / max(now - self.at, 1e-9)}
+        values |= {f"learning rate/{player}": rates[-1] for player, rates in run.rates.items()}
+        for name, losses in run.losses.items():
+            if recent := [loss for loss in losses[-new:] if loss == loss]:
+                values[f"losses/{name}"] = sum(recent) / len(recent)
+        if torch.cuda.is_initialized():
+            values["memory/GPU peak, GB"] = torch.cuda.max_memory_allocated() / 1e9
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, run.done)
+        self.writer.flush()
+        self.reported, self.at = run.done, now
+
+    def on_sample(self, run: Run, grid: Tensor) -> None:
+        self.writer.add_image("samples", grid, run.done)
+
+    def on_end(self, run: Run) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+
+def tensorboard_installed() -> bool:
+    """Whether the package tensorboard is there to log with."""
+    return importlib.util.find_spec("tensorboard") is not None
+
+
+class CollapseWarning(UserWarning):
+    """A generator gives almost the same picture for every input."""
+
+
+def sample(run: Run, data: UnpairedData, n: int = 4) -> Tensor:
+    """Translates `n` test pictures of each domain: warns if the results are all alike, and writes a grid of them.
+
+    Returns:
+        the grid, a ``uint8`` tensor of shape (3, H, W): pictures of A above their translations, then, if the model
+        translates those, pictures of B above theirs.
+    """
+    from torchvision.utils import make_grid  # takes a second, and most processes never look at pictures
+
+    rows = []
+    for direction in run.model.directions:
+        pictures = data.test_a if direction == "AtoB" else data.test_b
+        real = to_float(torch.stack([pictures[i] for i in range(min(n, len(pictures)))]))
+        fake = run_network(run.model.translator(direction), real)
+        rows += [real, fake]
+        if len(real) > 1 and fake.std(0).mean() < COLLAPSED * real.std(0).mean():
+            warnings.warn(
+                f"step {run.done}: {direction} gives nearly the same picture for different inputs. If that does not "
+                "pass, the generator has collapsed: is the cycle loss off, or the learning rate too high?",
+                CollapseWarning,
+                stacklevel=2,
+            )
+    grid = make_grid(to_uint8(torch.cat(rows)), nrow=len(rows[0]), pad_value=255)
+    if run.folder is not None:
         try:
-            for callback in self.callbacks if self.error is None else []:
-                getattr(callback, method)(self.run, *more)
-        except (Exception, KeyboardInterrupt, SystemExit) as error:
-            self.error = error
-
-    def saves(self) -> bool:
-        """Whether a callback wants this step saved; the same on every rank."""
-        return any(callback.saves(self.run) for callback in self.all)
-
-    def raise_error(self) -> None:
-        """Raises the error of a callback, if there was one; of several ranks on each of them."""
-        said = ranks.first(None if self.error is None else str(self.error) or type(self.error).__name__)
-        if self.error is not None:
-            raise self.error
-        if said is not None:
-            raise TrainingError(said)
-
-    def _end(self, during_error: bool) -> None:
-        """Lets every callback end. Their errors do not hide the one that ended the run."""
-        errors = []
-        for callback in self.callbacks:
-            try:
-                callback.on_end(self.run)
-            except Exception as error:
-                errors.append(error)
-        for hidden in errors if during_error else errors[1:]:
-            warnings.warn(f"on_end of a callback: {type(hidden).__name__}: {hidden}", stacklevel=2)
-        if errors and not during_error:
-            raise errors[0]
+            write_picture(grid, sample_file(run.folder, run.done))
+        except DataError as error:  # no reason to lose the training so far
+            warnings.warn(f"step {run.done}: {error}", stacklevel=2)
+    return grid
 
 
-def _function(given: Any) -> Callable[[Run], None]:
-    if isinstance(given, type) or not callable(given):
-        raise LabkitError(
-            f"callbacks={given!r}: each needs to be a function of the run, or an object of a class derived from "
-            "labkit.Callback."
-        )
-    return given
+def sample_file(folder: Path, step: int) -> Path:
+    """The file of the grid of a step, in the run's folder."""
+    return folder / "samples" / f"{step:06d}.png"

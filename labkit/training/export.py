@@ -9,7 +9,7 @@ import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,20 +23,17 @@ from labkit.networks.layers import Generator
 from labkit.training.checkpoints import load_model
 from labkit.training.reference_weights import load_generator
 
-LIMIT = 1e-4  # the largest difference from PyTorch that an exported network may have, in pictures in [-1, 1]
-# Height and width of the pictures of the check, in strides from the smallest side. It is no less than 32 pixels: in
-# smaller ones instance norm divides by the spread of a handful of numbers, and makes rounding as large as an error.
-SIZES = ((0, 0), (0, 2), (1, 0), (2, 1), (1, 3))
-SMALLEST, STRIDE = 32, 17  # pixels, at least; 17 shares no divisor with anything a network may be built on
+LIMIT = 1e-3  # largest difference from PyTorch that an exported network may have: an eighth of a level of grey
+SMALLEST = 32  # pixels; in smaller pictures instance norm divides by the spread of few numbers, and magnifies rounding
 
 Runner = Callable[[Tensor], Tensor]  # runs what was exported: (B, 3, H, W) in [-1, 1] in and out
 
 
 class Exported(NamedTuple):
-    """A file that `export` wrote: its path, and its largest difference from PyTorch, None where nothing can run it."""
+    """A file that `export` wrote: its path, and its largest difference from PyTorch."""
 
     path: Path
-    difference: float | None
+    difference: float
 
 
 def export(model: Model | Generator | Path | str, path: Path | str, direction: str = "AtoB") -> Exported:
@@ -45,10 +42,10 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
     The suffix of `path` chooses the form. ``.onnx`` is for ONNX Runtime and others, ``.pt2`` is a program for
     `torch.export.load`, and ``.safetensors`` holds the weights alone, in float32 and under the names they have in
     PyTorch. ONNX files and programs map (B, 3, H, W), float32 in [-1, 1], to a tensor of the same shape. They take any
-    batch, and any height and width that the network takes: multiples of `size_multiple`, at least `min_size`, both named in
-    the file's metadata. Batch norm and dropout are in evaluation mode, as in `labkit.translate`.
+    batch, and any height and width that the network takes: multiples of `size_multiple`, at least `min_size`, both
+    named in the file's metadata. Batch norm and dropout are in evaluation mode, as in `labkit.translate`.
 
-    Before the file is written, the exported network runs on noise of five sizes, and is compared with PyTorch.
+    Before the file is written, the exported network runs on noise of two sizes, and is compared with PyTorch.
 
     Args:
         model: a model, a generator, a run's folder, its checkpoint, or a generator of the public reference (.pth).
@@ -56,19 +53,18 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
         direction: "AtoB" or "BtoA"; ignored for a single generator.
 
     Returns:
-        the path, and the largest difference from PyTorch at any of the five sizes. The difference is None for an ONNX
-        file if ONNX Runtime is not installed, so that it could not be run.
+        the path, and the largest difference from PyTorch at any of the two sizes.
 
     Raises:
-        LabkitError: the suffix or the direction is unknown, a package is missing, the network cannot be exported, its
-            results differ from PyTorch's by more than 1e-4 and rounding does not explain it, or the file cannot be
-            written. No file is left then, and an older one is kept.
+        LabkitError: the suffix or the direction is unknown, a package is missing, the results differ from PyTorch's by
+            more than 1e-3, or the file cannot be written. No file is left then, and an older one is kept.
         CheckpointError: the run or the checkpoint cannot be read.
     """
     path = Path(path)
     suffix = path.suffix.lower()
     check_known("suffix", suffix, WRITERS)
-    model = loaded(model)
+    if isinstance(model, (Path, str)):
+        model = load_generator(model) if Path(model).suffix == ".pth" else load_model(model)
     network = model.translator(direction) if isinstance(model, Model) else model
     # A copy, for the caller goes on with the model in its mode, on its device and in its memory format.
     network = copy.deepcopy(network).to("cpu", torch.float32).to(memory_format=torch.contiguous_format)
@@ -79,64 +75,41 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
         about |= {"direction": direction, "kind": model.kind, "settings": json.dumps(model.settings)}
     try:
         content, run = WRITERS[suffix](network, about)
-        difference = None if run is None else _check(network, run, path)
-    except LabkitError:
-        raise
     except ImportError as error:
         raise LabkitError(
-            f"{suffix} files need {error.name}, which labkit does not install by itself. Install what export needs: "
+            f"{suffix} files need {error.name}, which labkit does not install by itself: "
             "pip install onnx onnxscript onnxruntime safetensors"
         ) from error
-    except Exception as error:  # a custom network can fail in any way
-        first = str(error).strip().partition("\n")[0][:200]
-        raise LabkitError(
-            f"{path}: this network cannot be exported ({type(error).__name__}: {first}). "
-            "torch.export has to be able to trace its forward method; .safetensors takes the weights of any network."
-        ) from error
+    difference = _check(network, run, path)
     with atomic_write(path) as part:
         part.write_bytes(content)
     return Exported(path, difference)
 
 
-def loaded(model: Model | Generator | Path | str) -> Model | Generator:
-    """The model or generator itself, or the one of this folder or file, on the CPU."""
-    if not isinstance(model, (Path, str)):
-        return model
-    return load_generator(model) if Path(model).suffix == ".pth" else load_model(model)
-
-
 def _example(network: Generator) -> tuple[tuple[Tensor], tuple[dict]]:
     """A batch to trace the network with, and which of its sides may have other lengths."""
-    multiple, least = network.size_multiple, math.ceil(network.min_size / network.size_multiple)
-    height, width = (torch.export.Dim(name, min=least) for name in ("height", "width"))
+    multiple, smallest = network.size_multiple, math.ceil(network.min_size / network.size_multiple)
+    height, width = (torch.export.Dim(name, min=smallest) for name in ("height", "width"))
     # Neither 1 nor equal lengths, which a tracer could take for the network's own.
-    pictures = torch.zeros(2, 3, multiple * (least + 1), multiple * (least + 2))
+    pictures = torch.zeros(2, 3, multiple * (smallest + 1), multiple * (smallest + 2))
     sides = (height, width) if multiple == 1 else (multiple * height, multiple * width)
     return (pictures,), ({0: torch.export.Dim("batch"), 2: sides[0], 3: sides[1]},)
 
 
-def _onnx(network: Generator, about: dict[str, str]) -> tuple[bytes, Runner | None]:
+def _onnx(network: Generator, about: dict[str, str]) -> tuple[bytes, Runner]:
+    import onnxruntime
     import onnxscript  # noqa: F401  # PyTorch's exporter needs it, and says less clearly that it is missing
 
     example, lengths = _example(network)
-    with warnings.catch_warnings(action="ignore"):  # of the exporter to its developers
+    # One file, without a second one for the weights. The warnings are of the exporter to its developers.
+    options: dict[str, Any] = dict(dynamo=True, external_data=False, verbose=False)
+    with warnings.catch_warnings(action="ignore"):
         program = torch.onnx.export(
-            network,
-            example,
-            dynamo=True,
-            dynamic_shapes=lengths,
-            input_names=["picture"],
-            output_names=["translation"],
-            external_data=False,  # one file, not a second one with the weights beside it
-            verbose=False,
+            network, example, dynamic_shapes=lengths, input_names=["picture"], output_names=["translation"], **options
         )
-    assert program is not None
+    assert program is not None  # as it is for other options
     program.model.metadata_props.update(about)
     content = program.model_proto.SerializeToString()
-    try:
-        import onnxruntime
-    except ImportError:
-        return content, None
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return content, lambda pictures: torch.from_numpy(session.run(None, {"picture": pictures.numpy()})[0])
 
@@ -156,52 +129,28 @@ def _program(network: Generator, about: dict[str, str]) -> tuple[bytes, Runner]:
 def _weights(network: Generator, about: dict[str, str]) -> tuple[bytes, Runner]:
     import safetensors.torch
 
-    content = safetensors.torch.save({name: tensor.clone() for name, tensor in network.state_dict().items()}, about)
-    other = copy.deepcopy(network)
-    other.load_state_dict(safetensors.torch.load(content))
-    return content, other
+    weights = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    return safetensors.torch.save(weights, about), network  # there is nothing else to run
 
 
-WRITERS: dict[str, Callable[[Generator, dict[str, str]], tuple[bytes, Runner | None]]] = {
-    ".onnx": _onnx,
-    ".pt2": _program,
-    ".safetensors": _weights,
-}
-
-
-def checked_sizes(network: Generator) -> list[tuple[int, int]]:
-    """Height and width of the five pictures that a file is checked with, each a size that the network takes."""
-    multiple, smallest = network.size_multiple, max(network.min_size, SMALLEST)
-
-    def side(strides: int) -> int:
-        return math.ceil((smallest + strides * max(multiple, STRIDE)) / multiple) * multiple
-
-    return [(side(rows), side(columns)) for rows, columns in SIZES]
+WRITERS = {".onnx": _onnx, ".pt2": _program, ".safetensors": _weights}
 
 
 @torch.no_grad()
 def _check(network: Generator, run: Runner, path: Path) -> float:
-    """The largest difference from PyTorch, over batches of noise of five sizes.
+    """The largest difference from PyTorch, over batches of noise of the smallest size and of a wide one.
 
     Raises:
-        LabkitError: it is above the limit, and above what rounding does to PyTorch's own result.
+        LabkitError: it is above the limit.
     """
-    random, largest = torch.Generator().manual_seed(0), 0.0
-    for number, size in enumerate(checked_sizes(network)):
-        pictures = torch.rand(2 if number == 0 else 1, 3, *size, generator=random) * 2 - 1
-        expected, found = network(pictures), run(pictures)
-        where = f"{path}: not written. On a picture of {size[0]}x{size[1]} pixels the exported network"
-        if found.shape != expected.shape:
-            raise LabkitError(f"{where} gives {tuple(found.shape)}, and PyTorch {tuple(expected.shape)}.")
-        difference = (found - expected).abs().max().item()
-        if not difference <= LIMIT:
-            # A network with large weights amplifies rounding: PyTorch in float32 then differs as much from float64.
-            rounding = expected - copy.deepcopy(network).double()(pictures.double())
-            if not difference <= 10 * rounding.abs().max().item():
-                raise LabkitError(
-                    f"{where} differs from PyTorch by {difference:.1e}, and rounding does not explain it. Try another "
-                    "version of the packages onnx, onnxscript and onnxruntime, or another form: .onnx, .pt2, "
-                    ".safetensors."
-                )
-        largest = max(largest, difference)
-    return largest
+    random, multiple, differences = torch.Generator().manual_seed(0), network.size_multiple, []
+    side = math.ceil(max(network.min_size, SMALLEST) / multiple) * multiple
+    for height, width in ((side, side), (side + multiple, side + 3 * multiple)):
+        pictures = torch.rand(2, 3, height, width, generator=random) * 2 - 1
+        differences.append((run(pictures) - network(pictures)).abs().max().item())
+        if not differences[-1] <= LIMIT:
+            raise LabkitError(
+                f"{path}: not written. On pictures of {height}x{width} pixels the exported network differs from "
+                f"PyTorch by {differences[-1]:.1e}. Try another form (.onnx, .pt2), or other versions of the packages."
+            )
+    return max(differences)

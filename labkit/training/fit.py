@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -13,20 +14,14 @@ from torch.utils.data import Dataset
 from labkit import ranks
 from labkit.data.batches import UnpairedData, batches
 from labkit.data.custom_data import open_data
-from labkit.devices import LESS_MEMORY, cudnn_benchmark, out_of_memory
-from labkit.errors import LabkitError, TrainingError
+from labkit.devices import cudnn_benchmark
+from labkit.errors import LabkitError, TrainingError, check_at_least
 from labkit.models.pool import MixedPool
 from labkit.models.step import Step
-from labkit.training import losses_csv
-from labkit.training.callbacks import Callback, Watchers
-from labkit.training.checkpoints import first_line
+from labkit.training import checkpoints
+from labkit.training.callbacks import LOSSES, Callback, Callbacks, LossesCsv, Progress, sample
 from labkit.training.interrupts import Stopped, interrupts
-from labkit.training.keeping import Keeper
-from labkit.training.losses_csv import LossesCsv
-from labkit.training.progress import Progress
-from labkit.training.run import Run
-from labkit.training.samples import CollapseWarning as CollapseWarning
-from labkit.training.samples import sample
+from labkit.training.run import Run, resumed, save
 
 FAILED = 255  # stands for an error where ranks agree to stop by the number of a signal
 
@@ -72,8 +67,8 @@ def fit(
         seed: settles which batches are drawn.
         workers: processes that prepare batches; 0 prepares them between the steps.
         schedule: from the number of steps done to the factor on the learning rate; None leaves it constant.
-        report_every: steps between two looks at the losses, each of which waits for the device once.
-        sample_every: steps between two looks at translations: a `CollapseWarning` if they are all alike, and a
+        report_every: steps between two reports of the losses, each of which waits for the device once.
+        sample_every: steps between two samples of translations: a `CollapseWarning` if they are all alike, and a
             grid, ``samples/<step>.png``: pictures of A above their translations, then, if the model translates those,
             pictures of B above theirs.
         save_minutes: minutes between two checkpoints; one is written at the end in any case. `labkit.KeepEvery` is a
@@ -85,121 +80,84 @@ def fit(
         LabkitError: the arguments or the data do not fit, or another run trains into the folder.
         CheckpointError: the checkpoint is damaged, or of another model or other batches; or one cannot be written, for
             instance on a full disk. The last good one stays.
-        TrainingError: a loss is no longer finite, or memory ran out; the last good checkpoint is kept. Or a worker
-            died; the run was saved.
+        TrainingError: a loss is no longer finite; the last good checkpoint is kept. Or a worker died; the run was
+            saved.
     """
-    source = open_data(data)
-    _check(source, step, steps, batch_size, workers, report_every, sample_every, save_minutes)
-    run = Run(step, steps, None if checkpoint is None else Path(checkpoint))
-    if source.sizes and len(source.sizes) > 1:
+    pictures = open_data(data)
+    _check(pictures, step, batch_size, steps=steps, report_every=report_every, sample_every=sample_every)
+    settings = {**pictures.settings, "batch_size": batch_size, "seed": seed}
+    run = Run(step, steps, None if checkpoint is None else Path(checkpoint), settings)
+    if pictures.sizes and len(pictures.sizes) > 1:
         run.model.pools = {name: MixedPool.like(pool) for name, pool in run.model.pools.items()}
-    settings = {**source.settings, "batch_size": batch_size, "seed": seed}
-    keeper, agreement, stop = Keeper(run, settings, save_minutes), ranks.Agreement(), 0
-    csv = [LossesCsv(run.folder / losses_csv.FILE)] if run.folder else []
-    watchers = Watchers(run, [*csv, Progress(), *callbacks])
-    with ExitStack() as stack:
-        keeper.resume(stack)
-        ranks.all_equal({"done": run.done, "steps": steps, **settings, **run.model.settings})
-        signals = stack.enter_context(interrupts())
-        stack.enter_context(watchers)
-        for batch in stack.enter_context(closing(_stream(run, source, batch_size, seed, workers, watchers))):
+    log = [LossesCsv(run.folder / LOSSES)] if run.folder else []
+    watchers = Callbacks(run, [*log, Progress(), *callbacks])
+    stream = _stream(run, pictures, workers, watchers)
+    agreement, stop, save_at = ranks.Agreement(), 0, time.monotonic() + 60 * save_minutes
+    with resumed(run), interrupts() as signals, watchers, closing(stream):
+        watchers.raise_error()
+        for batch in stream:
             if schedule is not None:
-                step.scale_lr(_factor(schedule, run.done))
-            run.add(_losses(run, *batch))
+                step.scale_lr(schedule(run.done))
+            run.add(step(*batch))
             watchers.tell("on_step")
-            stop, late = agreement.on(FAILED if watchers.error else sum(signals[:1]), keeper.late())
-            wanted, last = watchers.saves(), stop > 0 or run.done == steps
-            if run.done % report_every == 0 or late or wanted or last:
+            late = run.folder is not None and time.monotonic() >= save_at
+            stop, save_due = agreement.on(FAILED if watchers.error else sum(signals[:1]), late)
+            milestone = run.done == steps or watchers.saves()
+            if milestone or save_due or stop or run.done % report_every == 0:
                 run.look()
                 watchers.tell("on_report")
-            if ranks.number() == 0 and (run.done % sample_every == 0 or wanted or run.done == steps):
-                watchers.tell("on_sample", sample(run, source))
+            if ranks.number() == 0 and (milestone or run.done % sample_every == 0):
+                watchers.tell("on_sample", sample(run, pictures))
             if watchers.error and ranks.count() == 1:  # several ranks stop together, after their next step
                 stop = FAILED
-            if late or wanted or last or stop:
-                _save(run, keeper, watchers)
+            if milestone or save_due or stop:
+                _save(run, watchers)
+                save_at = time.monotonic() + 60 * save_minutes
             if stop:
                 break
         agreement.settled()
         if run.done < steps and not stop:  # there are no more batches, for a reason that is an error, or came with one
             stop = signals[0] if signals else FAILED
-            _save(run, keeper, watchers)
+            _save(run, watchers)
         if 0 < stop < FAILED:
             signals.append(stop)  # another rank may have received it
-            raise Stopped(_stopped(run), stop)
+            raise Stopped(f"stopped after step {run.done} of {steps}; {_where(run)}.", stop)
         if not stop:
             step.finish()
-        watchers.raise_error()
+    watchers.raise_error()
     return run
 
 
-def _save(run: Run, keeper: Keeper, watchers: Watchers) -> None:
-    run.look()  # a loss that is not finite is not saved
-    path = keeper.save()
-    if path is not None:
-        watchers.tell("on_save", path)
+def _save(run: Run, watchers: Callbacks) -> None:
+    save(run)
+    if run.folder is not None:
+        watchers.tell("on_save", run.folder / checkpoints.FILE)
 
 
-def _stream(
-    run: Run, data: UnpairedData, batch_size: int, seed: int, workers: int, watchers: Watchers
-) -> Generator[tuple[Tensor, Tensor]]:
+def _stream(run: Run, data: UnpairedData, workers: int, watchers: Callbacks) -> Generator[tuple[Tensor, Tensor]]:
     """The batches of the steps that are left. If an error ends them, the loop can save the run before it is raised."""
+    weight, shares = next(run.model.parameters()), run.step.shares
+    place: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
+    place |= {"seed": run.batches["seed"], "rank": ranks.number() % shares, "ranks": shares}
+    size = run.batches["batch_size"]
     try:
-        yield from _batches(run, data, batch_size, seed, workers)
+        yield from batches(data, size, run.done, run.steps, workers=workers, **place)
     except Exception as error:
-        if _worker_died(error):
-            where = f"The run is saved in {run.folder}: run" if run.folder else "Nothing was saved. Run"
+        watchers.error = error
+        worker_died = isinstance(error, (ConnectionError, EOFError)) and not str(error).startswith("Caught")
+        if worker_died or "DataLoader worker (pid" in str(error):  # else the pictures raised it, here or in a worker
+            reason = checkpoints.first_line(error)
             watchers.error = TrainingError(
-                f"a process that prepares batches died ({first_line(error)}), perhaps since memory ran out. {where} "
-                "the same again to go on, with fewer workers if this happens again."
+                f"a process that prepares batches died ({reason}), perhaps since memory ran out; {_where(run)}, with "
+                "fewer workers if this happens again."
             )
-            watchers.error.__cause__ = error
-        else:
-            watchers.error = error
         if ranks.count() > 1:  # the other ranks still take the step under way, and a batch is the same without workers
-            yield from _batches(run, data, batch_size, seed, workers=0)
+            yield from batches(data, size, run.done, run.steps, **place)
 
 
-def _worker_died(error: Exception) -> bool:
-    """Whether PyTorch says that a worker is gone, or a batch could not be fetched from one."""
-    place = traceback.extract_tb(error.__traceback__)[-1].filename
-    gone = isinstance(error, (ConnectionError, EOFError)) and "multiprocessing" in place
-    return gone or "DataLoader worker (pid" in str(error)
-
-
-def _batches(run: Run, data: UnpairedData, batch_size: int, seed: int, workers: int) -> Iterator[tuple[Tensor, Tensor]]:
-    weight, step = next(run.model.parameters()), run.step
-    return batches(
-        data,
-        batch_size,
-        run.done,
-        run.steps,
-        seed=seed,
-        workers=workers,
-        device=weight.device,
-        dtype=weight.dtype,
-        rank=ranks.number() % step.shares,
-        ranks=step.shares,
-    )
-
-
-def _check(
-    data: UnpairedData,
-    step: Step,
-    steps: int,
-    batch_size: int,
-    workers: int,
-    report_every: int,
-    sample_every: int,
-    save_minutes: float,
-) -> None:
-    """Raises `LabkitError` if arguments of `fit` cannot be used."""
-    numbers = {"steps": steps, "batch_size": batch_size, "report_every": report_every, "sample_every": sample_every}
-    for name, number, least in [*((name, number, 1) for name, number in numbers.items()), ("workers", workers, 0)]:
-        if not isinstance(number, int) or number < least:
-            raise LabkitError(f"{name}={number}: a whole number, at least {least}, is needed.")
-    if not save_minutes >= 0:
-        raise LabkitError(f"save_minutes={save_minutes}: a number of minutes, 0 or more, is needed.")
+def _check(data: UnpairedData, step: Step, batch_size: int, **numbers: int) -> None:
+    """Raises `LabkitError` if arguments of `fit` would go wrong late or without a word."""
+    check_at_least(1, batch_size=batch_size, **numbers)
     if batch_size > 1 and data.sizes and len(data.sizes) > 1:
         raise LabkitError(
             f"batch_size={batch_size}: the pictures of {data.name!r} have {len(data.sizes)} sizes, and do not fit into "
@@ -216,27 +174,7 @@ def _check(
         ranks.local_batch_size(batch_size)  # raises an error if they cannot share it evenly
 
 
-def _factor(schedule: Callable[[int], float], done: int) -> float:
-    factor = schedule(done)
-    if not 0 <= factor < float("inf"):
-        raise LabkitError(f"schedule({done}) is {factor}: a factor on the learning rate is 0 or a positive number.")
-    return factor
-
-
-def _losses(run: Run, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
-    """The next step's losses. Raises `TrainingError` if it does not fit into memory."""
-    try:
-        return run.step(real_a, real_b)
-    except (RuntimeError, MemoryError) as error:
-        if (reason := out_of_memory(error)) is None:
-            raise
-        raise TrainingError(
-            f"step {run.done + 1}: out of memory with batches of {len(real_a)} ({reason}).{run.kept()} {LESS_MEMORY}"
-        ) from error
-
-
-def _stopped(run: Run) -> str:
-    where = "nothing was saved, since no checkpoint folder was given"
-    if run.folder is not None:
-        where = f"saved in {run.folder}: run the same again to go on from there"
-    return f"stopped after step {run.done} of {run.steps}; {where}."
+def _where(run: Run) -> str:
+    if run.folder is None:
+        return "nothing was saved, since no checkpoint folder was given: run the same again"
+    return f"saved in {run.folder}: run the same again to go on from there"

@@ -1,4 +1,4 @@
-"""Signals that stop a program: noted, so that the step under way, or the pictures, can finish and be saved."""
+"""Signals that stop a run: noted, so that the step under way can finish and be saved."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ class Stopped(KeyboardInterrupt):  # noqa: N818  # no error: somebody wanted it
 
 
 @contextmanager
-def interrupts(until: str = "this step") -> Iterator[list[int]]:
+def interrupts() -> Iterator[list[int]]:
     """Collects Ctrl-C, SIGTERM and SIGHUP instead of breaking off between two halves of an update.
 
-    The terminal is told that the program stops after `until`. A second Ctrl-C breaks off immediately, except in one of
-    several ranks. A signal that was ignored stays so, as SIGHUP under nohup. Outside the main thread signals cannot be
-    caught: nothing changes there.
+    A second Ctrl-C breaks off immediately, except in one of several ranks. A signal that was ignored stays so, as
+    SIGHUP under nohup. Outside the main thread signals cannot be caught: nothing changes there.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
     before = {number: signal.getsignal(number) for number in STOPPING if signal.getsignal(number) != signal.SIG_IGN}
+    alone = ranks.count() == 1  # one of several ranks hears Ctrl-C from torchrun, and perhaps from the terminal as well
+
+    def note(number: int, frame: object) -> None:
+        if alone:
+            signal.signal(signal.SIGINT, before.get(signal.SIGINT, signal.SIG_IGN))
+        if ranks.number() == 0 and not received:  # not print: the signal may have come in the middle of one
+            again = "; Ctrl-C again stops immediately" if alone else ""
+            os.write(2, f"\nlabkit: stops after this step{again}\n".encode())
+        received.append(number)
+
     if hasattr(signal, "SIGCHLD"):  # PyTorch's own handler, set once, raises an error at any point if a worker dies
         signal_handling._set_SIGCHLD_handler()
         before_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-
-    def note(number: int, frame: object) -> None:
-        if ranks.count() == 1:  # a rank hears Ctrl-C from torchrun, and perhaps from the terminal as well
-            signal.signal(signal.SIGINT, before.get(signal.SIGINT, signal.SIG_IGN))
-        if ranks.number() == 0 and not received:  # not print: the signal may have come in the middle of one
-            again = "; Ctrl-C again stops immediately" if ranks.count() == 1 else ""
-            os.write(2, f"\nlabkit: stops after {until}{again}\n".encode())
-        received.append(number)
-
     for number in before:
         signal.signal(number, note)
     try:
@@ -59,6 +59,6 @@ def interrupts(until: str = "this step") -> Iterator[list[int]]:
     finally:
         if hasattr(signal, "SIGCHLD"):
             signal.signal(signal.SIGCHLD, before_child)
-        if not received or ranks.count() == 1:  # else torchrun sends SIGTERM to this rank as soon as another has ended
+        if alone or not received:  # else torchrun sends SIGTERM to this rank as soon as another has ended
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -1,35 +1,44 @@
-"""A training run: the record of it that `labkit.fit` keeps, returns, and shows to callbacks."""
+"""A training run: the record of it that `labkit.fit` keeps, returns, saves, resumes, and shows to callbacks."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from labkit.errors import TrainingError
+from labkit import ranks
+from labkit.errors import CheckpointError, TrainingError
+from labkit.files import locked
 from labkit.models.model import Model
 from labkit.models.step import Step
+from labkit.training import checkpoints
 
 
 @dataclass
 class Run:
-    """A training run: where it stands, and every loss of every step so far.
+    """A training run: its progress, and every loss of every step so far.
 
     Attributes:
         step: the step that is trained with; its `model` is the run's.
         steps: the step to train up to.
         folder: of checkpoint and sample pictures; None if neither is kept.
+        batches: the settings of its batches; a checkpoint with other settings is not resumed.
         done: steps done, those before resuming included.
         saved: the step of the newest checkpoint; 0 if there is none.
-        losses: by name, one number for each step that was looked at; NaN for steps without a loss of this name.
+        losses: by name, one number for each step up to the last report; NaN for steps without a loss of this name.
         rates: the learning rate of each player, as many numbers; NaN for steps whose checkpoint did not know them.
     """
 
     step: Step
     steps: int
     folder: Path | None = None
+    batches: dict[str, Any] = field(default_factory=dict)
     done: int = 0
     saved: int = 0
     losses: dict[str, list[float]] = field(default_factory=dict)
@@ -42,7 +51,7 @@ class Run:
         return self.step.model
 
     def add(self, losses: dict[str, Tensor]) -> None:
-        """Counts a step. Its losses stay on the device until somebody looks, so that no step waits for it."""
+        """Counts a step. Its losses stay on the device until the next report, so that no step waits for it."""
         self.done += 1
         self.pending.append((losses, dict(self.step.lr_now)))
 
@@ -54,24 +63,89 @@ class Run:
         """
         if not self.pending:
             return
-        names = list(dict.fromkeys(name for losses, _ in self.pending for name in losses))
-        absent = torch.full_like(next(iter(self.pending[0][0].values())), torch.nan)
-        rows = torch.stack([torch.stack([losses.get(name, absent) for name in names]) for losses, _ in self.pending])
         pending, self.pending = self.pending, []
-        for i, (row, (losses, rates)) in enumerate(zip(rows.tolist(), pending, strict=True)):
-            number, values = self.done - len(pending) + i, dict(zip(names, row, strict=True))
-            bad = [name for name in losses if not abs(values[name]) < float("inf")]
-            if bad:
+        values = iter(torch.stack([loss for losses, _ in pending for loss in losses.values()]).tolist())
+        for before, (losses, rates) in enumerate(pending, start=self.done - len(pending)):
+            of_step = {name: next(values) for name in losses}
+            if diverged := [name for name, value in of_step.items() if not math.isfinite(value)]:
                 raise TrainingError(
-                    f"step {number + 1}: {', '.join(bad)} is no longer a finite number, so training stopped."
-                    f"{self.kept()} Usual causes: a learning rate that is too high, or 16-bit arithmetic without loss "
-                    "scaling. Fix the cause and rerun the same command: training resumes from the last checkpoint, or "
-                    "restarts if there is none."
+                    f"step {before + 1}: {', '.join(diverged)} is no longer a finite number, so training stopped."
+                    f"{self.kept()} Usual causes: too high a learning rate, or 16-bit arithmetic without loss scaling."
                 )
-            for history, of_step in ((self.losses, values), (self.rates, rates)):
-                for name in {**history, **of_step}:  # in the order in which they came
-                    history.setdefault(name, [torch.nan] * number).append(of_step.get(name, torch.nan))
+            for history, new in ((self.losses, of_step), (self.rates, rates)):
+                for name in {**history, **new}:  # in the order in which they came
+                    history.setdefault(name, [torch.nan] * before).append(new.get(name, torch.nan))
 
     def kept(self) -> str:
-        """The end of an error's message: where the run can go on from."""
-        return f" The last good checkpoint is kept in {self.folder}." if self.saved else " Nothing was saved before it."
+        """The end of an error's message: the step from which the run can go on."""
+        if not self.saved:
+            return " Nothing was saved."
+        return (
+            f" The last good checkpoint is kept in {self.folder}: run the same again to go on from step {self.saved}."
+        )
+
+
+@contextmanager
+def resumed(run: Run) -> Iterator[None]:
+    """Inside, the run's folder is locked, and the run continues from the checkpoint in it, if there is one.
+
+    Raises:
+        LabkitError: nothing can be written there, or another run trains into the folder; the checkpoint is of other
+            optimisers; or the ranks differ in the run's settings.
+        CheckpointError: the checkpoint is damaged, or of another model or other batches.
+        RuntimeError: it is of a custom network with other layers.
+    """
+    with ExitStack() as stack:
+        if run.folder is not None and ranks.number() == 0:
+            stack.enter_context(locked(run.folder))
+        if run.folder is not None and (run.folder / checkpoints.FILE).exists():
+            _load(run, run.folder)
+        ranks.all_equal({"done": run.done, "steps": run.steps, **run.batches, **run.model.settings})
+        yield
+
+
+def _load(run: Run, folder: Path) -> None:
+    device = next(run.model.parameters()).device
+    state = checkpoints.load(folder, device)
+    checkpoints.check_model(folder, state, run.model)
+    checkpoints.check_settings(folder, "run", state["batches"], run.batches)
+    run.step.load_state_dict(state["step"])
+    run.done = run.saved = state["done"]
+    run.losses = {name: values.tolist() for name, values in state["losses"].items()}
+    run.rates = {name: values.tolist() for name, values in state.get("rates", {}).items()}  # new in labkit 0.2.0
+    torch.set_rng_state(state["random"]["cpu"].cpu())
+    if device.type == "cuda" and state["random"]["cuda"] is not None:
+        torch.cuda.set_rng_state(state["random"]["cuda"].cpu())
+
+
+def save(run: Run) -> None:
+    """Writes the checkpoint of a run that has a folder. Every rank has to call this, although rank 0 alone writes.
+
+    Raises:
+        CheckpointError: the disk does not take it; the checkpoint before is kept.
+        TrainingError: a loss or a weight is not finite; the checkpoint before is kept.
+    """
+    run.look()
+    if run.folder is None:
+        return
+    on_gpu = next(run.model.parameters()).is_cuda
+    state = {
+        "kind": run.model.kind,
+        "settings": run.model.settings,
+        "batches": run.batches,
+        "step": run.step.state_dict(),
+        "done": run.done,
+        "losses": _tensors(run.losses),
+        "rates": _tensors(run.rates),
+        "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if on_gpu else None},
+    }
+    if ranks.number() == 0:
+        try:
+            checkpoints.save(state, run.folder)
+        except CheckpointError as error:
+            raise type(error)(f"step {run.done}: {error}{run.kept()}") from error
+    run.saved = run.done
+
+
+def _tensors(history: dict[str, list[float]]) -> dict[str, Tensor]:
+    return {name: torch.tensor(values, dtype=torch.float64) for name, values in history.items()}

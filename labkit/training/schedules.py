@@ -18,11 +18,10 @@ def linear_schedule(constant: int, decay: int, epoch: int = 1) -> Callable[[int]
         a function from the number of steps done to the factor on the learning rate.
 
     Raises:
-        LabkitError: `constant` or `decay` is negative, or `epoch` is below 1.
+        LabkitError: `constant` or `decay` is negative.
     """
-    for name, steps, least in (("constant", constant, 0), ("decay", decay, 0), ("epoch", epoch, 1)):
-        if steps < least:
-            raise LabkitError(f"linear_schedule: {name}={steps} steps; it must be at least {least}.")
+    if min(constant, decay) < 0:
+        raise LabkitError(f"linear_schedule: constant={constant}, decay={decay} steps; neither can be negative.")
     return lambda done: max(0.0, 1 - max(0, done // epoch + 1 - constant // epoch) / (decay // epoch + 1))
 
 
@@ -33,12 +32,7 @@ def step_schedule(every: int) -> Callable[[int], float]:
 
     Returns:
         a function from the number of steps done to the factor on the learning rate.
-
-    Raises:
-        LabkitError: `every` is below 1.
     """
-    if every < 1:
-        raise LabkitError(f"step_schedule: every={every} steps; it must be at least 1.")
     return lambda done: 0.1 ** (done // every)
 
 
@@ -50,10 +44,5 @@ def cosine_schedule(steps: int, epoch: int = 1) -> Callable[[int], float]:
 
     Returns:
         a function from the number of steps done to the factor on the learning rate.
-
-    Raises:
-        LabkitError: `epoch` is below 1, or `steps` below `epoch`.
     """
-    if not 1 <= epoch <= steps:
-        raise LabkitError(f"cosine_schedule: steps={steps}, epoch={epoch}; there must be at least one epoch of steps.")
     return lambda done: (1 + math.cos(math.pi * min(1, done // epoch / (steps // epoch)))) / 2
