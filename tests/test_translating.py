@@ -98,7 +98,7 @@ def test_folders_in_a_folder_are_kept_and_results_are_not_translated_again(tmp_p
         ("in.png", "out.tiff", "out.tiff"),
         ("in.png", "only_words/words.jpg/out.png", "words.jpg"),
         ("empty", "out", "no pictures"),
-        ("only_words", "out", "words.jpg is not a"),
+        ("only_words", "out", "words.jpg cannot be read as a"),
         ("full", "in.png", "cannot be written"),
     ],
 )

@@ -152,8 +152,8 @@ def _generator_settings(weights: Weights) -> dict[str, Any]:
     if "model.1.weight" in weights:
         norm = "batch" if "model.2.weight" in weights else "instance" if "model.1.bias" in weights else "none"
         blocks = len({name.split(".")[1] for name in weights if "conv_block" in name})
-        return {"name": f"resnet_{blocks}blocks", "width": weights["model.1.weight"].shape[0], "norm": norm}
+        return {"network": f"resnet_{blocks}blocks", "width": weights["model.1.weight"].shape[0], "norm": norm}
     depth = max(len(re.findall(r"model\.[13]\.(?=model)", name)) for name in weights)
     norm = "instance" if "model.model.1.model.3.model.1.bias" in weights else "batch"
-    name = {7: "unet_256", 6: "unet_128"}[depth]
-    return {"name": name, "width": weights["model.model.0.weight"].shape[0], "norm": norm}
+    network = {7: "unet_256", 6: "unet_128"}[depth]
+    return {"network": network, "width": weights["model.model.0.weight"].shape[0], "norm": norm}
