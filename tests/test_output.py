@@ -60,7 +60,7 @@ def test_quiet_prints_errors_only(train, translate, monkeypatch):
 
     monkeypatch.setattr("labkit.measure.quality.quality", warns)
     assert train("--quiet") == (0, "", "")
-    assert translate("-q") == (0, "", "")
+    assert translate("--quiet") == (0, "", "")
     status, out, error = translate("--quiet")
     assert (status, out) == (1, "") and "exist already" in error
     status, out, _ = train("--quiet", "--json", steps=3)
