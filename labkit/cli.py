@@ -21,14 +21,11 @@ REFERENCE = {  # options of the public reference, and ours
     "--gpu_ids": "--device, and CUDA_VISIBLE_DEVICES to choose a GPU",
     "--netG": "--generator",
     "--netD": "--discriminator",
-    "--n_layers_D": "--n-layers",
     "--num_threads": "--workers",
     "--crop_size": "--size",
     "--n_epochs": "--epochs, of both parts together",
     "--n_epochs_decay": "--decay-steps",
     "--lr_decay_iters": "--decay-steps with --lr-policy step",
-    "--lambda_A": "--lambda-a",
-    "--lambda_B": "--lambda-b",
     "--continue_train": "the same command again",
     "--save_epoch_freq": "--keep-every, in steps",
     "--results_dir": "the second argument of labkit translate",
@@ -68,18 +65,14 @@ def main() -> None:
         if (reason := out_of_memory(error)) is None:
             raise
         message = f"out of memory ({reason}). {LESS_MEMORY}"
-    from labkit import ranks
-
-    ranks.print_once(f"labkit: {message}")
+    labkit.ranks.print_once(f"labkit: {message}")
     sys.exit(1)
 
 
 def run_rank() -> None:
     """The command line in one of several processes, of which the first alone prints."""
-    from labkit import ranks
-
-    with ranks.joined():
-        if ranks.number() > 0:
+    with labkit.ranks.joined():
+        if labkit.ranks.number() > 0:
             warnings.showwarning = lambda *_, **__: None
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
         app()

@@ -22,23 +22,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import optuna
+import submitit
+from filelock import FileLock
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState
+
 from labkit.errors import CheckpointError, DataError, LabkitError, TrainingError, check_known
 from labkit.files import check_folder, locked
 
-if TYPE_CHECKING:
-    import optuna
+if TYPE_CHECKING:  # a job does without it
     import pandas
-    import submitit
-    from optuna.distributions import BaseDistribution
 
+STUDY = "sweep"
 JOBS = "jobs"  # folder of submitit's files
 SCORES = "scores.csv"  # in a trial's folder: a row a score, its step first
 TRIES = 3  # jobs of one trial that may die
-STARTUP = 5  # trials that end before the median counts
 ON_SLURM = 8  # jobs at once, where nobody says how many
 YEAR = 365 * 24 * 60  # minutes
 POLL = 1.0  # seconds between two looks at the jobs
-STUDY = "sweep"
 
 
 def sweep(
@@ -51,8 +53,6 @@ def sweep(
     cluster: str = "local",
     slurm: str = "",
     prune_after: int | None = None,
-    score: str | None = None,
-    seed: int = 0,
 ) -> pandas.DataFrame:
     """Searches the settings for which `objective` is smallest; the same call goes on with a sweep that was stopped.
 
@@ -72,10 +72,8 @@ def sweep(
         cluster: "local" or "slurm".
         slurm: options of sbatch for each job, such as "--gpus=1 --cpus-per-task=4 --time=04:00:00".
         prune_after: stops a trial whose best score after this step or later is worse than the median of the others at
-            the same step, once five have ended. The scores are those in the file ``scores.csv`` in the trial's folder,
-            whose columns are step and `score`; `objective` appends to it. None stops no trial.
-        score: the column of that file; None takes `objective.score`, or "score".
-        seed: of Optuna's TPE sampler.
+            the same step, once five have ended. `objective` appends its scores to ``scores.csv`` in the trial's folder;
+            the columns are "step" and "score", or what `objective.score` names. None stops no trial.
 
     Returns:
         the table of all trials, as from `labkit.sweeps.table`.
@@ -84,29 +82,23 @@ def sweep(
         LabkitError: an argument cannot be used; `out` holds another sweep; or a trial ended by an error that its
             settings do not explain, such as a full disk.
     """
-    import optuna
-
     check_known("cluster", cluster, ("local", "slurm"))
     if not space:
         raise LabkitError("nothing to search: give a setting a range, for example --lr 1e-4:1e-3:log.")
-    distributions = {name: distribution(name, given) for name, given in space.items()}
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    pruner = optuna.pruners.MedianPruner(STARTUP, prune_after - 1) if prune_after else optuna.pruners.NopPruner()
+    pruner = optuna.pruners.MedianPruner(n_warmup_steps=prune_after - 1) if prune_after else optuna.pruners.NopPruner()
     out = Path(out).absolute()
-    executors = _executors(out, cluster, slurm, at_once)
+    distributions = {name: distribution(name, given) for name, given in space.items()}
+    executors = _on_slurm(out, slurm, at_once) if cluster == "slurm" else _on_this_machine(out, at_once)
     check_folder(out)
     with locked(out):
         study = optuna.create_study(storage=_storage(out), study_name=STUDY, pruner=pruner, load_if_exists=True)
-        name = getattr(objective, "__qualname__", str(objective))
-        settings = {"objective": name, "space": {name: str(each) for name, each in distributions.items()}}
+        searched = ", ".join(f"{name} {each}" for name, each in distributions.items())
+        settings = f"{getattr(objective, '__qualname__', objective)} over {searched}"
         if (saved := study.user_attrs.get("settings", settings)) != settings:
-            raise LabkitError(
-                f"{out}: the sweep in this folder has other settings: {saved} there, {settings} here. Give the same to "
-                "go on with it, or name another folder."
-            )
+            raise LabkitError(f"{out} holds another sweep: {saved}, not {settings}. Give the same, or another folder.")
         study.set_user_attr("settings", settings)
-        score = score or str(getattr(objective, "score", "score"))
-        _Driver(study, out, objective, distributions, executors, score, seed).run(trials)
+        _Driver(study, out, objective, distributions, executors, cluster).run(trials)
     return table(out)
 
 
@@ -118,63 +110,50 @@ class _Driver:
     out: Path
     objective: Callable[..., float]
     space: dict[str, BaseDistribution]
-    executors: list[submitit.Executor]
-    score: str
-    seed: int
+    executors: list[submitit.Executor]  # by slot
+    cluster: str
 
     def run(self, trials: int) -> None:
-        # by a driver that was stopped; in the order of their slots, since an old job may still hold the GPU of its slot
+        # of a driver that was stopped, in the order of their slots: an old job may still have the GPU of its slot
         left = [trial for trial in self.study.trials if not trial.state.is_finished()]
         left.sort(key=lambda trial: trial.user_attrs.get("slot", 0))
         running: dict[int, tuple[optuna.Trial, submitit.Job]] = {}
         deaths = collections.Counter[int]()
         while True:
             for slot in range(len(self.executors)):
-                if slot in running:
-                    continue
-                if left:
-                    running[slot] = self.taken_over(left.pop(0), slot)
-                elif len(self.study.trials) < trials:
-                    running[slot] = self.submitted(self.asked(), slot)
+                if slot not in running and left:
+                    trial = optuna.Trial(self.study, left.pop(0)._trial_id)
+                    print(f"trial {trial.number} goes on: its driver was stopped", flush=True)
+                    running[slot] = trial, self.submitted(trial, slot)
+                elif slot not in running and len(self.study.trials) < trials:
+                    # the seed depends on the trial alone, so that a driver that goes on proposes the same
+                    self.study.sampler = optuna.samplers.TPESampler(seed=len(self.study.trials))
+                    trial = self.study.ask(self.space)
+                    running[slot] = trial, self.submitted(trial, slot)
             if not running:
                 return
             time.sleep(POLL)
-            alive = _alive([job for _, job in running.values()])
+            alive = self.alive([job for _, job in running.values()])
             for slot, (trial, job) in list(running.items()):
-                self.report(trial)
+                hopeless = self.hopeless(trial)
                 if job.job_id in alive:
-                    if trial.should_prune():
-                        _terminate(job)
-                elif self.died(trial, job) and deaths[trial.number] < TRIES - 1:
+                    if hopeless:
+                        os.kill(int(job.job_id), signal.SIGTERM) if self.cluster == "local" else job.cancel()
+                elif job.paths.result_pickle.exists() or hopeless or deaths[trial.number] == TRIES - 1:
+                    self.tell(trial, job, hopeless)
+                    del running[slot]
+                else:
                     print(f"trial {trial.number}: its job was killed, and is submitted again", flush=True)
                     deaths[trial.number] += 1
-                    running[slot] = self.submitted(trial, slot)
-                else:
-                    self.tell(trial, job)
-                    del running[slot]
+                    trial.set_user_attr("job", None)
+                    running[slot] = trial, self.submitted(trial, slot)
 
-    def asked(self) -> optuna.Trial:
-        """A new trial. Its sampler has a seed of its own, so that a driver that goes on proposes the same."""
-        import optuna
-
-        self.study.sampler = optuna.samplers.TPESampler(seed=(self.seed + len(self.study.trials)) % 2**32)
-        return self.study.ask(self.space)
-
-    def taken_over(self, old: optuna.trial.FrozenTrial, slot: int) -> tuple[optuna.Trial, submitit.Job]:
-        """A trial of a driver that was stopped, and its job on Slurm; or else a new one, which waits for the old."""
-        import optuna
-        import submitit
-
-        print(f"trial {old.number} goes on: its driver was stopped", flush=True)
-        trial = optuna.Trial(self.study, old._trial_id)
-        if isinstance(self.executors[slot], submitit.SlurmExecutor) and "job" in old.user_attrs:
-            return trial, submitit.SlurmJob(_folder(self.out, old.number) / JOBS, old.user_attrs["job"])
-        return self.submitted(trial, slot)
-
-    def submitted(self, trial: optuna.Trial, slot: int) -> tuple[optuna.Trial, submitit.Job]:
-        """The trial and its job, which was submitted to the executor of this slot."""
-        folder, executor = _folder(self.out, trial.number), self.executors[slot]
+    def submitted(self, trial: optuna.Trial, slot: int) -> submitit.Job:
+        """A new job for this trial, which waits for one of an earlier driver; on Slurm such a job itself."""
+        folder, executor, old = _folder(self.out, trial.number), self.executors[slot], trial.user_attrs.get("job")
         executor.folder = folder / JOBS  # each trial's own: submitit names files by process, and numbers come again
+        if old and self.cluster == "slurm":
+            return submitit.SlurmJob(executor.folder, old)
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training, not for submitit around it
         try:
             job = executor.submit(_in_job, self.objective, folder, trial.params)
@@ -182,65 +161,45 @@ class _Driver:
             signal.signal(signal.SIGINT, before)
         trial.set_user_attr("job", job.job_id)
         trial.set_user_attr("slot", slot)
-        return trial, job
+        return job
 
-    def report(self, trial: optuna.Trial) -> None:
-        """Tells the study of new scores."""
+    def alive(self, jobs: list[submitit.Job]) -> set[str]:
+        """The ids of those jobs that run or wait."""
+        if self.cluster == "local":
+            return {job.job_id for job in jobs if not job.done()}
+        # not by sacct, which knows nothing where Slurm keeps no accounts
+        listed = subprocess.run(["squeue", "--me", "--noheader", "--format=%i"], capture_output=True, text=True)
+        return {job.job_id for job in jobs} if listed.returncode else set(listed.stdout.split())
+
+    def hopeless(self, trial: optuna.Trial) -> bool:
+        """Tells the study of a trial's new scores. Gives whether they are worse than the median."""
         known = self.study.trials[trial.number].intermediate_values
-        for step, value in read_scores(_folder(self.out, trial.number), self.score).items():
-            if step not in known:
-                trial.report(value, step)
+        scores = read_scores(_folder(self.out, trial.number), getattr(self.objective, "score", "score"))
+        for step in scores.keys() - known:
+            trial.report(scores[step], step)
+        return trial.should_prune()
 
-    def died(self, trial: optuna.Trial, job: submitit.Job) -> bool:
-        """Whether a job ended without a result, and not because the median stopped it."""
-        return not job.paths.result_pickle.exists() and not trial.should_prune()
-
-    def tell(self, trial: optuna.Trial, job: submitit.Job) -> None:
+    def tell(self, trial: optuna.Trial, job: submitit.Job, hopeless: bool) -> None:
         """Tells the study how a trial ended. Raises `LabkitError` if its settings are not the reason."""
-        from optuna.trial import TrialState
-
-        result, state = None, TrialState.FAIL
-        if self.died(trial, job):
-            how = f"failed, its job was killed {TRIES} times: see {job.paths.stderr}"
-        elif not job.paths.result_pickle.exists():
-            state, how = TrialState.PRUNED, "stopped, worse than the median"
+        value, state = None, TrialState.FAIL
+        if not job.paths.result_pickle.exists():
+            state = TrialState.PRUNED if hopeless else TrialState.FAIL
+            how = "worse than the median" if hopeless else f"killed {TRIES} times: see {job.paths.stderr}"
         elif job.exception() is not None:
             why = job.paths.stderr.read_text().strip().splitlines()[-1]  # the last line of a traceback
             raise LabkitError(f"trial {trial.number}: {why} (all in {job.paths.stderr}). Run the same to go on.")
         elif isinstance(result := job.result(), str):
-            result, how = None, f"failed: {result}"
+            how = result
         else:
-            state, how = TrialState.COMPLETE, f"complete: {result:.4g}"
+            value, state, how = result, TrialState.COMPLETE, f"{result:.4g}"
         trial.set_user_attr("how", how)
-        self.study.tell(trial, result, state)
+        self.study.tell(trial, value, state)
         settings = (f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in trial.params.items())
-        print(f"trial {trial.number} {how}, {', '.join(settings)}", flush=True)
-
-
-def _alive(jobs: list[submitit.Job]) -> set[str]:
-    """The ids of those jobs that run or wait."""
-    import submitit
-
-    if isinstance(jobs[0], submitit.LocalJob):
-        return {job.job_id for job in jobs if not job.done()}
-    # not by sacct, which knows nothing where Slurm keeps no accounts
-    listed = subprocess.run(["squeue", "--me", "--noheader", "--format=%i"], capture_output=True, text=True)
-    return {job.job_id for job in jobs} if listed.returncode else set(listed.stdout.split())
-
-
-def _terminate(job: submitit.Job) -> None:
-    import submitit
-
-    if isinstance(job, submitit.LocalJob):
-        os.kill(int(job.job_id), signal.SIGTERM)  # submitit's own cancel sends SIGINT, which is ignored
-    else:
-        job.cancel()
+        print(f"trial {trial.number} {state.name.lower()}: {how}, {', '.join(settings)}", flush=True)
 
 
 def _in_job(objective: Callable[..., float], folder: Path, settings: dict[str, Any]) -> float | str:
     """What a job runs. Gives the objective's number, or says why it cannot be had with these settings."""
-    from filelock import FileLock
-
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # `labkit.fit` saves when it comes
     signal.signal(signal.SIGUSR2, lambda *_: signal.raise_signal(signal.SIGTERM))  # submitit's, before the time is up
@@ -307,8 +266,6 @@ def distribution(name: str, given: Any) -> BaseDistribution:
     Raises:
         LabkitError: the range cannot be used.
     """
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
     if not isinstance(given, str):
         return given
     if ":" not in given:
@@ -339,7 +296,7 @@ def table(out: Path | str) -> pandas.DataFrame:
 
         | column | meaning |
         |---|---|
-        | state | "complete", "pruned", "failed" or "running" |
+        | state | "complete", "pruned", "fail" or "running" |
         | value | of the objective, or the last score of a trial that has none yet |
         | one for each setting | its value |
         | folder | of the trial |
@@ -352,7 +309,7 @@ def table(out: Path | str) -> pandas.DataFrame:
 
     rows = []
     for trial in load_study(out).get_trials(deepcopy=False):
-        state = {"FAIL": "failed"}.get(trial.state.name, trial.state.name.lower())
+        state = trial.state.name.lower()
         scores = trial.intermediate_values
         value = scores[max(scores)] if trial.value is None and scores else trial.value
         where = {"folder": str(_folder(Path(out), trial.number)), "how": trial.user_attrs.get("how", "")}
@@ -363,8 +320,6 @@ def table(out: Path | str) -> pandas.DataFrame:
 
 def load_study(out: Path | str) -> optuna.Study:
     """Optuna's study of the sweep in the folder `out`. Raises `LabkitError` if there is none."""
-    import optuna
-
     if not Path(out, "sweep.db").is_file():
         raise LabkitError(f"{out}: there is no sweep. Is the path right, and was the sweep ever started?")
     return optuna.load_study(study_name=STUDY, storage=_storage(Path(out)))
@@ -378,18 +333,20 @@ def _folder(out: Path, number: int) -> Path:
     return out / f"trial_{number:04d}"
 
 
-def _executors(out: Path, cluster: str, slurm: str, at_once: int | None) -> list[submitit.Executor]:
-    """An executor for each job that may run at the same time."""
-    import submitit
+def _on_slurm(out: Path, slurm: str, at_once: int | None) -> list[submitit.Executor]:
+    """An executor for each job that may run or wait at the same time."""
+    if not shutil.which("sbatch"):
+        raise LabkitError("cluster='slurm': this machine has no sbatch. Start the sweep where jobs are submitted.")
+    executor = submitit.SlurmExecutor(out)
+    options = dict(option.removeprefix("--").partition("=")[::2] for option in shlex.split(slurm))
+    executor.update_parameters(job_name="labkit-sweep", additional_parameters=options)
+    return [executor] * (at_once or ON_SLURM)
+
+
+def _on_this_machine(out: Path, at_once: int | None) -> list[submitit.Executor]:
+    """An executor for each job that may run at the same time: each with its GPU, and with its share of the cores."""
     import torch
 
-    if cluster == "slurm":
-        if not shutil.which("sbatch"):
-            raise LabkitError("cluster='slurm': this machine has no sbatch. Start the sweep where jobs are submitted.")
-        options = dict(option.removeprefix("--").partition("=")[::2] for option in shlex.split(slurm))
-        executor = submitit.SlurmExecutor(out)
-        executor.update_parameters(job_name="labkit-sweep", additional_parameters=options)
-        return [executor] * (at_once or ON_SLURM)
     visible, cores = os.environ.get("CUDA_VISIBLE_DEVICES"), os.cpu_count() or 1
     gpus = visible.split(",") if visible else [str(k) for k in range(torch.cuda.device_count())]
     executors: list[submitit.Executor] = []

@@ -95,7 +95,7 @@ def test_the_best_trial_comes_first_and_the_same_call_goes_on(start, tmp_path):
 
 def test_another_sweep_in_the_folder_is_refused_with_the_difference(start):
     start(counted(), trials=1)
-    with pytest.raises(LabkitError, match=r"other settings: .*high=1.0.* there, .*high=2.0.* here"):
+    with pytest.raises(LabkitError, match=r"another sweep: .*high=1.0.*, not .*high=2.0"):
         start(counted(), space={"x": "0.0:2.0"})
 
 
@@ -143,7 +143,7 @@ def test_the_result_of_another_trials_job_with_the_same_number_is_not_taken(star
         return x
 
     table = start(second_dies, trials=2, at_once=1)
-    assert table.loc[0, "state"] == "complete" and table.loc[1, "state"] == "failed"
+    assert table.loc[0, "state"] == "complete" and table.loc[1, "state"] == "fail"
 
 
 def test_a_job_that_always_dies_fails(start):
@@ -153,7 +153,7 @@ def test_a_job_that_always_dies_fails(start):
         os._exit(137)
 
     table = start(dies, trials=1)
-    assert list(table["state"]) == ["failed"] and "killed 3 times" in table.loc[0, "how"]
+    assert list(table["state"]) == ["fail"] and "killed 3 times" in table.loc[0, "how"]
 
 
 def test_settings_that_fail_do_not_stop_the_others(start):
@@ -161,7 +161,7 @@ def test_settings_that_fail_do_not_stop_the_others(start):
         raise TrainingError("a loss is no longer a finite number")
 
     table = start(counted(fails))
-    assert list(table["state"]) == ["failed"] * 2 and "finite" in table.loc[0, "how"]
+    assert list(table["state"]) == ["fail"] * 2 and "finite" in table.loc[0, "how"]
 
 
 def test_a_full_disk_stops_the_sweep_and_its_trial_goes_on_later(start, tmp_path):
@@ -181,14 +181,14 @@ def test_the_median_stops_a_hopeless_trial(start):
         import time
 
         value = 1.0 if int(folder.name[-4:]) < 5 else 2.0
-        (folder / "scores.csv").write_text(f"step,loss\n1,{value}\n")
+        (folder / "scores.csv").write_text(f"step,score\n1,{value}\n")
         if value > 1:
             time.sleep(60)
         return value
 
-    table = start(scored, trials=6, prune_after=1, score="loss")
+    table = start(scored, trials=6, prune_after=1)
     assert list(table["state"]) == ["complete"] * 5 + ["pruned"] and table.loc[5, "value"] == 2
-    assert "trial 5 stopped, worse than the median" in start.said[-1]
+    assert "trial 5 pruned: worse than the median" in start.said[-1]
 
 
 def test_a_driver_that_was_killed_leaves_its_jobs_to_the_next(start, tmp_path):
@@ -236,7 +236,7 @@ SMALL = "--size 16 --steps 2 --generator resnet_3blocks --ndf 4 --device cpu --w
 def test_the_command_trains_as_labkit_train_does_and_shows(call, tmp_path):
     out = tmp_path / "sweep"
     status, said, error = call("sweep", "--lr", "1e-4:1e-3:log", "--ngf=4,5", *SMALL, "--trials", "2", "--out", out)
-    assert status == 0 and said.count("complete: ") == 4, error  # two lines, and two rows
+    assert status == 0 and said.count(" complete") == 4, error  # two lines, and two rows
     table = sweeps.table(out)
     best = table.iloc[0]
     (tmp_path / "again").mkdir()

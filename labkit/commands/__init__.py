@@ -11,18 +11,13 @@ import sys
 from collections.abc import Callable, Iterator
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 import labkit
 from labkit import recipes
 from labkit.errors import LabkitError
-
-if TYPE_CHECKING:  # --help should not wait for torch
-    from labkit.measure.record import Batch
-    from labkit.models.model import Model
-    from labkit.models.step import Step
 
 SOURCES = {"CycleGAN": "cyclegan.py", "DeviationGAN": "deviation.py"}
 LOSSES = ("gan_mode", "lambda", "pool_size", "stage", "judged", "consistency")  # arguments' names begin so
@@ -80,28 +75,26 @@ class Setup:
         self.recipe = dataclasses.replace(recipe, model=settings, **new)
         self.batch_size, self.device = batch_size, device
 
-    def make(self, seed: int = 0) -> "Model":
+    def make(self, seed: int = 0) -> "labkit.models.Model":
         """A new model, on its device; the seed determines its weights."""
         import torch
 
-        from labkit.devices import pick_device
-        from labkit.models import MODELS
-
         torch.manual_seed(seed)
-        return MODELS[self.recipe.kind](**self.recipe.model).to(pick_device(self.device))
+        kind = labkit.models.MODELS[self.recipe.kind]
+        return kind(**self.recipe.model).to(labkit.pick_device(self.device))
 
-    def step(self, model: "Model", speedups: list[str]) -> "Step":
+    def step(self, model: "labkit.models.Model", speedups: list[str]) -> "labkit.Step":
         """A step with these speed-ups and, in one of several processes, the one that lets them share the batch."""
         from labkit.measure.autotune import shared
 
         return labkit.make_step(model, *dict.fromkeys([*speedups, *shared()]), lr=self.recipe.lr)
 
-    def noise(self) -> "Batch":
+    def noise(self) -> Any:
         """A batch of random pictures on the device, or a rank's part: a step takes as long with them as with others."""
-        from labkit import devices, measure, ranks
+        from labkit.measure import record
 
-        n, device = ranks.local_batch_size(self.batch_size), devices.pick_device(self.device)
-        return measure.record.noise(n, self.recipe.size, device, seed=ranks.number())
+        n, device = labkit.ranks.local_batch_size(self.batch_size), labkit.pick_device(self.device)
+        return record.noise(n, self.recipe.size, device, seed=labkit.ranks.number())
 
 
 def register(app: typer.Typer, command: Callable[..., None], **settings: Any) -> None:
@@ -110,25 +103,21 @@ def register(app: typer.Typer, command: Callable[..., None], **settings: Any) ->
     A section of the docstring is a panel of the help. A parameter `**setup` stands for the options of `Setup` and for
     the arguments of all models.
     """
-    signature = inspect.signature(command, eval_str=True)
-    parameters = {name: parameter for name, parameter in signature.parameters.items() if name != "setup"}
+    parameters = dict(inspect.signature(command, eval_str=True).parameters)
     texts = described(Setup.__doc__) | described(command.__doc__)
-    if "setup" in signature.parameters:
+    if parameters.pop("setup", None):
         common = inspect.signature(Setup, eval_str=True).parameters.values()
         parameters |= {each.name: each for each in common if each.kind == Parameter.KEYWORD_ONLY}
         for name, (default, text) in model_arguments().items():
             texts[name] = "Losses" if name.startswith(LOSSES) else "Networks", text
             parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=type(default) | None)
-    for name, each in parameters.items():
-        if name in texts:
-            panel, text = texts[name]
-            declared = [as_option(name)] if each.annotation is bool else []
-            info = typer.Argument(help=text)
-            if each.kind == Parameter.KEYWORD_ONLY:
-                panel = "Options" if panel == "Args" else panel
-                info = typer.Option(*declared, help=text, rich_help_panel=panel, min=LEAST.get(name))
-            parameters[name] = each.replace(annotation=Annotated[each.annotation, info])
-    command.__signature__ = signature.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
+    for name in [name for name in parameters if name in texts]:
+        each, (panel, text), info = parameters[name], texts[name], typer.Argument(help=texts[name][1])
+        if each.kind == Parameter.KEYWORD_ONLY:
+            flag = [as_option(name)] if each.annotation is bool else []
+            info = typer.Option(*flag, help=text, rich_help_panel=panel, min=LEAST.get(name))
+        parameters[name] = each.replace(annotation=Annotated[each.annotation, info])
+    command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     command.__annotations__ = {name: each.annotation for name, each in parameters.items()}
     summary = re.split(r"\n\n[\w ,]+:\n", inspect.getdoc(command) or "")[0]
     app.command(help=summary, **settings)(command)
@@ -176,13 +165,10 @@ def names_in(speedups: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def printing(quiet: bool, as_json: bool, if_stopped: str = "interrupted") -> Iterator[None]:
+def printing(quiet: bool = False, as_json: bool = False) -> Iterator[None]:
     """Inside, --quiet hides all that is printed, and --json sends it to standard error.
 
     Ctrl-C ends the command with exit status 130, another signal that stopped a run with the status of that one.
-
-    Args:
-        if_stopped: what to say after Ctrl-C if the work itself says nothing.
     """
     try:
         with contextlib.ExitStack() as stack:
@@ -192,7 +178,5 @@ def printing(quiet: bool, as_json: bool, if_stopped: str = "interrupted") -> Ite
                 stack.enter_context(contextlib.redirect_stderr(to))
             yield
     except KeyboardInterrupt as stopped:
-        from labkit import ranks
-
-        ranks.print_once(f"labkit: {str(stopped) or if_stopped}")
+        labkit.ranks.print_once(f"labkit: {str(stopped) or 'interrupted; run the same again to go on'}")
         raise typer.Exit(getattr(stopped, "status", 130)) from None

@@ -5,7 +5,7 @@ import importlib.util
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -14,27 +14,21 @@ from labkit.commands import Setup, names_in
 from labkit.errors import LabkitError, check_known
 from labkit.files import check_folder
 
-if TYPE_CHECKING:  # --help should not wait for torch
-    from labkit.models.step import Step
-
-DATA = ("fruit", "photographs")
-
 
 def profile(
     *, out: Path, data: str = "fruit", steps: int = 20, speedups: str = "", shapes: bool = False, **setup: Any
 ) -> None:
     """Record training steps on noise: print where the time goes by operator, and write the trace.
 
-    Args:
+    Options:
         out: The trace to write, .json or .json.gz.
-        data: Whose networks and size: 'fruit' or 'photographs'.
+        data: Whose networks and size: 'fruit', or else photographs.
         steps: Steps to record, after three that warm up.
         speedups: Names, with commas (bf16,batched).
         shapes: Record the inputs' shapes, too: for FLOP/s by operator.
     """
     from labkit.measure import record as recording
 
-    check_known("data", data, DATA)
     chosen = Setup(data, **setup)
     network = chosen.make()
     recording.check_writable(out)
@@ -50,6 +44,8 @@ def report(traces: list[Path], *, out: Path = Path("out", "report.html")) -> Non
 
     Args:
         traces: Trace files, or folders with a file of each rank.
+
+    Options:
         out: The page to write.
     """
     opened = {path.name: labkit.Trace(path) for path in traces}
@@ -79,27 +75,26 @@ def compare(
 
     Args:
         stacks: Each a speed-up, or several with commas: bf16 bf16,batched. Without any, all that can save time here.
+
+    Options:
         out: Folder for compare.json and compare.html; replaces them.
-        data: Whose networks and size: 'fruit' or 'photographs'.
+        data: Whose networks and size: 'fruit', or else photographs.
         rounds: Measurements of each, in turn.
     """
-    from labkit import measure, ranks
-
-    check_known("data", data, DATA)
     chosen = Setup(data, **setup)
     check_folder(out)
 
-    def maker(*names: str) -> Callable[[], "Step"]:
+    def maker(*names: str) -> Callable[[], "labkit.Step"]:
         return lambda: chosen.step(chosen.make(), list(names))
 
     left_out: list[str] = []
     if not stacks:
-        stacks, left_out = measure.candidates(chosen.make)
+        stacks, left_out = labkit.measure.candidates(chosen.make)
     makers = {"baseline": maker(), **{stack: maker(*names_in(stack)) for stack in stacks}}
     table = labkit.compare(makers, chosen.noise(), rounds)
     typer.echo("\n".join([*left_out, *(f"{name}: {row['verdict']}, {row['why']}" for name, row in table.iterrows())]))
-    if ranks.number() == 0:
-        typer.echo(measure.save(table, out / "compare.json"))
+    if labkit.ranks.number() == 0:
+        typer.echo(labkit.measure.save(table, out / "compare.json"))
         if importlib.util.find_spec("plotly"):
             typer.echo(labkit.show.comparison_report(table, out / "compare.html"))
 
@@ -107,7 +102,7 @@ def compare(
 def survey(*, out: Path, minutes: float = 8.5, earlier: Path | None = None, device: str = "auto") -> None:
     """Measure everything worth recording on this GPU, in the minutes there are; on a CPU, rehearse it.
 
-    Args:
+    Options:
         out: Folder for results.json and traces; results in it are continued.
         minutes: No measurement is started that would end later.
         earlier: results.json of an earlier call, to continue.
@@ -119,7 +114,13 @@ def survey(*, out: Path, minutes: float = 8.5, earlier: Path | None = None, devi
 
 
 def speedrun(
-    entry: Path, *, against: str = "", seeds: str = "", submit: str = "", limit: float = 600, device: str = "cpu"
+    entry: Path,
+    *,
+    against: str = "",
+    seeds: list[int] | None = None,
+    submit: str = "",
+    limit: float = 600,
+    device: str = "cpu",
 ) -> None:
     """Judge an entry to the speedrun: apples to oranges in the fewest seconds.
 
@@ -127,8 +128,10 @@ def speedrun(
 
     Args:
         entry: The file with your entry.
+
+    Options:
         against: A record's name, a file, or 'none'; else the record of this board.
-        seeds: Numbers with commas; else five that the judge draws.
+        seeds: One, and others by the same option again; else five that the judge draws.
         submit: The name to write a record under, into data/speedrun.
         limit: CPU seconds that a training may take.
         device: cpu or cuda: each has a board of its own.
@@ -141,9 +144,7 @@ def speedrun(
         raise LabkitError("--submit: a record races against the last one, with seeds that the judge draws.")
     if submit:
         ladder.check_name(submit)  # before the race, which takes long
-    if not all(seed.isdecimal() for seed in names_in(seeds)):
-        raise LabkitError(f"--seeds {seeds}: give numbers with commas, such as 0,1,2.")
-    numbers = [int(seed) for seed in names_in(seeds)] or [secrets.randbelow(2**31) for _ in range(SEEDS)]
+    numbers = seeds or [secrets.randbelow(2**31) for _ in range(SEEDS)]
     names = [record["name"] for record in ladder.records(device) if record["name"] in ladder.texts()]
     rival = against or (names[-1] if names else "none")
     texts = {"entry": entry.read_text(encoding="utf-8")}

@@ -1,6 +1,5 @@
 """The commands that use a trained network: `labkit translate`, `export` and `score`."""
 
-import json
 from pathlib import Path
 
 import typer
@@ -20,14 +19,14 @@ def translate(
     overwrite: bool = False,
     skip_existing: bool = False,
     device: str = "auto",
-    quiet: bool = False,
-    as_json: bool = False,
 ) -> None:
     """Translate a picture or a folder with a trained model.
 
     Args:
         source: A picture, or a folder of pictures.
         target: The picture, or the folder, to write.
+
+    Options:
         run: Folder of a run, its checkpoint, or a generator of the public reference (.pth).
         step: A step that train --keep-every kept, in the place of the last.
         direction: AtoB or BtoA.
@@ -35,29 +34,23 @@ def translate(
         overwrite: Overwrite files that exist.
         skip_existing: Pass over pictures whose file exists.
         device: auto, cpu or cuda.
-        quiet: Print errors only.
-        as_json: Print only one JSON object, at the end.
     """
     from tqdm import tqdm
 
-    from labkit.devices import pick_device
-
-    with printing(quiet, as_json, "stopped"):
+    with printing():
         run = at_step(run, step)
         load = labkit.load_generator if run.suffix == ".pth" else labkit.load_model
-        written = labkit.translate(
-            load(run, pick_device(device)),
+        labkit.translate(
+            load(run, labkit.pick_device(device)),
             source,
             target,
             direction,
             size=size,
             overwrite=overwrite,
             skip_existing=skip_existing,
-            progress=not quiet,
+            progress=True,
             on_written=lambda file: tqdm.write(str(file)),  # above the progress bar
         )
-    if as_json:
-        typer.echo(json.dumps({"written": [str(file) for file in written]}))
 
 
 def export(
@@ -67,6 +60,8 @@ def export(
 
     Args:
         target: The file to write: .onnx, .pt2 or .safetensors. With --reference, a folder.
+
+    Options:
         run: Folder of a run, its checkpoint, or a generator of the public reference (.pth).
         step: A step that train --keep-every kept, in the place of the last.
         direction: AtoB or BtoA; --reference writes both.
@@ -94,6 +89,8 @@ def score(real: Path, fake: Path, *, weights: Path | None = None, device: str = 
     Args:
         real: A folder of real pictures of the target domain, for example testB.
         fake: A folder of translations into it, as labkit translate writes them.
+
+    Options:
         weights: The file of Inception's weights, if they cannot be downloaded.
         device: auto, cpu or cuda.
     """

@@ -7,17 +7,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
+from filelock import FileLock
 
 import labkit
 from labkit import recipes
 from labkit.commands import Setup, as_option, constructor, model_arguments, names_in, printing
 from labkit.errors import LabkitError, check_known
-
-if TYPE_CHECKING:  # --help should not wait for torch
-    from labkit.data.batches import UnpairedData
 
 LOOKS = 10  # scores of a trial that may be stopped
 
@@ -95,22 +93,21 @@ def train(
         workers: Processes that prepare batches.
         processes: Processes that share each batch.
     """
-    from labkit import ranks
     from labkit.measure.scores import Scores
     from labkit.training import checkpoints, keeping, tensorboard
 
-    if processes > 1 and not ranks.started_by_torchrun():
-        raise typer.Exit(ranks.start(processes, sys.argv[1:]))
+    if processes > 1 and not labkit.ranks.started_by_torchrun():
+        raise typer.Exit(labkit.ranks.start(processes, sys.argv[1:]))
     started = time.monotonic()
     if steps and epochs:
         raise LabkitError("--steps and --epochs say the same. Give one of them.")
     chosen = Setup(data, steps, lr, **setup)
     recipe, batch_size = chosen.recipe, chosen.batch_size
-    with printing(quiet, as_json, "interrupted; steps since the last checkpoint are lost"):
+    with printing(quiet, as_json):
         network = chosen.make(seed)
         if preprocess not in ("scale_width", "none"):
             network.check_size(recipe.size, recipe.size, where=f"--size {recipe.size}")
-        if ranks.number() == 0:  # before the pictures are read
+        if labkit.ranks.number() == 0:  # before the pictures are read
             keeping.look_first(out, network, dict(size=recipe.size, batch_size=batch_size, seed=seed))
         resumes = (out / checkpoints.FILE).exists()
         if init_from and not resumes:
@@ -118,9 +115,9 @@ def train(
         prepared = dict(preprocess=preprocess, load_size=load_size, flip=not no_flip)
         pictures = open_pictures(data, recipe.size, seed, prepared)
         if allow_new_data and resumes:
-            if ranks.number() == 0:
+            if labkit.ranks.number() == 0:
                 labkit.accept_new_data(out, pictures)
-            ranks.all_equal("--allow-new-data", True)  # which no rank passes before rank 0 has written
+            labkit.ranks.all_equal("--allow-new-data", True)  # which no rank passes before rank 0 has written
         if epochs:
             recipe = dataclasses.replace(recipe, steps=-(-epochs * pictures.epoch // batch_size))
         names = names_in(speedups)
@@ -149,8 +146,7 @@ def train(
             callbacks=callbacks,
         )
         quality = labkit.quality(network, pictures) if data == "fruit" else None
-        more = f", which is more than the {recipe.steps} asked for" * (run.done > recipe.steps)
-        typer.echo(f"{out}: {run.done} steps done{more}, {time.process_time():.0f} CPU seconds in this process")
+        typer.echo(f"{out}: {run.done} steps done, {time.process_time():.0f} CPU seconds in this process")
         if quality is not None:
             typer.echo(f"fg {quality['fg']:.2f} %, bg {quality['bg']:.2f} % (lower is better)")
     if as_json:
@@ -178,27 +174,23 @@ def schedule(policy: str, decay: int | None, recipe: recipes.Recipe) -> Callable
     return labkit.linear_schedule(recipe.steps - decay, decay) if decay else None
 
 
-def open_pictures(data: str, size: int, seed: int, prepared: dict[str, Any]) -> "UnpairedData":
+def open_pictures(data: str, size: int, seed: int, prepared: dict[str, Any]) -> Any:
     """Fruit, or the pictures of a folder or of a public set, which is downloaded.
 
     Raises:
         LabkitError: there are no such pictures, or they cannot be prepared like this.
     """
-    from labkit import ranks
     from labkit.data.download import PUBLIC_SETS
 
     if data == "fruit":
         if prepared != dict(preprocess="resize_and_crop", load_size=None, flip=True):
             raise LabkitError("--preprocess, --load-size and --no-flip are for folders; fruit is painted at --size.")
         return labkit.fruit(size=size, seed=seed)
-    if data not in PUBLIC_SETS or Path(data).is_dir():
-        return labkit.folders(data, size, **prepared)
-    if ranks.count() > 1 and not Path("datasets", data).is_dir():
-        raise LabkitError(
-            f"--data {data}: this set is not there yet, and several processes should not all fetch it. Fetch it "
-            f"first: python -c \"import labkit; labkit.download('{data}')\""
-        )
-    return labkit.folders(labkit.download(data), size, **prepared)
+    if data in PUBLIC_SETS and not Path(data).is_dir():
+        Path("datasets").mkdir(exist_ok=True)
+        with FileLock("datasets/.lock"):  # one process fetches it, and the others wait
+            data = str(labkit.download(data))
+    return labkit.folders(data, size, **prepared)
 
 
 def sweep(
@@ -220,7 +212,7 @@ def sweep(
 
     labkit sweep --data horse2zebra --lr 1e-4:1e-3:log --ngf 32,64 --out out/sweep
 
-    Args:
+    Options:
         out: Folder of the sweep: its study, and a run for each trial.
         trials: How many; a later call may ask for more.
         at_once: Jobs at the same time: one for each GPU or processor, 8 on Slurm.
@@ -230,17 +222,15 @@ def sweep(
         score: The number to minimise: fruit shortfall, photographs kid.
         show: Only print the table and write the page.
     """
-    from labkit import sweeps
-
     if not show:
         options, space = divided(context.args)
         data = check_trials(options, space)
         default = "shortfall" if data == "fruit" else "kid"
-        objective = sweeps.Train(shlex.join(options), score or default, times=LOOKS if prune_after else 1)
+        objective = labkit.sweeps.Train(shlex.join(options), score or default, times=LOOKS if prune_after else 1)
         jobs: dict[str, Any] = dict(at_once=at_once, cluster=cluster, slurm=slurm, prune_after=prune_after)
-        with printing(False, False, "interrupted; run the same again to go on. Jobs of Slurm run on."):
+        with printing():
             labkit.sweep(objective, space, trials, out, **jobs)
-    typer.echo(sweeps.table(out).to_string(float_format="{:.4g}".format, na_rep=""))
+    typer.echo(labkit.sweeps.table(out).to_string(float_format="{:.4g}".format, na_rep=""))
     typer.echo(labkit.show.sweep_report(out, out / "sweep.html"))
 
 
@@ -260,14 +250,16 @@ def divided(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
 
 def check_trials(options: list[str], space: dict[str, str]) -> str:
     """Raises an error if an option or a value cannot be used, rather than in each trial that has it. Gives --data."""
-    from labkit import cli, sweeps
+    from labkit import cli
 
     command = typer.main.get_command(cli.app).commands["train"]  # type: ignore[attr-defined]
     data = "fruit"
     for name, values in space.items():
-        each: Any = sweeps.distribution(name, values)
+        each: Any = labkit.sweeps.distribution(name, values)
         for value in getattr(each, "choices", None) or (each.low, each.high):
-            given = command.make_context("train", ["--out", "x", *options, *sweeps.in_words({name: value})]).params
+            given = command.make_context(
+                "train", ["--out", "x", *options, *labkit.sweeps.in_words({name: value})]
+            ).params
             data = given["data"]
             setup = Setup(data, **{name: given[name] for name in ("lr", "model", *model_arguments())})
             setup.step(setup.make(), [])
