@@ -115,14 +115,14 @@ class _Driver:
 
     def run(self, trials: int) -> None:
         # of a driver that was stopped, in the order of their slots: an old job may still have the GPU of its slot
-        left = [trial for trial in self.study.trials if not trial.state.is_finished()]
-        left.sort(key=lambda trial: trial.user_attrs.get("slot", 0))
+        unfinished = [trial for trial in self.study.trials if not trial.state.is_finished()]
+        unfinished.sort(key=lambda trial: trial.user_attrs.get("slot", 0))
         running: dict[int, tuple[optuna.Trial, submitit.Job]] = {}
         deaths = collections.Counter[int]()
         while True:
             for slot in range(len(self.executors)):
-                if slot not in running and left:
-                    trial = optuna.Trial(self.study, left.pop(0)._trial_id)
+                if slot not in running and unfinished:
+                    trial = optuna.Trial(self.study, unfinished.pop(0)._trial_id)
                     print(f"trial {trial.number} goes on: its driver was stopped", flush=True)
                     running[slot] = trial, self.submitted(trial, slot)
                 elif slot not in running and len(self.study.trials) < trials:

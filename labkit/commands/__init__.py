@@ -100,12 +100,12 @@ class Setup:
 def register(app: typer.Typer, command: Callable[..., None], **settings: Any) -> None:
     """Makes a function a command. What is keyword-only is an option, the rest are arguments.
 
-    A section of the docstring is a panel of the help. A parameter `**setup` stands for the options of `Setup` and for
-    the arguments of all models.
+    A section of the docstring is a panel of the help. A parameter `**model_options` stands for the options of `Setup`
+    and for the arguments of all models.
     """
     parameters = dict(inspect.signature(command, eval_str=True).parameters)
     texts = described(Setup.__doc__) | described(command.__doc__)
-    if parameters.pop("setup", None):
+    if parameters.pop("model_options", None):
         common = inspect.signature(Setup, eval_str=True).parameters.values()
         parameters |= {each.name: each for each in common if each.kind == Parameter.KEYWORD_ONLY}
         for name, (default, text) in model_arguments().items():
@@ -125,13 +125,13 @@ def register(app: typer.Typer, command: Callable[..., None], **settings: Any) ->
 
 def described(docstring: str | None) -> dict[str, tuple[str, str]]:
     """The section and the text of each argument that a docstring describes, by its name."""
-    section, found = "", dict[str, tuple[str, str]]()
+    section, texts = "", dict[str, tuple[str, str]]()
     for line in re.sub(r"\n {5,}", " ", inspect.cleandoc(docstring or "")).splitlines():
         if entry := re.fullmatch(r"    (\w[\w, ]*): (.*)", line):
-            found |= dict.fromkeys(entry[1].split(", "), (section, entry[2]))
+            texts |= dict.fromkeys(entry[1].split(", "), (section, entry[2]))
         elif line:
             section = line.rstrip(":")
-    return found
+    return texts
 
 
 @functools.cache
@@ -141,11 +141,10 @@ def constructor(kind: str) -> dict[str, tuple[Any, str]]:
     nodes = ast.walk(ast.parse(source))
     model = next(node for node in nodes if isinstance(node, ast.ClassDef) and node.name == kind)
     make = next(node for node in model.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
-    texts = {name: re.split(r"[.;] ", text)[0] for name, (_, text) in described(ast.get_docstring(model)).items()}
+    texts = described((ast.get_docstring(model) or "").replace('"', ""))
+    lines = {name: re.split(r"[.;](?: |$)", text)[0] for name, (_, text) in texts.items()}
     defaults = zip(make.args.args[1:], make.args.defaults, strict=True)
-    return {
-        each.arg: (ast.literal_eval(value), texts[each.arg].replace('"', "").rstrip(".")) for each, value in defaults
-    }
+    return {each.arg: (ast.literal_eval(value), lines[each.arg]) for each, value in defaults}
 
 
 def model_arguments() -> dict[str, tuple[Any, str]]:

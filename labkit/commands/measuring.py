@@ -16,7 +16,7 @@ from labkit.files import check_folder
 
 
 def profile(
-    *, out: Path, data: str = "fruit", steps: int = 20, speedups: str = "", shapes: bool = False, **setup: Any
+    *, out: Path, data: str = "fruit", steps: int = 20, speedups: str = "", shapes: bool = False, **model_options: Any
 ) -> None:
     """Record training steps on noise: print where the time goes by operator, and write the trace.
 
@@ -29,11 +29,11 @@ def profile(
     """
     from labkit.measure import record as recording
 
-    chosen = Setup(data, **setup)
-    network = chosen.make()
+    setup = Setup(data, **model_options)
+    network = setup.make()
     recording.check_writable(out)
-    batch = chosen.noise()
-    profiler = recording.profiled(chosen.step(network, names_in(speedups)), batch, steps, shapes)
+    batch = setup.noise()
+    profiler = recording.profiled(setup.step(network, names_in(speedups)), batch, steps, shapes)
     own_time = "self_device_time_total" if batch[0].is_cuda else "self_cpu_time_total"
     typer.echo(profiler.key_averages().table(sort_by=own_time, row_limit=20))
     typer.echo(f"{recording.export(profiler, out)}: {steps} steps; open it in ui.perfetto.dev or with HTA")
@@ -69,7 +69,7 @@ def compare(
     out: Path = Path("out", "compare"),
     data: str = "fruit",
     rounds: int = 10,
-    **setup: Any,
+    **model_options: Any,
 ) -> None:
     """Time training steps in turn, on noise, and say whether they compute the same as the baseline.
 
@@ -81,17 +81,17 @@ def compare(
         data: Whose networks and size: 'fruit', or else photographs.
         rounds: Measurements of each, in turn.
     """
-    chosen = Setup(data, **setup)
+    setup = Setup(data, **model_options)
     check_folder(out)
 
     def maker(*names: str) -> Callable[[], "labkit.Step"]:
-        return lambda: chosen.step(chosen.make(), list(names))
+        return lambda: setup.step(setup.make(), list(names))
 
     left_out: list[str] = []
     if not stacks:
-        stacks, left_out = labkit.measure.candidates(chosen.make)
+        stacks, left_out = labkit.measure.candidates(setup.make)
     makers = {"baseline": maker(), **{stack: maker(*names_in(stack)) for stack in stacks}}
-    table = labkit.compare(makers, chosen.noise(), rounds)
+    table = labkit.compare(makers, setup.noise(), rounds)
     typer.echo("\n".join([*left_out, *(f"{name}: {row['verdict']}, {row['why']}" for name, row in table.iterrows())]))
     if labkit.ranks.number() == 0:
         typer.echo(labkit.measure.save(table, out / "compare.json"))

@@ -48,7 +48,6 @@ def translate(
             size=size,
             overwrite=overwrite,
             skip_existing=skip_existing,
-            progress=True,
             on_written=lambda file: tqdm.write(str(file)),  # above the progress bar
         )
 
@@ -94,8 +93,8 @@ def score(real: Path, fake: Path, *, weights: Path | None = None, device: str = 
         weights: The file of Inception's weights, if they cannot be downloaded.
         device: auto, cpu or cuda.
     """
-    found = labkit.fid_and_kid(real, fake, device=device, weights=weights)
-    typer.echo(f"FID {found.fid:.2f}, KID {found.kid:.5f} (standard deviation over subsets {found.kid_deviation:.5f})")
+    fid, kid, deviation = labkit.fid_and_kid(real, fake, device=device, weights=weights)
+    typer.echo(f"FID {fid:.2f}, KID {kid:.5f} (standard deviation over subsets {deviation:.5f})")
 
 
 def at_step(run: Path, step: int | None) -> Path:

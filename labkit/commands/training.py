@@ -57,7 +57,7 @@ def train(
     speedups: str = "",
     workers: int = 2,
     processes: int = 1,
-    **setup: Any,
+    **model_options: Any,
 ) -> None:
     """Train a model; run the same command again to resume after a stop.
 
@@ -101,10 +101,10 @@ def train(
     started = time.monotonic()
     if steps and epochs:
         raise LabkitError("--steps and --epochs say the same. Give one of them.")
-    chosen = Setup(data, steps, lr, **setup)
-    recipe, batch_size = chosen.recipe, chosen.batch_size
+    setup = Setup(data, steps, lr, **model_options)
+    recipe, batch_size = setup.recipe, setup.batch_size
     with printing(quiet, as_json):
-        network = chosen.make(seed)
+        network = setup.make(seed)
         if preprocess not in ("scale_width", "none"):
             network.check_size(recipe.size, recipe.size, where=f"--size {recipe.size}")
         if labkit.ranks.number() == 0:  # before the pictures are read
@@ -122,7 +122,7 @@ def train(
             recipe = dataclasses.replace(recipe, steps=-(-epochs * pictures.epoch // batch_size))
         names = names_in(speedups)
         if names == ["auto"]:
-            names, reasons = labkit.measure.remembered(out, chosen.make, chosen.noise())
+            names, reasons = labkit.measure.remembered(out, setup.make, setup.noise())
             typer.echo("\n".join(reasons))
         if {"compile", "compile_regions"} & set(names):
             typer.echo("the networks are compiled in the first step, which can take minutes")
@@ -134,7 +134,7 @@ def train(
         if not no_tensorboard and tensorboard.installed():
             callbacks.append(labkit.TensorBoard(out / "tensorboard"))
         run = labkit.fit(
-            chosen.step(network, names),
+            setup.step(network, names),
             pictures,
             recipe.steps,
             batch_size,
