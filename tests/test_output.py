@@ -6,6 +6,7 @@ import warnings
 import pytest
 
 import labkit
+from labkit.commands import printing
 from labkit.training import progress, tensorboard
 from labkit.training.run import Run
 from labkit.variants import SPEEDUPS
@@ -29,6 +30,14 @@ def test_json_is_all_there_is_on_standard_output(train, tmp_path):
     assert list(result) == ["folder", "steps", "losses", "seconds", "scores"]
     assert result["folder"] == str(tmp_path / "run") and result["steps"] == 2 and result["seconds"] > 0
     assert {"fg", "bg"} <= result["scores"].keys() and {"G_A", "D_A"} <= result["losses"].keys()
+
+
+@pytest.mark.parametrize(("rank", "said"), [(0, "done\n"), (1, "")])
+def test_of_several_ranks_with_json_the_first_alone_prints(capsys, monkeypatch, rank, said):
+    monkeypatch.setattr("labkit.ranks.number", lambda: rank)
+    with printing(as_json=True):
+        print("done")
+    assert capsys.readouterr() == ("", said)
 
 
 def test_json_leaves_standard_output_empty_after_an_error(train):

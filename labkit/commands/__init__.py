@@ -172,7 +172,8 @@ def printing(quiet: bool = False, as_json: bool = False) -> Iterator[None]:
     try:
         with contextlib.ExitStack() as stack:
             if quiet or as_json:
-                to = stack.enter_context(open(os.devnull, "w")) if quiet else sys.stderr
+                hidden = quiet or labkit.ranks.number() > 0
+                to = stack.enter_context(open(os.devnull, "w")) if hidden else sys.stderr
                 stack.enter_context(contextlib.redirect_stdout(to))
                 stack.enter_context(contextlib.redirect_stderr(to))
             yield
