@@ -26,13 +26,13 @@ from labkit.devices import pick_device as pick_device
 from labkit.errors import LabkitError as LabkitError
 from labkit.measure.autotune import autotune as autotune
 from labkit.measure.compare import compare as compare
-from labkit.measure.distances import fid_and_kid as fid_and_kid
 from labkit.measure.quality import best_within as best_within
 from labkit.measure.quality import learning_curves as learning_curves
 from labkit.measure.quality import mean_difference as mean_difference
 from labkit.measure.quality import quality as quality
 from labkit.measure.quality import time_to_quality as time_to_quality
 from labkit.measure.record import record as record
+from labkit.measure.scores import fid_and_kid as fid_and_kid
 from labkit.models.cyclegan import CycleGAN as CycleGAN
 from labkit.models.deviation import DeviationGAN as DeviationGAN
 from labkit.models.step import Step as Step

@@ -6,6 +6,7 @@ that was killed is submitted again and goes on from its checkpoint; a driver tha
 
 from __future__ import annotations
 
+import collections
 import csv
 import math
 import os
@@ -21,25 +22,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import optuna
+import submitit
+from filelock import FileLock
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState
+
 from labkit.errors import CheckpointError, DataError, LabkitError, TrainingError, check_known
 from labkit.files import check_folder, locked
 
-if TYPE_CHECKING:
-    import optuna
+if TYPE_CHECKING:  # a job does without it
     import pandas
-    import submitit
-    from optuna.distributions import BaseDistribution
 
+STUDY = "sweep"
 JOBS = "jobs"  # folder of submitit's files
 SCORES = "scores.csv"  # in a trial's folder: a row a score, its step first
-FORMS = "LOW:HIGH, LOW:HIGH:log, or choices: A,B,C"
-KINDS: dict[type | None, str] = {int: "a whole number", float: "a number"}
 TRIES = 3  # jobs of one trial that may die
-STARTUP = 5  # trials that end before the median counts
 ON_SLURM = 8  # jobs at once, where nobody says how many
 YEAR = 365 * 24 * 60  # minutes
 POLL = 1.0  # seconds between two looks at the jobs
-STUDY = "sweep"
 
 
 def sweep(
@@ -52,9 +53,6 @@ def sweep(
     cluster: str = "local",
     slurm: str = "",
     prune_after: int | None = None,
-    score: str | None = None,
-    seed: int = 0,
-    say: Callable[[str], None] = print,
 ) -> pandas.DataFrame:
     """Searches the settings for which `objective` is smallest; the same call goes on with a sweep that was stopped.
 
@@ -74,11 +72,8 @@ def sweep(
         cluster: "local" or "slurm".
         slurm: options of sbatch for each job, such as "--gpus=1 --cpus-per-task=4 --time=04:00:00".
         prune_after: stops a trial whose best score after this step or later is worse than the median of the others at
-            the same step, once five have ended. The scores are those in the file ``scores.csv`` in the trial's folder,
-            whose columns are step and `score`; `objective` appends to it. None stops no trial.
-        score: the column of that file; None takes `objective.score`, or "score".
-        seed: of Optuna's TPE sampler.
-        say: called with each line of progress.
+            the same step, once five have ended. `objective` appends its scores to ``scores.csv`` in the trial's folder;
+            the columns are "step" and "score", or what `objective.score` names. None stops no trial.
 
     Returns:
         the table of all trials, as from `labkit.sweeps.table`.
@@ -87,44 +82,24 @@ def sweep(
         LabkitError: an argument cannot be used; `out` holds another sweep; or a trial ended by an error that its
             settings do not explain, such as a full disk.
     """
-    import optuna
-
     check_known("cluster", cluster, ("local", "slurm"))
     if not space:
-        raise LabkitError(f"nothing to search: give a setting a range, for example --lr 1e-4:1e-3:log ({FORMS}).")
-    distributions = {name: distribution(name, given) for name, given in space.items()}
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # `say` has what there is to say
-    pruner = optuna.pruners.MedianPruner(STARTUP, prune_after - 1) if prune_after else optuna.pruners.NopPruner()
+        raise LabkitError("nothing to search: give a setting a range, for example --lr 1e-4:1e-3:log.")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    pruner = optuna.pruners.MedianPruner(n_warmup_steps=prune_after - 1) if prune_after else optuna.pruners.NopPruner()
     out = Path(out).absolute()
+    distributions = {name: distribution(name, given) for name, given in space.items()}
+    executors = _on_slurm(out, slurm, at_once) if cluster == "slurm" else _on_this_machine(out, at_once)
     check_folder(out)
     with locked(out):
         study = optuna.create_study(storage=_storage(out), study_name=STUDY, pruner=pruner, load_if_exists=True)
-        name = getattr(objective, "__qualname__", str(objective))
-        _check_same(study, out, {"objective": name, "space": {k: str(v) for k, v in distributions.items()}})
-        executors = _executors(out / JOBS, cluster, slurm, at_once)
-        _Driver(
-            study,
-            out,
-            objective,
-            distributions,
-            executors,
-            cluster,
-            seed,
-            score or str(getattr(objective, "score", "score")),
-            say,
-        ).run(trials)
+        searched = ", ".join(f"{name} {each}" for name, each in distributions.items())
+        settings = f"{getattr(objective, '__qualname__', objective)} over {searched}"
+        if (saved := study.user_attrs.get("settings", settings)) != settings:
+            raise LabkitError(f"{out} holds another sweep: {saved}, not {settings}. Give the same, or another folder.")
+        study.set_user_attr("settings", settings)
+        _Driver(study, out, objective, distributions, executors, cluster).run(trials)
     return table(out)
-
-
-@dataclass
-class _Running:
-    """A trial whose job was submitted; `slot` is the number of its executor."""
-
-    trial: optuna.Trial
-    job: submitit.Job
-    slot: int
-    tries: int = 1
-    pruned: bool = False
 
 
 @dataclass
@@ -134,56 +109,51 @@ class _Driver:
     study: optuna.Study
     out: Path
     objective: Callable[..., float]
-    space: dict[str, Any]
-    executors: list[submitit.Executor]
+    space: dict[str, BaseDistribution]
+    executors: list[submitit.Executor]  # by slot
     cluster: str
-    seed: int
-    score: str
-    say: Callable[[str], None]
 
     def run(self, trials: int) -> None:
-        left = [trial for trial in self._trials() if not trial.state.is_finished()]  # by a driver that was stopped
-        running: list[_Running] = []
+        # of a driver that was stopped, in the order of their slots: an old job may still have the GPU of its slot
+        unfinished = [trial for trial in self.study.trials if not trial.state.is_finished()]
+        unfinished.sort(key=lambda trial: trial.user_attrs.get("slot", 0))
+        running: dict[int, tuple[optuna.Trial, submitit.Job]] = {}
+        deaths = collections.Counter[int]()
         while True:
-            for slot in sorted(set(range(len(self.executors))) - {one.slot for one in running}):
-                if left:  # the same slot has the same GPU, which the trial's old job may still hold
-                    old = next((trial for trial in left if trial.user_attrs.get("slot") == slot), left[0])
-                    left.remove(old)
-                    running.append(self._taken_over(old, slot))
-                elif len(self._trials()) < trials:
-                    running.append(self._submitted(self._asked(), slot))
+            for slot in range(len(self.executors)):
+                if slot not in running and unfinished:
+                    trial = optuna.Trial(self.study, unfinished.pop(0)._trial_id)
+                    print(f"trial {trial.number} goes on: its driver was stopped", flush=True)
+                    running[slot] = trial, self.submitted(trial, slot)
+                elif slot not in running and len(self.study.trials) < trials:
+                    # the seed depends on the trial alone, so that a driver that goes on proposes the same
+                    self.study.sampler = optuna.samplers.TPESampler(seed=len(self.study.trials))
+                    trial = self.study.ask(self.space)
+                    running[slot] = trial, self.submitted(trial, slot)
             if not running:
                 return
-            alive = self._alive(running)
-            for one in running:
-                self._report(one)
-            still = [one if one.job.job_id in alive else self._ended(one) for one in running]
-            running = [one for one in still if one is not None]
             time.sleep(POLL)
+            alive = self.alive([job for _, job in running.values()])
+            for slot, (trial, job) in list(running.items()):
+                hopeless = self.hopeless(trial)
+                if job.job_id in alive:
+                    if hopeless:
+                        os.kill(int(job.job_id), signal.SIGTERM) if self.cluster == "local" else job.cancel()
+                elif job.paths.result_pickle.exists() or hopeless or deaths[trial.number] == TRIES - 1:
+                    self.tell(trial, job, hopeless)
+                    del running[slot]
+                else:
+                    print(f"trial {trial.number}: its job was killed, and is submitted again", flush=True)
+                    deaths[trial.number] += 1
+                    trial.set_user_attr("job", None)
+                    running[slot] = trial, self.submitted(trial, slot)
 
-    def _trials(self) -> list[optuna.trial.FrozenTrial]:
-        return self.study.get_trials(deepcopy=False)
-
-    def _asked(self) -> optuna.Trial:
-        import optuna
-
-        # a seed for each trial: a driver that goes on proposes the same
-        self.study.sampler = optuna.samplers.TPESampler(seed=(self.seed + len(self._trials())) % 2**32)
-        return self.study.ask(self.space)
-
-    def _taken_over(self, old: optuna.trial.FrozenTrial, slot: int) -> _Running:
-        import optuna
-
-        self.say(f"trial {old.number} goes on: its driver was stopped")
-        trial, executor = optuna.Trial(self.study, old._trial_id), self.executors[slot]
-        if self.cluster == "slurm" and "job" in old.user_attrs:
-            job = executor.job_class(_folder(self.out, old.number) / JOBS, old.user_attrs["job"])
-            return _Running(trial, job, slot)
-        return self._submitted(trial, slot)  # which waits for the old job, if that runs still
-
-    def _submitted(self, trial: optuna.Trial, slot: int, tries: int = 1) -> _Running:
-        folder, executor = _folder(self.out, trial.number), self.executors[slot]
+    def submitted(self, trial: optuna.Trial, slot: int) -> submitit.Job:
+        """A new job for this trial, which waits for one of an earlier driver; on Slurm such a job itself."""
+        folder, executor, old = _folder(self.out, trial.number), self.executors[slot], trial.user_attrs.get("job")
         executor.folder = folder / JOBS  # each trial's own: submitit names files by process, and numbers come again
+        if old and self.cluster == "slurm":
+            return submitit.SlurmJob(executor.folder, old)
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training, not for submitit around it
         try:
             job = executor.submit(_in_job, self.objective, folder, trial.params)
@@ -191,62 +161,45 @@ class _Driver:
             signal.signal(signal.SIGINT, before)
         trial.set_user_attr("job", job.job_id)
         trial.set_user_attr("slot", slot)
-        return _Running(trial, job, slot, tries)
+        return job
 
-    def _report(self, one: _Running) -> None:
-        """Tells the study of new scores, and stops a trial that is worse than the median of the others."""
-        known = self._trials()[one.trial.number].intermediate_values
-        for step, value in read_scores(_folder(self.out, one.trial.number), self.score).items():
-            if step not in known:
-                one.trial.report(value, step)
-        if not one.pruned and one.trial.should_prune():
-            one.pruned = True
-            if self.cluster == "slurm":
-                one.job.cancel()
-            else:
-                os.kill(int(one.job.job_id), signal.SIGTERM)
-
-    def _alive(self, running: list[_Running]) -> set[str]:
-        """The ids of the jobs that run or wait."""
+    def alive(self, jobs: list[submitit.Job]) -> set[str]:
+        """The ids of those jobs that run or wait."""
         if self.cluster == "local":
-            return {one.job.job_id for one in running if not one.job.done()}
+            return {job.job_id for job in jobs if not job.done()}
         # not by sacct, which knows nothing where Slurm keeps no accounts
         listed = subprocess.run(["squeue", "--me", "--noheader", "--format=%i"], capture_output=True, text=True)
-        return {one.job.job_id for one in running} if listed.returncode else set(listed.stdout.split())
+        return {job.job_id for job in jobs} if listed.returncode else set(listed.stdout.split())
 
-    def _ended(self, one: _Running) -> _Running | None:
-        """Tells the study how a trial ended; a job that died is submitted again, and returned."""
-        if one.pruned:
-            self._tell(one.trial, "PRUNED", "stopped, worse than the median")
-        elif not one.job.paths.result_pickle.exists():
-            if one.tries < TRIES:
-                self.say(f"trial {one.trial.number}: its job was killed, and is submitted again")
-                return self._submitted(one.trial, one.slot, one.tries + 1)
-            self._tell(one.trial, "FAIL", f"failed, its job was killed {TRIES} times: see {one.job.paths.stderr}")
-        elif one.job.exception() is not None:
-            why = one.job.paths.stderr.read_text().strip().splitlines()[-1]  # the last line of a traceback
-            raise LabkitError(
-                f"trial {one.trial.number}: {why} (all in {one.job.paths.stderr}). Run the same to go on."
-            )
-        elif isinstance(result := one.job.result(), str):
-            self._tell(one.trial, "FAIL", f"failed: {result}")
+    def hopeless(self, trial: optuna.Trial) -> bool:
+        """Tells the study of a trial's new scores. Gives whether they are worse than the median."""
+        known = self.study.trials[trial.number].intermediate_values
+        scores = read_scores(_folder(self.out, trial.number), getattr(self.objective, "score", "score"))
+        for step in scores.keys() - known:
+            trial.report(scores[step], step)
+        return trial.should_prune()
+
+    def tell(self, trial: optuna.Trial, job: submitit.Job, hopeless: bool) -> None:
+        """Tells the study how a trial ended. Raises `LabkitError` if its settings are not the reason."""
+        value, state = None, TrialState.FAIL
+        if not job.paths.result_pickle.exists():
+            state = TrialState.PRUNED if hopeless else TrialState.FAIL
+            how = "worse than the median" if hopeless else f"killed {TRIES} times: see {job.paths.stderr}"
+        elif job.exception() is not None:
+            why = job.paths.stderr.read_text().strip().splitlines()[-1]  # the last line of a traceback
+            raise LabkitError(f"trial {trial.number}: {why} (all in {job.paths.stderr}). Run the same to go on.")
+        elif isinstance(result := job.result(), str):
+            how = result
         else:
-            self._tell(one.trial, "COMPLETE", f"complete: {result:.4g}", result)
-        return None
-
-    def _tell(self, trial: optuna.Trial, state: str, how: str, value: float | None = None) -> None:
-        from optuna.trial import TrialState
-
+            value, state, how = result, TrialState.COMPLETE, f"{result:.4g}"
         trial.set_user_attr("how", how)
-        self.study.tell(trial.number, value, TrialState[state])
+        self.study.tell(trial, value, state)
         settings = (f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in trial.params.items())
-        self.say(f"trial {trial.number} {how}, {', '.join(settings)}")
+        print(f"trial {trial.number} {state.name.lower()}: {how}, {', '.join(settings)}", flush=True)
 
 
 def _in_job(objective: Callable[..., float], folder: Path, settings: dict[str, Any]) -> float | str:
     """What a job runs. Gives the objective's number, or says why it cannot be had with these settings."""
-    from filelock import FileLock
-
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # `labkit.fit` saves when it comes
     signal.signal(signal.SIGUSR2, lambda *_: signal.raise_signal(signal.SIGTERM))  # submitit's, before the time is up
@@ -302,41 +255,37 @@ def read_scores(folder: Path, score: str) -> dict[int, float]:
     return {int(row["step"]): float(row[score]) for row in rows}
 
 
-def distribution(name: str, given: Any, kind: type | None = None) -> BaseDistribution:
+def distribution(name: str, given: Any) -> BaseDistribution:
     """What Optuna draws a setting from.
 
     Args:
         name: of the setting, for errors.
-        given: "LOW:HIGH", "LOW:HIGH:log" or "A,B,C"; or a distribution of Optuna's, which is returned.
-        kind: int, float or str; None takes whole numbers for ints, other numbers for floats, and the rest for names.
+        given: "LOW:HIGH" (whole numbers if both are), "LOW:HIGH:log" or "A,B,C"; or a distribution of Optuna's, which
+            is returned.
 
     Raises:
-        LabkitError: the range or the choices cannot be used.
+        LabkitError: the range cannot be used.
     """
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
     if not isinstance(given, str):
         return given
+    if ":" not in given:
+        return CategoricalDistribution([_value(part) for part in given.split(",")])
+    low, high, *log = given.split(":")
     try:
-        if ":" not in given:
-            return CategoricalDistribution([_value(part.strip(), kind) for part in given.split(",")])
-        low, high, *log = given.split(":")
         if log not in ([], ["log"]):
             raise ValueError(f"{log[0]!r} is not 'log'.")
-        ends = _value(low, kind), _value(high, kind)
-        make = IntDistribution if all(isinstance(end, int) for end in ends) else FloatDistribution
-        return make(*ends, log=bool(log))
-    except (ValueError, TypeError) as error:
-        raise LabkitError(f"{name}={given!r}: {error} Give {FORMS}.") from error
+        if isinstance(_value(low), int) and isinstance(_value(high), int):
+            return IntDistribution(int(low), int(high), log=bool(log))
+        return FloatDistribution(float(low), float(high), log=bool(log))
+    except ValueError as error:
+        raise LabkitError(f"{name}={given!r}: {error} Give LOW:HIGH, LOW:HIGH:log, or choices: A,B,C.") from error
 
 
-def _value(text: str, kind: type | None) -> Any:
-    for convert in (kind,) if kind else (int, float, str):
+def _value(text: str) -> Any:
+    for convert in (int, float):
         with suppress(ValueError):
-            value = convert(text)
-            if value != "" and value == value:
-                return value
-    raise ValueError(f"{text!r} is not {KINDS.get(kind, 'a value')}.")
+            return convert(text)
+    return text.strip()
 
 
 def table(out: Path | str) -> pandas.DataFrame:
@@ -347,7 +296,7 @@ def table(out: Path | str) -> pandas.DataFrame:
 
         | column | meaning |
         |---|---|
-        | state | "complete", "pruned", "failed" or "running" |
+        | state | "complete", "pruned", "fail" or "running" |
         | value | of the objective, or the last score of a trial that has none yet |
         | one for each setting | its value |
         | folder | of the trial |
@@ -360,7 +309,7 @@ def table(out: Path | str) -> pandas.DataFrame:
 
     rows = []
     for trial in load_study(out).get_trials(deepcopy=False):
-        state = {"FAIL": "failed"}.get(trial.state.name, trial.state.name.lower())
+        state = trial.state.name.lower()
         scores = trial.intermediate_values
         value = scores[max(scores)] if trial.value is None and scores else trial.value
         where = {"folder": str(_folder(Path(out), trial.number)), "how": trial.user_attrs.get("how", "")}
@@ -371,8 +320,6 @@ def table(out: Path | str) -> pandas.DataFrame:
 
 def load_study(out: Path | str) -> optuna.Study:
     """Optuna's study of the sweep in the folder `out`. Raises `LabkitError` if there is none."""
-    import optuna
-
     if not Path(out, "sweep.db").is_file():
         raise LabkitError(f"{out}: there is no sweep. Is the path right, and was the sweep ever started?")
     return optuna.load_study(study_name=STUDY, storage=_storage(Path(out)))
@@ -386,37 +333,25 @@ def _folder(out: Path, number: int) -> Path:
     return out / f"trial_{number:04d}"
 
 
-def _check_same(study: optuna.Study, out: Path, wanted: dict[str, Any]) -> None:
-    """Raises `LabkitError` if the study is of another sweep."""
-    saved = study.user_attrs.get("settings", wanted)
-    if differing := [
-        f"{name}: {saved[name]} there, {wanted[name]} here" for name in wanted if saved[name] != wanted[name]
-    ]:
-        raise LabkitError(
-            f"{out}: the sweep in this folder has other settings: {'; '.join(differing)}. Give the same to go on with "
-            "it, or name another folder."
-        )
-    study.set_user_attr("settings", wanted)
+def _on_slurm(out: Path, slurm: str, at_once: int | None) -> list[submitit.Executor]:
+    """An executor for each job that may run or wait at the same time."""
+    if not shutil.which("sbatch"):
+        raise LabkitError("cluster='slurm': this machine has no sbatch. Start the sweep where jobs are submitted.")
+    executor = submitit.SlurmExecutor(out)
+    options = dict(option.removeprefix("--").partition("=")[::2] for option in shlex.split(slurm))
+    executor.update_parameters(job_name="labkit-sweep", additional_parameters=options)
+    return [executor] * (at_once or ON_SLURM)
 
 
-def _executors(folder: Path, cluster: str, slurm: str, at_once: int | None) -> list[submitit.Executor]:
-    """One executor for each job that may run at the same time."""
-    import submitit
+def _on_this_machine(out: Path, at_once: int | None) -> list[submitit.Executor]:
+    """An executor for each job that may run at the same time: each with its GPU, and with its share of the cores."""
     import torch
 
-    if cluster == "slurm":
-        if not shutil.which("sbatch"):
-            raise LabkitError("cluster='slurm': this machine has no sbatch. Start the sweep where jobs are submitted.")
-        options = dict(option.removeprefix("--").partition("=")[::2] for option in shlex.split(slurm))
-        executor = submitit.SlurmExecutor(folder)
-        executor.update_parameters(job_name="labkit-sweep", additional_parameters=options)
-        return [executor] * (at_once or ON_SLURM)
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible, cores = os.environ.get("CUDA_VISIBLE_DEVICES"), os.cpu_count() or 1
     gpus = visible.split(",") if visible else [str(k) for k in range(torch.cuda.device_count())]
-    n, cores = at_once or len(gpus) or os.cpu_count() or 1, os.cpu_count() or 1
     executors: list[submitit.Executor] = []
-    for slot in range(n):
+    for slot in range(n := at_once or len(gpus) or cores):
         share = f"OMP_NUM_THREADS={max(1, cores // n)} CUDA_VISIBLE_DEVICES={gpus[slot % len(gpus)] if gpus else ''}"
-        executors.append(submitit.LocalExecutor(folder, python=f"env {share} {shlex.quote(sys.executable)}"))
+        executors.append(submitit.LocalExecutor(out, python=f"env {share} {shlex.quote(sys.executable)}"))
         executors[-1].update_parameters(timeout_min=YEAR)
     return executors

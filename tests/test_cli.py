@@ -77,7 +77,7 @@ def test_survey_rehearses_on_a_cpu(call, tmp_path):
     assert status == 0 and "no time left" in out and (tmp_path / "results.json").is_file()
 
 
-def test_translate_at_the_size_of_training_or_another_and_overwrites_if_told(call, tmp_path):
+def test_translate_at_another_size_and_overwrites_if_told(call, tmp_path):
     call("train", "--out", tmp_path / "run", *SMALL)
     (tmp_path / "in").mkdir()
     for name, width in (("a", 40), ("b", 24)):
@@ -86,21 +86,12 @@ def test_translate_at_the_size_of_training_or_another_and_overwrites_if_told(cal
     status, out, _ = call(*translate)
     assert status == 0 and out.split() == [str(tmp_path / "out" / f"{name}.png") for name in "ab"]
     assert read_picture(tmp_path / "out" / "a.png").shape == (3, 32, 40)
-    for given, size in (("training", 16), ("24", 24)):
-        status, out, error = call(*translate, "--size", given)
-        assert status == 1 and not out and "2 of 2 files to write exist already" in error and "a.png" in error
-        assert call(*translate, "--size", given, "--overwrite")[0] == 0
-        assert read_picture(tmp_path / "out" / "b.png").shape == (3, size, size)
-    for given, said in (("0", "at least 1"), ("-3", "--size -3"), ("large", "or 'training'")):
-        status, _, error = call(*translate, "--size", given)
-        assert status == 1 and said in error
-
-
-def test_a_generator_of_the_reference_does_not_say_its_size(call, tmp_path, tiny):
-    torch.save(tiny().G_A.state_dict(), tmp_path / "latest_net_G.pth")
-    run = ("--run", tmp_path / "latest_net_G.pth", "--size", "training")
-    status, _, error = call("translate", tmp_path / "in.png", tmp_path / "out.png", *run)
-    assert status == 1 and "Give a number" in error
+    status, out, error = call(*translate, "--size", 24)
+    assert status == 1 and not out and "2 of 2 files to write exist already" in error and "a.png" in error
+    assert call(*translate, "--size", 24, "--overwrite")[0] == 0
+    assert read_picture(tmp_path / "out" / "b.png").shape == (3, 24, 24)
+    status, _, error = call(*translate, "--size", 0)
+    assert status == 1 and "at least 1" in error
 
 
 def test_translate_takes_a_generator_of_the_reference(call, tmp_path, tiny):
@@ -138,14 +129,12 @@ def test_what_cannot_be_done_is_said_in_one_line_without_a_traceback(call, tmp_p
     ("option", "values"),
     [
         ("--steps", [-5, 0, "many"]),
-        ("--lr", [-1, 0, "nan", "inf"]),
         ("--decay-steps", [-1]),
-        ("--save-minutes", [-1]),
         ("--keep-every", [0, -3]),
-        ("--workers", [-1, 10**6]),
-        ("--processes", [0, 10**6]),
+        ("--workers", [-1]),
+        ("--processes", [0]),
         ("--batch-size", [0]),
-        ("--seed", [-1, 2**40]),
+        ("--seed", [-1]),
     ],
 )
 def test_a_number_that_makes_no_sense_is_named_by_its_option(call, tmp_path, option, values):
@@ -155,9 +144,10 @@ def test_a_number_that_makes_no_sense_is_named_by_its_option(call, tmp_path, opt
     assert not (tmp_path / "run").exists()
 
 
-def test_a_batch_that_repeats_pictures_says_so(call, tmp_path):
-    status, out, _ = call("train", "--out", tmp_path, *SMALL, "--steps", "1", "--batch-size", "20")
-    assert status == 0 and "--batch-size 20: each batch repeats some of the 8 pictures" in out
+@pytest.mark.parametrize("rate", [-1, 0, "nan", "inf"])
+def test_a_learning_rate_that_makes_no_sense_is_refused(call, tmp_path, rate):
+    status, _, error = call("train", "--out", tmp_path / "run", *SMALL, "--lr", rate)
+    assert status == 1 and "a learning rate is a positive number" in error
 
 
 def test_the_run_is_looked_at_before_its_pictures(call, tmp_path, monkeypatch):

@@ -12,8 +12,8 @@ from torch.distributed.run import get_args_parser
 
 import labkit
 from labkit import cli, recipes
-from labkit.commands.model_options import COMMON, ModelOptions, arguments, as_option, constructor
-from labkit.commands.train import defaults
+from labkit.commands import Setup, as_option, constructor, model_arguments
+from labkit.commands.training import defaults
 from labkit.models import MODELS
 
 
@@ -24,7 +24,7 @@ def test_every_argument_of_a_model_is_an_option_with_its_default_and_help(kind):
     assert {name: default for name, (default, _) in constructor(kind).items()} == {
         name: argument.default for name, argument in signature.items()
     }
-    assert all(len(text) > 5 for _, text in constructor(kind).values())
+    assert all(len(text) >= 5 for _, text in constructor(kind).values())
 
 
 def test_help_states_the_defaults_that_models_and_recipes_have():
@@ -90,13 +90,13 @@ def test_epochs_are_steps_through_the_larger_domain(call, tmp_path):
     ],
 )
 def test_what_is_given_reaches_the_model(call, tmp_path, monkeypatch, kind, given):
-    made, make = [], ModelOptions.make
+    made, make = [], Setup.make
 
-    def seen(self, recipe):
-        made.append(make(self, recipe))
+    def seen(self):
+        made.append(make(self))
         raise labkit.LabkitError("seen")  # a step need not be profiled for that
 
-    monkeypatch.setattr(ModelOptions, "make", seen)
+    monkeypatch.setattr(Setup, "make", seen)
     arguments = [part for name, value in given.items() for part in (as_option(name), value)]
     _, _, error = call("profile", "--out", tmp_path / "trace.json", "--model", kind, *arguments, "--device", "cpu")
     assert "seen" in error
@@ -124,11 +124,18 @@ def test_what_does_not_belong_to_the_model_is_refused_by_its_name(call, tmp_path
 
 def test_profile_and_compare_have_them_too():
     for command in (cli.train, cli.profile, cli.compare):
-        assert {*COMMON, *arguments()} <= set(inspect.signature(command).parameters)
+        assert {"size", "batch_size", "model", "device", *model_arguments()} <= set(
+            inspect.signature(command).parameters
+        )
+
+
+def test_every_option_has_its_help():
+    for name, command in typer.main.get_command(cli.app).commands.items():
+        assert all(parameter.help for parameter in command.params), name
 
 
 def test_a_recipe_gives_way_to_options():
-    options = ModelOptions(device="cpu", given={"lambda_a": 2.0, "gan_mode": "vanilla"})
-    model = options.make(options.recipe("fruit"))
+    setup = Setup("fruit", device="cpu", lambda_a=2.0, gan_mode="vanilla")
+    model = setup.make()
     assert (model.lambda_a, model.gan_mode) == (2.0, "vanilla") and isinstance(model, labkit.CycleGAN)
     assert model.settings["generator"] == recipes.FRUIT.model["generator"]

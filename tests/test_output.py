@@ -1,13 +1,12 @@
-"""What `labkit train` and `labkit translate` print: lines for people, one object for scripts, or nothing."""
+"""What `labkit train` prints: lines for people, one object for scripts, or nothing."""
 
 import json
 import warnings
 
 import pytest
-import torch
 
 import labkit
-from labkit.data.images import write_picture
+from labkit.commands import printing
 from labkit.training import callbacks
 from labkit.training.run import Run
 from labkit.variants.registry import SPEEDUPS
@@ -18,16 +17,6 @@ SMALL = ["--size", "16", "--ngf", "4", "--workers", "0", "--device", "cpu", "--n
 @pytest.fixture
 def train(call, tmp_path):
     return lambda *options, steps=2: call("train", "--out", tmp_path / "run", *SMALL, "--steps", steps, *options)
-
-
-@pytest.fixture
-def translate(call, tmp_path, tiny):
-    """A function that translates a small folder with a generator of the reference."""
-    torch.save(tiny().G_A.state_dict(), tmp_path / "latest_net_G.pth")
-    for name in "ab":
-        write_picture(torch.zeros(3, 20, 20, dtype=torch.uint8), tmp_path / "in" / f"{name}.png")
-    run = ("--run", tmp_path / "latest_net_G.pth")
-    return lambda *options: call("translate", tmp_path / "in", tmp_path / "out", *run, *options)
 
 
 def test_the_version_is_printed(call):
@@ -43,9 +32,12 @@ def test_json_is_all_there_is_on_standard_output(train, tmp_path):
     assert {"fg", "bg"} <= result["scores"].keys() and {"G_A", "D_A"} <= result["losses"].keys()
 
 
-def test_json_of_a_translation_names_the_files(translate, tmp_path):
-    status, out, _ = translate("--json")
-    assert status == 0 and json.loads(out) == {"written": [str(tmp_path / "out" / f"{name}.png") for name in "ab"]}
+@pytest.mark.parametrize(("rank", "said"), [(0, "done\n"), (1, "")])
+def test_of_several_ranks_with_json_the_first_alone_prints(capsys, monkeypatch, rank, said):
+    monkeypatch.setattr("labkit.ranks.number", lambda: rank)
+    with printing(as_json=True):
+        print("done")
+    assert capsys.readouterr() == ("", said)
 
 
 def test_json_leaves_standard_output_empty_after_an_error(train):
@@ -53,16 +45,15 @@ def test_json_leaves_standard_output_empty_after_an_error(train):
     assert (status, out) == (1, "") and "did you mean 'bf16'" in error
 
 
-def test_quiet_prints_errors_only(train, translate, monkeypatch):
+def test_quiet_prints_errors_only(train, monkeypatch):
     def warns(*_):
         warnings.warn("all alike", stacklevel=1)
         return {"fg": 1.0, "bg": 1.0}
 
     monkeypatch.setattr("labkit.measure.quality.quality", warns)
     assert train("--quiet") == (0, "", "")
-    assert translate("-q") == (0, "", "")
-    status, out, error = translate("--quiet")
-    assert (status, out) == (1, "") and "exist already" in error
+    status, out, error = train("--quiet", "--ngf", "5")
+    assert (status, out) == (1, "") and "ngf=4 there, 5 here" in error
     status, out, _ = train("--quiet", "--json", steps=3)
     assert status == 0 and json.loads(out)["steps"] == 3
 

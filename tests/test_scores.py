@@ -7,7 +7,6 @@ import torch
 import labkit
 from labkit.data.batches import UnpairedData
 from labkit.measure import scores
-from labkit.measure.distances import Distances
 
 
 def rows(folder):
@@ -18,7 +17,7 @@ def rows(folder):
 def test_fruit_is_scored_by_its_shortfall_and_each_step_once(tiny, fruit, tmp_path):
     def run(steps):
         step, callback = labkit.make_step(tiny()), scores.Scores(fruit, every=2)
-        return labkit.fit(step, fruit, steps, checkpoint=tmp_path, report_every=1, callbacks=[callback])
+        return labkit.fit(step, fruit, steps, checkpoint=tmp_path, callbacks=[callback])
 
     run(3)
     found = labkit.quality(run(5).model, fruit)
@@ -37,7 +36,7 @@ def test_photographs_are_scored_by_their_distance_to_the_other_domain(tiny, monk
 
     def distances(real, fake, device):
         seen.update(real=real, fake=fake)
-        return Distances(fid=12.0, kid=0.5, kid_deviation=0.1)
+        return scores.Distances(fid=12.0, kid=0.5, kid_deviation=0.1)
 
     monkeypatch.setattr(scores, "fid_and_kid", distances)
     noise = torch.randint(0, 256, (4, 3, 16, 16), dtype=torch.uint8)

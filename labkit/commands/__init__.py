@@ -1,1 +1,182 @@
-"""The commands of the command line, and the options that several of them share."""
+"""The commands of the command line: functions with plain signatures, whose docstrings hold the help of each option."""
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from inspect import Parameter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import labkit
+from labkit import recipes
+from labkit.errors import LabkitError
+
+SOURCES = {"CycleGAN": "cyclegan.py", "DeviationGAN": "deviation.py"}
+LOSSES = ("gan_mode", "lambda", "pool_size", "stage", "judged", "consistency")  # arguments' names begin so
+LEAST: dict[str, float] = dict.fromkeys(
+    ("batch_size", "steps", "epochs", "keep_every", "processes", "trials", "at_once", "prune_after"), 1
+)
+LEAST |= dict.fromkeys(("decay_steps", "scores", "seed", "workers"), 0)
+
+
+class Setup:
+    """The model of a command, its batches and its device.
+
+    Args:
+        data: "fruit" or photographs, which have a recipe each.
+        steps, lr: replace those of the recipe, if they are not None.
+
+    Pictures:
+        size: Pixels, square.
+        batch_size: Pictures of each domain in a step.
+
+    Networks:
+        model: CycleGAN, or DeviationGAN: one generator, A to B.
+
+    Several processes, and speed:
+        device: auto, cpu or cuda.
+
+    Attributes:
+        recipe: for these data and this model, with what was given in its place.
+
+    Raises:
+        LabkitError: there is no such model, or it has no such argument.
+    """
+
+    def __init__(
+        self,
+        data: str,
+        steps: int | None = None,
+        lr: float | None = None,
+        *,
+        size: int | None = None,
+        batch_size: int = 1,
+        model: str = "CycleGAN",
+        device: str = "auto",
+        **arguments: Any,
+    ):
+        recipe = recipes.find(data, model)
+        given = {name: value for name, value in arguments.items() if value is not None}
+        if unknown := [as_option(name) for name in given if name not in constructor(model)]:
+            options = ", ".join(map(as_option, constructor(model)))
+            raise LabkitError(f"{unknown[0]}: a {model} has no such argument. Its own are {options}.")
+        settings = recipe.model | given
+        if "n_layers" in given and settings.get("discriminator") != "n_layers":
+            raise LabkitError("--n-layers counts the layers of --discriminator n_layers: give both.")
+        new: dict[str, Any] = {k: v for k, v in dict(size=size, steps=steps, lr=lr).items() if v is not None}
+        self.recipe = dataclasses.replace(recipe, model=settings, **new)
+        self.batch_size, self.device = batch_size, device
+
+    def make(self, seed: int = 0) -> "labkit.models.Model":
+        """A new model, on its device; the seed determines its weights."""
+        import torch
+
+        torch.manual_seed(seed)
+        kind = labkit.models.MODELS[self.recipe.kind]
+        return kind(**self.recipe.model).to(labkit.pick_device(self.device))
+
+    def step(self, model: "labkit.models.Model", speedups: list[str]) -> "labkit.Step":
+        """A step with these speed-ups and, in one of several processes, the one that lets them share the batch."""
+        from labkit.measure.autotune import shared
+
+        return labkit.make_step(model, *dict.fromkeys([*speedups, *shared()]), lr=self.recipe.lr)
+
+    def noise(self) -> Any:
+        """A batch of random pictures on the device, or a rank's part: a step takes as long with them as with others."""
+        from labkit.measure import record
+
+        n, device = labkit.ranks.local_batch_size(self.batch_size), labkit.pick_device(self.device)
+        return record.noise(n, self.recipe.size, device, seed=labkit.ranks.number())
+
+
+def register(app: typer.Typer, command: Callable[..., None], **settings: Any) -> None:
+    """Makes a function a command. What is keyword-only is an option, the rest are arguments.
+
+    A section of the docstring is a panel of the help. A parameter `**model_options` stands for the options of `Setup`
+    and for the arguments of all models.
+    """
+    parameters = dict(inspect.signature(command, eval_str=True).parameters)
+    texts = described(Setup.__doc__) | described(command.__doc__)
+    if parameters.pop("model_options", None):
+        common = inspect.signature(Setup, eval_str=True).parameters.values()
+        parameters |= {each.name: each for each in common if each.kind == Parameter.KEYWORD_ONLY}
+        for name, (default, text) in model_arguments().items():
+            texts[name] = "Losses" if name.startswith(LOSSES) else "Networks", text
+            parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=type(default) | None)
+    for name in [name for name in parameters if name in texts]:
+        each, (panel, text), info = parameters[name], texts[name], typer.Argument(help=texts[name][1])
+        if each.kind == Parameter.KEYWORD_ONLY:
+            flag = [as_option(name)] if each.annotation is bool else []
+            info = typer.Option(*flag, help=text, rich_help_panel=panel, min=LEAST.get(name))
+        parameters[name] = each.replace(annotation=Annotated[each.annotation, info])
+    command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    command.__annotations__ = {name: each.annotation for name, each in parameters.items()}
+    summary = re.split(r"\n\n[\w ,]+:\n", inspect.getdoc(command) or "")[0]
+    app.command(help=summary, **settings)(command)
+
+
+def described(docstring: str | None) -> dict[str, tuple[str, str]]:
+    """The section and the text of each argument that a docstring describes, by its name."""
+    section, texts = "", dict[str, tuple[str, str]]()
+    for line in re.sub(r"\n {5,}", " ", inspect.cleandoc(docstring or "")).splitlines():
+        if entry := re.fullmatch(r"    (\w[\w, ]*): (.*)", line):
+            texts |= dict.fromkeys(entry[1].split(", "), (section, entry[2]))
+        elif line:
+            section = line.rstrip(":")
+    return texts
+
+
+@functools.cache
+def constructor(kind: str) -> dict[str, tuple[Any, str]]:
+    """The arguments of a model, each with its default and a line of help: read from its source, without torch."""
+    source = (Path(labkit.__file__).parent / "models" / SOURCES[kind]).read_text(encoding="utf-8")
+    nodes = ast.walk(ast.parse(source))
+    model = next(node for node in nodes if isinstance(node, ast.ClassDef) and node.name == kind)
+    make = next(node for node in model.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    texts = described((ast.get_docstring(model) or "").replace('"', ""))
+    lines = {name: re.split(r"[.;](?: |$)", text)[0] for name, (_, text) in texts.items()}
+    defaults = zip(make.args.args[1:], make.args.defaults, strict=True)
+    return {each.arg: (ast.literal_eval(value), lines[each.arg]) for each, value in defaults}
+
+
+def model_arguments() -> dict[str, tuple[Any, str]]:
+    """The arguments of all models."""
+    others = {name: (value, f"DeviationGAN: {text}") for name, (value, text) in constructor("DeviationGAN").items()}
+    return constructor("CycleGAN") | others | constructor("CycleGAN")
+
+
+def as_option(name: str) -> str:
+    """The option by which an argument is given on the command line."""
+    return f"--{name.removeprefix('as_').replace('_', '-')}"
+
+
+def names_in(speedups: str) -> list[str]:
+    """The names in a list with commas."""
+    return [name.strip() for name in speedups.split(",") if name.strip()]
+
+
+@contextlib.contextmanager
+def printing(quiet: bool = False, as_json: bool = False) -> Iterator[None]:
+    """Inside, --quiet hides all that is printed, and --json sends it to standard error.
+
+    Ctrl-C ends the command with exit status 130, another signal that stopped a run with the status of that one.
+    """
+    try:
+        with contextlib.ExitStack() as stack:
+            if quiet or as_json:
+                hidden = quiet or labkit.ranks.number() > 0
+                to = stack.enter_context(open(os.devnull, "w")) if hidden else sys.stderr
+                stack.enter_context(contextlib.redirect_stdout(to))
+                stack.enter_context(contextlib.redirect_stderr(to))
+            yield
+    except KeyboardInterrupt as stopped:
+        labkit.ranks.print_once(f"labkit: {str(stopped) or 'interrupted; run the same again to go on'}")
+        raise typer.Exit(getattr(stopped, "status", 130)) from None

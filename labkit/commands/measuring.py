@@ -1,55 +1,53 @@
-"""The commands that measure: `labkit profile`, `report`, `speedups`, `compare` and `survey`."""
+"""The commands that measure: `labkit profile`, `report`, `speedups`, `compare`, `survey` and `speedrun`."""
 
 import contextlib
 import importlib.util
+import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Any
 
 import typer
-from typer import Option
 
-from labkit.commands.model_options import NAMES, Device, ModelOptions, names_in, with_model
-from labkit.errors import check_known
+import labkit
+from labkit.commands import Setup, names_in
+from labkit.errors import LabkitError, check_known
 from labkit.files import check_folder
 
-if TYPE_CHECKING:  # --help should not wait for torch
-    from labkit.models.step import Step
 
-Whose = Annotated[str, Option(help="Whose networks and size: 'fruit' or 'photographs'.")]
-
-
-@with_model
 def profile(
-    *,
-    out: Annotated[Path, Option(help="The trace to write, .json or .json.gz.")],
-    data: Whose = "fruit",
-    steps: Annotated[int, Option(help="Steps to record, after three that warm up.")] = 20,
-    model: ModelOptions,
-    speedups: Annotated[str, Option(help=f"Names, {NAMES}.")] = "",
-    shapes: Annotated[bool, Option(help="Record the inputs' shapes, too: for FLOP/s by operator.")] = False,
+    *, out: Path, data: str = "fruit", steps: int = 20, speedups: str = "", shapes: bool = False, **model_options: Any
 ) -> None:
-    """Record training steps on noise: print where the time goes by operator, and write the trace."""
+    """Record training steps on noise: print where the time goes by operator, and write the trace.
+
+    Options:
+        out: The trace to write, .json or .json.gz.
+        data: Whose networks and size: 'fruit', or else photographs.
+        steps: Steps to record, after three that warm up.
+        speedups: Names, with commas (bf16,batched).
+        shapes: Record the inputs' shapes, too: for FLOP/s by operator.
+    """
     from labkit.measure import record as recording
 
-    check_known("data", data, ("fruit", "photographs"))
-    recipe = model.recipe(data)
-    network = model.make(recipe)
+    setup = Setup(data, **model_options)
+    network = setup.make()
     recording.check_writable(out)
-    batch = model.noise(recipe)
-    profiler = recording.profiled(model.step(network, names_in(speedups)), batch, steps, shapes)
+    batch = setup.noise()
+    profiler = recording.profiled(setup.step(network, names_in(speedups)), batch, steps, shapes)
     own_time = "self_device_time_total" if batch[0].is_cuda else "self_cpu_time_total"
     typer.echo(profiler.key_averages().table(sort_by=own_time, row_limit=20))
     typer.echo(f"{recording.export(profiler, out)}: {steps} steps; open it in ui.perfetto.dev or with HTA")
 
 
-def report(
-    traces: Annotated[list[Path], typer.Argument(help="Trace files, or folders with a file of each rank.")],
-    out: Annotated[Path, Option(help="The page to write.")] = Path("out", "report.html"),
-) -> None:
-    """Say what each cause of a trace's time costs, and write a page with its figures."""
-    import labkit
+def report(traces: list[Path], *, out: Path = Path("out", "report.html")) -> None:
+    """Say what each cause of a trace's time costs, and write a page with its figures.
 
+    Args:
+        traces: Trace files, or folders with a file of each rank.
+
+    Options:
+        out: The page to write.
+    """
     opened = {path.name: labkit.Trace(path) for path in traces}
     for name, trace in opened.items():
         with contextlib.suppress(labkit.TraceError):  # recorded on a CPU: the page says what it lacks
@@ -59,63 +57,104 @@ def report(
 
 def speedups() -> None:
     """List the speed-ups: how each differs from the baseline, what it should improve, and what it needs."""
-    import labkit
-
     for name, row in labkit.speedups().iterrows():
         typer.echo(f"{name}: {row['changes']}\n    improves {row['improves']}; needs {row['needs']}")
         if names := row["not_with"]:
             typer.echo(f"    not together with {names}")
 
 
-@with_model
 def compare(
+    stacks: list[str] | None = None,
     *,
-    stacks: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Each a speed-up, or several with commas: bf16 bf16,batched.",
-            show_default="every speed-up by itself that can save time here",
-        ),
-    ] = None,
-    out: Annotated[Path, Option(help="Folder for compare.json and compare.html; replaces them.")] = Path(
-        "out", "compare"
-    ),
-    data: Whose = "fruit",
-    model: ModelOptions,
-    rounds: Annotated[int, Option(help="Measurements of each, in turn.")] = 10,
+    out: Path = Path("out", "compare"),
+    data: str = "fruit",
+    rounds: int = 10,
+    **model_options: Any,
 ) -> None:
-    """Time training steps in turn, on noise, and say whether they compute the same as the baseline."""
-    import labkit
-    from labkit import measure, ranks
+    """Time training steps in turn, on noise, and say whether they compute the same as the baseline.
 
-    check_known("data", data, ("fruit", "photographs"))
-    recipe = model.recipe(data)
+    Args:
+        stacks: Each a speed-up, or several with commas: bf16 bf16,batched. Without any, all that can save time here.
+
+    Options:
+        out: Folder for compare.json and compare.html; replaces them.
+        data: Whose networks and size: 'fruit', or else photographs.
+        rounds: Measurements of each, in turn.
+    """
+    setup = Setup(data, **model_options)
     check_folder(out)
 
-    def maker(*names: str) -> Callable[[], "Step"]:
-        return lambda: model.step(model.make(recipe), list(names))
+    def maker(*names: str) -> Callable[[], "labkit.Step"]:
+        return lambda: setup.step(setup.make(), list(names))
 
-    said: list[str] = []
+    left_out: list[str] = []
     if not stacks:
-        stacks, said = measure.candidates(lambda: model.make(recipe))
+        stacks, left_out = labkit.measure.candidates(setup.make)
     makers = {"baseline": maker(), **{stack: maker(*names_in(stack)) for stack in stacks}}
-    table = labkit.compare(makers, model.noise(recipe), rounds)
-    said += [f"{name}: {row['verdict']}, {row['why']}" for name, row in table.iterrows()]
-    typer.echo("\n".join(said))
-    if ranks.number() > 0:
-        return
-    typer.echo(measure.save(table, out / "compare.json"))
-    if importlib.util.find_spec("plotly"):
-        typer.echo(labkit.show.comparison_report(table, out / "compare.html"))
+    table = labkit.compare(makers, setup.noise(), rounds)
+    typer.echo("\n".join([*left_out, *(f"{name}: {row['verdict']}, {row['why']}" for name, row in table.iterrows())]))
+    if labkit.ranks.number() == 0:
+        typer.echo(labkit.measure.save(table, out / "compare.json"))
+        if importlib.util.find_spec("plotly"):
+            typer.echo(labkit.show.comparison_report(table, out / "compare.html"))
 
 
-def survey(
-    out: Annotated[Path, Option(help="Folder for results.json and traces; results in it are continued.")],
-    minutes: Annotated[float, Option(help="No measurement is started that would end later.")] = 8.5,
-    earlier: Annotated[Path | None, Option(help="results.json of an earlier call, to continue.")] = None,
-    device: Device = "auto",
-) -> None:
-    """Measure everything worth recording on this GPU, in the minutes there are; on a CPU, rehearse it."""
+def survey(*, out: Path, minutes: float = 8.5, earlier: Path | None = None, device: str = "auto") -> None:
+    """Measure everything worth recording on this GPU, in the minutes there are; on a CPU, rehearse it.
+
+    Options:
+        out: Folder for results.json and traces; results in it are continued.
+        minutes: No measurement is started that would end later.
+        earlier: results.json of an earlier call, to continue.
+        device: auto, cpu or cuda.
+    """
     from labkit.measure.survey import survey
 
     typer.echo(survey(out, minutes, earlier, device))
+
+
+def speedrun(
+    entry: Path,
+    *,
+    against: str = "",
+    seeds: list[int] | None = None,
+    submit: str = "",
+    limit: float = 600,
+    device: str = "cpu",
+) -> None:
+    """Judge an entry to the speedrun: apples to oranges in the fewest seconds.
+
+    Each seed trains in a process of its own, in turn with the present record. The rules are in labkit.speedrun.RULES.
+
+    Args:
+        entry: The file with your entry.
+
+    Options:
+        against: A record's name, a file, or 'none'; else the record of this board.
+        seeds: One, and others by the same option again; else five that the judge draws.
+        submit: The name to write a record under, into data/speedrun.
+        limit: CPU seconds that a training may take.
+        device: cpu or cuda: each has a board of its own.
+    """
+    from labkit.speedrun import ladder
+    from labkit.speedrun.judge import SEEDS, Judge, race, verdict
+
+    check_known("device", device, ladder.BOARDS)
+    if submit and (against or seeds):
+        raise LabkitError("--submit: a record races against the last one, with seeds that the judge draws.")
+    if submit:
+        ladder.check_name(submit)  # before the race, which takes long
+    numbers = seeds or [secrets.randbelow(2**31) for _ in range(SEEDS)]
+    names = [record["name"] for record in ladder.records(device) if record["name"] in ladder.texts()]
+    rival = against or (names[-1] if names else "none")
+    texts = {"entry": entry.read_text(encoding="utf-8")}
+    if rival != "none":
+        texts["record"] = Path(rival).read_text(encoding="utf-8") if rival.endswith(".py") else ladder.source(rival)
+    judge = Judge(device, limit)
+    typer.echo(f"against {rival}, judged on {len(judge.scenes.test_a)} test scenes of seed {judge.test_seed}")
+    heats = race(judge, texts, numbers, on_heat=lambda name, heat: typer.echo(f"{name:7} {heat}"))
+    result = verdict(heats["entry"], heats.get("record"))
+    typer.echo(f"{'record' if result.record else 'no record'}: {result.reason}")
+    if submit and result.record:
+        before = None if rival == "none" else rival
+        typer.echo(ladder.submit(submit, texts["entry"], heats["entry"], before, heats.get("record", []), judge))

@@ -1,20 +1,104 @@
-"""How good a run's translations are while it trains, in a file beside its losses."""
+"""Scores of translations: FID and KID, by the package torchmetrics, and the scores of a run while it trains."""
 
 from __future__ import annotations
 
 import csv
+import warnings
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from torch import nn
 
-from labkit.data.batches import UnpairedData, to_float, to_uint8
+from labkit.data.batches import Pictures, UnpairedData, to_float, to_uint8
+from labkit.data.folders import PictureFiles
 from labkit.data.fruit import FruitData
-from labkit.measure.distances import fid_and_kid
+from labkit.data.images import find_pictures
+from labkit.devices import pick_device
+from labkit.errors import DataError, LabkitError
 from labkit.measure.quality import GOAL, quality
 from labkit.models.model import Model, run_network
 from labkit.training.callbacks import Callback
 from labkit.training.run import Run
 
 FILE = "scores.csv"
+SUBSET_SIZE = 1000  # pictures in each of KID's 100 subsets, as torchmetrics has it
+
+
+class Distances(NamedTuple):
+    """FID, and KID with its standard deviation over subsets. Both are 0 or near it for pictures of the same kind."""
+
+    fid: float
+    kid: float
+    kid_deviation: float
+
+
+@torch.no_grad()
+def fid_and_kid(
+    real: Path | str | Pictures,
+    fake: Path | str | Pictures,
+    *,
+    device: torch.device | str = "cpu",
+    weights: Path | str | None = None,
+    features: nn.Module | None = None,
+) -> Distances:
+    """The Frechet and the kernel Inception distance between two sets of pictures.
+
+    Inception (of the package torch-fidelity, which resizes pictures to 299 by 299 pixels) turns each picture into 2048
+    numbers. FID compares their means and covariances; KID, an unbiased estimate of the squared maximum mean discrepancy
+    with a cubic kernel, takes the mean over 100 subsets of at most 1000 pictures. Sources: Heusel et al. 2017, section
+    2 and appendix A1; Binkowski et al. 2018, section 4.
+
+    Compare values of FID only if they are of as many pictures: it falls with their number, and below 2048 pictures,
+    whose covariance has not full rank, it is far too high. KID has no such bias.
+
+    Args:
+        real, fake: folders, or sets of ``uint8`` tensors (3, H, W), such as a tensor (N, 3, H, W); at least two each.
+        device: where Inception computes.
+        weights: the file of Inception's weights, if it cannot be downloaded; None downloads it once, 95 MB.
+        features: another network in Inception's place: ``uint8`` (1, 3, H, W) in, (1, number) out.
+
+    Raises:
+        LabkitError: Inception's weights cannot be loaded.
+        DataError: there are fewer than two pictures, or one cannot be read.
+        ModuleNotFoundError: torchmetrics or torch-fidelity is not installed: labkit's extra "score" names both.
+    """
+    from torchmetrics.image import FrechetInceptionDistance, KernelInceptionDistance
+    from torchmetrics.wrappers import FeatureShare
+
+    device = pick_device(device)
+    sets = [PictureFiles(find_pictures(each)) if isinstance(each, Path | str) else each for each in (real, fake)]
+    fewest = min(map(len, sets))
+    if fewest < 2:
+        raise DataError(f"{len(sets[0])} real and {len(sets[1])} fake pictures: FID and KID need at least two of each.")
+    network = _inception(weights) if features is None else features.eval()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Metric `Kernel Inception Distance` will save all")
+        kid = KernelInceptionDistance(feature=network, subset_size=min(SUBSET_SIZE, fewest))
+    # each picture goes through the network once
+    metrics = FeatureShare([FrechetInceptionDistance(feature=network), kid]).to(device)
+    for pictures, is_real in zip(sets, (True, False), strict=True):
+        for k in range(len(pictures)):  # one at a time, since they may differ in size
+            metrics.update(pictures[k][None].to(device), real=is_real)
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)  # of the subsets
+        values = metrics.compute()
+    mean, deviation = values["KernelInceptionDistance"]
+    return Distances(values["FrechetInceptionDistance"].item(), mean.item(), deviation.item())
+
+
+def _inception(weights: Path | str | None) -> nn.Module:
+    """Inception with the weights that FID is defined with. Raises `LabkitError` if they cannot be loaded."""
+    from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
+    from torchmetrics.image.fid import NoTrainInceptionV3
+
+    try:
+        return NoTrainInceptionV3("inception-v3-compat", ["2048"], None if weights is None else str(weights))
+    except Exception as error:  # of a download, or of a file that may hold anything
+        raise LabkitError(
+            f"{weights or 'a download'}: the weights of FID's Inception cannot be loaded ({error}). Fetch "
+            f"{URL_INCEPTION_V3}, perhaps on another machine, and name the file: --weights, or weights=..."
+        ) from error
 
 
 class Scores(Callback):
@@ -28,13 +112,17 @@ class Scores(Callback):
 
     Args:
         data: the run's pictures.
-        every: steps between two rows, a multiple of `report_every` of `labkit.fit`.
+        every: steps between two rows.
     """
 
     def __init__(self, data: UnpairedData, every: int):
         self.data, self.every = data, every
 
-    def on_report(self, run: Run) -> None:
+    def on_start(self, run: Run) -> None:
+        if run.done >= run.steps:  # nothing is left to train; perhaps it was not scored before it was stopped
+            self.on_step(run)
+
+    def on_step(self, run: Run) -> None:
         if run.folder is None or run.done % self.every and run.done < run.steps:
             return
         row = {"step": run.done, **score(run.model, self.data)}
@@ -43,10 +131,6 @@ class Scores(Callback):
             if file.tell() == 0:
                 writer.writeheader()
             writer.writerow(row)
-
-    def on_start(self, run: Run) -> None:
-        if run.done >= run.steps:  # nothing is left to train; perhaps it was not scored before it was stopped
-            self.on_report(run)
 
 
 @torch.no_grad()

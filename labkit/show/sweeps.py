@@ -53,8 +53,7 @@ def sweep_report(out: Path | str, path: Path | str) -> Path:
     Raises:
         LabkitError: there is no such sweep, or the page cannot be written.
     """
-    settings = load_study(out).user_attrs.get("settings", {})
-    told = f"<p>{html.escape(str(settings.get('objective', '')))}. The lowest value is the best.</p>"
+    told = f"<p>{html.escape(load_study(out).user_attrs['settings'])}. The lowest value is the best.</p>"
     return write_page(path, "labkit sweep", "A sweep", [told, _html_table(out), *sweep_figures(out).values()])
 
 
