@@ -83,7 +83,7 @@ def train(
         save_minutes: Minutes between checkpoints.
         keep_every: Steps between checkpoints to keep.
         allow_new_data: Go on with more or fewer pictures.
-        scores: Times to score it, into scores.csv.
+        scores: Scores, into scores.csv.
         no_tensorboard: Write no TensorBoard log.
         quiet: Print errors only.
         as_json: Print one JSON object only.
