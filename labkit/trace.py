@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas
 
-from labkit.errors import check_known
-from labkit.traces import audit, communication, critical_path, difference, operators, tables
+from labkit.errors import LabkitError, check_known
+from labkit.traces import audit, communication, critical_path, difference, operators, tables, verdict
 from labkit.traces.rank import Rank
+from labkit.traces.reading import TraceError
 from labkit.traces.recorded import Recorded, stamped
 
 if TYPE_CHECKING:
     from labkit.simulate.cost_model import Roofline
+    from labkit.simulate.remedies import Remedies
 
 
 class Trace(Recorded):
@@ -165,9 +167,17 @@ class Trace(Recorded):
         Raises:
             TraceError: there is no GPU activity.
         """
-        from labkit.traces.verdict import summary
 
-        return self._table(lambda rank: summary(rank, self.ranks.values()))
+        def of_rank(rank: Rank) -> pandas.DataFrame:
+            try:
+                played = self._remedies(rank)
+            except TraceError:
+                raise
+            except LabkitError as error:  # it cannot be played again
+                return verdict.summary(rank, None, {}, str(error))
+            return verdict.summary(rank, played.rows(), played.costs, played.doubt)
+
+        return self._table(of_rank)
 
     def communication(self) -> pandas.DataFrame:
         """One row a rank: the time of its communication with other ranks, and how much of it was exposed.
@@ -187,7 +197,9 @@ class Trace(Recorded):
         table = self._table(communication.communication)
         waited = pandas.Series(communication.waited_us(self.ranks))
         table["waited_us"] = table["rank"].map(waited)
-        table["straggler"] = waited.idxmin() if waited.nunique() > 1 else np.nan
+        missing = audit.missing_ranks(self.ranks.values())
+        table["straggler"] = waited.idxmin() if waited.nunique() > 1 and not missing else np.nan
+        table["ranks"] = f"{len(self.ranks)} of {len(self.ranks) + missing}"
         return table
 
     def operators(self) -> pandas.DataFrame:
@@ -226,9 +238,9 @@ class Trace(Recorded):
         warnings that the profiler wrote into the file. What would make every table wrong is refused in reading instead,
         such as host and GPU in different units.
         """
-        return self._table(audit.audit)
+        return self._table(lambda rank: audit.audit(rank, self.ranks.values()))
 
-    def remedies(self, roofline: Roofline | None = None) -> pandas.DataFrame:
+    def remedies(self) -> pandas.DataFrame:
         """The causes of the wall time, and how many times faster the trace would be at most without each: SIMULATED.
 
         Columns: cause; us, the wall time that it costs; share_of_wall; times_faster_at_most; try, in words. The largest
@@ -249,19 +261,19 @@ class Trace(Recorded):
         Warns:
             ReplayWarning: it differs by more than a twentieth.
         """
-        from labkit.simulate.remedies import PriceList
         from labkit.simulate.what_if import warn_of
 
-        doubts = []
-
-        def of_rank(rank: Rank) -> pandas.DataFrame:
-            prices = PriceList(rank, self.ranks.values())
-            doubts.append(prices.doubt)
-            return prices.remedies(roofline)
-
-        table = self._table(of_rank)
-        warn_of(" ".join(filter(None, doubts)))
+        table = self._table(lambda rank: self._remedies(rank).rows())
+        warn_of(" ".join(dict.fromkeys(filter(None, (self._remedies(rank).doubt for rank in self.ranks.values())))))
         return stamped(table, {**(self.stamp or {}), "SIMULATED": True})
+
+    def _remedies(self, rank: Rank) -> Remedies:
+        """The replays of a rank, which `summary` and `remedies` share."""
+        from labkit.simulate.remedies import Remedies
+
+        if rank not in self._played:
+            self._played[rank] = Remedies(rank, self.ranks.values())
+        return self._played[rank]
 
     def critical_path(self, by: str = "kind") -> pandas.DataFrame:
         """The chain of events that determines the wall time, through host and GPU: its rows add up to the wall time.

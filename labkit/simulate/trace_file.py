@@ -52,7 +52,8 @@ class Replay:
     Attributes:
         launches: in their order; streams have the numbers that PyTorch's profiler gives them.
         sources: where each launch comes from.
-        synchronised: positions of the launches after which the host waits for the GPU.
+        synchronised: positions of the launches after which the host waits for the GPU, or for the kernels at the
+            positions to which they are mapped; as for `labkit.simulate.play`.
         device: the device that the replay stands for.
         assumed: more entries for the stamp of the trace.
         gap_us, queue_limit: as for `labkit.simulate.play`.
@@ -60,7 +61,7 @@ class Replay:
 
     launches: Sequence[Launch]
     sources: Sequence[Source]
-    synchronised: Collection[int]
+    synchronised: Collection[int] | Mapping[int, Collection[int]]
     device: str
     assumed: Mapping[str, Any]
     gap_us: float = GAP_US

@@ -4,7 +4,7 @@ We read from the recording the duration and the stream of every kernel, the host
 next, and the waits, as far as they show: see `labkit.traces.dependencies`. Kernels of one stream pause between each
 other for the mean of the recorded pauses.
 
-The model leaves out some things. A wait for one stream while others go on counts as the host's work. What the host does
+The model leaves out some things. What the host does
 between a launch and the wait that follows it counts as if done after the wait. Kernels that ran together keep the
 durations they then had, even if a change separates them. Other reasons for a kernel to wait do not exist, such as the
 time a launch takes to reach the GPU. So do not compare a replay with the trace, but with the unchanged replay of the
@@ -24,7 +24,8 @@ from labkit.errors import LabkitError
 from labkit.simulate.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labkit.simulate.trace_file import GRAPH_US, Replay, Source
 from labkit.trace import Trace
-from labkit.traces.dependencies import FULL_QUEUE, dependencies, in_order
+from labkit.traces.audit import missing_ranks
+from labkit.traces.dependencies import FULL_QUEUE, Dependencies, dependencies, in_order
 from labkit.traces.rank import Rank, innermost
 
 TOLD, REFUSED = 0.05, 0.2  # shares of the wall time by which an unchanged replay differs from its recording
@@ -140,24 +141,19 @@ def warn_of(doubt: str) -> None:
         warnings.warn(doubt, ReplayWarning, stacklevel=3)
 
 
-def read_launches(rank: Rank) -> Replay:
-    """The launches of a recorded rank, unchanged and ready to be played.
+def read_launches(rank: Rank, found: Dependencies | None = None) -> Replay:
+    """The launches of a recorded rank, unchanged and ready to be played. `found` are its dependencies, if known.
 
     Raises:
         TraceError: there is no GPU activity.
         LabkitError: there are no launches.
     """
-    found = dependencies(rank)
-    table, made, waits = found.kernels, found.made, set(found.waits)
+    found = found or dependencies(rank)
+    table = found.kernels
     queue_limit = int(found.depth.max()) if found.depth.max() >= FULL_QUEUE else QUEUE_LIMIT
-    went_on = np.minimum(table["call_end"], table.groupby("call")["begin"].transform("min")).to_numpy(copy=True)
-    for position in waits:
-        went_on[position] = max(went_on[position], table["end"][: position + 1].max())
-    went_on = np.maximum.accumulate(went_on)
-    free = np.concatenate([table["call_begin"][:1], went_on[:-1]])  # when the host began to work on each launch
-    host_us = np.maximum(0.0, made - free)
-    data_us = np.minimum(host_us, rank.loading.covered(free, np.maximum(free, made)))
-    columns = zip(table["name"], host_us, table["duration"], table["stream"], found.after, data_us, strict=True)
+    free, made = found.host_times()
+    data_us = rank.loading.covered(free, made)
+    columns = zip(table["name"], made - free, table["duration"], table["stream"], found.after, data_us, strict=True)
     launches = [
         Launch(name, float(host), float(us), int(stream), waited, data_us=float(loading))
         for name, host, us, stream, waited, loading in columns
@@ -165,7 +161,9 @@ def read_launches(rank: Rank) -> Replay:
     if table["call"].duplicated().any():
         queue_limit = len(table) + 1  # a graph is one entry of the queue
     gap_us = float(np.mean(found.pauses)) if len(found.pauses) else _shortest_pause(table)
-    return Replay(launches, _sources(rank, table), waits, _device(rank), {}, gap_us=gap_us, queue_limit=queue_limit)
+    return Replay(
+        launches, _sources(rank, table), found.waits, _device(rank), {}, gap_us=gap_us, queue_limit=queue_limit
+    )
 
 
 def waited(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
@@ -223,7 +221,7 @@ def _faster(launches: Sequence[Launch], host: float, factors: Mapping[str, float
 
 
 def _balanced(launches: Sequence[Launch], rank: Rank, ranks: Collection[Rank]) -> list[Launch]:
-    waits = waited(rank, ranks)
+    waits = None if missing_ranks(ranks) else waited(rank, ranks)
     if waits is None:
         raise LabkitError(
             f"{rank.recording.file}: balanced needs the traces of all ranks, with the same number of collectives in "

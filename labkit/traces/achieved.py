@@ -115,17 +115,6 @@ def achieved(rank: Rank, roofline: Roofline | None) -> pandas.DataFrame:
     return table.sort_values("us", ascending=False, ignore_index=True)
 
 
-def memory_bound(rank: Rank, roofline: Roofline, instants: pandas.Series) -> np.ndarray:
-    """Whether the host was in an operator that the memory limits at each instant; False without known shapes."""
-    host, read, outputs = _calls(rank)
-    limits = {}
-    for name, place, caller in set(host[ONE_KIND].itertuples(index=False, name=None)):
-        work = work_of(name, read[place], read[caller] if caller >= 0 else None, outputs)
-        limits[name, place, caller] = _under(roofline, *work, _dtype_name(read[place]))[1]
-    bound = [limits[one] == "memory" for one in host[ONE_KIND].itertuples(index=False, name=None)]
-    return np.array([*bound, False])[innermost(host.reset_index(drop=True), instants)]
-
-
 def _calls(rank: Rank) -> tuple[pandas.DataFrame, list[Inputs], dict[tuple[Shape, Shape], Shape]]:
     """The operators with known shapes, with the column `caller`; all inputs; and outputs as `work_of` takes them."""
     host = times(rank)

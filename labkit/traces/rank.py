@@ -163,6 +163,26 @@ class Rank:
         waits = (events["category"] == SYNCS) & events["correlation"].isin(launching)
         return Rank(replace(self.recording, events=events[on_host | launched | waits]))
 
+    @cached_property
+    def captures(self) -> Union:
+        """When CUDA graphs were captured. Launches in these times run nothing."""
+        calls = self.operators
+        begins = calls["begin"][named(calls["name"], "BeginCapture")].sort_values()
+        ends = np.append(np.sort(calls["end"][named(calls["name"], "EndCapture")]), calls["end"].max())
+        return Union(begins, ends[np.searchsorted(ends[:-1], begins)])
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks the recorded process was one of, as the trace says; 1 if it does not."""
+        information = self.recording.meta.get("distributedInfo")
+        size = information.get("world_size") if isinstance(information, dict) else None
+        return size if isinstance(size, int) else 1
+
+    @property
+    def single_gpu(self) -> bool:
+        """Whether it holds work of one GPU, so that it has the tables of a GPU."""
+        return self.gpu_work["pid"].nunique() == 1
+
     @property
     def has_gpu(self) -> bool:
         """Whether there is work of a GPU in it, whichever kinds of tables it allows."""

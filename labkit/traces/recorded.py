@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pandas
 
@@ -25,6 +25,7 @@ class Recorded:
     def __init__(self, path: Path | str) -> None:
         self.ranks = {number: Rank(recording) for number, recording in read(path).items()}
         self.only_steps: tuple[int, int] | None = None
+        self._played: dict[Rank, Any] = {}  # replays; a part of the steps has its own ranks
 
     @property
     def stamp(self) -> dict | None:
