@@ -162,7 +162,13 @@ def read_launches(rank: Rank, found: Dependencies | None = None) -> Replay:
         queue_limit = len(table) + 1  # a graph is one entry of the queue
     gap_us = float(np.mean(found.pauses)) if len(found.pauses) else _shortest_pause(table)
     return Replay(
-        launches, _sources(rank, table), found.waits, _device(rank), {}, gap_us=gap_us, queue_limit=queue_limit
+        launches,
+        _sources(rank, table),
+        found.waits,
+        rank.recording.device.removeprefix("SIMULATED "),
+        {},
+        gap_us=gap_us,
+        queue_limit=queue_limit,
     )
 
 
@@ -195,14 +201,6 @@ def _sources(rank: Rank, table: pandas.DataFrame) -> list[Source]:
     ranges = np.append(rank.ranges["name"].to_numpy(dtype=object), "")[table["range"]]
     columns = zip(table["call"], place, names, ranges, table["step"], strict=True)
     return [Source(int(call), int(number), name, inside, int(step)) for call, number, name, inside, step in columns]
-
-
-def _device(rank: Rank) -> str:
-    """The device that the trace was recorded on, as it says itself; of a replay, the device it stood for."""
-    meta = rank.recording.meta
-    properties = meta.get("deviceProperties") or [{}]
-    device = (meta.get("labkit") or {}).get("device") or properties[0].get("name", "unknown GPU")
-    return device.removeprefix("SIMULATED ")
 
 
 def _faster(launches: Sequence[Launch], host: float, factors: Mapping[str, float], data: float) -> list[Launch]:

@@ -30,8 +30,7 @@ class Recorded:
     @property
     def stamp(self) -> dict | None:
         """The stamp of the recording (of the first rank): device, versions, ... None if labkit did not record it."""
-        first = next(iter(self.ranks.values()))
-        return first.recording.meta.get("labkit")
+        return next(iter(self.ranks.values())).recording.stamp
 
     def steps(self, first: int, last: int | None = None) -> Self:
         """The steps from `first` to `last` alone, as a trace of which every table and figure can be made.
