@@ -2,16 +2,16 @@
 
 import gzip
 import json
-from dataclasses import replace
 from functools import partial
 
 import pytest
 
 import labkit
 from labkit.errors import LabkitError
-from labkit.simulate import Launch, Replay, read_launches, what_if, write_trace
+from labkit.simulate import Launch, Replay, what_if, write_trace
 from labkit.simulate.trace_file import Source
 from labkit.simulate.what_if import ReplayWarning
+from labkit.traces.host import divide
 
 POINTWISE, CONV, GEMM, NORM, COPY, SEND = (
     "vectorized_elementwise_kernel",
@@ -114,14 +114,13 @@ def test_the_rank_that_is_waited_for_gains_nothing_by_waiting_less(tmp_path):
 def test_a_trace_that_cannot_be_played_again_is_refused(tmp_path, monkeypatch):
     path = written(launched(POINTWISE, 10.0, 2.0), (), tmp_path / "trace.json.gz")
 
-    def slower(times, rank, found):
-        played = read_launches(rank, found)
-        return replace(played, launches=[replace(one, host_us=times * one.host_us) for one in played.launches])
+    def slower(times, *found):
+        return {cause: times * us for cause, us in divide(*found).items()}
 
-    monkeypatch.setattr("labkit.simulate.remedies.read_launches", partial(slower, 1.1))
+    monkeypatch.setattr("labkit.traces.host.divide", partial(slower, 1.1))
     with pytest.warns(ReplayWarning, match="wall time is 1,091 us, and in the recording 992 us"):
         labkit.Trace(path).remedies()
-    monkeypatch.setattr("labkit.simulate.remedies.read_launches", partial(slower, 2.0))
+    monkeypatch.setattr("labkit.traces.host.divide", partial(slower, 2.0))
     with pytest.raises(LabkitError, match="cannot tell what a change would bring"):
         labkit.Trace(path).remedies()
 

@@ -15,7 +15,7 @@ import pandas
 
 from labkit.errors import LabkitError
 from labkit.simulate.launch_queue import run
-from labkit.simulate.what_if import check, read_launches, waited
+from labkit.simulate.what_if import check, settings, waited
 from labkit.traces import audit, host
 from labkit.traces.dependencies import dependencies
 from labkit.traces.kinds import fine_kinds
@@ -63,15 +63,15 @@ class Remedies:
         if too_much:
             raise LabkitError(f"{unsound} So it cannot tell what a change would bring. Record again.")
         self.found = dependencies(rank)
-        self.recorded = read_launches(rank, self.found)
-        said = [unsound, check(rank, self.recorded)]
-        self.table, launches = self.found.kernels, self.recorded.launches
-        self.lasting = self.table["duration"].to_numpy()
-        self.streams, self.after = self.table["stream"].tolist(), [one.after for one in launches]
+        self.settings = settings(self.found)
+        self.table = self.found.kernels
+        self.lasting, self.streams = self.table["duration"].to_numpy(), self.table["stream"].tolist()
         free, made = self.found.host_times()
         self.parts = host.divide(rank, free, made, self.table[self.found.copies])
         self.host_us = np.sum([*self.parts.values()], axis=0)
-        self.wall = self._wall(self.host_us, self.lasting)
+        begin, end = self._play(self.host_us, self.lasting)
+        self.wall = max(end) - min(begin)
+        said = [unsound, check(rank, np.array(begin), np.array(end))]
         self.waited = waited(rank, ranks)
         if self.waited is not None and (missing := audit.missing_ranks(ranks)):
             said.append(f"{missing} of {len(ranks) + missing} ranks have no file here: the waits for them are unknown.")
@@ -128,11 +128,10 @@ class Remedies:
     def _gain(self, host_us: np.ndarray | None = None, kernel_us: np.ndarray | None = None) -> float:
         """Microseconds of the wall time that are saved if host or kernels take these times in place of theirs."""
         host_us = self.host_us if host_us is None else host_us
-        return self.wall - self._wall(host_us, self.lasting if kernel_us is None else kernel_us)
+        begin, end = self._play(host_us, self.lasting if kernel_us is None else kernel_us)
+        return self.wall - (max(end) - min(begin))
 
-    def _wall(self, host_us: np.ndarray, kernel_us: np.ndarray) -> float:
-        """From the first work on the GPU to the last."""
-        played = self.recorded
-        work = host_us.tolist(), kernel_us.tolist(), self.streams, self.after
-        begin, end, *_ = run(*work, self.found.waits, played.queue_limit, played.gap_us)
-        return max(end) - min(begin)
+    def _play(self, host_us: np.ndarray, kernel_us: np.ndarray) -> tuple[list[float], list[float]]:
+        """Begins and ends of the kernels."""
+        work = host_us.tolist(), kernel_us.tolist(), self.streams, self.found.after
+        return run(*work, self.found.waits, *self.settings)[:2]

@@ -26,6 +26,7 @@ from labkit.simulate.trace_file import GRAPH_US, Replay, Source
 from labkit.trace import Trace
 from labkit.traces.audit import missing_ranks
 from labkit.traces.dependencies import FULL_QUEUE, Dependencies, dependencies, in_order
+from labkit.traces.intervals import busy
 from labkit.traces.rank import Rank, innermost
 
 TOLD, REFUSED = 0.05, 0.2  # shares of the wall time by which an unchanged replay differs from its recording
@@ -77,7 +78,7 @@ def what_if(
         raise LabkitError(f"rank={rank}: a replay is of one rank. Choose among {', '.join(map(str, ranks))}.")
     chosen = trace.ranks[ranks[0] if rank is None else rank]
     recorded = read_launches(chosen)
-    warn_of(check(chosen, recorded))
+    warn_of(check(chosen, recorded.timeline.kernel_start, recorded.timeline.kernel_end))
     factors = kernels if isinstance(kernels, Mapping) else {"": kernels}
     for name, factor in {
         "host": host,
@@ -104,8 +105,12 @@ def what_if(
     return with_changes(played, assumed=assumed)
 
 
-def check(rank: Rank, unchanged: Replay) -> str:
+def check(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
     """Holds an unchanged replay to its recording: wall, busy and idle time of the GPU.
+
+    Args:
+        rank: the recording.
+        begin, end: of the kernels in the replay.
 
     Returns:
         A sentence if one differs by more than `TOLD` of the wall time, else "".
@@ -115,18 +120,20 @@ def check(rank: Rank, unchanged: Replay) -> str:
     """
     if rank.start == rank.stop:
         raise LabkitError(f"{rank.recording.file}: its kernels took no time at all, so there is nothing to gain.")
-    timeline = unchanged.timeline
-    wall, right = float(timeline.kernel_end.max() - timeline.kernel_start.min()), rank.stop - rank.start
-    busy = float(np.sum(rank.busy.end - rank.busy.begin))
-    pairs = {"wall": (wall, right), "busy": (timeline.busy, busy), "idle": (wall - timeline.busy, right - busy)}
+    wall, recorded_wall = float(np.max(end) - np.min(begin)), rank.stop - rank.start
+    played, recorded = busy(begin, end), float(np.sum(rank.busy.end - rank.busy.begin))
+    pairs = {
+        "wall": (wall, recorded_wall),
+        "busy": (played, recorded),
+        "idle": (wall - played, recorded_wall - recorded),
+    }
     worst = max(pairs, key=lambda name: abs(pairs[name][0] - pairs[name][1]))
-    mine, recorded = pairs[worst]
-    apart = abs(mine - recorded) / right
+    apart = abs(pairs[worst][0] - pairs[worst][1]) / recorded_wall
     if apart <= TOLD:
         return ""
     said = (
-        f"{rank.recording.file}: played again without a change, the {worst} time is {mine:,.0f} us, and in the "
-        f"recording {recorded:,.0f} us ({apart:.0%} of the wall time)."
+        f"{rank.recording.file}: played again without a change, the {worst} time is {pairs[worst][0]:,.0f} us, and in "
+        f"the recording {pairs[worst][1]:,.0f} us ({apart:.0%} of the wall time)."
     )
     unknown = rank.kernels["call_begin"].isna().mean()
     cause = f" The launches of {unknown:.0%} of the kernels are not in the trace." if unknown > TOLD else ""
@@ -141,16 +148,15 @@ def warn_of(doubt: str) -> None:
         warnings.warn(doubt, ReplayWarning, stacklevel=3)
 
 
-def read_launches(rank: Rank, found: Dependencies | None = None) -> Replay:
-    """The launches of a recorded rank, unchanged and ready to be played. `found` are its dependencies, if known.
+def read_launches(rank: Rank) -> Replay:
+    """The launches of a recorded rank, unchanged and ready to be played.
 
     Raises:
         TraceError: there is no GPU activity.
         LabkitError: there are no launches.
     """
-    found = found or dependencies(rank)
+    found = dependencies(rank)
     table = found.kernels
-    queue_limit = int(found.depth.max()) if found.depth.max() >= FULL_QUEUE else QUEUE_LIMIT
     free, made = found.host_times()
     data_us = rank.loading.covered(free, made)
     columns = zip(table["name"], made - free, table["duration"], table["stream"], found.after, data_us, strict=True)
@@ -158,18 +164,20 @@ def read_launches(rank: Rank, found: Dependencies | None = None) -> Replay:
         Launch(name, float(host), float(us), int(stream), waited, data_us=float(loading))
         for name, host, us, stream, waited, loading in columns
     ]
+    gpu, (queue_limit, gap_us) = rank.recording.device.removeprefix("SIMULATED "), settings(found)
+    return Replay(launches, _sources(rank, table), found.waits, gpu, {}, gap_us=gap_us, queue_limit=queue_limit)
+
+
+def settings(found: Dependencies) -> tuple[int, float]:
+    """The limit of the queue, and the pause between kernels of a stream, as far as the recording shows them."""
+    table, deepest = found.kernels, int(found.depth.max())
+    queue_limit = deepest if deepest >= FULL_QUEUE else QUEUE_LIMIT
     if table["call"].duplicated().any():
         queue_limit = len(table) + 1  # a graph is one entry of the queue
-    gap_us = float(np.mean(found.pauses)) if len(found.pauses) else _shortest_pause(table)
-    return Replay(
-        launches,
-        _sources(rank, table),
-        found.waits,
-        rank.recording.device.removeprefix("SIMULATED "),
-        {},
-        gap_us=gap_us,
-        queue_limit=queue_limit,
-    )
+    if len(found.pauses):
+        return queue_limit, float(np.mean(found.pauses))
+    shortest = (table["begin"] - table.groupby("stream")["end"].shift()).min()  # none waited for the one before it
+    return queue_limit, GAP_US if np.isnan(shortest) else min(GAP_US, max(0.0, float(shortest)))
 
 
 def waited(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
@@ -186,12 +194,6 @@ def waited(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
     waits = np.zeros(len(tables[rank]))  # 0 in all but collectives
     waits[durations[rank].index] = durations[rank] - np.min([each.to_numpy() for each in durations.values()], axis=0)
     return waits
-
-
-def _shortest_pause(table: pandas.DataFrame) -> float:
-    """The pause between kernels of a stream where none waited for the one before: at most the shortest seen."""
-    pauses = table["begin"] - table.groupby("stream")["end"].shift()
-    return min(GAP_US, max(0.0, float(pauses.min()))) if pauses.notna().any() else GAP_US
 
 
 def _sources(rank: Rank, table: pandas.DataFrame) -> list[Source]:

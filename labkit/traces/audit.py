@@ -143,17 +143,15 @@ def _graphs(rank: Rank) -> list[Finding]:
 def _overlaps(rank: Rank) -> list[Finding]:
     """Work that overlaps on one stream, unless one call launched both, and calls that cross in one thread."""
     work = rank.gpu_work.sort_values(["pid", "stream", "begin"], kind="stable")
-    before = work.shift()
+    before = work[["pid", "stream", "correlation", "end"]].shift()
     same = (work["pid"] == before["pid"]) & (work["stream"] == before["stream"])
     same &= work["correlation"] != before["correlation"]  # branches of a graph run at the same time
     both = work[same & (work["begin"] < before["end"] - OVERLAP_US)]
-    host = rank.operators.assign(shorter=-rank.operators["duration"])
-    host = host.assign(thread=pandas.factorize(pandas.MultiIndex.from_frame(host[["pid", "tid"]]))[0])
-    host = host.sort_values(["thread", "begin", "shorter"], kind="stable")
-    before, latest = host.shift(), host.groupby("thread")["end"].cummax().shift()
-    same = host["thread"] == before["thread"]
+    host = rank.operators[["name", "begin", "end"]].assign(thread=rank.operators.groupby(["pid", "tid"]).ngroup())
+    host = host.iloc[np.lexsort((-host["end"], host["begin"], host["thread"]))]
+    same, latest = host["thread"] == host["thread"].shift(), host.groupby("thread")["end"].cummax().shift()
     cut = pandas.Series(False, host.index)
-    for end in (before["end"], latest):  # of the call before, and of the one before that ended last
+    for end in (host["end"].shift(), latest):  # of the call before, and of the one before that ended last
         cut |= same & (host["begin"] < end - CLOCKS_US) & (host["end"] > end + CLOCKS_US)
     return [
         _row("kernels of one stream that overlap: a step of a clock", both, ALL_OF_GPU),

@@ -76,16 +76,18 @@ def filled_by(rank: Rank, begin: ArrayLike, end: ArrayLike, call: ArrayLike) -> 
         begin, end: of the gaps, in microseconds.
         call: the place in `Rank.operators` of the call that launched the kernel after the gap; -1 for unknown.
     """
-    events = rank.recording.events
+    begin, end, events = np.asarray(begin), np.asarray(end), rank.recording.events
+    python = events[events["category"] == PYTHON]
     columns = ["name", "begin", "end", "pid", "tid"]
-    events = pandas.concat(
-        [rank.operators[columns], rank.ranges[columns], events[events["category"] == PYTHON][columns]]
-    )
+    events = pandas.concat([each[columns] for each in (rank.operators, rank.ranges, python)])
+    order = np.argsort(begin)
+    next_gap = np.searchsorted(end[order], events["begin"], side="right")
+    events = events[np.append(begin[order], np.inf)[next_gap] < events["end"]]  # those in one of the gaps
     threads = {key: _Thread(events.iloc[rows]) for key, rows in events.groupby(["pid", "tid"]).indices.items()}
-    callers = rank.operators[["pid", "tid"]].to_numpy()
+    callers = rank.operators[["pid", "tid"]].reindex(call).itertuples(index=False, name=None)  # NaN for unknown
     found = [
-        threads[tuple(callers[place])].longest(since, until) if place >= 0 else (NOWHERE, 0.0)
-        for since, until, place in zip(np.asarray(begin), np.asarray(end), np.asarray(call), strict=True)
+        threads[caller].longest(since, until) if caller in threads else (NOWHERE, 0.0)
+        for since, until, caller in zip(begin, end, callers, strict=True)
     ]
     return [name for name, _ in found], [share for _, share in found]
 
@@ -94,8 +96,7 @@ class _Thread:
     """The events of one thread, in the order they began."""
 
     def __init__(self, events: pandas.DataFrame) -> None:
-        events = events.assign(shorter=-events["duration"] if "duration" in events else events["begin"] - events["end"])
-        events = events.sort_values(["begin", "shorter"], kind="stable", ignore_index=True)
+        events = events.iloc[np.lexsort((-events["end"], events["begin"]))]
         self.names = events["name"].tolist()
         self.begin, self.end = events["begin"].to_numpy(), events["end"].to_numpy()
         self.nesting = Nesting(self.begin, self.end)

@@ -63,9 +63,9 @@ class Rank:
         other = (marks["category"] == RANGES) | pytorchs | named(marks["name"], f"^{USERS_RANGES}")
         if labkits.any():
             other &= ~pytorchs
-        on_host = events[events["category"].isin([OPERATORS, *CALLS])]
-        no_operator = marks.index[a_step | labkits | pytorchs | other]  # in the first versions marks were operators
-        self.operators = on_host[~on_host.index.isin(no_operator)].reset_index(drop=True)
+        on_host = events["category"].isin([OPERATORS, *CALLS])
+        on_host[marks.index[a_step | labkits | pytorchs | other]] = False  # in the first versions marks were operators
+        self.operators = events[on_host].reset_index(drop=True)
         self.ranges = marks[(labkits | other) & ~a_step].reset_index(drop=True)
         self.ranges["name"] = self.ranges["name"].str.removeprefix(RANGE)
         loading = marks[named(marks["name"], rf"^(?:{RANGE}data$|enumerate\(DataLoader\))")]
