@@ -160,6 +160,11 @@ def test_a_gap_has_the_name_of_what_covers_most_of_it_on_the_launching_thread(lo
     assert gap.filled_by == "data.py(7): augment" and gap.share_filled == pytest.approx(0.84)
 
 
+def test_a_replay_says_in_two_lines_what_it_is(load):
+    played = what_if(load(on_a_gpu()), host=0.5)
+    assert len(repr(played)) < 300 and "200 launches" in repr(played) and "'host': 0.5" in repr(played)
+
+
 def on_a_gpu(number=200, lost=()):
     trace = SyntheticTrace()
     for i in range(number):

@@ -45,7 +45,7 @@ class Source(NamedTuple):
     step: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Replay:
     """Launches to play, with everything that the model and the trace need to know of them: SIMULATED.
 
@@ -66,6 +66,11 @@ class Replay:
     assumed: Mapping[str, Any]
     gap_us: float = GAP_US
     queue_limit: int = QUEUE_LIMIT
+
+    def __repr__(self) -> str:
+        times = f"wall {self.timeline.wall:,.0f} us, GPU busy {self.timeline.busy:,.0f} us"
+        changed = f"\nchanged: {self.assumed['changed']}" if "changed" in self.assumed else ""
+        return f"Replay of {len(self.launches):,} launches on {self.device}, SIMULATED: {times}{changed}"
 
     @cached_property
     def timeline(self) -> Timeline:
