@@ -25,8 +25,7 @@ from torch.profiler import record_function
 from labkit.errors import LabkitError
 from labkit.models.model import Model
 from labkit.models.optimizers import load_states, rates_of, set_rates, state_of
-
-RANGE = "labkit: "  # the names of labkit's own ranges start with it, in traces and tables
+from labkit.ranges import RANGE as RANGE
 
 Batch = dict[str, Tensor]
 Network = Callable[[Tensor], Tensor]  # a module, or a module that something is wrapped round

@@ -30,10 +30,7 @@ from labkit.simulate.replay import RECORDED_HOST_US as RECORDED_HOST_US
 from labkit.simulate.replay import replay as replay
 from labkit.simulate.scaling import bubble as bubble
 from labkit.simulate.scaling import scaling as scaling
-from labkit.simulate.shared_replay import communication_us as communication_us
 from labkit.simulate.shared_replay import predicted_us as predicted_us
-from labkit.simulate.shared_replay import replay_shared as replay_shared
-from labkit.simulate.shared_replay import together as together
 from labkit.simulate.trace_file import Replay as Replay
 from labkit.simulate.trace_file import write_trace as write_trace
 from labkit.simulate.what_if import read_launches as read_launches

@@ -7,12 +7,9 @@ the kernels of other streams that it waits for have ended.
 Kernels of different streams share the multiprocessors. If the kernels that run together need more multiprocessors than
 there are, all of them slow down by the same factor, the sum of their shares.
 
-They also share caches and the way to memory. The model has one number for this, `interference`: how much longer kernels
-take while they run together, beyond the sharing of multiprocessors. It is the same for all kernels, and 0 by default.
-
-The model leaves out copies and clock rates, and a launch takes effect the moment it ends. A real GPU also shares in
-another way: it gives multiprocessors to blocks as they become free, so the first kernel can keep the second one
-waiting. In the model both slow down alike.
+The model leaves out caches and the way to memory that kernels share, copies and clock rates, and a launch takes effect
+the moment it ends. A real GPU also shares in another way: it gives multiprocessors to blocks as they become free, so
+the first kernel can keep the second one waiting. In the model both slow down alike.
 
 Sources: the CUDA C++ Programming Guide on streams, events and graphs; for the idle split, HTA (Holistic Trace
 Analysis), https://hta.readthedocs.io.
@@ -122,7 +119,6 @@ def play(
     synchronise: Collection[int] | Mapping[int, Collection[int]] = (),
     queue_limit: int = QUEUE_LIMIT,
     gap_us: float = GAP_US,
-    interference: float = 0.0,
 ) -> Timeline:
     """Plays launches in their order: SIMULATED.
 
@@ -132,8 +128,6 @@ def play(
             until the kernels at the given positions have ended.
         queue_limit: while so many kernels of a stream are launched and not started, its next launch waits.
         gap_us: the pause of a stream between two kernels, in microseconds.
-        interference: how much longer a kernel takes while another runs beside it, as they share caches and memory
-            bandwidth: 0.1 is a tenth longer. An assumption.
 
     Raises:
         LabkitError: a launch waits for a launch that is not before it in the list.
@@ -143,9 +137,9 @@ def play(
             raise LabkitError(f"launch {i} ({launch.name}): after={launch.after} must hold positions before {i} only.")
     waits = synchronise if isinstance(synchronise, Mapping) else dict.fromkeys(synchronise)
     streams = [launch.stream for launch in launches]
-    shared = len(set(streams)) > 1 and (interference or any(launch.share for launch in launches))
+    shared = len(set(streams)) > 1 and any(launch.share for launch in launches)
     if shared:
-        times = _run_shared(launches, waits, queue_limit, gap_us, interference)
+        times = _run_shared(launches, waits, queue_limit, gap_us)
     else:
         host_us, kernel_us = [launch.host_us for launch in launches], [launch.kernel_us for launch in launches]
         times = run(host_us, kernel_us, streams, [launch.after for launch in launches], waits, queue_limit, gap_us)
@@ -206,10 +200,9 @@ def _run_shared(
     waits: Mapping[int, Collection[int] | None],
     queue_limit: int,
     gap_us: float,
-    interference: float,
 ) -> Times:
     """Plays launches whose kernels slow each other down."""
-    gpu = _GPU(launches, gap_us, interference)
+    gpu = _GPU(launches, gap_us)
     host_start: list[float] = []
     host_end: list[float] = []
     now = 0.0
@@ -235,8 +228,8 @@ class _GPU:
     It goes only as far as the host asks. So it never runs ahead of the host, who asks only when it has to wait.
     """
 
-    def __init__(self, launches: Sequence[Launch], gap_us: float, interference: float):
-        self.launches, self.gap_us, self.interference = launches, gap_us, interference
+    def __init__(self, launches: Sequence[Launch], gap_us: float):
+        self.launches, self.gap_us = launches, gap_us
         self.launched = [0.0] * len(launches)
         self.begin = [0.0] * len(launches)
         self.end = [0.0] * len(launches)  # of a running kernel as expected so far; 0 before its start
@@ -284,8 +277,6 @@ class _GPU:
     def _share_from(self, time: float) -> None:
         """Moves the ends of the running kernels: from `time` on, they share the multiprocessors."""
         needed = max(1.0, sum(self.launches[i].share for i in self.running.values()))
-        if len(self.running) > 1:
-            needed *= 1 + self.interference
         if needed != self.slowdown:
             for i in self.running.values():
                 self.end[i] = time + (self.end[i] - time) * needed / self.slowdown

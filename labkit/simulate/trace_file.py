@@ -17,7 +17,7 @@ import numpy as np
 from labkit.errors import LabkitError
 from labkit.files import atomic_write
 from labkit.measure.record import check_writable
-from labkit.models.step import RANGE
+from labkit.ranges import RANGE
 from labkit.simulate.launch_queue import GAP_US, QUEUE_LIMIT, Launch, Timeline, play
 from labkit.stamp import stamp
 

@@ -23,11 +23,11 @@ import pandas
 from labkit.errors import LabkitError
 from labkit.simulate.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labkit.simulate.trace_file import GRAPH_US, Replay, Source
-from labkit.trace import Trace
 from labkit.traces.audit import missing_ranks
 from labkit.traces.dependencies import FULL_QUEUE, Dependencies, dependencies, in_order
 from labkit.traces.intervals import busy
 from labkit.traces.rank import Rank, innermost
+from labkit.traces.recorded import Recorded
 
 TOLD, REFUSED = 0.05, 0.2  # shares of the wall time by which an unchanged replay differs from its recording
 
@@ -37,7 +37,7 @@ class ReplayWarning(UserWarning):
 
 
 def what_if(
-    trace: Trace,
+    trace: Recorded,
     host: float = 1.0,
     kernels: float | Mapping[str, float] = 1.0,
     graph: bool = False,

@@ -5,8 +5,8 @@ convolution's output follows from its stride and padding (PyTorch since 2.1 reco
 from the gradient that its backward pass gets, if all backward passes of these shapes agree. Otherwise its work is not
 known.
 
-FLOPs are counted as in `torch.utils.flop_counter`, and a grouped convolution counts those that it needs. An algorithm that
-needs fewer multiplications, such as Winograd's, can therefore achieve more than the peak. Bytes are the least that
+FLOPs are counted as in `torch.utils.flop_counter`, and a grouped convolution counts those that it needs. An algorithm
+that needs fewer multiplications, such as Winograd's, can therefore achieve more than the peak. Bytes are the least that
 has to be moved: every input is read and every output written once.
 """
 

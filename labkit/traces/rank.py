@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import pandas
 
-from labkit.models.step import RANGE
+from labkit.ranges import RANGE
 from labkit.traces.dialects import (
     COMMUNICATION,
     COPIES,
