@@ -261,7 +261,7 @@ class Trace(Recorded):
         Warns:
             ReplayWarning: it differs by more than a twentieth.
         """
-        from labkit.simulate.what_if import warn_of
+        from labkit.simulate.recorded_replay import warn_of
 
         table = self._table(lambda rank: self._remedies(rank).rows())
         warn_of(" ".join(dict.fromkeys(filter(None, (self._remedies(rank).doubt for rank in self.ranks.values())))))

@@ -10,7 +10,7 @@ import labkit
 from labkit.errors import LabkitError
 from labkit.simulate import Launch, Replay, what_if, write_trace
 from labkit.simulate.trace_file import Source
-from labkit.simulate.what_if import ReplayWarning
+from labkit.simulate.recorded_replay import ReplayWarning
 from labkit.traces.host import divide
 
 POINTWISE, CONV, GEMM, NORM, COPY, SEND = (

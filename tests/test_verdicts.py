@@ -8,7 +8,7 @@ from synthetic_trace import GPU, SyntheticTrace
 import labkit
 from labkit.errors import LabkitError
 from labkit.simulate import what_if
-from labkit.simulate.what_if import ReplayWarning
+from labkit.simulate.recorded_replay import ReplayWarning
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ ANSWERS = {
     "networks/resnet": ("Skip", "ResidualBlock"),
     "pool": ("Pool",),
     "simulate/communication": ("ring_us",),
-    "simulate/scaling": ("bubble",),
+    "simulate/many_gpus": ("bubble",),
     "speedrun/judge": ("verdict",),
     "traces/intervals": ("busy",),
     "traces/verdict": ("bound_by",),

@@ -15,7 +15,7 @@ import pandas
 
 from labkit.errors import LabkitError
 from labkit.simulate.launch_queue import run
-from labkit.simulate.what_if import check, settings, waited
+from labkit.simulate.recorded_replay import check, settings, waited
 from labkit.traces import audit, host
 from labkit.traces.dependencies import dependencies
 from labkit.traces.kinds import fine_kinds

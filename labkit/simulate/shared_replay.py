@@ -14,7 +14,7 @@ from dataclasses import replace as with_changes
 from labkit.simulate.collectives import Collective, SharedStep
 from labkit.simulate.communication import Network, all_reduce_us
 from labkit.simulate.launch_queue import Launch
-from labkit.simulate.replay import profiled_stream, replay
+from labkit.simulate.operator_replay import profiled_stream, replay
 from labkit.simulate.trace_file import Replay, Source
 
 NCCL_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64"}

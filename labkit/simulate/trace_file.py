@@ -16,10 +16,8 @@ import numpy as np
 
 from labkit.errors import LabkitError
 from labkit.files import atomic_write
-from labkit.measure.record import check_writable
 from labkit.ranges import RANGE
 from labkit.simulate.launch_queue import GAP_US, QUEUE_LIMIT, Launch, Timeline, play
-from labkit.stamp import stamp
 
 GRAPH_US = 20.0  # the host's time for launching a whole graph: an assumption
 CALL_US = 4.5  # the part of the host's time for a launch that the CUDA call takes, at most half of it: an assumption
@@ -127,6 +125,9 @@ def write_trace(played: Replay, path: Path | str, rank: int = 0) -> Path:
     Raises:
         LabkitError: the file cannot be written.
     """
+    from labkit.measure.record import check_writable  # these need PyTorch, and replays do not
+    from labkit.stamp import stamp
+
     path = Path(path)
     check_writable(path)
     device = f"SIMULATED {played.device}"

@@ -48,7 +48,7 @@ def what_if(
     """Plays a recorded trace again, unchanged or with something changed: SIMULATED.
 
     For example, `what_if(trace, host=0.5).timeline.wall / what_if(trace).timeline.wall` is the share of the time that
-    a host of twice the speed would need. `labkit/simulate/what_if.py` says what the model leaves out.
+    a host of twice the speed would need. `labkit/simulate/recorded_replay.py` says what the model leaves out.
 
     Args:
         trace: with host and GPU.

@@ -15,7 +15,7 @@ from labkit.errors import LabkitError, check_known
 from labkit.simulate.collectives import Collective, SharedStep
 from labkit.simulate.communication import NETWORKS, Network, all_reduce_us
 from labkit.simulate.cost_model import ROOFLINES
-from labkit.simulate.replay import HOST_US, replay
+from labkit.simulate.operator_replay import HOST_US, replay
 from labkit.simulate.shared_replay import with_collectives
 from labkit.stamp import stamp
 
