@@ -99,8 +99,8 @@ def read(path: Path | str) -> dict[int, Recording]:
             )
     if not recordings:
         raise others[0]
-    for error in others:
-        warnings.warn(f"Left out of the folder: {error}", TraceWarning, stacklevel=4)
+    for no_trace in others:
+        warnings.warn(f"Left out of the folder: {no_trace}", TraceWarning, stacklevel=4)
     return dict(sorted(recordings.items()))
 
 
