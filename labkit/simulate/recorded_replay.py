@@ -23,7 +23,6 @@ import pandas
 from labkit.errors import LabkitError
 from labkit.simulate.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labkit.simulate.trace_file import GRAPH_US, Replay, Source
-from labkit.traces.audit import missing_ranks
 from labkit.traces.dependencies import FULL_QUEUE, Dependencies, dependencies, in_order
 from labkit.traces.intervals import busy
 from labkit.traces.rank import Rank, innermost
@@ -43,7 +42,6 @@ def what_if(
     graph: bool = False,
     data: float = 1.0,
     rank: int | None = None,
-    balanced: bool = False,
 ) -> Replay:
     """Plays a recorded trace again, unchanged or with something changed: SIMULATED.
 
@@ -61,14 +59,12 @@ def what_if(
             ahead. Only labkit's range "data" and the DataLoader's own are known to load data. Loader processes that
             take cores from the host are left out.
         rank: to play, of a trace of several.
-        balanced: whether no rank waits for another: each collective then lasts as long as in the rank that joined it
-            last. That rank's own work stays as it is, since nothing tells what a fair share of it would be.
 
     Raises:
         TraceError: the trace holds no GPU activity.
         LabkitError: a factor is negative or no number; the trace has several ranks, and `rank` names none of them; it
-            has no launches or, for a graph, no steps; a text is in no kernel's name; `balanced`, and it is unknown how
-            long ranks waited; or the unchanged replay differs from the recording by more than `REFUSED`.
+            has no launches or, for a graph, no steps; a text is in no kernel's name; or the unchanged replay differs
+            from the recording by more than `REFUSED`.
 
     Warns:
         ReplayWarning: it differs by more than `TOLD`.
@@ -88,14 +84,12 @@ def what_if(
         if not 0 <= factor < np.inf:
             raise LabkitError(f"{name}: {factor} is no factor on a time. Give 0 or more: 0.5 is twice as fast.")
     launches = _faster(recorded.launches, host, factors, data)
-    if balanced:
-        launches = _balanced(launches, chosen, trace.ranks.values())
     played = with_changes(recorded, launches=launches)
     if graph:
         played = played.as_graphs()
     assumed = {
         "made_from": trace.stamp or {"file": chosen.recording.file.name},
-        "changed": {"host": host, "kernels": dict(factors), "graph": graph, "data": data, "balanced": balanced},
+        "changed": {"host": host, "kernels": dict(factors), "graph": graph, "data": data},
         "constants": {
             "gap_us": played.gap_us,
             "queue_limit": played.queue_limit,
@@ -218,16 +212,3 @@ def _faster(launches: Sequence[Launch], host: float, factors: Mapping[str, float
             with_changes(launch, host_us=host_us, kernel_us=float(factor) * launch.kernel_us, data_us=loading)
         )
     return changed
-
-
-def _balanced(launches: Sequence[Launch], rank: Rank, ranks: Collection[Rank]) -> list[Launch]:
-    waits = None if missing_ranks(ranks) else waited(rank, ranks)
-    if waits is None:
-        raise LabkitError(
-            f"{rank.recording.file}: balanced needs the traces of all ranks, with the same number of collectives in "
-            "each: open their folder."
-        )
-    return [
-        with_changes(launch, kernel_us=max(0.0, launch.kernel_us - wait))
-        for launch, wait in zip(launches, waits.tolist(), strict=True)
-    ]
