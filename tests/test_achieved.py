@@ -145,19 +145,6 @@ def test_the_lower_roof_is_the_limit(tmp_path):
     assert table.columns.name == "SIMULATED"
 
 
-def test_kernels_that_the_memory_limits_have_their_price(tmp_path):
-    trace, now = SyntheticTrace(), 1000
-    for number in range(40):
-        dims, us = [([(1024, 1024), (1024, 1024)], 60), ([(65536, 8), (8, 8)], 40)][number % 2]
-        shaped(trace, "aten::mm", dims, 21 * number, "c10::Half", us=0)
-        trace.launch(21 * number + 5, now, us)
-        now += us
-    opened = labkit.Trace(trace.save(tmp_path / "trace.json"))
-    found = opened.remedies(ROOFLINES["A100"]).set_index("cause")["us"]
-    assert found["memory-bound kernels"] == pytest.approx(20 * 40, rel=0.01)
-    assert "memory-bound kernels" not in opened.remedies()["cause"].tolist()
-
-
 def test_a_trace_without_shapes_says_how_to_record_them(tmp_path):
     trace = SyntheticTrace()
     trace.operator("aten::mm", 0, 10)

@@ -11,7 +11,7 @@ import pytest
 from synthetic_trace import GPU, SyntheticTrace
 
 from labkit.trace import Trace
-from labkit.traces.reading import TraceError
+from labkit.traces.reading import TraceError, TraceWarning
 
 NAN, INFINITY = float("nan"), float("inf")
 ON_GPU = ("kernel", "gpu_memcpy")
@@ -220,6 +220,8 @@ HARMLESS = {
     "half an event": lambda trace: trace.events.append({"ph": "B", "cat": "cpu_op", "name": "a", "tid": 1, "ts": 60}),
     "an end at no time": lambda trace: trace.events.append({"ph": "E", "cat": "cpu_op", "name": "a", "ts": None}),
     "a stamp that is none": lambda trace: trace.meta.update(distributedInfo=[1]),
+    "a stamp of labkit that is none": lambda trace: trace.meta.update(labkit="yes", deviceProperties={"name": "V100"}),
+    "properties of no device": lambda trace: trace.meta.update(deviceProperties=[3], labkit={"device": None}),
 }
 
 
@@ -263,6 +265,39 @@ def test_kernels_shorter_than_a_microsecond_keep_their_times_since_1970(tmp_path
     (tmp_path / "trace.json").write_text('{"traceEvents": [' + ",".join(text % i for i in (0, 250, 500)) + "]}")
     times = Trace(tmp_path / "trace.json").temporal().set_index("part")["us"]
     assert times["wall"] == 0.7 and times["busy"] == pytest.approx(0.6) and times["idle"] == pytest.approx(0.1)
+
+
+def test_begins_and_ends_may_have_fractions(tmp_path):
+    trace = sound()
+    whole = Trace(trace.save(tmp_path / "whole.json")).operators()
+    for event in trace.events[:1]:
+        begin = {**event, "ph": "B", "ts": event["ts"] + 0.25}
+        end = {"ph": "E", "pid": event["pid"], "tid": event["tid"], "ts": event["ts"] + event["dur"] + 0.5}
+        trace.events = [*trace.events[1:], begin, end]
+    halves = Trace(trace.save(tmp_path / "halves.json"))
+    assert halves.audit().empty
+    table = halves.operators().set_index("name")
+    assert table.loc["aten::conv2d", "total_us"] == whole.set_index("name").loc["aten::conv2d", "total_us"] + 0.25
+
+
+def test_a_folder_leaves_out_json_that_is_no_trace_and_says_so(tmp_path):
+    sound().save(tmp_path / "a.json")
+    (tmp_path / "settings.json").write_text('{"batch_size": 4}')
+    with pytest.warns(TraceWarning, match="Left out of the folder: .*settings.json: JSON, but no trace"):
+        assert list(Trace(tmp_path).ranks) == [0]
+    (tmp_path / "a.json").unlink()
+    with pytest.raises(TraceError, match="settings.json: JSON, but no trace"):
+        Trace(tmp_path)
+
+
+def test_other_devices_are_named(tmp_path):
+    trace = sound()
+    without(trace, "kernel", "cuda_runtime")
+    trace.event("mtia_ccp_events", "matmul", 50, 100, GPU, 7, stream=7)
+    opened = Trace(trace.save(tmp_path / "trace.json"))
+    with pytest.raises(TraceError, match="recorded on MTIA, whose work labkit does not read"):
+        opened.temporal()
+    assert opened.operators()["name"].tolist() == ["aten::conv2d"]
 
 
 def test_only_counters_are_named_as_what_they_are(tmp_path):

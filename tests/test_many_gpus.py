@@ -17,8 +17,8 @@ def table():
             for power in range(4):
                 efficiency = 1 - lost * power
                 step_us = batch * 1000 / efficiency
-                row = {"SIMULATED": True, "device": "H100", "scaling": "weak", "plan": "data x pipeline of 2"}
-                row |= {"network": network, "gpus": 2**power, "batch": batch, "step_us": step_us, "bubble": 0.25}
+                row = {"SIMULATED": True, "device": "H100", "scaling": "weak"}
+                row |= {"network": network, "gpus": 2**power, "batch": batch, "step_us": step_us}
                 row |= {"exposed_us": 0.5 * step_us, "images_per_s": 2**power * batch * 1e6 / step_us}
                 rows.append(row | {"efficiency": efficiency, "memory": 2e9 * batch})
     return pandas.DataFrame(rows)
@@ -28,11 +28,11 @@ def test_the_figure_has_curve_step_and_memory(table):
     figure = many_gpus_figure(table, 4, "slow", 4)
     assert type(figure) is go.Figure
     assert figure.layout.title.text == "SIMULATED H100: 4 GPUs are worth <b>2.4</b>"
-    fast, slow, here, compute, exposed, bubble, memory = figure.data
+    fast, slow, here, compute, exposed, memory = figure.data
     assert (fast.name, list(fast.y)) == ("fast", pytest.approx([1, 0.9, 0.8, 0.7]))
     assert list(slow.y) == pytest.approx([1, 0.8, 0.6, 0.4]) and (here.x[0], here.y[0]) == (4, pytest.approx(0.6))
     step_ms = 4 / 0.6
-    assert [bar.x[0] for bar in (compute, exposed, bubble)] == pytest.approx([step_ms / 4, step_ms / 2, step_ms / 4])
+    assert [bar.x[0] for bar in (compute, exposed)] == pytest.approx([step_ms / 2, step_ms / 2])
     assert memory.x[0] == 8 and figure.layout.barmode == "stack"
     axes = [axis.title.text for axis in figure.select_xaxes()]
     assert axes == ["GPUs", "milliseconds", "gigabytes"]

@@ -1,7 +1,6 @@
 """The launch queue and the sharing of multiprocessors, by cases worked out by hand and by what must always hold."""
 
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -145,14 +144,6 @@ def test_a_slower_kernel_delays_its_stream_those_that_wait_for_it_and_the_host()
     timeline = play(launches, synchronise={2}, gap_us=0)
     assert timeline.kernel_end.tolist() == pytest.approx([20, 21, 25, 31])
     assert timeline.host_start.tolist() == pytest.approx([0, 1, 2, 25])
-
-
-def test_kernels_that_run_together_disturb_each_other_by_the_interference_and_no_others():
-    beside = [Launch("a", 0, 10, share=0.5), Launch("b", 0, 10, stream=1, share=0.5), Launch("c", 0, 10, share=1.0)]
-    timeline = play(beside, gap_us=0, interference=0.2)
-    assert timeline.kernel_end.tolist() == [12, 12, 22], "a and b together, then c alone"
-    full = [replace(launch, share=1.0) for launch in beside[:2]]
-    assert play(full, gap_us=0, interference=0.2).wall == pytest.approx(24), "on top of the sharing"
 
 
 def test_the_order_of_launches_does_not_matter_to_streams_that_share():

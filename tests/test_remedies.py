@@ -2,16 +2,16 @@
 
 import gzip
 import json
-from dataclasses import replace
 from functools import partial
 
 import pytest
 
 import labkit
 from labkit.errors import LabkitError
-from labkit.simulate import Launch, Replay, read_launches, what_if, write_trace
+from labkit.simulate import Launch, Replay, what_if, write_trace
+from labkit.simulate.recorded_replay import ReplayWarning
 from labkit.simulate.trace_file import Source
-from labkit.simulate.what_if import ReplayWarning
+from labkit.traces.host import divide
 
 POINTWISE, CONV, GEMM, NORM, COPY, SEND = (
     "vectorized_elementwise_kernel",
@@ -102,28 +102,23 @@ def test_the_rank_that_is_waited_for_gains_nothing_by_waiting_less(tmp_path):
     assert found[1, "waiting for other ranks"] == pytest.approx(1.0, rel=0.01)
     assert found[1, "convolutions"] == pytest.approx(2500 / 1100, rel=0.01)
     both = labkit.Trace(tmp_path)
-    walls = [what_if(both, rank=rank, balanced=True).timeline.wall for rank in (0, 1)]
-    assert walls == pytest.approx([2001, 2501], rel=0.01), "the slow rank is as slow as before"
     for settings, message in (({}, "Choose among 0, 1"), ({"rank": 2}, "rank=2.*among 0, 1")):
         with pytest.raises(LabkitError, match=message):
             what_if(both, **settings)
-    with pytest.raises(LabkitError, match="rank0.json.gz: balanced needs the traces of all ranks"):
-        what_if(labkit.Trace(tmp_path / "rank0.json.gz"), balanced=True)
 
 
 def test_a_trace_that_cannot_be_played_again_is_refused(tmp_path, monkeypatch):
-    trace = labkit.Trace(written(launched(POINTWISE, 10.0, 2.0), (), tmp_path / "trace.json.gz"))
+    path = written(launched(POINTWISE, 10.0, 2.0), (), tmp_path / "trace.json.gz")
 
-    def slower(times, rank):
-        played = read_launches(rank)
-        return replace(played, launches=[replace(one, host_us=times * one.host_us) for one in played.launches])
+    def slower(times, *found):
+        return {cause: times * us for cause, us in divide(*found).items()}
 
-    monkeypatch.setattr("labkit.simulate.remedies.read_launches", partial(slower, 1.1))
+    monkeypatch.setattr("labkit.traces.host.divide", partial(slower, 1.1))
     with pytest.warns(ReplayWarning, match="wall time is 1,091 us, and in the recording 992 us"):
-        trace.remedies()
-    monkeypatch.setattr("labkit.simulate.remedies.read_launches", partial(slower, 2.0))
+        labkit.Trace(path).remedies()
+    monkeypatch.setattr("labkit.traces.host.divide", partial(slower, 2.0))
     with pytest.raises(LabkitError, match="cannot tell what a change would bring"):
-        trace.remedies()
+        labkit.Trace(path).remedies()
 
 
 def test_kernels_that_were_queued_before_the_recording_began_keep_their_place(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import labkit
 from labkit.course import replay_resnet50, resnet50_errors, resnet50_operators
 from labkit.simulate import write_trace
-from labkit.simulate.what_if import read_launches
+from labkit.simulate.recorded_replay import read_launches
 
 
 @pytest.fixture(scope="module")

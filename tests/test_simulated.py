@@ -10,8 +10,8 @@ import labkit
 from labkit.simulate import replay, scaling, shared_step, step_operators
 from labkit.simulate.trace_file import write_trace
 
-METHODS = {name for name, method in vars(labkit.Trace).items() if inspect.isfunction(method) and name[0] != "_"}
-TABLES = sorted(METHODS - {"diff", "achieved"})  # of another trace; of shapes, which a simulated trace has not
+METHODS = {name for name, _ in inspect.getmembers(labkit.Trace, inspect.isfunction) if name[0] != "_"}
+TABLES = sorted(METHODS - {"diff", "achieved", "steps"})  # of another trace; of shapes, which it has not; no table
 
 
 def says_so(table):

@@ -1,5 +1,10 @@
 """Tables of traces whose every number is known, and every way a trace can be bad."""
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pandas
 import pytest
@@ -402,6 +407,38 @@ def test_nesting_finds_the_innermost():
     nesting = Nesting([0, 10, 20, 20, 60], [50, 40, 20, 30, 70])
     assert nesting.at([-1, 0, 15, 20, 35, 45, 55, 65, 70, np.nan]).tolist() == [-1, 0, 1, 3, 1, 0, -1, 4, -1, -1]
     assert nesting.own_time().tolist() == [20, 20, 0, 10, 10]
+
+
+WITHOUT_TORCH = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "torch":
+            raise ImportError("torch is blocked")
+
+sys.meta_path.insert(0, Blocker())
+import pkgutil, importlib, labkit.traces
+for module in pkgutil.iter_modules(labkit.traces.__path__):
+    importlib.import_module(f"labkit.traces.{module.name}")
+from labkit.traces import rank, reading, tables
+(recording,) = reading.read(sys.argv[1]).values()
+print(tables.temporal(rank.Rank(recording)).set_index("part")["us"]["wall"])
+"""
+
+
+def test_reading_and_tables_need_no_torch(tmp_path, two_streams):
+    path = two_streams.save(tmp_path / "trace.json")
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, str(path)], capture_output=True, text=True)
+    assert done.stdout.strip() == "600.0", done.stderr
+
+
+def test_no_arrow_runs_back_up():
+    """Tables import nothing that stands above them; predictions import tables."""
+    for room, above in (("traces", "(?:simulate|show|measure|trace|course)"), ("simulate", "(?:show|trace|course)")):
+        for file in Path(labkit.__file__).parent.joinpath(room).glob("*.py"):
+            found = re.findall(rf"^(?:from|import) labkit\.{above}\b.*", file.read_text(), re.MULTILINE)
+            assert found == [], f"{file.name}: {found}"
 
 
 def test_tables_do_not_share_what_they_return(load, two_streams):

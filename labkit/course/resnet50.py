@@ -20,10 +20,10 @@ from torch.profiler import record_function
 
 from labkit.models.step import RANGE
 from labkit.simulate.cost_model import ROOFLINES, kernels
+from labkit.simulate.operator_replay import replay
 from labkit.simulate.operators import Operator, QuickBatchNorm, program_operators
-from labkit.simulate.replay import replay
+from labkit.simulate.recorded_replay import read_launches
 from labkit.simulate.trace_file import Replay
-from labkit.simulate.what_if import read_launches
 from labkit.trace import Trace
 
 BATCH_SIZE, SIZE = 32, 224

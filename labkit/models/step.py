@@ -25,8 +25,7 @@ from torch.profiler import record_function
 from labkit.errors import LabkitError
 from labkit.models.model import Model
 from labkit.models.optimizers import load_state, set_rates, state_of
-
-RANGE = "labkit: "  # labkit's own ranges in traces and tables begin with it
+from labkit.ranges import RANGE as RANGE
 
 Batch = dict[str, Tensor]
 Network = Callable[[Tensor], Tensor]  # a module, or a function that runs one, for example with checkpointing

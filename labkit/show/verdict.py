@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from labkit.errors import LabkitError
 from labkit.show.recordings import Traces, bars, finish, joined, named, percent, readable
 from labkit.show.style import CLEAR, FAINT, HOST, PATTERNS, escaped
-from labkit.simulate.what_if import ReplayWarning
+from labkit.simulate.recorded_replay import ReplayWarning
 from labkit.trace import Trace
 from labkit.traces.reading import TraceError
 

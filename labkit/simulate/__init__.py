@@ -1,40 +1,8 @@
-"""A GPU's timeline without a GPU: models of launches, queues and streams. All of its times are SIMULATED."""
+"""A GPU's timeline without a GPU: models of launches, queues and streams. All of its times are SIMULATED.
 
-from labkit.simulate.collectives import Collective as Collective
-from labkit.simulate.collectives import SharedStep as SharedStep
-from labkit.simulate.collectives import fake_ranks as fake_ranks
-from labkit.simulate.collectives import shared_step as shared_step
-from labkit.simulate.communication import NETWORKS as NETWORKS
-from labkit.simulate.communication import Link as Link
-from labkit.simulate.communication import Network as Network
-from labkit.simulate.communication import all_reduce_us as all_reduce_us
-from labkit.simulate.communication import measured_network as measured_network
-from labkit.simulate.communication import ring_us as ring_us
-from labkit.simulate.cost_model import ROOFLINES as ROOFLINES
-from labkit.simulate.cost_model import network_costs as network_costs
-from labkit.simulate.cost_model import parts_of as parts_of
-from labkit.simulate.cost_model import surveyed_roofline as surveyed_roofline
-from labkit.simulate.launch_queue import GAP_US as GAP_US
-from labkit.simulate.launch_queue import Launch as Launch
-from labkit.simulate.launch_queue import Timeline as Timeline
-from labkit.simulate.launch_queue import play as play
-from labkit.simulate.launch_queue import replay_graph as replay_graph
-from labkit.simulate.operators import LiveBytes as LiveBytes
-from labkit.simulate.operators import Operator as Operator
-from labkit.simulate.operators import Recorder as Recorder
-from labkit.simulate.operators import program_operators as program_operators
-from labkit.simulate.operators import step_memory as step_memory
-from labkit.simulate.operators import step_operators as step_operators
-from labkit.simulate.replay import HOST_US as HOST_US
-from labkit.simulate.replay import RECORDED_HOST_US as RECORDED_HOST_US
-from labkit.simulate.replay import replay as replay
-from labkit.simulate.scaling import bubble as bubble
-from labkit.simulate.scaling import scaling as scaling
-from labkit.simulate.shared_replay import communication_us as communication_us
-from labkit.simulate.shared_replay import predicted_us as predicted_us
-from labkit.simulate.shared_replay import replay_shared as replay_shared
-from labkit.simulate.shared_replay import together as together
-from labkit.simulate.trace_file import Replay as Replay
-from labkit.simulate.trace_file import write_trace as write_trace
-from labkit.simulate.what_if import read_launches as read_launches
-from labkit.simulate.what_if import what_if as what_if
+The public names are listed in ``__init__.pyi``.
+"""
+
+from labkit import lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

@@ -7,12 +7,9 @@ the kernels of other streams that it waits for have ended.
 Kernels of different streams share the multiprocessors. If the kernels that run together need more multiprocessors than
 there are, all of them slow down by the same factor, the sum of their shares.
 
-They also share caches and the way to memory. The model has one number for this, `interference`: how much longer kernels
-take while they run together, beyond the sharing of multiprocessors. It is the same for all kernels, and 0 by default.
-
-The model leaves out copies and clock rates, and a launch takes effect the moment it ends. A real GPU also shares in
-another way: it gives multiprocessors to blocks as they become free, so the first kernel can keep the second one
-waiting. In the model both slow down alike.
+The model leaves out caches and the way to memory that kernels share, copies and clock rates, and a launch takes effect
+the moment it ends. A real GPU also shares in another way: it gives multiprocessors to blocks as they become free, so
+the first kernel can keep the second one waiting. In the model both slow down alike.
 
 Sources: the CUDA C++ Programming Guide on streams, events and graphs; for the idle split, HTA (Holistic Trace
 Analysis), https://hta.readthedocs.io.
@@ -21,7 +18,7 @@ Analysis), https://hta.readthedocs.io.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -119,77 +116,110 @@ class Timeline:
 
 def play(
     launches: Sequence[Launch],
-    synchronise: Collection[int] = (),
+    synchronise: Collection[int] | Mapping[int, Collection[int]] = (),
     queue_limit: int = QUEUE_LIMIT,
     gap_us: float = GAP_US,
-    interference: float = 0.0,
 ) -> Timeline:
     """Plays launches in their order: SIMULATED.
 
     Args:
         launches: in the order in which the host makes them.
-        synchronise: positions of launches; after each of these the host waits until the GPU is done.
+        synchronise: positions of launches; after each of these the host waits until the GPU is done or, in a mapping,
+            until the kernels at the given positions have ended.
         queue_limit: while so many kernels of a stream are launched and not started, its next launch waits.
         gap_us: the pause of a stream between two kernels, in microseconds.
-        interference: how much longer a kernel takes while another runs beside it, as they share caches and memory
-            bandwidth: 0.1 is a tenth longer. An assumption.
 
     Raises:
         LabkitError: a launch waits for a launch that is not before it in the list.
     """
-    one_by_one = len({launch.stream for launch in launches}) < 2
-    if one_by_one or (not interference and not any(launch.share for launch in launches)):
-        gpu: _GPU | _UnsharedGPU = _UnsharedGPU(launches, gap_us)
-    else:
-        gpu = _GPU(launches, gap_us, interference)
-    host_start, host_end = np.zeros((2, len(launches)))
-    now = 0.0  # on the host
-    streams: dict[int, list[int]] = defaultdict(list)  # the launches each has had so far
     for i, launch in enumerate(launches):
         if not all(0 <= other < i for other in launch.after):
             raise LabkitError(f"launch {i} ({launch.name}): after={launch.after} must hold positions before {i} only.")
+    waits = synchronise if isinstance(synchronise, Mapping) else dict.fromkeys(synchronise)
+    streams = [launch.stream for launch in launches]
+    shared = len(set(streams)) > 1 and any(launch.share for launch in launches)
+    if shared:
+        times = _run_shared(launches, waits, queue_limit, gap_us)
+    else:
+        host_us, kernel_us = [launch.host_us for launch in launches], [launch.kernel_us for launch in launches]
+        times = run(host_us, kernel_us, streams, [launch.after for launch in launches], waits, queue_limit, gap_us)
+    begin, end, host_start, host_end = (np.array(each, dtype=float) for each in times)
+    return Timeline(begin, end, np.array(streams, dtype=int), host_start, host_end)
+
+
+Times = tuple[list[float], list[float], list[float], list[float]]  # of kernels begin and end, and so of the host
+
+
+def run(
+    host_us: Sequence[float],
+    kernel_us: Sequence[float],
+    streams: Sequence[int],
+    after: Sequence[Collection[int]],
+    waits: Mapping[int, Collection[int] | None],
+    queue_limit: int,
+    gap_us: float,
+) -> Times:
+    """Plays launches whose kernels do not slow each other down, so that each begin and end is known at the launch.
+
+    Args:
+        host_us, kernel_us, streams, after: of each launch; see `Launch`.
+        waits: by the position of a launch, the kernels for whose end the host waits after it; None for all.
+        queue_limit, gap_us: as for `play`.
+    """
+    begin: list[float] = []
+    end: list[float] = []
+    host_start: list[float] = []
+    host_end: list[float] = []
+    free = dict.fromkeys(streams, 0.0)  # when the next kernel of a stream may begin
+    begun: dict[int, list[float]] = {stream: [] for stream in free}
+    now = latest = 0.0
+    for i, (work, lasting, stream, others) in enumerate(zip(host_us, kernel_us, streams, after, strict=True)):
+        host_start.append(now)
+        now += work
+        queue = begun[stream]
+        if len(queue) >= queue_limit:
+            now = max(now, queue[-queue_limit])
+        host_end.append(now)
+        time = max(now, free[stream])
+        for other in others:
+            time = max(time, end[other])
+        begin.append(time)
+        queue.append(time)
+        time += lasting
+        end.append(time)
+        free[stream] = time + gap_us
+        latest = max(latest, time)
+        if i in waits:
+            kernels = waits[i]
+            now = max(now, latest if kernels is None else max(end[kernel] for kernel in kernels))
+    return begin, end, host_start, host_end
+
+
+def _run_shared(
+    launches: Sequence[Launch],
+    waits: Mapping[int, Collection[int] | None],
+    queue_limit: int,
+    gap_us: float,
+) -> Times:
+    """Plays launches whose kernels slow each other down."""
+    gpu = _GPU(launches, gap_us)
+    host_start: list[float] = []
+    host_end: list[float] = []
+    now = 0.0
+    streams: dict[int, list[int]] = defaultdict(list)  # the launches each has had so far
+    for i, launch in enumerate(launches):
         earlier = streams[launch.stream]
-        host_start[i] = now
+        host_start.append(now)
         now += launch.host_us
         if len(earlier) >= queue_limit:
             now = max(now, gpu.start_of(earlier[-queue_limit]))
-        host_end[i] = now
+        host_end.append(now)
         gpu.launch(i, now)
         earlier.append(i)
-        if i in synchronise:
-            now = max(now, gpu.finish())
+        if i in waits:
+            now = max(now, gpu.finish(waits[i]))
     gpu.finish()
-    stream = np.array([launch.stream for launch in launches], dtype=int)
-    return Timeline(np.array(gpu.start, dtype=float), np.array(gpu.end), stream, host_start, host_end)
-
-
-class _UnsharedGPU:
-    """A GPU on which no kernel slows another one down, so each begin and end is known at the launch."""
-
-    def __init__(self, launches: Sequence[Launch], gap_us: float):
-        self.launches, self.gap_us = launches, gap_us
-        self.start: list[float] = []
-        self.end: list[float] = []
-        self.free: dict[int, float] = defaultdict(float)  # by stream, when its next kernel may start
-        self.latest = 0.0  # end so far
-
-    def launch(self, i: int, time: float) -> None:
-        """Takes the launch at position `i`, made at `time`."""
-        launch = self.launches[i]
-        begin = max(time, self.free[launch.stream], *(self.end[other] for other in launch.after))
-        end = begin + launch.kernel_us
-        self.start.append(begin)
-        self.end.append(end)
-        self.free[launch.stream] = end + self.gap_us
-        self.latest = max(self.latest, end)
-
-    def start_of(self, i: int) -> float:
-        """When this kernel started."""
-        return self.start[i]
-
-    def finish(self) -> float:
-        """When all kernels have ended."""
-        return self.latest
+    return gpu.begin, gpu.end, host_start, host_end
 
 
 class _GPU:
@@ -198,10 +228,10 @@ class _GPU:
     It goes only as far as the host asks. So it never runs ahead of the host, who asks only when it has to wait.
     """
 
-    def __init__(self, launches: Sequence[Launch], gap_us: float, interference: float):
-        self.launches, self.gap_us, self.interference = launches, gap_us, interference
+    def __init__(self, launches: Sequence[Launch], gap_us: float):
+        self.launches, self.gap_us = launches, gap_us
         self.launched = [0.0] * len(launches)
-        self.start: list[float | None] = [None] * len(launches)
+        self.begin = [0.0] * len(launches)
         self.end = [0.0] * len(launches)  # of a running kernel as expected so far; 0 before its start
         self.ended: set[int] = set()
         self.waiting: dict[int, deque[int]] = defaultdict(deque)  # by stream, launches whose kernels have not started
@@ -216,15 +246,15 @@ class _GPU:
 
     def start_of(self, i: int) -> float:
         """When this kernel started."""
-        while (start := self.start[i]) is None:
+        while not self.end[i]:
             self.proceed()
-        return start
+        return self.begin[i]
 
-    def finish(self) -> float:
-        """When all kernels have ended."""
-        while self.running or any(self.waiting.values()):
+    def finish(self, kernels: Collection[int] | None = None) -> float:
+        """When these kernels have ended, or all."""
+        while (self.running or any(self.waiting.values())) if kernels is None else not self.ended.issuperset(kernels):
             self.proceed()
-        return max(self.end, default=0.0)
+        return max(self.end, default=0.0) if kernels is None else max(self.end[i] for i in kernels)
 
     def proceed(self) -> None:
         """Moves on to the next start or end of a kernel."""
@@ -236,7 +266,7 @@ class _GPU:
         time, event, stream = min(events)
         if event == "start":
             i = self.running[stream] = self.waiting[stream].popleft()
-            self.start[i] = time
+            self.begin[i] = time
             self.end[i] = time + self.launches[i].kernel_us * self.slowdown
         else:
             i = self.running.pop(stream)
@@ -247,8 +277,6 @@ class _GPU:
     def _share_from(self, time: float) -> None:
         """Moves the ends of the running kernels: from `time` on, they share the multiprocessors."""
         needed = max(1.0, sum(self.launches[i].share for i in self.running.values()))
-        if len(self.running) > 1:
-            needed *= 1 + self.interference
         if needed != self.slowdown:
             for i in self.running.values():
                 self.end[i] = time + (self.end[i] - time) * needed / self.slowdown

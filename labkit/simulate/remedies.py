@@ -7,27 +7,32 @@ counted twice, and the gains of two of them cannot be added up.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection
+from functools import cached_property
 
 import numpy as np
 import pandas
 
-from labkit.simulate.cost_model import Roofline
-from labkit.simulate.trace_file import Replay
-from labkit.simulate.what_if import check, read_launches, waited
-from labkit.traces.achieved import memory_bound
-from labkit.traces.dependencies import in_order
+from labkit.errors import LabkitError
+from labkit.simulate.launch_queue import run
+from labkit.simulate.recorded_replay import check, settings, waited
+from labkit.traces import audit, host
+from labkit.traces.dependencies import dependencies
 from labkit.traces.kinds import fine_kinds
 from labkit.traces.rank import Rank
 
-PARTS = ("data", "host", "compute", "memory", "communication")  # of the work, as the summary has them
+RANKS = "waiting for other ranks"
 TRY = {
-    "data loading": "more loader workers, pin_memory and prefetching, pictures decoded once; labkit: workers=",
-    "launches": 'fewer and larger launches: torch.compile, a CUDA graph, a larger batch; labkit: "graph", "batched"',
+    host.DATA: "more loader workers, pin_memory and prefetching, pictures decoded once; labkit: workers=",
+    host.LAUNCHES: 'fewer and larger launches: torch.compile, a CUDA graph, a larger batch; labkit: "graph", "batched"',
+    host.START_UP: "nothing in training: leave the first steps out of the recording (the profiler's wait and warmup)",
+    host.MEMORY: "let the allocator keep its memory: no empty_cache(), the same shapes, pinned buffers made "
+    "once; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    host.WAITS: "no .item(), print or copy to the host in the loop; pinned memory and non_blocking copies",
+    host.OTHER: "find it by name in Trace.gaps(): Python between the steps, work on the CPU; do it in another process",
     "copies": "pinned memory and non_blocking copies, data that stay on the GPU, no .item() in the loop",
     "communication": "larger buckets, a faster network, 16-bit gradients, fewer exchanges",
-    "waiting for other ranks": "the same work for each rank: equal batches and pictures; find the slow rank's cause",
+    RANKS: "the same work for each rank: equal batches and pictures; find the slow rank's cause",
     "attention": "a fused kernel: scaled_dot_product_attention, FlexAttention; 16 bits",
     "convolutions": '16 bits, TF32, channels_last, cudnn.benchmark; labkit: "bf16", "channels_last"; lighter networks',
     "layout conversions": 'channels_last: pictures and weights with the channels last; labkit: "channels_last"',
@@ -35,78 +40,98 @@ TRY = {
     "normalisation": "torch.compile fuses it with its neighbours; channels_last",
     "optimiser": 'one kernel for all weights: fused=True; labkit: "fused_adam"',
     "pointwise and other": "torch.compile fuses them; work in place; 16 bits",
-    "memory-bound kernels": "16 bits halve the bytes; torch.compile moves them once for several operators",
 }
+BUSY, QUEUED, LONG_DELAY_US, FALLS = 0.8, 0.5, 100.0, 0.1  # the rule of `Remedies._check_waits`
 
 
-class PriceList:
-    """A rank's recording, played again without one cause after another.
+class Remedies:
+    """A rank's recording, played again without one cause after another. Each replay is played once.
 
     Args:
         rank: the recording.
         ranks: all ranks of the training, this one too.
 
     Attributes:
-        doubt: a sentence if the unchanged replay differs from the recording by more than a twentieth, else "".
+        doubt: what is wrong with the recording or its replay, in a sentence or two; "" if nothing is.
 
     Raises:
         TraceError, LabkitError: as `labkit.Trace.remedies`.
     """
 
     def __init__(self, rank: Rank, ranks: Collection[Rank]) -> None:
-        self.rank = rank
-        self.recorded = read_launches(rank)
-        self.doubt = check(rank, self.recorded)
-        self.wall = _wall(self.recorded)
-        self.table = in_order(rank)
+        unsound, too_much = audit.doubts(rank)
+        if too_much:
+            raise LabkitError(f"{unsound} So it cannot tell what a change would bring. Record again.")
+        self.found = dependencies(rank)
+        self.settings = settings(self.found)
+        self.table = self.found.kernels
+        self.lasting, self.streams = self.table["duration"].to_numpy(), self.table["stream"].tolist()
+        free, made = self.found.host_times()
+        self.parts = host.divide(rank, free, made, self.table[self.found.copies])
+        self.host_us = np.sum([*self.parts.values()], axis=0)
+        begin, end = self._play(self.host_us, self.lasting)
+        self.wall = max(end) - min(begin)
+        said = [unsound, check(rank, np.array(begin), np.array(end))]
         self.waited = waited(rank, ranks)
+        if self.waited is not None and (missing := audit.missing_ranks(ranks)):
+            said.append(f"{missing} of {len(ranks) + missing} ranks have no file here: the waits for them are unknown.")
+        self.doubt = " ".join(filter(None, said))
+        self._check_waits(rank)
 
-    def remedies(self, roofline: Roofline | None = None) -> pandas.DataFrame:
-        """The rows of `labkit.Trace.remedies`."""
-        gains = self._without_host() | self._without_kinds(fine_kinds(self.table))
-        if roofline is not None:
-            memory = memory_bound(self.rank, roofline, self.table["call_begin"])
-            gains |= {"memory-bound kernels": self._gain({"kernel_us": np.where(memory, 0.0, self.table["duration"])})}
+    @cached_property
+    def gains(self) -> dict[str, float]:
+        """Microseconds of the wall time that are gained without each cause."""
+        kinds = fine_kinds(self.table)
+        gains = {cause: self._gain(host_us=self.host_us - us) for cause, us in self.parts.items() if us.any()}
+        gains |= {host.LAUNCHES: gains.get(host.LAUNCHES, 0.0)}
+        gains |= {kind: self._without(kinds == kind) for kind in kinds.unique()}
         if self.waited is not None:
-            gains["waiting for other ranks"] = self._gain(
-                {"kernel_us": self.table["duration"].to_numpy() - self.waited}
-            )
-        table = pandas.DataFrame(gains.items(), columns=["cause", "us"])
+            gains[RANKS] = self._gain(kernel_us=self.lasting - self.waited)
+        return gains
+
+    @cached_property
+    def costs(self) -> dict[str, float]:
+        """The shares of the wall time that would be gone without each part of the work, as the summary has them."""
+        known = {"data": host.DATA, "memory": "copies", "communication": "communication"}
+        us = {part: self.gains.get(cause, 0.0) for part, cause in known.items()}
+        us["host"] = self._gain(host_us=self.parts[host.DATA])
+        us["compute"] = self._without(self.table["kind"] == "compute")
+        return {part: gain / (self.wall or np.nan) for part, gain in us.items()}
+
+    def rows(self) -> pandas.DataFrame:
+        """The rows of `labkit.Trace.remedies`."""
+        table = pandas.DataFrame(self.gains.items(), columns=["cause", "us"])
         left = self.wall - table["us"]
         table["share_of_wall"] = table["us"] / (self.wall or np.nan)
         table["times_faster_at_most"] = np.where(left > 0, self.wall / left.where(left > 0), np.inf)
         table["try"] = table["cause"].map(TRY)
         return table.sort_values("us", ascending=False, kind="stable", ignore_index=True)
 
-    def costs(self) -> dict[str, float]:
-        """The shares of the wall time that would be gone without each of `PARTS`; 0 for a part that is not there."""
-        part_of = {"data loading": "data", "launches": "host"}
-        gains = {part_of[cause]: us for cause, us in self._without_host().items()}
-        gains |= self._without_kinds(self.table["kind"])
-        return {part: gains.get(part, 0.0) / (self.wall or np.nan) for part in PARTS}
+    def _check_waits(self, rank: Rank) -> None:
+        """Raises `LabkitError` if kernels do not count in the replay though the host must have waited for them.
 
-    def _without_host(self) -> dict[str, float]:
-        """What is gained without the loading of data, and without all other work of the host."""
-        host, data = (
-            np.array([getattr(one, name) for one in self.recorded.launches]) for name in ("host_us", "data_us")
-        )
-        gains = {"data loading": self._gain({"host_us": host - data})} if data.any() else {}
-        return gains | {"launches": self._gain({"host_us": data})}
+        So it is where the GPU is busy and most kernels wait long in the queue: there the host was ahead.
+        """
+        queued = (rank.kernels["delay"] > LONG_DELAY_US).sum() / max(1, rank.kernels["delay"].notna().sum())
+        busy = float(np.sum(rank.busy.end - rank.busy.begin)) / (rank.stop - rank.start)
+        gain = self._gain(kernel_us=np.zeros(len(self.lasting))) / (self.wall or np.nan)
+        if busy > BUSY and queued > QUEUED and gain < FALLS:
+            raise LabkitError(
+                f"{rank.recording.file}: the GPU was busy for {busy:.0%} of the time and the host ahead of it, but the "
+                f"replay without any kernel is only {gain:.0%} shorter. So the host waited in a way that does not show "
+                "here, and this trace cannot tell what a change would bring."
+            )
 
-    def _without_kinds(self, kinds: pandas.Series) -> dict[str, float]:
-        """What is gained if the kernels of each kind take no time."""
-        lasting = self.table["duration"].to_numpy()
-        return {kind: self._gain({"kernel_us": np.where(kinds == kind, 0.0, lasting)}) for kind in kinds.unique()}
+    def _without(self, kernels: pandas.Series) -> float:
+        return self._gain(kernel_us=np.where(kernels, 0.0, self.lasting)) if kernels.any() else 0.0
 
-    def _gain(self, changed: Mapping[str, np.ndarray]) -> float:
-        """Microseconds of the wall time that are saved if the launches have these numbers in place of theirs."""
-        launches = self.recorded.launches
-        for name, values in changed.items():
-            launches = [replace(one, **{name: value}) for one, value in zip(launches, values.tolist(), strict=True)]
-        return self.wall - _wall(replace(self.recorded, launches=launches))
+    def _gain(self, host_us: np.ndarray | None = None, kernel_us: np.ndarray | None = None) -> float:
+        """Microseconds of the wall time that are saved if host or kernels take these times in place of theirs."""
+        host_us = self.host_us if host_us is None else host_us
+        begin, end = self._play(host_us, self.lasting if kernel_us is None else kernel_us)
+        return self.wall - (max(end) - min(begin))
 
-
-def _wall(played: Replay) -> float:
-    """From the first work on the GPU to the last."""
-    timeline = played.timeline
-    return float(timeline.kernel_end.max() - timeline.kernel_start.min())
+    def _play(self, host_us: np.ndarray, kernel_us: np.ndarray) -> tuple[list[float], list[float]]:
+        """Begins and ends of the kernels."""
+        work = host_us.tolist(), kernel_us.tolist(), self.streams, self.found.after
+        return run(*work, self.found.waits, *self.settings)[:2]

@@ -2,58 +2,23 @@
 
 As NCCL does it, a collective starts when the operators before it have run and the previous collective has ended, and
 the main stream goes on meanwhile, up to the first operator that may read the result. Every rank runs the same step at
-the same time, so none waits for a slower one, except in `together`. We leave out that collectives share multiprocessors
+the same time, so none waits for a slower one. We leave out that collectives share multiprocessors
 and memory with the kernels beside them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from dataclasses import replace as with_changes
-from typing import Any
 
-import numpy as np
-
-from labkit.errors import LabkitError
 from labkit.simulate.collectives import Collective, SharedStep
 from labkit.simulate.communication import Network, all_reduce_us
-from labkit.simulate.cost_model import ROOFLINES, Roofline
 from labkit.simulate.launch_queue import Launch
-from labkit.simulate.replay import HOST_US, profiled_stream, replay
+from labkit.simulate.operator_replay import profiled_stream, replay
 from labkit.simulate.trace_file import Replay, Source
-from labkit.traces.intervals import Union
 
 NCCL_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64"}
 STREAM = profiled_stream(99)  # of the collectives: no step has so many others
-
-
-def replay_shared(
-    step: SharedStep,
-    gpus: int,
-    network: Network,
-    host_us: float = HOST_US,
-    roofline: Roofline = ROOFLINES["A100"],
-    durations: Mapping[str, float] | None = None,
-    steps: int = 2,
-    **settings: Any,
-) -> Replay:
-    """Plays a data-parallel step as each of `gpus` GPUs runs it: SIMULATED. `write_trace` writes it as a trace.
-
-    Args:
-        step: from `shared_step`.
-        gpus: how many share each batch.
-        network: between them, for example one of `NETWORKS`.
-        host_us, roofline, durations, steps, settings: as for `replay`, except `graph`: DDP's collectives cannot be
-            part of a CUDA graph here.
-
-    Raises:
-        LabkitError: as `all_reduce_us` and `replay`.
-    """
-    played = replay(step.operators, host_us, roofline, durations, steps=steps, **settings)
-    played = with_collectives(played, step, lambda collective: all_reduce_us(collective.bytes, gpus, network), host_us)
-    constants = played.assumed["constants"] | {"gpus": gpus, "network": asdict(network)}
-    return with_changes(played, assumed={**played.assumed, "constants": constants})
 
 
 def with_collectives(played: Replay, step: SharedStep, us_of: Callable[[Collective], float], host_us: float) -> Replay:
@@ -122,49 +87,3 @@ def predicted_us(
 def kernel_name(collective: Collective) -> str:
     """The name that NCCL's kernel for a sum has in a trace."""
     return f"ncclDevKernel_AllReduce_Sum_{NCCL_TYPES.get(collective.dtype, collective.dtype)}_RING_LL"
-
-
-def together(ranks: Sequence[Replay]) -> list[Replay]:
-    """The same steps on ranks that differ in speed, and so wait for one another: SIMULATED.
-
-    A collective begins on each rank when that rank is ready, and ends on all of them when the last rank has been ready
-    for as long as the collective takes. So who waits has long collectives, and the straggler the shortest.
-
-    Args:
-        ranks: from `replay_shared`, each with its own `host_us`, `roofline` or `durations`, but the same step.
-
-    Raises:
-        LabkitError: the ranks do not have the same number of collectives.
-    """
-    places = [[i for i, launch in enumerate(rank.launches) if launch.stream == STREAM] for rank in ranks]
-    if len(counts := {len(of_rank) for of_rank in places}) != 1:
-        raise LabkitError(f"ranks: they have {sorted(counts)} collectives, but need the same: play the same steps.")
-    takes = np.array([ranks[0].launches[i].kernel_us for i in places[0]])
-    played = list(ranks)
-    for _ in takes:  # an earlier collective moves the later ones, so that each round settles at least one of them
-        starts = np.stack([rank.timeline.kernel_start[of_rank] for rank, of_rank in zip(played, places, strict=True)])
-        lasts = starts.max(axis=0) - starts + takes
-        before = played
-        played = [_lasting(rank, *each) for rank, *each in zip(ranks, places, lasts, strict=True)]
-        if all(new.launches == old.launches for new, old in zip(played, before, strict=True)):
-            break
-    return played
-
-
-def _lasting(rank: Replay, places: Sequence[int], us: np.ndarray) -> Replay:
-    """The replay with these durations of the launches at these places."""
-    launches = list(rank.launches)
-    for i, takes in zip(places, us, strict=True):
-        launches[i] = with_changes(launches[i], kernel_us=round(float(takes), 6))
-    return with_changes(rank, launches=launches)
-
-
-def communication_us(played: Replay) -> dict[str, float]:
-    """Microseconds of all steps: `communication`, and of it `hidden`, under other kernels, and `exposed`."""
-    timeline = played.timeline
-    ours = timeline.stream == STREAM
-    other = Union(timeline.kernel_start[~ours], timeline.kernel_end[~ours])
-    union = Union(timeline.kernel_start[ours], timeline.kernel_end[ours])
-    total = float(np.sum(union.end - union.begin))
-    hidden = float(np.sum(other.covered(union.begin, union.end)))
-    return {"communication": total, "hidden": hidden, "exposed": total - hidden}

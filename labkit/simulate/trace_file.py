@@ -16,10 +16,8 @@ import numpy as np
 
 from labkit.errors import LabkitError
 from labkit.files import atomic_write
-from labkit.measure.record import check_writable
-from labkit.models.step import RANGE
+from labkit.ranges import RANGE
 from labkit.simulate.launch_queue import GAP_US, QUEUE_LIMIT, Launch, Timeline, play
-from labkit.stamp import stamp
 
 GRAPH_US = 20.0  # the host's time for launching a whole graph: an assumption
 CALL_US = 4.5  # the part of the host's time for a launch that the CUDA call takes, at most half of it: an assumption
@@ -45,14 +43,15 @@ class Source(NamedTuple):
     step: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Replay:
     """Launches to play, with everything that the model and the trace need to know of them: SIMULATED.
 
     Attributes:
         launches: in their order; streams have the numbers that PyTorch's profiler gives them.
         sources: where each launch comes from.
-        synchronised: positions of the launches after which the host waits for the GPU.
+        synchronised: positions of the launches after which the host waits for the GPU, or for the kernels at the
+            positions to which they are mapped; as for `labkit.simulate.play`.
         device: the device that the replay stands for.
         assumed: more entries for the stamp of the trace.
         gap_us, queue_limit: as for `labkit.simulate.play`.
@@ -60,11 +59,16 @@ class Replay:
 
     launches: Sequence[Launch]
     sources: Sequence[Source]
-    synchronised: Collection[int]
+    synchronised: Collection[int] | Mapping[int, Collection[int]]
     device: str
     assumed: Mapping[str, Any]
     gap_us: float = GAP_US
     queue_limit: int = QUEUE_LIMIT
+
+    def __repr__(self) -> str:
+        times = f"wall {self.timeline.wall:,.0f} us, GPU busy {self.timeline.busy:,.0f} us"
+        changed = f"\nchanged: {self.assumed['changed']}" if "changed" in self.assumed else ""
+        return f"Replay of {len(self.launches):,} launches on {self.device}, SIMULATED: {times}{changed}"
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -121,6 +125,9 @@ def write_trace(played: Replay, path: Path | str, rank: int = 0) -> Path:
     Raises:
         LabkitError: the file cannot be written.
     """
+    from labkit.measure.record import check_writable  # these need PyTorch, and replays do not
+    from labkit.stamp import stamp
+
     path = Path(path)
     check_writable(path)
     device = f"SIMULATED {played.device}"

@@ -5,7 +5,7 @@ convolution's output follows from its stride and padding (PyTorch since 2.1 reco
 from the gradient that its backward pass gets, if all backward passes of these shapes agree. Otherwise its work is not
 known.
 
-FLOPs are PyTorch's count (`torch.utils.flop_counter`), with labkit's correction for grouped convolutions. An algorithm
+FLOPs are counted as in `torch.utils.flop_counter`, and a grouped convolution counts those that it needs. An algorithm
 that needs fewer multiplications, such as Winograd's, can therefore achieve more than the peak. Bytes are the least that
 has to be moved: every input is read and every output written once.
 """
@@ -20,10 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas
-import torch
-from torch.utils.flop_counter import conv_flop_count
 
-from labkit.measure.roofline import FLOPS, roofline_seconds
 from labkit.traces.operators import times
 from labkit.traces.rank import Rank, innermost
 from labkit.traces.reading import TraceError
@@ -33,24 +30,26 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 
-DTYPES = {  # names in a trace, as C++ has them
-    "float": torch.float32,
-    "double": torch.float64,
-    "c10::Half": torch.float16,
-    "c10::BFloat16": torch.bfloat16,
-    "bool": torch.bool,
-    "unsigned char": torch.uint8,
-    "int": torch.int32,
-    "long": torch.int64,
-    "long int": torch.int64,
+DTYPES = {  # PyTorch's name and the bytes of a number, by the name in a trace, as C++ has it
+    "float": ("float32", 4),
+    "double": ("float64", 8),
+    "c10::Half": ("float16", 2),
+    "c10::BFloat16": ("bfloat16", 2),
+    "bool": ("bool", 1),
+    "unsigned char": ("uint8", 1),
+    "int": ("int32", 4),
+    "long": ("int64", 8),
+    "long int": ("int64", 8),
 }
-FORWARD = (
-    "aten::cudnn_convolution",
-    "aten::miopen_convolution",
-    "aten::_slow_conv2d_forward",
-    "aten::_conv_depthwise2d",
-)
-TRANSPOSED = ("aten::cudnn_convolution_transpose", "aten::miopen_convolution_transpose")
+# Convolutions, and the places of stride, padding, dilation and output padding among their arguments; -1 for none.
+FORWARD = {
+    "aten::cudnn_convolution": (3, 2, 4, -1),
+    "aten::miopen_convolution": (4, 3, 5, -1),
+    "aten::_slow_conv2d_forward": (4, 5, -1, -1),
+    "aten::_conv_depthwise2d": (4, 5, 6, -1),
+    "aten::cudnn_convolution_transpose": (4, 2, 5, 3),
+    "aten::miopen_convolution_transpose": (5, 3, 6, 4),
+}
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 NORMS = tuple(  # the first input of each is as large as its output
     f"aten::{name}{way}"
@@ -115,17 +114,6 @@ def achieved(rank: Rank, roofline: Roofline | None) -> pandas.DataFrame:
     return table.sort_values("us", ascending=False, ignore_index=True)
 
 
-def memory_bound(rank: Rank, roofline: Roofline, instants: pandas.Series) -> np.ndarray:
-    """Whether the host was in an operator that the memory limits at each instant; False without known shapes."""
-    host, read, outputs = _calls(rank)
-    limits = {}
-    for name, place, caller in set(host[ONE_KIND].itertuples(index=False, name=None)):
-        work = work_of(name, read[place], read[caller] if caller >= 0 else None, outputs)
-        limits[name, place, caller] = _under(roofline, *work, _dtype_name(read[place]))[1]
-    bound = [limits[one] == "memory" for one in host[ONE_KIND].itertuples(index=False, name=None)]
-    return np.array([*bound, False])[innermost(host.reset_index(drop=True), instants)]
-
-
 def _calls(rank: Rank) -> tuple[pandas.DataFrame, list[Inputs], dict[tuple[Shape, Shape], Shape]]:
     """The operators with known shapes, with the column `caller`; all inputs; and outputs as `work_of` takes them."""
     host = times(rank)
@@ -180,74 +168,65 @@ def work_of(name: str, inputs: Inputs, caller: Inputs | None, outputs: Mapping[t
     """
     dims, values = inputs.dims, inputs.values
     if name in PRODUCTS:
-        return _product(name, inputs)
+        left, right = [shape for shape in dims[:3] if len(shape) > 1][-2:]
+        result = (*left[:-1], right[-1])
+        return Work(2 * math.prod(result) * left[-1], _bytes(inputs, [result]))
     if name in NORMS:
         return Work(0.0, _bytes(inputs, dims[:1]))
-    if name in FORWARD or name in TRANSPOSED:
+    if name in FORWARD:
         output = _output(name, inputs) or outputs.get((dims[0], dims[1]))
-        return _convolution(inputs, dims[0], dims[1], output, output, name in TRANSPOSED)
+        summed = dims[0] if name.endswith("transpose") else output
+        return Work(_flops(summed, dims[1]), _bytes(inputs, [output])) if output and summed else UNKNOWN
     if name in (OF_INPUT, OF_WEIGHT) and caller is not None:
         picture, output, weight = caller.dims[:3]
-        return _convolution(inputs, picture, weight, output, picture if name == OF_INPUT else weight)
+        return Work(_flops(output, weight), _bytes(inputs, [picture if name == OF_INPUT else weight]))
     if name == BACKWARD and None not in (values[7], values[10]):
-        flops = FLOPS[torch.ops.aten.convolution_backward](*dims[:3], None, *values[4:11], out_val=None)
-        return Work(
-            flops, _bytes(inputs, [shape for shape, asked in zip(dims[1:3], values[10], strict=False) if asked])
-        )
+        output, picture, weight = dims[:3]
+        written = [shape for shape, asked in zip((picture, weight), values[10], strict=False) if asked]
+        return Work(len(written) * _flops(picture if values[7] else output, weight), _bytes(inputs, written))
     return UNKNOWN
 
 
-def _product(name: str, inputs: Inputs) -> Work:
-    formula = FLOPS[getattr(torch.ops.aten, name.removeprefix("aten::"))]
-    shapes = inputs.dims[:3] if name in ("aten::addmm", "aten::baddbmm") else inputs.dims[:2]
-    left, right = shapes[-2:]
-    return Work(formula(*shapes, out_val=None), _bytes(inputs, [(*left[:-1], right[-1])]))
-
-
-def _convolution(
-    inputs: Inputs, picture: Shape, weight: Shape, output: Shape | None, written: Shape | None, transposed: bool = False
-) -> Work:
-    if output is None or written is None:
-        return UNKNOWN
-    flops = conv_flop_count(list(picture), list(weight), list(output), transposed)
-    return Work(flops, _bytes(inputs, [written]))
+def _flops(summed: Shape, weight: Shape) -> int:
+    """Of a convolution whose filters are applied at each pixel of (B, C, ...), the output or, transposed, the input."""
+    return 2 * summed[0] * math.prod(summed[2:]) * math.prod(weight)
 
 
 def _output(name: str, inputs: Inputs) -> Shape | None:
     """The shape of a convolution's output by its stride, padding and so on; None if they are not in the trace."""
-    operator = getattr(torch.ops.aten, name.removeprefix("aten::")).default
-    names = [argument.name for argument in operator._schema.arguments]
-    given = dict(zip(names, inputs.values, strict=False))
-    if any(given.get(needed) is None for needed in ("stride", "padding")):
+    told = [inputs.values[place] if 0 <= place < len(inputs.values) else None for place in FORWARD[name]]
+    if told[0] is None or told[1] is None:
         return None
-    flat = [0] * len(given["stride"])
-    picture, weight = (torch.empty(shape, device="meta") for shape in inputs.dims[:2])
-    settings = [given["stride"], given["padding"], given.get("dilation") or [1] * len(flat), name in TRANSPOSED]
-    groups = given.get("groups") or inputs.dims[0][1] // inputs.dims[1][1]
-    padded = given.get("output_padding") or flat
-    return tuple(torch.ops.aten.convolution(picture, weight, None, *settings, padded, groups).shape)
+    stride, padding, dilation, more = told[0], told[1], told[2] or [1] * len(told[0]), told[3] or [0] * len(told[0])
+    picture, weight = inputs.dims[:2]
+    sides = list(zip(picture[2:], weight[2:], stride, padding, dilation, more, strict=True))
+    if name.endswith("transpose"):
+        groups = inputs.values[FORWARD[name][2] + 1] or 1
+        sizes = [(n - 1) * s - 2 * p + d * (k - 1) + m + 1 for n, k, s, p, d, m in sides]
+        return (picture[0], weight[1] * groups, *sizes)
+    return (picture[0], weight[0], *((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d, _ in sides))
 
 
-def _bytes(inputs: Inputs, written: Iterable[Shape]) -> float:
-    """Every input read and every output written once, the outputs in the type of the first input; NaN if unknown."""
-    types = [DTYPES.get(name) for name in inputs.types]
-    read = [(shape, dtype) for shape, dtype in zip(inputs.dims, types, strict=False) if shape]
-    first = next((dtype for _, dtype in read if dtype), None)
-    return sum(
-        math.prod(shape) * (dtype.itemsize if dtype else math.nan)
-        for shape, dtype in [*read, *((shape, first) for shape in written)]
-    )
+def _bytes(inputs: Inputs, written: Sequence[Shape]) -> float:
+    """The tensors read and written, in their own types; what is written has the type of the first tensor."""
+    types = [
+        DTYPES.get(kind, ("", math.nan))[1] if shape else 0
+        for kind, shape in zip(inputs.types, inputs.dims, strict=False)
+    ]
+    read = sum(math.prod(shape) * size for shape, size in zip(inputs.dims, types, strict=False) if shape)
+    return read + sum(map(math.prod, written)) * next(filter(None, types), math.nan)
 
 
 def _dtype_name(inputs: Inputs) -> str:
-    first = next((kind for shape, kind in zip(inputs.dims, inputs.types, strict=False) if shape), "")
-    return str(DTYPES[first]).removeprefix("torch.") if first in DTYPES else first
+    """The type of the first tensor, in PyTorch's words where it is known."""
+    first = next((kind for kind, shape in zip(inputs.types, inputs.dims, strict=False) if shape), "")
+    return DTYPES.get(first, (first, 0))[0]
 
 
 def _under(roofline: Roofline, flops: float, bytes_moved: float, dtype: str) -> tuple[float, str]:
-    """The fewest seconds for this work, and which roof says so; NaN and "" if either is not known."""
-    peak = roofline.flops_per_s.get(dtype, math.nan) if flops else math.inf
-    seconds = roofline_seconds(flops, bytes_moved, peak, roofline.bytes_per_s)
-    if math.isnan(flops / peak + bytes_moved):
+    """The least seconds of a call, and which roof says so; NaN and "" if it is not known."""
+    computing = flops / roofline.flops_per_s.get(dtype, math.nan) if flops else 0.0
+    moving = bytes_moved / roofline.bytes_per_s
+    if math.isnan(computing + moving):
         return math.nan, ""
-    return seconds, "compute" if flops / peak > bytes_moved / roofline.bytes_per_s else "memory"
+    return max(computing, moving), "compute" if computing > moving else "memory"

@@ -1,33 +1,32 @@
-"""Events, one at a time -> the columns of a table: only what the tables need of each, and times in nanoseconds."""
+"""Events, many at a time -> the columns of a table: only what the tables need of each, and times in nanoseconds."""
 
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas
 
 from labkit.traces.dialects import CATEGORIES, SHAPED
 from labkit.traces.parsing import TraceError
-
-if TYPE_CHECKING:
-    import pandas
 
 LARGEST_POWER = 30  # of ten, in a time that is still a number
 NO_TIME = -(1 << 62)  # in place of a time that is missing, not a number or infinite
 LATEST_NS = (1 << 62) - 1  # since 1970: the year 2116. A greater time is none in microseconds
 LONGEST_NS = 1 << 53  # 104 days: until then a float of microseconds is exact to the nanosecond
-ROWS = 4096
 STREAM = "stream "  # PyTorch 1.8 to 1.10 name the GPU's threads so
+NUMBERS = ("category", "name", "pid", "tid", "begin", "duration", "stream", "correlation", "external", "inputs")
 
 
 class Columns:
-    """Collects complete events.
+    """Collects events.
 
     Attributes:
-        halves: the events that are only a begin or an end.
+        single: how many begins and ends have no other half; known after `table`.
         uncategorised: how many complete events have no category.
         looks_like_gpu: the name of the first of them that ran on a stream, else None.
         waits_on: by the correlation of a call that waits for an event, the stream in which that was recorded, and the
@@ -37,53 +36,58 @@ class Columns:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.halves: list[dict[str, Any]] = []
-        self.uncategorised = 0
+        self.single = self.uncategorised = 0
         self.looks_like_gpu: str | None = None
         self.waits_on: dict[int, tuple[int, int]] = {}
         self.inputs: dict[str, int] = _Numbered()
+        self._halves: list[dict[str, Any]] = []
         self._texts = _Numbered()
-        self._numbers = {
-            name: array("q")
-            for name in (
-                *("category", "name", "pid", "tid", "begin", "duration", "stream", "correlation", "external"),
-                "inputs",
-            )
-        }
-        self._rows: list[tuple[int, ...]] = []
+        self._numbers = [array("q") for _ in NUMBERS]
 
     def __len__(self) -> int:
-        return len(self._numbers["begin"]) + len(self._rows)
+        return len(self._numbers[0])
 
-    def add(self, event: Any) -> None:
-        """Keeps what the tables need of an event: nothing if it is an arrow, a counter, a name or a mark.
+    @property
+    def categories(self) -> set[str]:
+        """The categories of the events, as the file has them; and other texts."""
+        return {text for text in self._texts if isinstance(text, str)}
+
+    def add(self, events: list[Any]) -> None:
+        """Keeps what the tables need of these events: nothing of arrows, counters, names and marks.
 
         Raises:
             TraceError: a time, correlation or External id is no number.
         """
-        if not isinstance(event, dict):
-            return
-        phase = event.get("ph", "X")
-        if phase != "X":
-            if phase == "B" or phase == "E":
-                self.halves.append(event)
-            return
+        rows, event = [], None
         try:
-            self._add(event)
+            for event in events:
+                if isinstance(event, dict):
+                    phase = event.get("ph", "X")
+                    if phase == "X":
+                        if row := self._row(event):
+                            rows.append(row)
+                    elif phase == "B" or phase == "E":
+                        self._halves.append(event)
+            for column, values in zip(self._numbers, zip(*rows, strict=True), strict=bool(rows)):
+                column.extend(values)
+        except OverflowError as error:
+            cause = "a stream, correlation or External id is a number of more than 64 bits"
+            raise TraceError(f"{self.file}: {cause}. Choose a file that torch.profiler wrote.") from error
         except (AttributeError, TypeError, ValueError) as error:
-            cause = f"a time or correlation in it is no number ({error}), in the event {str(event.get('name'))[:80]!r}"
+            named = str(event.get("name") if isinstance(event, dict) else event)[:80]
+            cause = f"a time or correlation in it is no number ({error}), in the event {named!r}"
             raise TraceError(f"{self.file}: {cause}. Choose a file that torch.profiler wrote.") from error
 
-    def _add(self, event: dict[str, Any]) -> None:
+    def _row(self, event: dict[str, Any]) -> tuple[int, ...] | None:
         category = event.get("cat")
         arguments = event.get("args") or {}
         if category is None:
             self.uncategorised += 1
             if "stream" in arguments and self.looks_like_gpu is None:
                 self.looks_like_gpu = str(event.get("name"))
-            return
+            return None
         if category == "Trace":  # the span of the whole recording
-            return
+            return None
         texts, tid, stream = self._texts, event.get("tid"), arguments.get("stream")
         if stream is None:
             stream = number(tid.removeprefix(STREAM)) if isinstance(tid, str) and tid.startswith(STREAM) else -1
@@ -100,32 +104,45 @@ class Columns:
         if "Input Dims" in arguments and SHAPED.match(str(event.get("name"))):
             told = (arguments.get(part) for part in ("Input Dims", "Input type", "Concrete Inputs"))
             inputs = self.inputs[repr(tuple(told))]
-        self._rows.append(
-            (
-                texts[category],
-                texts[event.get("name")],
-                texts[event.get("pid")],
-                texts[tid],
-                nanoseconds(event.get("ts")),
-                nanoseconds(event.get("dur")),
-                stream,
-                correlation if type(correlation) is int else whole(correlation),
-                external if type(external) is int else whole(external),
-                inputs,
-            )
+        return (
+            texts[category],
+            texts[event.get("name")],
+            texts[event.get("pid")],
+            texts[tid],
+            nanoseconds(event.get("ts")),
+            nanoseconds(event.get("dur")),
+            stream,
+            correlation if type(correlation) is int else whole(correlation),
+            external if type(external) is int else whole(external),
+            inputs,
         )
-        if len(self._rows) == ROWS:
-            self._pack()
 
-    def _pack(self) -> None:
-        """Puts the newest rows into the columns: numbers of 8 bytes there, and objects of 32 here."""
-        try:
-            for column, values in zip(self._numbers.values(), zip(*self._rows, strict=True), strict=False):
-                column.extend(values)
-        except OverflowError as error:
-            cause = "a stream, correlation or External id is a number of more than 64 bits"
-            raise TraceError(f"{self.file}: {cause}. Choose a file that torch.profiler wrote.") from error
-        self._rows = []
+    def pair(self) -> None:
+        """Makes one event of each begin ("B") and its end ("E"), and counts those without as `single`.
+
+        An end belongs to the innermost open begin of its thread that has its name, or to the innermost if it has no
+        name. Halves without a time count as having no other half.
+        """
+        open_ones: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+        times = [(nanoseconds(half.get("ts")), half) for half in self._halves]
+        complete, self._halves = [], []
+        for time, half in sorted(times, key=lambda each: each[0]):
+            of_thread = open_ones[half.get("pid"), half.get("tid")]
+            if half["ph"] == "B" and time != NO_TIME:
+                of_thread.append(half | {"ns": time})
+                continue
+            name = half.get("name")
+            fitting = [one for one in of_thread if name in (None, one.get("name"))] if time != NO_TIME else []
+            if not fitting:
+                self.single += 1
+                continue
+            begin = fitting[-1]
+            of_thread.remove(begin)
+            arguments = {**(begin.get("args") or {}), **(half.get("args") or {})}
+            duration = Decimal(time - begin["ns"]) / 1000
+            complete.append({**begin, "ph": "X", "dur": duration, "args": arguments})
+        self.single += sum(map(len, open_ones.values()))
+        self.add(complete)
 
     def table(self) -> pandas.DataFrame:
         """The events with the columns of `Recording.events`; NaN stands for a time that is missing.
@@ -133,32 +150,28 @@ class Columns:
         Raises:
             TraceError: times are not in microseconds, or lie years apart.
         """
-        import pandas
-
-        self._pack()
-        values = {name: np.frombuffer(column, dtype="int64") for name, column in self._numbers.items()}
-        texts = [str(text) for text in self._texts]
-        names = np.array(texts, dtype=object)
-        categories = np.array([CATEGORIES.get(text, text) for text in texts], dtype=object)
-        places = np.empty(len(texts), dtype=object)
+        values = {name: np.frombuffer(column, "int64") for name, column in zip(NUMBERS, self._numbers, strict=True)}
+        names = np.array([str(text) for text in self._texts], dtype=object)
+        categories = np.array([CATEGORIES.get(text, text) for text in names], dtype=object)
+        places = np.empty(len(names), dtype=object)
         places[:] = [number_or_text(text) for text in self._texts]
-        begin, duration = values["begin"], values["duration"].copy()
+        begin, duration = values["begin"], values["duration"]
         known = begin != NO_TIME
         first, last = (int(begin[known].min()), int(begin[known].max())) if known.any() else (0, 0)
         self._check_times(first, last)
-        duration[np.abs(duration) > LONGEST_NS] = NO_TIME
-        begin = np.where(known, begin - first, NO_TIME)
+        lasting = np.abs(duration) <= LONGEST_NS
+        begin = begin - first
         return pandas.DataFrame(
             {
                 "category": categories[values["category"]],
                 "name": names[values["name"]],
                 "begin": _microseconds(begin, known),
-                "duration": _microseconds(duration, duration != NO_TIME),
+                "duration": _microseconds(duration, lasting),
                 "pid": pandas.Series(places[values["pid"]]).infer_objects(),
                 "tid": pandas.Series(places[values["tid"]]).infer_objects(),
                 "stream": values["stream"],
                 "correlation": values["correlation"],
-                "end": _microseconds(begin + duration, known & (duration != NO_TIME)),
+                "end": _microseconds(begin + duration, known & lasting),
                 "external": values["external"],
                 "inputs": values["inputs"],
             }
@@ -206,7 +219,7 @@ def nanoseconds(microseconds: Any) -> int:
         if not fraction.is_finite() or fraction.adjusted() > LARGEST_POWER:
             return NO_TIME
         exact = round(fraction * 1000)
-    return exact if -LATEST_NS < exact < LATEST_NS else LATEST_NS if exact > 0 else -LATEST_NS
+    return max(-LATEST_NS, min(LATEST_NS, exact))
 
 
 def whole(value: Any) -> int:

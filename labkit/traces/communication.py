@@ -27,7 +27,7 @@ def communication(rank: Rank) -> pandas.DataFrame:
     both = Union([*others["begin"], *own["begin"]], [*others["end"], *own["end"]])
     compute, busy, sending = (float(np.sum(union.covered(begin, end))) for union in (work, both, sent))
     exposed = busy - compute
-    if own.empty and _ranks(rank) > 1:  # it sends in a way that we do not know, or not in these steps
+    if own.empty and rank.world_size > 1:  # it sends in a way that we do not know, or not in these steps
         sending = exposed = np.nan
     row = {"wall_us": wall, "compute_us": compute, "communication_us": sending, "hidden_us": sending - exposed}
     return pandas.DataFrame([{**row, "exposed_us": exposed, "share_of_wall": exposed / (wall or np.nan)}])
@@ -86,10 +86,3 @@ def _inside(events: pandas.DataFrame, begin: np.ndarray, end: np.ndarray) -> np.
     """Which events began between a `begin` and its `end`."""
     place = np.searchsorted(begin, events["begin"].to_numpy(), side="right") - 1
     return (place >= 0) & (events["begin"].to_numpy() < end[place])
-
-
-def _ranks(rank: Rank) -> int:
-    """How many ranks the recorded process was one of, as the trace says; 1 if it does not."""
-    information = rank.recording.meta.get("distributedInfo")
-    size = information.get("world_size") if isinstance(information, dict) else None
-    return size if isinstance(size, int) else 1

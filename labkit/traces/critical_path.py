@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
-from labkit.traces.dependencies import Dependencies, dependencies, waits_of_host
+from labkit.traces.dependencies import Dependencies, dependencies
 from labkit.traces.kinds import fine_kinds
 from labkit.traces.rank import NOWHERE, Rank, innermost
 from labkit.traces.tables import KERNEL_WAIT_US, share
@@ -99,7 +99,7 @@ def _walk_back(rank: Rank, found: Dependencies) -> Iterator[Piece]:
     usual_pause = float(np.median(found.pauses)) if len(found.pauses) else 0.0
     launched = found.made.copy()
     launched[table["sharing"].isna()] = -np.inf  # the launch is not in the trace
-    waits = sorted(waits_of_host(rank, found).items())
+    waits = sorted(found.delays.items())
     copies = [position for position, (other, _) in waits if other == position]  # whose call waited for their end
     launched[copies] = np.minimum(launched, table["call_begin"] + table["call_duration"].median())[copies]
     waiting = np.array([position for position, _ in waits], dtype=int)

@@ -2,8 +2,10 @@
 
 - There is one host, whichever of its threads made a call. A launch takes effect when its call ends, or when its kernel
   begins if that is earlier.
-- The host waited in a call that can wait, if all kernels launched before had ended when the call did. It also waited in
-  a call that found the queue full.
+- A call of a copy between host and GPU that ends after the copy itself blocked the host until then, on any stream.
+- The host waited in a call that can wait: for all kernels launched before, if they had ended when the call did, and
+  else for the last kernel of a stream, if this ended in the call, just before its end. It also waited in a call that
+  found the queue full.
 - If the trace has events of synchronisation (cuda_sync), they say for which kernel the host waited, and a stream.
   Otherwise a kernel waited for another stream if it was launched and its own stream was idle when a kernel of the other
   stream ended, and it began just after.
@@ -17,15 +19,13 @@ import numpy as np
 import pandas
 
 from labkit.errors import LabkitError
-from labkit.traces.rank import SYNCS, Rank
+from labkit.traces.rank import SYNCS, Rank, named
 from labkit.traces.tables import KERNEL_WAIT_US
 
-WAITING_CALLS = tuple(
-    maker + call
-    for maker in ("cuda", "hip")
-    for call in ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize", "Memcpy")
-)
-WAITING_COPIES = "Pageable"  # the host's memory is not pinned: the call of such a copy may wait until it is done
+# Calls in which the host may wait. To free memory waits for all work on the device, too.
+WAITING_CALLS = r"^(?:cuda|hip)(?:(?:Device|Stream|Event)Synchronize|Memcpy(?:WithStream)?|Free|FreeHost|HostFree)$"
+HOST_COPIES = r"HtoD|DtoH|HostToDevice|DeviceToHost"
+PINNED = "Pinned"  # a call does not wait for a copy of such memory, unless the call says so by its own length
 CLOCKS_US = 1.0  # the clocks of host and GPU may differ by so much
 JUST_AFTER_US = 5.0  # a kernel that waited for another stream begins so soon after that stream's kernel ended
 HOST_SYNCS, STREAM_SYNC = ("Stream Sync", "Event Sync"), "Stream Wait Event"  # names of these events
@@ -40,22 +40,32 @@ class Dependencies:
         kernels: from `in_order`. All positions below are places in it.
         made: when the host would have made each launch without a wait in its call, in microseconds.
         depth: of each launch, how many kernels of its stream were launched and not started when its call began.
-        blocked: whether the call of each launch waited: for a full queue, or for its own copy.
-        waits: by the position of the last launch before it, when a call began in which the host could not go on until
-            all launched kernels had ended: the first of several.
+        copies: whether each of them is a copy that blocked the host: its call ended after it did.
+        waits: by the position of the last launch before it, the kernels that had to end before the host could go on;
+            also those that had ended anyway.
+        delays: the waits that held the host up, by the same position: the kernel that it waited for last, and whether
+            for its end (True) or, with a full queue, for its begin.
         after: for each kernel the kernels of other streams that it waited for, at most one of each stream.
-        awaited: by the correlation of the call, the kernel that the host waited for, where the trace says so.
         pauses: the pauses before those kernels that waited only for the previous kernel of their own stream.
     """
 
     kernels: pandas.DataFrame
     made: np.ndarray
     depth: np.ndarray
-    blocked: np.ndarray
-    waits: dict[int, float]
+    copies: pandas.Series
+    waits: dict[int, tuple[int, ...]]
+    delays: dict[int, tuple[int, bool]]
     after: list[tuple[int, ...]]
-    awaited: dict[int, int]
     pauses: np.ndarray
+
+    def host_times(self) -> tuple[np.ndarray, np.ndarray]:
+        """When the host began to work on each launch, and when it had made it."""
+        table, end = self.kernels, self.kernels["end"].to_numpy()
+        went_on = np.minimum(table["call_end"], table.groupby("call")["begin"].transform("min")).to_numpy(copy=True)
+        for position, kernels in self.waits.items():
+            went_on[position] = max(went_on[position], end[list(kernels)].max())
+        free = np.concatenate([table["call_begin"][:1], np.maximum.accumulate(went_on)[:-1]])
+        return free, np.maximum(free, self.made)
 
 
 def dependencies(rank: Rank) -> Dependencies:
@@ -67,8 +77,8 @@ def dependencies(rank: Rank) -> Dependencies:
     """
     table = in_order(rank)
     depth = _depth_at_call(table)
-    waits = _waits(rank, table)
-    blocked = (depth >= FULL_QUEUE) | (table.index.isin(list(waits)) & table["name"].str.contains(WAITING_COPIES))
+    copies = blocking_copies(table)
+    blocked = (depth >= FULL_QUEUE) | copies
     typical = table["call_duration"][~blocked].median()
     began = table.groupby("call")["begin"].transform("min")
     made = np.where(
@@ -78,8 +88,9 @@ def dependencies(rank: Rank) -> Dependencies:
     )
     awaited, told = _told(rank, table)
     after = [told.get(i, ()) for i in range(len(table))] if told else _waits_for_streams(table, made)
-    pauses = _pauses(table, made, after)
-    return Dependencies(table, made, depth, blocked.to_numpy(), waits, after, awaited, pauses)
+    waits, delays = _waits_of_host(rank, table, copies, awaited)
+    delays = _full_queues(table, depth) | delays
+    return Dependencies(table, made, depth, copies, waits, delays, after, _pauses(table, made, after))
 
 
 def in_order(rank: Rank) -> pandas.DataFrame:
@@ -114,63 +125,59 @@ def _depth_at_call(table: pandas.DataFrame) -> np.ndarray:
     return depth
 
 
-def _waits(rank: Rank, table: pandas.DataFrame) -> dict[int, float]:
-    """The positions of the launches after which the host waited until all launched kernels had ended, and since when.
-
-    A call counts even if it found them all ended.
-    """
-    position, call_begin, call_end, _ = _waiting_calls(rank, table)
-    all_ended = np.maximum.accumulate(table["end"].to_numpy())
-    waited = (position >= 0) & (all_ended[position] <= call_end + CLOCKS_US)
-    since = pandas.Series(call_begin[waited]).groupby(position[waited]).min()
-    return {int(place): float(began) for place, began in since.items()}
+def blocking_copies(table: pandas.DataFrame) -> pandas.Series:
+    """Which rows of `in_order` are copies that blocked the host: their calls ended after they did."""
+    names, calls = table["name"], table["call_duration"]
+    copies = (table["kind"] == "memory") & named(names, HOST_COPIES) & (table["call_end"] >= table["end"] - CLOCKS_US)
+    return copies & (~named(names, PINNED) | (calls > calls.median() + KERNEL_WAIT_US))
 
 
-def _waiting_calls(rank: Rank, table: pandas.DataFrame) -> tuple[np.ndarray, ...]:
-    """The calls that can wait: the position of the last launch before each, or of its copy; begin, end, correlation."""
-    calls = rank.operators[rank.operators["name"].isin(WAITING_CALLS)]
-    copies = table[table["name"].str.contains(WAITING_COPIES)]
-    return (
-        np.concatenate([np.searchsorted(table["call_begin"], calls["begin"], side="right") - 1, copies.index]),
-        np.concatenate([calls["begin"], copies["call_begin"]]),
-        np.concatenate([calls["end"], copies["call_end"]]),
-        np.concatenate([calls["correlation"], copies["correlation"]]),
-    )
-
-
-def waits_of_host(rank: Rank, found: Dependencies) -> dict[int, tuple[int, bool]]:
-    """What the host really waited for, one kernel at a time: `Dependencies.waits` are waits for all of them.
-
-    A call that found nothing to wait for is none. A call that can wait waited for all launched kernels if they had
-    ended when it did, and so for the last of them. If not, it waited for the last kernel of one stream if this ended
-    in the call, just before its end. A launch that found the queue full waited for a kernel to begin.
-
-    Returns:
-        By the position of the last launch before the host went on: the kernel's position, and whether the host waited
-        for its end (True) or its begin.
-    """
-    table = found.kernels
-    begin, end, call_end = (table[column].to_numpy() for column in ("begin", "end", "call_end"))
-    waits: dict[int, tuple[int, bool]] = {}
+def _full_queues(table: pandas.DataFrame, depth: np.ndarray) -> dict[int, tuple[int, bool]]:
+    """The launches that found the queue full, and the kernel whose begin made room."""
+    begin, call_end = table["begin"].to_numpy(), table["call_end"].to_numpy()
+    delays: dict[int, tuple[int, bool]] = {}
     for mine in table.groupby("stream").indices.values():
-        for number in np.flatnonzero(found.depth[mine] >= FULL_QUEUE).tolist():
-            freed = mine[number - found.depth[mine[number]]]  # the first that had not begun when the call did
+        for number in np.flatnonzero(depth[mine] >= FULL_QUEUE).tolist():
+            freed = mine[number - depth[mine[number]]]  # the first that had not begun when the call did
             if begin[freed] <= call_end[mine[number]]:
-                waits[int(mine[number])] = int(freed), False
+                delays[int(mine[number])] = int(freed), False
+    return delays
+
+
+def _waits_of_host(
+    rank: Rank, table: pandas.DataFrame, copies: pandas.Series, awaited: dict[int, int]
+) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, bool]]]:
+    """`Dependencies.waits`, and those of `Dependencies.delays` that are waits for an end."""
+    end = table["end"].to_numpy()
     streams = list(table.groupby("stream").indices.values())
-    for position, since, until, call in sorted(zip(*_waiting_calls(rank, table), strict=True)):
-        if call in found.awaited:
-            if end[found.awaited[call]] > since:
-                waits[int(position)] = found.awaited[call], True
+    waits: dict[int, tuple[int, ...]] = {}
+    delays: dict[int, tuple[int, bool]] = {}
+    calls = rank.operators[named(rank.operators["name"], WAITING_CALLS)].sort_values("begin")
+    positions = np.searchsorted(table["call_begin"], calls["begin"], side="right") - 1
+    rows = zip(positions, calls["begin"], calls["end"], calls["correlation"], strict=True)
+    own = table[copies & ~table["correlation"].isin(calls["correlation"])]
+    rows_of_copies = zip(own.index, own["call_begin"], own["call_end"], own["correlation"], strict=True)
+    of_copies = dict(zip(table["correlation"][copies], table.index[copies], strict=True))
+    for position, since, until, call in sorted([*rows, *rows_of_copies]):
+        if position < 0:
             continue
-        before = [mine[place - 1] for mine in streams if (place := np.searchsorted(mine, position, side="right"))]
-        newest = np.array(before, dtype=int)  # of each stream
-        for_all = len(newest) and end[newest].max() <= until + CLOCKS_US
-        earliest = since if for_all else max(since, until - KERNEL_WAIT_US)
-        ended = newest[(end[newest] > earliest) & (end[newest] <= until + CLOCKS_US)]
-        if len(ended):
-            waits[int(position)] = int(ended[np.argmax(end[ended])]), True
-    return waits
+        if call in awaited:
+            kernels = [awaited[call]]
+        elif call in of_copies:
+            kernels = [int(of_copies[call])]
+        else:
+            newest = [mine[place - 1] for mine in streams if (place := np.searchsorted(mine, position, side="right"))]
+            kernels = [int(one) for one in newest]
+            if end[kernels].max() > until + CLOCKS_US:  # it waited for one stream at most
+                since = max(since, until - KERNEL_WAIT_US)
+                ended = [one for one in kernels if since < end[one] <= until + CLOCKS_US]
+                kernels = [max(ended, key=lambda one: end[one])] if ended else []
+        if kernels:
+            waits[int(position)] = tuple({*waits.get(int(position), ()), *kernels})
+            last = max(kernels, key=lambda one: end[one])
+            if end[last] > since:
+                delays[int(position)] = last, True
+    return waits, delays
 
 
 def _waits_for_streams(table: pandas.DataFrame, made: np.ndarray) -> list[tuple[int, ...]]:
@@ -200,7 +207,8 @@ def _pauses(table: pandas.DataFrame, made: np.ndarray, after: list[tuple[int, ..
 
 
 def _told(rank: Rank, table: pandas.DataFrame) -> tuple[dict[int, int], dict[int, tuple[int, ...]]]:
-    """What waits for what, where the trace has events of synchronisation; `Dependencies.awaited` and, in part, `after`.
+    """What waits for what, where the trace has events of synchronisation: by the call the kernel that the host waited
+    for, and a part of `Dependencies.after`.
 
     A wait for an event is one for the last kernel that its stream had been given when the event was recorded.
     """

@@ -7,9 +7,6 @@ Sources: Kineto's ActivityType.cpp and output_json.cpp, from PyTorch 1.8.1 on. A
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable
-from typing import Any
 
 # Categories of PyTorch 1.8 to 1.10, and those of other makers' runtimes and drivers, by today's name. Tables speak of
 # CUDA calls for all of them, as PyTorch itself does on an AMD GPU.
@@ -40,39 +37,8 @@ USERS_RANGES = r"## "  # of a user of PyTorch 1.8 to 1.10, when operators and ra
 # What a table may call by its category; an event of any other is no work of the host or GPU that it counts.
 OPERATORS, RANGES = "cpu_op", "user_annotation"
 
+# Categories that only devices other than GPUs have, by the device's name.
+OTHER_DEVICES = {"MTIA": r"^mtia_", "TPU or another accelerator (PrivateUse1)": r"^privateuse1_|^glow_"}
+
 # Operators whose shapes are kept, if they were recorded; see `labkit.traces.achieved`.
 SHAPED = re.compile(r"^aten::(?:(?:add|b|badd)?mm|\w*conv\w*|\w+_norm(?:_backward)?)$")
-
-
-def pair(halves: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
-    """Events written as a begin ("B") and an end ("E") -> complete events; and how many have no other half.
-
-    An end belongs to the innermost open begin of its thread that has its name, or to the innermost if it has no name.
-    Events without a time count as having no other half.
-    """
-    threads: dict[Any, list[dict[str, Any]]] = defaultdict(list)
-    complete, single = [], 0
-    for half in halves:
-        try:
-            half["ts"] < 0  # noqa: B015  only numbers can be put in order
-            threads[half.get("pid"), half.get("tid")].append(half)
-        except (KeyError, TypeError):
-            single += 1
-    for of_thread in threads.values():
-        open_ones: list[dict[str, Any]] = []
-        for half in sorted(of_thread, key=lambda half: half["ts"]):
-            if half["ph"] == "B":
-                open_ones.append(half)
-                continue
-            name = half.get("name")
-            place = next(
-                (i for i in range(len(open_ones) - 1, -1, -1) if name in (None, open_ones[i].get("name"))), None
-            )
-            if place is None:
-                single += 1
-                continue
-            begin = open_ones.pop(place)
-            arguments = {**(begin.get("args") or {}), **(half.get("args") or {})}
-            complete.append({**begin, "ph": "X", "dur": half["ts"] - begin["ts"], "args": arguments})
-        single += len(open_ones)
-    return complete, single

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import codecs
 import gzip
-import json
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from json import JSONDecoder
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, TextIO, cast
 
 from labkit.errors import LabkitError
 
-PIECE = 1 << 22  # bytes read at a time: small beside the tables, large beside one event
+PIECE = 1 << 22  # characters read at a time: small beside the tables, large beside one event
 LONGEST_NUMBER = 64  # characters; a number closer to the end of a piece may go on in the next one
 LONGEST_TAIL = 1 << 16  # characters at the end of a piece in which the last end of an event is looked for
 SPACE = re.compile(r"[ \t\r\n]*")
@@ -29,18 +27,22 @@ class TraceError(LabkitError):
     """A trace cannot be read, or lacks the events that a table needs."""
 
 
-def parse(file: Path, on_event: Callable[[Any], None]) -> dict[str, Any]:
-    """Calls `on_event` with each entry of the list "traceEvents"; gives the file's other top-level entries.
+class NoTraceError(TraceError):
+    """A file is sound JSON, but no trace."""
+
+
+def parse(file: Path, on_events: Callable[[list[Any]], None]) -> dict[str, Any]:
+    """Calls `on_events` with the entries of the list "traceEvents", many at a time; gives the file's other entries.
 
     Numbers with a fraction are texts in events, and floats in the other entries.
 
     Raises:
         TraceError: the file cannot be read, is no JSON, or has no list of events.
     """
+    opened = gzip.open if file.name.endswith(".gz") else open
     try:
-        with open(file, "rb") as raw:
-            opened = gzip.GzipFile(fileobj=raw) if file.name.endswith(".gz") else raw
-            return _trace(_Text(cast(IO[bytes], opened)), file, on_event)
+        with cast(TextIO, opened(file, "rt", encoding="utf-8-sig", newline="")) as stream:
+            return _trace(_Text(stream), file, on_events)
     except (OSError, EOFError, zlib.error) as cause:
         raise TraceError(
             f"{file}: cannot be read ({cause}): it is damaged, cut off or not compressed, or closed to you. {AGAIN}"
@@ -53,59 +55,45 @@ def parse(file: Path, on_event: Callable[[Any], None]) -> dict[str, Any]:
         raise TraceError(f"{file}: no JSON, or cut off ({cause}). {AGAIN}") from cause
 
 
-def _trace(text: _Text, file: Path, on_event: Callable[[Any], None]) -> dict[str, Any]:
+def _trace(text: _Text, file: Path, on_events: Callable[[list[Any]], None]) -> dict[str, Any]:
     """The object that the whole file is."""
     first = text.next()
     if not first:
         raise TraceError(f"{file}: the file is empty. {AGAIN}")
     if first == "[":
-        raise TraceError(f'{file}: a bare list of events, which HTA cannot read. Save it as {{"traceEvents": [...]}}.')
+        raise NoTraceError(
+            f'{file}: a bare list of events, which HTA cannot read. Save it as {{"traceEvents": [...]}}.'
+        )
     meta: dict[str, Any] = {}
     found = False
     if first != "{":
         text.value(PLAIN)
     else:
-        text.take("{")
-        more = text.next() != "}"
-        while more:
+        for _ in text.entries("{", "}"):
             name = text.value(PLAIN)
             text.take(":")
             if name == "traceEvents" and text.next() == "[":
                 found = True
-                _events(text, on_event)
+                for _ in text.entries("[", "]"):
+                    on_events(text.events())
             else:
                 meta[name] = text.value(PLAIN)
-            more = text.comma_or("}")
-        text.take("}")
     if text.next():
         raise ValueError(f"something follows its end: {text.next()!r}")
     if not found:
-        raise TraceError(
+        raise NoTraceError(
             f'{file}: JSON, but no trace: there is no list of "traceEvents" in it. Choose a file made by '
             "`labkit.record`."
         )
     return meta
 
 
-def _events(text: _Text, on_event: Callable[[Any], None]) -> None:
-    text.take("[")
-    more = text.next() != "]"
-    while more:
-        for event in text.events():
-            on_event(event)
-        more = text.comma_or("]")
-    text.take("]")
-
-
 class _Text:
     """The text of a file, of which only the piece round the place of reading is in memory."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        start = stream.read(PIECE)
-        # As json.loads does: UTF-16 and -32 are valid, too.
-        self._decode = codecs.getincrementaldecoder(json.detect_encoding(start))("surrogatepass").decode
-        self._text, self._at, self._more = self._decode(start), 0, True
+        self._text, self._at = stream.read(PIECE), 0
         self._one_by_one_until = 0
 
     def next(self) -> str:
@@ -123,12 +111,15 @@ class _Text:
             raise ValueError(f"{expected!r} expected, and found {found or 'its end'!r}")
         self._at += 1
 
-    def comma_or(self, end: str) -> bool:
-        """Whether another entry follows here; passes over the comma."""
-        if self.next() == end:
-            return False
-        self.take(",")
-        return True
+    def entries(self, begin: str, end: str) -> Iterator[None]:
+        """Stops at the begin of each entry of a list or object, to be read there, and passes over commas and ends."""
+        self.take(begin)
+        more = self.next() != end
+        while more:
+            yield
+            if more := self.next() != end:
+                self.take(",")
+        self.take(end)
 
     def value(self, decoder: JSONDecoder) -> Any:
         """The value that begins here."""
@@ -164,10 +155,7 @@ class _Text:
 
     def _read_on(self) -> bool:
         """Adds the next piece to what is left of this one; whether there was one."""
-        if not self._more:
-            return False
-        piece = self._stream.read(PIECE)
-        self._more = bool(piece)
-        self._text, self._at = self._text[self._at :] + self._decode(piece, not piece), 0
-        self._one_by_one_until = 0
-        return True
+        if piece := self._stream.read(PIECE):
+            self._text, self._at = self._text[self._at :] + piece, 0
+            self._one_by_one_until = 0
+        return bool(piece)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import pandas
 
-from labkit.models.step import RANGE
+from labkit.ranges import RANGE
 from labkit.traces.dialects import (
     COMMUNICATION,
     COPIES,
@@ -63,9 +63,9 @@ class Rank:
         other = (marks["category"] == RANGES) | pytorchs | named(marks["name"], f"^{USERS_RANGES}")
         if labkits.any():
             other &= ~pytorchs
-        on_host = events[events["category"].isin([OPERATORS, *CALLS])]
-        no_operator = marks.index[a_step | labkits | pytorchs | other]  # in the first versions marks were operators
-        self.operators = on_host[~on_host.index.isin(no_operator)].reset_index(drop=True)
+        on_host = events["category"].isin([OPERATORS, *CALLS])
+        on_host[marks.index[a_step | labkits | pytorchs | other]] = False  # in the first versions marks were operators
+        self.operators = events[on_host].reset_index(drop=True)
         self.ranges = marks[(labkits | other) & ~a_step].reset_index(drop=True)
         self.ranges["name"] = self.ranges["name"].str.removeprefix(RANGE)
         loading = marks[named(marks["name"], rf"^(?:{RANGE}data$|enumerate\(DataLoader\))")]
@@ -163,6 +163,26 @@ class Rank:
         waits = (events["category"] == SYNCS) & events["correlation"].isin(launching)
         return Rank(replace(self.recording, events=events[on_host | launched | waits]))
 
+    @cached_property
+    def captures(self) -> Union:
+        """When CUDA graphs were captured. Launches in these times run nothing."""
+        calls = self.operators
+        begins = calls["begin"][named(calls["name"], "BeginCapture")].sort_values()
+        ends = np.append(np.sort(calls["end"][named(calls["name"], "EndCapture")]), calls["end"].max())
+        return Union(begins, ends[np.searchsorted(ends[:-1], begins)])
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks the recorded process was one of, as the trace says; 1 if it does not."""
+        information = self.recording.meta.get("distributedInfo")
+        size = information.get("world_size") if isinstance(information, dict) else None
+        return size if isinstance(size, int) else 1
+
+    @property
+    def single_gpu(self) -> bool:
+        """Whether it holds work of one GPU, so that it has the tables of a GPU."""
+        return self.gpu_work["pid"].nunique() == 1
+
     @property
     def has_gpu(self) -> bool:
         """Whether there is work of a GPU in it, whichever kinds of tables it allows."""
@@ -180,6 +200,11 @@ class Rank:
             raise TraceError(
                 f"{file}: the host launched kernels, but none is in the trace: the profiler could not record the GPU. "
                 "Its counters may be closed to you (CUPTI needs permission): ask the administrator, and record again."
+            )
+        if kernels.empty and self.recording.other_device:
+            raise TraceError(
+                f"{file}: recorded on {self.recording.other_device}, whose work labkit does not read: these tables are "
+                "for GPUs. operators() and ranges() work on this trace; its own tools show the device."
             )
         if kernels.empty:
             raise TraceError(

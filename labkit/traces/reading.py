@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from dataclasses import dataclass, field
+import re
+import warnings
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas
 
 from labkit.traces.columns import Columns
-from labkit.traces.dialects import pair
+from labkit.traces.dialects import OTHER_DEVICES
+from labkit.traces.parsing import NoTraceError, parse
 from labkit.traces.parsing import TraceError as TraceError
-from labkit.traces.parsing import parse
-
-if TYPE_CHECKING:
-    import pandas
 
 SUFFIXES = (".json", ".json.gz")
 # GPU work by the category of its event. A stream alone does not identify it: Triton's events on the host have one, and
@@ -41,6 +42,7 @@ class Recording:
         inputs: the different shapes, types and values of inputs, as text; see `labkit.traces.achieved`.
         waits_on: what calls waited for that wait for an event: see `labkit.traces.columns.Columns`.
         left_out: how many entries of the file are no row of `events` though they might have been, by the reason.
+        other_device: the device that it was recorded on, if that is neither a CPU nor a GPU; else "".
     """
 
     file: Path
@@ -50,23 +52,55 @@ class Recording:
     left_out: dict[str, int] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     waits_on: dict[int, tuple[int, int]] = field(default_factory=dict)
+    other_device: str = ""
+
+    @property
+    def stamp(self) -> dict[str, Any] | None:
+        """The stamp that `labkit.record` or `write_trace` put into the file; None without."""
+        stamp = self.meta.get("labkit")
+        return stamp if isinstance(stamp, dict) else None
+
+    @property
+    def device(self) -> str:
+        """The name of the recorded device, as the file says it."""
+        properties = self.meta.get("deviceProperties")
+        first = properties[0] if isinstance(properties, list) and properties else {}
+        name = (self.stamp or {}).get("device") or (first.get("name") if isinstance(first, dict) else None)
+        return str(name or "unknown GPU")
+
+
+class TraceWarning(UserWarning):
+    """A file of a folder is left out."""
 
 
 def read(path: Path | str) -> dict[int, Recording]:
     """Reads a trace, or all traces in a folder, one of each rank. The result is sorted by rank.
 
     Raises:
-        TraceError: there is no trace, a file is damaged or is no trace, or two files have the same rank.
+        TraceError: there is no trace, a file is damaged, or two files have the same rank.
+
+    Warns:
+        TraceWarning: a file of the folder is JSON, but no trace.
     """
     recordings: dict[int, Recording] = {}
-    for file in trace_files(path):
-        recording = read_file(file)
+    files = trace_files(path)
+    others: list[NoTraceError] = []
+    for file in files:
+        try:
+            recording = read_file(file)
+        except NoTraceError as error:
+            others.append(error)
+            continue
         earlier = recordings.setdefault(recording.rank, recording)
         if earlier is not recording:
             raise TraceError(
                 f"{earlier.file} and {file}: both are of rank {recording.rank} (the rank is 0 where distributedInfo "
                 "does not say). A folder is read as one run with one file a rank. Open one of them, or move one away."
             )
+    if not recordings:
+        raise others[0]
+    for no_trace in others:
+        warnings.warn(f"Left out of the folder: {no_trace}", TraceWarning, stacklevel=4)
     return dict(sorted(recordings.items()))
 
 
@@ -110,23 +144,34 @@ def _trace_files(path: Path) -> list[Path]:
 def read_file(file: Path) -> Recording:
     """Reads one trace; see `read`."""
     columns = Columns(file)
-    meta = parse(file, columns.add)
-    complete, single = pair(columns.halves)
-    for event in complete:
-        columns.add(event)
-    _check_present(file, columns, single)
+    collecting = gc.isenabled()
+    gc.disable()  # JSON has no circles, and looking for them among millions of objects takes a third of the time
+    try:
+        meta = parse(file, columns.add)
+    finally:
+        if collecting:
+            gc.enable()
+    columns.pair()
+    _check_present(file, columns)
     table = columns.table()
-    left_out = {"begins and ends without the other half": single, "events without a category": columns.uncategorised}
+    left_out = {
+        "begins and ends without the other half": columns.single,
+        "events without a category": columns.uncategorised,
+    }
     needed = table["category"].isin([*GPU_WORK, *ON_HOST])
     timeless = ~needed & ~np.isfinite(table["end"])
-    if len(table) > 0 and not timeless.all():
+    if timeless.any() and not timeless.all():
         table = table[~timeless].reset_index(drop=True)
     check_sound(file, table)
     left_out = {reason: many for reason, many in left_out.items() if many}
-    return Recording(file, rank_of(meta), meta, table, left_out, list(columns.inputs), columns.waits_on)
+    others = [
+        name for name, pattern in OTHER_DEVICES.items() if any(re.match(pattern, it) for it in columns.categories)
+    ]
+    found = Recording(file, rank_of(meta), meta, table, left_out, list(columns.inputs), columns.waits_on)
+    return replace(found, other_device=others[0] if others else "")
 
 
-def _check_present(file: Path, columns: Columns, single: int) -> None:
+def _check_present(file: Path, columns: Columns) -> None:
     """Raises `TraceError` if no event can be used, or if kernels are among those that cannot."""
     if columns.looks_like_gpu is not None:
         raise TraceError(
@@ -136,7 +181,7 @@ def _check_present(file: Path, columns: Columns, single: int) -> None:
         )
     if not len(columns):
         without = f" {columns.uncategorised} have a duration but no category." if columns.uncategorised else ""
-        without += f" {single} are a begin or an end without the other." if single else ""
+        without += f" {columns.single} are a begin or an end without the other." if columns.single else ""
         raise TraceError(
             f"{file}: no complete events in it, those with a duration (dur) and a category (cat).{without} Record at "
             "least one step with torch.profiler."

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas
 
+from labkit.traces.host import filled_by
 from labkit.traces.intervals import Union, busy, time_at_each_level
 from labkit.traces.rank import Rank, names_at
 from labkit.traces.reading import TraceError
@@ -98,11 +99,14 @@ def gaps(rank: Rank, largest: int) -> pandas.DataFrame:
     """The largest gaps of the device, with the host's operators and ranges at these times."""
     found = find_gaps(rank.kernels).nlargest(largest, "us")
     after = rank.kernels.iloc[found["next"]]
+    filler, share_filled = filled_by(rank, found["begin"], found["end"], after["call"])
     return pandas.DataFrame(
         {
             "begin_us": found["begin"].to_numpy(),
             "us": found["us"].to_numpy(),
             "cause": found["cause"].to_numpy(),
+            "filled_by": filler,
+            "share_filled": share_filled,
             "operator_at_begin": names_at(rank.operators, found["begin"]),
             "operator_at_end": names_at(rank.operators, found["end"]),
             "range_at_begin": names_at(rank.ranges, found["begin"]),

@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pandas
 
-from labkit.errors import LabkitError
-from labkit.simulate.remedies import PARTS, PriceList
-from labkit.traces import tables
+from labkit.traces import host, tables
 from labkit.traces.rank import Rank
 
+PARTS = ("data", "host", "compute", "memory", "communication")  # of the work
+FEW = 3  # gaps that are named if they are most of the idle time
 LONG_DELAY = 100.0  # microseconds, HTA's default
 WORTH, DOMINATES, MUCH = 0.1, 2.0, 0.25  # the rule of `bound_by`; and a part of the wall time nobody should overlook
 WORDS = {
     "data": "the loading of data",
-    "host": "the host's launches",
+    "host": "the work of the host",
     "compute": "the kernels that compute",
     "memory": "copies and memsets",
     "communication": "communication",
 }
+HOST = {  # causes on the host, in words
+    host.LAUNCHES: "launching",
+    host.START_UP: "the start-up of first calls",
+    host.MEMORY: "calls that give and free memory",
+    host.WAITS: "calls that wait",
+    host.OTHER: "other work than launching, such as Python's",
+}
 
 
-def summary(rank: Rank, ranks: Collection[Rank]) -> pandas.DataFrame:
-    """One row: the verdict, the verdict in words, and the numbers. `ranks` are all of the training."""
-    numbers = _numbers(rank)
+def summary(rank: Rank, remedies: pandas.DataFrame | None, costs: Mapping[str, float], doubt: str) -> pandas.DataFrame:
+    """One row: the verdict, the verdict in words, and the numbers.
+
+    Args:
+        rank: the recording.
+        remedies: the rows of `labkit.Trace.remedies`; None if the recording cannot be played again.
+        costs: the shares of the wall time that would be gone without each of `PARTS`; NaN if that is not known.
+        doubt: what is wrong with the recording, in words: comes first.
+    """
+    numbers = _numbers(rank) | {f"cost_of_{part}": costs.get(part, np.nan) for part in PARTS}
     first = {"first_remedy": "", "times_faster_at_most": np.nan}
-    try:
-        prices = PriceList(rank, ranks)
-    except LabkitError as error:  # it cannot be played again
-        numbers |= {f"cost_of_{part}": np.nan for part in PARTS}
-        why = f"{_idle_in_words(numbers)} A remedy cannot be named: {error}"
+    if remedies is None:
+        why = f"A remedy cannot be named: {doubt} {_idle_in_words(numbers)}{_few_gaps(rank, numbers)}"
     else:
-        numbers |= {f"cost_of_{part}": share for part, share in prices.costs().items()}
-        remedies = prices.remedies()
         first = {"first_remedy": remedies["cause"][0], "times_faster_at_most": remedies["times_faster_at_most"][0]}
-        why = f"{_why(numbers, remedies)} {prices.doubt}".strip()
+        why = f"{doubt} {_why(rank, numbers, remedies)}".strip()
     return pandas.DataFrame([{"bound_by": bound_by(numbers), **first, "why": why, **numbers}])
 
 
@@ -71,7 +80,7 @@ def bound_by(numbers: Mapping[str, float]) -> str:
     return part if first >= WORTH and first >= DOMINATES * second else "several"
 
 
-def _why(numbers: Mapping[str, float], remedies: pandas.DataFrame) -> str:
+def _why(rank: Rank, numbers: Mapping[str, float], remedies: pandas.DataFrame) -> str:
     """The first remedies, the verdict and the numbers it rests on, in words."""
     worth = max(1, min(3, int((remedies["share_of_wall"] >= WORTH).sum())))
     told = [f"{row.times_faster_at_most:.2f} times faster without {row.cause}" for row in remedies[:worth].itertuples()]
@@ -81,8 +90,33 @@ def _why(numbers: Mapping[str, float], remedies: pandas.DataFrame) -> str:
     if bound == "several":
         verdict = "No cause dominates."
     else:
-        verdict = f"One cause dominates: {WORDS[bound]}."
-    return f"Played again (SIMULATED): at most {', '.join(told)}. {verdict} {_idle_in_words(numbers)}{_queue(numbers)}"
+        verdict = f"One cause dominates: {WORDS[bound]}{_of_host(remedies) if bound == 'host' else ''}."
+    idle = f"{_idle_in_words(numbers)}{_few_gaps(rank, numbers)}"
+    return f"Played again (SIMULATED): at most {', '.join(told)}. {verdict} {idle}{_queue(numbers)}"
+
+
+def _of_host(remedies: pandas.DataFrame) -> str:
+    """The largest cause on the host, in words."""
+    causes = [cause for cause in remedies["cause"] if cause in HOST]
+    return f", most of it {HOST[causes[0]]}" if causes else ""
+
+
+def _few_gaps(rank: Rank, numbers: Mapping[str, float]) -> str:
+    """The gaps that are most of the idle time, and what filled them, if they are three or fewer."""
+    if not numbers["idle_of_wall"] >= WORTH:
+        return ""
+    largest = tables.gaps(rank, FEW)
+    idle = numbers["idle_of_wall"] * numbers["wall_us"]
+    many = 1 + int(np.argmax(largest["us"].cumsum() > idle / 2))
+    share = largest["us"][:many].sum() / idle
+    if share <= 0.5:
+        return ""
+    told = [
+        f"{us / 1e3:,.1f} ms {f'filled by {name}' if share > 0 else 'without an event on the host'}"
+        for us, name, share in zip(largest["us"], largest["filled_by"], largest["share_filled"], strict=True)
+    ]
+    gaps = "One gap is" if many == 1 else f"{many} gaps are"
+    return f" {gaps} {share:.0%} of the idle time: {', '.join(told[:many])}."
 
 
 def _idle_in_words(numbers: Mapping[str, float]) -> str:

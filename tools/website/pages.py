@@ -28,7 +28,7 @@ API = {  # the name of a page -> the modules on it
         "labkit.recipes",
     ],
     "measuring and comparing": ["labkit.measure", "labkit.sweeps"],
-    "recordings": ["labkit.trace", "labkit.traces.rank"],
+    "recordings": ["labkit.trace", "labkit.traces.recorded", "labkit.traces.rank"],
     "simulating": ["labkit.simulate"],
     "several processes": ["labkit.parallel", "labkit.ranks"],
     "figures": ["labkit.show"],

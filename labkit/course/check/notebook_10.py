@@ -13,7 +13,7 @@ from labkit.course.one_process import FAULT_OF, FAULTS, of_each, of_rank, severa
 from labkit.course.one_process import average_gradients as right_average
 from labkit.data.batches import positions as right_positions
 from labkit.simulate.communication import ring_us as right_ring
-from labkit.simulate.scaling import bubble as right_bubble
+from labkit.simulate.many_gpus import bubble as right_bubble
 
 
 def _other_parts(random: Random) -> list[tuple[int, int, int, int]]:

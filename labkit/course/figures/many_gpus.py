@@ -12,13 +12,12 @@ from plotly.subplots import make_subplots
 
 from labkit.course.figures.sweeps import LOOKS, MEMORIES
 from labkit.errors import LabkitError
-from labkit.show.style import HOST, KERNEL, KINDS, LEGEND_BELOW, LINES, UNUSED, WALL, look
+from labkit.show.style import HOST, KERNEL, KINDS, LEGEND_BELOW, LINES, WALL, look
 from labkit.show.widgets import controlled
 
 PARTS = {  # of a step: name, colour, hatching
     "compute": ("compute, with hidden communication", KERNEL, ""),
     "exposed": ("exposed communication", KINDS["communication"], ""),
-    "bubble": ("bubble of the pipeline", UNUSED, "/"),
 }
 
 
@@ -119,15 +118,13 @@ def _add_memory(figure: go.Figure, table: pandas.DataFrame, point: pandas.Series
 
 
 def _parts_ms(point: pandas.Series) -> dict[str, float]:
-    bubble = point["bubble"] * point["step_us"]
-    compute = point["step_us"] - point["exposed_us"] - bubble
-    return {"compute": compute / 1e3, "exposed": point["exposed_us"] / 1e3, "bubble": bubble / 1e3}
+    return {"compute": (point["step_us"] - point["exposed_us"]) / 1e3, "exposed": point["exposed_us"] / 1e3}
 
 
 def _in_words(point: pandas.Series) -> str:
     parts = ", ".join(f"{PARTS[part][0]} {ms:,.2f}" for part, ms in _parts_ms(point).items())
     return (
-        f"SIMULATED {point['device']}, {point['plan']}, {point['gpus']:,} GPUs over {point['network']}, batch "
+        f"SIMULATED {point['device']}, data parallel, {point['gpus']:,} GPUs over {point['network']}, batch "
         f"{point['batch']} on each replica: {point['images_per_s']:,.0f} images a second, efficiency "
         f"{point['efficiency']:.1%}. A step takes {point['step_us'] / 1e3:,.2f} milliseconds: {parts}. A GPU needs "
         f"{point['memory'] / 1e9:,.1f} gigabytes."

@@ -15,8 +15,8 @@ from plotly.subplots import make_subplots
 from labkit.show.style import HOST, KERNEL, LEGEND_BELOW, LINES, UNUSED, WALL, panels
 from labkit.show.widgets import controlled
 from labkit.simulate.cost_model import ROOFLINES
+from labkit.simulate.operator_replay import HOST_US, replay
 from labkit.simulate.operators import Operator
-from labkit.simulate.replay import HOST_US, replay
 
 LOOKS = (("solid", "circle"), ("dash", "square"), ("dot", "diamond"), ("dashdot", "cross"), ("longdash", "x"))
 MEMORIES = {"6 GB": 6e9, "16 GB (T4)": 16e9, "24 GB": 24e9, "80 GB (A100, H100)": 80e9}

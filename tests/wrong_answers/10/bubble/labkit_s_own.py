@@ -1,2 +1,2 @@
 # expects: this is labkit's own
-from labkit.simulate.scaling import bubble
+from labkit.simulate.many_gpus import bubble

@@ -4,7 +4,7 @@ We read from the recording the duration and the stream of every kernel, the host
 next, and the waits, as far as they show: see `labkit.traces.dependencies`. Kernels of one stream pause between each
 other for the mean of the recorded pauses.
 
-The model leaves out some things. A wait for one stream while others go on counts as the host's work. What the host does
+The model leaves out some things. What the host does
 between a launch and the wait that follows it counts as if done after the wait. Kernels that ran together keep the
 durations they then had, even if a change separates them. Other reasons for a kernel to wait do not exist, such as the
 time a launch takes to reach the GPU. So do not compare a replay with the trace, but with the unchanged replay of the
@@ -23,9 +23,10 @@ import pandas
 from labkit.errors import LabkitError
 from labkit.simulate.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labkit.simulate.trace_file import GRAPH_US, Replay, Source
-from labkit.trace import Trace
-from labkit.traces.dependencies import FULL_QUEUE, dependencies, in_order
+from labkit.traces.dependencies import FULL_QUEUE, Dependencies, dependencies, in_order
+from labkit.traces.intervals import busy
 from labkit.traces.rank import Rank, innermost
+from labkit.traces.recorded import Recorded
 
 TOLD, REFUSED = 0.05, 0.2  # shares of the wall time by which an unchanged replay differs from its recording
 
@@ -35,18 +36,17 @@ class ReplayWarning(UserWarning):
 
 
 def what_if(
-    trace: Trace,
+    trace: Recorded,
     host: float = 1.0,
     kernels: float | Mapping[str, float] = 1.0,
     graph: bool = False,
     data: float = 1.0,
     rank: int | None = None,
-    balanced: bool = False,
 ) -> Replay:
     """Plays a recorded trace again, unchanged or with something changed: SIMULATED.
 
     For example, `what_if(trace, host=0.5).timeline.wall / what_if(trace).timeline.wall` is the share of the time that
-    a host of twice the speed would need. `labkit/simulate/what_if.py` says what the model leaves out.
+    a host of twice the speed would need. `labkit/simulate/recorded_replay.py` says what the model leaves out.
 
     Args:
         trace: with host and GPU.
@@ -59,14 +59,12 @@ def what_if(
             ahead. Only labkit's range "data" and the DataLoader's own are known to load data. Loader processes that
             take cores from the host are left out.
         rank: to play, of a trace of several.
-        balanced: whether no rank waits for another: each collective then lasts as long as in the rank that joined it
-            last. That rank's own work stays as it is, since nothing tells what a fair share of it would be.
 
     Raises:
         TraceError: the trace holds no GPU activity.
         LabkitError: a factor is negative or no number; the trace has several ranks, and `rank` names none of them; it
-            has no launches or, for a graph, no steps; a text is in no kernel's name; `balanced`, and it is unknown how
-            long ranks waited; or the unchanged replay differs from the recording by more than `REFUSED`.
+            has no launches or, for a graph, no steps; a text is in no kernel's name; or the unchanged replay differs
+            from the recording by more than `REFUSED`.
 
     Warns:
         ReplayWarning: it differs by more than `TOLD`.
@@ -76,7 +74,7 @@ def what_if(
         raise LabkitError(f"rank={rank}: a replay is of one rank. Choose among {', '.join(map(str, ranks))}.")
     chosen = trace.ranks[ranks[0] if rank is None else rank]
     recorded = read_launches(chosen)
-    warn_of(check(chosen, recorded))
+    warn_of(check(chosen, recorded.timeline.kernel_start, recorded.timeline.kernel_end))
     factors = kernels if isinstance(kernels, Mapping) else {"": kernels}
     for name, factor in {
         "host": host,
@@ -86,14 +84,12 @@ def what_if(
         if not 0 <= factor < np.inf:
             raise LabkitError(f"{name}: {factor} is no factor on a time. Give 0 or more: 0.5 is twice as fast.")
     launches = _faster(recorded.launches, host, factors, data)
-    if balanced:
-        launches = _balanced(launches, chosen, trace.ranks.values())
     played = with_changes(recorded, launches=launches)
     if graph:
         played = played.as_graphs()
     assumed = {
         "made_from": trace.stamp or {"file": chosen.recording.file.name},
-        "changed": {"host": host, "kernels": dict(factors), "graph": graph, "data": data, "balanced": balanced},
+        "changed": {"host": host, "kernels": dict(factors), "graph": graph, "data": data},
         "constants": {
             "gap_us": played.gap_us,
             "queue_limit": played.queue_limit,
@@ -103,8 +99,12 @@ def what_if(
     return with_changes(played, assumed=assumed)
 
 
-def check(rank: Rank, unchanged: Replay) -> str:
+def check(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
     """Holds an unchanged replay to its recording: wall, busy and idle time of the GPU.
+
+    Args:
+        rank: the recording.
+        begin, end: of the kernels in the replay.
 
     Returns:
         A sentence if one differs by more than `TOLD` of the wall time, else "".
@@ -114,18 +114,20 @@ def check(rank: Rank, unchanged: Replay) -> str:
     """
     if rank.start == rank.stop:
         raise LabkitError(f"{rank.recording.file}: its kernels took no time at all, so there is nothing to gain.")
-    timeline = unchanged.timeline
-    wall, right = float(timeline.kernel_end.max() - timeline.kernel_start.min()), rank.stop - rank.start
-    busy = float(np.sum(rank.busy.end - rank.busy.begin))
-    pairs = {"wall": (wall, right), "busy": (timeline.busy, busy), "idle": (wall - timeline.busy, right - busy)}
+    wall, recorded_wall = float(np.max(end) - np.min(begin)), rank.stop - rank.start
+    played, recorded = busy(begin, end), float(np.sum(rank.busy.end - rank.busy.begin))
+    pairs = {
+        "wall": (wall, recorded_wall),
+        "busy": (played, recorded),
+        "idle": (wall - played, recorded_wall - recorded),
+    }
     worst = max(pairs, key=lambda name: abs(pairs[name][0] - pairs[name][1]))
-    mine, recorded = pairs[worst]
-    apart = abs(mine - recorded) / right
+    apart = abs(pairs[worst][0] - pairs[worst][1]) / recorded_wall
     if apart <= TOLD:
         return ""
     said = (
-        f"{rank.recording.file}: played again without a change, the {worst} time is {mine:,.0f} us, and in the "
-        f"recording {recorded:,.0f} us ({apart:.0%} of the wall time)."
+        f"{rank.recording.file}: played again without a change, the {worst} time is {pairs[worst][0]:,.0f} us, and in "
+        f"the recording {pairs[worst][1]:,.0f} us ({apart:.0%} of the wall time)."
     )
     unknown = rank.kernels["call_begin"].isna().mean()
     cause = f" The launches of {unknown:.0%} of the kernels are not in the trace." if unknown > TOLD else ""
@@ -148,24 +150,28 @@ def read_launches(rank: Rank) -> Replay:
         LabkitError: there are no launches.
     """
     found = dependencies(rank)
-    table, made, waits = found.kernels, found.made, set(found.waits)
-    queue_limit = int(found.depth.max()) if found.depth.max() >= FULL_QUEUE else QUEUE_LIMIT
-    went_on = np.minimum(table["call_end"], table.groupby("call")["begin"].transform("min")).to_numpy(copy=True)
-    for position in waits:
-        went_on[position] = max(went_on[position], table["end"][: position + 1].max())
-    went_on = np.maximum.accumulate(went_on)
-    free = np.concatenate([table["call_begin"][:1], went_on[:-1]])  # when the host began to work on each launch
-    host_us = np.maximum(0.0, made - free)
-    data_us = np.minimum(host_us, rank.loading.covered(free, np.maximum(free, made)))
-    columns = zip(table["name"], host_us, table["duration"], table["stream"], found.after, data_us, strict=True)
+    table = found.kernels
+    free, made = found.host_times()
+    data_us = rank.loading.covered(free, made)
+    columns = zip(table["name"], made - free, table["duration"], table["stream"], found.after, data_us, strict=True)
     launches = [
         Launch(name, float(host), float(us), int(stream), waited, data_us=float(loading))
         for name, host, us, stream, waited, loading in columns
     ]
+    gpu, (queue_limit, gap_us) = rank.recording.device.removeprefix("SIMULATED "), settings(found)
+    return Replay(launches, _sources(rank, table), found.waits, gpu, {}, gap_us=gap_us, queue_limit=queue_limit)
+
+
+def settings(found: Dependencies) -> tuple[int, float]:
+    """The limit of the queue, and the pause between kernels of a stream, as far as the recording shows them."""
+    table, deepest = found.kernels, int(found.depth.max())
+    queue_limit = deepest if deepest >= FULL_QUEUE else QUEUE_LIMIT
     if table["call"].duplicated().any():
         queue_limit = len(table) + 1  # a graph is one entry of the queue
-    gap_us = float(np.mean(found.pauses)) if len(found.pauses) else _shortest_pause(table)
-    return Replay(launches, _sources(rank, table), waits, _device(rank), {}, gap_us=gap_us, queue_limit=queue_limit)
+    if len(found.pauses):
+        return queue_limit, float(np.mean(found.pauses))
+    shortest = (table["begin"] - table.groupby("stream")["end"].shift()).min()  # none waited for the one before it
+    return queue_limit, GAP_US if np.isnan(shortest) else min(GAP_US, max(0.0, float(shortest)))
 
 
 def waited(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
@@ -184,12 +190,6 @@ def waited(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
     return waits
 
 
-def _shortest_pause(table: pandas.DataFrame) -> float:
-    """The pause between kernels of a stream where none waited for the one before: at most the shortest seen."""
-    pauses = table["begin"] - table.groupby("stream")["end"].shift()
-    return min(GAP_US, max(0.0, float(pauses.min()))) if pauses.notna().any() else GAP_US
-
-
 def _sources(rank: Rank, table: pandas.DataFrame) -> list[Source]:
     operators = rank.operators[rank.operators["category"] == "cpu_op"].reset_index(drop=True)
     place = innermost(operators, table["call_begin"])
@@ -197,14 +197,6 @@ def _sources(rank: Rank, table: pandas.DataFrame) -> list[Source]:
     ranges = np.append(rank.ranges["name"].to_numpy(dtype=object), "")[table["range"]]
     columns = zip(table["call"], place, names, ranges, table["step"], strict=True)
     return [Source(int(call), int(number), name, inside, int(step)) for call, number, name, inside, step in columns]
-
-
-def _device(rank: Rank) -> str:
-    """The device that the trace was recorded on, as it says itself; of a replay, the device it stood for."""
-    meta = rank.recording.meta
-    properties = meta.get("deviceProperties") or [{}]
-    device = (meta.get("labkit") or {}).get("device") or properties[0].get("name", "unknown GPU")
-    return device.removeprefix("SIMULATED ")
 
 
 def _faster(launches: Sequence[Launch], host: float, factors: Mapping[str, float], data: float) -> list[Launch]:
@@ -220,16 +212,3 @@ def _faster(launches: Sequence[Launch], host: float, factors: Mapping[str, float
             with_changes(launch, host_us=host_us, kernel_us=float(factor) * launch.kernel_us, data_us=loading)
         )
     return changed
-
-
-def _balanced(launches: Sequence[Launch], rank: Rank, ranks: Collection[Rank]) -> list[Launch]:
-    waits = waited(rank, ranks)
-    if waits is None:
-        raise LabkitError(
-            f"{rank.recording.file}: balanced needs the traces of all ranks, with the same number of collectives in "
-            "each: open their folder."
-        )
-    return [
-        with_changes(launch, kernel_us=max(0.0, launch.kernel_us - wait))
-        for launch, wait in zip(launches, waits.tolist(), strict=True)
-    ]

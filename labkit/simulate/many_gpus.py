@@ -1,0 +1,116 @@
+"""How a data-parallel step scales to many GPUs, before buying them: SIMULATED.
+
+Every GPU computes a part of the batch, and gradients are averaged (Li et al. 2020). What the model leaves out makes
+real steps slower: ranks wait for the slowest of them, and links are shared with other jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+import pandas
+
+from labkit.errors import LabkitError, check_known
+from labkit.simulate.collectives import Collective, SharedStep
+from labkit.simulate.communication import NETWORKS, Network, all_reduce_us
+from labkit.simulate.cost_model import ROOFLINES
+from labkit.simulate.operator_replay import HOST_US, replay
+from labkit.simulate.shared_replay import with_collectives
+from labkit.stamp import stamp
+
+GPUS = tuple(2**power for power in range(11))
+
+
+def scaling(
+    steps: SharedStep | Sequence[SharedStep],
+    networks: Mapping[str, Network] = NETWORKS,
+    gpus: Sequence[int] = GPUS,
+    host_us: float = HOST_US,
+    device: str = "A100",
+) -> pandas.DataFrame:
+    """Speed, efficiency and memory of a step on more and more GPUs: SIMULATED, a row for each network and number.
+
+    With one step every GPU keeps its batch, so the whole batch grows with the GPUs: weak scaling. With steps of
+    several batch sizes the whole batch is the largest of them, and the more GPUs, the less for each: strong scaling.
+    It ends where no step of the smaller batch size was counted, at the latest with a picture a GPU.
+
+    Args:
+        steps: from `shared_step`.
+        networks: by name.
+        gpus: numbers of GPUs.
+        host_us: microseconds of host time for every launch: an assumption, vary it.
+        device: the roofline, one of `ROOFLINES`.
+
+    Returns:
+        | column | meaning |
+        |---|---|
+        | SIMULATED, device | True; for which device |
+        | scaling | "weak" or "strong" |
+        | network, gpus | the row's network and number of GPUs |
+        | batch | pictures of each domain on a GPU in a step |
+        | step_us | microseconds of a step |
+        | communication_us | the sum over its collectives |
+        | exposed_us | how much shorter the step would be if they took no time |
+        | steps_per_s, images_per_s | of all GPUs; pictures of each domain |
+        | efficiency | pictures a second and GPU over those of one GPU by itself |
+        | memory | bytes of tensors on a GPU |
+
+        ``attrs["stamp"]`` has all assumptions.
+
+    Raises:
+        LabkitError: the device is unknown; there is no step; or a number of GPUs is not one of whole nodes.
+    """
+    check_known("device", device, ROOFLINES)
+    counted = {step.batch_size: step for step in ([steps] if isinstance(steps, SharedStep) else steps)}
+    if not counted:
+        raise LabkitError("steps: there is none. Count at least one with labkit.simulate.shared_step.")
+    played = {size: replay(step.operators, host_us, ROOFLINES[device], steps=1) for size, step in counted.items()}
+    largest = max(counted)
+    alone = played[largest].timeline.wall
+    rows = []
+    for name, network in networks.items():
+        for number in gpus:
+            batch = largest if len(counted) == 1 else largest // number
+            if batch not in counted:
+                continue
+            step, free_us = counted[batch], played[batch].timeline.wall
+
+            def us_of(collective: Collective, number: int = number, network: Network = network) -> float:
+                return all_reduce_us(collective.bytes, number, network)
+
+            communication, step_us = sum(map(us_of, step.collectives)), free_us
+            if communication:
+                step_us = max(free_us, with_collectives(played[batch], step, us_of, host_us).timeline.wall)
+            images = number * batch / step_us * 1e6
+            rows.append(
+                {
+                    "SIMULATED": True,
+                    "device": device,
+                    "scaling": "weak" if len(counted) == 1 else "strong",
+                    "network": name,
+                    "gpus": number,
+                    "batch": batch,
+                    "step_us": step_us,
+                    "communication_us": communication,
+                    "exposed_us": step_us - free_us,
+                    "steps_per_s": 1e6 / step_us,
+                    "images_per_s": images,
+                    "efficiency": images / (number * largest / alone * 1e6),
+                    "memory": step.memory,
+                }
+            )
+    table = pandas.DataFrame(rows)
+    assumed = {"host_us": host_us, "roofline": asdict(ROOFLINES[device])}
+    known = {name: asdict(network) for name, network in networks.items()}
+    table.attrs["stamp"] = stamp() | {"SIMULATED": True, "device": f"SIMULATED {device}", **assumed, "networks": known}
+    return table
+
+
+def bubble(stages: int, micro_batches: int) -> float:
+    """The share of the time, from 0 to 1, in which a rank of a pipeline waits, if all stages take equally long.
+
+    The last stage begins after stages - 1 units of time, and works for one unit on each micro-batch. Source: Huang et
+    al. 2019, "GPipe", section 2.
+    """
+    return (stages - 1) / (micro_batches + stages - 1)
