@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import labkit
-from labkit.commands.measuring import compare, profile, report, speedups, survey
+from labkit.commands.measuring import compare, profile, report, speedups
 from labkit.commands.networks import export, score, translate
 from labkit.commands.speedrun import speedrun
 from labkit.commands.sweep import sweep
@@ -56,7 +56,7 @@ def common(
 
 
 app.command(epilog=defaults())(train)
-for command in (translate, export, score, profile, report, speedups, compare, survey, speedrun):
+for command in (translate, export, score, profile, report, speedups, compare, speedrun):
     app.command()(command)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(sweep)
 

@@ -1,4 +1,4 @@
-"""The commands that measure: `labkit profile`, `report`, `speedups`, `compare` and `survey`."""
+"""The commands that measure: `labkit profile`, `report`, `speedups` and `compare`."""
 
 import contextlib
 import importlib.util
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from labkit.commands.model_options import NAMES, Device, ModelOptions, names_in, with_model
+from labkit.commands.model_options import NAMES, ModelOptions, names_in, with_model
 from labkit.errors import check_known
 from labkit.files import check_folder
 
@@ -107,15 +107,3 @@ def compare(
     typer.echo(measure.save(table, out / "compare.json"))
     if importlib.util.find_spec("plotly"):
         typer.echo(labkit.show.comparison_report(table, out / "compare.html"))
-
-
-def survey(
-    out: Annotated[Path, Option(help="Folder for results.json and traces; results in it are continued.")],
-    minutes: Annotated[float, Option(help="No measurement is started that would end later.")] = 8.5,
-    earlier: Annotated[Path | None, Option(help="results.json of an earlier call, to continue.")] = None,
-    device: Device = "auto",
-) -> None:
-    """Measure everything worth recording on this GPU, in the minutes there are; on a CPU, rehearse it."""
-    from labkit.measure.survey import survey
-
-    typer.echo(survey(out, minutes, earlier, device))
