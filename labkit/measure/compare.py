@@ -81,8 +81,8 @@ def compare(
         network, layer or pool that differs. Three checks decide, with the tolerances of `labkit.measure.same`:
 
         - Six updates in float64, from full pools, on small pictures, the last one at half the learning rate: losses,
-          each term's gradient, weights, pools and Adam's moments agree to 1e-6. A step that fails in float64 is held to
-          float32's rounding, and `why` says so. A step rounds more only if one of its own classes says
+          each term's gradient, weights and pools agree to 1e-6. A step that fails in float64 is held to float32's
+          rounding, and `why` says so. A step rounds more only if one of its own classes says
           ``tolerance = "16-bit"``.
         - After the timing: counts of updates, learning rates and pools agree, and so does one more update from the same
           state, to rounding: a loss to 1e-4, the gradient of a term to 5 %.
