@@ -561,3 +561,11 @@ def test_batch_norm_is_judged_too(tiny, batch, stack):
     judged = a_judge(tiny, batch(2), ngf=4, ndf=4, norm="batch")
     assert judged(*stack) is None
     assert re.match("the gradient of idt_A does not reach G_A", judged(IdentityReportedOnly, *stack) or "")
+
+
+def test_weights_without_a_gradient_need_not_move(batch):
+    def deviation(**settings):
+        torch.manual_seed(0)
+        return labkit.DeviationGAN(**settings)
+
+    assert a_judge(deviation, batch(2), ngf=4, ndf=4, blocks=1)(WithOwnAdam) is None

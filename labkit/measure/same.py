@@ -106,10 +106,13 @@ def _other_settings(mine: State, right: State) -> str | None:
 
 
 def _stuck(mine: Update, right: Update) -> str | None:
-    """Weights that Adam does not change."""
+    """Weights that neither Adam nor another optimiser changes, though the baseline's change."""
     missing = [name for name in right.after.counts if name not in mine.after.counts]
     stuck = [name for name in missing if not mine.moved[name].any()]
-    return f"{_parts(stuck, right.after.counts)} not learn: Adam takes no step" if stuck else None
+    farthest = max(way.abs().max() for way in right.moved.values())
+    if max((right.moved[name].abs().max() for name in stuck), default=0.0) > NEGLIGIBLE * farthest:
+        return f"{_parts(stuck, right.after.counts)} not learn: Adam takes no step"
+    return None
 
 
 def _other_counts(mine: State, right: State) -> str | None:
