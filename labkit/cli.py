@@ -8,7 +8,7 @@ import typer
 
 import labkit
 from labkit.commands import register
-from labkit.commands.measuring import compare, profile, report, speedrun, speedups, survey
+from labkit.commands.measuring import compare, profile, report, speedrun, speedups
 from labkit.commands.networks import export, score, translate
 from labkit.commands.training import defaults, sweep, train
 from labkit.errors import LabkitError
@@ -39,7 +39,7 @@ app = typer.Typer(
     help=__doc__,
     epilog="labkit --version prints labkit's version.",
 )
-for command in (translate, export, score, profile, report, speedups, compare, survey, speedrun):
+for command in (translate, export, score, profile, report, speedups, compare, speedrun):
     register(app, command)
 register(app, train, epilog=defaults())
 register(app, sweep, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -16,9 +16,9 @@ from torch.profiler import ProfilerActivity, profile
 
 import labkit
 from labkit.measure import alternate
-from labkit.measure.durations import operator_durations
 from labkit.measure.record import export, profiled
 from labkit.simulate.communication import measured_network
+from tools.survey_items import operator_durations
 
 SETTINGS = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=24, ndf=4)
 SIZE, STEPS = 32, 2

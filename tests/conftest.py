@@ -20,6 +20,7 @@ LONG = (
     "test_compare",
     "test_data_parallel",
     "test_export",
+    "test_fooled",
     "test_speedrun",
     "test_speedups",
     "test_survey",

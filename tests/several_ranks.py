@@ -11,7 +11,7 @@ import torch
 import labkit
 from labkit import ranks
 from labkit.data.batches import UnpairedData
-from labkit.measure.equivalence import first_step
+from labkit.measure.updates import Update
 from labkit.variants.registry import SPEEDUPS, excluded
 
 TINY = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
@@ -62,7 +62,7 @@ def trained(*names: str, steps: int = STEPS, **settings) -> dict:
     bits16 = any(SPEEDUPS[name].tolerance != "exact" for name in names)
     step = labkit.make_step(model(bits16, **settings), *names, emulate=True)  # the rounding is the same
     if bits16:
-        return {"first": first_step(step, pictures(0, bits16))}
+        return {"first": Update.of(step, pictures(0, bits16))}
     losses = [{name: loss.item() for name, loss in step(*pictures(k)).items()} for k in range(steps)]
     return {"losses": losses, "weights": step.model.state_dict()}
 

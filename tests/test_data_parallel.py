@@ -9,7 +9,7 @@ from several_ranks import COMPOSABLE, everything, model, pictures, run, train_up
 
 import labkit
 from labkit import ranks
-from labkit.measure.equivalence import first_step, relative
+from labkit.measure.updates import Update, relative
 from labkit.models.pool import Pool
 from labkit.training import checkpoints
 from labkit.variants.data_parallel import merge_shares, share_of
@@ -62,7 +62,7 @@ def test_every_speedup_that_composes_is_the_baseline(shared, alone, name):
     if SPEEDUPS[name].tolerance == "exact":
         assert_same(mine, alone)
     else:
-        distance = mine["first"].distance(first_step(labkit.make_step(model(bits16=True)), pictures(0, bits16=True)))
+        distance = mine["first"].distance(Update.of(labkit.make_step(model(bits16=True)), pictures(0, bits16=True)))
         assert distance.losses <= 1e-2 and distance.cosine >= 0.9
 
 

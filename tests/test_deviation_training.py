@@ -8,14 +8,14 @@ from killing import same
 
 import labkit
 from labkit.errors import CheckpointError
-from labkit.measure import survey as surveys
-from labkit.measure.equivalence import first_step
-from labkit.measure.plan import Item
 from labkit.measure.results import read
-from labkit.measure.survey import survey
+from labkit.measure.updates import Update
 from labkit.simulate import step_operators
 from labkit.training import checkpoints
 from labkit.variants.registry import SPEEDUPS
+from tools import survey as surveys
+from tools.survey import survey
+from tools.survey_items import Item
 
 KNOWN = SPEEDUPS
 REFUSED = {"streams", "recompute", "two_devices", "compile_regions"}
@@ -46,7 +46,7 @@ def test_a_speedup_computes_what_the_baseline_does(batch, names):
     exact = all(KNOWN[name].tolerance == "exact" for name in names)
     dtype, near = (torch.float64, 1e-9) if exact else (torch.float32, 2e-2)
     plain, fast = (labkit.make_step(one().to(dtype), *stack) for stack in ((), names))
-    distance = first_step(fast, batch(2, dtype=dtype)).distance(first_step(plain, batch(2, dtype=dtype)))
+    distance = Update.of(fast, batch(2, dtype=dtype)).distance(Update.of(plain, batch(2, dtype=dtype)))
     assert distance.losses <= near
     assert distance.gradients <= 1e-10 if exact else distance.cosine >= 0.9
     for seed in range(1, 8 if exact else 2):
@@ -143,7 +143,7 @@ def test_a_survey_measures_it(tmp_path, monkeypatch):
             32,
             tf32="off" if kind == "correctness" else "default",
             speedups=stack,
-            steps=6 if kind == "timing" else 1,
+            steps=6 if kind in ("timing", "correctness") else 1,
             model="DeviationGAN",
         )
         for kind, stack in kinds.items()

@@ -6,8 +6,8 @@ import torch
 from killing import same
 
 import labkit
-from labkit.measure.durations import operator_durations
 from labkit.simulate import replay, step_operators
+from tools.survey_items import operator_durations
 
 
 def test_nearly_every_operator_of_a_replay_has_a_duration(tiny, batch):

@@ -1,18 +1,19 @@
 """Steps that compute something else than they say: `labkit.compare` names the part that differs."""
 
 import contextlib
+import math
 import re
 
 import pytest
 import torch
 
 import labkit
-from labkit.measure.equivalence import FirstUpdates, NeverLearns
-from labkit.measure.rehearsal import Judge
+from labkit.measure.compare import first_updates
+from labkit.measure.judge import Judge
 from labkit.models import Cycle
 
 VERY_SMALL = dict(ngf=2, ndf=2, n_layers=1, pool_size=20)
-ROUNDS = 4  # after the first three updates
+ROUNDS = 6  # after the first three updates
 
 
 class Calls:
@@ -94,8 +95,10 @@ class ThreePercentHidden:
 
 
 class HalvedLater(Calls):
+    begins = 5
+
     def update(self, player):
-        if self.calls == 5:
+        if self.calls == self.begins:
             self.scale_lr(0.5)
         super().update(player)
 
@@ -103,19 +106,66 @@ class HalvedLater(Calls):
 class HalvedInsideLater(Calls):
     """Half of each update is taken back, and the learning rate that is shown stays."""
 
+    begins = 5
+
     def update(self, player):
         before = [weight.detach().clone() for weight in self.players[player]]
         super().update(player)
-        if self.calls > 4:
+        if self.calls >= self.begins:
             with torch.no_grad():
                 for weight, old in zip(self.players[player], before, strict=True):
                     weight.lerp_(old, 0.5)
 
 
 class IdentityDroppedLater(Calls):
+    begins = 5
+
     def losses(self, player, batch):
         losses = super().losses(player, batch)
-        return without(losses, "idt_A", "idt_B") if self.calls > 4 else losses
+        return without(losses, "idt_A", "idt_B") if self.calls >= self.begins else losses
+
+
+class HalvedAfterTiming(HalvedLater):
+    begins = 8
+
+
+class HalvedInsideAfterTiming(HalvedInsideLater):
+    begins = 8
+
+
+class IdentityDroppedAfterTiming(IdentityDroppedLater):
+    begins = 8
+
+
+class SkipsEverySeventh(Calls):
+    def update(self, player):
+        if self.calls % 7:
+            super().update(player)
+        else:
+            self.optimizers[player].zero_grad()
+
+
+class ScheduleIgnored:
+    """Learns at the rate it was made with, whatever the schedule."""
+
+    def scale_lr(self, factor):
+        pass
+
+
+class ScheduleTooFast:
+    """As above, but shows the right rate: it is the optimiser that takes twice the step."""
+
+    def scale_lr(self, factor):
+        super().scale_lr(factor)
+        self.scaled = factor != 1
+
+    def update(self, player):
+        before = [weight.detach().clone() for weight in self.players[player]]
+        super().update(player)
+        if getattr(self, "scaled", False):
+            with torch.no_grad():
+                for weight, old in zip(self.players[player], before, strict=True):
+                    weight.lerp_(old, -1.0)
 
 
 class CachedLosses(Calls):
@@ -230,6 +280,133 @@ class StaleFakes:
         return super().pooled(pool, shown, batch)
 
 
+class LeavesOut:
+    def losses(self, player, batch):
+        return {name: loss for name, loss in super().losses(player, batch).items() if name != "cycle_A"}
+
+
+class Adds:
+    def __call__(self, real_a, real_b):
+        return super().__call__(real_a, real_b) | {"perceptual": real_a.mean()}
+
+
+class Turns:
+    def backward(self, loss, player):
+        super().backward(-loss, player)
+
+
+class Freezes:
+    """Some weights do not learn: their gradient is None."""
+
+    def update(self, player):
+        for weight in self.players[player][: -len(self.players[player]) // 2]:
+            weight.grad = None
+        super().update(player)
+
+
+class NotANumber:
+    def losses(self, player, batch):
+        losses = super().losses(player, batch)
+        return losses | ({"D_A": losses["D_A"] * math.nan} if player == "discriminators" else {})
+
+
+class Plain:
+    def build(self, betas):
+        return {player: torch.optim.SGD(weights, lr=self.lr[player]) for player, weights in self.players.items()}
+
+
+class Hurries:
+    def build(self, betas):
+        self.lr = {player: 2 * lr for player, lr in self.lr.items()}
+        return super().build(betas)
+
+
+class BreaksLater(Calls):
+    def losses(self, player, batch):
+        return {name: loss / (self.calls < 4) for name, loss in super().losses(player, batch).items()}
+
+
+class AdamByHand:
+    """Adam in a few lines, with moments of its own (Kingma and Ba, 2015, algorithm 1)."""
+
+    factor = 1.0
+
+    def build(self, betas):
+        optimizers = super().build(betas)
+        self.moments = {weight: (weight * 0, weight * 0) for weight in self.model.parameters()}
+        self.taken = dict.fromkeys(self.players, 0)
+        return optimizers
+
+    @torch.no_grad()
+    def update(self, player):
+        self.taken[player] += 1
+        n, rate = self.taken[player], self.factor * self.lr_now[player]
+        for weight in self.players[player]:
+            mean, square = self.moments[weight]
+            mean.lerp_(weight.grad.to(mean), 0.5)
+            square.lerp_(weight.grad.to(square) ** 2, 1e-3)
+            weight -= rate * mean / (1 - 0.5**n) / ((square / (1 - 0.999**n)).sqrt() + 1e-8)
+            weight.grad = None
+
+
+class AdamByHandTooFast(AdamByHand):
+    factor = 1.01
+
+
+class OwnAdam(torch.optim.Optimizer):
+    """The same as an optimiser of one's own."""
+
+    def __init__(self, weights, lr):
+        super().__init__(weights, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for weight in group["params"]:
+                own = self.state[weight]
+                n = own["n"] = own.get("n", 0) + 1
+                mean, square = (own.setdefault(name, torch.zeros_like(weight)) for name in ("mean", "square"))
+                mean.lerp_(weight.grad, 0.5)
+                square.lerp_(weight.grad**2, 1e-3)
+                weight -= group["lr"] * mean / (1 - 0.5**n) / ((square / (1 - 0.999**n)).sqrt() + 1e-8)
+
+
+class WithOwnAdam:
+    def optimizer(self, weights, lr, betas):
+        return OwnAdam(weights, lr)
+
+
+class OwnAdamStops(WithOwnAdam, Calls):
+    def update(self, player):
+        if self.calls < 7:
+            super().update(player)
+
+
+class OnlyFloat32:
+    """As a kernel of one's own, which knows no other type."""
+
+    def losses(self, player, batch):
+        if batch["real_a"].dtype == torch.float64:
+            raise TypeError("this kernel knows float32 only")
+        return super().losses(player, batch)
+
+
+class RoundedInFloat32(OnlyFloat32, Rounded):
+    pass
+
+
+class HalfAPercentInFloat32(OnlyFloat32):
+    """The cycle's weight is 10.05 instead of 10."""
+
+    def losses(self, player, batch):
+        return {n: loss * (1.005 if n == "cycle_B" else 1) for n, loss in super().losses(player, batch).items()}
+
+
+class Fp8FakesInFloat32(OnlyFloat32):
+    def pooled(self, pool, fakes, batch):
+        return super().pooled(pool, fakes.to(torch.float8_e4m3fn).to(fakes.dtype), batch)
+
+
 class Bf16Declared:
     tolerance = "16-bit"
 
@@ -256,30 +433,49 @@ FOOLS = {
     FrozenLayer: "G_A.model.4 does not learn",
     NoPool: "the pool fake_[AB] keeps other pictures",
     PoolUnused: "D_A is .*, the baseline's",
-    Rounded: "the weights of G_A go elsewhere, .* after the same gradients",
+    Rounded: "the weights of G_A go elsewhere, by .* of their way",
     ThreePercent: "cycle_B is .*, the baseline's",
     ThreePercentHidden: "the gradient of cycle_B in G_A is 0.97 times the baseline's",
-    HalvedLater: "after the timing rounds, the learning rate of the generators is 0.0001, the baseline's 0.0002",
-    HalvedInsideLater: "after the timing rounds, (an update moves G_A|the weights of G_A have gone)",
-    IdentityDroppedLater: "after the timing rounds, the gradient of idt_A does not reach G_A",
-    CachedLosses: "after the timing rounds, Adam has taken 3 steps for G_A",
+    HalvedLater: "in update 5, the learning rate of the generators is 0.0001, the baseline's 0.0002",
+    HalvedInsideLater: "in update 5, the weights of G_A go elsewhere, by 0.5 of their way",
+    IdentityDroppedLater: "in update 5, the gradient of idt_A does not reach G_A",
+    HalvedAfterTiming: "after the timing rounds, the learning rate of the generators is 0.0001, the baseline's 0.0002",
+    HalvedInsideAfterTiming: "after the timing rounds, the weights of G_A go elsewhere, by 0.5 of their way",
+    IdentityDroppedAfterTiming: "after the timing rounds, the gradient of idt_A does not reach G_A",
+    SkipsEverySeventh: "after the timing rounds, Adam has taken 8 steps for G_A.*, the baseline's 9",
+    ScheduleIgnored: "in update 6, the learning rate of the generators is 0.0002, the baseline's 0.0001",
+    ScheduleTooFast: "in update 6, the weights of G_A go elsewhere",
+    CachedLosses: "in update 4, Adam has taken 3 steps for G_A",
     NoDiscriminators: "D_A, D_B do not learn: Adam takes no step",
     NoD_B: "D_B does not learn: Adam takes no step",
-    JudgedWithoutGradients: ".*the discriminators never learn: their losses are cut off from their weights",
-    NoOptimiser: ".*the discriminators never learn: `build` makes no optimiser for them",
-    FrozenDiscriminators: ".*the discriminators never learn: weights of D_A are frozen",
+    JudgedWithoutGradients: ".* fails in the discriminators .*does not require grad",
+    NoOptimiser: ".* fails in the discriminators .*KeyError: 'discriminators'",
+    FrozenDiscriminators: ".* fails in the discriminators .*requires_grad",
     FirstBatchForEver: "in update 2, (G_A|cycle_A|idt_A) is .*, the baseline's",
-    SkipsEveryFifth: "after the timing rounds, Adam has taken ",
-    ForgetsMoments: "its optimisers keep no moments, as Adam does",
+    SkipsEveryFifth: "in update 5, Adam has taken 4 steps for G_A.*, the baseline's 5",
+    ForgetsMoments: "in update 2, the weights of G_A go elsewhere",
     OtherBetas: r"the betas of the generators is \(0.9, 0.999\)",
     AdversarialDetached: "the gradient of G_B does not reach G_B",
     ClippedGradients: "the gradients of G_A are .* times the baseline's",
-    OnePlayerTwice: "Adam takes 2 steps for G_A.* in one update, the baseline's 1",
+    OnePlayerTwice: "Adam has taken 2 steps for G_A.*, the baseline's 1",
     LearnsOnePercentLess: "the gradient of D_A in D_A is 0.99 times the baseline's",
     BeginsRounded: "G_A.model.1.weight does not begin as the baseline's",
     WeightsDecay: "the weight_decay of the generators is 0.0001",
     StaleFakes: "in update 2, the pool fake_[AB] keeps other pictures",
     Bf16Undeclared: "after the timing rounds, ",
+    LeavesOut: "it leaves out cycle_A",
+    Adds: "it adds perceptual",
+    Turns: "the gradients of G_A are -1 times the baseline's",
+    Freezes: "G_A.* not learn",
+    NotANumber: "D_A is nan, the baseline's ",
+    Plain: "the weights of G_A go elsewhere",
+    Hurries: "the learning rate of the generators is 0.0004, the baseline's 0.0002",
+    BreaksLater: "in update 4, .* is (inf|nan), the baseline's",
+    AdamByHandTooFast: "the weights of G_A go elsewhere, by 0.01 of their way",
+    OwnAdamStops: "after the timing rounds, G_A, G_B.* do not learn",
+    RoundedInFloat32: "the weights of G_A go elsewhere, by 0.* of their way",
+    HalfAPercentInFloat32: "cycle_B is .*, the baseline's ",
+    Fp8FakesInFloat32: "the pool fake_[AB] keeps other pictures",
 }
 
 
@@ -287,21 +483,22 @@ def a_judge(tiny, pictures, **small):
     """A function that says how a stack differs from the baseline, once both have been timed."""
 
     def timed(*stack, **settings):
-        step = labkit.make_step(tiny(**small | settings), *stack)
-        updates = FirstUpdates(step, pictures, "fool")
+        updates = first_updates(labkit.make_step(tiny(**small | settings), *stack), pictures, "fool")
         for _ in range(ROUNDS):
-            step(*pictures)
+            updates.step(*pictures)
         return updates
 
     baseline = timed()
-    judge = Judge(lambda: labkit.make_step(tiny(**small)), baseline.step, baseline.start, pictures)
+    judge = Judge(lambda: labkit.make_step(tiny(**small)), baseline.step, pictures)
 
-    def judged(*stack, **settings):
+    def judged(*stack, in_float32=False, **settings):
         try:
             step = timed(*stack, **settings).step
-        except NeverLearns as error:
+        except labkit.LabkitError as error:
             return str(error)
-        return judge.difference(lambda: labkit.make_step(tiny(**small | settings), *stack), step, "fool")
+        reason, note = judge.difference(lambda: labkit.make_step(tiny(**small | settings), *stack), step)
+        assert bool(note) is in_float32, note
+        return reason
 
     return judged
 
@@ -314,7 +511,7 @@ def judged(tiny, batch):
 
 @pytest.mark.parametrize(("fool", "part"), FOOLS.items(), ids=lambda value: getattr(value, "__name__", ""))
 def test_a_step_that_computes_something_else_is_named_by_its_part(judged, fool, part):
-    assert re.match(part, judged(fool) or "nothing found")
+    assert re.match(part, judged(fool, in_float32=issubclass(fool, OnlyFloat32)) or "nothing found")
 
 
 @pytest.mark.parametrize(
@@ -347,3 +544,28 @@ HONEST = ["batched", "fused_adam", "out_of_place", "channels_last", "accumulate"
 )
 def test_an_honest_step_is_not_accused(judged, stack):
     assert judged(*stack) is None
+
+
+@pytest.mark.parametrize("own", [AdamByHand, WithOwnAdam])
+def test_an_adam_of_one_s_own_may_be_right(judged, own):
+    assert judged(own) is None and judged(own, "batched", "out_of_place") is None
+
+
+@pytest.mark.parametrize("stack", [[], ["batched"], ["out_of_place", "channels_last"], ["bf16"]], ids=str)
+def test_a_step_that_knows_float32_only_may_be_right(judged, stack):
+    assert judged(OnlyFloat32, *stack, in_float32=True) is None
+
+
+@pytest.mark.parametrize("stack", [["fused_adam"], ["channels_last", "out_of_place"], ["recompute"], ["bf16"]], ids=str)
+def test_batch_norm_is_judged_too(tiny, batch, stack):
+    judged = a_judge(tiny, batch(2), ngf=4, ndf=4, norm="batch")
+    assert judged(*stack) is None
+    assert re.match("the gradient of idt_A does not reach G_A", judged(IdentityReportedOnly, *stack) or "")
+
+
+def test_weights_without_a_gradient_need_not_move(batch):
+    def deviation(**settings):
+        torch.manual_seed(0)
+        return labkit.DeviationGAN(**settings)
+
+    assert a_judge(deviation, batch(2), ngf=4, ndf=4, blocks=1)(WithOwnAdam) is None

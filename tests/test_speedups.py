@@ -13,7 +13,7 @@ from killing import same
 
 import labkit
 from labkit import devices, measure
-from labkit.measure.equivalence import first_step
+from labkit.measure.updates import Update
 from labkit.simulate import step_operators
 from labkit.variants import rows, two_devices
 from labkit.variants.registry import SPEEDUPS
@@ -74,9 +74,9 @@ def pictures(batch, names, n=2, seed=0):
 
 @functools.cache
 def baseline(tiny, batch, like, n):
-    """Losses of the baseline's first steps on batches of `n`, and its `FirstStep`."""
+    """Losses of the baseline's first steps on batches of `n`, and its `Update`."""
     step = make(tiny, (), like=like)
-    first = first_step(step, pictures(batch, like, n))
+    first = Update.of(step, pictures(batch, like, n))
     losses = [first.losses]
     steps = 20 if exact(like) else 6
     losses += [step(*pictures(batch, like, n, seed)) for seed in range(1, steps)]
@@ -95,7 +95,7 @@ def assert_close(losses, right, tolerance, where):
 @pytest.mark.parametrize("names", ALONE + PAIRS + LARGEST, ids="+".join)
 def test_losses_and_gradients_of_the_first_step_are_the_baseline_s(tiny, batch, names):
     _, right = expected(tiny, batch, names)
-    distance = first_step(make(tiny, names), pictures(batch, names)).distance(right)
+    distance = Update.of(make(tiny, names), pictures(batch, names)).distance(right)
     if exact(names):
         assert distance.losses <= 1e-10 and distance.gradients <= 1e-10
     else:
@@ -121,7 +121,7 @@ def test_in_float64_exact_speedups_stay_the_baseline(tiny, batch, names):
 @pytest.mark.parametrize("names", largest([name for name in EXACT if name != "compile"]), ids="+".join)
 def test_exact_speedups_are_the_baseline_in_every_gan_mode(tiny, batch, names, mode):
     right, step = make(tiny, (), gan_mode=mode), make(tiny, names, gan_mode=mode)
-    distance = first_step(step, pictures(batch, names)).distance(first_step(right, pictures(batch, names)))
+    distance = Update.of(step, pictures(batch, names)).distance(Update.of(right, pictures(batch, names)))
     assert distance.losses <= 1e-10 and distance.gradients <= 1e-10
     assert_close(step(*pictures(batch, names, seed=1)), right(*pictures(batch, names, seed=1)), 1e-9, mode)
 
@@ -382,7 +382,7 @@ def test_recompute_draws_the_same_dropout_twice(tiny, batch):
         model.G_A.model[10].conv_block.insert(4, torch.nn.Dropout(0.5))
         step = labkit.make_step(model, *names)
         torch.manual_seed(1)
-        losses.append(first_step(step, batch(dtype=torch.float64)))
+        losses.append(Update.of(step, batch(dtype=torch.float64)))
     assert losses[0].losses == losses[1].losses
     assert torch.equal(losses[0].gradients["G_A"], losses[1].gradients["G_A"])
 

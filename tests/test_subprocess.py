@@ -28,5 +28,5 @@ def test_what_goes_wrong_there_is_raised_here():
 
 
 def test_a_process_that_dies_is_an_error():
-    with pytest.raises(LabkitError, match="_exit: its process ended early, with exit status 7"):
+    with pytest.raises(LabkitError, match="_exit: its process ended early"):
         run_in_subprocess(os._exit, 7)

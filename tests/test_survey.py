@@ -1,26 +1,20 @@
 """A survey measures what there is time for, loses nothing to what goes wrong, and goes on where it stopped."""
 
 import gzip
-import itertools
 import json
 import weakref
 from dataclasses import replace
 
 import pytest
 import torch
-from test_graph import OnCPU
 
 from labkit import LabkitError
-from labkit.measure import measurements
-from labkit.measure import plan as plans
-from labkit.measure import survey as surveys
-from labkit.measure.energy import joules
-from labkit.measure.equivalence import LOSSES, drift
-from labkit.measure.plan import TINY, Item, gpu_plan, rehearsal_plan
 from labkit.measure.results import SURVEY_FORMAT, from_json, races_of
-from labkit.measure.survey import NO_TIME, survey
 from labkit.stamp import stamp
-from labkit.variants.registry import make_step
+from tools import survey as surveys
+from tools import survey_items as measurements
+from tools.survey import NO_TIME, TINY, gpu_plan, rehearsal_plan, survey
+from tools.survey_items import Item
 
 CPU = torch.device("cpu")
 PLAN = [Item("timing", 1, TINY, size) for size in (32, 64, 96)]
@@ -29,10 +23,6 @@ KEYS = [item.key for item in PLAN]
 
 def in_force(row):
     return tuple(row["stamp"][flag] for flag in ("cudnn_benchmark", "tf32_conv", "tf32_matmul"))
-
-
-def precisions(row):
-    return {name.partition(" ")[0] for name in row["seen"]}
 
 
 def flags():
@@ -65,11 +55,11 @@ def measure(monkeypatch):
 
 @pytest.fixture(scope="module")
 def rehearsal(tmp_path_factory):
-    """The folder of a rehearsal on the CPU; the flags and the random numbers of the process before and after."""
+    """The folder of a rehearsal on the CPU; the flags of the process before and after."""
     folder = tmp_path_factory.mktemp("survey")
-    before = flags(), torch.get_rng_state()
+    before = flags()
     survey(folder, minutes=30, device="cpu")  # enough on a busy machine, too
-    return folder, before, (flags(), torch.get_rng_state())
+    return folder, before, flags()
 
 
 def test_a_rehearsal_makes_rows_of_every_kind_and_says_what_it_left_out(rehearsal):
@@ -90,8 +80,8 @@ def test_a_rehearsal_makes_rows_of_every_kind_and_says_what_it_left_out(rehearsa
 
 def test_rows_hold_the_numbers(rehearsal):
     rows = read(rehearsal[0])["rows"]
-    row = {key.rpartition("/")[2]: row for key, row in rows.items() if key.startswith("correctness")}["bf16"]
-    assert row["ok"] is True and 0 < row["seen"]["float32 losses"] <= 1e-2
+    row = {key.rpartition("/")[2]: row for key, row in rows.items() if key.startswith("correctness")}["batched"]
+    assert row["ok"] is True and row["seen"]["run losses"] <= 1e-6
     assert in_force(row) == (True, False, False)
     assert rows["device"]["matmul_flop_per_s"]["float32"] > 1e9 and rows["device"]["copy_bytes_per_s"] > 1e8
     timings = [row for row in rows.values() if row["kind"] == "timing"]
@@ -102,7 +92,7 @@ def test_rows_hold_the_numbers(rehearsal):
         assert table["images_per_s"].tolist() == pytest.approx((1 / table["median_s"]).tolist())
         assert table["peak_bytes"].isna().all()
         assert 0.5 < table.loc["baseline again", "times_faster"] < 2, "the baseline against itself"
-        assert table.index[2:].tolist() == row["speedups"] and (table["loss_difference"] < LOSSES).all()
+        assert table.index[2:].tolist() == row["speedups"] and (table["loss_difference"] < 5e-2).all()
     of = {row["scope"]: from_json(row["comparison"]).loc["baseline"] for row in timings if row["speedups"]}
     whole, forward = of["step"], of["forward"]
     assert forward["median_s"] < 0.6 * whole["median_s"]
@@ -123,26 +113,18 @@ def test_a_race_is_of_another_model_and_an_equally_wide_cyclegan(rehearsal):
 
 def test_one_generator_races_against_the_full_cyclegan_with_the_same_speedups():
     item = Item("race", 1, {"consistency": "deviation_both"}, speedups=("bf16",), model="DeviationGAN")
-    rival = item.rival()
+    rival = item.cyclegan()
     assert (rival.model, rival.settings, rival.speedups) == ("CycleGAN", {"generator": "resnet_9blocks"}, ("bf16",))
 
 
 def test_energy_is_that_of_the_steps_between_two_looks_at_the_counter(monkeypatch):
-    used = {"baseline": 5.0, "batched": 2.0}
     counter = [1e6]
 
-    def step(self, device):
-        def run(*batch):
-            counter[0] += used[self.stack]
+    def step():
+        counter[0] += 5.0
 
-        return run
-
-    monkeypatch.setattr(Item, "step", step)
-    monkeypatch.setattr(measurements, "energy_counter", lambda device: lambda: counter[0])
-    monkeypatch.setattr(measurements, "joules", lambda run, read: joules(run, read, seconds=0.01))
-    row, said = measurements.measure_energy(Item("energy", 1, TINY, 32, speedups=("batched",)), CPU, None)
-    assert row["joules_per_step"] == {name: [pytest.approx(one)] * 3 for name, one in used.items()}
-    assert said == "2 J a step, the baseline 5 J"
+    monkeypatch.setattr(measurements, "ENERGY_SECONDS", 0.01)
+    assert measurements.joules(step, lambda: counter[0]) == pytest.approx(5.0)
 
 
 def test_the_trace_is_there_as_its_row_says(rehearsal):
@@ -155,86 +137,40 @@ def test_the_trace_is_there_as_its_row_says(rehearsal):
         assert json.load(file)["labkit"]["steps"] == row["recorded_steps"] == 2
 
 
-def test_flags_and_random_numbers_are_as_before(rehearsal):
-    _, (flags_before, random_before), (flags_after, random_after) = rehearsal
-    assert flags_after == flags_before and torch.equal(random_after, random_before)
+def test_flags_are_as_before(rehearsal):
+    _, before, after = rehearsal
+    assert before == after
 
 
-@pytest.mark.filterwarnings("ignore:streams")
-@pytest.mark.parametrize(("factor", "ok"), [(1.0, True), (1.001, False), (1 + 1e-8, False), (float("nan"), False)])
-def test_an_exact_speedup_is_checked_in_both_precisions_and_a_wrong_one_is_found(monkeypatch, factor, ok):
-    from labkit.variants.streams import Streams
+@pytest.mark.parametrize(("factor", "ok"), [(1.0, True), (1.001, False), (1 + 1e-5, False), (float("nan"), False)])
+def test_an_exact_speedup_is_checked_and_a_wrong_one_is_found(monkeypatch, factor, ok):
+    from labkit.variants.batched import Batched
 
-    right = Streams.cycles
+    right = Batched.both
 
     def wrong(self, *args):
-        return [cycle._replace(back=cycle.back * factor) for cycle in right(self, *args)]
+        return tuple(pictures * factor for pictures in right(self, *args))
 
-    monkeypatch.setattr(Streams, "cycles", wrong)
-    row, said = measurements.check_correctness(
-        Item("correctness", 1, TINY, 32, speedups=("streams",), steps=2), CPU, None
-    )
-    assert row["ok"] is ok and precisions(row) == {"float32", "float64", "run"}
-    assert said.startswith("ok: " if ok else "NOT OK: ")
-
-
-@pytest.mark.parametrize(("factor", "ok"), [(1, True), (3, False)])
-def test_of_a_graph_in_16_bits_the_replays_are_checked(monkeypatch, factor, ok):
-    from labkit.variants.graph import Graph
-
-    def capture(self, body):
-        replay = OnCPU.capture(self, body)
-
-        def wrong():
-            replay()
-            self.values *= factor
-
-        return wrong
-
-    for name, value in {"inactive": OnCPU.inactive, "on_own_stream": OnCPU.on_own_stream, "capture": capture}.items():
-        monkeypatch.setattr(Graph, name, staticmethod(value) if name == "inactive" else value)
-    item = Item("correctness", 1, TINY | {"ngf": 8}, 32, 2, speedups=("graph", "bf16"), steps=2)
+    monkeypatch.setattr(Batched, "both", wrong)
+    item = Item("correctness", 1, TINY, 32, speedups=("batched",), steps=6)
     row, said = measurements.check_correctness(item, CPU, None)
-    assert row["ok"] is ok and precisions(row) == {"float32", "run"}, said
+    assert row["ok"] is ok and said.startswith("ok: " if ok else "NOT OK: ")
 
 
-@pytest.mark.filterwarnings("ignore:streams")
-def test_what_goes_wrong_only_later_in_a_run_is_found(monkeypatch):
-    """As a graph would whose learning rate or draws are stale."""
-    from labkit.variants.streams import Streams
+@pytest.mark.parametrize(("late", "ok"), [(1.0, True), (1 + 1e-5, False)])
+def test_what_goes_wrong_only_later_in_a_run_is_found(monkeypatch, late, ok):
+    """As a graph would whose learning rate or draws are stale; the baseline follows a long run."""
+    from labkit.variants.batched import Batched
 
-    def late(self, player, batch):
+    def losses(self, player, batch):
         self.calls = getattr(self, "calls", 0) + 1
-        return {
-            n: loss * (1.01 if self.calls > 4 else 1) for n, loss in super(Streams, self).losses(player, batch).items()
-        }
+        factor = late if self.calls > 2 * 51 else 1
+        return {name: loss * factor for name, loss in super(Batched, self).losses(player, batch).items()}
 
-    monkeypatch.setattr(Streams, "losses", late, raising=False)
-    item = Item("correctness", 1, TINY, 32, speedups=("streams",))
-    seen = [measurements.run_drift(item, CPU, steps) for steps in (2, 4)]
-    assert seen[0] < 1e-9 and seen[1] > 1e-3
-
-
-@pytest.mark.parametrize(("wrong_at", "found"), [(None, False), (11, True)])
-def test_in_a_long_run_the_baseline_follows_and_a_wrong_update_is_still_found(wrong_at, found):
-    recordings, updates = [], itertools.count(1)
-
-    class Recorded(OnCPU):
-        def run(self, batch):
-            losses = super().run(batch)
-            if next(updates) == wrong_at:
-                next(self.model.parameters()).data.add_(1e-3)
-            return losses
-
-        def capture(self, body):
-            recordings.append(self.done)
-            return super().capture(body)
-
-    item = Item("correctness", 1, TINY, 32)
-    step, baseline = (make_step(item.step(CPU, torch.float64).model, *own) for own in ((Recorded,), ()))
-    batches = [item.batch(CPU, torch.float64, seed) for seed in range(16)]
-    assert (drift(step, baseline, batches, together=4) > 1e-6) is found
-    assert recordings == [2], "one recording, which is replayed to the end"
+    monkeypatch.setattr(Batched, "losses", losses, raising=False)
+    item = Item("correctness", 1, TINY, 32, speedups=("batched",), steps=52)
+    row, _ = measurements.check_correctness(item, CPU, None)
+    assert row["ok"] is ok and (row["seen"]["run losses"] < 1e-9) is ok
 
 
 @pytest.mark.filterwarnings("ignore:streams")
@@ -334,7 +270,7 @@ def test_running_out_of_memory_costs_one_row_and_its_memory_is_free_again(tmp_pa
     measure(hungry)
     survey(tmp_path, plan=PLAN, device="cpu")
     results = read(tmp_path)
-    assert list(results["rows"]) == [KEYS[0], KEYS[2]] and results["skipped"] == {KEYS[1]: "out of memory"}
+    assert list(results["rows"]) == [KEYS[0], KEYS[2]] and results["skipped"][KEYS[1]].startswith("out of memory")
     assert len(held) == 1
 
 
@@ -373,19 +309,6 @@ def test_a_kill_leaves_all_that_was_measured_before_it(tmp_path, measure):
     )
 
 
-def test_a_gpu_that_fails_for_good_ends_the_survey_with_what_it_has(tmp_path, measure, monkeypatch):
-    def fails():
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    measure()
-    free = surveys.free
-    monkeypatch.setattr(torch.cuda, "synchronize", fails)
-    monkeypatch.setattr(surveys, "free", lambda device, item: free(torch.device("cuda"), item))
-    with pytest.raises(LabkitError, match=f"no longer answers after {KEYS[0]}.*illegal memory access.*run the same"):
-        survey(tmp_path, plan=PLAN, device="cpu")
-    assert list(read(tmp_path)["rows"]) == KEYS[:1]
-
-
 # ---- what cannot be used
 
 
@@ -393,13 +316,12 @@ def test_a_gpu_that_fails_for_good_ends_the_survey_with_what_it_has(tmp_path, me
     ("content", "message"),
     [
         (None, "No such file"),
-        ('{"format": 2, "rows": {', "damaged"),
-        ("[1, 2]", "no results of a survey"),
+        ('{"format": 2, "rows": {', "no measurements can be read"),
+        ("[1, 2]", "in format 2"),
         ('{"format": 1, "stamp": {}, "rows": {}, "skipped": {}}', "in format 2"),
-        ('{"format": 2, "stamp": {}, "rows": []}', "no results of a survey"),
         (
             '{"format": 2, "stamp": {"device": "Tesla T4", "ran_on": "cuda"}, "rows": {}, "skipped": {}}',
-            r"Tesla T4 \(cuda\)",
+            "of another device",
         ),
     ],
 )
@@ -408,18 +330,9 @@ def test_an_earlier_file_that_does_not_fit_is_refused(tmp_path, measure, content
     file = tmp_path / "earlier.json"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(LabkitError, match=message) as refused:
+    with pytest.raises(LabkitError, match=message):
         survey(tmp_path / "out", earlier=file, plan=PLAN, device="cpu")
-    assert str(file) in str(refused.value)
     assert done == [] and not (tmp_path / "out").exists()
-
-
-def test_results_are_not_overwritten_by_those_of_another_folder(tmp_path, measure):
-    measure()
-    for folder in ("a", "b"):
-        survey(tmp_path / folder, plan=PLAN[:1], device="cpu")
-    with pytest.raises(LabkitError, match="would overwrite"):
-        survey(tmp_path / "b", earlier=tmp_path / "a/results.json", plan=PLAN, device="cpu")
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_runs(tmp_path, measure):
@@ -428,12 +341,6 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_runs(tmp_
     with pytest.raises(LabkitError, match="file/out/results.json"):
         survey(tmp_path / "file/out", plan=PLAN, device="cpu")
     assert done == []
-
-
-@pytest.mark.parametrize("minutes", [0, -1, float("nan")])
-def test_there_must_be_some_time(tmp_path, minutes):
-    with pytest.raises(LabkitError, match=f"minutes={minutes}"):
-        survey(tmp_path, minutes=minutes)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -463,5 +370,6 @@ def test_the_plan_has_the_most_important_first():
 
 
 def test_a_speedup_that_is_gone_is_gone_from_the_plan(monkeypatch):
-    monkeypatch.setattr(plans, "SPEEDUPS", {name: plans.SPEEDUPS[name] for name in plans.SPEEDUPS if name != "bf16"})
+    left = {name: speedup for name, speedup in surveys.SPEEDUPS.items() if name != "bf16"}
+    monkeypatch.setattr(surveys, "SPEEDUPS", left)
     assert not any("bf16" in item.speedups for item in gpu_plan())

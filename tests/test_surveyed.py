@@ -11,8 +11,8 @@ from labkit import show
 from labkit.errors import LabkitError
 from labkit.measure import comparison_of, pick
 from labkit.measure.compare import AGAIN
-from labkit.measure.plan import Item
 from labkit.measure.results import as_json
+from tools.survey_items import Item
 
 TIMES_FASTER = ("times_faster", "times_faster_low", "times_faster_high")
 SPEED = (*TIMES_FASTER, "median_s", "spread", "images_per_s", "peak_bytes", "flop_per_s", "share_of_peak")

@@ -1,4 +1,4 @@
-"""Bring what `labkit survey` wrote on a GPU into data/, in the form that is shipped.
+"""Bring what `tools/survey.py` wrote on a GPU into data/, in the form that is shipped.
 
     python tools/ship.py out/survey [out/survey2 ...] --name h200     # folders of one device, the last results count
 
@@ -20,10 +20,10 @@ from labkit.errors import LabkitError
 from labkit.files import atomic_write
 from labkit.measure.results import read
 from labkit.measure.results import write as write_results
-from labkit.measure.survey import FILE
 from labkit.traces.dialects import CATEGORIES
 from labkit.traces.reading import GPU_WORK
 
+FILE = "results.json"  # as tools/survey.py writes it
 STEPS = 8  # of those recorded; the stamp says that there were more
 BUDGET = 8_000_000  # bytes of a shipped trace; fewer steps are kept if it would be larger
 LAUNCH = {"stream", "correlation", "device", "bytes", "External id", "external id", "Sequence number"}

@@ -1,4 +1,4 @@
-"""The commands that measure: `labkit profile`, `report`, `speedups`, `compare`, `survey` and `speedrun`."""
+"""The commands that measure: `labkit profile`, `report`, `speedups`, `compare` and `speedrun`."""
 
 import contextlib
 import importlib.util
@@ -97,20 +97,6 @@ def compare(
         typer.echo(labkit.measure.save(table, out / "compare.json"))
         if importlib.util.find_spec("plotly"):
             typer.echo(labkit.show.comparison_report(table, out / "compare.html"))
-
-
-def survey(*, out: Path, minutes: float = 8.5, earlier: Path | None = None, device: str = "auto") -> None:
-    """Measure everything worth recording on this GPU, in the minutes there are; on a CPU, rehearse it.
-
-    Options:
-        out: Folder for results.json and traces; results in it are continued.
-        minutes: No measurement is started that would end later.
-        earlier: results.json of an earlier call, to continue.
-        device: auto, cpu or cuda.
-    """
-    from labkit.measure.survey import survey
-
-    typer.echo(survey(out, minutes, earlier, device))
 
 
 def speedrun(

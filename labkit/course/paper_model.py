@@ -8,8 +8,8 @@ from functools import cache
 import pandas
 
 from labkit.course.paper import STEPS, paper_profile
-from labkit.measure.durations import UPLOAD
 from labkit.models.cyclegan import CycleGAN
+from labkit.simulate.calls import UPLOAD
 from labkit.simulate.cost_model import ROOFLINES
 from labkit.simulate.operator_replay import RECORDED_HOST_US, replay
 from labkit.simulate.operators import Operator, step_operators

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit import ranks
-from labkit.errors import LabkitError
 from labkit.files import atomic_write
 from labkit.measure.compare import compare
 from labkit.measure.record import Batch
@@ -46,28 +45,18 @@ def autotune(make_model: Callable[[], Model], batch: Batch, rounds: int = 8) -> 
     alone = alone.loc[names].sort_values("times_faster", ascending=False)
     chosen: list[str] = []
     unclear: list[str] = []
-
-    def leave_out(name: str, row: pandas.Series, where: str = "") -> None:
-        noisy = row["verdict"] == "no difference" and row["times_faster_high"] >= WORTH
-        if noisy:
-            unclear.append(name)
-        said.append(f"{name}: {'too noisy to tell' if noisy else 'left out, ' + row['verdict']}{where}: {row['why']}")
-
     for name, row in alone.iterrows():
-        if row["verdict"] not in ("faster", "no difference") or row["times_faster"] <= 1:
-            leave_out(name, row)
-            continue
-        try:
-            table = compare({"without": maker(*chosen), "with": maker(*chosen, name)}, batch, rounds)
-        except LabkitError as error:
-            said.append(f"{name}: left out, {error}")
-            continue
-        row, on_top = table.loc["with"], f" on top of {', '.join(chosen) or 'the baseline'}"
-        if row["verdict"] == "faster":
-            said.append(f"{name}: chosen,{on_top} {row['why']}")
-            chosen.append(name)
-        else:
-            leave_out(name, row, on_top)
+        where = ""
+        if row["verdict"] in ("faster", "no difference") and row["times_faster"] > 1:
+            where = f" on top of {', '.join(chosen) or 'the baseline'}"
+            row = compare({"without": maker(*chosen), "with": maker(*chosen, name)}, batch, rounds).loc["with"]
+            if row["verdict"] == "faster":
+                said.append(f"{name}: chosen,{where} {row['why']}")
+                chosen.append(name)
+                continue
+        noisy = row["verdict"] == "no difference" and row["times_faster_high"] >= WORTH
+        unclear += [name] if noisy else []
+        said.append(f"{name}: {'too noisy to tell' if noisy else 'left out, ' + row['verdict']}{where}: {row['why']}")
     if unclear:
         said.append(f"too noisy to tell for {', '.join(unclear)}: left out. Choose again when this machine is quiet.")
     return chosen, said

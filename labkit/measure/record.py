@@ -6,13 +6,13 @@ import copy
 import gzip
 import itertools
 import json
+import multiprocessing
 import os
-import pickle
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,25 +165,8 @@ def run_in_subprocess(function: Callable, *arguments: Any) -> Any:
     Raises:
         LabkitError: the process ended without an answer. Exceptions of the function are raised here.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder, "answer")
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}  # the same modules can be imported there
-        code = f"from {__name__} import _answer; _answer()"
-        question = pickle.dumps((function, arguments))
-        ended = subprocess.run([sys.executable, "-c", code, answer], input=question, env=environment)
-        if not answer.exists():
-            raise LabkitError(f"{function.__name__}: its process ended early, with exit status {ended.returncode}.")
-        value, error = pickle.loads(answer.read_bytes())
-    if error is not None:
-        raise error
-    return value
-
-
-def _answer() -> None:
-    """Runs in the new process: the question is its standard input, and its argument the file for the answer."""
-    function, arguments = pickle.load(sys.stdin.buffer)
-    try:
-        result: tuple[Any, Exception | None] = function(*arguments), None
-    except Exception as error:
-        result = None, error
-    Path(sys.argv[1]).write_bytes(pickle.dumps(result))
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+        try:
+            return process.submit(function, *arguments).result()
+        except BrokenProcessPool as error:
+            raise LabkitError(f"{function.__name__}: its process ended early.") from error

@@ -9,25 +9,22 @@ from typing import TYPE_CHECKING
 
 from labkit.errors import LabkitError
 from labkit.files import atomic_write
-from labkit.measure.plan import Item
 
 if TYPE_CHECKING:
     import pandas
 
 TABLE_FORMAT, SURVEY_FORMAT = 1, 2
+NUMBERS = ["median_s", "times_faster", "times_faster_low", "times_faster_high", "peak_bytes"]
 
 
 def save(table: pandas.DataFrame, path: Path | str) -> Path:
-    """Writes a table of measurements with its ``attrs`` to a file ending in .json; NaN becomes null.
+    """Writes a table of measurements with its ``attrs`` as JSON; NaN becomes null.
 
     Raises:
-        LabkitError: the name has another ending, or the file cannot be written.
+        LabkitError: the file cannot be written.
     """
-    path = Path(path)
-    if path.suffix != ".json":
-        raise LabkitError(f"{path}: a table's name ends in .json.")
-    write(as_json(table), path)
-    return path
+    write(as_json(table), Path(path))
+    return Path(path)
 
 
 def load(path: Path | str) -> pandas.DataFrame:
@@ -36,8 +33,7 @@ def load(path: Path | str) -> pandas.DataFrame:
     Raises:
         LabkitError: there is no such file, or it holds no table.
     """
-    parts = {"attrs": dict, "index": list, "rows": list}
-    return from_json(_content(Path(path), "table", TABLE_FORMAT, parts, "`labkit compare` writes such a file."))
+    return from_json(read(Path(path), TABLE_FORMAT, ("attrs", "index", "rows")))
 
 
 def write(content: dict, path: Path) -> None:
@@ -46,28 +42,18 @@ def write(content: dict, path: Path) -> None:
         part.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def read(path: Path) -> dict:
-    """The results of a survey, as `labkit.measure.survey.survey` describes them.
+def read(path: Path, version: int = SURVEY_FORMAT, parts: tuple[str, ...] = ("stamp", "rows", "skipped")) -> dict:
+    """The JSON of a file with these parts; by default the results of a survey, as `tools.survey` writes them.
 
     Raises:
-        LabkitError: the file is missing, damaged, or holds no results in this format.
+        LabkitError: the file is missing, damaged, or of another format.
     """
-    parts = {"stamp": dict, "rows": dict, "skipped": dict}
-    advice = "Use another file or a copy, or move it away to start a new survey."
-    return _content(path, "results of a survey", SURVEY_FORMAT, parts, advice)
-
-
-def _content(path: Path, kind: str, version: int, parts: Mapping[str, type], advice: str) -> dict:
-    """The JSON in a file, if it is of this kind and version and has these parts."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LabkitError(f"{path}: no {kind} can be read ({error.strerror}). Is the path right?") from error
-    except ValueError as error:
-        raise LabkitError(f"{path}: no {kind}, or damaged ({error}). {advice}") from error
-    whole = isinstance(content, dict) and all(isinstance(content.get(part), parts[part]) for part in parts)
-    if not whole or content.get("format") != version:
-        raise LabkitError(f"{path}: no {kind} in format {version}, which this version of labkit reads. {advice}")
+    except (OSError, ValueError) as error:
+        raise LabkitError(f"{path}: no measurements can be read ({error}). Use another file or a copy.") from error
+    if not isinstance(content, dict) or content.get("format") != version or not content.keys() >= set(parts):
+        raise LabkitError(f"{path}: no measurements in format {version}, which this version of labkit reads here.")
     return content
 
 
@@ -97,36 +83,33 @@ def comparison_of(
     of the device's fastest matrix product in float32, with TF32 where it has that.
 
     Args:
-        results: from `read` or `labkit.gpu_results`.
-        generator, batch_size, scope, size: which timings; see `labkit.measure.plan.Item`.
+        results: from `labkit.gpu_results`.
+        generator, batch_size, size: which CycleGAN, and which batch.
+        scope: "step", or "forward" for its two cycles alone.
 
     Raises:
         LabkitError: the survey has no such timings.
     """
     import pandas
 
-    baseline_key = Item("timing", 0, {"generator": generator}, size, batch_size, scope).key
-    if baseline_key not in results["rows"]:
+    timings = f"timing/{scope}/{generator}/{size}/b{batch_size}/tf32=default/"
+    if f"{timings}baseline" not in results["rows"]:
         raise LabkitError(
             f"no baseline of {generator}, batch {batch_size}, {scope} of {size} pixels in this survey: "
-            "run `labkit survey` again to continue it, or choose another."
+            "run `python -m tools.survey` again to continue it, or choose another."
         )
-    baseline = from_json(results["rows"][baseline_key]["comparison"])
-    tables, wrong, peak = [baseline], [], 0.0
-    for key, row in results["rows"].items():
-        same, _, stack = key.rpartition("/")
-        if same == baseline_key.rpartition("/")[0] and key != baseline_key:
-            tables.append(from_json(row["comparison"]).loc[[stack]])
-        elif row["kind"] == "correctness" and not row["ok"]:
-            wrong.append(stack)
-        elif row["kind"] == "device":
-            rates = row["matmul_flop_per_s"]
-            peak = max(rates["float32"], rates.get("tf32", 0.0))
-    table = pandas.concat(tables)
-    why = "the survey found it wrong: see its correctness row"
-    table.loc[table.index.isin(wrong), ["verdict", "why"]] = "not equivalent", why
-    if peak:
-        table["share_of_peak"] = table["flop_per_s"] / peak
+    baseline = from_json(results["rows"][f"{timings}baseline"]["comparison"])
+    stacks = [key.removeprefix(timings) for key in results["rows"] if key.startswith(timings)]
+    others = [stack for stack in stacks if stack != "baseline"]
+    table = pandas.concat(
+        [baseline, *(from_json(results["rows"][timings + stack]["comparison"]).loc[[stack]] for stack in others)]
+    )
+    correctness = [row for row in results["rows"].values() if row["kind"] == "correctness" and not row["ok"]]
+    wrong = table.index.isin(["+".join(row["speedups"]) for row in correctness])
+    table.loc[wrong, ["verdict", "why"]] = "not equivalent", "the survey found it wrong: see its correctness row"
+    if "device" in results["rows"]:
+        rates = results["rows"]["device"]["matmul_flop_per_s"]
+        table["share_of_peak"] = table["flop_per_s"] / max(rates["float32"], rates.get("tf32", 0.0))
     table.attrs = {"stamp": baseline.attrs["stamp"], "seconds": {}}
     return table
 
@@ -134,20 +117,24 @@ def comparison_of(
 def races_of(results: Mapping) -> pandas.DataFrame:
     """The races of other models against CycleGAN with ResNet-9, both with the same speed-ups: one row a race.
 
-    Columns: model, its name or its generator's, with settings; batch_size; speedups, "baseline" or "a+b"; median_s;
-    times_faster than CycleGAN, with times_faster_low and _high, a 95% interval; peak_bytes. Each race was one
-    comparison, in turn in one process. The table is empty if the survey has no races.
+    Each race was one comparison, in turn in one process. The table is empty if the survey has no races.
+
+    | column | meaning |
+    |---|---|
+    | model | its name or its generator's, with settings |
+    | batch_size, speedups | of both; "baseline" or "a+b" |
+    | median_s, peak_bytes | as in `labkit.compare` |
+    | times_faster, times_faster_low, times_faster_high | than CycleGAN, with a 95% interval |
 
     Args:
-        results: from `read` or `labkit.gpu_results`.
+        results: from `labkit.gpu_results`.
     """
     import pandas
 
-    numbers = ["median_s", "times_faster", "times_faster_low", "times_faster_high", "peak_bytes"]
     rows = []
     for row in results["rows"].values():
         if row["kind"] == "race":
             last = from_json(row["comparison"]).iloc[-1]
             stack = "+".join(row["speedups"]) or "baseline"
-            rows.append({"model": last.name, "batch_size": row["batch_size"], "speedups": stack, **last[numbers]})
-    return pandas.DataFrame(rows, columns=["model", "batch_size", "speedups", *numbers])
+            rows.append({"model": last.name, "batch_size": row["batch_size"], "speedups": stack, **last[NUMBERS]})
+    return pandas.DataFrame(rows, columns=["model", "batch_size", "speedups", *NUMBERS])

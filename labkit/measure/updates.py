@@ -1,133 +1,141 @@
-"""One update of a step, part by part, beside the same update of the baseline: losses, gradients, weights, pools.
-
-Everything is read from the step's state before and after, so that it does not matter how the step came there: a CUDA
-graph, a compiled network and a class of one's own are looked at in the same way.
-"""
+"""What one update of a training step computes: losses, gradients, the ways of the weights, and the state after it."""
 
 from __future__ import annotations
 
-import copy
+import math
+import traceback
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from labkit.devices import OUT_OF_MEMORY
-from labkit.measure.equivalence import losses_of
+from labkit.errors import LabkitError
 from labkit.measure.record import Batch
 from labkit.models.step import Step
-from labkit.variants.registry import make_step
 
 Gradients = dict[str, Tensor]  # by the name of the weight
 
-SETTINGS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
+
+def run(step: Step, batch: Batch, name: str) -> dict[str, Tensor]:
+    """Runs the step once.
+
+    Raises:
+        LabkitError: it fails, or returns no losses; the message calls it by its `name`, and says in which player it
+            fails.
+    """
+    try:
+        return dict(step(*batch).items())
+    except (LabkitError, *OUT_OF_MEMORY):
+        raise
+    except Exception as error:
+        frames = list(traceback.walk_tb(error.__traceback__))
+        players = [frame.f_locals["player"] for frame, _ in frames if isinstance(frame.f_locals.get("player"), str)]
+        frame, line = frames[-1]
+        raise LabkitError(
+            f"step {name!r} fails{f' in the {players[-1]}' if players else ''} ({type(error).__name__}: {error}; "
+            f"{frame.f_code.co_filename}, line {line}). It should take two batches and return its losses by name, as "
+            "labkit's own steps do."
+        ) from error
 
 
 class State(NamedTuple):
-    """What a step has learned, on the host; by the weight's name, where nothing else is said."""
+    """A CPU copy of a step's state, keyed by parameter name; settings by player, pools by name."""
 
-    weights: dict[str, Tensor]  # and buffers
-    means: dict[str, Tensor]  # Adam's moments
-    squares: dict[str, Tensor]
+    weights: dict[str, Tensor]  # not batch norm's running statistics, which training does not use
+    means: dict[str, Tensor]  # Adam's moments, of PyTorch's own Adam; another optimiser is judged by the weights alone
     counts: dict[str, int]  # Adam's steps
-    settings: dict[str, dict[str, Any]]  # by player
-    pools: dict[str, dict[str, Any]]  # by pool
+    settings: dict[str, dict[str, Any]]
+    pools: dict[str, dict[str, Any]]
 
     @classmethod
     def of(cls, step: Step) -> State:
-        """A copy of the state that `step` is in."""
-        named = {**dict(step.model.named_parameters()), **dict(step.model.named_buffers())}
+        """The state that `step` is in."""
+        named = dict(step.model.named_parameters())
         kept = {weight: own for optimizer in step.optimizers.values() for weight, own in optimizer.state.items()}
-        learned = {name: kept[weight] for name, weight in named.items() if weight in kept}
-        means, squares = (
-            {name: _host(own[moment]) for name, own in learned.items() if moment in own}
-            for moment in ("exp_avg", "exp_avg_sq")
-        )
-        settings = {
-            player: {
-                name: float(value) if isinstance(value, Tensor) else value
-                for name, value in optimizer.param_groups[0].items()
-                if name in SETTINGS
-            }
-            for player, optimizer in step.optimizers.items()
-        }
+        adam = {name: kept[weight] for name, weight in named.items() if "exp_avg_sq" in kept.get(weight, {})}
+        groups = {player: optimizer.param_groups[0] for player, optimizer in step.optimizers.items()}
         return cls(
-            {name: _host(weight) for name, weight in named.items()},
-            means,
-            squares,
-            {name: int(own.get("step", 0)) for name, own in learned.items()},
-            settings,
-            {name: {"size": pool.size, **_pool(pool.state_dict())} for name, pool in step.model.pools.items()},
+            {name: host(weight) for name, weight in named.items()},
+            {name: host(own["exp_avg"]) for name, own in adam.items()},
+            {name: int(own["step"]) for name, own in adam.items()},
+            {player: {**group, "lr": float(group["lr"])} for player, group in groups.items()},
+            {name: {"size": pool.size, **pool.state_dict()} for name, pool in step.model.pools.items()},
         )
+
+
+class Distance(NamedTuple):
+    """How far an update is from another; NaN if a loss or gradient is missing or is not a number.
+
+    losses: the largest relative difference. gradients: the largest ||difference|| / ||gradient|| of a network.
+    cosine: the smallest between the two gradients of a network.
+    """
+
+    losses: float
+    gradients: float
+    cosine: float
 
 
 class Update(NamedTuple):
-    """One update: the losses it returned, and the states round it."""
+    """One update. All tensors are on the CPU, keyed by parameter name."""
 
     losses: dict[str, float]
-    before: State
+    gradients: Gradients  # that PyTorch's Adam was given; empty for another optimiser
+    moved: dict[str, Tensor]  # the way that each weight went
     after: State
 
-    def gradients(self) -> Gradients:
-        """What Adam was given, from the change of its mean: mean' = beta mean + (1 - beta) gradient."""
-        beta = next(iter(self.after.settings.values())).get("betas", (0.0,))[0]
-        return {
-            name: (mean - beta * self.before.means.get(name, torch.zeros_like(mean))) / (1 - beta)
-            for name, mean in self.after.means.items()
+    @classmethod
+    def of(cls, step: Step, batch: Batch, name: str = "given") -> Update:
+        """Runs the step once, always with the same random numbers.
+
+        Raises:
+            LabkitError: as `run`.
+        """
+        torch.manual_seed(0)
+        before = State.of(step)
+        losses = {loss: value.item() for loss, value in run(step, batch, name).items()}
+        after = State.of(step)
+        beta = next(iter(after.settings.values())).get("betas", (0.0,))[0]
+        gradients = {  # from the change of Adam's mean, which is so in a CUDA graph as well
+            weight: (mean - beta * before.means.get(weight, torch.zeros_like(mean))) / (1 - beta)
+            for weight, mean in after.means.items()
         }
+        moved = {weight: value - before.weights[weight] for weight, value in after.weights.items()}
+        return cls(losses, gradients, moved, after)
 
-    def moved(self) -> dict[str, Tensor]:
-        """How far each weight went."""
-        return {name: weight - self.before.weights[name] for name, weight in self.after.weights.items()}
-
-
-def update(step: Step, batch: Batch, name: str, before: State | None = None) -> Update:
-    """Runs the step once, always with the same random numbers; `before` is its state, if that is known already."""
-    torch.manual_seed(0)
-    before = before or State.of(step)
-    losses = losses_of(step, batch, name)
-    return Update(losses, before, State.of(step))
-
-
-Terms = dict[str, Gradients]  # the gradient of each loss, by its name
+    def distance(self, right: Update) -> Distance:
+        """How far this update is from the `right` one."""
+        networks = by_network(right.gradients).values() if self.gradients.keys() == right.gradients.keys() else []
+        pairs = [(vector(self.gradients, like), vector(like, like)) for like in networks]
+        losses = [relative(self.losses.get(name, math.nan), loss) for name, loss in right.losses.items()]
+        apart = [((mine - its).norm() / its.norm()).item() for mine, its in pairs]
+        cosines = [torch.cosine_similarity(mine, its, dim=0).item() for mine, its in pairs]
+        return Distance(_worst(max, losses), _worst(max, apart), _worst(min, cosines))
 
 
-class ByTerm:
-    """To stack on a step: each loss is differentiated by itself, too, into `terms`."""
-
-    terms: Terms
-
-    def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        losses = super().losses(player, batch)  # type: ignore[misc]
-        weights = self.players[player]  # type: ignore[attr-defined]
-        for name, loss in losses.items():
-            found = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
-            pairs = zip(weights, found, strict=True)
-            self.terms[name] = {self.names[weight]: _host(part) for weight, part in pairs if part is not None}  # type: ignore[attr-defined]
-        return losses
+def _worst(choose: Callable[[list[float]], float], numbers: list[float]) -> float:
+    return choose(numbers) if numbers and not any(map(math.isnan, numbers)) else math.nan
 
 
-def terms_of(step: Step, state: dict[str, Any], batch: Batch) -> Terms:
-    """The gradient of each loss term of the plain step in this state; `step` itself stays as it is.
-
-    There is none where the memory does not suffice for one more step.
-    """
-    plain = make_step(copy.deepcopy(step.model).requires_grad_(True), ByTerm)
-    plain.load_state_dict(copy.deepcopy(state))
-    plain.terms = {}  # type: ignore[attr-defined]
-    plain.names = {weight: name for name, weight in plain.model.named_parameters()}  # type: ignore[attr-defined]
-    torch.manual_seed(0)
-    try:
-        plain(*batch)
-    except OUT_OF_MEMORY:
-        return {}
-    return plain.terms  # type: ignore[attr-defined]
+def relative(value: float, right: float) -> float:
+    """The difference as a share of the right value; 0 if both are 0, as a deviation loss is at first."""
+    return 0.0 if value == right else abs(value - right) / (abs(right) or math.nan)
 
 
-def _pool(state: dict[str, Any]) -> dict[str, Any]:
-    kept = state["pictures"]
-    return {**state, "pictures": None if kept is None else kept.to("cpu", torch.float64)}
-
-
-def _host(tensor: Tensor) -> Tensor:
+def host(tensor: Tensor) -> Tensor:
+    """A copy on the CPU."""
     return tensor.detach().to("cpu", copy=True)
+
+
+def by_network(by_name: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """The tensors of each network, by its name."""
+    parts: dict[str, dict[str, Tensor]] = {}
+    for name, value in by_name.items():
+        parts.setdefault(name.partition(".")[0], {})[name] = value
+    return parts
+
+
+def vector(by_name: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> Tensor:
+    """The values of the weights in `like` as one vector; zeros for a weight without a value."""
+    return torch.cat([by_name.get(name, torch.zeros_like(part)).flatten().double() for name, part in like.items()])

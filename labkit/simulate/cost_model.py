@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from labkit.errors import check_known
-from labkit.measure.durations import UPLOAD, Shape
 from labkit.measure.roofline import roofline_seconds
 from labkit.measure.timing import alternate
+from labkit.simulate.calls import UPLOAD, Shape
 from labkit.simulate.operators import Operator, Recorder
 from labkit.stamp import stamp
 

@@ -21,11 +21,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from labkit.errors import LabkitError
-from labkit.measure.durations import Call, Shape, call_on, signature
 from labkit.measure.record import Batch
 from labkit.measure.roofline import FLOPS
 from labkit.models.model import Model
 from labkit.models.step import RANGE, Step
+from labkit.simulate.calls import Call, Shape, call_on, signature
 from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
 from labkit.variants.registry import make_step
 
