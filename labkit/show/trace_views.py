@@ -16,7 +16,8 @@ import plotly.graph_objects as go
 
 from labkit.errors import check_known
 from labkit.show.communication import communication
-from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, percent, repeated
+from labkit.show.hta import hta
+from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, named, percent, repeated
 from labkit.show.style import HOST, KERNEL, KINDS, PATTERNS, UNUSED, WALL, escaped, range_look, shortened
 from labkit.show.timeline import UNKNOWN, delays, queue, timeline
 from labkit.show.verdict import remedies, summary
@@ -46,19 +47,20 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
     """A figure of one trace, or of several side by side.
 
     Args:
-        traces: a trace, or traces by name, as in ``{"baseline": labkit.Trace(path)}``.
+        traces: a trace, or traces by name, as in ``{"baseline": labkit.Trace(path)}``. In the place of a trace may be
+            the path of one or of a folder with one of each rank, or a `TraceAnalysis` of HTA's.
         view: "temporal", "summary", "remedies", "steps", "idle", "gaps", "kinds", "kernels", "memory", "launches",
-            "delays", "queue", "streams", "timeline", "communication", "ranges" or "operators".
+            "delays", "queue", "streams", "timeline", "communication", "ranges", "operators" or "hta".
         settings: of the view. "launches" takes `runtime_cutoff` and `delay_cutoff`, "delays" `delay_cutoff`, all in
-            microseconds; "streams" takes `within`, one of labkit's ranges; and "timeline" needs `begin_us` and
-            `end_us` and takes `rank`. See the function of the view's name in `labkit.show.trace_views`.
+            microseconds; "streams" takes `within`, one of labkit's ranges; "timeline" needs `begin_us` and `end_us`
+            and takes `rank`; and "hta" takes `table`. See the function of the view's name in `labkit.show`'s modules.
 
     Raises:
         LabkitError: there is no such view.
         TraceError: the trace does not have the events that the view needs, such as GPU activity.
     """
     check_known("view", view, VIEWS)
-    return VIEWS[view][1](traces, **settings)
+    return VIEWS[view][1](named(traces), **settings)
 
 
 def temporal(traces: Traces) -> go.Figure:
@@ -280,4 +282,5 @@ VIEWS: dict[str, tuple[str, Callable[..., go.Figure]]] = {
     "communication": ("communication between ranks", communication),
     "ranges": ("ranges on the host", ranges),
     "operators": ("operators on the host", operators),
+    "hta": ("HTA's own tables", hta),
 }

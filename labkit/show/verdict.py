@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import warnings
 from itertools import cycle
-from math import ceil
 
 import pandas
 import plotly.graph_objects as go
 
 from labkit.errors import LabkitError
 from labkit.show.recordings import Traces, bars, finish, joined, named, percent, readable
-from labkit.show.style import CLEAR, FAINT, HOST, PATTERNS, escaped
+from labkit.show.style import HOST, PATTERNS, escaped, table_of
 from labkit.simulate.what_if import ReplayWarning
 from labkit.trace import Trace
 from labkit.traces.reading import TraceError
@@ -20,18 +19,10 @@ from labkit.traces.reading import TraceError
 def summary(traces: Traces) -> go.Figure:
     """What bounds each recording, why, and the numbers that say so: a table with a column for each recording."""
     table = joined(traces, Trace.summary)
-    cells = readable(table).set_index("recording").T.reset_index()
-    width = 640 / 6.5 / len(cells.columns)  # characters in a column of a narrow figure
-    lines = cells.map(lambda cell: ceil(len(cell) / width)).max(axis=1).sum()
-    labels, *recordings = (list(cells[name]) for name in cells)
-    bold = [[f"<b>{verdict}</b>", *map(escaped, rest)] for verdict, *rest in recordings]
-    look = dict(fill_color=CLEAR, line_color=FAINT)
-    header = dict(values=["", *(f"<b>{escaped(name)}</b>" for name in cells.columns[1:])], **look)
-    columns = dict(values=[labels, *bold], **look)
-    figure = go.Figure(go.Table(header=header, cells=columns))
-    figure.update_traces(header=dict(align="left", height=26), cells=dict(align="left", height=26))
-    finish(figure, "What bounds each recording (first remedy and costs: SIMULATED)", traces, table)
-    return figure.update_layout(height=190 + 16 * lines + 10 * (len(labels) + 1), margin=dict(l=20, r=20, b=20))
+    cells = readable(table).set_index("recording").map(escaped)
+    cells.iloc[:, 0] = "<b>" + cells.iloc[:, 0] + "</b>"
+    cells = cells.T.reset_index(names="").rename(columns=escaped)
+    return finish(table_of(cells), "What bounds each recording (first remedy and costs: SIMULATED)", traces, table)
 
 
 def remedies(traces: Traces) -> go.Figure:
