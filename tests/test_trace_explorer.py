@@ -90,7 +90,7 @@ class Parts:
 
     def __init__(self, box):
         self.recording, self.all_steps, self.steps, self.view, *rest = box.children
-        self.runtime, self.delay, self.rank, self.interval, *rest = rest
+        self.runtime, self.delay, self.table, self.rank, self.interval, *rest = rest
         self.message, self.figure, self.words, self.files = rest
 
 

@@ -55,12 +55,13 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
             if compared["differs"].any():
                 notes[shown] = "; ".join(reasons(analysis, hta_number, rank, table)) or "the reason is not known"
     joined = pandas.concat(rows, ignore_index=True)[["recording", "what", "hta", "labkit", "differs"]]
-    difference = (
-        (joined["hta"] / joined["labkit"]).map("{:,.3g} times".format).where(np.isfinite(joined["hta"]), "missing")
-    )
-    joined["difference"] = difference.where(joined.pop("differs"), "")
+    ratio = joined["hta"] / joined["labkit"]
+    told = ratio.map("{:,.3g} times".format).where(np.isfinite(ratio), "one has none")
+    joined["difference"] = told.where(joined.pop("differs"), "")
     cells = joined[["what"]].map(escaped)
-    cells = cells.assign(**{column: joined[column].map("{:,.2f}".format) for column in ("hta", "labkit")})
+    cells = cells.assign(
+        **{column: joined[column].map("{:,.2f}".format, na_action="ignore") for column in ("hta", "labkit")}
+    )
     cells["difference"] = joined["difference"]
     parts = []
     for name, of_recording in cells.groupby(joined["recording"], sort=False):

@@ -126,7 +126,7 @@ def table_of(cells: pandas.DataFrame, widths: Sequence[float] | None = None) -> 
         max(ceil(len(cell) / width) for cell, width in zip(row, characters, strict=True)) for row in cells.values
     )
     look = dict(fill_color=CLEAR, line_color=FAINT, align="left", height=26)
-    header = dict(values=[f"<b>{name}</b>" for name in cells], **look)
+    header = dict(values=[f"<b>{name}</b>" if name else "" for name in cells], **look)
     columns = dict(values=cells.T.values.tolist(), **look)
     figure = go.Figure(go.Table(header=header, cells=columns, columnwidth=list(parts)))
     return figure.update_layout(height=260 + 16 * lines + 10 * len(cells), margin=dict(l=20, r=20))
