@@ -52,7 +52,9 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
             compared = TABLES[table](analysis, hta_number, rank)
             compared["differs"] = ~np.isclose(compared["hta"], compared["labkit"], AGREE, 0.01, equal_nan=True)
             rows.append(compared.assign(recording=shown))
-            if compared["differs"].any():
+            if trace.only_steps:
+                notes[shown] = "HTA reads the whole recording, and labkit's numbers are those of the chosen steps"
+            elif compared["differs"].any():
                 notes[shown] = "; ".join(reasons(analysis, hta_number, rank, table)) or "the reason is not known"
     joined = pandas.concat(rows, ignore_index=True)[["recording", "what", "hta", "labkit", "differs"]]
     ratio = joined["hta"] / joined["labkit"]
