@@ -244,28 +244,6 @@ def test_launches_that_cannot_be_known_are_no_bars_of_length_zero(load):
     assert told(figure)[0]["kernels"] == "n/a"
 
 
-def test_delays_are_distributed_over_kernels_and_over_gpu_time(load):
-    trace = SyntheticTrace()
-    trace.launch(0, 10, 600)  # delay 6
-    trace.launch(10, 620, 100)  # delay 606
-    trace.launch(20, 730, 100)  # delay 706
-    trace.launch(826, 830, 200)  # delay 0
-    without = SyntheticTrace()
-    without.kernel(0, 10)
-    figure = show.trace({"known": load(trace), "unknown": load(without)}, "delays")
-    kernels, time, *unknown = figure.data
-    edges = np.array(kernels.x)
-    place = [np.searchsorted(edges, delay, side="right") - 1 for delay in (1, 6, 606, 706)]
-    assert place[2] == place[3], "in one bin"
-    assert [kernels.y[bin] for bin in place] == [0.25, 0.25, 0.5, 0.5]
-    assert [time.y[bin] for bin in place] == [0.2, 0.6, 0.2, 0.2] and sum(time.y) == pytest.approx(1)
-    assert all(np.isnan(line.y[0]) for line in unknown)
-    known, without = (list(row.values()) for row in told(figure))
-    assert known == ["known", "306.0", "50.0%", "20.0%"] and without == ["unknown", "n/a", "n/a", "n/a"]
-    assert "unknown: cannot be known" in figure.layout.meta["text"]
-    assert [line.x0 for line in figure.layout.shapes] == [100, 100]
-
-
 def test_the_queue_is_drawn_as_steps(two_streams):
     figure = show.trace({"two": two_streams}, "queue")
     line = figure.data[0]

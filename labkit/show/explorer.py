@@ -115,14 +115,13 @@ class _Explorer:
         _show(self.all_steps, self.steps.max > 1)
         _show(self.steps, self.steps.max > 1 and not self.all_steps.value)
         _show(self.runtime, view == "launches")
-        _show(self.delay, view in ("launches", "delays"))
+        _show(self.delay, view == "launches")
         _show(self.table, view == "hta")
         _show(self.interval, view == "timeline")
         _show(self.rank, view == "timeline" and len(self.rank.options) > 1)
         begin, end = self.interval.value
         settings: dict[str, dict[str, Any]] = {
             "launches": dict(runtime_cutoff=self.runtime.value, delay_cutoff=self.delay.value),
-            "delays": dict(delay_cutoff=self.delay.value),
             "hta": dict(table=self.table.value),
             "timeline": dict(begin_us=begin, end_us=end, rank=self.rank.value),
         }

@@ -19,7 +19,7 @@ from labkit.show.communication import communication
 from labkit.show.hta import hta
 from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, named, percent, repeated
 from labkit.show.style import HOST, KERNEL, KINDS, LINES, PATTERNS, UNUSED, WALL, escaped, range_look, shortened
-from labkit.show.timeline import UNKNOWN, delays, queue, timeline
+from labkit.show.timeline import queue, timeline
 from labkit.show.verdict import achieved, path, remedies, summary
 from labkit.trace import Trace
 from labkit.traces.rank import NOWHERE
@@ -31,6 +31,7 @@ CAUSES: Looks = {
     "other": ("waits for something else (other)", "#DDDDDD", "x"),
     "unknown": ("not known (unknown)", "#FFFFFF", "."),
 }
+UNKNOWN = "cannot be known, as no launch is in the trace"
 SHARES: Looks = {  # of launches, and of memory operations
     "share_of_kernels": ("share of the kernels", UNUSED, ""),
     "share_of_gpu_time": ("share of the GPU time (sum of durations)", KERNEL, ""),
@@ -51,11 +52,11 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
         traces: a trace, or traces by name, as in ``{"baseline": labkit.Trace(path)}``. In the place of a trace may be
             the path of one or of a folder with one of each rank, or a `TraceAnalysis` of HTA's.
         view: "temporal", "summary", "remedies", "steps", "idle", "gaps", "kinds", "kernels", "memory", "launches",
-            "delays", "queue", "streams", "timeline", "communication", "ranges", "operators", "path" (the
-            critical one), "achieved" or "hta".
-        settings: of the view. "launches" takes `runtime_cutoff` and `delay_cutoff`, "delays" `delay_cutoff`, all in
-            microseconds; "streams" takes `within`, one of labkit's ranges; "timeline" needs `begin_us` and `end_us`
-            and takes `rank`; and "hta" takes `table`. See the function of the view's name in `labkit.show`'s modules.
+            "queue", "streams", "timeline", "communication", "ranges", "operators", "path" (the critical one),
+            "achieved" or "hta".
+        settings: of the view. "launches" takes `runtime_cutoff` and `delay_cutoff`, in microseconds; "streams" takes
+            `within`, one of labkit's ranges; "timeline" needs `begin_us` and `end_us` and takes `rank`; and "hta" takes
+            `table`. See the function of the view's name in `labkit.show`'s modules.
 
     Raises:
         LabkitError: there is no such view.
@@ -281,7 +282,6 @@ VIEWS: dict[str, tuple[str, Callable[..., go.Figure]]] = {
     "kernels": ("kernels that took most", kernels),
     "memory": ("copies and memsets", memory),
     "launches": ("launches", launches),
-    "delays": ("launch delays", delays),
     "queue": ("launch queue", queue),
     "streams": ("streams busy together", streams),
     "timeline": ("timeline", timeline),
