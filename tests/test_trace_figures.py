@@ -17,7 +17,7 @@ from labkit.trace import Trace
 from labkit.traces.reading import TraceError
 
 ON_A_CPU = ["operators", "ranges", "communication"]
-OF_A_GPU = [view for view in VIEWS if view not in ("timeline", *ON_A_CPU)]
+OF_A_GPU = [view for view in VIEWS if view not in ("timeline", "achieved", *ON_A_CPU)]
 
 
 def bars(figure, axis="x"):
@@ -47,9 +47,9 @@ def test_every_figure_says_its_subject_and_the_stamps(view, two_streams, one_ker
     assert title and stamp == stamps
     text = figure.layout.meta["text"]
     assert text.startswith(title) and text.endswith(f"{stamps}.")
-    assert text in in_words(figure) and figure.layout.meta["table"] in in_words(figure)
+    assert text in html.unescape(in_words(figure)) and figure.layout.meta["table"] in in_words(figure)
     assert {row["recording"] for row in told(figure)} <= {"two", "one"} and "two" in told(figure)[0].values()
-    if view != "summary":  # a table has no axes, and shows everything
+    if view not in ("summary", "hta"):  # a table has no axes, and shows everything
         for bar in figure.data:
             assert bar.hovertemplate or all(bar.hovertext)
         axes = [axis.title.text for axis in figure.select_xaxes()]
@@ -98,7 +98,7 @@ def test_kinds_at_the_same_time_are_said_to_pass_100_percent(load):
     assert figure.layout.xaxis.range[1] == pytest.approx(2)
 
 
-@pytest.mark.parametrize("view", [view for view in (*OF_A_GPU, *ON_A_CPU) if view != "remedies"])
+@pytest.mark.parametrize("view", [view for view in (*OF_A_GPU, *ON_A_CPU) if view not in ("remedies", "path")])
 def test_a_share_of_nothing_is_not_a_number_to_show(view, load):
     trace = SyntheticTrace()
     trace.range("ProfilerStep#0", 0, 4)
@@ -244,28 +244,6 @@ def test_launches_that_cannot_be_known_are_no_bars_of_length_zero(load):
     assert told(figure)[0]["kernels"] == "n/a"
 
 
-def test_delays_are_distributed_over_kernels_and_over_gpu_time(load):
-    trace = SyntheticTrace()
-    trace.launch(0, 10, 600)  # delay 6
-    trace.launch(10, 620, 100)  # delay 606
-    trace.launch(20, 730, 100)  # delay 706
-    trace.launch(826, 830, 200)  # delay 0
-    without = SyntheticTrace()
-    without.kernel(0, 10)
-    figure = show.trace({"known": load(trace), "unknown": load(without)}, "delays")
-    kernels, time, *unknown = figure.data
-    edges = np.array(kernels.x)
-    place = [np.searchsorted(edges, delay, side="right") - 1 for delay in (1, 6, 606, 706)]
-    assert place[2] == place[3], "in one bin"
-    assert [kernels.y[bin] for bin in place] == [0.25, 0.25, 0.5, 0.5]
-    assert [time.y[bin] for bin in place] == [0.2, 0.6, 0.2, 0.2] and sum(time.y) == pytest.approx(1)
-    assert all(np.isnan(line.y[0]) for line in unknown)
-    known, without = (list(row.values()) for row in told(figure))
-    assert known == ["known", "306.0", "50.0%", "20.0%"] and without == ["unknown", "n/a", "n/a", "n/a"]
-    assert "unknown: cannot be known" in figure.layout.meta["text"]
-    assert [line.x0 for line in figure.layout.shapes] == [100, 100]
-
-
 def test_the_queue_is_drawn_as_steps(two_streams):
     figure = show.trace({"two": two_streams}, "queue")
     line = figure.data[0]
@@ -345,10 +323,10 @@ def test_a_cpu_s_trace_raises_what_its_table_raises(view, on_a_cpu):
         show.trace(on_a_cpu, view)
 
 
-@pytest.mark.parametrize("traces", ["trace.json", None, {}, {"a": "trace.json"}], ids=str)
+@pytest.mark.parametrize("traces", [3, None, {}, {"a": 3}], ids=str)
 def test_what_is_no_trace_is_refused_with_what_to_give(traces):
     for draw in (show.trace, show.trace_explorer):
-        with pytest.raises(LabkitError, match="traces=.*give a labkit.Trace"):
+        with pytest.raises(LabkitError, match="is no trace: give a labkit.Trace"):
             draw(traces)
 
 

@@ -3,6 +3,7 @@ from labkit.show.comparisons import comparison_figure as comparison_figure
 from labkit.show.comparisons import comparison_report as comparison_report
 from labkit.show.explorer import trace_explorer as trace_explorer
 from labkit.show.recordings import stamped as stamped
+from labkit.show.report import report_data as report_data
 from labkit.show.report import trace_report as trace_report
 from labkit.show.speedrun import heats as heats
 from labkit.show.speedrun import ladder as ladder

@@ -16,7 +16,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from labkit.errors import LabkitError
-from labkit.show.recordings import each_rank, named
+from labkit.show.hta import TABLES
+from labkit.show.recordings import Traces, each_rank, named
 from labkit.show.style import in_words
 from labkit.show.trace_views import VIEWS, trace
 from labkit.show.widgets import FigureInPlace
@@ -26,13 +27,16 @@ from labkit.traces.reading import TraceError
 ALL = "all, side by side"
 
 
-def trace_explorer(traces: Trace | Mapping[str, Trace]) -> ipywidgets.VBox:
+def trace_explorer(traces: Traces) -> ipywidgets.VBox:
     """A menu of recordings, a menu of views, and the files of the recordings for Perfetto.
 
     You can look at one recording or at all, at all steps or some. Launches have sliders for the cutoffs. The timeline
     has one for its interval and, if there are several ranks, a menu of ranks. Steps are counted from the first
     recorded one, because their numbers may differ between recordings; the figure shows their numbers under its title.
     For a trace recorded on a CPU the explorer names the missing events, and shows the operators.
+
+    Args:
+        traces: a trace, or traces by name, as `labkit.show.trace` takes them.
 
     Raises:
         LabkitError: there is no trace.
@@ -58,9 +62,10 @@ class _Explorer:
         self.delay = ipywidgets.FloatSlider(100, min=0, max=1000, step=5, description="delay over, µs", **times)
         self.rank = ipywidgets.Dropdown(description="rank", **style)
         self.interval = ipywidgets.FloatRangeSlider(min=0, max=1, step=1, description="interval, µs", **times)
+        self.table = ipywidgets.Dropdown(options=list(TABLES), description="HTA's table", **style)
         self.message = ipywidgets.HTML()
         limiting = [self.recording, self.all_steps, self.steps]
-        controls = [*limiting, self.view, self.runtime, self.delay, self.rank, self.interval]
+        controls = [*limiting, self.view, self.runtime, self.delay, self.table, self.rank, self.interval]
         self._fit()
         drawn = self._draw()
         self.figure, self.words = FigureInPlace(drawn), ipywidgets.HTML(in_words(drawn))
@@ -110,13 +115,14 @@ class _Explorer:
         _show(self.all_steps, self.steps.max > 1)
         _show(self.steps, self.steps.max > 1 and not self.all_steps.value)
         _show(self.runtime, view == "launches")
-        _show(self.delay, view in ("launches", "delays"))
+        _show(self.delay, view == "launches")
+        _show(self.table, view == "hta")
         _show(self.interval, view == "timeline")
         _show(self.rank, view == "timeline" and len(self.rank.options) > 1)
         begin, end = self.interval.value
         settings: dict[str, dict[str, Any]] = {
             "launches": dict(runtime_cutoff=self.runtime.value, delay_cutoff=self.delay.value),
-            "delays": dict(delay_cutoff=self.delay.value),
+            "hta": dict(table=self.table.value),
             "timeline": dict(begin_us=begin, end_us=end, rank=self.rank.value),
         }
         try:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import pandas
 import plotly.graph_objects as go
@@ -14,24 +18,78 @@ from labkit.show.style import ABOVE, BELOW, CLEAR, LEGEND_BELOW, escaped, look, 
 from labkit.trace import Trace
 from labkit.traces.rank import Rank
 
-Traces = Trace | Mapping[str, Trace]
+if TYPE_CHECKING:
+    from hta.trace_analysis import TraceAnalysis
+
+Recording = Trace | Path | str  # or a TraceAnalysis of HTA's
+Traces = Recording | Mapping[str, Recording]
 Looks = Mapping[str, tuple[str, str, str]]  # of a series of bars: its name in the legend, colour and hatching
 DRAWING = ["rank", "panel", "place", "series", "value"]  # columns that say how to draw a row
+
+
+_ANALYSES: WeakKeyDictionary[Trace, TraceAnalysis] = WeakKeyDictionary()
 
 
 def named(traces: Traces) -> dict[str, Trace]:
     """Traces by name; a single trace is named after its file.
 
+    Args:
+        traces: a `labkit.Trace`, the path of a trace or of a folder with one of each rank, or HTA's `TraceAnalysis`; or
+            several of them by name.
+
     Raises:
-        LabkitError: there is none, or something else than a `labkit.Trace`.
+        LabkitError: there is none, or something else.
+        TraceError: a path holds no trace that can be read.
     """
-    if isinstance(traces, Trace):
-        return {next(iter(traces.ranks.values())).recording.file.name: traces}
-    if not isinstance(traces, Mapping) or not traces or not all(isinstance(one, Trace) for one in traces.values()):
+    if isinstance(traces, Mapping) and traces:
+        return {str(name): _opened(one) for name, one in traces.items()}
+    trace = _opened(traces)
+    return {next(iter(trace.ranks.values())).recording.file.name: trace}
+
+
+def _opened(recording: Any) -> Trace:
+    if isinstance(recording, Trace):
+        return recording
+    if isinstance(recording, Path | str):
+        return Trace(recording)
+    hta = sys.modules.get("hta.trace_analysis")
+    if hta is None or not isinstance(recording, hta.TraceAnalysis):
         raise LabkitError(
-            f"traces={traces!r:.80}: give a labkit.Trace(path), or such traces by name: {{'mine': labkit.Trace(path)}}."
+            f"{recording!r:.80} is no trace: give a labkit.Trace, the path of a trace or of a folder of them, HTA's "
+            "TraceAnalysis, or several of these by name: {'mine': labkit.Trace(path)}."
         )
-    return {str(name): trace for name, trace in traces.items()}
+    files = [Path(file) for _, file in sorted(recording.t.trace_files.items())]
+    trace = Trace(files[0] if len(files) == 1 else files[0].parent)
+    _ANALYSES[trace] = recording
+    return trace
+
+
+def analysis_of(trace: Trace) -> TraceAnalysis:
+    """HTA's analysis of a trace's files: the one that the trace was made from, or else one with HTA's defaults.
+
+    Raises:
+        LabkitError: HTA is not installed, or fails in reading the trace.
+    """
+    if trace in _ANALYSES:
+        return _ANALYSES[trace]
+    log = logging.getLogger("hta")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        from hta.trace_analysis import TraceAnalysis
+
+        files = {number: str(rank.recording.file) for number, rank in trace.ranks.items()}
+        _ANALYSES[trace] = TraceAnalysis(trace_files=files, trace_dir="")
+    except ImportError as error:
+        raise LabkitError(f"{error}. HTA is the package traceinsight: pip install traceinsight") from error
+    except Exception as error:  # HTA raises nearly anything
+        raise LabkitError(
+            f"HTA cannot read {', '.join(files.values())} ({type(error).__name__}: {str(error)[:200]}). labkit's own "
+            "views of this trace do not need HTA. With pandas 3, HTA 0.6.1 fails on some traces: pip install 'pandas<3'"
+        ) from error
+    finally:
+        log.setLevel(level)
+    return _ANALYSES[trace]
 
 
 def rank_names(name: str, trace: Trace) -> dict[int, str]:

@@ -1,23 +1,31 @@
-"""A page about one trace or several: the price of each cause first, and then the figures that show it."""
+"""A page about one trace or several: what bounds it and what to try in sentences, then the figures that show it."""
 
 from __future__ import annotations
 
 import html
+import json
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pandas
 import plotly.graph_objects as go
 
 from labkit.errors import LabkitError
 from labkit.show.page import write_page
-from labkit.show.recordings import Traces, named
+from labkit.show.recordings import Traces, named, readable
 from labkit.show.style import in_words
 from labkit.show.trace_views import trace
+from labkit.simulate.recorded_replay import ReplayWarning
+from labkit.trace import Trace
 
-SHOWN = ("remedies", "summary", "temporal", "idle", "gaps", "kernels", "ranges", "operators")  # views, in this order
+SHOWN = ("temporal", "steps", "timeline", "gaps", "path", "kernels", "achieved", "idle", "ranges", "operators")  # views
+ROWS = 20  # of a table, in the report as data
 
 
 def trace_report(traces: Traces, path: Path | str) -> Path:
-    """Writes an HTML page that opens without a network: what each cause costs, what bounds the trace, and the figures.
+    """Writes an HTML page that opens without a network: findings, verdict and remedies in words, and the figures.
 
     A view that a trace does not allow, such as those of a GPU for a trace recorded on a CPU, is named at the end, with
     its error.
@@ -29,15 +37,94 @@ def trace_report(traces: Traces, path: Path | str) -> Path:
     Raises:
         LabkitError: the page cannot be written.
     """
+    traces = named(traces)
     parts: list[str | go.Figure] = []
-    errors: list[str] = []
+    for name, each in traces.items():
+        heading = f"<h2>{html.escape(name)}</h2>" if len(traces) > 1 else ""
+        parts += [heading, *_in_sentences(each)]
+    errors = []
     for view in SHOWN:
         try:
-            figure = trace(traces, view)
+            figure = _typical_step(traces) if view == "timeline" else trace(traces, view)
         except LabkitError as error:
             errors.append(html.escape(f"{view}: {error}"))
         else:
-            parts += [figure, in_words(figure)]
+            if any(drawn.x is not None and len(drawn.x) for drawn in figure.data):
+                parts += [figure, in_words(figure)]
     if errors:
-        parts.append(f"<h2>Not shown</h2><ul><li>{'</li><li>'.join(errors)}</li></ul>")
-    return write_page(path, "labkit report", html.escape(", ".join(named(traces))), parts)
+        parts.append(f"<h2>Not shown</h2><ul><li>{'</li><li>'.join(dict.fromkeys(errors))}</li></ul>")
+    return write_page(path, "labkit report", html.escape(", ".join(traces)), parts)
+
+
+def report_data(traces: Traces) -> dict[str, Any]:
+    """The report as data, for scripts: by the trace's name its stamp, and the first rows of each table.
+
+    A table that the trace does not allow is a text, its error. All times are in microseconds, and remedies and costs
+    are SIMULATED.
+
+    Args:
+        traces: a trace, or traces by name.
+    """
+    found: dict[str, Any] = {}
+    for name, each in named(traces).items():
+        tables = {
+            "audit": each.audit,
+            "summary": each.summary,
+            "remedies": each.remedies,
+            "temporal": each.temporal,
+            "idle": each.idle,
+            "gaps": each.gaps,
+            "kernels": each.kernels,
+            "critical_path": each.critical_path,
+            "ranges": each.ranges,
+            "operators": each.operators,
+            "achieved": each.achieved,
+        }
+        found[name] = {"stamp": each.stamp}
+        for table, make in tables.items():
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", ReplayWarning)  # the summary says it, too
+                    found[name][table] = json.loads(make().head(ROWS).to_json(orient="records"))
+            except LabkitError as error:
+                found[name][table] = str(error)
+    return found
+
+
+def _in_sentences(each: Trace) -> Iterator[str]:
+    """Findings of the audit, the verdict, and the remedies with their advice."""
+    findings = each.audit()
+    if len(findings):
+        rows = "".join(
+            f"<li>{html.escape(row.what)} ({row.events:,}): do not trust {html.escape(row.tables)}</li>"
+            for row in findings.itertuples()
+        )
+        yield f'<div class="audit"><p><b>What this recording cannot tell:</b></p><ul>{rows}</ul></div>'
+    try:
+        for row in each.summary().itertuples():
+            rank = f"Rank {row.rank}: " if len(each.ranks) > 1 else ""
+            yield f"<p>{rank}<b>Bound by: {html.escape(row.bound_by)}.</b> {html.escape(row.why)}</p>"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReplayWarning)  # the summary says it, too
+            remedies = each.remedies()
+    except LabkitError as error:
+        yield f"<p>{html.escape(str(error))}</p>"
+        return
+    shown = readable(remedies[["cause", "times_faster_at_most", "share_of_wall", "try"]])
+    shown = shown if len(each.ranks) == 1 else pandas.concat([remedies[["rank"]], shown], axis=1)
+    yield "<h3>What to try, and how many times faster at most (SIMULATED)</h3>" + shown.to_html(index=False, border=0)
+
+
+def _typical_step(traces: dict[str, Trace]) -> go.Figure:
+    """The timeline of the step with the median wall time, of each trace; of the whole trace if no step is marked."""
+    parts, longest = {}, 0.0
+    for name, each in traces.items():
+        try:
+            steps = each.temporal(by="step").query("part == 'wall'").sort_values("us")
+            part = each.steps(int(steps["step"].iloc[(len(steps) - 1) // 2]))
+        except LabkitError:
+            part = each
+        rank = next(iter(part.ranks.values()))
+        first = float(rank.recording.events["begin"].min())
+        parts[name], longest = part, max(longest, rank.stop - first)
+    return trace(parts, "timeline", begin_us=0.0, end_us=longest)

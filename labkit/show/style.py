@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any
 
+import numpy as np
+import pandas
 import plotly.graph_objects as go
 from IPython.display import HTML, display
 from plotly import io
@@ -108,6 +111,25 @@ def panels(heights: Mapping[str, float], notes: Mapping[str, str] | None = None,
         shared_xaxes=shared,
     )
     return figure.update_layout(height=height + ABOVE + BELOW).update_annotations(font_size=13)
+
+
+def table_of(cells: pandas.DataFrame, widths: Sequence[float] | None = None) -> go.Figure:
+    """A table of texts as a figure.
+
+    Args:
+        cells: HTML, under the columns' names.
+        widths: of the columns, relative to one another; None makes all as wide.
+    """
+    parts = np.array(widths or [1] * len(cells.columns))
+    characters = 640 / 6.5 * parts / parts.sum()  # in each column of a narrow figure
+    lines = sum(
+        max(ceil(len(cell) / width) for cell, width in zip(row, characters, strict=True)) for row in cells.values
+    )
+    look = dict(fill_color=CLEAR, line_color=FAINT, align="left", height=26)
+    header = dict(values=[f"<b>{name}</b>" if name else "" for name in cells], **look)
+    columns = dict(values=cells.T.values.tolist(), **look)
+    figure = go.Figure(go.Table(header=header, cells=columns, columnwidth=list(parts)))
+    return figure.update_layout(height=260 + 16 * lines + 10 * len(cells), margin=dict(l=20, r=20))
 
 
 def escaped(name: str) -> str:

@@ -1,26 +1,21 @@
-"""The views of a trace that have to do with time: the timeline of host and GPU, the launch queue, and launch delays."""
+"""The views of a trace that have to do with time: the timeline of host and GPU, and the launch queue."""
 
 from __future__ import annotations
 
-from itertools import cycle
 from typing import Any
 
 import numpy as np
 import pandas
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from labkit.errors import LabkitError, check_known
-from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, named, rank_names
-from labkit.show.style import FAINT, HOST, KERNEL, KINDS, PLAYERS, UNUSED, WALL, escaped, panels, shortened
+from labkit.show.recordings import Looks, Traces, bars, finish, joined, named, rank_names
+from labkit.show.style import FAINT, HOST, KINDS, PLAYERS, UNUSED, WALL, escaped, panels, shortened
 from labkit.trace import Trace
 from labkit.traces.rank import CALLS, Rank
 
 MOST_BARS = 1500
 QUEUE_POINTS = 2000
-BINS_PER_DECADE = 8
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")  # of recordings
-UNKNOWN = "cannot be known, as no launch is in the trace"
 # Of each series of bars, in the order of the legend. Players' ranges begin with their names.
 COLOURS = {"step": UNUSED, **PLAYERS, "other range": UNUSED, "CUDA call": HOST, **KINDS}
 LOOKS: Looks = {series: (series, colour, "/" if series == "step" else "") for series, colour in COLOURS.items()}
@@ -98,44 +93,6 @@ def queue(traces: Traces) -> go.Figure:
     told = recordings.agg(kernels_waiting_mean=("mean", "first"), kernels_waiting_most=("waiting", "max"))
     title = "Launch queue: kernels launched but not started (dashed: mean)"
     return finish(figure, title, traces, told.reset_index())
-
-
-def delays(traces: Traces, delay_cutoff: float = 100.0) -> go.Figure:
-    """How long kernels waited between launch and start: the distribution, and the same weighted by their durations.
-
-    "launches" counts the delays beyond the cutoff, and this view shows how far beyond they are. Delays of a few
-    microseconds belong to kernels that the GPU waited for, and delays of milliseconds to kernels in a full queue.
-    Kernels whose launch is not in the trace are left out.
-
-    Args:
-        traces: a trace, or traces by name.
-        delay_cutoff: in microseconds, drawn as a dashed line.
-    """
-    known = {name: rank.kernels.dropna(subset="delay") for name, rank in each_rank(traces).items()}
-    longest = max([10, 10 * delay_cutoff, *(kernels["delay"].max() for kernels in known.values() if len(kernels))])
-    edges = 10 ** np.arange(0, np.log10(longest) + 1 / BINS_PER_DECADE, 1 / BINS_PER_DECADE)
-    figure = make_subplots(cols=2, shared_yaxes=True, subplot_titles=("share of the kernels", "share of the GPU time"))
-    rows, cutoff = [], f"over_{delay_cutoff:g}_us"
-    for (name, kernels), dash in zip(known.items(), cycle(DASHES), strict=False):
-        delay, took = kernels["delay"], kernels["duration"]
-        for column, (colour, weights) in enumerate(((UNUSED, np.ones(len(took))), (KERNEL, took)), start=1):
-            heights = np.histogram(delay.clip(edges[0], edges[-1]), edges, weights=weights)[0]
-            figure.add_scatter(
-                **dict(x=edges, y=[*heights / (heights.sum() or np.nan), 0], mode="lines", row=1, col=column),
-                **dict(name=escaped(name), legendgroup=name, showlegend=column == 1),
-                line=dict(shape="hv", color=colour, dash=dash, width=2),
-                hovertemplate=f"{escaped(name)}: %{{y:.1%}} in the bin from %{{x:,.1f}} µs on<extra></extra>",
-            )
-        over, time = delay > delay_cutoff, took.sum() or np.nan
-        shares = {f"share_of_kernels_{cutoff}": over.mean(), f"share_of_gpu_time_{cutoff}": took[over].sum() / time}
-        rows.append({"recording": name, "median_us": delay.median(), **shares})
-    figure.add_vline(x=max(delay_cutoff, edges[0]), line=dict(color=HOST, dash="dash"))
-    figure.update_xaxes(title="µs from launch to start", type="log", dtick=1, tickformat=",")
-    figure.update_xaxes(range=[-0.1, np.log10(edges[-1]) + 0.1])
-    figure.update_yaxes(tickformat=".0%", rangemode="tozero").update_layout(height=420)
-    title = f"Launch delays, on a logarithmic axis (dashed: {delay_cutoff:g} µs; under 1 µs in the first bin)"
-    unknown = {name: UNKNOWN for name, kernels in known.items() if kernels.empty}
-    return finish(figure, title, traces, pandas.DataFrame(rows), unknown)
 
 
 def events_between(rank: Rank, begin_us: float, end_us: float) -> pandas.DataFrame:

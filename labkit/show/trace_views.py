@@ -16,10 +16,11 @@ import plotly.graph_objects as go
 
 from labkit.errors import check_known
 from labkit.show.communication import communication
-from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, percent, repeated
-from labkit.show.style import HOST, KERNEL, KINDS, PATTERNS, UNUSED, WALL, escaped, range_look, shortened
-from labkit.show.timeline import UNKNOWN, delays, queue, timeline
-from labkit.show.verdict import remedies, summary
+from labkit.show.hta import hta
+from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, named, percent, repeated
+from labkit.show.style import HOST, KERNEL, KINDS, LINES, PATTERNS, UNUSED, WALL, escaped, range_look, shortened
+from labkit.show.timeline import queue, timeline
+from labkit.show.verdict import achieved, path, remedies, summary
 from labkit.trace import Trace
 from labkit.traces.rank import NOWHERE
 
@@ -30,6 +31,7 @@ CAUSES: Looks = {
     "other": ("waits for something else (other)", "#DDDDDD", "x"),
     "unknown": ("not known (unknown)", "#FFFFFF", "."),
 }
+UNKNOWN = "cannot be known, as no launch is in the trace"
 SHARES: Looks = {  # of launches, and of memory operations
     "share_of_kernels": ("share of the kernels", UNUSED, ""),
     "share_of_gpu_time": ("share of the GPU time (sum of durations)", KERNEL, ""),
@@ -39,6 +41,7 @@ SHARES: Looks = {  # of launches, and of memory operations
 }
 HOSTS = {"operator": UNUSED, "CUDA call": HOST}
 STREAMS = (UNUSED, KERNEL, "#2E8BC9", "#0F6CA6", "#0B4F7D")  # 0, 1, 2, ... busy streams: the more, the darker
+OTHER_RANGES = (UNUSED, *LINES)  # of ranges that are not a player's
 LARGEST_GAPS, TOP_KERNELS, TOP_OPERATORS = 10, 10, 12  # of each rank, and over all recordings
 
 
@@ -46,19 +49,21 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
     """A figure of one trace, or of several side by side.
 
     Args:
-        traces: a trace, or traces by name, as in ``{"baseline": labkit.Trace(path)}``.
+        traces: a trace, or traces by name, as in ``{"baseline": labkit.Trace(path)}``. In the place of a trace may be
+            the path of one or of a folder with one of each rank, or a `TraceAnalysis` of HTA's.
         view: "temporal", "summary", "remedies", "steps", "idle", "gaps", "kinds", "kernels", "memory", "launches",
-            "delays", "queue", "streams", "timeline", "communication", "ranges" or "operators".
-        settings: of the view. "launches" takes `runtime_cutoff` and `delay_cutoff`, "delays" `delay_cutoff`, all in
-            microseconds; "streams" takes `within`, one of labkit's ranges; and "timeline" needs `begin_us` and
-            `end_us` and takes `rank`. See the function of the view's name in `labkit.show.trace_views`.
+            "queue", "streams", "timeline", "communication", "ranges", "operators", "path" (the critical one),
+            "achieved" or "hta".
+        settings: of the view. "launches" takes `runtime_cutoff` and `delay_cutoff`, in microseconds; "streams" takes
+            `within`, one of labkit's ranges; "timeline" needs `begin_us` and `end_us` and takes `rank`; and "hta" takes
+            `table`. See the function of the view's name in `labkit.show`'s modules.
 
     Raises:
         LabkitError: there is no such view.
         TraceError: the trace does not have the events that the view needs, such as GPU activity.
     """
     check_known("view", view, VIEWS)
-    return VIEWS[view][1](traces, **settings)
+    return VIEWS[view][1](named(traces), **settings)
 
 
 def temporal(traces: Traces) -> go.Figure:
@@ -207,7 +212,11 @@ def ranges(traces: Traces) -> go.Figure:
     remark = table["recording"].isin(without).map({True: "<br>(no range of labkit)", False: ""})
     place = table["recording"].map(escaped) + remark
     drawn = table.assign(value=table["us_per_step"] / 1e3, series=table["range"], place=place)
-    looks = {name: (escaped(name), *range_look(name)) for name in table["range"].unique()}
+    others = cycle(OTHER_RANGES)
+    looks = {}
+    for name in table["range"].unique():
+        colour, pattern = range_look(name)
+        looks[name] = escaped(name), next(others) if colour == UNUSED else colour, pattern
     figure = bars(drawn, looks, "milliseconds a step, on the host")
     return finish(figure, "Time of the host by range, of a step on average", traces, table)
 
@@ -273,11 +282,13 @@ VIEWS: dict[str, tuple[str, Callable[..., go.Figure]]] = {
     "kernels": ("kernels that took most", kernels),
     "memory": ("copies and memsets", memory),
     "launches": ("launches", launches),
-    "delays": ("launch delays", delays),
     "queue": ("launch queue", queue),
     "streams": ("streams busy together", streams),
     "timeline": ("timeline", timeline),
     "communication": ("communication between ranks", communication),
     "ranges": ("ranges on the host", ranges),
     "operators": ("operators on the host", operators),
+    "path": ("critical path", path),
+    "achieved": ("rates by shapes", achieved),
+    "hta": ("HTA's own tables", hta),
 }

@@ -1,37 +1,31 @@
-"""What bounds a recording, and what each cause of its wall time costs."""
+"""Views that judge a recording: its verdict, what each cause costs, its critical path, and the rates it achieved."""
 
 from __future__ import annotations
 
 import warnings
 from itertools import cycle
-from math import ceil
 
 import pandas
 import plotly.graph_objects as go
 
 from labkit.errors import LabkitError
 from labkit.show.recordings import Traces, bars, finish, joined, named, percent, readable
-from labkit.show.style import CLEAR, FAINT, HOST, PATTERNS, escaped
+from labkit.show.style import HOST, KERNEL, PATTERNS, UNUSED, escaped, shortened, table_of
 from labkit.simulate.recorded_replay import ReplayWarning
 from labkit.trace import Trace
+from labkit.traces.rank import NOWHERE
 from labkit.traces.reading import TraceError
+
+PARTS_OF_PATH, TOP_SHAPES = 15, 12
 
 
 def summary(traces: Traces) -> go.Figure:
     """What bounds each recording, why, and the numbers that say so: a table with a column for each recording."""
     table = joined(traces, Trace.summary)
-    cells = readable(table).set_index("recording").T.reset_index()
-    width = 640 / 6.5 / len(cells.columns)  # characters in a column of a narrow figure
-    lines = cells.map(lambda cell: ceil(len(cell) / width)).max(axis=1).sum()
-    labels, *recordings = (list(cells[name]) for name in cells)
-    bold = [[f"<b>{verdict}</b>", *map(escaped, rest)] for verdict, *rest in recordings]
-    look = dict(fill_color=CLEAR, line_color=FAINT)
-    header = dict(values=["", *(f"<b>{escaped(name)}</b>" for name in cells.columns[1:])], **look)
-    columns = dict(values=[labels, *bold], **look)
-    figure = go.Figure(go.Table(header=header, cells=columns))
-    figure.update_traces(header=dict(align="left", height=26), cells=dict(align="left", height=26))
-    finish(figure, "What bounds each recording (first remedy and costs: SIMULATED)", traces, table)
-    return figure.update_layout(height=190 + 16 * lines + 10 * (len(labels) + 1), margin=dict(l=20, r=20, b=20))
+    cells = readable(table).set_index("recording").map(escaped)
+    cells.iloc[:, 0] = "<b>" + cells.iloc[:, 0] + "</b>"
+    cells = cells.T.reset_index(names="").rename(columns=escaped)
+    return finish(table_of(cells), "What bounds each recording (first remedy and costs: SIMULATED)", traces, table)
 
 
 def remedies(traces: Traces) -> go.Figure:
@@ -76,3 +70,62 @@ def remedies(traces: Traces) -> go.Figure:
         bar.update(text=[f"{times:.2f}x" for times in rows["times_faster_at_most"]], textposition="outside")
     figure.update_xaxes(tickformat=".0%", range=[0, 1.15 * max(0.01, table["share_of_wall"].max())])
     return finish(figure, "Times faster at most without each cause: SIMULATED", traces, table, notes)
+
+
+def path(traces: Traces) -> go.Figure:
+    """The critical path as one bar: the kernels, operators and pauses on it, the longest first."""
+    table = joined(traces, lambda trace: trace.critical_path(by="name"))
+    if table.empty:
+        raise LabkitError("there is no critical path: the kernels on the GPU took no time at all.")
+    number = table.groupby("recording").cumcount()
+    table = table[number < PARTS_OF_PATH]
+    colours = {"host": HOST, "GPU": KERNEL, "between": UNUSED}
+    looks = {where: (where, colour, "") for where, colour in colours.items()}
+    drawn = table.assign(value=table["share_of_wall"], series=table["where"])
+    figure = bars(drawn, looks, f"share of the wall time: the {PARTS_OF_PATH} longest parts of the path")
+    for bar in figure.data:
+        parts = drawn[drawn["series"] == bar.legendgroup]
+        names = parts["name"].where(parts["name"] != NOWHERE, parts["what"])
+        characters = (90 * parts["value"]).astype(int)  # that fit into each part
+        fits = [shortened(name, n) if n > 5 else "" for name, n in zip(names, characters, strict=True)]
+        bar.update(text=[escaped(name) for name in fits], textposition="inside")
+    figure.update_traces(insidetextanchor="middle", constraintext="none", textfont_color="black", textangle=0)
+    figure.update_xaxes(tickformat=".0%", range=[0, 1.02])
+    return finish(figure, "The critical path: what determined the wall time, by name", traces, table)
+
+
+def achieved(traces: Traces) -> go.Figure:
+    """Convolutions, matrix products and normalisation by their shapes: time, and the rates that they achieved.
+
+    Recordings without shapes have no bars; if none has shapes, it is a `TraceError`.
+    """
+    errors: list[TraceError] = []
+
+    def of_trace(trace: Trace) -> pandas.DataFrame:
+        try:
+            return trace.achieved()
+        except TraceError as error:
+            errors.append(error)
+            return pandas.DataFrame({"rank": []})
+
+    table = joined(traces, of_trace)
+    if table.empty:
+        raise errors[0] if errors else LabkitError("no convolution, matrix product or normalisation was recorded.")
+    table = table.sort_values("us", ascending=False, kind="stable").groupby("recording", sort=False).head(TOP_SHAPES)
+    place = [
+        f"{shortened(name.removeprefix('aten::'), 26)} {shortened(inputs, 40)}"
+        for name, inputs in zip(table["name"], table["inputs"], strict=True)
+    ]
+    drawn = table.assign(value=table["us"] / 1e3, place=[escaped(each) for each in place], series="all")
+    drawn["panel"] = table["recording"]
+    figure = bars(drawn, {"all": ("", KERNEL, "")}, "milliseconds on the GPU", shared=False)
+    for bar, (_, rows) in zip(figure.data, table.groupby("recording", sort=False), strict=True):
+        rates = pandas.DataFrame(
+            {
+                "flops": rows["tflop_per_s"].map("{:.1f} TFLOP/s".format, na_action="ignore"),
+                "bytes": rows["gb_per_s"].map("{:,.0f} GB/s".format, na_action="ignore"),
+            }
+        )
+        bar.update(text=[", ".join(row.dropna()) for _, row in rates.iterrows()], textposition="auto")
+    title = f"The {TOP_SHAPES} dearest convolutions, matrix products and normalisations by shapes, and their rates"
+    return finish(figure.update_layout(showlegend=False), title, traces, table)

@@ -8,6 +8,7 @@ from labkit.course.check.notebook_02 import range_times as range_times
 from labkit.course.check.notebook_03 import bound_by as bound_by
 from labkit.course.check.notebook_03 import busy as busy
 from labkit.course.check.notebook_03 import diagnosis as diagnosis
+from labkit.course.check.notebook_03 import hta_wall as hta_wall
 from labkit.course.check.notebook_03 import idle_by_hand as idle_by_hand
 from labkit.course.check.notebook_03 import unknown_traces as unknown_traces
 from labkit.course.check.notebook_04 import growth as growth

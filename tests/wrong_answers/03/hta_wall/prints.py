@@ -1,0 +1,4 @@
+# expects: return
+def hta_wall(launched, begin, end, steps):
+    kept = launched < max(steps)
+    print(end[kept].max() - begin[kept].min())
