@@ -1,5 +1,6 @@
 """The command line does what it says, and says in one line what it cannot do."""
 
+import json
 import re
 import subprocess
 import sys
@@ -66,10 +67,14 @@ def test_report_leads_with_the_first_remedy_and_shows_what_it_can(call, tmp_path
     status, said, _ = call("report", tmp_path / "gpu.json", "--out", tmp_path / "gpu.html")
     assert status == 0 and "gpu.json: Played again (SIMULATED): at most" in said and "gpu.html" in said
     page = (tmp_path / "gpu.html").read_text()
-    assert page.count("plotly-graph-div") == 8 and "Not shown" not in page
+    assert page.count('class="figure"') == 8 and "achieved: " in page  # without shapes
     call("report", tmp_path / "cpu.json", "--out", tmp_path / "cpu.html")
     page = (tmp_path / "cpu.html").read_text()
-    assert page.count("plotly-graph-div") == 2 and "no GPU activity in this trace" in page
+    assert page.count('class="figure"') == 2 and "no GPU activity in this trace" in page
+    status, said, _ = call("report", tmp_path / "gpu.json")
+    assert said.splitlines()[-1] == str(tmp_path / "report.html")
+    status, said, _ = call("report", tmp_path / "gpu.json", "--json")
+    assert json.loads(said)["gpu.json"]["summary"][0]["bound_by"]
 
 
 def test_translate_at_another_size_and_overwrites_if_told(call, tmp_path):

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import json
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -39,20 +40,25 @@ def profile(
     typer.echo(f"{recording.export(profiler, out)}: {steps} steps; open it in ui.perfetto.dev or with HTA")
 
 
-def report(traces: list[Path], *, out: Path = Path("out", "report.html")) -> None:
-    """Say what each cause of a trace's time costs, and write a page with its figures.
+def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False) -> None:
+    """Say what bounds a trace and what to try, and write a page with its figures.
 
     Args:
         traces: Trace files, or folders with a file of each rank.
 
     Options:
-        out: The page to write.
+        out: The page to write; else report.html in the first one's folder.
+        as_json: Print the verdict and the tables as one JSON object, and write no page.
     """
     opened = {path.name: labkit.Trace(path) for path in traces}
+    if as_json:
+        typer.echo(json.dumps(labkit.show.report_data(opened)))
+        return
     for name, trace in opened.items():
         with contextlib.suppress(labkit.TraceError):  # recorded on a CPU: the page says what it lacks
             typer.echo("\n".join(f"{name}: {why}" for why in trace.summary()["why"]))
-    typer.echo(labkit.show.trace_report(opened, out))
+    first = traces[0] if traces[0].is_dir() else traces[0].parent
+    typer.echo(labkit.show.trace_report(opened, out or first / "report.html"))
 
 
 def speedups() -> None:

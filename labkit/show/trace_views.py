@@ -110,7 +110,7 @@ def idle(traces: Traces) -> go.Figure:
 
 
 def gaps(traces: Traces) -> go.Figure:
-    """The largest times at which no stream was busy, labelled with the host's operator and range at their end."""
+    """The largest times at which no stream was busy, labelled with what the host spent most of each with."""
     table = joined(traces, lambda trace: trace.gaps(LARGEST_GAPS))
     everything = joined(traces, Trace.idle).query("scope == 'device'").groupby("recording")["us"].sum()
     notes = {}
@@ -120,9 +120,9 @@ def gaps(traces: Traces) -> go.Figure:
         notes[name] = f"the largest {len(us)}, {told}" if len(us) else "never idle"
     number = (table.groupby("recording").cumcount() + 1).astype(str)
     drawn = table.assign(value=table["us"], series=table["cause"], panel=table["recording"])
-    drawn["place"] = number + ". " + pandas.Series(map(_host_at_end, table.itertuples()), dtype=object)
+    drawn["place"] = number + ". " + pandas.Series(map(_filler, table.itertuples()), dtype=object)
     figure = bars(drawn, CAUSES, "length of the gap, microseconds", notes=notes)
-    return finish(figure, "The largest gaps, and where the host was when they ended", traces, table, notes)
+    return finish(figure, "The largest gaps, and what the host did in most of each", traces, table, notes)
 
 
 def kinds(traces: Traces) -> go.Figure:
@@ -260,10 +260,10 @@ def _ranking(
     return finish(figure, f"{title}: the first {len(names)}", traces, table)
 
 
-def _host_at_end(gap: Any) -> str:
-    """The operator and, if there is one, the range that the host was in at the end of a gap."""
-    operator = "no operator" if gap.operator_at_end == NOWHERE else escaped(shortened(gap.operator_at_end, 36))
-    return operator if gap.range_at_end == NOWHERE else f"{operator}<br>in {escaped(gap.range_at_end)}"
+def _filler(gap: Any) -> str:
+    """What filled most of a gap on the launching thread, and the range around it if there is one."""
+    filler = "nothing that was recorded" if gap.filled_by == NOWHERE else escaped(shortened(gap.filled_by, 36))
+    return filler if gap.range_at_end in (NOWHERE, gap.filled_by) else f"{filler}<br>in {escaped(gap.range_at_end)}"
 
 
 def _busy(number: int) -> str:

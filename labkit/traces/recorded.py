@@ -62,10 +62,12 @@ class Recorded:
 
         | column | unit | meaning |
         |---|---|---|
-        | part | | wall = busy + idle; within busy compute, memory and communication |
+        | part | | wall = busy + idle; within busy compute, memory, communication; and two of HTA's, below |
         | us | microseconds | the three kinds may overlap, and then add up to more than busy |
         | share_of_wall | 0 to 1 | |
         | share_of_busy | 0 to 1 | NaN for wall and idle |
+
+        non_compute is the busy time without compute, compute_and_communication the time in which both ran.
 
         Take care which share is quoted: 93% of a busy time that is only 10% of the wall time is not "compute-bound".
 
@@ -135,6 +137,7 @@ class Recorded:
         | count | | |
         | total_us, mean_us | microseconds | sum and mean of the durations |
         | share_of_busy | 0 to 1 | of the device's busy time: where streams overlap, the sum is more than 1 |
+        | max_us, min_us, std_us | microseconds | by name: of the durations; the deviation of a single one is NaN |
 
         Args:
             by: "name" for a row of each name; "kind" for a row of each kind, without `name`; "memory" for a row of

@@ -46,6 +46,10 @@ def _parts(rank: Rank, begin: np.ndarray, end: np.ndarray) -> pandas.DataFrame:
     for kind in KINDS:
         ours = kernels[kernels["kind"] == kind]
         times[kind] = Union(ours["begin"], ours["end"]).covered(begin, end)
+    times["non_compute"] = busy - times["compute"]
+    together = kernels[kernels["kind"].isin(["compute", "communication"])]
+    either = Union(together["begin"], together["end"]).covered(begin, end)
+    times["compute_and_communication"] = times["compute"] + times["communication"] - either
     table = pandas.concat(
         pandas.DataFrame({"window": np.arange(len(wall)), "part": part, "us": us, "wall": wall, "busy": busy})
         for part, us in times.items()
@@ -126,7 +130,9 @@ def kernels_by_kind(rank: Rank) -> pandas.DataFrame:
 
 def kernels_by_name(rank: Rank) -> pandas.DataFrame:
     """One row a kernel name."""
-    return _totals(rank, rank.kernels, ["kind", "name"])
+    table = _totals(rank, rank.kernels, ["kind", "name"])
+    spread = rank.kernels.groupby(["kind", "name"])["duration"].agg(max_us="max", min_us="min", std_us="std")
+    return table.join(spread, on=["kind", "name"])
 
 
 def memory_operations(rank: Rank) -> pandas.DataFrame:

@@ -18,6 +18,7 @@ from labkit.traces.verdict import bound_by as right_bound_by
 
 BOUNDS = ("data", "host", "compute", "memory", "communication", "several")
 WORDS = f"That is none of the words: give the word alone, one of {', '.join(BOUNDS)}."
+Launches = tuple[list[float], list[float], list[float], list[float]]  # calls, begins and ends of kernels; steps
 ANOTHER_WORD = (lambda got, _: got not in BOUNDS, WORDS)
 UNKNOWN = {"A": "compute", "B": "data", "C": "host"}  # the bottleneck of each of `unknown_traces`
 
@@ -202,7 +203,7 @@ def diagnosis(answer: Mapping[str, str]) -> None:
         expect(answer[name].strip().lower(), right, [ANOTHER_WORD, kinds], hints[name], f"trace {name}")
 
 
-def _many_launches(random: Random) -> list[tuple[list[float], ...]]:
+def _many_launches(random: Random) -> list[Launches]:
     """Other inputs to `hta_wall`: launches of three to five steps, and kernels that begin some time after them."""
     cases = []
     for _ in range(6):
@@ -218,7 +219,7 @@ def _many_launches(random: Random) -> list[tuple[list[float], ...]]:
 @exercise()
 def hta_wall(answer: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], float]) -> None:
     """Compares ``answer(launched, begin, end, steps)`` with the wall time that HTA counts."""
-    usual = [
+    usual: list[Launches] = [
         ([1.0, 12.0, 90.0, 101.0], [10.0, 20.0, 130.0, 150.0], [25.0, 40.0, 145.0, 160.0], [0.0, 100.0]),
         ([5.0, 95.0, 40.0, 205.0], [20.0, 250.0, 60.0, 280.0], [50.0, 270.0, 300.0, 290.0], [0.0, 100.0, 200.0]),
         ([3.0, np.nan, 60.0, 120.0], [12.0, 500.0, 70.0, 130.0], [22.0, 510.0, 90.0, 140.0], [0.0, 50.0, 110.0]),
