@@ -50,7 +50,8 @@ def test_temporal_gives_shares_of_wall_and_of_busy_side_by_side(load, two_stream
     busy = 100 + 140 + 40 + 100
     idle = 600 - busy
     assert parts(table) == {
-        "wall": 600, "busy": busy, "idle": idle, "compute": 340, "memory": 40, "communication": 0
+        "wall": 600, "busy": busy, "idle": idle, "compute": 340, "memory": 40, "communication": 0,
+        "non_compute": 40, "compute_and_communication": 0
     }  # fmt: skip
     compute = table.set_index("part").loc["compute"]
     assert compute["share_of_wall"] == pytest.approx(340 / 600)
@@ -63,7 +64,8 @@ def test_temporal_by_step_holds_the_last_step_and_adds_up(load, two_streams):
     steps = trace.temporal(by="step")
     assert parts(steps[steps["step"] == 3])["idle"] == 10 + 150
     assert parts(steps[steps["step"] == 4]) == {
-        "wall": 200, "busy": 140, "idle": 60, "compute": 100, "memory": 40, "communication": 0
+        "wall": 200, "busy": 140, "idle": 60, "compute": 100, "memory": 40, "communication": 0,
+        "non_compute": 40, "compute_and_communication": 0
     }  # fmt: skip
     assert steps.groupby("part")["us"].sum().to_dict() == parts(trace.temporal())
     with pytest.raises(LabkitError, match="by='stpe'.*'step'"):

@@ -1,7 +1,7 @@
 """The same from fewer pictures, since each has to be painted."""
 
 import torch
-from labkit.model import Model
+from labkit.models.model import Model
 from torch import Tensor, nn
 
 from labkit.networks.layers import Generator
@@ -14,7 +14,7 @@ WIDTH, PICTURES, PIXELS, DIRECTIONS = 64, 200, 2048, 16
 class Colours(Generator):
     """Every pixel by itself: (B, 3, H, W) in and out."""
 
-    multiple, least = 1, 1
+    size_multiple, min_size = 1, 1
 
     def __init__(self):
         super().__init__()
@@ -31,7 +31,7 @@ class OneWay(Model):
     """From A to B, and nothing that judges."""
 
     kind, loss_names, directions = "OneWay", (), ("AtoB",)
-    settings, pools, parts, multiple, least = {}, {}, "a map of colours", 1, 1
+    settings, pools, parts, size_multiple, min_size = {}, {}, "a map of colours", 1, 1
 
     def __init__(self):
         super().__init__()

@@ -111,8 +111,11 @@ def train(
         if labkit.ranks.number() == 0:  # before the pictures are read
             checkpoints.look_first(out, network, dict(size=recipe.size, batch_size=batch_size, seed=seed))
         resumes = (out / checkpoints.FILE).exists()
-        if init_from and not resumes:
+        if init_from and resumes:
+            typer.echo(f"{out}: this run goes on from its own checkpoint, so --init-from is ignored")
+        elif init_from:
             labkit.init_from(network, init_from)
+            typer.echo(f"{out}: starts from the weights in {init_from}")
         prepared = dict(preprocess=preprocess, load_size=load_size, flip=not no_flip)
         pictures = open_pictures(data, recipe.size, seed, prepared)
         if allow_new_data and resumes:
