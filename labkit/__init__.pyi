@@ -27,7 +27,6 @@ from labkit.errors import LabkitError as LabkitError
 from labkit.measure.autotune import autotune as autotune
 from labkit.measure.compare import compare as compare
 from labkit.measure.quality import best_within as best_within
-from labkit.measure.quality import learning_curves as learning_curves
 from labkit.measure.quality import mean_difference as mean_difference
 from labkit.measure.quality import quality as quality
 from labkit.measure.quality import time_to_quality as time_to_quality

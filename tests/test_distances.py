@@ -23,6 +23,11 @@ class Small(nn.Module):
         return torch.cat([x.mean((2, 3)), x.std((2, 3)), x.square().mean((2, 3))], 1)
 
 
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(scores, "_inception", lambda weights: Small())
+
+
 def noise(n, seed, darker=1.0, size=8):
     random = torch.Generator().manual_seed(seed)
     return (torch.rand(n, 3, size, size, generator=random) * 255 * darker).to(torch.uint8)
@@ -50,27 +55,27 @@ def kid(a, b):
     return sum(within) - 2 * kernel(a, b).sum() / (n * m)
 
 
-def test_they_equal_the_formulas(tmp_path):
+def test_they_equal_the_formulas(tmp_path, small):
     real, fake = noise(40, 0), noise(40, 1, darker=0.8)
-    found = labkit.fid_and_kid(real, fake, features=Small())
+    found = labkit.fid_and_kid(real, fake)
     a, b = (Small()(pictures).double().numpy() for pictures in (real, fake))
     assert found.fid == pytest.approx(fid(a, b), rel=1e-4)
     assert found.kid == pytest.approx(kid(a, b), rel=1e-4) and found.kid_deviation < 1e-6  # each subset is the whole
-    assert labkit.fid_and_kid(real, real, features=Small()).fid == pytest.approx(0, abs=1e-6)
+    assert labkit.fid_and_kid(real, real).fid == pytest.approx(0, abs=1e-6)
     for name, pictures in (("real", real), ("fake", fake)):
         for number, picture in enumerate(pictures):
             write_picture(picture, tmp_path / name / f"{number:03d}.png")
-    assert labkit.fid_and_kid(tmp_path / "real", tmp_path / "fake", features=Small()).fid == pytest.approx(found.fid)
+    assert labkit.fid_and_kid(tmp_path / "real", tmp_path / "fake").fid == pytest.approx(found.fid)
 
 
-def test_pictures_may_differ_in_size():
+def test_pictures_may_differ_in_size(small):
     sizes = [*noise(3, 0), *noise(3, 1, size=12), *noise(3, 2)]
-    assert labkit.fid_and_kid(sizes, noise(9, 3), features=Small()).fid > 0
+    assert labkit.fid_and_kid(sizes, noise(9, 3)).fid > 0
 
 
-def test_what_cannot_be_compared_is_refused():
+def test_what_cannot_be_compared_is_refused(small):
     with pytest.raises(labkit.errors.DataError, match="2 real and 1 fake pictures"):
-        labkit.fid_and_kid(noise(2, 0), noise(1, 0), features=Small())
+        labkit.fid_and_kid(noise(2, 0), noise(1, 0))
 
 
 def test_weights_that_cannot_be_had_are_named(monkeypatch, tmp_path, call):

@@ -17,23 +17,25 @@ from labkit.measure import quality as learning
 from labkit.measure import save as save_table
 from labkit.measure.roofline import step_flops
 from labkit.training.checkpoints import save
+from tools import learn
 
 
 def test_a_curve_says_what_was_seen_spent_and_reached(tiny, fruit, monkeypatch):
     clock = itertools.count()  # every look at it is a second later, so a step takes one
-    monkeypatch.setattr(learning.time, "process_time", lambda: next(clock))
+    monkeypatch.setattr(learn.time, "process_time", lambda: next(clock))
     looks = []
 
     def make():
         return labkit.make_step(labkit.CycleGAN(**tiny().settings))
 
-    curves = labkit.learning_curves(
+    curves = learn.learning_curves(
         {"one": make, "other": make},
         fruit,
         {"one": 4, "other": 2},
-        seeds=[3, 4],
+        [3, 4],
+        {"one": 1, "other": 1},
+        lambda run, row: looks.append((row["name"], row["seed"], run.done)),
         every=2,
-        on_look=lambda run, row: looks.append((row["name"], row["seed"], run.done)),
     )
     assert looks == [(name, seed, done) for seed in (3, 4) for name, done in (("one", 2), ("one", 4), ("other", 2))]
     assert list(curves[["name", "seed", "images"]].itertuples(index=False, name=None)) == looks

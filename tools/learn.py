@@ -7,10 +7,11 @@ data/quality/STUDY/ the best pictures of each run in its first 100 seconds: a ro
 "deviation" writes its models to data/checkpoints as well.
 """
 
+import functools
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 import pandas
@@ -19,6 +20,7 @@ from torchvision.utils import make_grid
 
 import labkit
 from labkit.course.shipped import DATA, STUDIED
+from labkit.data.fruit import FruitData
 from labkit.data.images import write_picture
 from labkit.measure import alternate, save, shortfall, step_flops
 from labkit.measure.quality import stamp_with
@@ -104,6 +106,77 @@ STUDIES: dict[str, tuple[dict[str, Maker], dict[str, int], int]] = {  # makers, 
 }
 
 
+def learning_curves(
+    makers: Mapping[str, Maker],
+    data: FruitData,
+    steps: Mapping[str, int],
+    seeds: Sequence[int],
+    batch_sizes: Mapping[str, int],
+    on_look: Callable[[Run, dict], None],
+    every: int = 100,
+) -> pandas.DataFrame:
+    """Trains each step with every seed, and measures `labkit.quality` after every `every` pictures of either domain.
+
+    A machine's speed changes within an hour of training. So the steps are timed in turn, before anything else, and a
+    run's time is its number of steps times the median of these measurements.
+
+    Args:
+        makers: functions that make a step with new weights, by name; the seed determines weights and batches.
+        data: the fruit.
+        steps: how many to train for, by name.
+        seeds: of the runs.
+        batch_sizes: pictures of each domain in a step, by name.
+        on_look: called after each measurement with the `Run` and the row.
+        every: pictures between two measurements of quality, rounded down to whole batches.
+
+    Returns:
+        One row a measurement, with the numbers of `labkit.quality` and these columns. ``attrs["step_seconds"]`` holds
+        the steps' times.
+
+        | column | unit | meaning |
+        |---|---|---|
+        | name, seed | | of the run |
+        | images | | of either domain, seen so far |
+        | seconds | s | processor time on a CPU, wall time on a GPU |
+        | flops | | floating-point operations so far |
+    """
+    once = {name: make() for name, make in makers.items()}
+    device = next(next(iter(once.values())).model.parameters()).device
+    grey = {  # the contents change neither time nor FLOPs
+        name: torch.zeros(batch, 3, data.size, data.size, device=device) for name, batch in batch_sizes.items()
+    }
+    flops = {name: step_flops(step, (grey[name], grey[name])) for name, step in once.items()}
+    runs = {name: functools.partial(step, grey[name], grey[name]) for name, step in once.items()}
+    step_seconds = alternate(runs, clock=time.perf_counter if device.type == "cuda" else time.process_time)
+    rows: list[dict] = []
+    for seed in seeds:
+        for name, make in makers.items():
+            torch.manual_seed(seed)
+            step, seconds, batch = make(), median(step_seconds[name]), batch_sizes[name]
+
+            def look(run: Run, seed: int = seed, name: str = name, seconds: float = seconds) -> None:
+                seen = {"images": batch_sizes[name] * run.done}
+                spent = {"seconds": seconds * run.done, "flops": flops[name] * run.done}
+                row = {"name": name, "seed": seed, **seen, **spent, **labkit.quality(run.model, data)}
+                rows.append(row)
+                on_look(run, row)
+
+            often = max(1, every // batch)
+            labkit.fit(
+                step,
+                data,
+                steps[name],
+                batch,
+                seed=seed,
+                report_every=often,
+                sample_every=steps[name],
+                callbacks=[look],
+            )
+    table = pandas.DataFrame(rows)
+    table.attrs = {"step_seconds": step_seconds}
+    return table
+
+
 def learn(study: str) -> None:
     """Trains what the study asks for, seed by seed, and writes what is known after each run."""
     makers, steps, seeds = STUDIES[study]
@@ -135,7 +208,7 @@ def learn(study: str) -> None:
             write_picture(grid, DATA / "quality" / study / f"{name}.png")
 
     batches = {name: SCALED[name][0] if study == "batch" else 1 for name in makers}
-    write(labkit.learning_curves(makers, data, steps, range(seeds), batch_sizes=batches, on_look=look))
+    write(learning_curves(makers, data, steps, range(seeds), batches, look))
 
 
 def keep(model: Model, name: str) -> None:

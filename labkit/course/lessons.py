@@ -63,7 +63,7 @@ def learning_summary(curves: pandas.DataFrame, seconds: float) -> pandas.DataFra
     A run that never reached the goal counts as infinite, so a median of infinity says that most runs failed.
 
     Args:
-        curves: from `labkit.learning_curves` or `labkit.study`.
+        curves: from `labkit.study`.
         seconds: of training, for the columns "fg in ... s", "bg in ... s" and "changed in ... s" (percent).
 
     Returns:

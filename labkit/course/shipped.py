@@ -122,7 +122,7 @@ def study(name: str) -> pandas.DataFrame:
     """The measurements of many training runs on the fruit, made by the tools that data/README.md names.
 
     Args:
-        name: "one_generator", "ablation", "deviation", "lighter" or "batch", as `labkit.learning_curves` gives them;
+        name: "one_generator", "ablation", "deviation", "lighter" or "batch", as `tools/learn.py` measures them;
             "apart" or "averaged", the same of several processes (tools/learn_together.py); "jobs", seconds of trainings
             at once (tools/jobs_at_once.py); or "full_size", times of single steps in the form of `labkit.compare`
             (tools/full_size.py).

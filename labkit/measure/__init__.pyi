@@ -1,7 +1,6 @@
 from labkit.measure.autotune import candidates as candidates
 from labkit.measure.autotune import pick as pick
 from labkit.measure.autotune import remembered as remembered
-from labkit.measure.compare import speed_verdict as speed_verdict
 from labkit.measure.quality import GOAL as GOAL
 from labkit.measure.quality import shortfall as shortfall
 from labkit.measure.quality import within_spread as within_spread

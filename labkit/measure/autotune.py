@@ -92,10 +92,9 @@ def candidates(make_model: Callable[[], Model]) -> tuple[list[str], list[str]]:
     """The speed-ups that may save time with this model on its device; and a line each why the others do not."""
     names, said, model = [], [], make_model()
     for name, speedup in SPEEDUPS.items():
-        if excluded := [reason for other, reason in speedup.excludes.items() if other in shared()]:
-            said.append(f"{name}: not tried, {excluded[0]}")
-        elif reason := (
-            speedup.unsuited(model)
+        if reason := (
+            next((reason for other, reason in speedup.excludes.items() if other in shared()), None)
+            or speedup.unsuited(model)
             or speedup.emulated(model)
             or speedup.inactive(model)
             or speedup.skip_in_autotune(model)

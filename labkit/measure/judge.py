@@ -44,7 +44,7 @@ class Judge:
     def difference(self, maker: Maker, step: Step) -> tuple[str | None, str]:
         """What the step computes otherwise than the baseline, or None; and why float64 could not be tried, or ""."""
         reason, note = None, ""
-        if exact_in_float64(step):
+        if all(base in SPEEDUPS.values() for base in declaring_16_bits(step)):  # autocast leaves float64 alone
             for dtype, allowed in ((torch.float64, FLOAT64), (torch.float32, FLOAT32)):
                 try:
                     reason = self.first_updates(maker, step, dtype, allowed)
@@ -78,8 +78,8 @@ class Judge:
                 if not (weights[weight] - right).norm() <= FLOAT64.loss * right.norm():
                     return f"{weight} does not begin as the baseline's"
             for k in range(UPDATES):
-                if dtype != torch.float64 and not follow(baseline, mine):  # or rounding soon sends them different ways
-                    allowed = allowed._replace(way=ANYTHING, length=ANYTHING)
+                if dtype != torch.float64:  # or rounding soon sends them different ways
+                    allowed = follow(baseline, mine, allowed)
                 for one in (baseline, mine) if k == UPDATES - 1 else ():
                     one.scale_lr(0.5)
                 if reason := same(mine, baseline, moved(small, k), allowed):
@@ -97,22 +97,26 @@ class Judge:
         if reason := other_state(timed, self.timed):
             return reason
         for k in (1, 2):
-            if not follow(self.baseline, step):
-                allowed = allowed._replace(way=ANYTHING, length=ANYTHING)
+            allowed = follow(self.baseline, step, allowed)
             reason = same(step, self.baseline, moved(self.batch, k), allowed)
             if reason is None or not declaring_16_bits(step):
                 break  # in 16 bits, rounding may look like a fault once
         return reason
 
 
-def follow(baseline: Step, step: Step) -> bool:
-    """Gives the baseline the state of a step; all but the moments, and False, if the step has optimisers of its own."""
+def follow(baseline: Step, step: Step, allowed: Tolerances) -> Tolerances:
+    """Gives the baseline the state of a step, without the moments if the step has optimisers of its own.
+
+    Returns:
+        The tolerances, without those of the weights' ways if the moments may differ.
+    """
     state = copy.deepcopy(step.state_dict())
     kinds, expected = ([(type(one), len(one.state)) for one in own.optimizers.values()] for own in (step, baseline))
     if kinds != expected:
         state["optimizers"] = baseline.state_dict()["optimizers"]
+        allowed = allowed._replace(way=ANYTHING, length=ANYTHING)
     baseline.load_state_dict(state)
-    return kinds == expected
+    return allowed
 
 
 def timed_tolerances(step: Step) -> Tolerances:
@@ -130,27 +134,16 @@ def declaring_16_bits(step: Step) -> list[type]:
     return [base for base in type(step).__mro__ if vars(base).get("tolerance") == "16-bit"]
 
 
-def exact_in_float64(step: Step) -> bool:
-    """Whether a step has to agree to the last digits in float64.
-
-    labkit's own 16-bit speed-ups have to: they use autocast, which leaves float64 alone.
-    """
-    return all(base in SPEEDUPS.values() for base in declaring_16_bits(step))
-
-
 @contextmanager
 def computing_in(dtype: torch.dtype) -> Iterator[None]:
-    """Inside, new tensors have this type, without TF32; compiled networks run as traced: to compile them takes long."""
-    compiles, before = SPEEDUPS["compile"], torch.get_default_dtype()
-    backend = compiles.backend  # type: ignore[attr-defined]
+    """Inside, new tensors have this type, without TF32, and nothing is compiled: that takes long."""
+    before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
-    compiles.backend = "aot_eager"  # type: ignore[attr-defined]
     try:
-        with flags("off"):
+        with flags("off"), torch.compiler.set_stance("force_eager"):
             yield
     finally:
         torch.set_default_dtype(before)
-        compiles.backend = backend  # type: ignore[attr-defined]
 
 
 def new(maker: Maker, dtype: torch.dtype, pools: dict[str, Any] | None = None, timed: Step | None = None) -> Step:

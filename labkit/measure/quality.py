@@ -6,9 +6,7 @@ Only fruit can be measured, since its test scenes exist with either fruit.
 from __future__ import annotations
 
 import functools
-import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,13 +15,8 @@ from torch import Tensor
 from labkit.data.batches import UnpairedData, to_float
 from labkit.data.fruit import FruitData
 from labkit.errors import LabkitError
-from labkit.measure.roofline import step_flops
-from labkit.measure.timing import alternate
 from labkit.models.model import Model, run_network
-from labkit.models.step import Step
 from labkit.stamp import stamp
-from labkit.training.fit import fit
-from labkit.training.run import Run
 
 if TYPE_CHECKING:
     import pandas
@@ -74,69 +67,6 @@ def mean_difference(a: Tensor, b: Tensor, where: Tensor) -> float:
     return float(100 * (difference * where).sum() / torch.clamp(where.sum(), min=1))
 
 
-def learning_curves(
-    makers: Mapping[str, Callable[[], Step]],
-    data: FruitData,
-    steps: Mapping[str, int] | int,
-    seeds: Sequence[int] = (0, 1, 2),
-    every: int = 100,
-    batch_sizes: Mapping[str, int] | int = 1,
-    on_look: Callable[[Run, dict], None] | None = None,
-) -> pandas.DataFrame:
-    """Trains each step with every seed, and measures `labkit.quality` after every `every` pictures of either domain.
-
-    A machine's speed changes within an hour of training. So the steps are timed in turn, before anything else, and a
-    run's time is its number of steps times the median of these measurements.
-
-    Args:
-        makers: functions that make a step with new weights, by name; the seed determines weights and batches.
-        data: from `labkit.fruit`.
-        steps: how many to train for, one number for all or by name.
-        every: pictures between two measurements of quality, rounded down to whole batches.
-        batch_sizes: pictures of each domain in a step, one number for all or by name.
-        on_look: called after each measurement with the `Run` and the row.
-
-    Returns:
-        One row a measurement: name; seed; images (of either domain, seen so far); seconds (processor time on a CPU,
-        wall time on a GPU); flops; and the numbers of `labkit.quality`. ``attrs["stamp"]`` says on which machine it was
-        measured, ``attrs["step_seconds"]`` holds the steps' times.
-
-    Raises:
-        LabkitError: as `labkit.fit` and `labkit.quality`, for example for data without truth.
-    """
-    import pandas
-
-    once = {name: make() for name, make in makers.items()}
-    device = next(next(iter(once.values())).model.parameters()).device
-    batch_of = batch_sizes if isinstance(batch_sizes, Mapping) else dict.fromkeys(makers, batch_sizes)
-    grey = {  # the contents change neither time nor FLOPs
-        name: torch.zeros(batch, 3, data.size, data.size, device=device) for name, batch in batch_of.items()
-    }
-    flops = {name: step_flops(step, (grey[name], grey[name])) for name, step in once.items()}
-    runs = {name: functools.partial(step, grey[name], grey[name]) for name, step in once.items()}
-    step_seconds = alternate(runs, clock=time.perf_counter if device.type == "cuda" else time.process_time)
-    rows: list[dict] = []
-    for seed in seeds:
-        for name, make in makers.items():
-            torch.manual_seed(seed)
-            step, until = make(), steps if isinstance(steps, int) else steps[name]
-            seconds, batch = statistics.median(step_seconds[name]), batch_of[name]
-
-            def look(run: Run, seed: int = seed, name: str = name, seconds: float = seconds) -> None:
-                seen = {"images": batch_of[name] * run.done}
-                spent = {"seconds": seconds * run.done, "flops": flops[name] * run.done}
-                row = {"name": name, "seed": seed, **seen, **spent, **quality(run.model, data)}
-                rows.append(row)
-                if on_look is not None:
-                    on_look(run, row)
-
-            often = max(1, every // batch)
-            fit(step, data, until, batch, seed=seed, report_every=often, sample_every=until, callbacks=[look])
-    table = pandas.DataFrame(rows)
-    table.attrs = {"stamp": stamp_with(data), "step_seconds": step_seconds}
-    return table
-
-
 def stamp_with(data: FruitData) -> dict:
     """The stamp of runs: the machine and the data."""
     return stamp() | {"data": data.name, "size": data.size, "pictures": len(data.train_a)}
@@ -148,7 +78,7 @@ def time_to_quality(curves: pandas.DataFrame, fg: float = GOAL["fg"], bg: float 
     Once could be luck, since a GAN's quality goes up and down during training. The second measurement counts.
 
     Args:
-        curves: from `learning_curves`.
+        curves: from `labkit.study`.
 
     Returns:
         One row a run, by name and seed: images, seconds and flops; all NaN for a run that never reached the goal.
@@ -163,7 +93,7 @@ def best_within(curves: pandas.DataFrame, seconds: float) -> pandas.DataFrame:
     """The best measurement of each run in its first `seconds`: the one with the smallest `shortfall`.
 
     Args:
-        curves: from `learning_curves`.
+        curves: from `labkit.study`.
 
     Returns:
         One row a run, by name and seed: the columns of `curves`.

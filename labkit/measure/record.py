@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-import gzip
 import itertools
 import json
 import multiprocessing
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -22,7 +19,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from labkit import ranks
-from labkit.devices import LESS_MEMORY, OUT_OF_MEMORY, cudnn_benchmark
+from labkit.devices import cudnn_benchmark
 from labkit.errors import LabkitError
 from labkit.files import atomic_write, check_folder
 from labkit.measure.timing import synchronise
@@ -61,7 +58,7 @@ def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: 
             The host then needs about a tenth longer, so the idle times of a GPU that waits for it are too long.
 
     Raises:
-        LabkitError: there is nothing to record, the batch does not fit into memory, or the file cannot be written.
+        LabkitError: there is nothing to record, or the file cannot be written.
     """
     path = Path(path)
     check_writable(path)
@@ -87,12 +84,7 @@ def profiled(step: Step, batch: Batch | Iterator[Batch], steps: int = 20, shapes
                 pair = next(stream, None)
             if pair is None:
                 raise LabkitError(f"batch: {3 + steps} are needed, of which three warm up, and there were {number}.")
-            try:
-                step(*pair)
-            except OUT_OF_MEMORY as error:
-                raise LabkitError(
-                    f"out of memory with batches of {len(pair[0])} ({str(error).partition('. ')[0]}). {LESS_MEMORY}"
-                ) from error
+            step(*pair)
             synchronise()  # so that a step's kernels lie inside its step
             profiler.step()
     return profiler
@@ -120,14 +112,7 @@ def export(profiler: profile, path: Path) -> Path:
         stem, dot, suffix = path.name.partition(".json")
         path = path.with_name(f"{stem}.rank{ranks.number()}{dot}{suffix}")
     with atomic_write(path) as part:
-        if path.suffix != ".gz":
-            profiler.export_chrome_trace(str(part))
-            return path
-        with tempfile.TemporaryDirectory() as folder:  # PyTorch's own compression goes line by line, slowly
-            plain = Path(folder, "trace.json")
-            profiler.export_chrome_trace(str(plain))
-            with open(plain, "rb") as file, gzip.open(part, "wb", compresslevel=6) as compressed:
-                shutil.copyfileobj(file, compressed, 2**20)
+        profiler.export_chrome_trace(str(part))
     return path
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -46,7 +46,6 @@ FLOAT32 = Tolerances(1e-4, 0.1, 5e-2, 0.05, 5e-2, ANYTHING, 0.15, 5e-2, exact=Fa
 TF32 = FLOAT32._replace(loss=1e-2, way=ANYTHING)
 BITS16 = Tolerances(0.1, 2.0, ANYTHING, 0.25, 5e-2, 0.6, ANYTHING, 0.25, exact=False)
 NEGLIGIBLE = 1e-3  # a gradient of this share of its network's is none: before a norm, biases have rounding only
-SETTINGS = ("betas", "eps", "weight_decay", "amsgrad", "maximize")  # of Adam
 EXPLAINED = 0.2  # a term is blamed if it explains this share of a difference
 
 
@@ -62,10 +61,9 @@ def same(step: Step, baseline: Step, batch: Batch, allowed: Tolerances) -> str |
     right, mine = Update.of(baseline, batch), Update.of(step, batch)
     terms = functools.cache(functools.partial(_terms, baseline, state, batch))
     return (
-        other_names(mine.losses, right.losses)
-        or _other_settings(mine.after, right.after)
+        _other_names(mine.losses, right.losses)
+        or _other_numbers(mine.after, right.after)
         or _stuck(mine, right)
-        or _other_counts(mine.after, right.after)
         or _other_losses(mine, right, allowed)
         or _other_gradients(mine, right, allowed, terms)
         or _other_way(mine, right, allowed)
@@ -74,53 +72,42 @@ def same(step: Step, baseline: Step, batch: Batch, allowed: Tolerances) -> str |
 
 def other_state(mine: State, right: State) -> str | None:
     """How a state after many updates differs from the baseline's in what has to agree exactly, or None."""
-    if reason := _other_settings(mine, right) or _other_counts(mine, right):
-        return reason
-    reasons = (_other_pool(name, mine.pools[name], pool) for name, pool in right.pools.items())
-    return next((reason for reason in reasons if reason), None)
+    return _other_numbers(mine, right) or _other_pools(mine, right)
 
 
-def other_names(mine: dict[str, float], right: dict[str, float]) -> str | None:
-    """Losses that a step leaves out, or adds, in words; None if the names are the same."""
+def _other_names(mine: dict[str, float], right: dict[str, float]) -> str | None:
     if missing := [name for name in right if name not in mine]:
         return f"it leaves out {', '.join(missing)}"
     added = [name for name in mine if name not in right]
     return f"it adds {', '.join(added)}" if added else None
 
 
-def _other_settings(mine: State, right: State) -> str | None:
-    """Settings of optimisers and sizes of pools; a setting that an optimiser does not have is not compared."""
-    for player, settings in right.settings.items():
-        own = mine.settings.get(player)
-        if own is None:
-            return f"it has no optimiser for the {player}"
-        if not relative(own["lr"], settings["lr"]) <= 1e-6:  # a graph keeps it in float32
-            return f"the learning rate of the {player} is {own['lr']}, the baseline's {settings['lr']}"
-        for name in SETTINGS:
-            if own.get(name, settings.get(name)) != settings.get(name):
-                return f"the {name} of the {player} is {own[name]}, the baseline's {settings[name]}"
-    for name, pool in right.pools.items():
-        if mine.pools[name]["size"] != pool["size"]:
-            return f"the pool {name} keeps {mine.pools[name]['size']} pictures, the baseline's {pool['size']}"
+def _other_numbers(mine: State, right: State) -> str | None:
+    """Settings, and counts of Adam's steps. What an optimiser does not have is not compared."""
+    expected = right.settings | right.counts
+    for what, value in (mine.settings | mine.counts).items():
+        if value != expected.get(what):
+            return f"the {what} is {value}, the baseline's {expected.get(what)}"
     return None
+
+
+def _learning(right: Update) -> dict[str, Tensor]:
+    """The ways of the weights that a gradient moves, and not its rounding alone."""
+    ways: dict[str, Tensor] = {}
+    for by_name in by_network(right.moved).values():
+        least = NEGLIGIBLE * vector(right.gradients, by_name).norm()
+        ways |= {name: way for name, way in by_name.items() if right.gradients.get(name, way).norm() >= least}
+    return ways
 
 
 def _stuck(mine: Update, right: Update) -> str | None:
-    """Weights that neither Adam nor another optimiser changes, though the baseline's change."""
-    missing = [name for name in right.after.counts if name not in mine.after.counts]
-    stuck = [name for name in missing if not mine.moved[name].any()]
-    farthest = max(way.abs().max() for way in right.moved.values())
-    if max((right.moved[name].abs().max() for name in stuck), default=0.0) > NEGLIGIBLE * farthest:
-        return f"{_parts(stuck, right.after.counts)} not learn: Adam takes no step"
-    return None
-
-
-def _other_counts(mine: State, right: State) -> str | None:
-    """Weights for which Adam has taken another number of steps."""
-    for name, count in mine.counts.items():
-        if count != right.counts.get(name, 0):
-            return f"Adam has taken {count} steps for {name}, the baseline's {right.counts.get(name, 0)}"
-    return None
+    """Weights that stay where they are, though the baseline's move: networks and layers by name."""
+    said: list[str] = []
+    for network, ways in by_network({name: way for name, way in _learning(right).items() if way.any()}).items():
+        stuck = [name for name in ways if not mine.moved[name].any()]
+        said += [network] if len(stuck) == len(ways) else dict.fromkeys(name.rpartition(".")[0] for name in stuck)
+    shown = ", ".join(said[:4]) + (f" and {len(said) - 4} more" if len(said) > 4 else "")
+    return f"{shown} {'do' if len(said) > 1 else 'does'} not learn" if said else None
 
 
 def _other_losses(mine: Update, right: Update, allowed: Tolerances) -> str | None:
@@ -128,21 +115,21 @@ def _other_losses(mine: Update, right: Update, allowed: Tolerances) -> str | Non
     bad = [name for name, loss in right.losses.items() if not relative(mine.losses[name], loss) <= allowed.loss]
     bad.sort(key=lambda name: name.startswith("D_"))
     if not bad or bad[0].startswith("D_"):
-        for name, pool in right.after.pools.items():
-            if reason := _other_pool(name, mine.after.pools[name], pool, allowed.loss):
-                return reason
+        if reason := _other_pools(mine.after, right.after, allowed.loss):
+            return reason
     return f"{bad[0]} is {mine.losses[bad[0]]:.6g}, the baseline's {right.losses[bad[0]]:.6g}" if bad else None
 
 
-def _other_pool(name: str, mine: dict[str, Any], right: dict[str, Any], allowed: float = ANYTHING) -> str | None:
+def _other_pools(mine: State, right: State, allowed: float = ANYTHING) -> str | None:
     """A pool that draws otherwise, or holds pictures that differ by more than the share `allowed`."""
-    own, its = mine["pictures"], right["pictures"]
-    if mine["filled"] != right["filled"] or (own is None) != (its is None):
-        return f"the pool {name} holds {mine['filled']} pictures, the baseline's {right['filled']}"
-    if mine["random"] != right["random"]:
-        return f"the pool {name} draws otherwise than the baseline's"
-    if its is not None and not (own.double() - its.double()).norm() <= allowed * its.double().norm():
-        return f"the pool {name} keeps other pictures than the baseline's"
+    for name, pool in right.pools.items():
+        own, its = mine.pools[name]["pictures"], pool["pictures"]
+        if any(mine.pools[name][key] != pool[key] for key in ("filled", "random")):
+            return f"the pool {name} draws otherwise than the baseline's"
+        if its is None:
+            continue
+        if own is None or not (own.double() - its.double()).norm() <= allowed * its.double().norm():
+            return f"the pool {name} keeps other pictures than the baseline's"
     return None
 
 
@@ -152,9 +139,6 @@ def _other_gradients(
     own, its = mine.gradients, right.gradients
     for network, expected in by_network({name: part for name, part in its.items() if name in own}).items():
         apart, length = vector(own, expected) - vector(its, expected), vector(its, expected).norm()
-        silent = [name for name, part in expected.items() if part.any() and not own[name].any()]
-        if silent and max(expected[name].norm() for name in silent) > NEGLIGIBLE * length:
-            return f"{_parts(silent, its)} not learn: the gradient is 0"
         near = apart.norm() <= allowed.gradient * length
         if not (near and allowed.exact) and apart.norm() <= allowed.rounding * length:
             if reason := _blamed(network, expected, apart, terms(), allowed):
@@ -194,16 +178,14 @@ def _blamed(
 
 
 def _other_way(mine: Update, right: Update, allowed: Tolerances) -> str | None:
-    """Weights that go elsewhere. Those that have no gradient but rounding are left out."""
-    gradients, way, right_way = right.gradients, mine.moved, right.moved
-    for network, by_name in by_network(right_way).items():
-        least = NEGLIGIBLE * vector(gradients, by_name).norm()
-        like = {name: moved for name, moved in by_name.items() if gradients.get(name, moved).norm() >= least}
-        apart, length = (vector(way, like) - vector(right_way, like)).norm(), vector(right_way, like).norm()
+    """Networks whose weights go elsewhere."""
+    for network, like in by_network(_learning(right)).items():
+        apart = (vector(mine.moved, like) - vector(like, like)).norm()
+        way, length = vector(mine.moved, like).norm(), vector(like, like).norm()
         if not apart <= allowed.way * length:
             return f"the weights of {network} go elsewhere, by {(apart / length).item():.2g} of their way"
-        if not abs(vector(way, like).norm() - length) <= allowed.length * length:
-            return f"an update moves {network} {(vector(way, like).norm() / length).item():.3g} times as far"
+        if not abs(way - length) <= allowed.length * length:
+            return f"an update moves {network} {(way / length).item():.3g} times as far"
     return None
 
 
@@ -239,14 +221,3 @@ def _terms(step: Step, state: dict[str, Any], batch: Batch) -> dict[str, Gradien
     except OUT_OF_MEMORY:
         return {}
     return plain.terms  # type: ignore[attr-defined]
-
-
-def _parts(names: Sequence[str], all_names: Iterable[str]) -> str:
-    """Weights in words, whole networks and layers where all of theirs are meant; with "does" or "do"."""
-    known = list(all_names)
-    networks = dict.fromkeys(name.partition(".")[0] for name in names)
-    complete = [net for net in networks if all(name in names for name in known if name.startswith(f"{net}."))]
-    layers = dict.fromkeys(name.rpartition(".")[0] for name in names if name.partition(".")[0] not in complete)
-    said = [*complete, *layers]
-    shown = ", ".join(said[:4]) + (f" and {len(said) - 4} more" if len(said) > 4 else "")
-    return f"{shown} {'do' if len(said) > 1 else 'does'}"

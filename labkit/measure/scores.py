@@ -40,7 +40,6 @@ def fid_and_kid(
     *,
     device: torch.device | str = "cpu",
     weights: Path | str | None = None,
-    features: nn.Module | None = None,
 ) -> Distances:
     """The Frechet and the kernel Inception distance between two sets of pictures.
 
@@ -56,7 +55,6 @@ def fid_and_kid(
         real, fake: folders, or sets of ``uint8`` tensors (3, H, W), such as a tensor (N, 3, H, W); at least two each.
         device: where Inception computes.
         weights: the file of Inception's weights, if it cannot be downloaded; None downloads it once, 95 MB.
-        features: another network in Inception's place: ``uint8`` (1, 3, H, W) in, (1, number) out.
 
     Raises:
         LabkitError: Inception's weights cannot be loaded.
@@ -71,7 +69,7 @@ def fid_and_kid(
     fewest = min(map(len, sets))
     if fewest < 2:
         raise DataError(f"{len(sets[0])} real and {len(sets[1])} fake pictures: FID and KID need at least two of each.")
-    network = _inception(weights) if features is None else features.eval()
+    network = _inception(weights)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Metric `Kernel Inception Distance` will save all")
         kid = KernelInceptionDistance(feature=network, subset_size=min(SUBSET_SIZE, fewest))

@@ -85,16 +85,16 @@ def spread(seconds: list[float]) -> float:
 
 
 @contextmanager
-def flags(tf32: str) -> Iterator[dict[str, bool]]:
+def flags(tf32: str) -> Iterator[None]:
     """Sets TF32 "on", "off" or, as "default", as PyTorch has it; and cuDNN's benchmark mode, as the public reference.
 
-    Yields the flags in force, under their names in `labkit.stamp`. Afterwards the flags are as before.
+    Afterwards the flags are as before.
     """
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     before = cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
-    cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = now = True, tf32 != "off", tf32 == "on"
+    cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = True, tf32 != "off", tf32 == "on"
     try:
-        yield dict(zip(("cudnn_benchmark", "tf32_conv", "tf32_matmul"), now, strict=True))
+        yield
     finally:
         cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
 

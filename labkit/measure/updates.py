@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from labkit.measure.record import Batch
 from labkit.models.step import Step
 
 Gradients = dict[str, Tensor]  # by the name of the weight
+SETTINGS = ("betas", "eps", "weight_decay", "amsgrad", "maximize")  # of Adam
 
 
 def run(step: Step, batch: Batch, name: str) -> dict[str, Tensor]:
@@ -41,12 +43,12 @@ def run(step: Step, batch: Batch, name: str) -> dict[str, Tensor]:
 
 
 class State(NamedTuple):
-    """A CPU copy of a step's state, keyed by parameter name; settings by player, pools by name."""
+    """A CPU copy of a step's state: tensors by the name of the weight, numbers by what they are in words."""
 
     weights: dict[str, Tensor]  # not batch norm's running statistics, which training does not use
     means: dict[str, Tensor]  # Adam's moments, of PyTorch's own Adam; another optimiser is judged by the weights alone
     counts: dict[str, int]  # Adam's steps
-    settings: dict[str, dict[str, Any]]
+    settings: dict[str, Any]  # of optimisers and pools
     pools: dict[str, dict[str, Any]]
 
     @classmethod
@@ -55,13 +57,17 @@ class State(NamedTuple):
         named = dict(step.model.named_parameters())
         kept = {weight: own for optimizer in step.optimizers.values() for weight, own in optimizer.state.items()}
         adam = {name: kept[weight] for name, weight in named.items() if "exp_avg_sq" in kept.get(weight, {})}
-        groups = {player: optimizer.param_groups[0] for player, optimizer in step.optimizers.items()}
+        settings: dict[str, Any] = {f"size of the pool {name}": pool.size for name, pool in step.model.pools.items()}
+        for player, optimizer in step.optimizers.items():
+            group = optimizer.param_groups[0]
+            settings[f"learning rate of the {player}"] = float(str(numpy.float32(float(group["lr"]))))  # as in a graph
+            settings |= {f"{name} of the {player}": group[name] for name in SETTINGS if name in group}
         return cls(
             {name: host(weight) for name, weight in named.items()},
             {name: host(own["exp_avg"]) for name, own in adam.items()},
-            {name: int(own["step"]) for name, own in adam.items()},
-            {player: {**group, "lr": float(group["lr"])} for player, group in groups.items()},
-            {name: {"size": pool.size, **pool.state_dict()} for name, pool in step.model.pools.items()},
+            {f"number of Adam's steps for {name}": int(own["step"]) for name, own in adam.items()},
+            settings,
+            {name: pool.state_dict() for name, pool in step.model.pools.items()},
         )
 
 
@@ -96,7 +102,7 @@ class Update(NamedTuple):
         before = State.of(step)
         losses = {loss: value.item() for loss, value in run(step, batch, name).items()}
         after = State.of(step)
-        beta = next(iter(after.settings.values())).get("betas", (0.0,))[0]
+        beta = next(iter(step.optimizers.values())).param_groups[0].get("betas", (0.0,))[0]
         gradients = {  # from the change of Adam's mean, which is so in a CUDA graph as well
             weight: (mean - beta * before.means.get(weight, torch.zeros_like(mean))) / (1 - beta)
             for weight, mean in after.means.items()

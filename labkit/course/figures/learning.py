@@ -34,7 +34,7 @@ def learning_figure(curves: pandas.DataFrame, against: str = "images") -> go.Fig
     The medians of the other names are grey, for comparison. The dashed line is the goal.
 
     Args:
-        curves: from `labkit.learning_curves`.
+        curves: from `labkit.study`.
         against: the x axis, "images", "seconds" or "flops".
     """
     check_known("against", against, AGAINST)
@@ -88,7 +88,7 @@ def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figu
     all others, and is left out where that makes it unknown.
 
     Args:
-        curves: from `labkit.learning_curves`.
+        curves: from `labkit.study`.
         against: "images", "seconds" or "flops".
     """
     check_known("against", against, AGAINST)
