@@ -120,6 +120,8 @@ def train(
         if names == ["auto"]:
             names, reasons = labkit.measure.remembered(out, setup.make, setup.noise())
             typer.echo("\n".join(reasons))
+        if {"compile", "compile_regions"} & set(names):
+            typer.echo("the networks are compiled in the first step, which can take minutes")
         callbacks: list[labkit.Callback] = []
         if scores:
             callbacks.append(Scores(pictures, max(1, recipe.steps // scores)))
