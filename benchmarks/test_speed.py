@@ -45,7 +45,7 @@ def photographs(tmp_path_factory):
 @pytest.mark.parametrize("kept", ["in_memory", "on_disk"])
 def test_loader_against_a_step_of_15_ms(photographs, report, monkeypatch, kept):
     if kept == "on_disk":
-        monkeypatch.setattr(folders_module, "free_memory", lambda: 0)
+        monkeypatch.setattr(folders_module, "IN_MEMORY", 0)
     stream = labkit.batches(labkit.folders(photographs), 1, 0, 420, workers=2)
     for _ in range(20):  # the workers start
         next(stream)

@@ -1,12 +1,11 @@
-"""The device to compute on, its free memory, and the arithmetic that it does badly."""
+"""The device to compute on, and the arithmetic that it does badly."""
 
 from __future__ import annotations
 
 import platform
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -51,24 +50,6 @@ def cudnn_benchmark() -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.benchmark = before
-
-
-def free_memory(device: torch.device | str = "cpu") -> int:
-    """Bytes of memory that this process can still take on a device: of a GPU's, or of the host's for any other.
-
-    On a GPU these are the bytes that the driver and PyTorch's own cache have left. On a Linux host it is the memory
-    available, or the limit of the container if that is less; on other hosts 8 GB are assumed.
-    """
-    device = torch.device(device)
-    if device.type == "cuda":
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + cached
-    figures = []
-    with suppress(OSError, StopIteration), open("/proc/meminfo") as lines:
-        figures.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
-    with suppress(OSError, ValueError):  # ValueError: the limit is "max", which is none
-        figures.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return min(figures, default=8 << 30)
 
 
 def out_of_memory(error: BaseException) -> str | None:

@@ -29,7 +29,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import TrialState
 
 from labkit.errors import CheckpointError, DataError, LabkitError, TrainingError, check_known
-from labkit.files import check_folder, locked
+from labkit.files import locked
 
 if TYPE_CHECKING:  # a job does without it
     import pandas
@@ -90,7 +90,6 @@ def sweep(
     out = Path(out).absolute()
     distributions = {name: distribution(name, given) for name, given in space.items()}
     executors = _on_slurm(out, slurm, at_once) if cluster == "slurm" else _on_this_machine(out, at_once)
-    check_folder(out)
     with locked(out):
         study = optuna.create_study(storage=_storage(out), study_name=STUDY, pruner=pruner, load_if_exists=True)
         searched = ", ".join(f"{name} {each}" for name, each in distributions.items())
@@ -114,9 +113,7 @@ class _Driver:
     cluster: str
 
     def run(self, trials: int) -> None:
-        # of a driver that was stopped, in the order of their slots: an old job may still have the GPU of its slot
         unfinished = [trial for trial in self.study.trials if not trial.state.is_finished()]
-        unfinished.sort(key=lambda trial: trial.user_attrs.get("slot", 0))
         running: dict[int, tuple[optuna.Trial, submitit.Job]] = {}
         deaths = collections.Counter[int]()
         while True:
@@ -160,7 +157,6 @@ class _Driver:
         finally:
             signal.signal(signal.SIGINT, before)
         trial.set_user_attr("job", job.job_id)
-        trial.set_user_attr("slot", slot)
         return job
 
     def alive(self, jobs: list[submitit.Job]) -> set[str]:

@@ -60,15 +60,10 @@ def same(a, b) -> bool:
 
 
 def same_files(a: Path, b: Path) -> bool:
-    """Whether two runs wrote the same rows of losses, and kept the same checkpoints, each with its samples."""
+    """Whether two runs wrote the same rows of losses, and kept the same checkpoints."""
     kept_a, kept_b = ({file.name: file for file in (folder / checkpoints.KEPT).iterdir()} for folder in (a, b))
     return (
         (a / callbacks.LOSSES).read_text() == (b / callbacks.LOSSES).read_text()
         and kept_a.keys() == kept_b.keys()
-        and all(same(_content(kept_a[name]), _content(kept_b[name])) for name in kept_a)
+        and all(same(checkpoints.load(kept_a[name]), checkpoints.load(kept_b[name])) for name in kept_a)
     )
-
-
-def _content(file: Path) -> dict | bytes:
-    """A checkpoint as its tensors, since torch.save numbers each file by chance; another file as its bytes."""
-    return checkpoints.load(file) if file.suffix == ".pt" else file.read_bytes()

@@ -1,4 +1,4 @@
-"""`labkit.KeepEvery`: whole checkpoints of single steps, with their samples, to translate and export from."""
+"""`labkit.KeepEvery`: whole checkpoints of single steps, to translate and export from."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ def listing(folder):
     return sorted(path.name for path in (folder / "kept").iterdir())
 
 
-NAMES = ["000002.png", "000002.pt", "000004.png", "000004.pt"]
+NAMES = ["000002.pt", "000004.pt"]
 
 
 def test_each_kept_checkpoint_is_whole_and_has_its_samples(tiny, fruit, tmp_path):
@@ -33,7 +33,7 @@ def test_each_kept_checkpoint_is_whole_and_has_its_samples(tiny, fruit, tmp_path
         for model in (labkit.load_model(tmp_path, step=at), labkit.load_model(tmp_path / "kept" / f"00000{at}.pt")):
             assert all(map(torch.equal, model.parameters(), then.parameters()))
         assert checkpoints.load(checkpoints.kept_file(tmp_path, at))["done"] == at
-        assert (tmp_path / "kept" / f"00000{at}.png").samefile(tmp_path / "samples" / f"00000{at}.png")
+        assert (tmp_path / "samples" / f"00000{at}.png").is_file()
 
 
 def test_a_run_branches_from_a_kept_checkpoint(tiny, fruit, tmp_path):
@@ -41,7 +41,7 @@ def test_a_run_branches_from_a_kept_checkpoint(tiny, fruit, tmp_path):
     (tmp_path / "branch").mkdir()
     (tmp_path / "run" / "kept" / "000002.pt").rename(tmp_path / "branch" / checkpoints.FILE)
     branch = train(tiny, fruit, 5, tmp_path / "branch")
-    assert branch.losses == whole.losses and listing(tmp_path / "branch") == NAMES[1:]
+    assert branch.losses == whole.losses and listing(tmp_path / "branch") == NAMES
 
 
 def test_the_last_checkpoint_is_kept_without_taking_room_twice(tiny, fruit, tmp_path):
@@ -65,8 +65,7 @@ def test_where_there_are_no_links_files_are_copied(tiny, fruit, tmp_path, monkey
 
 def test_a_kill_between_checkpoint_and_link_loses_no_kept_step(tiny, fruit, tmp_path):
     train(tiny, fruit, 2, tmp_path)
-    for name in ("000002.pt", "000002.png"):
-        (tmp_path / "kept" / name).unlink()
+    (tmp_path / "kept" / "000002.pt").unlink()
     train(tiny, fruit, 4, tmp_path)
     assert listing(tmp_path) == NAMES
 
@@ -107,4 +106,3 @@ def test_the_command_line_keeps_translates_and_exports_a_step(call, tmp_path):
     file = tmp_path / "run" / checkpoints.FILE
     status, _, error = call("translate", tmp_path / "in.png", tmp_path / "x.png", "--run", file, "--step", 2)
     assert status == 1 and "there is no checkpoint here" in error
-    assert call("train", "--out", tmp_path / "run", *small, "--keep-every", "0")[0] != 0

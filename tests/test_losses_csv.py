@@ -3,7 +3,6 @@
 import csv
 
 import pytest
-import torch
 
 import labkit
 from labkit.training import callbacks, checkpoints
@@ -31,12 +30,10 @@ def killed_at(step):
 
 
 def test_each_step_has_a_row_of_exact_numbers(tiny, fruit, tmp_path):
-    schedule = labkit.linear_schedule(2, 4)
-    run = train(tiny, fruit, 5, tmp_path, report_every=2, schedule=schedule)
+    run = train(tiny, fruit, 5, tmp_path, report_every=2)
     table = rows(tmp_path)
-    assert list(table[0]) == ["step", "lr_generators", "lr_discriminators", *run.losses]
+    assert list(table[0]) == ["step", *run.losses]
     assert [int(row["step"]) for row in table] == [1, 2, 3, 4, 5]
-    assert [float(row["lr_generators"]) for row in table] == [1e-3 * schedule(done) for done in range(5)]
     for name, values in run.losses.items():
         assert [float(row[name]) for row in table] == values
 
@@ -63,13 +60,3 @@ def test_a_file_that_someone_deleted_is_whole_again(tiny, fruit, tmp_path):
     (tmp_path / callbacks.LOSSES).unlink()
     train(tiny, fruit, 4, tmp_path)
     assert len(rows(tmp_path)) == 4
-
-
-def test_a_checkpoint_of_before_leaves_learning_rates_empty(tiny, fruit, tmp_path):
-    train(tiny, fruit, 2, tmp_path)
-    state = checkpoints.load(tmp_path)
-    del state["rates"]
-    torch.save(state, tmp_path / checkpoints.FILE)
-    for steps in (3, 4):  # and it saves and resumes as others do
-        train(tiny, fruit, steps, tmp_path)
-    assert [row["lr_generators"] for row in rows(tmp_path)] == ["", "", "0.001", "0.001"]

@@ -29,7 +29,7 @@ def test_every_argument_of_a_model_is_an_option_with_its_default_and_help(kind):
 
 def test_help_states_the_defaults_that_models_and_recipes_have():
     said = " ".join(defaults().split())
-    assert "CycleGAN, photographs: size 256, steps 200000, generator resnet_9blocks, discriminator basic" in said
+    assert "CycleGAN, photographs: size 256, steps 200000, decay 0.5, generator resnet_9blocks" in said
     assert "CycleGAN, fruit: size 64, steps 1200, lr 0.0005, generator resnet_3blocks" in said
     assert "DeviationGAN, fruit: size 64, steps 2000, ngf 16, ndf 16, blocks 3." in said
 

@@ -41,7 +41,7 @@ def reference_size(mode, width, height, load, crop):
 @pytest.mark.parametrize("mode", PREPROCESS)
 @pytest.mark.parametrize("free", [0, 1 << 30])
 def test_pictures_are_resized_as_in_the_reference(album, monkeypatch, mode, free):
-    monkeypatch.setattr(module, "free_memory", lambda: free)
+    monkeypatch.setattr(module, "IN_MEMORY", free)
     load = 48 if mode not in ("crop", "none") else None
     data = labkit.folders(album, 32, preprocess=mode, load_size=load)
     for name, pictures in (("trainA", data.train_a), ("trainB", data.train_b)):

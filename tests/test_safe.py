@@ -92,7 +92,7 @@ class Full(labkit.Callback):
 OPTIONS = dict(report_every=1, sample_every=1, save_minutes=0)
 
 
-@pytest.mark.filterwarnings("ignore:step .*png", "ignore:on_end of a callback")  # pytest keeps the messages in a file
+@pytest.mark.filterwarnings("ignore:step .*png")  # pytest keeps the messages in a file
 def test_a_full_disk_ends_the_run_and_keeps_the_last_good_checkpoint(tiny, fruit, tmp_path):
     with pytest.raises(CheckpointError, match="^step 3: .*cannot be written.*go on from step 2.$"):
         full = Full(3, 100)

@@ -269,7 +269,7 @@ def test_a_program_sweeps_over_labkit_train(start, tmp_path):
         (["--generator", "unet_128,resnet_3blocks", "--norm", "instance", "--ngf", "0"], "ngf=0"),
         (["--lr", "-1,1e-4"], "lr=-1"),
         (["--ngf", "4.5,8"], "--ngf"),
-        (["--batch-size", "0:2"], "--batch-size"),
+        (["--batch-size", "-1:2"], "--batch-size"),
         (["--lr", "1e-4,1e-3", "--cluster", "slrum"], "did you mean 'slurm'"),
         (["--show"], "there is no sweep"),
     ],

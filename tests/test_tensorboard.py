@@ -1,7 +1,6 @@
 """What TensorBoard reads: every curve and picture, also after a kill, and a run that a full disk does not end."""
 
 import pytest
-import torch
 from full_disk import files_no_larger_than
 
 import labkit
@@ -32,17 +31,16 @@ class KilledError(BaseException):
 
 
 def test_curves_and_pictures_have_their_steps_and_values(tiny, fruit, tmp_path):
-    run = train(tiny, fruit, 5, tmp_path, report_every=2, sample_every=2, schedule=labkit.linear_schedule(1, 4))
+    schedule = labkit.linear_schedule(1, 4)
+    run = train(tiny, fruit, 5, tmp_path, report_every=2, sample_every=2, schedule=schedule)
     events = read(tmp_path)
     for name, losses in run.losses.items():
         points = events.Scalars(f"losses/{name}")
         assert steps_of(points) == [2, 4, 5]
         assert [p.value for p in points] == pytest.approx([sum(losses[:2]) / 2, sum(losses[2:4]) / 2, losses[4]])
     rates = events.Scalars("learning rate/generators")
-    assert [point.value for point in rates] == pytest.approx([run.rates["generators"][at] for at in (1, 3, 4)])
+    assert [point.value for point in rates] == pytest.approx([1e-3 * schedule(at) for at in (1, 3, 4)])
     assert steps_of(events.Images("samples")) == [2, 4, 5] and events.Images("samples")[0].width == 4 * 34 + 2
-    assert all(point.value > 0 for point in events.Scalars("speed/steps a second"))
-    assert ("memory/GPU peak, GB" in events.Tags()["scalars"]) == torch.cuda.is_initialized()
 
 
 def test_steps_that_a_kill_lost_are_forgotten(tiny, fruit, tmp_path):
@@ -61,7 +59,6 @@ def test_steps_that_a_kill_lost_are_forgotten(tiny, fruit, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # SummaryWriter writes in a thread
-@pytest.mark.filterwarnings("ignore:on_end of a callback")
 def test_a_full_disk_ends_the_run_after_it_was_saved(tiny, fruit, tmp_path):
     class Full(labkit.Callback):
         def on_start(self, run):

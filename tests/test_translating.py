@@ -12,7 +12,6 @@ from PIL import Image
 from torch import nn
 
 import labkit
-from labkit import devices
 from labkit.data.images import read_picture, write_picture
 from labkit.errors import DataError
 from labkit.networks.generators import make_generator
@@ -159,31 +158,6 @@ def folder(tmp_path):
     return tmp_path / "in"
 
 
-def test_a_picture_that_is_too_large_for_the_memory_is_left_out_with_a_size_that_fits(folder, monkeypatch):
-    class Large(Negative):
-        """Has a layer of 189 channels."""
-
-        def __init__(self):
-            super().__init__()
-            self.wide = nn.Conv2d(3, 189, 1)
-
-        def forward(self, pictures):
-            self.wide(pictures)
-            return super().forward(pictures)
-
-    network, out = Large(), folder.parent / "out"
-    monkeypatch.setattr(translating, "CHECKED_ABOVE", 0)
-    needed = 2 * (3 + 189) * 4  # bytes a pixel: a layer that reads and writes 192 channels, and copies of them
-    monkeypatch.setattr(translating, "free_memory", lambda device: needed * 50**2 / 0.8)
-    with pytest.warns(UserWarning, match=r"b\.png: a picture of 64x64 pixels is too large.*\(--size 32, or size=32\)"):
-        assert [file.name for file in labkit.translate(network, folder, out)] == ["a.png", "c.png"]
-    assert max(network.sizes) == 64, "the picture to measure with, and no larger one"
-    (written,) = labkit.translate(network, folder, out, size=32, skip_existing=True)
-    assert written.name == "b.png" and read_picture(written).shape == (3, 32, 32)
-    with pytest.raises(DataError, match="--size 32"):
-        labkit.translate(network, folder / "b.png", out / "large.png")
-
-
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -195,16 +169,20 @@ def test_a_picture_that_is_too_large_for_the_memory_is_left_out_with_a_size_that
         (MemoryError(), "MemoryError"),
     ],
 )
-def test_a_picture_that_proves_too_large_is_left_out_too(folder, monkeypatch, error, reason):
+def test_a_picture_that_is_too_large_for_the_memory_is_left_out(folder, error, reason):
     class OutOfMemory(Negative):
         def forward(self, pictures):
             if pictures.shape[2] > 40:
                 raise error
             return pictures * self.sign
 
-    monkeypatch.setattr(translating, "_pixels_that_fit", lambda network: 10**9)
-    with pytest.raises(DataError, match=rf"too large for the memory \({reason}\).*--size 32"):
-        labkit.translate(OutOfMemory(), folder / "b.png", folder.parent / "b.png")
+    network, out = OutOfMemory(), folder.parent / "out"
+    with pytest.raises(DataError, match=rf"64x64 pixels is too large for the memory \({reason}\).*give --size"):
+        labkit.translate(network, folder / "b.png", folder.parent / "b.png")
+    with pytest.warns(UserWarning, match=r"left out:\n.*b\.png: a picture of 64x64 pixels is too large"):
+        assert [file.name for file in labkit.translate(network, folder, out)] == ["a.png", "c.png"]
+    (written,) = labkit.translate(network, folder, out, size=32, skip_existing=True)
+    assert written.name == "b.png" and read_picture(written).shape == (3, 32, 32)
 
 
 def test_other_errors_of_a_network_are_not_taken_for_lack_of_memory(folder):
@@ -223,30 +201,6 @@ def test_a_network_that_changes_the_size_is_refused(folder):
 
     with pytest.raises(labkit.LabkitError, match="Its attribute `size_multiple`"):
         labkit.translate(Half(), folder, folder.parent / "out")
-
-
-@pytest.mark.parametrize(("name", "channels"), [("resnet_9blocks", 16), ("unet_256", 2 * 2 * 8 / 4)])
-def test_the_memory_needed_is_that_of_the_largest_operator_twice(monkeypatch, name, channels):
-    """ngf 8 at full size: 8 channels in and 8 out, 4 bytes each; a U-Net's are at half the size."""
-    monkeypatch.setattr(translating, "free_memory", lambda device: 10**6 / 0.8)
-    bytes_per_pixel = 2 * 4 * channels
-    assert translating._pixels_that_fit(make_generator(name, 8)) == pytest.approx(10**6 / bytes_per_pixel, rel=0.3)
-
-
-def test_free_memory_is_asked_of_the_machine(monkeypatch):
-    free = devices.free_memory()
-    assert 1 << 20 < free < 1 << 50
-    monkeypatch.setattr(devices.torch.cuda, "mem_get_info", lambda device: (1000, 5000))
-    monkeypatch.setattr(devices.torch.cuda, "memory_reserved", lambda device: 300)
-    monkeypatch.setattr(devices.torch.cuda, "memory_allocated", lambda device: 100)
-    assert devices.free_memory("cuda") == 1200
-
-    def missing(*_):
-        raise OSError("no /proc here")
-
-    monkeypatch.setattr("builtins.open", missing)
-    monkeypatch.setattr(devices.Path, "read_text", missing)
-    assert devices.free_memory() == 8 << 30
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -21,10 +21,6 @@ from labkit.errors import LabkitError
 
 SOURCES = {"CycleGAN": "cyclegan.py", "DeviationGAN": "deviation.py"}
 LOSSES = ("gan_mode", "lambda", "pool_size", "stage", "judged", "consistency")  # arguments' names begin so
-LEAST: dict[str, float] = dict.fromkeys(
-    ("batch_size", "steps", "epochs", "keep_every", "processes", "trials", "at_once", "prune_after"), 1
-)
-LEAST |= dict.fromkeys(("decay_steps", "scores", "seed", "workers"), 0)
 
 
 class Setup:
@@ -115,7 +111,8 @@ def register(app: typer.Typer, command: Callable[..., None], **settings: Any) ->
         each, (panel, text), info = parameters[name], texts[name], typer.Argument(help=texts[name][1])
         if each.kind == Parameter.KEYWORD_ONLY:
             flag = [as_option(name)] if each.annotation is bool else []
-            info = typer.Option(*flag, help=text, rich_help_panel=panel, min=LEAST.get(name))
+            count = each.annotation in (int, int | None) and name not in model_arguments()
+            info = typer.Option(*flag, help=text, rich_help_panel=panel, min=0 if count else None)
         parameters[name] = each.replace(annotation=Annotated[each.annotation, info])
     command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     command.__annotations__ = {name: each.annotation for name, each in parameters.items()}

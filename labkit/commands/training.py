@@ -23,13 +23,12 @@ LOOKS = 10  # scores of a trial that may be stopped
 def defaults() -> str:
     """The defaults that depend on the pictures and on the model, for the end of --help."""
     lines = ["Defaults:"]
-    for kind, (fruit, photographs) in recipes.KINDS.items():
+    for kind, both in recipes.KINDS.items():
         arguments = {name: default for name, (default, _) in constructor(kind).items()}
-        for data, recipe, model in (("photographs", photographs, arguments), ("fruit", fruit, fruit.model)):
-            settings = {"size": recipe.size, "steps": recipe.steps, "lr": recipe.lr, **model}
-            named = [f"{name.replace('_', '-')} {value}" for name, value in settings.items() if value is not None]
-            half = f", decay-steps {recipe.decay:.0%} of the steps" * (recipe.decay > 0)
-            lines.append(f"{kind}, {data}: {', '.join(named)}{half}.")
+        for data, recipe in zip(("fruit", "photographs"), both, strict=True):
+            settings = {**vars(recipe), **(recipe.model or arguments)}
+            named = [f"{name} {value}" for name, value in settings.items() if value and name not in ("kind", "model")]
+            lines.append(f"{kind}, {data}: {', '.join(named)}.")
     return "\n\n".join(lines)
 
 
@@ -106,10 +105,6 @@ def train(
     recipe, batch_size = setup.recipe, setup.batch_size
     with printing(quiet, as_json):
         network = setup.make(seed)
-        if preprocess not in ("scale_width", "none"):
-            network.check_size(recipe.size, recipe.size, where=f"--size {recipe.size}")
-        if labkit.ranks.number() == 0:  # before the pictures are read
-            checkpoints.look_first(out, network, dict(size=recipe.size, batch_size=batch_size, seed=seed))
         resumes = (out / checkpoints.FILE).exists()
         if init_from and resumes:
             typer.echo(f"{out}: this run goes on from its own checkpoint, so --init-from is ignored")
@@ -173,8 +168,6 @@ def schedule(policy: str, decay: int | None, recipe: recipes.Recipe) -> Callable
             raise LabkitError("--decay-steps belongs to --lr-policy linear or step, not to cosine.")
         return labkit.cosine_schedule(recipe.steps)
     decay = round(recipe.decay * recipe.steps) if decay is None else decay
-    if decay > recipe.steps:
-        raise LabkitError(f"--decay-steps {decay}: the run has {recipe.steps} steps. Give fewer, or more --steps.")
     return labkit.linear_schedule(recipe.steps - decay, decay) if decay else None
 
 
@@ -253,18 +246,13 @@ def divided(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def check_trials(options: list[str], space: dict[str, str]) -> str:
-    """Raises an error if an option or a value cannot be used, rather than in each trial that has it. Gives --data."""
+    """Raises an error if an option or its first value cannot be used, rather than in each trial. Gives --data."""
     from labkit import cli
 
     command = typer.main.get_command(cli.app).commands["train"]  # type: ignore[attr-defined]
-    data = "fruit"
-    for name, values in space.items():
-        each: Any = labkit.sweeps.distribution(name, values)
-        for value in getattr(each, "choices", None) or (each.low, each.high):
-            given = command.make_context(
-                "train", ["--out", "x", *options, *labkit.sweeps.in_words({name: value})]
-            ).params
-            data = given["data"]
-            setup = Setup(data, **{name: given[name] for name in ("lr", "model", *model_arguments())})
-            setup.step(setup.make(), [])
-    return data
+    ranges: dict[str, Any] = {name: labkit.sweeps.distribution(name, values) for name, values in space.items()}
+    first = {name: each.choices[0] if hasattr(each, "choices") else each.low for name, each in ranges.items()}
+    given = command.make_context("train", ["--out", "x", *options, *labkit.sweeps.in_words(first)]).params
+    setup = Setup(given["data"], **{name: given[name] for name in ("lr", "model", *model_arguments())})
+    setup.step(setup.make(), [])
+    return given["data"]

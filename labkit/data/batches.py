@@ -33,7 +33,7 @@ class UnpairedData:
     Each of the four sets yields ``uint8`` tensors of shape (3, H, W). Training pictures are at least
     `size` pixels wide and high and are cropped at random to (3, size, size); test pictures already have that size.
     If there are `sizes`, training pictures are not cropped: these are their heights and widths. `flip` says whether
-    half of them are mirrored, left to right.
+    half of them are mirrored, left to right. `options` are further settings that change the pictures.
 
     Raises:
         DataError: a set has floats in place of ``uint8``; one that is not a tensor or a list, when a picture is used.
@@ -47,6 +47,7 @@ class UnpairedData:
     test_b: Pictures
     flip: bool = field(default=True, kw_only=True)
     sizes: set[tuple[int, int]] | None = field(default=None, kw_only=True)
+    options: dict[str, Any] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("train_a", "train_b", "test_a", "test_b"):
@@ -58,7 +59,7 @@ class UnpairedData:
     def settings(self) -> dict[str, Any]:
         """What a run on these data has to keep when it resumes; the defaults are not named."""
         pictures = [len(self.train_a), len(self.train_b)]
-        settings = {"data": self.name, "pictures": pictures, "size": self.size}
+        settings = {"data": self.name, "pictures": pictures, "size": self.size, **self.options}
         return settings if self.flip else {**settings, "flip": False}
 
     @property

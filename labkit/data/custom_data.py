@@ -30,13 +30,7 @@ class CustomData(UnpairedData):
     def example(self, seed: int, position: int) -> tuple[Tensor, Tensor]:
         epoch, place = divmod(position, self.epoch)
         index = shuffled(self.epoch, f"order {seed} {epoch}")[place]
-        a, b = self.pair(index, seed, position)
-        if {tuple(a.shape[1:]), tuple(b.shape[1:])} != self.sizes:
-            raise DataError(
-                f"item {index} of {self.name} has pictures of {tuple(a.shape[1:])} and {tuple(b.shape[1:])} pixels, "
-                f"not of {self.sizes} as the first one. They do not fit into one batch: crop them to one size."
-            )
-        return a, b
+        return self.pair(index, seed, position)
 
     def pair(self, index: int, seed: int, position: int) -> tuple[Tensor, Tensor]:
         """The pictures of an item as floats in [-1, 1]. Leaves the random numbers outside as they were."""

@@ -12,7 +12,6 @@ from http.client import HTTPException
 from pathlib import Path
 from shutil import unpack_archive
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,13 +20,13 @@ from tqdm.auto import tqdm
 
 from labkit.data.batches import Pictures, UnpairedData
 from labkit.data.images import READABLE, find_pictures, read_picture
-from labkit.devices import free_memory
 from labkit.errors import DataError, check_known
 
 Transform = Callable[[Tensor], Tensor]
 
 SETS = {"trainA": "train_a", "trainB": "train_b", "testA": "test_a", "testB": "test_b"}
 PREPROCESS = ("resize_and_crop", "crop", "scale_width", "scale_width_and_crop", "none")
+IN_MEMORY = 2 << 30  # bytes of a folder's pictures that stay in memory; all sets below take less
 STAND_INS = 8  # training pictures that serve as test pictures where there are none
 
 URL = "http://efrosgans.eecs.berkeley.edu/cyclegan/datasets/{name}.zip"
@@ -47,24 +46,6 @@ PUBLIC_SETS = {
 }
 
 
-@dataclass
-class FolderData(UnpairedData):
-    """Pictures from folders.
-
-    Attributes:
-        options: the options of `folders` that are not the usual ones and change the pictures.
-        left_out: files that cannot be used, each with the reason.
-    """
-
-    options: dict[str, Any] = field(default_factory=dict)
-    left_out: list[tuple[Path, str]] = field(default_factory=list)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that a run on these data keeps when it resumes; the defaults are not named."""
-        return {**super().settings, **self.options}
-
-
 def folders(
     path: Path | str,
     size: int = 256,
@@ -72,7 +53,7 @@ def folders(
     preprocess: str = "resize_and_crop",
     load_size: int | None = None,
     flip: bool = True,
-) -> FolderData:
+) -> UnpairedData:
     """The pictures in the folders trainA, trainB, testA and testB of `path`, prepared as by the public reference.
 
     Training pictures are resized to a square of 286/256 of `size` (bicubic, antialiased, from any shape),
@@ -80,8 +61,8 @@ def folders(
     or holds no picture, the first few training pictures stand in. Folders in these folders are searched, too.
 
     Every picture is decoded once here. Those that cannot be read, or whose shorter side is below `size`, are left
-    out, named in a warning and listed in `left_out`. The resized pictures of a folder stay in memory if an eighth of
-    the free memory holds them; otherwise each is read from its file again when it is needed.
+    out, each with a warning that names it. The resized pictures of a folder stay in memory if they
+    take at most 2 GB; otherwise each is read from its file again when it is needed.
 
     Args:
         path: the folder of these folders.
@@ -112,21 +93,13 @@ def folders(
         transform = for_training if name.startswith("train") else for_testing
         sets[key] = PictureFiles(files[name] or sets[f"train_{key[-1]}"].files[:STAND_INS], transform, size)
         opened[key] = sets[key].opened()
-    left_out = [file for one in sets.values() for file in one.left_out]
-    if left_out:
-        warnings.warn(
-            f"{len(left_out)} of {sum(map(len, files.values()))} pictures in {path} are left out. `left_out` lists "
-            "all, and these are the first:\n" + "\n".join(f"  {reason}" for _, reason in left_out[:10]),
-            stacklevel=2,
-        )
-    return FolderData(
+    return UnpairedData(
         path.resolve().name,
         size,
         **opened,
         flip=flip,
         sizes=None if "crop" in preprocess else sets["train_a"].sizes | sets["train_b"].sizes,
         options={name: value for name, (value, default) in chosen.items() if value != default},
-        left_out=left_out,
     )
 
 
@@ -166,7 +139,6 @@ class PictureFiles:
     transform: Transform = Tensor.contiguous
     min_size: int = 1  # pixels that the shorter side must have
     sizes: set[tuple[int, int]] = field(default_factory=set)  # the heights and widths that `opened` found
-    left_out: list[tuple[Path, str]] = field(default_factory=list)  # files that it found unusable, with the reasons
 
     def __len__(self) -> int:
         return len(self.files)
@@ -192,12 +164,12 @@ class PictureFiles:
         """
         folder, usable = self.files[0].parent, []
         kept: list[Tensor] = []
-        room = free_memory() // 8  # bytes
+        room = IN_MEMORY
         with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:  # a photograph takes 100 MB while decoded
             bar = tqdm(self.files, f"reading {folder.name}", disable=len(self) < 100)
             for file, outcome in zip(bar, threads.map(self.attempt, range(len(self))), strict=True):
                 if isinstance(outcome, DataError):
-                    self.left_out.append((file, str(outcome)))
+                    warnings.warn(f"left out: {outcome}", stacklevel=3)
                     continue
                 usable.append(file)
                 self.sizes.add((outcome.shape[1], outcome.shape[2]))
@@ -206,7 +178,7 @@ class PictureFiles:
                 if room < 0:
                     kept.clear()
         if not usable:
-            raise DataError(f"None of the {len(self)} pictures in {folder} can be used. {self.left_out[0][1]}")
+            raise DataError(f"None of the {len(self)} pictures in {folder} can be used: the warnings say why.")
         self.files = usable
         if room < 0:
             return self
@@ -219,10 +191,8 @@ def _find(path: Path) -> dict[str, list[Path]]:
     for name in ("trainA", "trainB"):
         if not files[name]:
             raise DataError(
-                f"{path / name} {'holds no picture' if (path / name).is_dir() else 'is not a folder'}. The layout "
-                f"expected, with {READABLE} files, is\n  {path}/\n"
-                "    trainA/  pictures of domain A      testA/  optional\n"
-                "    trainB/  pictures of domain B      testB/  optional"
+                f"{path / name} {'holds no picture' if (path / name).is_dir() else 'is not a folder'}. {path} needs "
+                f"folders trainA and trainB, of {READABLE} files; testA and testB are optional."
             )
     return files
 

@@ -6,7 +6,6 @@ import builtins
 import csv
 import importlib.util
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -97,10 +96,7 @@ class Callbacks:
             try:
                 callback.on_end(self.run)
             except Exception as error:
-                if raised or self.error:  # which this one must not hide
-                    warnings.warn(f"on_end of a callback: {type(error).__name__}: {error}", stacklevel=2)
-                else:
-                    self.error = error
+                self.error = self.error or error  # the first is the cause
 
     def tell(self, method: str, *more: Any) -> None:
         """Calls a method of each callback, until one raises an error."""
@@ -124,9 +120,9 @@ class Callbacks:
 
 
 class KeepEvery(Callback):
-    """Keeps the checkpoint of every `steps`-th step for good, whole and with its sample grid.
+    """Keeps the checkpoint of every `steps`-th step for good: ``kept/<step>.pt`` in the run's folder.
 
-    They are ``kept/<step>.pt`` and ``.png`` in the run's folder; `labkit.load_model` takes the step.
+    It is a whole one, and `labkit.load_model` takes the step. The sample grid of that step is among the others.
     """
 
     def __init__(self, steps: int):
@@ -141,18 +137,14 @@ class KeepEvery(Callback):
 
     def on_save(self, run: Run, path: Path) -> None:
         if self.saves(run):
-            kept, grid = checkpoints.kept_file(path.parent, run.done), sample_file(path.parent, run.done)
-            link(path, kept)
-            if grid.exists():
-                link(grid, kept.with_suffix(".png"))
+            link(path, checkpoints.kept_file(path.parent, run.done))
 
 
 class LossesCsv(Callback):
-    """Writes a row for each step: its number, the learning rates (``lr_<player>``), and the losses.
+    """Writes a row for each step: its number and the losses.
 
     At each report the rows since the last one are appended. A run that resumes writes the file again, from the history
-    in its checkpoint, so that no row is missing or there twice. A loss is empty in steps that did not have it, and a
-    learning rate where a checkpoint of labkit 0.1.0 did not know it.
+    in its checkpoint, so that no row is missing or there twice. A loss is empty in steps that did not have it.
     """
 
     def __init__(self, path: Path):
@@ -164,8 +156,8 @@ class LossesCsv(Callback):
             self.on_report(run)
 
     def on_report(self, run: Run) -> None:
-        names = ["step", *(f"lr_{player}" for player in run.rates), *run.losses]
-        columns: list[Sequence] = [range(1, run.done + 1), *run.rates.values(), *run.losses.values()]
+        names = ["step", *run.losses]
+        columns: list[Sequence] = [range(1, run.done + 1), *run.losses.values()]
         if names == self.names and self.path.exists():
             with open(self.path, "a", newline="", encoding="utf-8") as file:
                 _write(file, zip(*(values[self.rows :] for values in columns), strict=True))
@@ -200,9 +192,8 @@ class Progress(Callback):
 class TensorBoard(Callback):
     """Writes what ``tensorboard --logdir FOLDER`` shows. It needs the package tensorboard.
 
-    At each report: every loss, as its mean since the report before; the learning rates; steps a second; and on a GPU
-    the peak of memory so far. At each sample: its grid. A run that resumes goes on in the same folder, and TensorBoard
-    forgets the points of steps that were lost.
+    At each report: every loss, as its mean since the report before, and the learning rates. At each sample: its grid.
+    A run that resumes goes on in the same folder, and TensorBoard forgets the points of steps that were lost.
 
     Args:
         folder: for the files of events; it is made if it is missing.
@@ -213,25 +204,20 @@ class TensorBoard(Callback):
         self.writer: Any = None
 
     def on_start(self, run: Run) -> None:
-        self.reported, self.at = run.done, time.monotonic()
+        self.reported = run.done
         if run.done < run.steps:
             from torch.utils.tensorboard import SummaryWriter  # takes a second
 
             self.writer = SummaryWriter(str(self.folder), purge_step=run.done + 1)
 
     def on_report(self, run: Run) -> None:
-        new, now = run.done - self.reported, time.monotonic()
-        values = {"speed/steps a second": new / max(now - self.at, 1e-9)}
-        values |= {f"learning rate/{player}": rates[-1] for player, rates in run.rates.items()}
+        for player, rate in run.step.lr_now.items():
+            self.writer.add_scalar(f"learning rate/{player}", rate, run.done)
         for name, losses in run.losses.items():
-            if recent := [loss for loss in losses[-new:] if loss == loss]:
-                values[f"losses/{name}"] = sum(recent) / len(recent)
-        if torch.cuda.is_initialized():
-            values["memory/GPU peak, GB"] = torch.cuda.max_memory_allocated() / 1e9
-        for name, value in values.items():
-            self.writer.add_scalar(name, value, run.done)
+            if recent := [loss for loss in losses[self.reported :] if loss == loss]:
+                self.writer.add_scalar(f"losses/{name}", sum(recent) / len(recent), run.done)
         self.writer.flush()
-        self.reported, self.at = run.done, now
+        self.reported = run.done
 
     def on_sample(self, run: Run, grid: Tensor) -> None:
         self.writer.add_image("samples", grid, run.done)
@@ -275,12 +261,7 @@ def sample(run: Run, data: UnpairedData, n: int = 4) -> Tensor:
     grid = make_grid(to_uint8(torch.cat(rows)), nrow=len(rows[0]), pad_value=255)
     if run.folder is not None:
         try:
-            write_picture(grid, sample_file(run.folder, run.done))
+            write_picture(grid, run.folder / "samples" / f"{run.done:06d}.png")
         except DataError as error:  # no reason to lose the training so far
             warnings.warn(f"step {run.done}: {error}", stacklevel=2)
     return grid
-
-
-def sample_file(folder: Path, step: int) -> Path:
-    """The file of the grid of a step, in the run's folder."""
-    return folder / "samples" / f"{step:06d}.png"

@@ -114,31 +114,6 @@ def accept_new_data(folder: Path | str, data: UnpairedData) -> None:
             save(state, folder)
 
 
-def look_first(folder: Path, model: Model, batches: dict[str, Any]) -> None:
-    """Checks the run's folder before the pictures are read, which may take minutes.
-
-    Args:
-        folder: of the run, which is made if it is missing.
-        model: that will be trained.
-        batches: those settings of the batches that are known without the pictures.
-
-    Raises:
-        LabkitError: nothing can be written to the folder, or another run trains into it.
-        CheckpointError: the checkpoint in it is damaged, or has other settings.
-    """
-    with locked(folder):
-        if (folder / FILE).exists():
-            state = load(folder)
-            check_model(folder, state, model)
-            check_settings(folder, "run", {name: state["batches"].get(name) for name in batches}, batches)
-
-
-def check_model(folder: Path, state: dict[str, Any], model: Model) -> None:
-    """Raises `CheckpointError` if a checkpoint is of another model."""
-    check_settings(folder, "model", {"kind": state["kind"]}, {"kind": model.kind})
-    check_settings(folder, "model", state["settings"], model.settings)
-
-
 def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Raises `CheckpointError` naming every setting in which a checkpoint differs from the one wanted."""
     differing = [

@@ -56,8 +56,8 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
         the path, and the largest difference from PyTorch at any of the two sizes.
 
     Raises:
-        LabkitError: the suffix or the direction is unknown, a package is missing, the results differ from PyTorch's by
-            more than 1e-3, or the file cannot be written. No file is left then, and an older one is kept.
+        LabkitError: the suffix or the direction is unknown, the results differ from PyTorch's by more than 1e-3, or the
+            file cannot be written. No file is left then, and an older one is kept.
         CheckpointError: the run or the checkpoint cannot be read.
     """
     path = Path(path)
@@ -73,13 +73,7 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
     about = {"made_by": f"labkit {labkit.__version__}", "values": "RGB in [-1, 1]", **sizes}
     if isinstance(model, Model):  # how to make its network again
         about |= {"direction": direction, "kind": model.kind, "settings": json.dumps(model.settings)}
-    try:
-        content, run = WRITERS[suffix](network, about)
-    except ImportError as error:
-        raise LabkitError(
-            f"{suffix} files need {error.name}, which labkit does not install by itself: "
-            "pip install onnx onnxscript onnxruntime safetensors"
-        ) from error
+    content, run = WRITERS[suffix](network, about)
     difference = _check(network, run, path)
     with atomic_write(path) as part:
         part.write_bytes(content)

@@ -32,7 +32,6 @@ class Run:
         done: steps done, those before resuming included.
         saved: the step of the newest checkpoint; 0 if there is none.
         losses: by name, one number for each step up to the last report; NaN for steps without a loss of this name.
-        rates: the learning rate of each player, as many numbers; NaN for steps whose checkpoint did not know them.
     """
 
     step: Step
@@ -42,8 +41,7 @@ class Run:
     done: int = 0
     saved: int = 0
     losses: dict[str, list[float]] = field(default_factory=dict)
-    rates: dict[str, list[float]] = field(default_factory=dict)
-    pending: list[tuple[dict[str, Tensor], dict[str, float]]] = field(default_factory=list, repr=False)
+    pending: list[dict[str, Tensor]] = field(default_factory=list, repr=False)
 
     @property
     def model(self) -> Model:
@@ -53,7 +51,7 @@ class Run:
     def add(self, losses: dict[str, Tensor]) -> None:
         """Counts a step. Its losses stay on the device until the next report, so that no step waits for it."""
         self.done += 1
-        self.pending.append((losses, dict(self.step.lr_now)))
+        self.pending.append(losses)
 
     def look(self) -> None:
         """Moves the losses of the steps since the last look into the history: the loop's only wait for the device.
@@ -64,17 +62,16 @@ class Run:
         if not self.pending:
             return
         pending, self.pending = self.pending, []
-        values = iter(torch.stack([loss for losses, _ in pending for loss in losses.values()]).tolist())
-        for before, (losses, rates) in enumerate(pending, start=self.done - len(pending)):
+        values = iter(torch.stack([loss for losses in pending for loss in losses.values()]).tolist())
+        for before, losses in enumerate(pending, start=self.done - len(pending)):
             of_step = {name: next(values) for name in losses}
             if diverged := [name for name, value in of_step.items() if not math.isfinite(value)]:
                 raise TrainingError(
                     f"step {before + 1}: {', '.join(diverged)} is no longer a finite number, so training stopped."
                     f"{self.kept()} Usual causes: too high a learning rate, or 16-bit arithmetic without loss scaling."
                 )
-            for history, new in ((self.losses, of_step), (self.rates, rates)):
-                for name in {**history, **new}:  # in the order in which they came
-                    history.setdefault(name, [torch.nan] * before).append(new.get(name, torch.nan))
+            for name in {**self.losses, **of_step}:  # in the order in which they came
+                self.losses.setdefault(name, [torch.nan] * before).append(of_step.get(name, torch.nan))
 
     def kept(self) -> str:
         """The end of an error's message: the step from which the run can go on."""
@@ -107,12 +104,12 @@ def resumed(run: Run) -> Iterator[None]:
 def _load(run: Run, folder: Path) -> None:
     device = next(run.model.parameters()).device
     state = checkpoints.load(folder, device)
-    checkpoints.check_model(folder, state, run.model)
+    checkpoints.check_settings(folder, "model", {"kind": state["kind"]}, {"kind": run.model.kind})
+    checkpoints.check_settings(folder, "model", state["settings"], run.model.settings)
     checkpoints.check_settings(folder, "run", state["batches"], run.batches)
     run.step.load_state_dict(state["step"])
     run.done = run.saved = state["done"]
     run.losses = {name: values.tolist() for name, values in state["losses"].items()}
-    run.rates = {name: values.tolist() for name, values in state.get("rates", {}).items()}  # new in labkit 0.2.0
     torch.set_rng_state(state["random"]["cpu"].cpu())
     if device.type == "cuda" and state["random"]["cuda"] is not None:
         torch.cuda.set_rng_state(state["random"]["cuda"].cpu())
@@ -135,8 +132,7 @@ def save(run: Run) -> None:
         "batches": run.batches,
         "step": run.step.state_dict(),
         "done": run.done,
-        "losses": _tensors(run.losses),
-        "rates": _tensors(run.rates),
+        "losses": {name: torch.tensor(values, dtype=torch.float64) for name, values in run.losses.items()},
         "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if on_gpu else None},
     }
     if ranks.number() == 0:
@@ -145,7 +141,3 @@ def save(run: Run) -> None:
         except CheckpointError as error:
             raise type(error)(f"step {run.done}: {error}{run.kept()}") from error
     run.saved = run.done
-
-
-def _tensors(history: dict[str, list[float]]) -> dict[str, Tensor]:
-    return {name: torch.tensor(values, dtype=torch.float64) for name, values in history.items()}

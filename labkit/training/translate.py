@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.modules.module import register_module_forward_hook
 from tqdm.auto import tqdm
 
 from labkit.data.batches import to_float, to_uint8
 from labkit.data.images import find_pictures, read_picture, write_picture
-from labkit.devices import free_memory, out_of_memory
+from labkit.devices import out_of_memory
 from labkit.errors import DataError, LabkitError
 from labkit.models.model import Model, run_network
 from labkit.networks.layers import Generator
 
-AHEAD = 4  # pictures that are read before they are needed, and written after they are translated
 LISTED = 20  # files that a message names
-CHECKED_ABOVE = 256 * 256  # pixels; a smaller picture needs far less memory than training did
-SHARE = 0.8  # of the free memory that a picture may take
-COPIES = 2  # convolutions copy their input and output into layouts of their own: so many times the tensors' memory
 
 
 def translate(
@@ -62,8 +54,8 @@ def translate(
         the files written, in the order of their sources.
 
     Raises:
-        DataError: there is nothing to translate, no picture can be read or all are too large for the memory (the
-            message names a size that fits), or a result cannot be written.
+        DataError: there is nothing to translate, no picture can be read or all are too large for the memory, or a
+            result cannot be written.
         LabkitError: the direction is unknown or not the model's, or the result would take the place of its source or of
             another file.
     """
@@ -71,41 +63,27 @@ def translate(
         raise LabkitError(f"size={size}: a number of pixels, at least 1, is needed.")
     network = model.translator(direction) if isinstance(model, Model) else model
     targets = _targets(Path(source), Path(target), overwrite, skip_existing)
-    written: set[Path] = set()
+    written: list[Path] = []
     left_out: dict[Path, DataError] = {}
-
-    def read(path: Path) -> tuple[Path, Tensor | None]:
-        try:
-            pixels = read_picture(path)
-        except DataError as error:
-            left_out[path] = error
-            return path, None
-        if size is not None:
-            from labkit.data.folders import resized  # a second to import
-
-            pixels = resized(size, size)(pixels)
-        return path, pixels
-
-    def write(path: Path, picture: Tensor) -> None:
-        write_picture(picture, targets[path])
-        written.add(targets[path])
-        bar.update()
-
-    with tqdm(total=len(targets), unit="picture", disable=None) as bar:  # None: hidden where there is no terminal
-        try:
-            pictures = _ahead(read, ((path,) for path in targets))
-            for _ in _ahead(write, _translated(network, pictures, left_out)):
-                pass
-        except (LabkitError, KeyboardInterrupt) as error:
-            remaining = [path for path, file in targets.items() if file not in written and path not in left_out]
-            done = f"{len(written)} of {len(targets)} pictures are translated; these remain:"
-            raise type(error)(f"{str(error) or 'stopped'}\n{done}\n{_listing(remaining)}") from error
+    try:
+        for path, file in tqdm(targets.items(), unit="picture", disable=None):  # None: hidden without a terminal
+            try:
+                picture = _translated(network, path, size)
+            except DataError as error:
+                left_out[path] = error
+                continue
+            write_picture(picture, file)
+            written.append(file)
+    except (LabkitError, KeyboardInterrupt) as error:
+        remaining = [path for path, file in targets.items() if file not in written and path not in left_out]
+        done = f"{len(written)} of {len(targets)} pictures are translated; these remain:"
+        raise type(error)(f"{str(error) or 'stopped'}\n{done}\n{_listing(remaining)}") from error
     reasons = "\n".join(map(str, left_out.values()))
     if left_out and not written:
         raise DataError(reasons)
     if left_out:
         warnings.warn(f"pictures left out:\n{reasons}", stacklevel=2)
-    return [file for file in targets.values() if file in written]
+    return written
 
 
 def _targets(source: Path, target: Path, overwrite: bool, skip_existing: bool) -> dict[Path, Path]:
@@ -140,74 +118,38 @@ def _listing(files: list[Path]) -> str:
     return "\n".join([f"  {file}" for file in files[:LISTED]] + more)
 
 
-def _ahead(function: Callable[..., Any], items: Iterable[tuple]) -> Iterator[Any]:
-    """The function's results, in order. A thread works on the next few items while the caller uses the last result."""
-    under_way: deque[Future] = deque()
-    thread = ThreadPoolExecutor(1)
-    try:
-        for item in items:
-            under_way.append(thread.submit(function, *item))
-            if len(under_way) > AHEAD:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
-    finally:
-        thread.shutdown(cancel_futures=True)
+def _translated(network: Generator, path: Path, size: int | None) -> Tensor:
+    """The translation of the picture in a file, ``uint8`` (3, H, W).
 
-
-def _translated(
-    network: Generator, pictures: Iterable[tuple[Path, Tensor | None]], left_out: dict[Path, DataError]
-) -> Iterator[tuple[Path, Tensor]]:
-    """The translation of each picture, ``uint8`` (3, H, W); those too large for the memory go into `left_out`."""
-    for path, picture in pictures:
-        if picture is None:  # it could not be read
-            continue
-        try:
-            yield path, _run(network, picture)
-        except (RuntimeError, MemoryError) as error:
-            if (reason := out_of_memory(error)) is None:
-                raise
-            height, width = picture.shape[1:]
-            fitting = min(_pixels_that_fit(network), height * width // 2)
-            side = max(network.min_size, math.isqrt(fitting) // network.size_multiple * network.size_multiple)
-            left_out[path] = DataError(
-                f"{path}: a picture of {width}x{height} pixels is too large for the memory ({reason}). Translate it at "
-                f"{side}x{side} pixels or fewer (--size {side}, or size={side})."
-            )
-
-
-def _run(network: Generator, picture: Tensor) -> Tensor:
-    """A translated picture, ``uint8`` (3, H, W) in and out: mirrored at two edges up to a size the network takes.
+    The network sees it mirrored at two edges, up to a size that it takes.
 
     Raises:
-        MemoryError: it would need more than the free memory. On the host nothing else would say so: Linux gives away
-            more memory than there is, and ends the process when it is used.
+        DataError: the picture cannot be read, or is too large for the memory.
         LabkitError: a network of the caller's own changes the size of pictures.
     """
+    picture = read_picture(path)
+    if size is not None:
+        from labkit.data.folders import resized  # a second to import
+
+        picture = resized(size, size)(picture)
     height, width = picture.shape[1:]
     sides = [_fitting_side(network, side) for side in (height, width)]
-    if math.prod(sides) > CHECKED_ABOVE and math.prod(sides) > (fitting := _pixels_that_fit(network)):
-        raise MemoryError(f"{fitting / 1e6:.1f} million pixels fit")
     mirrored = np.pad(picture.numpy(), ((0, 0), (0, sides[0] - height), (0, sides[1] - width)), "symmetric")
-    result = run_network(network, to_float(torch.from_numpy(mirrored)[None]))[0]
+    try:
+        result = run_network(network, to_float(torch.from_numpy(mirrored)[None]))[0]
+    except (RuntimeError, MemoryError) as error:
+        if (reason := out_of_memory(error)) is None:
+            raise
+        raise DataError(
+            f"{path}: a picture of {width}x{height} pixels is too large for the memory ({reason}). Translate it at "
+            "fewer pixels: give --size, or size=."
+        ) from error
     if result.shape != mirrored.shape:
         raise LabkitError(
             f"{type(network).__name__} turns shape {mirrored.shape} into {tuple(result.shape)}. Its attribute "
             "`size_multiple` has to say which sides of pictures it takes."
         )
     return to_uint8(result[:, :height, :width])
-
-
-def _pixels_that_fit(network: Generator) -> int:
-    """Pixels of a picture for which the device's free memory suffices, judged by the largest layer of a small one."""
-    side, layers = _fitting_side(network, 64), []
-
-    def note(layer: torch.nn.Module, inputs: Any, output: Any) -> None:
-        layers.append(sum(tensor.nbytes for tensor in (*inputs, output) if isinstance(tensor, Tensor)))
-
-    with register_module_forward_hook(note):
-        run_network(network, torch.zeros(1, 3, side, side))
-    return int(SHARE * free_memory(next(network.parameters()).device) * side**2 / (COPIES * max(layers)))
 
 
 def _fitting_side(network: Generator, side: int) -> int:
