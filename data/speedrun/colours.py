@@ -5,9 +5,9 @@ the sorted values of both should be equal (Bonneel et al., 2015, section 3).
 """
 
 import torch
-from labkit.models.model import Model
 from torch import Tensor, nn
 
+from labkit.models.model import Model
 from labkit.networks.layers import Generator
 from labkit.speedrun import Entry
 

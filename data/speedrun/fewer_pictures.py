@@ -1,9 +1,9 @@
 """The same from fewer pictures, since each has to be painted."""
 
 import torch
-from labkit.models.model import Model
 from torch import Tensor, nn
 
+from labkit.models.model import Model
 from labkit.networks.layers import Generator
 from labkit.speedrun import Entry
 

@@ -1,9 +1,9 @@
 """The same with Adam in a few lines: making PyTorch's own loads a compiler, which nothing here uses."""
 
 import torch
-from labkit.models.model import Model
 from torch import Tensor, nn
 
+from labkit.models.model import Model
 from labkit.networks.layers import Generator
 from labkit.speedrun import Entry
 

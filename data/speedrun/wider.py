@@ -1,9 +1,9 @@
 """The same with twice the width, which learns in half the rounds, from fewer pixels along fewer directions."""
 
 import torch
-from labkit.models.model import Model
 from torch import Tensor, nn
 
+from labkit.models.model import Model
 from labkit.networks.layers import Generator
 from labkit.speedrun import Entry
 
