@@ -58,7 +58,7 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
                 notes[shown] = "; ".join(reasons(analysis, hta_number, rank, table)) or "the reason is not known"
     joined = pandas.concat(rows, ignore_index=True)[["recording", "what", "hta", "labkit", "differs"]]
     ratio = joined["hta"] / joined["labkit"]
-    told = ratio.map("{:,.3g} times".format).where(np.isfinite(ratio), "one has none")
+    told = ratio.map("{:,.3g}x".format).where(np.isfinite(ratio), "one has none")
     joined["difference"] = told.where(joined.pop("differs"), "")
     cells = joined[["what"]].map(escaped)
     cells = cells.assign(

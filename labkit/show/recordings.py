@@ -197,7 +197,7 @@ def finish(
     return figure.update_layout(
         # Not Plotly's subtitle, which a FigureWidget draws over the title.
         title=dict(text=f"{title}<br><sub>{escaped(stamp)}</sub>", yref="container", y=1, yanchor="top", pad_t=16),
-        margin=dict(t=ABOVE, b=BELOW),
+        margin=dict(t=ABOVE, b=20 if any(isinstance(one, go.Table) for one in figure.data) else BELOW),
         legend=LEGEND_BELOW,
         meta={"text": f"{title}. {note}Stamps: {stamp}.", "table": readable(table).to_html(index=False, border=0)},
     )

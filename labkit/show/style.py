@@ -121,7 +121,7 @@ def table_of(cells: pandas.DataFrame, widths: Sequence[float] | None = None) -> 
         widths: of the columns, relative to one another; None makes all as wide.
     """
     parts = np.array(widths or [1] * len(cells.columns))
-    characters = 640 / 6.5 * parts / parts.sum()  # in each column of a narrow figure
+    characters = 640 / 7.5 * parts / parts.sum()  # in each column of a narrow figure
     lines = sum(
         max(ceil(len(cell) / width) for cell, width in zip(row, characters, strict=True)) for row in cells.values
     )
