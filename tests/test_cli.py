@@ -72,7 +72,7 @@ def test_report_leads_with_the_first_remedy_and_shows_what_it_can(call, tmp_path
     page = (tmp_path / "cpu.html").read_text()
     assert page.count('class="figure"') == 2 and "no GPU activity in this trace" in page
     status, said, _ = call("report", tmp_path / "gpu.json")
-    assert said.splitlines()[-1] == str(tmp_path / "report.html")
+    assert said.splitlines()[-1] == str(tmp_path / "gpu.html")
     status, said, _ = call("report", tmp_path / "gpu.json", "--json")
     assert json.loads(said)["gpu.json"]["summary"][0]["bound_by"]
 

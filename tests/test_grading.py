@@ -187,6 +187,7 @@ HONEST = {
     },
     "earlier": {"two": "def two():\n    return 2 * one()"},
     "elsewhere": {7: ["def two():\n    return 2"]},
+    "modulo": {"two": "def two():\n    return (\n        12\n        % 10\n    )"},
     "timed": {"two": "%%time\ndef two():\n    return 2"},
     "drawn": {"two": "%matplotlib inline\nprint('a figure')\ndef two():\n    return 2"},
     "copied": {7: [("def two():\n    return 2", COPIED)]},

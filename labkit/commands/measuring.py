@@ -47,7 +47,7 @@ def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False
         traces: Trace files, or folders with a file of each rank.
 
     Options:
-        out: The page to write; else report.html in the first one's folder.
+        out: The page to write; else beside the first trace, under its name.
         as_json: Print the verdict and the tables as one JSON object, and write no page.
     """
     opened = {path.name: labkit.Trace(path) for path in traces}
@@ -57,8 +57,8 @@ def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False
     for name, trace in opened.items():
         with contextlib.suppress(labkit.TraceError):  # recorded on a CPU: the page says what it lacks
             typer.echo("\n".join(f"{name}: {why}" for why in trace.summary()["why"]))
-    first = traces[0] if traces[0].is_dir() else traces[0].parent
-    typer.echo(labkit.show.trace_report(opened, out or first / "report.html"))
+    name = traces[0].name.removesuffix(".gz").removesuffix(".json")
+    typer.echo(labkit.show.trace_report(opened, out or traces[0].with_name(f"{name}.html")))
 
 
 def speedups() -> None:

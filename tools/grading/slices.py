@@ -12,8 +12,15 @@ MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
 
 
 def plain(source: str) -> str:
-    """A cell's Python: `%%time`, `%matplotlib` and other lines for IPython become comments."""
-    return MAGIC.sub(r"\1# \2", source)
+    """A cell's Python: `%%time`, `%matplotlib` and other lines for IPython become comments.
+
+    A cell that is Python already stays as it is: a line of it may begin with the operator `%`.
+    """
+    try:
+        ast.parse(source)
+    except SyntaxError:
+        return MAGIC.sub(r"\1# \2", source)
+    return source
 
 
 def needed(cells: list[NotebookNode], exercise: list[NotebookNode]) -> list[NotebookNode]:
