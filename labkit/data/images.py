@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageChops, ImageOps
 from torch import Tensor
 
 from labkit.errors import DataError, LabkitError
@@ -49,12 +49,12 @@ def find_pictures(folder: Path | str) -> list[Path]:
 def read_picture(path: Path | str) -> Tensor:
     """The picture at `path`, of a type in `READABLE`, as an RGB ``uint8`` tensor of shape (3, H, W), upright.
 
-    Grey and CMYK become RGB, transparency becomes white, and the rotation that a camera notes in EXIF is carried out.
-    Colour profiles are not applied, as in the public reference.
+    Grey and CMYK become RGB, 16 bits become 8 (the high byte), transparency becomes white, and the rotation that a
+    camera notes in EXIF is carried out. Colour profiles are not applied, as in the public reference.
 
     Raises:
-        DataError: the file cannot be read, is damaged, is no such picture, has colours that Pillow would mistake (grey
-            of more than 8 bits, CMYK without Adobe's mark) or several pages, or has over 179 million pixels, where
+        DataError: the file cannot be read, is damaged, is no such picture, is a TIFF of grey with more than
+            8 bits or of several pages, or has over 179 million pixels, where
             Pillow suspects a decompression bomb.
         LabkitError: the memory does not suffice.
     """
@@ -78,13 +78,16 @@ def read_picture(path: Path | str) -> Tensor:
 
 def _as_rgb(image: Image.Image) -> Image.Image:
     """The picture, upright and in RGB. Raises `ValueError` where Pillow would make wrong colours, or drop pages."""
-    if image.mode[0] in "IF":
-        raise ValueError(f"pixels of mode {image.mode}, more than 8 bits")  # Pillow would clip them at 255
-    if image.mode == "CMYK" and image.format == "JPEG" and "adobe" not in image.info:
-        raise ValueError("CMYK without Adobe's mark")  # Pillow inverts every CMYK JPEG, as only Adobe's need
+    if image.mode == "F" or image.mode[0] == "I" and image.format == "TIFF":
+        raise ValueError(f"pixels of mode {image.mode}, more than 8 bits")  # of which none is certain to be white
     if image.format == "TIFF" and image.n_frames > 1:  # type: ignore[attr-defined]
         raise ValueError("several pages")  # Pillow would take the first
+    inverted = image.mode == "CMYK" and image.format == "JPEG" and "adobe" not in image.info
     ImageOps.exif_transpose(image, in_place=True)
+    if image.mode[0] == "I":  # 16-bit grey, which Pillow would clip at 255
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if inverted:  # Pillow inverts every CMYK JPEG, as only Adobe's need
+        image = ImageChops.invert(image)
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
