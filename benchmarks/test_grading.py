@@ -15,6 +15,7 @@ import pytest
 from tools import assignments
 from tools.grading import __main__ as grading
 from tools.grading.course import Course
+from tools.mistakes import known
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted(path.stem for path in ROOT.glob("notebooks/*.ipynb"))
@@ -33,11 +34,6 @@ def seconds() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def files(kind: str, notebook: str, exercise: str) -> list[Path]:
-    """The files with wrong answers, or with cheats, to an exercise."""
-    return sorted((ROOT / "tests" / kind / notebook[:2] / exercise).glob("*.py"))
-
-
 def answers(course: Course, name: str) -> dict[str, tuple[dict[str, str], dict[str, bool]]]:
     """Of each student the answers, by exercise, and whether each is right."""
     cells = nbformat.read(course.root / "source" / name / f"{name}.ipynb", as_version=4).cells
@@ -50,13 +46,17 @@ def answers(course: Course, name: str) -> dict[str, tuple[dict[str, str], dict[s
     for kind, source in HOSTILE.items():  # the first one, so that the others come after it
         hit = {name: name != next(iter(solved)) for name in solved}
         students[kind] = (solved | {next(iter(solved)): source}, hit)
-    wrong = {exercise: files("wrong_answers", name, exercise) for exercise in solved}
-    known = [[*wrong[one][:2], *files("cheats", name, one), *wrong[one][2:]] for one in solved]
-    in_turn = [path for one_of_each in itertools.zip_longest(*known) for path in one_of_each if path]
-    for path in in_turn[: 30 - len(students)]:
-        exercise = path.parent.name
+    mistakes = known(name)
+    ones = []
+    for exercise, solution in solved.items():
+        wrong = [(exercise, one.name, one.made_in(solution)) for one in mistakes.get(exercise, [])]
+        files = sorted((ROOT / "tests" / "cheats" / name[:2] / exercise).glob("*.py"))
+        cheats = [(exercise, path.stem, path.read_text(encoding="utf-8")) for path in files]
+        ones.append([*wrong[:2], *cheats, *wrong[2:]])
+    in_turn = [one for one_of_each in itertools.zip_longest(*ones) for one in one_of_each if one]
+    for exercise, mistake, answer in in_turn[: 30 - len(students)]:
         right = {name: name != exercise for name in solved}
-        students[f"{exercise}.{path.stem}"] = (solved | {exercise: path.read_text(encoding="utf-8")}, right)
+        students[f"{exercise}.{mistake}"] = (solved | {exercise: answer}, right)
     for number in range(30 - len(students)):  # where fewer wrong answers are known
         students[f"last{number}"] = (solved | {last: "raise NotImplementedError"}, {one: one != last for one in solved})
     return students

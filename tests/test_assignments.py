@@ -2,13 +2,8 @@
 
 An exercise is a solution cell (nbgrader: solution, grade_id `residual_block`) and its check cell (nbgrader: grade,
 locked, points, grade_id `residual_block_check`), which imports `check` itself and has hidden tests. It may use what the
-locked cells tagged `setup` of its notebook define, and nothing else. Its wrong answers, two at least, are files named
-after the mistake:
-
-    tests/wrong_answers/01/residual_block/no_skip_connection.py
-
-The first line is `# expects: ` and a fragment of the check's message; the rest is the whole solution cell as a student
-might have written it.
+locked cells tagged `setup` of its notebook define, and nothing else. Its wrong answers, two at least, stand in
+tests/wrong_answers; tools/mistakes.py describes the tables there.
 """
 
 import contextlib
@@ -30,10 +25,10 @@ from traitlets.config import PyFileConfigLoader
 
 from tools import assignments
 from tools.grading import sandbox
+from tools.mistakes import Mistake, known
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-WRONG_ANSWERS = ROOT / "tests" / "wrong_answers"
 OF_FIXED_DATA = {"idle_by_hand", "diagnosis", "replayed", "faults"}  # the answer is numbers or words, always the same
 OF_DRAWN_DATA = {"my_entry"}  # the speedrun's judge draws its data, also where nothing is graded
 NBGRADER = PyFileConfigLoader(str(ROOT / "nbgrader_config.py")).load_config()
@@ -51,9 +46,9 @@ class Exercise:
     untouched: str
 
     @property
-    def wrong_answers(self) -> list[Path]:
-        """The files with wrong answers to it."""
-        return sorted((WRONG_ANSWERS / self.notebook[:2] / self.name).glob("*.py"))
+    def wrong_answers(self) -> list[Mistake]:
+        """The wrong answers to it."""
+        return known(self.notebook).get(self.name, [])
 
     def __str__(self) -> str:
         return f"{self.notebook[:2]}-{self.name}"
@@ -145,19 +140,16 @@ def test_untouched_it_fails(exercise):
 
 @each_exercise
 def test_two_wrong_answers_are_known(exercise):
-    assert len(exercise.wrong_answers) >= 2, "see the docstring above for how to add one"
+    assert len(exercise.wrong_answers) >= 2, "tools/mistakes.py says how to add one"
 
 
 @pytest.mark.parametrize(
-    ("exercise", "path"),
-    [pytest.param(one, path, id=f"{one}-{path.stem}") for one in EXERCISES for path in one.wrong_answers],
+    ("exercise", "mistake"),
+    [pytest.param(one, mistake, id=f"{one}-{mistake.name}") for one in EXERCISES for mistake in one.wrong_answers],
 )
-def test_a_wrong_answer_gets_the_message_meant_for_it(exercise, path):
-    answer = path.read_text(encoding="utf-8")
-    assert answer.startswith("# expects: ")
-    expected = answer.splitlines()[0].removeprefix("# expects: ")
-    with pytest.raises(AssertionError, match=f"(?i){re.escape(expected)}"):
-        run(exercise, answer)
+def test_a_wrong_answer_gets_the_message_meant_for_it(exercise, mistake):
+    with pytest.raises(AssertionError, match=f"(?i){re.escape(mistake.expects)}"):
+        run(exercise, mistake.made_in(exercise.solution))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +174,8 @@ def test_setup_cells_are_locked_and_load_the_checks():
 
 
 def test_every_wrong_answer_belongs_to_an_exercise():
-    assert set(WRONG_ANSWERS.rglob("*.py")) == {path for one in EXERCISES for path in one.wrong_answers}
+    names = {(one.notebook, one.name) for one in EXERCISES}
+    assert {(path.stem, exercise) for path in NOTEBOOKS for exercise in known(path.stem)} <= names
 
 
 def exercises_only(path: Path, folder: Path) -> Path:

@@ -74,7 +74,7 @@ def test_no_honest_answer_is_taken_for_a_cheat(exercise):
     honest = [
         exercise.solution,
         exercise.untouched,
-        *(path.read_text(encoding="utf-8") for path in exercise.wrong_answers),
+        *(one.made_in(exercise.solution) for one in exercise.wrong_answers),
     ]
     assert [tampering(answer) for answer in honest] == [None] * len(honest)
     # Setup cells after the first one run when cells are looked at already.

@@ -302,9 +302,8 @@ def test_the_table_has_a_row_for_everybody_and_a_column_for_what_was_handed_out(
 
 @needs_namespaces
 def test_the_report_counts_misconceptions(graded, course, tmp_path):
-    known = tmp_path / "wrong" / "01" / "two"
-    known.mkdir(parents=True)
-    (known / "minus.py").write_text("# expects: The SIGN is wrong\ndef two(): return -2\n")
+    (tmp_path / "wrong").mkdir()
+    (tmp_path / "wrong" / "01.toml").write_text("[two.minus]\nexpects = 'The SIGN is wrong'\nanswer = 'two = int'\n")
     report.write(course, NAME, tmp_path / "report.html", wrong_answers=tmp_path / "wrong")
     page = (tmp_path / "report.html").read_text()
     assert "<td>1<td>minus<td>WrongAnswer: two: the sign is wrong" in page

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import nbformat
 
-from tools.grading.report import in_words
+from tools.mistakes import known
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "TEACHING.md"
@@ -37,11 +37,11 @@ def misconceptions(notebooks: dict[Path, nbformat.NotebookNode]) -> str:
     """The wrong answers that the checks know, by exercise, folded for each notebook."""
     parts = []
     for path, notebook in notebooks.items():
+        mistakes = known(path.stem)
         rows = ["| exercise | known mistakes |", "|---|---|"]
         for name, _ in exercises(notebook):
-            known = sorted((ROOT / "tests" / "wrong_answers" / path.stem[:2] / name).glob("*.py"))
-            if known:
-                rows.append(f"| {name} | {', '.join(map(in_words, known))} |")
+            if name in mistakes:
+                rows.append(f"| {name} | {', '.join(one.in_words for one in mistakes[name])} |")
         table = "\n".join(rows)
         parts.append(f"<details><summary>{path.stem}</summary>\n\n{table}\n</details>")
     return "\n\n".join(parts)

@@ -1,6 +1,6 @@
 """The report on the class: how many students have which of the known misconceptions.
 
-They are those of tests/wrong_answers: the first line of each file there is a part of the check's message.
+They are those of tests/wrong_answers, where each says which part of the check's message tells it.
 """
 
 import html
@@ -8,10 +8,9 @@ import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from tools.grading.course import ROOT, Course, Exercise
+from tools.grading.course import Course, Exercise
+from tools.mistakes import WRONG_ANSWERS, known
 
-WRONG_ANSWERS = ROOT / "tests" / "wrong_answers"
-EXPECTS = "# expects: "
 OTHER, RIGHT, UNTOUCHED, UNREAD = "another mistake", "right", "not answered", "to be read"
 PAGE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
@@ -32,15 +31,9 @@ td:first-child {{ text-align: right; width: 4em }}
 def known_mistakes(notebook: str, exercise: str, folder: Path = WRONG_ANSWERS) -> dict[str, str]:
     """The names of the known mistakes in an exercise, by the part of the message that tells them."""
     names = defaultdict(list)
-    for path in sorted((folder / notebook[:2] / exercise).glob("*.py")):
-        first = path.read_text(encoding="utf-8").partition("\n")[0]
-        names[first.removeprefix(EXPECTS).casefold()].append(in_words(path))
+    for one in known(notebook, folder).get(exercise, []):
+        names[one.expects.casefold()].append(one.in_words)
     return {message: " or ".join(found) for message, found in names.items()}
-
-
-def in_words(wrong_answer: Path) -> str:
-    """The mistake that a file of tests/wrong_answers makes: its name, as words."""
-    return re.sub("_s(?=_|$)", "'s", wrong_answer.stem).replace("_", " ")
 
 
 def mistake(answer: Exercise, known: dict[str, str]) -> str:

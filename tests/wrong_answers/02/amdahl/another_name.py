@@ -1,3 +1,0 @@
-# expects: name 's' is not defined
-def amdahl(share, factor):
-    return 1 / ((1 - s) + s / factor)

@@ -1,7 +1,0 @@
-# expects: No part costs a tenth
-def bound_by(numbers):
-    costs = sorted(
-        (numbers[f"cost_of_{part}"], part) for part in ("data", "host", "compute", "memory", "communication")
-    )
-    (second, _), (first, part) = costs[-2:]
-    return part if first >= 2 * second else "several"

@@ -1,7 +1,0 @@
-# expects: from 0 to 1
-def bound_by(numbers):
-    costs = sorted(
-        (numbers[f"cost_of_{part}"], part) for part in ("data", "host", "compute", "memory", "communication")
-    )
-    (second, _), (first, part) = costs[-2:]
-    return part if first >= 10 and first >= 2 * second else "several"

@@ -1,7 +1,0 @@
-# expects: not None
-def bound_by(numbers):
-    costs = sorted(
-        (numbers[f"cost_of_{part}"], part) for part in ("data", "host", "compute", "memory", "communication")
-    )
-    (second, _), (first, part) = costs[-2:]
-    print(part)

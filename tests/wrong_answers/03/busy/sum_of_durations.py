@@ -1,3 +1,0 @@
-# expects: sum of the durations
-def busy(begin, end):
-    return float(np.sum(end - begin))

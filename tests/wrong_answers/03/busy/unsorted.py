@@ -1,7 +1,0 @@
-# expects: Sort by begin
-def busy(begin, end):
-    covered, latest = 0.0, -np.inf
-    for first, last in zip(begin, end, strict=True):
-        covered += max(0.0, last - max(latest, first))
-        latest = max(latest, last)
-    return covered

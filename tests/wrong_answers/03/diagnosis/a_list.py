@@ -1,2 +1,0 @@
-# expects: not a list
-diagnosis = ["compute", "data", "host"]

@@ -1,2 +1,0 @@
-# expects: full or empty
-diagnosis = {"A": "compute", "B": "data", "C": "compute"}

@@ -1,2 +1,0 @@
-# expects: was the GPU idle meanwhile
-diagnosis = {"A": "host", "B": "data", "C": "compute"}

@@ -1,2 +1,0 @@
-# expects: kind of kernel
-diagnosis = {"A": "memory", "B": "data", "C": "host"}

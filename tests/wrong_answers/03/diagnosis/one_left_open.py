@@ -1,2 +1,0 @@
-# expects: trace C: a word is expected, not None
-diagnosis = {"A": "compute", "B": "data", "C": None}

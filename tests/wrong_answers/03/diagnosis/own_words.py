@@ -1,2 +1,0 @@
-# expects: is none of the words
-diagnosis = {"A": "compute", "B": "data loader", "C": "CPU"}

@@ -1,9 +1,0 @@
-# expects: nothing may clear gradients between the parts
-def accumulate(step, real_a, real_b, k):
-    for part_a, part_b in zip(real_a.chunk(k), real_b.chunk(k), strict=True):
-        part = step.inputs(part_a, part_b)
-        loss_g = sum(step.losses("generators", part).values()) / k
-        loss_g.backward()
-        step.optimizers["discriminators"].zero_grad()
-        loss_d = sum(step.losses("discriminators", part).values()) / k
-        loss_d.backward()

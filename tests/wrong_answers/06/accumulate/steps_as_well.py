@@ -1,9 +1,0 @@
-# expects: do not let the optimisers step
-def accumulate(step, real_a, real_b, k):
-    for part_a, part_b in zip(real_a.chunk(k), real_b.chunk(k), strict=True):
-        part = step.inputs(part_a, part_b)
-        for player in ("generators", "discriminators"):
-            loss = sum(step.losses(player, part).values()) / k
-            loss.backward(inputs=step.players[player])
-    for player in step.players:
-        step.update(player)

@@ -1,7 +1,0 @@
-# expects: call scaler.unscale_(optimizer) before you clip
-def update(scaler, optimizers, max_norm):
-    for optimizer in optimizers.values():
-        nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], max_norm)
-        scaler.step(optimizer)
-        optimizer.zero_grad()
-    scaler.update()

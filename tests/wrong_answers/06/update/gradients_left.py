@@ -1,7 +1,0 @@
-# expects: gradients are left over
-def update(scaler, optimizers, max_norm):
-    for optimizer in optimizers.values():
-        scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], max_norm)
-        scaler.step(optimizer)
-    scaler.update()

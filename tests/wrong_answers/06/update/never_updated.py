@@ -1,7 +1,0 @@
-# expects: the scale never adapts
-def update(scaler, optimizers, max_norm):
-    for optimizer in optimizers.values():
-        scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], max_norm)
-        scaler.step(optimizer)
-        optimizer.zero_grad()

@@ -1,2 +1,0 @@
-# expects: this is labkit's own
-from labkit.models.losses import deviation_loss

@@ -1,3 +1,0 @@
-# expects: how many values has an output pixel
-def multiply_adds(in_channels, out_channels, kernel, groups=1):
-    return kernel**2 * in_channels // groups

@@ -1,2 +1,0 @@
-# expects: this is labkit's own
-from labkit.measure.autotune import pick

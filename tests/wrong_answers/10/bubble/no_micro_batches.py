@@ -1,3 +1,0 @@
-# expects: The micro-batches count
-def bubble(stages, micro_batches):
-    return (stages - 1) / stages

@@ -1,3 +1,0 @@
-# expects: 0 steps old, not 1
-def mean_age(exchange_every):
-    return (exchange_every + 1) / 2

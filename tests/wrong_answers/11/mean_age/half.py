@@ -1,3 +1,0 @@
-# expects: less than that
-def mean_age(exchange_every):
-    return exchange_every / 2

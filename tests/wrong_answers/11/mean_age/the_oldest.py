@@ -1,3 +1,0 @@
-# expects: the oldest they get
-def mean_age(exchange_every):
-    return exchange_every - 1

@@ -1,3 +1,0 @@
-# expects: some of them may idle
-def waves_bound(trials, workers):
-    return min(trials, workers)

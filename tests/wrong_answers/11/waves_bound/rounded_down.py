@@ -1,3 +1,0 @@
-# expects: round up
-def waves_bound(trials, workers):
-    return trials / max(1, trials // workers)
