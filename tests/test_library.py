@@ -1,4 +1,4 @@
-"""The programs in docs/library.md, run as they stand but for fewer steps and smaller networks."""
+"""The programs in docs/library.md and docs/extending.md, run as they stand but for fewer steps and smaller networks."""
 
 import functools
 import re
@@ -12,8 +12,9 @@ from PIL import Image
 import labkit
 from labkit.data.images import write_picture
 
-PAGE = (Path(__file__).parents[1] / "docs" / "library.md").read_text()
-PROGRAMS = dict(re.findall(r"^## ([^\n]*)\n+```python\n(.*?)```", PAGE, flags=re.DOTALL | re.MULTILINE))
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = (DOCS / "library.md").read_text() + (DOCS / "extending.md").read_text()
+PROGRAMS = dict(re.findall(r"^## ([^\n]*)\n+```python\n(.*?)```", PAGES, flags=re.DOTALL | re.MULTILINE))
 
 
 @pytest.mark.parametrize("title", PROGRAMS)
