@@ -32,7 +32,7 @@ COPIED = (
     *(".devcontainer", "data", "labkit", "tools/exercises.py", "docs/fruit.png"),
 )
 KEPT_BACK = re.compile(r"data/speedrun/(?!cyclegan)\w+\.py")  # entries that would do as an answer of notebook 12
-TEMPLATES = ROOT / "tools" / "student"  # README.md and Makefile
+TEMPLATES = ROOT / "tools" / "student"  # README.md, AGENTS.md and Makefile
 MADE_HERE = "Course material made with labkit"  # begins the message of each commit
 
 
@@ -114,7 +114,8 @@ def make(out: Path, repo: str, notebooks: list[Path]) -> str:
     (out / "exercises").mkdir()
     exercises(notebooks, out / "exercises", repo)
     (out / "README.md").write_text(readme(repo, out), encoding="utf-8")
-    shutil.copy(TEMPLATES / "Makefile", out / "Makefile")
+    for name in ("Makefile", "AGENTS.md"):
+        shutil.copy(TEMPLATES / name, out / name)
     git(out, "add", "--all")
     tags = git(out, "tag", "--list", "release-*").splitlines()
     if not git(out, "status", "--porcelain"):

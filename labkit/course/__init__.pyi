@@ -63,3 +63,4 @@ from labkit.course.shipped import study as study
 from labkit.course.shipped import study_pictures as study_pictures
 from labkit.course.stand_ins import FakeGPU as FakeGPU
 from labkit.course.stand_ins import Tape as Tape
+from labkit.course.work_log import WorkLog as WorkLog
