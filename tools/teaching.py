@@ -1,4 +1,4 @@
-"""Write the tables of TEACHING.md that follow from the notebooks: minutes and points, and the known misconceptions.
+"""Write what follows from the notebooks: TEACHING.md's minutes and points, and docs/misconceptions.md.
 
     python -m tools.teaching
 
@@ -13,7 +13,7 @@ import nbformat
 from tools.mistakes import known
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "TEACHING.md"
+PAGES = (ROOT / "TEACHING.md", ROOT / "docs" / "misconceptions.md")
 
 
 def exercises(notebook: nbformat.NotebookNode) -> list[tuple[str, int]]:
@@ -54,10 +54,12 @@ def filled(page: str) -> str:
     for part in (course, misconceptions):
         name = part.__name__
         start, end = f"<!-- {name}: written by tools/teaching.py -->\n\n", f"\n\n<!-- end of {name} -->"
-        before, rest = page.split(start)
-        page = before + start + part(notebooks) + end + rest.split(end)[1]
+        if start in page:
+            before, rest = page.split(start)
+            page = before + start + part(notebooks) + end + rest.split(end)[1]
     return page
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
+    for path in PAGES:
+        path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
