@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 import re
+import symtable
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,6 +177,22 @@ def test_setup_cells_are_locked_and_load_the_checks():
 def test_every_wrong_answer_belongs_to_an_exercise():
     names = {(one.notebook, one.name) for one in EXERCISES}
     assert {(path.stem, exercise) for path in NOTEBOOKS for exercise in known(path.stem)} <= names
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_students_do_not_get_what_serves_the_authors_and_miss_nothing(path):
+    notebook = nbformat.read(path, as_version=4)
+    claims = [cell.source for cell in notebook.cells if "claims" in cell.metadata.get("tags", [])]
+    students = assignments.without_our_own(notebook)
+    assert claims and len(students.cells) > len(claims) and assignments.SOLVED not in students.cells[0].source
+    code = "\n".join(cell.source for cell in students.cells if cell.cell_type == "code")
+    assert not any(claim in code for claim in claims)
+    theirs, ours = (symtable.symtable(text, path.name, "exec") for text in (code, "\n".join(claims)))
+    assigned = {one.get_name() for one in theirs.get_symbols() if one.is_assigned() or one.is_imported()}
+    only_ours = {one.get_name() for one in ours.get_symbols() if one.is_assigned()} - assigned
+    assert not only_ours & {one.get_name() for one in theirs.get_symbols()}, (
+        "a later cell needs a name of a claims cell"
+    )
 
 
 def exercises_only(path: Path, folder: Path) -> Path:

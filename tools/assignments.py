@@ -19,6 +19,7 @@ from pathlib import Path
 import nbformat
 
 ROOT = Path(__file__).resolve().parents[1]
+SOLVED = "The exercises are solved here? `make student` opens the version to work in."
 
 
 def nbgrader(*arguments: str, course: Path) -> None:
@@ -34,10 +35,17 @@ def make(notebooks: list[Path], course: Path) -> None:
     for notebook in notebooks:
         source = course / "source" / notebook.stem / notebook.name
         source.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(notebook, source)
+        nbformat.write(without_our_own(nbformat.read(notebook, as_version=4)), source)
     forget_grades_of_changed(course)
     # Setup cells are locked, so that nbgrader restores them when it grades; their switches are for students to set.
     nbgrader("generate_assignment", "*", "--force", "--LockCells.lock_readonly_cells=False", course=course)
+
+
+def without_our_own(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """The notebook without what serves its authors: the cells that check its text, and a pointer to the exercises."""
+    notebook.cells = [cell for cell in notebook.cells if "claims" not in cell.metadata.get("tags", [])]
+    notebook.cells[0].source = notebook.cells[0].source.replace(SOLVED, "").rstrip()
+    return notebook
 
 
 def forget_grades_of_changed(course: Path) -> None:

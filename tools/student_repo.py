@@ -61,10 +61,7 @@ def to_begin(name: str, repo: str) -> tuple[str, str]:
     if repo.startswith("https://github.com/"):
         place = repo.replace("https://github.com", "https://colab.research.google.com/github")
         colab = f" [Open it in Colab]({place}/blob/main/exercises/{name})."
-    return (
-        "The exercises are solved here? `make student` opens the version to work in.",
-        f"Work in a copy: `make student` makes one and never overwrites it.{colab}",
-    )
+    return assignments.SOLVED, f"Work in a copy: `make student` makes one and never overwrites it.{colab}"
 
 
 def readme(repo: str, folder: Path) -> str:
