@@ -12,14 +12,11 @@ from labkit.course import (
     best_interval,
     exchange_figure,
     exchange_widget,
-    mean_age,
     module_flops,
-    outer_step,
-    waves_bound,
 )
 from labkit.errors import LabkitError
 from labkit.measure import step_flops
-from labkit.parallel import OUTER, apart
+from labkit.parallel import apart
 from labkit.stamp import stamp
 
 
@@ -40,28 +37,6 @@ def test_no_other_interval_loses_less():
     save, between = 30.0, 86400.0
     lost = {interval: save / interval + interval / (2 * between) for interval in range(60, 86400, 10)}
     assert best_interval(save, between) == pytest.approx(min(lost, key=lambda interval: lost[interval]), abs=10)
-
-
-def test_the_outer_step_is_the_one_that_ranks_take():
-    weight, velocity = torch.tensor([1.0], dtype=torch.float64), 0.0
-    mine = weight.item()
-    optimizer = torch.optim.SGD([weight], **OUTER)
-    for mean in (0.5, 0.75, -1.0):
-        weight.grad = weight - mean
-        optimizer.step()
-        mine, velocity = outer_step(mine, mean, velocity)
-        assert mine == pytest.approx(weight.item(), abs=1e-12)
-
-
-def test_ages_and_waves_are_those_of_a_simulation():
-    for every in (1, 3, 10):
-        ages = [step % every for step in range(7 * every)]
-        assert mean_age(every) == sum(ages) / len(ages)
-    for trials, workers in ((24, 2), (7, 3), (2, 8)):
-        free_at = [0] * workers
-        for _ in range(trials):
-            free_at[free_at.index(min(free_at))] += 1
-        assert waves_bound(trials, workers) == trials / max(free_at)
 
 
 @pytest.fixture

@@ -30,12 +30,9 @@ from labkit.course.lessons import Listening as Listening
 from labkit.course.lessons import learning_summary as learning_summary
 from labkit.course.lessons import ratio_table as ratio_table
 from labkit.course.lessons import work_by_player as work_by_player
-from labkit.course.many_nodes import apart_bound as apart_bound
 from labkit.course.many_nodes import best_interval as best_interval
-from labkit.course.many_nodes import mean_age as mean_age
 from labkit.course.many_nodes import module_flops as module_flops
-from labkit.course.many_nodes import outer_step as outer_step
-from labkit.course.many_nodes import waves_bound as waves_bound
+from labkit.course.many_nodes import plan_to_buy as plan_to_buy
 from labkit.course.one_process import FAULT_OF as FAULT_OF
 from labkit.course.one_process import FAULTS as FAULTS
 from labkit.course.one_process import average_gradients as average_gradients

@@ -1,9 +1,9 @@
-"""Work on many machines: bounds of modules apart and of waves of trials, old weights, outer steps, checkpoints."""
+"""Work on many machines: which division of a step is worth its machines, and how often to save."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from labkit.models.deviation import DeviationGAN
@@ -28,45 +28,21 @@ def module_flops(model: DeviationGAN, size: int = 256) -> dict[str, int]:
     }
 
 
-def apart_bound(one_process: float, modules: Mapping[str, float]) -> float:
-    """How many times faster a step gets at most if each module has a process of its own.
+def plan_to_buy(one_process: float, plans: Mapping[str, tuple[Sequence[float], float]]) -> str:
+    """The division of a step with the fastest step, of those that use their machines to at least a half.
 
-    The slowest module decides, as in Amdahl's law: Amdahl 1967, "Validity of the single processor approach to achieving
-    large scale computing capabilities".
-
-    Args:
-        one_process: seconds of a step that trains all modules.
-        modules: seconds of a step of each module's process, by name.
-    """
-    return one_process / max(modules.values())
-
-
-def mean_age(exchange_every: int) -> float:
-    """How many steps old the weights of the other modules are on average, if they are exchanged every so many steps."""
-    return (exchange_every - 1) / 2
-
-
-def outer_step(
-    before: float, mean: float, velocity: float, lr: float = 0.7, momentum: float = 0.9
-) -> tuple[float, float]:
-    """A weight, and its velocity, after an outer step: SGD with Nesterov momentum from `before` towards `mean`.
-
-    As torch.optim.SGD does it. Source: Douillard et al. 2023, "DiLoCo", algorithm 1.
+    The slowest process decides how long a step takes, as in Amdahl's law (Amdahl 1967).
 
     Args:
-        before: the weight after the last exchange.
-        mean: of the ranks' weights now.
-        velocity: from the last outer step; 0 before the first.
-        lr, momentum: as the paper found best.
+        one_process: seconds of a step in one process.
+        plans: by name, the seconds of each process, and those that the exchange adds to a step.
+
+    Returns:
+        A plan's name, or "one process" if none is at least half as many times faster as it has machines.
     """
-    gradient = before - mean
-    velocity = momentum * velocity + gradient
-    return before - lr * (gradient + momentum * velocity), velocity
-
-
-def waves_bound(trials: int, workers: int) -> float:
-    """How many times faster `workers` train so many equally long trials than one worker does, at most."""
-    return trials / math.ceil(trials / workers)
+    steps = {name: max(processes) + exchange for name, (processes, exchange) in plans.items()}
+    worth = {name: step for name, step in steps.items() if one_process / step >= len(plans[name][0]) / 2}
+    return min(worth, key=lambda name: worth[name], default="one process")
 
 
 def best_interval(save_s: float, between_failures_s: float) -> float:

@@ -35,11 +35,8 @@ from labkit.course.check.notebook_10 import bubble as bubble
 from labkit.course.check.notebook_10 import faults as faults
 from labkit.course.check.notebook_10 import positions as positions
 from labkit.course.check.notebook_10 import ring_us as ring_us
-from labkit.course.check.notebook_11 import apart_bound as apart_bound
 from labkit.course.check.notebook_11 import best_interval as best_interval
-from labkit.course.check.notebook_11 import mean_age as mean_age
-from labkit.course.check.notebook_11 import outer_step as outer_step
-from labkit.course.check.notebook_11 import waves_bound as waves_bound
+from labkit.course.check.notebook_11 import plan_to_buy as plan_to_buy
 from labkit.course.check.notebook_12 import is_record as is_record
 from labkit.course.check.notebook_12 import my_entry as my_entry
 from labkit.course.stand_ins import replay_side_by_side as replay_side_by_side
