@@ -28,7 +28,6 @@ ANSWERS = {
     "networks/light": ("separable_block",),
     "networks/resnet": ("Skip", "ResidualBlock"),
     "simulate/communication": ("ring_us",),
-    "simulate/many_gpus": ("bubble",),
     "speedrun/judge": ("verdict",),
     "traces/intervals": ("busy",),
     "traces/verdict": ("bound_by",),

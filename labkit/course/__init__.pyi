@@ -33,7 +33,6 @@ from labkit.course.lessons import work_by_player as work_by_player
 from labkit.course.many_nodes import best_interval as best_interval
 from labkit.course.many_nodes import module_flops as module_flops
 from labkit.course.many_nodes import plan_to_buy as plan_to_buy
-from labkit.course.one_process import FAULT_OF as FAULT_OF
 from labkit.course.one_process import FAULTS as FAULTS
 from labkit.course.one_process import average_gradients as average_gradients
 from labkit.course.one_process import of_each as of_each

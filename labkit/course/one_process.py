@@ -60,14 +60,13 @@ def average_gradients(weights: Iterable[Tensor]) -> None:
             weight.grad.div_(dist.get_world_size())
 
 
-# The faults of data-parallel programs that notebook 10 lets the student find, and the program that has each.
+# The faults of data-parallel programs that notebook 10 lets the student find.
 FAULTS = {
     1: "gradients are summed over the ranks, and not averaged",
     2: "gradients of a scaled loss are divided by the scale twice",
     3: "all ranks take the same pictures",
     4: "the ranks begin with different weights",
 }
-FAULT_OF = {"program A": 1, "program B": 4, "program C": 2, "program D": 3}
 SCALE = 1024
 
 

@@ -17,7 +17,6 @@ from labkit.simulate.launch_queue import Launch as Launch
 from labkit.simulate.launch_queue import Timeline as Timeline
 from labkit.simulate.launch_queue import play as play
 from labkit.simulate.launch_queue import replay_graph as replay_graph
-from labkit.simulate.many_gpus import bubble as bubble
 from labkit.simulate.many_gpus import scaling as scaling
 from labkit.simulate.operator_replay import HOST_US as HOST_US
 from labkit.simulate.operator_replay import RECORDED_HOST_US as RECORDED_HOST_US

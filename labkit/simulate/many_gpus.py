@@ -105,12 +105,3 @@ def scaling(
     known = {name: asdict(network) for name, network in networks.items()}
     table.attrs["stamp"] = stamp() | {"SIMULATED": True, "device": f"SIMULATED {device}", **assumed, "networks": known}
     return table
-
-
-def bubble(stages: int, micro_batches: int) -> float:
-    """The share of the time, from 0 to 1, in which a rank of a pipeline waits, if all stages take equally long.
-
-    The last stage begins after stages - 1 units of time, and works for one unit on each micro-batch. Source: Huang et
-    al. 2019, "GPipe", section 2.
-    """
-    return (stages - 1) / (micro_batches + stages - 1)

@@ -31,8 +31,7 @@ from labkit.course.check.notebook_08 import within_spread as within_spread
 from labkit.course.check.notebook_09 import pick as pick
 from labkit.course.check.notebook_09 import speed_verdict as speed_verdict
 from labkit.course.check.notebook_10 import average_gradients as average_gradients
-from labkit.course.check.notebook_10 import bubble as bubble
-from labkit.course.check.notebook_10 import faults as faults
+from labkit.course.check.notebook_10 import find_fault as find_fault
 from labkit.course.check.notebook_10 import positions as positions
 from labkit.course.check.notebook_10 import ring_us as ring_us
 from labkit.course.check.notebook_11 import best_interval as best_interval

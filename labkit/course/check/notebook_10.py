@@ -1,4 +1,4 @@
-"""Checks of notebook 10: a rank's part of a batch, the mean gradient, faults, the ring, the bubble."""
+"""Checks of notebook 10: a rank's part of a batch, the mean gradient, faults, the ring."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from labkit.course.check.answers import WrongAnswer, a_seed, drawn, exercise, expect, failing, require, require_kind
-from labkit.course.one_process import FAULT_OF, FAULTS, of_each, of_rank, several_ranks
+from labkit.course.one_process import FAULTS, of_each, of_rank, several_ranks, train_with_fault
 from labkit.course.one_process import average_gradients as right_average
 from labkit.data.batches import positions as right_positions
 from labkit.simulate.communication import ring_us as right_ring
-from labkit.simulate.many_gpus import bubble as right_bubble
 
 
 def _other_parts(random: Random) -> list[tuple[int, int, int, int]]:
@@ -87,24 +86,26 @@ def average_gradients(answer: Callable[[Iterable[Tensor]], None]) -> None:
 
 
 @exercise()
-def faults(answer: Mapping[str, int]) -> None:
-    """Compares the fault named for each program with the one it has."""
-    require_kind(answer, "a dict")
-    for program, right in FAULT_OF.items():
-        require(program in answer, f"{program} is missing: give the number of its fault.")
-        number = answer[program]
-        require(number is not None, f"{program}: give a number from course.FAULTS in place of None.")
-        require(
-            number in FAULTS, f"{program}: {number!r} is no number from course.FAULTS: {', '.join(map(str, FAULTS))}."
-        )
-        require(number == right, f"{program}: not {FAULTS[number]!r}. {SYMPTOMS[number]}")
+def find_fault(answer: Callable[[Mapping[str, float], Mapping[str, float]], int]) -> None:
+    """Compares ``answer(program, right)`` with the fault that was built into a program, on drawn pictures and ranks."""
+    ranks, seed = drawn((2, 0), lambda random: (random.randrange(2, 5), a_seed(random)))
+    pictures = torch.rand(2, 4 * ranks, 3, 16, 16, generator=torch.Generator().manual_seed(seed))
+    rows = {fault: train_with_fault(fault, *(part.chunk(ranks) for part in pictures), "SGD") for fault in (0, *FAULTS)}
+    for fault in drawn([3, 1, 4, 0, 2], lambda random: random.sample(list(rows), len(rows))):
+        got = answer(dict(rows[fault]), dict(rows[0]))
+        require_kind(got, "a number")
+        require(got in rows, f"{got!r} is no number from course.FAULTS, and not 0.")
+        what = {0: "no fault", **FAULTS}[fault]
+        shown = ", ".join(f"{name} {value:.3g}" for name, value in rows[fault].items())
+        require(got == fault, f"{shown}: the program has {what}, and your answer is {got}. {SYMPTOMS[fault]}")
 
 
-SYMPTOMS = {  # of the fault that was named in error: what would show it
-    1: "With a sum SGD would move the weights about twice as far as the right program does.",
-    2: "If gradients were divided twice, SGD would hardly move the weights.",
-    3: "If all ranks took the same pictures, there would be half as many different ones in a step.",
-    4: "If the ranks began differently, their weights would differ in the end.",
+SYMPTOMS = {  # of the fault that was not found: what shows it
+    0: "Compare with the right program's row: it has the same numbers.",
+    1: "With a sum SGD moves the weights further than the right program does: nearly as many times as there are ranks.",
+    2: "With gradients that were divided twice SGD hardly moves the weights.",
+    3: "If all ranks take the same pictures, there are fewer different ones in a step. How many, depends on the ranks.",
+    4: "If the ranks begin differently, their weights differ in the end. Ask for this first: the rest is chance then.",
 }
 
 
@@ -146,28 +147,4 @@ def ring_us(answer: Callable[[float, int, float, float], float]) -> None:
             ],
             "How many rounds are there, and how long is one?",
             f"{size:g} bytes, {ranks} ranks, {latency_us:g} us, {bytes_per_s:g} bytes/s",
-        )
-
-
-@exercise(right_bubble)
-def bubble(answer: Callable[[int, int], float]) -> None:
-    """Compares ``answer(stages, micro_batches)`` with `labkit.simulate.bubble`."""
-    usual = [(4, 8), (2, 1), (1, 4)]
-    for p, m in drawn(usual, lambda random: [(random.randrange(1, 20), random.randrange(1, 40)) for _ in range(5)]):
-        expect(
-            answer(p, m),
-            right_bubble(p, m),
-            [
-                ((p - 1) / m, "That is idle time over working time: divide by the whole time, both together."),
-                (m / (m + p - 1), "That is the share in which a rank works: the rest of it is the bubble."),
-                (
-                    p / (m + p),
-                    "The first stage does not wait before its first micro-batch.",
-                ),
-                (p - 1, "That is a time: give a share of the whole time."),
-                ((p - 1) / (m + p), "When is the last stage done? It begins after p - 1 units, and works for m."),
-                ((p - 1) / p, "The micro-batches count: with more of them a rank waits for a smaller share."),
-            ],
-            "The last stage begins after p - 1 units of time, and works for m: how long is the whole?",
-            f"{p} stages, {m} micro-batches",
         )
