@@ -18,7 +18,6 @@ ANSWERS = {
     "course/one_process": ("average_gradients",),
     "data/batches": ("positions",),
     "measure/autotune": ("pick",),
-    "measure/compare": ("speed_verdict",),
     "measure/quality": ("within_spread",),
     "measure/roofline": ("amdahl", "multiply_adds", "roofline_seconds"),
     "measure/timing": ("alternate",),

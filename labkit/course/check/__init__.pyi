@@ -29,7 +29,6 @@ from labkit.course.check.notebook_08 import roofline_seconds as roofline_seconds
 from labkit.course.check.notebook_08 import separable_block as separable_block
 from labkit.course.check.notebook_08 import within_spread as within_spread
 from labkit.course.check.notebook_09 import pick as pick
-from labkit.course.check.notebook_09 import speed_verdict as speed_verdict
 from labkit.course.check.notebook_10 import average_gradients as average_gradients
 from labkit.course.check.notebook_10 import find_fault as find_fault
 from labkit.course.check.notebook_10 import positions as positions

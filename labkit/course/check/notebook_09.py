@@ -1,4 +1,4 @@
-"""Checks of notebook 09: a verdict on a ratio, and which step to take."""
+"""Check of notebook 09: which step to take."""
 
 from __future__ import annotations
 
@@ -10,46 +10,6 @@ import pandas
 
 from labkit.course.check.answers import drawn, exercise, expect, failing
 from labkit.measure.autotune import pick as right_pick
-from labkit.measure.compare import speed_verdict as right_speed_verdict
-
-WORDS = ("faster", "slower", "no difference")
-
-
-Interval = tuple[float, float]
-
-
-def _any_ratios(random: Random) -> list[tuple[float, Interval, Interval, str]]:
-    """Ratios with their intervals, and the noise, to `speed_verdict`."""
-    cases = []
-    for _ in range(40):
-        (low, high), (least, most) = (sorted(random.uniform(0.8, 1.2) for _ in range(2)) for _ in range(2))
-        hint = "Compare the interval with 1 and with the noise, at the end that is nearer to them."
-        cases.append(((low + high) / 2, (low, high), (least, most), hint))
-    return cases
-
-
-@exercise(right_speed_verdict)
-def speed_verdict(answer: Callable[[float, tuple[float, float], tuple[float, float]], str]) -> None:
-    """Compares ``answer(times, between, noise)`` with the word of `labkit.measure.compare.speed_verdict`."""
-    word = (lambda got, _: got not in WORDS, f"That is none of the words: they are {', '.join(WORDS)}.")
-    as_noisy = "The baseline against itself differs by as much."
-    usual = [
-        (1.5, (1.4, 1.6), (0.98, 1.02), "The whole interval lies above the noise."),
-        (0.7, (0.65, 0.75), (0.98, 1.02), "The whole interval lies below the noise."),
-        (1.1, (0.9, 1.4), (0.98, 1.02), "The interval holds 1: it may as well be slower."),
-        (1.03, (1.01, 1.05), (0.95, 1.06), as_noisy),
-        (0.97, (0.95, 0.99), (0.94, 1.03), as_noisy),
-        (1.02, (0.99, 1.04), (1.01, 1.03), "The interval holds 1, wherever the noise lies."),
-        (1.03, (1.02, 1.05), (0.9, 0.95), "The whole interval lies above 1 and above the noise, which lies below 1."),
-        (1.03, (1.01, 1.05), (1.08, 1.15), "The interval does not lie above the noise, but below it."),
-        (0.98, (0.97, 0.99), (0.9, 0.95), "The interval does not lie below the noise, but above it."),
-        (1.03, (1.02, 1.05), (0.98, 1.02), "The interval touches the noise."),
-        (0.97, (0.95, 0.98), (0.98, 1.02), "The interval touches the noise."),
-    ]
-    for times, between, noise, hint in drawn(usual, _any_ratios):
-        right, _ = right_speed_verdict(times, between, noise)
-        where = f"{times} times faster, between {between[0]} and {between[1]}, noise between {noise[0]} and {noise[1]}"
-        expect(answer(times, between, noise), right, [word], hint, where)
 
 
 def _any_table(random: Random) -> dict[str, tuple[str, float, float]]:
