@@ -66,15 +66,6 @@ def test_an_error_of_a_callback_goes_on_after_the_run_was_saved(tiny, fruit, tmp
     assert all(map(torch.equal, resumed.model.parameters(), whole.model.parameters()))
 
 
-def test_an_error_of_a_function_is_one_too(tiny, fruit, tmp_path):
-    def stop(run):
-        raise StopIteration("good enough")
-
-    with pytest.raises(StopIteration, match="good enough"):
-        train(tiny, fruit, 9, tmp_path, stop, report_every=2)
-    assert checkpoints.load(tmp_path)["done"] == 2
-
-
 @pytest.mark.parametrize(("name", "at"), [("save", 4), ("end", 4)])
 def test_an_error_after_the_last_step_is_no_secret(tiny, fruit, tmp_path, name, at):
     with pytest.raises(ValueError, match="no network"):

@@ -84,7 +84,7 @@ def zeros(*shape, dtype=torch.float32):
     [
         (DataLoader(Pairs()), "Of a DataLoader give the dataset"),
         ([], "a dataset with len.., at least 1"),
-        (7, "a dataset with len.., at least 1.*'int'"),
+        ("photos", "data='photos': give labkit.folders"),
         ([zeros(32, 32)], r"items by number: \(a, b\).*too many values to unpack"),
         ([{"A": zeros(32, 32)}], "items by number.*KeyError: 'B'"),
         ([(zeros(32, 32) + 255,) * 2], r"runs from 255 to 255; the networks expect \[-1, 1\]"),

@@ -118,11 +118,6 @@ def test_what_cannot_be_rendered_is_refused_with_advice(settings, message):
         labkit.fruit(**settings)
 
 
-def test_scenes_too_small_are_refused_too():
-    with pytest.raises(DataError, match="size=8"):
-        scenes([0], size=8)
-
-
 def test_a_small_set_shows_no_progress_bar(capsys):
     scenes([0, 1])
     assert capsys.readouterr().err == ""

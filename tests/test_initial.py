@@ -38,7 +38,6 @@ def test_weights_and_nothing_else_come_from_another_run(tiny, fruit, trained):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (dict(ngf=6), "ngf=4 there, 6 here"),
         (dict(ngf=6, norm="batch", lambda_b=1.0), "ngf=4 there, 6 here; norm='instance' there, 'batch' here"),
         (dict(norm="instance_blocks"), "norm='instance' there, 'instance_blocks' here"),
         (dict(discriminator="basic"), "discriminator='n_layers' there, 'basic' here"),
@@ -51,13 +50,10 @@ def test_arguments_in_which_networks_differ_are_named(tiny, trained, settings, s
     assert sorted(named.split("; ")) == sorted(said.split("; "))
 
 
-def test_another_kind_of_model_is_refused(trained, tmp_path):
+def test_another_kind_of_model_is_refused(trained):
     model = labkit.DeviationGAN(ngf=2, ndf=2, blocks=1)
     with pytest.raises(CheckpointError, match="kind='CycleGAN' there, 'DeviationGAN' here"):
         labkit.init_from(model, trained)
-    labkit.export_reference(labkit.CycleGAN(**SMALL), tmp_path / "reference")
-    with pytest.raises(CheckpointError, match="there is no checkpoint here"):
-        labkit.init_from(model, tmp_path / "reference")
 
 
 def as_dropout(weights):
@@ -135,5 +131,3 @@ def test_the_command_line_starts_from_weights_once(call, tmp_path):
     assert all(torch.allclose(*pair, atol=1e-9) for pair in zip(new, old, strict=True))
     status, said, _ = call(*start, "--steps", 2)
     assert status == 0 and "2 steps done" in said
-    status, _, error = call(*start, "--steps", 2, "--out", tmp_path / "c", "--ngf", 5)
-    assert status == 1 and "ngf=4 there, 5 here" in error

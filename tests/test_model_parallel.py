@@ -243,22 +243,12 @@ def test_a_copy_of_a_step_on_two_devices_goes_on_as_the_original(tiny, batch, on
     assert hook.args == (twin.model.G_A,), "it brings the result to the copy's device"
 
 
-def test_with_one_gpu_or_none_nothing_changes_and_we_are_told(tiny, batch, monkeypatch):
-    with pytest.warns(UserWarning, match="two_devices: there is no second GPU here"):
-        step = labkit.make_step(tiny(), "two_devices")
-    assert same(step(*batch()), labkit.make_step(tiny())(*batch()))
-    assert not step.model.G_B._forward_hooks
+def test_the_second_device_is_the_next_gpu(monkeypatch):
     cuda = [torch.device("cuda", index) for index in range(3)]
     for n, after in {1: [0], 2: [1, 0], 3: [1, 2, 0]}.items():
         monkeypatch.setattr(torch.cuda, "device_count", lambda n=n: n)
         assert [two_devices.next_device(here) for here in cuda[:n]] == [cuda[index] for index in after]
         assert two_devices.next_device(torch.device("cpu")) == torch.device("cpu")
-
-
-@pytest.mark.parametrize("other", ["graph", "streams", "data_parallel", "compile"])
-def test_what_does_not_go_together_with_two_devices_is_refused(tiny, other):
-    with pytest.raises(labkit.LabkitError, match=f"'two_devices' and '{other}' exclude each other"):
-        labkit.make_step(tiny(), "two_devices", other)
 
 
 def test_dropout_is_refused_on_two_devices(tiny):

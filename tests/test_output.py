@@ -100,6 +100,6 @@ def test_tensorboard_is_the_logger_where_it_is_installed(call, train, monkeypatc
 @pytest.mark.filterwarnings("default")  # the command prints them
 def test_a_speed_up_that_is_slow_to_start_or_does_nothing_here_says_so(train, monkeypatch):
     monkeypatch.setattr(SPEEDUPS["compile"], "backend", "aot_eager")
-    status, out, error = train("--speedups", "compile,graph")
+    status, out, error = train("--speedups", "compile, graph")
     assert status == 0 and "first step, which can take minutes" in out + error
     assert "graph: there are no CUDA graphs here, so it changes nothing" in error

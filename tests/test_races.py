@@ -167,12 +167,6 @@ class Unused(Right):
         return super(Right, self).cycles(journeys)
 
 
-class OneSide(Right):
-    def fork(self):
-        self.sides = self.sides[:1] * 2
-        super().fork()
-
-
 class OneTooMany(Right):
     """Three streams at the first call, of which two have work."""
 
@@ -181,32 +175,10 @@ class OneTooMany(Right):
         super().fork()
 
 
-class NewAtEveryCall(Right):
-    def mark(self, cycles):
-        super().mark(cycles)
-        self.sides = None
-
-
-class MadeInInit(Right):
-    def __init__(self, model, **settings):
-        super().__init__(model, **settings)
-        self.sides = [torch.cuda.Stream(), torch.cuda.Stream()]
-
-
 class SetsTheStream(Right):
     def fork(self):
         super().fork()
         torch.cuda.set_stream(self.sides[0])
-
-
-class Swapped(Right):
-    def cycles(self, journeys):
-        return super().cycles(journeys)[::-1]
-
-
-class NoReturn(Right):
-    def cycles(self, journeys):
-        super().cycles(journeys)
 
 
 class NoIdentity(Right):
@@ -404,33 +376,15 @@ def test_a_stream_from_before_is_refused(races):
         races(Foreign)
 
 
-@pytest.mark.parametrize("answer", [Right, Events])
-def test_right_answers_pass(answer, capsys):
-    notebook_04.streams(answer)
-    assert capsys.readouterr().out == "✓ streams: right\n"
-
-
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (NoReturn, "`return`"),
         (NoIdentity, "identity"),
-        (Swapped, "^G_A, G_B, cycle_A, cycle_B, idt_A, idt_B .*baseline"),
-        (Unused, "main.*torch.cuda.stream"),
-        (OneSide, "only one side stream"),
-        (NoFork, "^side 1 reads real_a .*: call side_1.wait_stream"),
-        (NoJoin, r"^main reads G_A\(real_a\) .*: call main.wait_stream\(side_1\)"),
-        (JoinOneOnly, r"^main reads G_B\(real_b\) .*: call main.wait_stream\(side_2\)"),
-        (NoRecordStream, r"^G_A\(real_a\) .*memory of side 1.* .record_stream\(main\)"),
-        (NoCast, "^with 'bf16': side 2 reads the bfloat16 copy of G_B"),
-        (InTurn, "^side 2 .*side 1"),
-        (Synchronize, "host.*`synchronize`"),
         (OneTooMany, "^3 side streams"),
-        (NewAtEveryCall, "second call.*new streams"),
         (SetsTheStream, "[Uu]se .*torch.cuda.stream"),
     ],
 )
-def test_a_message_for_every_mistake(answer, message):
+def test_rarer_mistakes_than_the_exercise_s_wrong_answers_have_a_message(answer, message):
     with pytest.raises(WrongAnswer, match=message):
         notebook_04.streams(answer)
 
