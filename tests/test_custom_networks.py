@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from killing import same_weights
 from torch import nn
 
 import labkit
@@ -42,14 +43,10 @@ def tiny_with(tiny, network=Mine, **settings):
     return tiny(generator=network() if isinstance(network, type) else network, **made)
 
 
-def equal(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
-
-
 def test_a_module_is_copied_for_either_direction(tiny):
     mine = Mine()
     model = tiny(generator=mine)
-    assert equal(model.G_A, mine) and equal(model.G_B, mine)
+    assert same_weights(model.G_A, mine) and same_weights(model.G_B, mine)
     assert len({id(network) for network in (mine, model.G_A, model.G_B)}) == 3
     assert model.settings["generator"] == "own: Mine" and (model.size_multiple, model.min_size) == (8, 24)
 
@@ -76,22 +73,22 @@ def test_frozen_weights_stay(tiny, batch):
     mine.down.requires_grad_(False)
     model = tiny(generator=mine)
     labkit.make_step(model)(*batch())
-    assert equal(model.G_A.down, mine.down) and not equal(model.G_A.out, mine.out)
+    assert same_weights(model.G_A.down, mine.down) and not same_weights(model.G_A.out, mine.out)
 
 
 def test_a_run_is_resumed_loaded_and_translated_with(tiny, fruit, tmp_path):
     whole = labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 4)
     labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 2, checkpoint=tmp_path)
     resumed = labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 4, checkpoint=tmp_path)
-    assert equal(whole.model, resumed.model)
+    assert same_weights(whole.model, resumed.model)
     with pytest.raises(labkit.errors.CheckpointError, match=r"network of your own .Mine.*generator=\.\.\."):
         labkit.load_model(tmp_path)
     loaded = labkit.load_model(tmp_path, generator=Mine())
-    assert equal(loaded, whole.model)
+    assert same_weights(loaded, whole.model)
     write_picture(torch.randint(255, (3, 37, 50), dtype=torch.uint8), tmp_path / "in.png")
     for number, model in enumerate((whole.model, loaded)):
         labkit.translate(model, tmp_path / "in.png", tmp_path / f"{number}.png")
-    assert torch.equal(*(read_picture(tmp_path / f"{number}.png") for number in (0, 1)))
+    assert torch.same_weights(*(read_picture(tmp_path / f"{number}.png") for number in (0, 1)))
     with pytest.raises(RuntimeError, match="size mismatch for G_A.down.0"):
         labkit.load_model(tmp_path, generator=Mine(8))
     with pytest.raises(RuntimeError, match="Error.s. in loading state_dict for CycleGAN"):
@@ -100,7 +97,7 @@ def test_a_run_is_resumed_loaded_and_translated_with(tiny, fruit, tmp_path):
         labkit.fit(labkit.make_step(tiny(generator=Mine(8))), fruit, 5, checkpoint=tmp_path)
     other = tiny(generator=Mine(), lambda_a=5.0)
     labkit.init_from(other, tmp_path)  # lambda_a is no part of the networks
-    assert equal(other, whole.model)
+    assert same_weights(other, whole.model)
 
 
 @pytest.mark.parametrize("suffix", [".onnx", ".pt2", ".safetensors"])

@@ -4,6 +4,7 @@ import functools
 
 import pytest
 import torch
+from killing import same_weights
 
 import labkit
 
@@ -52,10 +53,6 @@ class TwoGroups(labkit.Step):
         return torch.optim.RMSprop([{"params": others}, {"params": biases, "lr": 1e-3}], lr=1e-4)
 
 
-def equal(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
-
-
 CASES = {
     "SGD": [own("SGD", momentum=0.9)],
     "AdamW": [own("AdamW", weight_decay=0.1, amsgrad=True)],
@@ -76,7 +73,7 @@ def test_they_resume_bit_for_bit(tiny, fruit, tmp_path, case):
     fit(whole, steps=4)
     fit(part, steps=2, checkpoint=tmp_path)
     fit(resumed, steps=4, checkpoint=tmp_path)
-    assert equal(whole.model, resumed.model) and whole.lr_now == resumed.lr_now
+    assert same_weights(whole.model, resumed.model) and whole.lr_now == resumed.lr_now
 
 
 def test_learning_rates_of_one_s_own_are_kept_and_scaled(tiny, batch):

@@ -58,12 +58,6 @@ class NoFork(Right):
         pass
 
 
-class ForkTheOtherWayRound(Right):
-    def fork(self):
-        for side in self.sides:
-            self.main.wait_stream(side)
-
-
 class NoJoin(Right):
     def join(self):
         pass
@@ -121,11 +115,6 @@ class EventRecordedTooEarly(Right):
             event.wait(self.main)
 
 
-class EventNeverRecorded(Right):
-    def join(self):
-        self.main.wait_event(torch.cuda.Event(enable_timing=True))
-
-
 class Synchronize(Right):
     def fork(self):
         torch.cuda.synchronize()
@@ -143,28 +132,6 @@ class SynchronizeEach(Right):
 class SynchronizeOnly(Synchronize):
     def mark(self, cycles):
         pass
-
-
-class InTurn(Right):
-    """Nothing is wrong with it, and nothing overlaps."""
-
-    def cycles(self, journeys):
-        self.real_a, self.main = journeys[0].real, torch.cuda.current_stream()
-        self.cast()
-        cycles = []
-        for journey in journeys:
-            side = torch.cuda.Stream()
-            side.wait_stream(self.main)
-            with torch.cuda.stream(side):
-                cycles.append(self.cycle(*journey))
-            self.main.wait_stream(side)
-        self.mark(cycles)
-        return tuple(cycles)
-
-
-class Unused(Right):
-    def cycles(self, journeys):
-        return super(Right, self).cycles(journeys)
 
 
 class OneTooMany(Right):
@@ -213,7 +180,7 @@ def kinds(races):
 
 
 @pytest.mark.parametrize("precision", [(), ("bf16",), ("fp16",)], ids=["float32", "bf16", "fp16"])
-@pytest.mark.parametrize("answer", ["streams", Right, Events, Synchronize, SynchronizeEach, InTurn, Unused])
+@pytest.mark.parametrize("answer", ["streams", Right, Events, Synchronize, SynchronizeEach])
 def test_what_is_ordered_is_no_race(races, answer, precision):
     assert races(answer, *precision) == []
 
@@ -223,9 +190,8 @@ def test_other_speedups_bring_no_race_to_streams(tiny, batch, name):
     assert find_races(labkit.make_step(tiny(), "streams", name, "bf16"), *batch(2)) == []
 
 
-@pytest.mark.parametrize("answer", [NoFork, ForkTheOtherWayRound])
-def test_no_wait_before(races, answer):
-    found = races(answer)
+def test_no_wait_before(races):
+    found = races(NoFork)
     assert kinds(found) == {"before"} and places(found) == BOTH_SIDES
     assert [race.tensor for race in found] == ["real_a", "real_b"]
     assert "side 1 reads real_a (and " in found[0].message and "main, which writes it" in found[0].message
@@ -242,7 +208,7 @@ def test_weights_count_as_written_on_main(races):
     assert {race.tensor for race in races(Inputs)} == {"G_A.model.1.weight", "G_B.model.1.weight"}
 
 
-@pytest.mark.parametrize("answer", [NoJoin, EventRecordedTooEarly, EventNeverRecorded])
+@pytest.mark.parametrize("answer", [NoJoin, EventRecordedTooEarly])
 def test_no_wait_after(races, answer):
     found = races(answer)
     assert kinds(found) == {"after"} and places(found) == BACK_FROM_BOTH
@@ -254,14 +220,6 @@ def test_no_wait_after(races, answer):
 def test_a_wait_for_the_wrong_stream(races):
     (race,) = races(JoinOneOnly)
     assert (race.kind, race.tensor, race.streams) == ("after", "G_B(real_b)", ("side 2", "main"))
-
-
-def test_a_network_of_networks_is_named_by_both(races):
-    class MarksTheFakesOnly(Right):
-        def mark(self, cycles):
-            super().mark([cycle[::2] for cycle in cycles])
-
-    assert {race.tensor for race in races(MarksTheFakesOnly)} == {"G_B(G_A(real_a))", "G_A(G_B(real_b))"}
 
 
 @pytest.mark.parametrize("answer", [NoRecordStream, RecordedOnTheWrongStream, SynchronizeOnly])
@@ -339,11 +297,6 @@ def test_everything_is_put_back(tiny, batch, raised):
     torch.testing.assert_close(step.model.state_dict(), weights, rtol=0, atol=0)
 
 
-def test_the_same_step_twice(tiny, batch):
-    step = labkit.make_step(tiny(), NoJoin)
-    assert find_races(step, *batch()) == find_races(step, *batch()) != []
-
-
 def test_streams_kept_in_the_class(tiny, batch):
     """They come back with the clocks of an earlier recording, which must not hide or add anything."""
 
@@ -392,12 +345,6 @@ def test_rarer_mistakes_than_the_exercise_s_wrong_answers_have_a_message(answer,
 # ---- programs of a few lines, each with its right answer
 
 
-@contextlib.contextmanager
-def on(stream):
-    with torch.cuda.stream(stream):
-        yield
-
-
 def forked():
     """Main, a side stream that has waited for it, and a tensor of main's."""
     main, side, made = torch.cuda.current_stream(), torch.cuda.Stream(), torch.ones(4, 6)
@@ -407,7 +354,7 @@ def forked():
 
 def freed(mark=False, join=False):
     main, side, made = forked()
-    with on(side):
+    with torch.cuda.stream(side):
         doubled = 2 * made
     if mark:
         made.record_stream(side)
@@ -421,7 +368,7 @@ def freed(mark=False, join=False):
 
 def kept():
     main, side, made = forked()
-    with on(side):
+    with torch.cuda.stream(side):
         doubled = 2 * made
     again = torch.ones(4, 6)
     main.wait_stream(side)
@@ -430,7 +377,7 @@ def kept():
 
 def read_on_main(read):
     main, side, made = forked()
-    with on(side):
+    with torch.cuda.stream(side):
         doubled = 2 * made
     read(doubled)
     main.wait_stream(side)
@@ -439,7 +386,7 @@ def read_on_main(read):
 
 def read_on_the_side(read):
     main, side, made = forked()
-    with on(side):
+    with torch.cuda.stream(side):
         doubled = 2 * made
         read(doubled)
     doubled.record_stream(main)
@@ -449,7 +396,7 @@ def read_on_the_side(read):
 def read_too_early():
     """The host has seen the first result, and not the second."""
     main, side, made = forked()
-    with on(side):
+    with torch.cuda.stream(side):
         doubled = 2 * made
         doubled.sum().item()
         again = 3 * made
@@ -463,7 +410,7 @@ def parts(*ways):
     sides = [torch.cuda.Stream() for _ in ways]
     for side, way in zip(sides, ways, strict=True):
         side.wait_stream(main)
-        with on(side):
+        with torch.cuda.stream(side):
             made[way].zero_()
     for side in sides:
         main.wait_stream(side)
@@ -472,7 +419,7 @@ def parts(*ways):
 
 def asked(until):
     main, side, made = forked()
-    with on(side):
+    with torch.cuda.stream(side):
         doubled = 2 * made
         done = torch.cuda.Event()
         done.record()

@@ -78,17 +78,13 @@ def test_a_range_that_cannot_be_searched_is_refused(given, message):
 # ---- trials of a function
 
 
-def test_the_best_trial_comes_first_and_the_same_call_goes_on(start, tmp_path):
+def test_the_best_trial_comes_first_and_only_the_same_call_goes_on(start, tmp_path):
     table = start(counted(), trials=2)
     assert list(table["state"]) == ["complete"] * 2 and list(table["value"]) == sorted(table["x"])
     assert table.iloc[0]["folder"] == str(tmp_path / f"trial_{table.index[0]:04d}")
     assert len(start.said) == 2 and start(counted(), trials=2).equals(table) and not start.said
     assert len(start(counted(), trials=3)) == 3
     assert [Path(folder, "calls").read_text() for folder in sweeps.table(tmp_path)["folder"]] == ["x"] * 3
-
-
-def test_another_sweep_in_the_folder_is_refused_with_the_difference(start):
-    start(counted(), trials=1)
     with pytest.raises(LabkitError, match=r"another sweep: .*high=1.0.*, not .*high=2.0"):
         start(counted(), space={"x": "0.0:2.0"})
 
@@ -137,17 +133,7 @@ def test_the_result_of_another_trials_job_with_the_same_number_is_not_taken(star
         return x
 
     table = start(second_dies, trials=2, at_once=1)
-    assert table.loc[0, "state"] == "complete" and table.loc[1, "state"] == "fail"
-
-
-def test_a_job_that_always_dies_fails(start):
-    def dies(folder, x):
-        import os
-
-        os._exit(137)
-
-    table = start(dies, trials=1)
-    assert list(table["state"]) == ["fail"] and "killed 3 times" in table.loc[0, "how"]
+    assert list(table["state"]) == ["complete", "fail"] and "killed 3 times" in table.loc[1, "how"]
 
 
 def test_settings_that_fail_do_not_stop_the_others(start):
