@@ -3,6 +3,7 @@
 Each is forked from a server, which is a new Python process that has imported it and labkit, but computed nothing.
 """
 
+import functools
 import multiprocessing
 import os
 import signal
@@ -12,6 +13,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import torch
+
+import labkit as package
 
 CONTEXT = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
 CONTEXT.set_forkserver_preload(["labkit.cli", "labkit.training.fit", "labkit.parallel"])
@@ -46,5 +49,6 @@ def _command(*arguments: str) -> None:
     from labkit.cli import main
 
     os.setsid()
+    package.fruit = functools.partial(package.fruit, n=8)  # a thousand are painted otherwise
     sys.argv = ["labkit", *arguments]
     main()

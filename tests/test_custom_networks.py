@@ -88,7 +88,7 @@ def test_a_run_is_resumed_loaded_and_translated_with(tiny, fruit, tmp_path):
     write_picture(torch.randint(255, (3, 37, 50), dtype=torch.uint8), tmp_path / "in.png")
     for number, model in enumerate((whole.model, loaded)):
         labkit.translate(model, tmp_path / "in.png", tmp_path / f"{number}.png")
-    assert torch.same_weights(*(read_picture(tmp_path / f"{number}.png") for number in (0, 1)))
+    assert torch.equal(*(read_picture(tmp_path / f"{number}.png") for number in (0, 1)))
     with pytest.raises(RuntimeError, match="size mismatch for G_A.down.0"):
         labkit.load_model(tmp_path, generator=Mine(8))
     with pytest.raises(RuntimeError, match="Error.s. in loading state_dict for CycleGAN"):
@@ -100,15 +100,15 @@ def test_a_run_is_resumed_loaded_and_translated_with(tiny, fruit, tmp_path):
     assert same_weights(other, whole.model)
 
 
-@pytest.mark.parametrize("suffix", [".onnx", ".pt2", ".safetensors"])
-def test_it_is_exported(tiny, tmp_path, suffix):
-    assert labkit.export(tiny_with(tiny), tmp_path / f"mine{suffix}").difference < 1e-4
+def test_it_is_exported(tiny, tmp_path):
+    assert labkit.export(tiny_with(tiny), tmp_path / "mine.onnx").difference < 1e-4
     with pytest.raises(labkit.LabkitError, match="generator='own: Mine', .*the public reference has no such networks"):
         labkit.export_reference(tiny_with(tiny), tmp_path / "reference")
 
 
-@pytest.mark.filterwarnings("ignore:.*changes nothing")
-@pytest.mark.parametrize("name", sorted(set(labkit.speedups().index) - {"bf16", "fp16", "compile", "compile_regions"}))
+@pytest.mark.parametrize(
+    "name", ["batched", "channels_last", "fused_adam", "out_of_place", "recompute", "rows", "accumulate"]
+)
 def test_exact_speedups_give_the_same(tiny, batch, name):
     steps = [labkit.make_step(tiny_with(tiny, discriminator=Judge).double(), *names) for names in ((), (name,))]
     losses = [[step(*batch(2, seed=seed, dtype=torch.float64)) for seed in range(2)] for step in steps]

@@ -49,10 +49,10 @@ def assert_same(losses, expected, tolerance, where):
 @pytest.mark.parametrize(
     ("names", "steps", "n", "pool_size"),
     [
-        ((), 24, 1, 3),
+        ((), 16, 1, 3),
         ((), 10, 2, 0),
-        (("accumulate", "out_of_place"), 16, 3, 3),
-        (("channels_last", "recompute", "batched"), 16, 1, 3),
+        (("accumulate", "out_of_place"), 12, 3, 3),
+        (("channels_last", "recompute", "batched"), 12, 1, 3),
     ],
 )
 def test_a_schedule_and_a_resumption_in_between_are_the_baseline_s(tiny, batch, names, steps, n, pool_size):

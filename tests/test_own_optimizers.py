@@ -56,7 +56,6 @@ class TwoGroups(labkit.Step):
 CASES = {
     "SGD": [own("SGD", momentum=0.9)],
     "AdamW": [own("AdamW", weight_decay=0.1, amsgrad=True)],
-    "RMSprop": [own("RMSprop", momentum=0.5)],
     "Lion": [WithLion],
     "two groups": [TwoGroups, "channels_last", "batched"],
     "AdamW fused": [own("AdamW", weight_decay=0.1), "fused_adam"],

@@ -28,7 +28,7 @@ STACKS = [
 
 def trained(step, batch, seeds, **options):
     for seed in seeds:
-        step(*batch(2, seed=seed, **options))
+        step(*batch(2, size=16, seed=seed, **options))
     return step
 
 

@@ -43,6 +43,16 @@ def test_a_finished_run_is_left_as_it_is(tiny, fruit, tmp_path):
     assert torch.equal(weights(again.model), weights(first.model))
 
 
+@pytest.fixture
+def in_the_foreground():
+    """Signals do what they do in a terminal: under nohup, or in the background, two of them are ignored."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("in_the_foreground")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_finishes_the_step_saves_and_says_how_to_go_on(tiny, fruit, tmp_path, number):
     class Interrupted:

@@ -1,10 +1,11 @@
 """Pictures of any size come back translated, at their size or another, one file or a folder."""
 
+import os
 import signal
-import subprocess
 import sys
 import time
 
+import forked
 import pytest
 import torch
 from PIL import Image
@@ -199,16 +200,18 @@ def test_ctrl_c_on_the_command_line(tmp_path, tiny):
     for i in range(40):
         write_picture(picture(256, 256, seed=i), tmp_path / "in" / f"{i:02}.png")
     torch.save(tiny().G_A.state_dict(), tmp_path / "net_G.pth")
-    command = [sys.executable, "-m", "labkit", "translate", "in", "out", "--run", "net_G.pth", "--device", "cpu"]
-    process = subprocess.Popen(command, cwd=tmp_path, text=True, stdout=-1, stderr=-1)
+    folders = (str(tmp_path / name) for name in ("in", "out"))
+    process = forked.labkit(
+        tmp_path / "said", "translate", *folders, "--run", str(tmp_path / "net_G.pth"), "--device", "cpu"
+    )
     while not (tmp_path / "out" / "02.png").exists():
-        assert process.poll() is None
+        assert process.is_alive(), (tmp_path / "said").read_text()
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    err = process.communicate(timeout=60)[1]
+    os.kill(process.pid, signal.SIGINT)
+    process.join(60)
     done = sorted(file.name for file in (tmp_path / "out").iterdir())
-    assert process.returncode == 130 and done == [f"{i:02}.png" for i in range(len(done))]
-    assert f"stopped\n{len(done)} of 40 pictures are translated; these remain:\n  in/{len(done):02}.png" in err
+    assert process.exitcode == 130 and done == [f"{i:02}.png" for i in range(len(done))]
+    assert f"{len(done)} of 40 pictures are translated; these remain:" in (tmp_path / "said").read_text()
 
 
 @pytest.mark.parametrize(
