@@ -26,7 +26,7 @@ def test_train_on_fruit_ends_with_fg_and_bg_and_translate_uses_the_run(call, tmp
     assert status == 0 and (tmp_path / "orange.png").is_file()
 
 
-def test_train_on_folders_and_translate_back(call, tmp_path):
+def test_train_on_folders_and_translate_back_with_every_option(call, tmp_path):
     for domain in ("trainA", "trainB"):
         (tmp_path / "data" / domain).mkdir(parents=True)
         for i in range(2):
@@ -35,10 +35,13 @@ def test_train_on_folders_and_translate_back(call, tmp_path):
     options = [*SMALL, "--size", "24", "--generator", "resnet_3blocks", "--decay-steps", "1"]
     status, out, _ = call("train", "--data", tmp_path / "data", "--out", tmp_path / "run", *options)
     assert status == 0 and "2 steps done" in out and "fg" not in out
-    status, out, _ = call(
-        "translate", tmp_path / "data" / "trainB", tmp_path / "out", "--run", tmp_path / "run", "--direction", "BtoA"
-    )
-    assert status == 0 and out.count(".png") == 2
+    translate = ("translate", tmp_path / "data" / "trainB", tmp_path / "out", "--run", tmp_path / "run")
+    status, out, _ = call(*translate, "--direction", "BtoA")
+    assert status == 0 and out.split() == [str(tmp_path / "out" / f"{i}.png") for i in range(2)]
+    status, out, error = call(*translate, "--size", 24)
+    assert status == 1 and not out and "0.png" in error
+    assert call(*translate, "--size", 24, "--overwrite")[0] == 0
+    assert read_picture(tmp_path / "out" / "1.png").shape == (3, 24, 24)
 
 
 def test_memory_that_does_not_suffice_is_said_in_one_line(call, tmp_path, monkeypatch):
@@ -68,18 +71,6 @@ def test_report_leads_with_the_first_remedy_and_shows_what_it_can(call, tmp_path
     assert said.splitlines()[-1] == str(tmp_path / "gpu.html")
     status, said, _ = call("report", tmp_path / "gpu.json", "--json")
     assert json.loads(said)["gpu.json"]["summary"][0]["bound_by"]
-
-
-def test_translate_takes_its_options(call, tmp_path):
-    call("train", "--out", tmp_path / "run", *SMALL)
-    write_picture(torch.zeros(3, 32, 40, dtype=torch.uint8), tmp_path / "in" / "a.png")
-    translate = ("translate", tmp_path / "in", tmp_path / "out", "--run", tmp_path / "run", "--device", "cpu")
-    status, out, _ = call(*translate)
-    assert status == 0 and out.split() == [str(tmp_path / "out" / "a.png")]
-    status, out, error = call(*translate, "--size", 24)
-    assert status == 1 and not out and "a.png" in error
-    assert call(*translate, "--size", 24, "--overwrite")[0] == 0
-    assert read_picture(tmp_path / "out" / "a.png").shape == (3, 24, 24)
 
 
 @pytest.mark.parametrize(
