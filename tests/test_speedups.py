@@ -38,7 +38,7 @@ def largest(known):
 # In one process: pairs with data_parallel are in test_data_parallel.py. Those with compile stand for compile_regions.
 ACTING = [name for name in KNOWN if name not in ("data_parallel", "compile_regions")]
 EXACT = [name for name in ACTING if exact([name])]
-IDLE = {"graph", "streams", "data_parallel"}  # without a GPU or other ranks, where they compute the baseline
+IDLE = {"streams", "data_parallel"}  # without a GPU or other ranks, where they are the baseline
 ALONE = [(name,) for name in KNOWN if name not in IDLE]
 # To compile takes seconds, so that `compile` meets the others in the largest stacks only.
 PAIRS = [
@@ -202,7 +202,8 @@ def test_what_cannot_act_here_says_so_once_and_is_the_baseline(tiny, batch, monk
     (message,) = {str(warning.message) for warning in said}
     assert len(said) == 1 and message.startswith(name) and reason in message
     plain = labkit.make_step(tiny())
-    assert [plain(*batch(seed=seed)) for seed in range(2)] == losses
+    for seed in range(2):
+        assert_close(losses[seed], plain(*batch(seed=seed)), 1e-4, seed)  # a graph's Adam rounds otherwise
 
 
 def test_an_impossible_pair_is_refused_with_its_reason(tiny):
