@@ -24,6 +24,7 @@ LONG = (
     "test_speedrun",
     "test_speedups",
     "test_survey",
+    "test_sweep",
     "test_torchrun",
 )
 

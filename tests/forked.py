@@ -3,14 +3,18 @@
 Each is forked from a server, which is a new Python process that has imported it and labkit, but computed nothing.
 """
 
+import functools
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import torch
+
+import labkit as package
 
 CONTEXT = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
 CONTEXT.set_forkserver_preload(["labkit.cli", "labkit.training.fit", "labkit.parallel"])
@@ -32,6 +36,8 @@ def labkit(messages: Path, *arguments: str) -> BaseProcess:
 
 def _run(messages: Path, environment: Mapping[str, str], function: Callable, arguments: tuple) -> None:
     os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # under nohup, or in the background, both are ignored,
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and a run that is sent one would go on for ever
     torch.set_num_threads(1)
     with open(messages, "ab") as file:
         for output in (sys.stdout, sys.stderr):
@@ -43,5 +49,6 @@ def _command(*arguments: str) -> None:
     from labkit.cli import main
 
     os.setsid()
+    package.fruit = functools.partial(package.fruit, n=8)  # a thousand are painted otherwise
     sys.argv = ["labkit", *arguments]
     main()

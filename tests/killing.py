@@ -59,6 +59,11 @@ def same(a, b) -> bool:
     return a == b
 
 
+def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    """Whether two networks hold the same bits."""
+    return same(one.state_dict(), other.state_dict())
+
+
 def same_files(a: Path, b: Path) -> bool:
     """Whether two runs wrote the same rows of losses, and kept the same checkpoints."""
     kept_a, kept_b = ({file.name: file for file in (folder / checkpoints.KEPT).iterdir()} for folder in (a, b))

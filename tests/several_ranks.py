@@ -21,18 +21,23 @@ STEPS, BATCH = 20, 4
 
 def run(n: int, job: Callable[[Path], dict], folder: Path) -> dict:
     """What rank 0 of `n` answers, of a job of this module or another one; the text of an error if one fails."""
+    launch(n, folder, _answer, job, folder)
+    return torch.load(folder / "answer.pt", weights_only=False)
+
+
+def launch(n: int, folder: Path, function: Callable, *arguments: object) -> None:
+    """Runs ``function(*arguments)`` in each of `n` ranks, as torchrun would; their messages go to the folder."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(n)}
     messages = [folder / f"messages of rank {rank}" for rank in range(n)]
     started = [
-        forked.start(path, _answer, job, folder, environment={**where, "RANK": str(rank)})
+        forked.start(path, function, *arguments, environment={**where, "RANK": str(rank)})
         for rank, path in enumerate(messages)
     ]
     for process in started:
         process.join()
     assert all(process.exitcode == 0 for process in started), messages[0].read_text()
-    return torch.load(folder / "answer.pt", weights_only=False)
 
 
 def _answer(job: Callable[[Path], dict], folder: Path) -> None:

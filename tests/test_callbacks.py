@@ -66,27 +66,13 @@ def test_an_error_of_a_callback_goes_on_after_the_run_was_saved(tiny, fruit, tmp
     assert all(map(torch.equal, resumed.model.parameters(), whole.model.parameters()))
 
 
-def test_an_error_of_a_function_is_one_too(tiny, fruit, tmp_path):
-    def stop(run):
-        raise StopIteration("good enough")
-
-    with pytest.raises(StopIteration, match="good enough"):
-        train(tiny, fruit, 9, tmp_path, stop, report_every=2)
-    assert checkpoints.load(tmp_path)["done"] == 2
-
-
-@pytest.mark.parametrize(("name", "at"), [("save", 4), ("end", 4)])
-def test_an_error_after_the_last_step_is_no_secret(tiny, fruit, tmp_path, name, at):
-    with pytest.raises(ValueError, match="no network"):
-        train(tiny, fruit, 4, tmp_path, Diary((name, at)))
-    assert checkpoints.load(tmp_path)["done"] == 4
-
-
-def test_an_error_at_the_start_is_one_before_any_work(tiny, fruit, tmp_path):
-    diary = Diary(("start", 0))
+@pytest.mark.parametrize(("name", "at", "heard"), [("start", 0, 2), ("save", 4, 5), ("end", 4, 5)])
+def test_an_error_before_the_first_step_or_after_the_last_is_no_secret(tiny, fruit, tmp_path, name, at, heard):
+    diary = Diary((name, at))
     with pytest.raises(ValueError, match="no network"):
         train(tiny, fruit, 4, tmp_path, diary)
-    assert diary.calls == [("start", 0), ("end", 0)]
+    assert diary.calls[-1] == ("end", at) and len(diary.calls) == heard
+    assert (tmp_path / checkpoints.FILE).exists() == (at == 4)
 
 
 def test_an_error_in_on_end_does_not_hide_the_first(tiny, fruit):

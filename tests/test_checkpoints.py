@@ -1,8 +1,6 @@
 """Checkpoints are whole or refused, run nothing, and take the reference's files."""
 
 import os
-import resource
-import signal
 
 import pytest
 import torch
@@ -20,13 +18,6 @@ def run(tiny, fruit, tmp_path):
     return tmp_path / "run"
 
 
-def test_a_model_comes_back_from_its_folder(run, fruit):
-    model = labkit.load_model(run)
-    saved = checkpoints.load(run)["step"]["model"]
-    assert all(torch.equal(weight, saved[name]) for name, weight in model.state_dict().items())
-    assert model.settings["ngf"] == 4
-
-
 def test_a_model_is_loaded_to_translate_and_a_step_made_of_it_trains(run):
     model = labkit.load_model(run)
     assert not model.training and not model.translator().training
@@ -36,7 +27,7 @@ def test_a_model_is_loaded_to_translate_and_a_step_made_of_it_trains(run):
 
 class Hostile:
     def __reduce__(self):
-        return os.system, ("touch /tmp/labkit-was-here",)
+        return os.mkdir, ("labkit-was-here",)
 
 
 @pytest.mark.parametrize(
@@ -50,42 +41,14 @@ class Hostile:
         (lambda file: torch.save({"weights": torch.ones(2)}, file), "not a checkpoint of labkit"),
     ],
 )
-def test_what_is_no_whole_checkpoint_is_refused(run, damage, message):
+def test_what_is_no_whole_checkpoint_is_refused(run, monkeypatch, damage, message):
+    monkeypatch.chdir(run)
     file = run / checkpoints.FILE
     damage(file)
     with pytest.raises(CheckpointError, match=message) as caught:
         labkit.load_model(run)
     assert str(run) in str(caught.value)
-    assert not os.path.exists("/tmp/labkit-was-here")
-
-
-def test_training_does_not_begin_anew_over_a_damaged_checkpoint(run, tiny, fruit):
-    file = run / checkpoints.FILE
-    file.write_bytes(damaged := file.read_bytes()[:1000])
-    with pytest.raises(CheckpointError, match="it is damaged"):
-        labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=run)
-    assert file.read_bytes() == damaged
-
-
-def test_a_full_disk_keeps_the_checkpoint_before(run):
-    before, names = (run / checkpoints.FILE).read_bytes(), sorted(os.listdir(run))
-    state = checkpoints.load(run)
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limit[1]))  # a file beyond this is refused, as on a full disk
-    try:
-        with pytest.raises(CheckpointError, match=f"{checkpoints.FILE} cannot be written.*kept.*Make room"):
-            checkpoints.save(state, run)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-    assert (run / checkpoints.FILE).read_bytes() == before
-    assert sorted(os.listdir(run)) == names
-
-
-def test_a_folder_that_cannot_be_made_is_an_error(run):
-    (run / "file").write_text("in the way")
-    with pytest.raises(CheckpointError, match=f"deeper/{checkpoints.FILE} cannot be written"):
-        checkpoints.save(checkpoints.load(run), run / "file" / "deeper")
+    assert not (run / "labkit-was-here").exists()
 
 
 def test_weights_that_are_not_finite_are_not_saved(run):

@@ -26,7 +26,7 @@ def test_train_on_fruit_ends_with_fg_and_bg_and_translate_uses_the_run(call, tmp
     assert status == 0 and (tmp_path / "orange.png").is_file()
 
 
-def test_train_on_folders_and_translate_back(call, tmp_path):
+def test_train_on_folders_and_translate_back_with_every_option(call, tmp_path):
     for domain in ("trainA", "trainB"):
         (tmp_path / "data" / domain).mkdir(parents=True)
         for i in range(2):
@@ -35,23 +35,19 @@ def test_train_on_folders_and_translate_back(call, tmp_path):
     options = [*SMALL, "--size", "24", "--generator", "resnet_3blocks", "--decay-steps", "1"]
     status, out, _ = call("train", "--data", tmp_path / "data", "--out", tmp_path / "run", *options)
     assert status == 0 and "2 steps done" in out and "fg" not in out
-    status, out, _ = call(
-        "translate", tmp_path / "data" / "trainB", tmp_path / "out", "--run", tmp_path / "run", "--direction", "BtoA"
-    )
-    assert status == 0 and out.count(".png") == 2
+    translate = ("translate", tmp_path / "data" / "trainB", tmp_path / "out", "--run", tmp_path / "run")
+    status, out, _ = call(*translate, "--direction", "BtoA")
+    assert status == 0 and out.split() == [str(tmp_path / "out" / f"{i}.png") for i in range(2)]
+    status, out, error = call(*translate, "--size", 24)
+    assert status == 1 and not out and "0.png" in error
+    assert call(*translate, "--size", 24, "--overwrite")[0] == 0
+    assert read_picture(tmp_path / "out" / "1.png").shape == (3, 24, 24)
 
 
 def test_memory_that_does_not_suffice_is_said_in_one_line(call, tmp_path, monkeypatch):
     monkeypatch.setattr("labkit.models.cyclegan.make_generator", lambda *given: torch.empty(10**15))
     status, _, error = call("train", "--out", tmp_path / "run", *SMALL)
     assert status == 1 and "labkit: out of memory (the host could not give 4,000,000,000 MB more)" in error
-
-
-@pytest.mark.filterwarnings("ignore:streams")
-def test_train_with_speedups_goes_on_from_a_run_without(call, tmp_path):
-    call("train", "--out", tmp_path / "run", *SMALL)
-    status, out, _ = call("train", "--out", tmp_path / "run", *SMALL, "--steps", "3", "--speedups", "streams, bf16")
-    assert status == 0 and "3 steps done" in out
 
 
 def test_profile_prints_operators_and_writes_a_trace(call, tmp_path):
@@ -75,30 +71,6 @@ def test_report_leads_with_the_first_remedy_and_shows_what_it_can(call, tmp_path
     assert said.splitlines()[-1] == str(tmp_path / "gpu.html")
     status, said, _ = call("report", tmp_path / "gpu.json", "--json")
     assert json.loads(said)["gpu.json"]["summary"][0]["bound_by"]
-
-
-def test_translate_at_another_size_and_overwrites_if_told(call, tmp_path):
-    call("train", "--out", tmp_path / "run", *SMALL)
-    (tmp_path / "in").mkdir()
-    for name, width in (("a", 40), ("b", 24)):
-        write_picture(torch.zeros(3, 32, width, dtype=torch.uint8), tmp_path / "in" / f"{name}.png")
-    translate = ("translate", tmp_path / "in", tmp_path / "out", "--run", tmp_path / "run", "--device", "cpu")
-    status, out, _ = call(*translate)
-    assert status == 0 and out.split() == [str(tmp_path / "out" / f"{name}.png") for name in "ab"]
-    assert read_picture(tmp_path / "out" / "a.png").shape == (3, 32, 40)
-    status, out, error = call(*translate, "--size", 24)
-    assert status == 1 and not out and "2 of 2 files to write exist already" in error and "a.png" in error
-    assert call(*translate, "--size", 24, "--overwrite")[0] == 0
-    assert read_picture(tmp_path / "out" / "b.png").shape == (3, 24, 24)
-    status, _, error = call(*translate, "--size", 0)
-    assert status == 1 and "at least 1" in error
-
-
-def test_translate_takes_a_generator_of_the_reference(call, tmp_path, tiny):
-    torch.save(tiny().G_A.state_dict(), tmp_path / "latest_net_G.pth")
-    write_picture(torch.zeros(3, 20, 20, dtype=torch.uint8), tmp_path / "in.png")
-    status, *_ = call("translate", tmp_path / "in.png", tmp_path / "out.png", "--run", tmp_path / "latest_net_G.pth")
-    assert status == 0
 
 
 @pytest.mark.parametrize(
@@ -126,32 +98,26 @@ def test_what_cannot_be_done_is_said_in_one_line_without_a_traceback(call, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("option", "values"),
+    ("option", "value"),
     [
-        ("--steps", [-5, "many"]),
-        ("--decay-steps", [-1]),
-        ("--keep-every", [-3]),
-        ("--workers", [-1]),
-        ("--processes", [-1]),
-        ("--batch-size", [-1]),
-        ("--seed", [-1]),
+        ("--steps", "many"),
+        ("--decay-steps", -1),
+        ("--keep-every", -3),
+        ("--workers", -1),
+        ("--processes", -1),
+        ("--batch-size", -1),
+        ("--seed", -1),
     ],
 )
-def test_a_number_that_makes_no_sense_is_named_by_its_option(call, tmp_path, option, values):
-    for value in values:
-        status, out, error = call("train", "--out", tmp_path / "run", *SMALL, option, value)
-        assert status == 2 and f"Invalid value for '{option}'" in error and not out, value
+def test_a_number_that_makes_no_sense_is_named_by_its_option(call, tmp_path, option, value):
+    status, out, error = call("train", "--out", tmp_path / "run", *SMALL, option, value)
+    assert status == 2 and f"Invalid value for '{option}'" in error and not out
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("rate", [-1, 0, "nan", "inf"])
-def test_a_learning_rate_that_makes_no_sense_is_refused(call, tmp_path, rate):
-    status, _, error = call("train", "--out", tmp_path / "run", *SMALL, "--lr", rate)
-    assert status == 1 and "a learning rate is a positive number" in error
 
 
 def test_another_run_in_the_folder_is_refused_with_the_difference(call, tmp_path):
     call("train", "--out", tmp_path / "run", *SMALL)
+    before = (tmp_path / "run" / "checkpoint.pt").read_bytes()
     for more, said in (
         (["--ngf", "5"], "ngf=4 there, 5 here"),
         (["--batch-size", "2"], "batch_size=1 there, 2 here"),
@@ -164,32 +130,16 @@ def test_another_run_in_the_folder_is_refused_with_the_difference(call, tmp_path
     with locked(tmp_path / "run"):
         status, _, error = call("train", "--out", tmp_path / "run", *SMALL)
         assert status == 1 and "another run" in error
-
-
-def test_an_interrupt_ends_with_130_and_how_to_go_on(call, tmp_path, monkeypatch):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt("stopped after step 1 of 2; saved in run: run the same again to go on from there.")
-
-    monkeypatch.setattr("labkit.training.fit.fit", interrupted)
-    status, _, err = call("train", "--out", tmp_path, *SMALL)
-    assert status == 130 and "run the same again" in err
-
-
-def test_python_m_labkit_is_labkit():
-    helped = subprocess.run([sys.executable, "-m", "labkit", "--help"], capture_output=True, text=True)
-    assert helped.returncode == 0 and "translate" in helped.stdout
+    assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == before
 
 
 def test_importing_labkit_loads_nothing_that_a_gpu_machine_may_lack():
-    def loaded(modules):
-        code = f"import sys, {modules}, labkit; labkit.CycleGAN; labkit.make_step; print(*sys.modules)"
-        return set(
-            subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-        )
-
+    code = "import sys, labkit, labkit.cli, labkit.training.fit, labkit.measure.record; labkit.CycleGAN; "
+    code += "labkit.make_step; print(*sys.modules); import tools.survey; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    training, survey = (set(line.split()) for line in done.stdout.splitlines())
     missing = {"plotly", "hta", "ipywidgets", "IPython"}
-    assert not (missing | {"pandas"}) & loaded("labkit.cli, labkit.training.fit, labkit.measure.record")
-    assert not missing & loaded("tools.survey")
+    assert not (missing | {"pandas"}) & training and not missing & survey
 
 
 def test_one_generator_is_trained_and_goes_one_way(call, tmp_path):
@@ -204,12 +154,3 @@ def test_one_generator_is_trained_and_goes_one_way(call, tmp_path):
     assert status == 1 and "translators=2" in error
     status, _, error = call("train", "--out", tmp_path / "run", *SMALL, "--size", "24")
     assert status == 1 and "kind='DeviationGAN' there" in error
-
-
-def test_what_one_generator_does_not_have_is_refused(call, tmp_path):
-    options = ["--model", "DeviationGAN", *SMALL]
-    for more in (["--generator", "unet_128"], ["--norm", "batch"]):
-        status, _, error = call("train", "--out", tmp_path / "run", *options, *more)
-        assert status == 1 and f"{more[0]}: a DeviationGAN has no such argument" in error
-    status, _, error = call("profile", "--out", tmp_path / "trace.json", "--model", "Cyclegan")
-    assert status == 1 and "CycleGAN, DeviationGAN" in error

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from killing import same_weights
 from torch import nn
 
 import labkit
@@ -42,14 +43,10 @@ def tiny_with(tiny, network=Mine, **settings):
     return tiny(generator=network() if isinstance(network, type) else network, **made)
 
 
-def equal(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
-
-
 def test_a_module_is_copied_for_either_direction(tiny):
     mine = Mine()
     model = tiny(generator=mine)
-    assert equal(model.G_A, mine) and equal(model.G_B, mine)
+    assert same_weights(model.G_A, mine) and same_weights(model.G_B, mine)
     assert len({id(network) for network in (mine, model.G_A, model.G_B)}) == 3
     assert model.settings["generator"] == "own: Mine" and (model.size_multiple, model.min_size) == (8, 24)
 
@@ -76,18 +73,18 @@ def test_frozen_weights_stay(tiny, batch):
     mine.down.requires_grad_(False)
     model = tiny(generator=mine)
     labkit.make_step(model)(*batch())
-    assert equal(model.G_A.down, mine.down) and not equal(model.G_A.out, mine.out)
+    assert same_weights(model.G_A.down, mine.down) and not same_weights(model.G_A.out, mine.out)
 
 
 def test_a_run_is_resumed_loaded_and_translated_with(tiny, fruit, tmp_path):
     whole = labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 4)
     labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 2, checkpoint=tmp_path)
     resumed = labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 4, checkpoint=tmp_path)
-    assert equal(whole.model, resumed.model)
+    assert same_weights(whole.model, resumed.model)
     with pytest.raises(labkit.errors.CheckpointError, match=r"network of your own .Mine.*generator=\.\.\."):
         labkit.load_model(tmp_path)
     loaded = labkit.load_model(tmp_path, generator=Mine())
-    assert equal(loaded, whole.model)
+    assert same_weights(loaded, whole.model)
     write_picture(torch.randint(255, (3, 37, 50), dtype=torch.uint8), tmp_path / "in.png")
     for number, model in enumerate((whole.model, loaded)):
         labkit.translate(model, tmp_path / "in.png", tmp_path / f"{number}.png")
@@ -100,24 +97,18 @@ def test_a_run_is_resumed_loaded_and_translated_with(tiny, fruit, tmp_path):
         labkit.fit(labkit.make_step(tiny(generator=Mine(8))), fruit, 5, checkpoint=tmp_path)
     other = tiny(generator=Mine(), lambda_a=5.0)
     labkit.init_from(other, tmp_path)  # lambda_a is no part of the networks
-    assert equal(other, whole.model)
+    assert same_weights(other, whole.model)
 
 
-def test_the_command_line_says_what_it_cannot_do(tiny, fruit, tmp_path, call):
-    labkit.fit(labkit.make_step(tiny_with(tiny)), fruit, 1, checkpoint=tmp_path / "run")
-    status, _, errors = call("export", tmp_path / "x.onnx", "--run", tmp_path / "run")
-    assert status == 1 and "labkit.load_model(" in errors and "generator=...)" in errors
-
-
-@pytest.mark.parametrize("suffix", [".onnx", ".pt2", ".safetensors"])
-def test_it_is_exported(tiny, tmp_path, suffix):
-    assert labkit.export(tiny_with(tiny), tmp_path / f"mine{suffix}").difference < 1e-4
+def test_it_is_exported(tiny, tmp_path):
+    assert labkit.export(tiny_with(tiny), tmp_path / "mine.onnx").difference < 1e-4
     with pytest.raises(labkit.LabkitError, match="generator='own: Mine', .*the public reference has no such networks"):
         labkit.export_reference(tiny_with(tiny), tmp_path / "reference")
 
 
-@pytest.mark.filterwarnings("ignore:.*changes nothing")
-@pytest.mark.parametrize("name", sorted(set(labkit.speedups().index) - {"bf16", "fp16", "compile", "compile_regions"}))
+@pytest.mark.parametrize(
+    "name", ["batched", "channels_last", "fused_adam", "out_of_place", "recompute", "rows", "accumulate"]
+)
 def test_exact_speedups_give_the_same(tiny, batch, name):
     steps = [labkit.make_step(tiny_with(tiny, discriminator=Judge).double(), *names) for names in ((), (name,))]
     losses = [[step(*batch(2, seed=seed, dtype=torch.float64)) for seed in range(2)] for step in steps]
@@ -158,12 +149,3 @@ def test_speedups_that_would_change_the_result_are_refused(tiny, make, refused):
         except UserWarning:  # streams: there are none here
             pass
     assert said == refused
-
-
-def test_recomputed_noise_is_the_same_noise(tiny, batch):
-    losses = []
-    for names in ((), ("recompute",)):
-        step = labkit.make_step(tiny_with(tiny, Draws), *names)
-        torch.manual_seed(5)
-        losses.append([step(*batch(seed=seed)) for seed in range(3)][-1])
-    assert all(torch.allclose(losses[0][name], losses[1][name], rtol=1e-4) for name in losses[0])

@@ -4,33 +4,13 @@ import pytest
 import torch
 
 import labkit
-from labkit.models.losses import adversarial_loss, cycle_loss, gradient_penalty, identity_loss
+from labkit.models.losses import cycle_loss, gradient_penalty
 
 
 def test_losses_come_in_the_reference_s_names_and_order(tiny, batch):
     losses = labkit.make_step(tiny())(*batch())
     assert list(losses) == ["D_A", "G_A", "cycle_A", "idt_A", "D_B", "G_B", "cycle_B", "idt_B"]
     assert all(loss.dim() == 0 and not loss.requires_grad for loss in losses.values())
-
-
-def test_identity_weight_zero_leaves_the_term_out(tiny, batch):
-    losses = labkit.make_step(tiny(lambda_identity=0.0))(*batch())
-    assert list(losses) == ["D_A", "G_A", "cycle_A", "D_B", "G_B", "cycle_B"]
-
-
-def test_losses_are_weighted_as_they_enter_the_sum(tiny, batch):
-    single = labkit.make_step(tiny(lambda_a=1.0, lambda_b=1.0, lambda_identity=1.0))(*batch())
-    weighted = labkit.make_step(tiny(lambda_a=3.0, lambda_b=5.0, lambda_identity=0.5))(*batch())
-    ratios = {name: (weighted[name] / single[name]).item() for name in ("cycle_A", "cycle_B", "idt_A", "idt_B")}
-    assert ratios == pytest.approx({"cycle_A": 3.0, "cycle_B": 5.0, "idt_A": 2.5, "idt_B": 1.5}, rel=1e-5)
-
-
-def test_a_judges_b_s_pictures(tiny, batch):
-    model = tiny(lambda_identity=0.0)
-    real_a, real_b = batch()
-    with torch.no_grad():
-        verdict = model.D_A(model.G_A(real_a))
-    assert labkit.make_step(model)(real_a, real_b)["G_A"] == pytest.approx(float(((verdict - 1) ** 2).mean()), rel=1e-5)
 
 
 def test_a_cycle_loss_and_a_pool_of_one_s_own_take_part_in_the_step(tiny, batch):
@@ -48,17 +28,6 @@ def test_a_cycle_loss_and_a_pool_of_one_s_own_take_part_in_the_step(tiny, batch)
     assert own["cycle_A"] == pytest.approx(7 * plain["cycle_A"].item()) and own["G_A"] == plain["G_A"]
     assert asked == ["fake_B", "fake_A"]
     assert own["D_A"] != plain["D_A"], "it judges real pictures in place of the fakes"
-
-
-def test_loss_terms():
-    verdict = torch.tensor([0.0, 2.0])
-    assert adversarial_loss(verdict, True) == 1.0
-    assert adversarial_loss(verdict, False) == 2.0
-    assert adversarial_loss(torch.zeros(3), True, "vanilla") == pytest.approx(0.6931, abs=1e-4)
-    assert adversarial_loss(verdict, True, "wgangp") == -1.0 and adversarial_loss(verdict, False, "wgangp") == 1.0
-    a, b = torch.zeros(1, 3, 2, 2), torch.full((1, 3, 2, 2), 0.5)
-    assert cycle_loss(a, b, 10.0) == 5.0
-    assert identity_loss(a, b, 2.0) == 1.0
 
 
 def test_gradient_penalty_is_zero_where_gradients_have_length_one():
@@ -116,19 +85,12 @@ def test_batches_that_do_not_fit_are_refused(tiny, batch, change, message):
         step(*change(*batch()))
 
 
-def test_unet_256_says_it_cannot_take_64_pixels(batch):
-    model = labkit.CycleGAN("unet_256", ngf=1, ndf=1)
-    with pytest.raises(labkit.LabkitError, match="64x64 pixels.*unet_256.*multiples of 256"):
-        labkit.make_step(model)(*batch(size=64))
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"gan_mode": "lsgn"}, "did you mean 'lsgan'"),
         ({"lambda_a": -1.0}, "lambda_a=-1.0: .*at least 0"),
         ({"pool_size": -5}, "pool_size=-5: .*at least 0"),
-        ({"generator": "unet"}, "generator='unet' is unknown"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):

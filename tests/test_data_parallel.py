@@ -113,17 +113,6 @@ def test_shares_of_a_pool_are_the_pool(filled, n):
         assert torch.equal(whole["pictures"][:filled], pool.state_dict()["pictures"][:filled])
 
 
-def test_by_itself_a_process_computes_the_baseline_and_is_told_so(tiny, batch):
-    with pytest.warns(UserWarning, match="data_parallel: there is one process"):
-        step = labkit.make_step(tiny(), "data_parallel")
-    assert same(step(*batch()), labkit.make_step(tiny())(*batch()))
-
-
-def test_batch_norm_is_refused(tiny):
-    with pytest.raises(labkit.LabkitError, match="batch norm would take its mean over a rank's part"):
-        labkit.make_step(tiny(norm="batch"), "data_parallel")
-
-
 def test_a_batch_that_the_ranks_cannot_share_is_refused_with_the_sizes_that_work(tiny, fruit, monkeypatch):
     step = labkit.make_step(tiny())
     monkeypatch.setattr(ranks, "count", lambda: 2)

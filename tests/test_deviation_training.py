@@ -7,20 +7,17 @@ import torch
 from killing import same
 
 import labkit
-from labkit.errors import CheckpointError
-from labkit.measure.results import read
 from labkit.measure.updates import Update
 from labkit.simulate import step_operators
 from labkit.training import checkpoints
 from labkit.variants.registry import SPEEDUPS
-from tools import survey as surveys
-from tools.survey import survey
-from tools.survey_items import Item
 
 KNOWN = SPEEDUPS
 REFUSED = {"streams", "recompute", "two_devices", "compile_regions"}
 EXACT = sorted(name for name in set(KNOWN) - REFUSED if KNOWN[name].tolerance == "exact")
-STACKS = [*((name,) for name in KNOWN if name not in REFUSED)]
+STACKS = [
+    (name,) for name in KNOWN if name not in REFUSED | {"graph", "data_parallel"}
+]  # these two change nothing here
 STACKS += [
     tuple(name for name in EXACT if name not in leave_out)
     for leave_out in ({"compile", "data_parallel"}, {"out_of_place", "channels_last", "graph"})
@@ -49,7 +46,7 @@ def test_a_speedup_computes_what_the_baseline_does(batch, names):
     distance = Update.of(fast, batch(2, dtype=dtype)).distance(Update.of(plain, batch(2, dtype=dtype)))
     assert distance.losses <= near
     assert distance.gradients <= 1e-10 if exact else distance.cosine >= 0.9
-    for seed in range(1, 8 if exact else 2):
+    for seed in range(1, 5 if exact else 2):
         real = batch(2, seed=seed, dtype=dtype)
         right, losses = plain(*real), fast(*real)
         for name, loss in right.items():
@@ -88,13 +85,6 @@ def test_a_run_that_stops_goes_on_as_if_it_had_not(fruit, tmp_path):
     assert labkit.quality(loaded, fruit).keys() == {"fg", "bg", "changed"}
 
 
-@pytest.mark.filterwarnings("ignore:.*nearly the same picture")
-def test_a_checkpoint_of_another_kind_of_model_is_named(fruit, tiny, tmp_path):
-    labkit.fit(labkit.make_step(tiny()), fruit, 1, checkpoint=tmp_path)
-    with pytest.raises(CheckpointError, match="kind='CycleGAN' there, 'DeviationGAN' here"):
-        labkit.fit(labkit.make_step(one()), fruit, 1, checkpoint=tmp_path)
-
-
 def test_pictures_of_any_size_are_translated(tmp_path):
     from labkit.data.images import read_picture, write_picture
 
@@ -102,8 +92,6 @@ def test_pictures_of_any_size_are_translated(tmp_path):
     write_picture(picture, tmp_path / "in.png")
     labkit.translate(one(), tmp_path / "in.png", tmp_path / "out.png", "BtoA")
     assert read_picture(tmp_path / "out.png").shape == picture.shape
-    with pytest.raises(labkit.LabkitError, match="translators=2"):
-        labkit.translate(one(translators=1), tmp_path / "in.png", tmp_path / "out.png", "BtoA")
 
 
 def test_it_is_compared_with_itself_and_with_cyclegan(batch, tiny):
@@ -129,26 +117,3 @@ def test_a_step_is_recorded_player_by_player(batch, tmp_path):
     trace = labkit.Trace(labkit.record(step, batch(), tmp_path / "trace.json.gz", steps=2))
     assert trace.stamp["steps"] == 2
     assert same(step.state_dict(), before)
-
-
-def test_a_survey_measures_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(surveys, "run_in_subprocess", lambda function, *arguments: function(*arguments))
-    settings = {"ngf": 4, "ndf": 4, "blocks": 1}
-    kinds = {"correctness": ("batched",), "timing": ("fused_adam",), "trace": (), "durations": ()}
-    plan = [
-        Item(
-            kind,
-            0.2,
-            settings,
-            32,
-            tf32="off" if kind == "correctness" else "default",
-            speedups=stack,
-            steps=6 if kind in ("timing", "correctness") else 1,
-            model="DeviationGAN",
-        )
-        for kind, stack in kinds.items()
-    ]
-    rows = read(survey(tmp_path, plan=plan, device="cpu"))["rows"]
-    assert [row["kind"] for row in rows.values()] == list(kinds)
-    assert "correctness/step/DeviationGAN,ngf=4,ndf=4,blocks=1/32/b1/tf32=off/batched" in rows
-    assert rows[plan[0].key]["ok"], "though the deviation is 0 at first"

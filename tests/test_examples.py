@@ -1,5 +1,6 @@
 """The files for clusters can be parsed, and torchrun and labkit know every option in them; the programs run."""
 
+import functools
 import re
 import runpy
 import shlex
@@ -11,6 +12,7 @@ import pytest
 import torch
 import typer
 import yaml
+from several_ranks import launch
 from torch.distributed.run import get_args_parser
 
 import labkit
@@ -92,24 +94,28 @@ def test_every_file_is_in_a_page():
     assert set(re.findall(r"\(\.\./examples/(\S+)\)", text)) == {path.name for path in EXAMPLES.iterdir()}
 
 
+def exchange(how: str, out: Path, through: Path | None = None) -> None:
+    labkit.fruit = functools.partial(labkit.fruit, n=8)
+    main = runpy.run_path(str(EXAMPLES / "exchange_weights.py"))["main"]
+    main(how, out, through, every=1, steps=2, size=24, width=4)
+
+
 def test_weights_are_exchanged_by_a_job_and_by_ranks(tmp_path):
-    small = ["--steps", "2", "--every", "1", "--size", "24", "--width", "4"]
-    program, alone = str(EXAMPLES / "exchange_weights.py"), ["translator", str(tmp_path / "job")]
-    subprocess.run([sys.executable, program, *alone, "--through", str(tmp_path / "weights"), *small], check=True)
+    launch(1, tmp_path, exchange, "translator", tmp_path / "job", tmp_path / "weights")
     assert (tmp_path / "weights" / "translator" / "weights.pt").is_file()
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    subprocess.run([*torchrun, program, "averaged", str(tmp_path / "averaged"), *small], check=True)
+    launch(2, tmp_path, exchange, "averaged", tmp_path / "averaged")
     assert labkit.load_model(tmp_path / "averaged").kind == "CycleGAN"
 
 
 @pytest.mark.parametrize(("program", "suffix"), [("run_onnx.py", ".onnx"), ("load_safetensors.py", ".safetensors")])
-def test_programs_translate_as_labkit_does(tmp_path, tiny, fruit, program, suffix):
+def test_programs_translate_as_labkit_does(tmp_path, monkeypatch, tiny, fruit, program, suffix):
     labkit.fit(labkit.make_step(tiny()), fruit, 1, checkpoint=tmp_path / "run", sample_every=100)
     noise = torch.rand(3, 37, 50, generator=torch.Generator().manual_seed(0)).mul(255).to(torch.uint8)
     write_picture(noise, tmp_path / "in.png")
     labkit.translate(labkit.load_model(tmp_path / "run"), tmp_path / "in.png", tmp_path / "expected.png", "BtoA")
     labkit.export(tmp_path / "run", tmp_path / f"file{suffix}", "BtoA")
     arguments = [str(tmp_path / name) for name in (f"file{suffix}", "in.png", "out.png")]
-    subprocess.run([sys.executable, EXAMPLES / program, *arguments], check=True)
+    monkeypatch.setattr(sys, "argv", [program, *arguments])
+    runpy.run_path(str(EXAMPLES / program), run_name="__main__")
     found, expected = (read_picture(tmp_path / name).int() for name in ("out.png", "expected.png"))
     assert found.shape == expected.shape and (found - expected).abs().max() <= 1  # rounded to another of 256 values

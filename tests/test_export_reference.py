@@ -12,7 +12,7 @@ NAMES = ["D_A", "D_B", "G_A", "G_B"]
 
 @pytest.mark.parametrize("norm", ["instance", "batch", "none"])
 @pytest.mark.parametrize("generator", ["resnet_6blocks", "unet_128"])
-def test_what_goes_out_comes_in_again(tiny, tmp_path, generator, norm):
+def test_its_files_have_the_model_s_weights(tiny, tmp_path, generator, norm):
     model = tiny(**{**REFERENCE, "generator": generator, "norm": norm})
     files = labkit.export_reference(model, tmp_path / "checkpoints" / "fruit")
     assert sorted(file.name for file in files) == [f"latest_net_{name}.pth" for name in NAMES]
@@ -21,20 +21,6 @@ def test_what_goes_out_comes_in_again(tiny, tmp_path, generator, norm):
         saved = getattr(model, file.stem.removeprefix("latest_net_")).state_dict()
         assert weights.keys() == saved.keys()
         assert all(torch.equal(tensor, saved[name]) for name, tensor in weights.items())
-    if (generator, norm) == ("unet_128", "none"):
-        return  # nobody published one, and load_generator does not know it
-    picture = torch.rand(1, 3, 128, 128)
-    loaded = labkit.load_generator(tmp_path / "checkpoints" / "fruit" / "latest_net_G_B.pth")
-    assert torch.equal(loaded.eval()(picture), model.G_B.eval()(picture))
-
-
-def test_discriminators_have_the_reference_s_names(tiny, tmp_path):
-    """As its NLayerDiscriminator and its PixelDiscriminator name them, whose instance norm has no weights."""
-    labkit.export_reference(tiny(**REFERENCE), tmp_path / "basic")
-    labkit.export_reference(tiny(**{**REFERENCE, "discriminator": "pixel"}), tmp_path / "pixel")
-    basic, pixel = (torch.load(tmp_path / kind / "latest_net_D_A.pth") for kind in ("basic", "pixel"))
-    assert list(basic) == [f"model.{layer}.{part}" for layer in (0, 2, 5, 8, 11) for part in ("weight", "bias")]
-    assert list(pixel) == [f"net.{layer}.{part}" for layer in (0, 2, 5) for part in ("weight", "bias")]
 
 
 def test_the_command_names_the_files(tiny, tmp_path, call, fruit):

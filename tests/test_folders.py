@@ -33,13 +33,6 @@ def test_pictures_have_the_sizes_of_the_reference(album):
     assert data.train_a.dtype == torch.uint8
 
 
-def test_pictures_are_resized_as_pillow_does_for_the_reference(album):
-    data = labkit.folders(album, size=32)
-    for k in range(3):
-        truth = np.array(Image.open(album / "trainB" / f"{k}.jpg").resize((36, 36), Image.Resampling.BICUBIC))
-        assert np.abs(data.train_b[k].permute(1, 2, 0).numpy() - truth.astype(int)).max() <= 1
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_does_not_fit_in_memory_gives_the_same_batches(album, monkeypatch, workers):
     kept = labkit.folders(album, size=32)
@@ -113,30 +106,19 @@ def test_a_set_without_a_usable_picture_says_why(album):
             labkit.folders(album, size=64)
 
 
-def replaced_by(*names):
-    """A change to an album: its folders go, and these empty ones and files come."""
-
-    def change(album):
-        shutil.rmtree(album)
-        for name in names:
-            if name.endswith("/"):
-                (album / name).mkdir(parents=True)
-            else:
-                album.mkdir(exist_ok=True)
-                (album / name).touch()
-
-    return change
+def emptied(album):
+    for folder in (album / "trainA", album / "trainB"):
+        shutil.rmtree(folder)
+        folder.mkdir()
 
 
 @pytest.mark.parametrize(
     "change, size, message",
     [
         (lambda album: None, 15, "size=15: at least 16"),
-        (replaced_by(), 32, "trainA is not a folder.* needs folders trainA and trainB"),
-        (lambda album: (shutil.rmtree(album), album.touch()), 32, "trainA is not a folder"),
-        (replaced_by("train_A/", "train_B/"), 32, "trainA is not a folder"),
+        (shutil.rmtree, 32, "trainA is not a folder.* needs folders trainA and trainB"),
         (lambda album: shutil.rmtree(album / "trainB"), 32, "trainB is not a folder"),
-        (replaced_by("trainA/", "trainB/"), 32, "trainA holds no picture"),
+        (emptied, 32, "trainA holds no picture"),
     ],
 )
 def test_a_wrong_layout_is_said_in_one_message(album, change, size, message):

@@ -116,13 +116,3 @@ def test_doing_nothing_scores_about_15_percent_inside_the_mask():
 def test_what_cannot_be_rendered_is_refused_with_advice(settings, message):
     with pytest.raises(DataError, match=message):
         labkit.fruit(**settings)
-
-
-def test_scenes_too_small_are_refused_too():
-    with pytest.raises(DataError, match="size=8"):
-        scenes([0], size=8)
-
-
-def test_a_small_set_shows_no_progress_bar(capsys):
-    scenes([0, 1])
-    assert capsys.readouterr().err == ""

@@ -49,10 +49,10 @@ def assert_same(losses, expected, tolerance, where):
 @pytest.mark.parametrize(
     ("names", "steps", "n", "pool_size"),
     [
-        ((), 24, 1, 3),
+        ((), 16, 1, 3),
         ((), 10, 2, 0),
-        (("accumulate", "out_of_place"), 16, 3, 3),
-        (("channels_last", "recompute", "batched"), 16, 1, 3),
+        (("accumulate", "out_of_place"), 12, 3, 3),
+        (("channels_last", "recompute", "batched"), 12, 1, 3),
     ],
 )
 def test_a_schedule_and_a_resumption_in_between_are_the_baseline_s(tiny, batch, names, steps, n, pool_size):
@@ -78,14 +78,6 @@ def test_sixteen_bit_steps_are_recorded_with_their_casts_and_their_scale(tiny, b
         assert_same(step(*batch(seed=seed)), plain(*batch(seed=seed)), 2e-2, seed)
     if name == "fp16":
         assert step.scaler.state_dict() == plain.scaler.state_dict()
-
-
-def test_each_call_is_one_update(tiny, batch):
-    step = labkit.make_step(tiny(), OnCPU)
-    for calls in range(1, 6):
-        step(*batch(seed=calls))
-        counts = {state["step"].item() for adam in step.optimizers.values() for state in adam.state.values()}
-        assert counts == {calls}
 
 
 def test_losses_are_not_overwritten_by_the_next_step(tiny, batch):
@@ -152,11 +144,3 @@ def test_memory_that_does_not_suffice_is_not_taken_for_waiting(tiny, batch, ends
         step(*batch())
     with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
         step(*batch())
-
-
-def test_without_a_gpu_it_says_so_once_and_trains(tiny, batch):
-    with pytest.warns(UserWarning, match="graph: .* no CUDA graphs") as said:
-        step = labkit.make_step(tiny(), "graph")
-        step(*batch())
-        step(*batch())
-    assert len(said) == 1

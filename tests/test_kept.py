@@ -101,8 +101,3 @@ def test_the_command_line_keeps_translates_and_exports_a_step(call, tmp_path):
     assert call("export", tmp_path / "out", "--run", tmp_path / "run", "--step", 2, "--reference")[0] == 0
     exported = labkit.load_generator(tmp_path / "out" / "latest_net_G_A.pth")
     assert all(map(torch.equal, exported.parameters(), labkit.load_model(tmp_path / "run", step=2).G_A.parameters()))
-    status, _, error = call("export", tmp_path / "net.pt2", "--run", tmp_path / "run", "--step", 7)
-    assert status == 1 and "The run kept" in error and "000003.pt" in error
-    file = tmp_path / "run" / checkpoints.FILE
-    status, _, error = call("translate", tmp_path / "in.png", tmp_path / "x.png", "--run", file, "--step", 2)
-    assert status == 1 and "there is no checkpoint here" in error

@@ -77,13 +77,6 @@ def test_two_threads_do_not_train_into_one_folder(tmp_path):
     assert said[1] == "in"
 
 
-def test_a_file_left_by_another_machine_is_no_lock(tmp_path):
-    (tmp_path / ".lock").write_text("process 1 on another-machine")
-    with locked(tmp_path):
-        with pytest.raises(LabkitError), locked(tmp_path):
-            raise AssertionError("two hold it")
-
-
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_a_file_system_without_locks_is_no_other_run(tmp_path, monkeypatch, number):
     def refuse(lock):
@@ -92,10 +85,3 @@ def test_a_file_system_without_locks_is_no_other_run(tmp_path, monkeypatch, numb
     monkeypatch.setattr(files.FileLock, "acquire", refuse)
     with pytest.warns(UserWarning, match="no lock can be had there.*no second run"), locked(tmp_path):
         pass
-
-
-def test_a_folder_that_takes_no_file_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(LabkitError, match="nothing can be written there.*Choose another folder"):
-        with locked(tmp_path / "file" / "folder"):
-            raise AssertionError("it is held")

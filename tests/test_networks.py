@@ -6,7 +6,6 @@ import torch
 import labkit
 from labkit.networks.generators import GENERATORS, make_generator
 from labkit.networks.patchgan import make_discriminator
-from labkit.networks.resnet import ResidualBlock
 
 
 def parameters(network):
@@ -51,9 +50,6 @@ def test_resnet_names_are_the_published_ones():
     blocks = [f"model.{block}.conv_block.{layer}" for block in range(10, 19) for layer in (1, 5)]
     ends = [f"model.{layer}" for layer in (1, 4, 7, 19, 22, 26)]
     assert set(make_generator("resnet_9blocks", width=2).state_dict()) == pairs(*ends, *blocks)
-    blocks = [f"model.{block}.conv_block.{layer}" for block in range(10, 16) for layer in (1, 5)]
-    ends = [f"model.{layer}" for layer in (1, 4, 7, 16, 19, 23)]
-    assert set(make_generator("resnet_6blocks", width=2).state_dict()) == pairs(*ends, *blocks)
 
 
 @pytest.mark.parametrize(("name", "halvings"), [("unet_256", 8), ("unet_128", 7)])
@@ -100,14 +96,6 @@ def test_least_is_the_smallest_picture_a_discriminator_can_judge(name, n_layers)
         judge(torch.zeros(1, 3, judge.min_size - 1, judge.min_size - 1))
 
 
-def test_a_patch_verdict_sees_70_pixels():
-    judge = make_discriminator("basic", 2, norm="none")
-    picture = torch.zeros(1, 3, 128, 128, requires_grad=True)
-    judge(picture)[0, 0, 7, 7].backward()
-    rows = picture.grad.abs().sum((0, 1, 3)).nonzero()
-    assert rows.max() - rows.min() + 1 == 70
-
-
 def test_instance_blocks_let_the_absolute_colour_through():
     texture = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0)) * 0.5
     for norm, seen in (("instance_blocks", True), ("instance", False)):
@@ -123,14 +111,6 @@ def test_the_skips_of_a_unet_carry_detail_past_the_bottleneck():
     network(picture)[0, 0, 64, 64].backward()
     near = picture.grad[..., 60:69, 60:69].abs().mean()
     assert near > 5 * picture.grad.abs().mean()
-
-
-def test_a_residual_block_of_zero_weights_is_the_identity():
-    block = ResidualBlock(4)
-    for weight in block.parameters():
-        torch.nn.init.zeros_(weight)
-    x = torch.rand(1, 4, 8, 8)
-    assert torch.equal(block(x), x)
 
 
 @pytest.mark.parametrize(

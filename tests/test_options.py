@@ -132,10 +132,3 @@ def test_profile_and_compare_have_them_too():
 def test_every_option_has_its_help():
     for name, command in typer.main.get_command(cli.app).commands.items():
         assert all(parameter.help for parameter in command.params), name
-
-
-def test_a_recipe_gives_way_to_options():
-    setup = Setup("fruit", device="cpu", lambda_a=2.0, gan_mode="vanilla")
-    model = setup.make()
-    assert (model.lambda_a, model.gan_mode) == (2.0, "vanilla") and isinstance(model, labkit.CycleGAN)
-    assert model.settings["generator"] == recipes.FRUIT.model["generator"]

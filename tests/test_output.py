@@ -67,12 +67,12 @@ def test_quiet_does_not_hide_how_to_go_on_after_ctrl_c(train, monkeypatch):
 
 
 def test_without_a_terminal_the_bar_is_drawn_now_and_then(train, monkeypatch):
-    _, out, error = train(steps=30)
-    states = [line for line in error.split("\r") if "/30" in line]
-    assert len(states) <= 3 and "30/30" in states[-1] and "G_A=" in states[-1] and "step/s" in states[-1]
-    assert "30 steps done" in out
+    _, out, error = train(steps=10)
+    states = [line for line in error.split("\r") if "/10" in line]
+    assert len(states) <= 3 and "10/10" in states[-1] and "G_A=" in states[-1] and "step/s" in states[-1]
+    assert "10 steps done" in out
     monkeypatch.setattr(callbacks, "INTERVAL", 0)
-    assert len([line for line in train(steps=40)[2].split("\r") if "/40" in line]) > 9
+    assert len([line for line in train(steps=20)[2].split("\r") if "/20" in line]) > 9
 
 
 def test_the_bar_of_a_run_that_resumes_counts_on(monkeypatch):
@@ -99,7 +99,7 @@ def test_tensorboard_is_the_logger_where_it_is_installed(call, train, monkeypatc
 
 @pytest.mark.filterwarnings("default")  # the command prints them
 def test_a_speed_up_that_is_slow_to_start_or_does_nothing_here_says_so(train, monkeypatch):
-    monkeypatch.setattr(SPEEDUPS["compile"], "backend", "aot_eager")
-    status, out, error = train("--speedups", "compile,graph")
+    monkeypatch.setattr(SPEEDUPS["compile"], "backend", "eager")
+    status, out, error = train("--speedups", "compile, graph")
     assert status == 0 and "first step, which can take minutes" in out + error
     assert "graph: there are no CUDA graphs here, so it changes nothing" in error

@@ -25,25 +25,13 @@ def rows(folder):
         return list(csv.DictReader(file))
 
 
-def test_it_is_returned_after_those_of_the_model(tiny, batch):
-    model = tiny()
-    assert list(labkit.make_step(model, WithEdges)(*batch())) == [*model.loss_names, "edge"]
-
-
 def test_it_is_recorded_and_drawn(tiny, fruit, tmp_path):
     run = train(tiny, fruit, 2, tmp_path, WithEdges)
+    assert list(run.losses) == [*tiny().loss_names, "edge"]
     assert [float(row["edge"]) for row in rows(tmp_path)] == run.losses["edge"] and min(run.losses["edge"]) > 0
     assert checkpoints.load(tmp_path)["losses"]["edge"].tolist() == run.losses["edge"]
     curve = next(trace for trace in labkit.show.loss_curves(run.losses, 2).data if trace.name == "edge")
     assert list(curve.y) == pytest.approx([run.losses["edge"][0], sum(run.losses["edge"]) / 2])
-
-
-def test_tensorboard_has_its_curve(tiny, fruit, tmp_path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    run = train(tiny, fruit, 1, None, WithEdges, callbacks=[labkit.TensorBoard(tmp_path)])
-    events = accumulator.EventAccumulator(str(tmp_path))
-    events.Reload()
-    assert [point.value for point in events.Scalars("losses/edge")] == pytest.approx(run.losses["edge"])
 
 
 def test_a_run_may_begin_or_stop_to_have_it(tiny, fruit, tmp_path):

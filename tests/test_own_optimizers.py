@@ -4,6 +4,7 @@ import functools
 
 import pytest
 import torch
+from killing import same_weights
 
 import labkit
 
@@ -52,14 +53,9 @@ class TwoGroups(labkit.Step):
         return torch.optim.RMSprop([{"params": others}, {"params": biases, "lr": 1e-3}], lr=1e-4)
 
 
-def equal(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
-
-
 CASES = {
     "SGD": [own("SGD", momentum=0.9)],
     "AdamW": [own("AdamW", weight_decay=0.1, amsgrad=True)],
-    "RMSprop": [own("RMSprop", momentum=0.5)],
     "Lion": [WithLion],
     "two groups": [TwoGroups, "channels_last", "batched"],
     "AdamW fused": [own("AdamW", weight_decay=0.1), "fused_adam"],
@@ -76,7 +72,7 @@ def test_they_resume_bit_for_bit(tiny, fruit, tmp_path, case):
     fit(whole, steps=4)
     fit(part, steps=2, checkpoint=tmp_path)
     fit(resumed, steps=4, checkpoint=tmp_path)
-    assert equal(whole.model, resumed.model) and whole.lr_now == resumed.lr_now
+    assert same_weights(whole.model, resumed.model) and whole.lr_now == resumed.lr_now
 
 
 def test_learning_rates_of_one_s_own_are_kept_and_scaled(tiny, batch):
@@ -100,9 +96,3 @@ def test_a_checkpoint_of_another_optimiser_is_refused(tiny, fruit, tmp_path):
 def test_speedups_that_they_cut_off_are_named(tiny):
     with pytest.raises(labkit.LabkitError, match="'channels_last', 'fp16' prepares the networks.*override optimizer"):
         labkit.make_step(tiny(), WithLion, "fp16", "channels_last")
-
-
-def test_compare_says_that_the_result_is_another(tiny, batch):
-    steps = {"baseline": lambda: labkit.make_step(tiny()), "SGD": lambda: labkit.make_step(tiny(), Own)}
-    table = labkit.compare(steps, batch(), rounds=6, warmup=1)
-    assert table.verdict["SGD"] == "not equivalent"

@@ -65,11 +65,6 @@ def test_citation_has_the_version():
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == labkit.__version__
 
 
-def test_holistic_trace_analysis_is_named_where_readers_look_for_it():
-    assert "Holistic Trace Analysis (HTA)" in (ROOT / "requirements.txt").read_text()
-    assert "HolisticTraceAnalysis" not in EXPECTED
-
-
 def test_no_public_name_is_hidden_by_a_module_of_its_package():
     """Once loaded, a module is an attribute of its package, in the place of a lazily loaded name."""
     for stub in (ROOT / "labkit").rglob("__init__.pyi"):

@@ -6,8 +6,6 @@ from labkit import course
 from labkit.errors import DataError, LabkitError
 from labkit.simulate import HOST_US, RECORDED_HOST_US
 
-STREAMS = {"resnet": ("resnet_b16_baseline", "resnet_b16_streams"), "unet": ("unet_b16_baseline", "unet_b16_streams")}
-
 
 def own_ms(name):
     """Milliseconds a step of each printed name; rows of one name together."""
@@ -57,38 +55,6 @@ def test_a_table_has_100_rows_and_says_where_it_comes_from():
 
 def test_a_step_of_one_picture_has_so_many_launches():
     assert launches_at_batch_1() == pytest.approx(4668, abs=1)
-
-
-@pytest.mark.parametrize("generator, extra, share", [("resnet", 166, 0.84), ("unet", 44, 0.86)])
-def test_the_extra_work_is_in_convolutions(generator, extra, share):
-    before, after = STREAMS[generator]
-    more = work_ms(after) - work_ms(before)
-    assert round(more) == extra
-    assert (convolutions_ms(after) - convolutions_ms(before)) / more == pytest.approx(share, abs=0.006)
-
-
-def test_one_kernel_appeared_that_takes_more_than_half_of_the_extra_work():
-    changed = course.paper_diff(*STREAMS["resnet"])
-    worst = changed.iloc[0]
-    assert "dgrad2d_grouped_direct_kernel" in worst["name"] and worst["change"] == "appeared"
-    assert worst["us_other"] == pytest.approx(105_900) and round(worst["count_other"]) == 6
-    fft = changed[changed["name"].str.contains("fft2d|gcgemm")]["us_other"].sum() / 1e3
-    engine = changed[changed["name"].str.contains("dgrad_engine")]["us"].sum() / 1e3
-    assert round(fft) == 15 and round(engine) == 7
-    of_unet = course.paper_diff(*STREAMS["unet"]).iloc[0]
-    assert "dgrad2d_alg1_1" in of_unet["name"] and round(of_unet["us_other"] / 1e3) == 19
-
-
-def test_three_runs_with_streams_chose_the_same_kernels():
-    names = ("resnet_b16_streams", "resnet_b16_streams_again", "said_unet_b16_streams")
-    kernels = [frozenset(own_ms(name).filter(regex="grad|sgemm|fft|cutlass|xmma|scudnn").index) for name in names]
-    assert len(set(kernels)) == 1 and len(kernels[0]) > 10
-
-
-def test_calls_for_events_cost_the_host_little():
-    rows = course.paper_profile("resnet_b16_streams").set_index("name")
-    events = rows.loc[["cudaEventRecord", "cudaStreamWaitEvent", "cudaEventQuery"], "self_cpu_us"].sum()
-    assert events / 1e3 / course.STEPS == pytest.approx(4.4, abs=0.05)
 
 
 def test_the_model_is_within_its_bars_of_the_tables():

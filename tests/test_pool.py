@@ -20,22 +20,6 @@ def test_it_gives_back_what_a_plain_list_would(batch):
     assert torch.equal(ours.buffer[:-1], torch.stack(plain.pictures))
 
 
-def test_it_goes_on_from_a_checkpoint(tmp_path):
-    whole, before, after = Pool(4, seed=1), Pool(4, seed=1), Pool(4, seed=9)
-    for first in range(0, 20, 2):
-        whole(pictures(first, 2)), before(pictures(first, 2))
-    torch.save(before.state_dict(), tmp_path / "pool.pt")
-    after.load_state_dict(torch.load(tmp_path / "pool.pt", weights_only=True))
-    for first in range(20, 60, 2):
-        assert torch.equal(after(pictures(first, 2)), whole(pictures(first, 2)))
-
-
-def test_size_zero_gives_back_the_newest():
-    pool = Pool(0)
-    newest = pictures(7, 2)
-    assert pool(newest) is newest
-
-
 def test_pictures_of_another_size_begin_a_new_pool():
     pool = Pool(2)
     pool(torch.ones(3, 3, 4, 4))

@@ -58,12 +58,6 @@ class NoFork(Right):
         pass
 
 
-class ForkTheOtherWayRound(Right):
-    def fork(self):
-        for side in self.sides:
-            self.main.wait_stream(side)
-
-
 class NoJoin(Right):
     def join(self):
         pass
@@ -121,11 +115,6 @@ class EventRecordedTooEarly(Right):
             event.wait(self.main)
 
 
-class EventNeverRecorded(Right):
-    def join(self):
-        self.main.wait_event(torch.cuda.Event(enable_timing=True))
-
-
 class Synchronize(Right):
     def fork(self):
         torch.cuda.synchronize()
@@ -145,34 +134,6 @@ class SynchronizeOnly(Synchronize):
         pass
 
 
-class InTurn(Right):
-    """Nothing is wrong with it, and nothing overlaps."""
-
-    def cycles(self, journeys):
-        self.real_a, self.main = journeys[0].real, torch.cuda.current_stream()
-        self.cast()
-        cycles = []
-        for journey in journeys:
-            side = torch.cuda.Stream()
-            side.wait_stream(self.main)
-            with torch.cuda.stream(side):
-                cycles.append(self.cycle(*journey))
-            self.main.wait_stream(side)
-        self.mark(cycles)
-        return tuple(cycles)
-
-
-class Unused(Right):
-    def cycles(self, journeys):
-        return super(Right, self).cycles(journeys)
-
-
-class OneSide(Right):
-    def fork(self):
-        self.sides = self.sides[:1] * 2
-        super().fork()
-
-
 class OneTooMany(Right):
     """Three streams at the first call, of which two have work."""
 
@@ -181,32 +142,10 @@ class OneTooMany(Right):
         super().fork()
 
 
-class NewAtEveryCall(Right):
-    def mark(self, cycles):
-        super().mark(cycles)
-        self.sides = None
-
-
-class MadeInInit(Right):
-    def __init__(self, model, **settings):
-        super().__init__(model, **settings)
-        self.sides = [torch.cuda.Stream(), torch.cuda.Stream()]
-
-
 class SetsTheStream(Right):
     def fork(self):
         super().fork()
         torch.cuda.set_stream(self.sides[0])
-
-
-class Swapped(Right):
-    def cycles(self, journeys):
-        return super().cycles(journeys)[::-1]
-
-
-class NoReturn(Right):
-    def cycles(self, journeys):
-        super().cycles(journeys)
 
 
 class NoIdentity(Right):
@@ -241,7 +180,7 @@ def kinds(races):
 
 
 @pytest.mark.parametrize("precision", [(), ("bf16",), ("fp16",)], ids=["float32", "bf16", "fp16"])
-@pytest.mark.parametrize("answer", ["streams", Right, Events, Synchronize, SynchronizeEach, InTurn, Unused])
+@pytest.mark.parametrize("answer", ["streams", Right, Events, Synchronize, SynchronizeEach])
 def test_what_is_ordered_is_no_race(races, answer, precision):
     assert races(answer, *precision) == []
 
@@ -251,9 +190,8 @@ def test_other_speedups_bring_no_race_to_streams(tiny, batch, name):
     assert find_races(labkit.make_step(tiny(), "streams", name, "bf16"), *batch(2)) == []
 
 
-@pytest.mark.parametrize("answer", [NoFork, ForkTheOtherWayRound])
-def test_no_wait_before(races, answer):
-    found = races(answer)
+def test_no_wait_before(races):
+    found = races(NoFork)
     assert kinds(found) == {"before"} and places(found) == BOTH_SIDES
     assert [race.tensor for race in found] == ["real_a", "real_b"]
     assert "side 1 reads real_a (and " in found[0].message and "main, which writes it" in found[0].message
@@ -270,7 +208,7 @@ def test_weights_count_as_written_on_main(races):
     assert {race.tensor for race in races(Inputs)} == {"G_A.model.1.weight", "G_B.model.1.weight"}
 
 
-@pytest.mark.parametrize("answer", [NoJoin, EventRecordedTooEarly, EventNeverRecorded])
+@pytest.mark.parametrize("answer", [NoJoin, EventRecordedTooEarly])
 def test_no_wait_after(races, answer):
     found = races(answer)
     assert kinds(found) == {"after"} and places(found) == BACK_FROM_BOTH
@@ -282,14 +220,6 @@ def test_no_wait_after(races, answer):
 def test_a_wait_for_the_wrong_stream(races):
     (race,) = races(JoinOneOnly)
     assert (race.kind, race.tensor, race.streams) == ("after", "G_B(real_b)", ("side 2", "main"))
-
-
-def test_a_network_of_networks_is_named_by_both(races):
-    class MarksTheFakesOnly(Right):
-        def mark(self, cycles):
-            super().mark([cycle[::2] for cycle in cycles])
-
-    assert {race.tensor for race in races(MarksTheFakesOnly)} == {"G_B(G_A(real_a))", "G_A(G_B(real_b))"}
 
 
 @pytest.mark.parametrize("answer", [NoRecordStream, RecordedOnTheWrongStream, SynchronizeOnly])
@@ -367,11 +297,6 @@ def test_everything_is_put_back(tiny, batch, raised):
     torch.testing.assert_close(step.model.state_dict(), weights, rtol=0, atol=0)
 
 
-def test_the_same_step_twice(tiny, batch):
-    step = labkit.make_step(tiny(), NoJoin)
-    assert find_races(step, *batch()) == find_races(step, *batch()) != []
-
-
 def test_streams_kept_in_the_class(tiny, batch):
     """They come back with the clocks of an earlier recording, which must not hide or add anything."""
 
@@ -404,44 +329,20 @@ def test_a_stream_from_before_is_refused(races):
         races(Foreign)
 
 
-@pytest.mark.parametrize("answer", [Right, Events])
-def test_right_answers_pass(answer, capsys):
-    notebook_04.streams(answer)
-    assert capsys.readouterr().out == "✓ streams: right\n"
-
-
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (NoReturn, "`return`"),
         (NoIdentity, "identity"),
-        (Swapped, "^G_A, G_B, cycle_A, cycle_B, idt_A, idt_B .*baseline"),
-        (Unused, "main.*torch.cuda.stream"),
-        (OneSide, "only one side stream"),
-        (NoFork, "^side 1 reads real_a .*: call side_1.wait_stream"),
-        (NoJoin, r"^main reads G_A\(real_a\) .*: call main.wait_stream\(side_1\)"),
-        (JoinOneOnly, r"^main reads G_B\(real_b\) .*: call main.wait_stream\(side_2\)"),
-        (NoRecordStream, r"^G_A\(real_a\) .*memory of side 1.* .record_stream\(main\)"),
-        (NoCast, "^with 'bf16': side 2 reads the bfloat16 copy of G_B"),
-        (InTurn, "^side 2 .*side 1"),
-        (Synchronize, "host.*`synchronize`"),
         (OneTooMany, "^3 side streams"),
-        (NewAtEveryCall, "second call.*new streams"),
         (SetsTheStream, "[Uu]se .*torch.cuda.stream"),
     ],
 )
-def test_a_message_for_every_mistake(answer, message):
+def test_rarer_mistakes_than_the_exercise_s_wrong_answers_have_a_message(answer, message):
     with pytest.raises(WrongAnswer, match=message):
         notebook_04.streams(answer)
 
 
 # ---- programs of a few lines, each with its right answer
-
-
-@contextlib.contextmanager
-def on(stream):
-    with torch.cuda.stream(stream):
-        yield
 
 
 def forked():
@@ -453,7 +354,7 @@ def forked():
 
 def freed(mark=False, join=False):
     main, side, made = forked()
-    with on(side):
+    with torch.cuda.stream(side):
         doubled = 2 * made
     if mark:
         made.record_stream(side)
@@ -467,7 +368,7 @@ def freed(mark=False, join=False):
 
 def kept():
     main, side, made = forked()
-    with on(side):
+    with torch.cuda.stream(side):
         doubled = 2 * made
     again = torch.ones(4, 6)
     main.wait_stream(side)
@@ -476,7 +377,7 @@ def kept():
 
 def read_on_main(read):
     main, side, made = forked()
-    with on(side):
+    with torch.cuda.stream(side):
         doubled = 2 * made
     read(doubled)
     main.wait_stream(side)
@@ -485,7 +386,7 @@ def read_on_main(read):
 
 def read_on_the_side(read):
     main, side, made = forked()
-    with on(side):
+    with torch.cuda.stream(side):
         doubled = 2 * made
         read(doubled)
     doubled.record_stream(main)
@@ -495,7 +396,7 @@ def read_on_the_side(read):
 def read_too_early():
     """The host has seen the first result, and not the second."""
     main, side, made = forked()
-    with on(side):
+    with torch.cuda.stream(side):
         doubled = 2 * made
         doubled.sum().item()
         again = 3 * made
@@ -509,7 +410,7 @@ def parts(*ways):
     sides = [torch.cuda.Stream() for _ in ways]
     for side, way in zip(sides, ways, strict=True):
         side.wait_stream(main)
-        with on(side):
+        with torch.cuda.stream(side):
             made[way].zero_()
     for side in sides:
         main.wait_stream(side)
@@ -518,7 +419,7 @@ def parts(*ways):
 
 def asked(until):
     main, side, made = forked()
-    with on(side):
+    with torch.cuda.stream(side):
         doubled = 2 * made
         done = torch.cuda.Event()
         done.record()

@@ -1,11 +1,10 @@
 """Every speed-up, alone and in every legal pair, is the baseline at its stated tolerance."""
 
-import ast
 import copy
 import functools
 import itertools
 import types
-from pathlib import Path
+import warnings
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ from labkit.variants import rows, two_devices
 from labkit.variants.registry import SPEEDUPS
 
 KNOWN = SPEEDUPS
-EMULATES = devices.emulates  # as it is: tests have another in its place
+EMULATES, NEXT_DEVICE = devices.emulates, two_devices.next_device  # as they are: tests have others in their place
 
 
 def exact(names):
@@ -39,9 +38,12 @@ def largest(known):
 # In one process: pairs with data_parallel are in test_data_parallel.py. Those with compile stand for compile_regions.
 ACTING = [name for name in KNOWN if name not in ("data_parallel", "compile_regions")]
 EXACT = [name for name in ACTING if exact([name])]
-ALONE = [(name,) for name in KNOWN]
+IDLE = {"streams", "data_parallel"}  # without a GPU or other ranks, where they are the baseline
+ALONE = [(name,) for name in KNOWN if name not in IDLE]
 # To compile takes seconds, so that `compile` meets the others in the largest stacks only.
-PAIRS = [names for names in itertools.combinations(ACTING, 2) if legal(names) and "compile" not in names]
+PAIRS = [
+    names for names in itertools.combinations(ACTING, 2) if legal(names) and not {"compile", *IDLE}.intersection(names)
+]
 LARGEST = largest(EXACT) + largest(ACTING)
 pytestmark = pytest.mark.filterwarnings("ignore:(streams|graph|data_parallel)")
 
@@ -78,7 +80,7 @@ def baseline(tiny, batch, like, n):
     step = make(tiny, (), like=like)
     first = Update.of(step, pictures(batch, like, n))
     losses = [first.losses]
-    steps = 20 if exact(like) else 6
+    steps = 10 if exact(like) else 6
     losses += [step(*pictures(batch, like, n, seed)) for seed in range(1, steps)]
     return losses, first
 
@@ -128,7 +130,7 @@ def test_exact_speedups_are_the_baseline_in_every_gan_mode(tiny, batch, names, m
 
 @pytest.mark.parametrize(
     "names",
-    [(name,) for name in KNOWN] + [("streams", "bf16"), ("accumulate", "channels_last"), ("recompute", "fp16")],
+    ALONE + [("streams", "bf16"), ("accumulate", "channels_last"), ("recompute", "fp16")],
     ids="+".join,
 )
 def test_a_run_goes_on_under_other_speedups_and_back(tiny, batch, names):
@@ -182,12 +184,26 @@ def test_fp16_s_scale_goes_on_from_a_checkpoint(tiny, batch):
     assert fresh.scaler.get_scale() == 1024.0
 
 
-def test_streams_say_once_that_there_are_none_here(tiny, batch):
-    with pytest.warns(UserWarning, match="streams: .* no CUDA streams") as said:
-        step = labkit.make_step(tiny(), "streams")
-        step(*batch())
-        step(*batch())
-    assert len(said) == 1
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("streams", "no CUDA streams"),
+        ("graph", "no CUDA graphs"),
+        ("two_devices", "no second GPU"),
+        ("data_parallel", "one process"),
+    ],
+)
+def test_what_cannot_act_here_says_so_once_and_is_the_baseline(tiny, batch, monkeypatch, name, reason):
+    monkeypatch.setattr(two_devices, "next_device", NEXT_DEVICE)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        step = labkit.make_step(tiny(), name)
+        losses = [step(*batch(seed=seed)) for seed in range(2)]
+    (message,) = {str(warning.message) for warning in said}
+    assert len(said) == 1 and message.startswith(name) and reason in message
+    plain = labkit.make_step(tiny())
+    for seed in range(2):
+        assert_close(losses[seed], plain(*batch(seed=seed)), 1e-4, seed)  # a graph's Adam rounds otherwise
 
 
 def test_an_impossible_pair_is_refused_with_its_reason(tiny):
@@ -238,7 +254,7 @@ def test_emulated_bf16_is_refused(tiny, monkeypatch):
         labkit.make_step(on_gpu, "bf16")
 
 
-@pytest.mark.parametrize("name", ["streams", "batched", "accumulate"])
+@pytest.mark.parametrize("name", ["streams", "batched", "accumulate", "data_parallel"])
 def test_batch_norm_is_refused_by_what_it_would_change(tiny, name):
     with pytest.raises(labkit.LabkitError, match=f"speed-up '{name}': batch norm.*use instance norm"):
         labkit.make_step(tiny(norm="batch"), name)
@@ -249,10 +265,9 @@ def test_the_table_says_everything_about_every_speedup():
     assert list(table.index) == list(KNOWN)
     assert (table.drop(columns="not_with").map(len) > 0).all(axis=None)
     assert table.loc["graph", "not_with"] == "data_parallel, two_devices", "it is they that say so"
-    assert (
-        table.loc["compile", "not_with"] == "channels_last, compile_regions, out_of_place, two_devices"
-        and table.loc["batched", "not_with"] == ""
-    )
+    assert table.loc[["compile", "data_parallel", "streams"], "not_with"].str.contains("two_devices").all()
+    assert table.loc["batched", "not_with"] == "" and table.loc["streams", "seam"] == "cycles"
+    assert {"losses", "backward", "state_dict"} <= set(table.loc["fp16", "seam"].split(", "))
 
 
 def test_without_a_speedup_only_its_name_disappears(tiny, monkeypatch):
@@ -261,30 +276,6 @@ def test_without_a_speedup_only_its_name_disappears(tiny, monkeypatch):
     with pytest.raises(labkit.LabkitError, match="'bf16'"):
         labkit.make_step(tiny(), "bf16")
     labkit.make_step(tiny(), "fp16", "batched")
-
-
-def test_the_table_names_the_seams_that_a_speedup_overrides():
-    seams = labkit.speedups()["seam"]
-    assert seams["streams"] == "cycles" and seams["bf16"] == "losses" and seams["fused_adam"] == "adam_options"
-    assert seams["fp16"].split(", ") == [
-        "run",
-        "losses",
-        "backward",
-        "update",
-        "build",
-        "adam_options",
-        "state_dict",
-        "load_state_dict",
-    ]
-
-
-def test_only_the_registry_imports_a_speedup_s_file():
-    files = {speedup.__module__ for speedup in KNOWN.values()}
-    for path in Path(labkit.__file__).parent.rglob("*.py"):
-        if path.name == "registry.py":
-            continue
-        nodes = ast.walk(ast.parse(path.read_text()))
-        assert not files & {node.module for node in nodes if isinstance(node, ast.ImportFrom)}, path
 
 
 @pytest.mark.parametrize(
@@ -296,23 +287,11 @@ def test_in_16_bits_all_that_go_together_stay_near_the_baseline(tiny, batch, nam
         assert_close(step(*pictures(batch, names, seed=seed)), right, 5e-2, seed)
 
 
-def test_a_class_that_overrides_no_seam_is_refused(tiny):
-    class Nothing:
-        def updaet(self, player):
-            super().update(player)
-
-    with pytest.raises(labkit.LabkitError, match="Nothing overrides nothing of a step.*Did you mean 'update'"):
-        labkit.make_step(tiny(), Nothing)
-
-
-@pytest.mark.parametrize("base", [labkit.Step, labkit.models.CycleGANStep])
-def test_a_subclass_of_step_that_overrides_nothing_is_refused(tiny, base):
-    class Own(base):
-        def generator(self, batch):
-            return super().generators(batch)
-
+@pytest.mark.parametrize("bases", [(), (labkit.Step,), (labkit.models.CycleGANStep,)])
+def test_a_class_that_overrides_no_seam_is_refused(tiny, bases):
+    own = type("Own", bases, {"generator": lambda self, batch: None})
     with pytest.raises(labkit.LabkitError, match="Own overrides nothing of a step.*Did you mean 'generators'"):
-        labkit.make_step(tiny(), Own)
+        labkit.make_step(tiny(), own)
 
 
 @pytest.mark.parametrize("lr", [float("nan"), -1.0, 0.0])
@@ -346,33 +325,6 @@ def test_more_parts_than_pictures_are_refused_before_anything_changes(tiny, batc
 
 
 # ---- recompute
-
-
-class Kept:
-    """Counts the bytes that autograd holds for the backward pass of the generators when it begins."""
-
-    def losses(self, player, batch):
-        if player != "generators":
-            return super().losses(player, batch)
-        held = {}
-
-        def note(tensor):
-            held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            losses = super().losses(player, batch)
-        self.kept = sum(held.values())
-        return losses
-
-
-def test_recompute_keeps_a_fraction_of_the_activations(tiny, batch):
-    kept = []
-    for names in ((), ("recompute",)):
-        step = labkit.make_step(tiny(ndf=1), Kept, *names)
-        step(*batch(size=64))
-        kept.append(step.kept)
-    assert kept[1] < 0.2 * kept[0]
 
 
 def test_recompute_draws_the_same_dropout_twice(tiny, batch):
@@ -456,10 +408,6 @@ def test_out_of_place_saves_three_copies_for_each_activation_after_a_norm(tiny):
 
 
 def test_out_of_place_leaves_the_model_as_found_even_after_an_error(tiny, batch):
-    class Breaks:
-        def losses(self, player, batch):
-            raise ZeroDivisionError
-
     model = tiny()
     before = [getattr(layer, "inplace", None) for layer in model.modules()]
     labkit.make_step(model, "out_of_place")(*batch())

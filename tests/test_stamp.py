@@ -9,12 +9,6 @@ import labkit.stamp
 from labkit.stamp import stamp
 
 
-def test_flags_are_those_of_the_moment(monkeypatch):
-    for flag in (True, False):
-        monkeypatch.setattr(torch.backends.cudnn, "benchmark", flag)
-        assert stamp()["cudnn_benchmark"] is flag
-
-
 def test_training_timing_and_recording_let_cudnn_search_and_restore_the_flag(tiny, batch, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     step, seen = labkit.make_step(tiny()), []

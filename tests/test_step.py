@@ -1,7 +1,5 @@
 """The baseline step is the reference's update, and every seam of it can be changed."""
 
-import copy
-
 import pytest
 import torch
 from plain_loop import twin
@@ -21,36 +19,22 @@ def furthest(model, loop):
     return max(ratios)
 
 
-@pytest.mark.parametrize("pool_size", [0, 2, 50])
-@pytest.mark.parametrize("n", [1, 3])
-def test_three_steps_equal_an_independent_plain_loop(tiny, batch, n, pool_size):
-    model = tiny(discriminator="basic", pool_size=pool_size, norm="instance").double()
-    loop = (
-        twin(model, 2e-4, pool_size) if pool_size else twin(model, 2e-4, 10**9)
-    )  # a pool that never fills gives back all
-    step = labkit.make_step(model)
-    for seed in range(3):
-        real = batch(n, seed=seed, dtype=torch.float64)
-        ours, plain = step(*real), loop(*real)
-        for name, loss in plain.items():
-            assert ours[name].item() == pytest.approx(loss.item(), rel=1e-10), f"{name} in step {seed}"
-    assert furthest(model, loop) < 1e-10
-
-
 @pytest.mark.parametrize(
-    "settings",
+    ("n", "size", "pool_size", "settings"),
     [
-        dict(gan_mode="vanilla", lambda_a=3.0, lambda_b=7.0, discriminator="pixel"),
-        dict(gan_mode="wgangp", lambda_identity=0.0, discriminator="n_layers", n_layers=1),
-        dict(lambda_identity=1.5, discriminator="n_layers", n_layers=2),
+        (1, 16, 3, dict(gan_mode="vanilla", lambda_a=3.0, lambda_b=7.0, discriminator="pixel")),
+        (1, 16, 3, dict(gan_mode="wgangp", lambda_identity=0.0, discriminator="n_layers", n_layers=1)),
+        (3, 16, 7, dict(lambda_identity=1.5, discriminator="n_layers", n_layers=2)),
+        (1, 24, 0, dict(discriminator="basic")),
+        (3, 24, 50, dict(discriminator="basic")),
     ],
-    ids=lambda settings: settings.get("gan_mode", "lsgan"),
+    ids=["vanilla", "wgangp", "lsgan", "no pool", "a pool that is never full"],
 )
-def test_twenty_steps_equal_the_plain_loop_bit_for_bit(tiny, batch, settings):
-    model = tiny(**settings, pool_size=3, norm="instance", ngf=2, ndf=2).double()
-    loop, step = twin(model, 2e-4, 3), labkit.make_step(model)
+def test_twenty_steps_equal_an_independent_plain_loop_bit_for_bit(tiny, batch, n, size, pool_size, settings):
+    model = tiny(**settings, pool_size=pool_size, norm="instance", ngf=2, ndf=2).double()
+    loop, step = twin(model, 2e-4, pool_size or 10**9), labkit.make_step(model)  # a list never full gives back all
     for seed in range(20):
-        real = batch(size=16, seed=seed, dtype=torch.float64)
+        real = batch(n, size=size, seed=seed, dtype=torch.float64)
         ours, plain = step(*real), loop(*real)
         assert ours.keys() == plain.keys()
         assert all(ours[name] == loss for name, loss in plain.items()), f"step {seed}"
@@ -101,40 +85,8 @@ def test_the_first_class_is_outermost(tiny):
     assert order == ["outer", "inner", "Adam"]
 
 
-def test_lr_none_is_the_model_s_own(tiny):
-    rates = {
-        lr: {group["lr"] for adam in labkit.make_step(tiny(), lr=lr).optimizers.values() for group in adam.param_groups}
-        for lr in (None, 1e-3)
-    }
-    assert rates == {None: {2e-4}, 1e-3: {1e-3}}
-
-
 def test_scale_lr_counts_from_the_first_rate(tiny):
     step = labkit.make_step(tiny(), lr=1e-3)
     for factor in (0.5, 0.25):
         step.scale_lr(factor)
     assert all(group["lr"] == 2.5e-4 for adam in step.optimizers.values() for group in adam.param_groups)
-
-
-def test_unknown_speedups_are_named(tiny):
-    with pytest.raises(labkit.LabkitError, match="speed-up='warp' is unknown"):
-        labkit.make_step(tiny(), "warp")
-
-
-def test_state_carries_everything_to_a_fresh_step(tiny, batch):
-    step = labkit.make_step(tiny(pool_size=2))
-    for seed in range(4):
-        step(*batch(seed=seed))
-    torch.manual_seed(5)
-    fresh = labkit.make_step(labkit.CycleGAN(**step.model.settings))
-    fresh.load_state_dict(copy.deepcopy(step.state_dict()))
-    for seed in range(4, 8):
-        expected, got = step(*batch(seed=seed)), fresh(*batch(seed=seed))
-        assert expected == got
-
-
-def test_vanilla_gan_and_float64_train(tiny, batch):
-    step = labkit.make_step(tiny(gan_mode="vanilla", discriminator="pixel").double())
-    for seed in range(3):
-        losses = step(*batch(seed=seed, dtype=torch.float64))
-    assert all(loss.isfinite() and loss.dtype == torch.float64 for loss in losses.values())

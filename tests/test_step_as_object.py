@@ -5,6 +5,7 @@ import threading
 
 import pytest
 import torch
+from killing import same_weights
 
 import labkit
 
@@ -22,17 +23,12 @@ STACKS = [
     ("compile",),
     ("graph", "channels_last", "streams"),
     ("data_parallel", "out_of_place", "recompute", "rows"),
-    ("two_devices",),
 ]
-
-
-def equal(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
 
 
 def trained(step, batch, seeds, **options):
     for seed in seeds:
-        step(*batch(2, seed=seed, **options))
+        step(*batch(2, size=16, seed=seed, **options))
     return step
 
 
@@ -42,8 +38,8 @@ def test_copies_go_on_as_the_original(tiny, batch, stack, monkeypatch):
     step = trained(labkit.make_step(tiny(pool_size=2), *stack), batch, [0, 1])
     other = copy.deepcopy(step)
     trained(step, batch, [2, 3])
-    assert not equal(other.model, step.model)
-    assert equal(trained(other, batch, [2, 3]).model, step.model)
+    assert not same_weights(other.model, step.model)
+    assert same_weights(trained(other, batch, [2, 3]).model, step.model)
     compiled = [network._compiled_call_impl is not None for network in other.model.children()]
     assert all(compiled) if stack == ("compile",) else not any(compiled)
 
@@ -51,7 +47,7 @@ def test_copies_go_on_as_the_original(tiny, batch, stack, monkeypatch):
 def test_a_copy_before_the_first_step_and_a_plain_step(tiny, batch):
     for step in (labkit.make_step(tiny()), tiny().step_class(tiny())):
         other = copy.deepcopy(step)
-        assert equal(trained(other, batch, [0]).model, trained(step, batch, [0]).model)
+        assert same_weights(trained(other, batch, [0]).model, trained(step, batch, [0]).model)
 
 
 @pytest.mark.parametrize("stack", [(), ("fused_adam",), ("graph", "batched")])
@@ -63,7 +59,7 @@ def test_a_step_made_again_after_a_move_goes_on_from_its_state(tiny, batch, stac
     again.load_state_dict(step.state_dict())
     for one in (other, again):
         trained(one, batch, [2, 3], dtype=torch.float64)
-    assert equal(again.model, other.model)
+    assert same_weights(again.model, other.model)
     assert {kept.dtype for kept in again.optimizers["generators"].state[next(again.model.parameters())].values()} == {
         torch.float32,  # Adam's count of steps
         torch.float64,
@@ -101,6 +97,6 @@ def test_runs_in_threads_equal_runs_one_after_the_other(tiny, fruit, batch, tmp_
     for thread in threads:
         thread.join()
     for number in range(2):
-        assert equal(runs["main", number].model, runs["thread", number].model)
+        assert same_weights(runs["main", number].model, runs["thread", number].model)
         assert runs["main", number].losses == runs["thread", number].losses
     assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")

@@ -25,7 +25,7 @@ def test_a_signal_to_every_process_saves_and_is_the_exit_status(tmp_path, number
         assert run.is_alive(), messages.read_text()
         time.sleep(0.05)
     os.killpg(run.pid, number)
-    run.join()
+    run.join(60)
     done = checkpoints.load(tmp_path)["done"]
     assert run.exitcode == 128 + number and f"stopped after step {done} of 100000; saved in" in messages.read_text()
 

@@ -67,7 +67,6 @@ def test_ranges_are_of_whole_numbers_if_both_ends_are(given, expected):
         ("1e-3:1e-4", "`low <= high`"),
         ("0:1e-3:log", "low"),
         ("1e-4:1e-3:lin", "'lin' is not 'log'"),
-        ("a:b", "could not convert"),
         ("4:", "could not convert"),
     ],
 )
@@ -76,25 +75,16 @@ def test_a_range_that_cannot_be_searched_is_refused(given, message):
         sweeps.distribution("setting", given)
 
 
-def test_a_sweep_without_a_search_space_is_refused(start):
-    with pytest.raises(LabkitError, match="nothing to search.*--lr 1e-4:1e-3:log"):
-        start(counted(), space={})
-
-
 # ---- trials of a function
 
 
-def test_the_best_trial_comes_first_and_the_same_call_goes_on(start, tmp_path):
+def test_the_best_trial_comes_first_and_only_the_same_call_goes_on(start, tmp_path):
     table = start(counted(), trials=2)
     assert list(table["state"]) == ["complete"] * 2 and list(table["value"]) == sorted(table["x"])
     assert table.iloc[0]["folder"] == str(tmp_path / f"trial_{table.index[0]:04d}")
     assert len(start.said) == 2 and start(counted(), trials=2).equals(table) and not start.said
     assert len(start(counted(), trials=3)) == 3
     assert [Path(folder, "calls").read_text() for folder in sweeps.table(tmp_path)["folder"]] == ["x"] * 3
-
-
-def test_another_sweep_in_the_folder_is_refused_with_the_difference(start):
-    start(counted(), trials=1)
     with pytest.raises(LabkitError, match=r"another sweep: .*high=1.0.*, not .*high=2.0"):
         start(counted(), space={"x": "0.0:2.0"})
 
@@ -143,17 +133,7 @@ def test_the_result_of_another_trials_job_with_the_same_number_is_not_taken(star
         return x
 
     table = start(second_dies, trials=2, at_once=1)
-    assert table.loc[0, "state"] == "complete" and table.loc[1, "state"] == "fail"
-
-
-def test_a_job_that_always_dies_fails(start):
-    def dies(folder, x):
-        import os
-
-        os._exit(137)
-
-    table = start(dies, trials=1)
-    assert list(table["state"]) == ["fail"] and "killed 3 times" in table.loc[0, "how"]
+    assert list(table["state"]) == ["complete", "fail"] and "killed 3 times" in table.loc[1, "how"]
 
 
 def test_settings_that_fail_do_not_stop_the_others(start):
@@ -223,11 +203,6 @@ def test_slurm_needs_its_commands(start, monkeypatch):
         start(counted(), cluster="slurm")
 
 
-def test_there_has_to_be_a_sweep_to_show(tmp_path):
-    with pytest.raises(LabkitError, match="there is no sweep"):
-        sweeps.table(tmp_path)
-
-
 # ---- trials of labkit train, the command, the table and the page
 
 SMALL = "--size 16 --steps 2 --generator resnet_3blocks --ndf 4 --device cpu --workers 0 --no-tensorboard".split()
@@ -251,12 +226,6 @@ def test_the_command_trains_as_labkit_train_does_and_shows(call, tmp_path):
     page.unlink()
     status, shown, _ = call("sweep", "--show", "--out", out)
     assert status == 0 and shown.strip() in said and page.is_file()
-
-
-def test_a_program_sweeps_over_labkit_train(start, tmp_path):
-    table = start(sweeps.Train(" ".join(SMALL)), trials=1, space={"lr": "1e-4:1e-3:log"})
-    scores = sweeps.read_scores(tmp_path / "trial_0000", "shortfall")
-    assert list(table["state"]) == ["complete"] and table.loc[0, "value"] == scores[2]
 
 
 @pytest.mark.parametrize(
