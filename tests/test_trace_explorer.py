@@ -91,7 +91,7 @@ class Parts:
     """The widgets of an explorer by name."""
 
     def __init__(self, box):
-        self.recording, self.all_steps, self.steps, self.view, *rest = box.children
+        self.recording, self.steps, self.view, *rest = box.children
         self.runtime, self.delay, self.table, self.rank, self.interval, *rest = rest
         self.message, self.figure, self.words, self.files = rest
 
@@ -128,17 +128,15 @@ def test_the_explorer_draws_every_figure_into_one_widget(two_streams, one_kernel
 
 def test_chosen_steps_are_those_of_every_figure(two_streams, one_kernel):
     parts = Parts(show.trace_explorer({"two": two_streams, "one": one_kernel}))
-    assert parts.all_steps.layout.display == "" and parts.steps.layout.display == "none"
-    parts.all_steps.value = False
-    assert parts.steps.layout.display == "" and parts.steps.max == 2
-    assert same(parts.figure, show.trace({"two": two_streams.steps(3)}))
+    assert parts.steps.layout.display == "" and parts.steps.value == (1, parts.steps.max) == (1, 2)
+    assert same(parts.figure, show.trace({"two": two_streams})), "all steps are the whole recording"
     parts.steps.value = (2, 2)
     for view in WITHOUT_SHAPES:
         parts.view.value = view
         assert same(parts.figure, draw(view, {"two": two_streams.steps(4)}, parts)), view
     assert parts.interval.max == 700 - 460 and parts.interval.value == (40, 60)
     parts.recording.value = ALL  # one of them has a single step, so there is nothing to choose
-    assert parts.all_steps.layout.display == parts.steps.layout.display == "none"
+    assert parts.steps.layout.display == "none"
     parts.view.value = "temporal"
     assert same(parts.figure, show.trace({"two": two_streams, "one": one_kernel}))
 
@@ -150,8 +148,6 @@ def test_a_step_without_kernels_is_no_dead_end(load):
     trace.range("ProfilerStep#1", 50, 40)
     trace.operator("aten::mul", 60, 10)
     parts = Parts(show.trace_explorer(load(trace)))
-    parts.all_steps.value = False
-    assert not parts.message.value
     parts.steps.value = (2, 2)
     assert "no kernel was launched in the steps 1 to 1" in parts.message.value
     parts.steps.value = (1, 1)

@@ -54,7 +54,6 @@ class _Explorer:
         style: dict[str, Any] = dict(style={"description_width": "130px"}, layout={"width": "560px"})
         self.recording = ipywidgets.Dropdown(options=names, description="recording", **style)
         self.view = ipywidgets.Dropdown(options=views, description="figure", **style)
-        self.all_steps = ipywidgets.Checkbox(True, description="all steps", **style)
         slow = dict(continuous_update=False, **style)
         self.steps = ipywidgets.IntRangeSlider(value=(1, 1), min=1, max=1, description="recorded steps", **slow)
         times = dict(readout_format=",.0f", **slow)
@@ -64,7 +63,7 @@ class _Explorer:
         self.interval = ipywidgets.FloatRangeSlider(min=0, max=1, step=1, description="interval, µs", **times)
         self.table = ipywidgets.Dropdown(options=list(TABLES), description="HTA's table", **style)
         self.message = ipywidgets.HTML()
-        limiting = [self.recording, self.all_steps, self.steps]
+        limiting = [self.recording, self.steps]
         controls = [*limiting, self.view, self.runtime, self.delay, self.table, self.rank, self.interval]
         self._fit()
         drawn = self._draw()
@@ -78,8 +77,8 @@ class _Explorer:
         return {name: trace for name, trace in self.traces.items() if self.recording.value in (name, ALL)}
 
     def _parts(self) -> dict[str, Trace]:
-        """The chosen steps of the chosen recordings."""
-        if self.all_steps.value or self.steps.max == 1:
+        """The chosen steps of the chosen recordings; if they are all, with what was recorded between and after them."""
+        if self.steps.value == (1, self.steps.max):
             return self._recordings()
         return {
             name: trace.steps(*(_step_numbers(trace)[step - 1] for step in self.steps.value))
@@ -90,7 +89,9 @@ class _Explorer:
         """Gives the controls the limits of the chosen recordings, without redrawing for each of them."""
         self._fitting = True
         recordings = self._recordings().values()
+        all_steps = self.steps.value == (1, self.steps.max)
         self.steps.max = max(1, min(len(_step_numbers(trace)) for trace in recordings))
+        self.steps.value = (1, self.steps.max) if all_steps else self.steps.value
         several = [set(trace.ranks) for trace in recordings if len(trace.ranks) > 1]
         ranks = sorted(set.intersection(*several)) if several else []
         if self.rank.options != tuple(ranks):
@@ -112,13 +113,11 @@ class _Explorer:
     def _draw(self) -> go.Figure:
         """Shows the controls that the view has, and makes its figure, or says why there is none."""
         view = self.view.value
-        _show(self.all_steps, self.steps.max > 1)
-        _show(self.steps, self.steps.max > 1 and not self.all_steps.value)
-        _show(self.runtime, view == "launches")
-        _show(self.delay, view == "launches")
-        _show(self.table, view == "hta")
-        _show(self.interval, view == "timeline")
-        _show(self.rank, view == "timeline" and len(self.rank.options) > 1)
+        several, timeline = len(self.rank.options) > 1, view == "timeline"
+        shown = {self.steps: self.steps.max > 1, self.table: view == "hta", self.rank: timeline and several}
+        shown |= {self.interval: timeline, self.runtime: view == "launches", self.delay: view == "launches"}
+        for control, needed in shown.items():
+            control.layout.display = "" if needed else "none"
         begin, end = self.interval.value
         settings: dict[str, dict[str, Any]] = {
             "launches": dict(runtime_cutoff=self.runtime.value, delay_cutoff=self.delay.value),
@@ -172,7 +171,3 @@ def _link(file: Path) -> str:
 def _step_numbers(trace: Trace) -> list[int]:
     """The numbers of the recorded steps; those of the first rank if there are several."""
     return next(iter(trace.ranks.values())).steps["step"].tolist()
-
-
-def _show(control: ipywidgets.Widget, shown: bool) -> None:
-    control.layout.display = "" if shown else "none"

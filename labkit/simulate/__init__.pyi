@@ -17,7 +17,7 @@ from labkit.simulate.launch_queue import play as play
 from labkit.simulate.launch_queue import replay_graph as replay_graph
 from labkit.simulate.many_gpus import bubble as bubble
 from labkit.simulate.many_gpus import scaling as scaling
-from labkit.simulate.network_costs import network_costs as network_costs
+from labkit.simulate.networks import network_costs as network_costs
 from labkit.simulate.operator_replay import HOST_US as HOST_US
 from labkit.simulate.operator_replay import RECORDED_HOST_US as RECORDED_HOST_US
 from labkit.simulate.operator_replay import replay as replay
