@@ -139,3 +139,8 @@ def test_a_slower_kernel_delays_its_stream_those_that_wait_for_it_and_the_host()
     timeline = play(launches, synchronise={2}, gap_us=0)
     assert timeline.kernel_end.tolist() == pytest.approx([20, 21, 25, 31])
     assert timeline.host_start.tolist() == pytest.approx([0, 1, 2, 25])
+
+
+def test_nothing_takes_no_time():
+    for times in (play([]), replay_graph([], graph_us=20)):
+        assert (times.wall, times.busy, times.kernel_sum, times.idle_share) == (0, 0, 0, 0)

@@ -313,3 +313,12 @@ def test_an_interval_that_ends_before_it_begins_is_refused(two_streams):
     for begin, end in ((300, 100), (float("nan"), 100)):
         with pytest.raises(LabkitError, match="begin_us=.*has to begin before it ends"):
             show.trace(two_streams, "timeline", begin_us=begin, end_us=end)
+
+
+def test_only_the_first_kernels_are_drawn(load):
+    trace = SyntheticTrace()
+    for number in range(30):
+        trace.launch(number * 100, number * 100 + 10, 90 - number, name=f"kernel {number}")
+    figure = show.trace(load(trace), "kernels")
+    assert [row["name"] for row in told(figure)] == [f"kernel {number}" for number in range(10)]
+    assert "10" in figure.layout.title.text

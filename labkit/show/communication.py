@@ -39,9 +39,8 @@ def communication(traces: Traces) -> go.Figure:
         "series",
         {part: us / 1e3 for part, us in parts.items()},
     )
-    note = "; ".join(
-        f"the others waited for {name}" for name in table["recording"][table["rank"] == table["straggler"]]
-    )
+    late = table["recording"][table["rank"] == table["straggler"]]
+    note = "; ".join(f"{name}: the others waited for this rank" for name in late)
     figure = bars(drawn, PARTS, f"milliseconds. {escaped(note)}".rstrip(". "))
     title = "Communication between ranks: hidden under other work, or exposed"
     return finish(figure, title, traces, table, note)

@@ -30,9 +30,9 @@ ALL = "all, side by side"
 def trace_explorer(traces: Traces) -> ipywidgets.VBox:
     """A menu of recordings, a menu of views, and the files of the recordings for Perfetto.
 
-    You can look at one recording or at all, at all steps or some. Launches have sliders for the cutoffs. The timeline
-    has one for its interval and, if there are several ranks, a menu of ranks. Steps are counted from the first
-    recorded one, because their numbers may differ between recordings; the figure shows their numbers under its title.
+    You can look at one recording or at all, at all steps or some. Launches have sliders for the cutoffs, and the
+    timeline has one for its interval. Steps are counted from the first recorded one, because their numbers may differ
+    between recordings; the figure shows their numbers under its title.
     For a trace recorded on a CPU the explorer names the missing events, and shows the operators.
 
     Args:
@@ -59,12 +59,11 @@ class _Explorer:
         times = dict(readout_format=",.0f", **slow)
         self.runtime = ipywidgets.FloatSlider(50, min=0, max=500, step=5, description="call longer than, µs", **times)
         self.delay = ipywidgets.FloatSlider(100, min=0, max=1000, step=5, description="delay over, µs", **times)
-        self.rank = ipywidgets.Dropdown(description="rank", **style)
         self.interval = ipywidgets.FloatRangeSlider(min=0, max=1, step=1, description="interval, µs", **times)
         self.table = ipywidgets.Dropdown(options=list(TABLES), description="HTA's table", **style)
         self.message = ipywidgets.HTML()
         limiting = [self.recording, self.steps]
-        controls = [*limiting, self.view, self.runtime, self.delay, self.table, self.rank, self.interval]
+        controls = [*limiting, self.view, self.runtime, self.delay, self.table, self.interval]
         self._fit()
         drawn = self._draw()
         self.figure, self.words = FigureInPlace(drawn), ipywidgets.HTML(in_words(drawn))
@@ -92,10 +91,6 @@ class _Explorer:
         all_steps = self.steps.value == (1, self.steps.max)
         self.steps.max = max(1, min(len(_step_numbers(trace)) for trace in recordings))
         self.steps.value = (1, self.steps.max) if all_steps else self.steps.value
-        several = [set(trace.ranks) for trace in recordings if len(trace.ranks) > 1]
-        ranks = sorted(set.intersection(*several)) if several else []
-        if self.rank.options != tuple(ranks):
-            self.rank.options = ranks
         with suppress(TraceError):  # the figure will raise it, and show it
             self._fit_interval()
         self._fitting = False
@@ -113,16 +108,15 @@ class _Explorer:
     def _draw(self) -> go.Figure:
         """Shows the controls that the view has, and makes its figure, or says why there is none."""
         view = self.view.value
-        several, timeline = len(self.rank.options) > 1, view == "timeline"
-        shown = {self.steps: self.steps.max > 1, self.table: view == "hta", self.rank: timeline and several}
-        shown |= {self.interval: timeline, self.runtime: view == "launches", self.delay: view == "launches"}
+        shown = {self.steps: self.steps.max > 1, self.table: view == "hta", self.interval: view == "timeline"}
+        shown |= {self.runtime: view == "launches", self.delay: view == "launches"}
         for control, needed in shown.items():
             control.layout.display = "" if needed else "none"
         begin, end = self.interval.value
         settings: dict[str, dict[str, Any]] = {
             "launches": dict(runtime_cutoff=self.runtime.value, delay_cutoff=self.delay.value),
             "hta": dict(table=self.table.value),
-            "timeline": dict(begin_us=begin, end_us=end, rank=self.rank.value),
+            "timeline": dict(begin_us=begin, end_us=end),
         }
         try:
             drawn, self.message.value = trace(self._parts(), view, **settings.get(view, {})), ""
