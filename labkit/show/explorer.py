@@ -20,7 +20,7 @@ from labkit.show.hta import TABLES
 from labkit.show.recordings import Traces, each_rank, named
 from labkit.show.style import in_words
 from labkit.show.trace_views import VIEWS, trace
-from labkit.show.widgets import FigureInPlace
+from labkit.show.widgets import WIDE, FigureInPlace
 from labkit.trace import Trace
 from labkit.traces.reading import TraceError
 
@@ -51,16 +51,15 @@ class _Explorer:
         self.traces = traces
         names = [*traces, ALL] if len(traces) > 1 else [*traces]
         views = [(words, view) for view, (words, _) in VIEWS.items()]
-        style: dict[str, Any] = dict(style={"description_width": "130px"}, layout={"width": "560px"})
-        self.recording = ipywidgets.Dropdown(options=names, description="recording", **style)
-        self.view = ipywidgets.Dropdown(options=views, description="figure", **style)
-        slow = dict(continuous_update=False, **style)
+        self.recording = ipywidgets.Dropdown(options=names, description="recording", **WIDE)
+        self.view = ipywidgets.Dropdown(options=views, description="figure", **WIDE)
+        slow = dict(continuous_update=False, **WIDE)
         self.steps = ipywidgets.IntRangeSlider(value=(1, 1), min=1, max=1, description="recorded steps", **slow)
         times = dict(readout_format=",.0f", **slow)
         self.runtime = ipywidgets.FloatSlider(50, min=0, max=500, step=5, description="call longer than, µs", **times)
         self.delay = ipywidgets.FloatSlider(100, min=0, max=1000, step=5, description="delay over, µs", **times)
         self.interval = ipywidgets.FloatRangeSlider(min=0, max=1, step=1, description="interval, µs", **times)
-        self.table = ipywidgets.Dropdown(options=list(TABLES), description="HTA's table", **style)
+        self.table = ipywidgets.Dropdown(options=list(TABLES), description="HTA's table", **WIDE)
         self.message = ipywidgets.HTML()
         limiting = [self.recording, self.steps]
         controls = [*limiting, self.view, self.runtime, self.delay, self.table, self.interval]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TYPES = {"compute": "COMPUTATION", "communication": "COMMUNICATION", "memory": "MEMORY"}  # labkit's kinds and HTA's
 TOP = 3  # kernels whose statistics are shown
 AGREE = 0.005  # relative difference that is no difference: HTA rounds percentages
-ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")  # categories of events
+ON_GPU = ("kernel", "memcpy", "memset")  # categories of events: "gpu_memcpy", or "Memcpy" in old recordings
 
 
 def hta(traces: Traces, table: str = "temporal") -> go.Figure:
@@ -52,7 +52,8 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
             compared = TABLES[table](analysis, hta_number, rank).assign(recording=shown)
             differs = ~np.isclose(compared["hta"], compared["labkit"], AGREE, 0.01, equal_nan=True)
             ratio = compared["hta"] / compared["labkit"]
-            told = ratio.map("{:,.3g}x".format).where(np.isfinite(ratio), "one has none")
+            told = ratio.map(lambda times: f"{times:,.0f}x" if times > 100 else f"{times:.3g}x")
+            told = told.where(np.isfinite(ratio), "one has none")
             rows.append(compared.assign(difference=told.where(differs, "")))
             if trace.only_steps:
                 notes[shown] = "HTA reads the whole recording, and labkit's numbers are those of the chosen steps"
@@ -190,12 +191,12 @@ def reasons(analysis: TraceAnalysis, number: int, rank: Rank, table: str) -> lis
     work = frame[frame["stream"] != -1]
     category = work["cat"].map(names)
     found = []
-    extra = work[~category.isin(ON_GPU)]
-    for kind, events in extra.groupby(extra["cat"].map(names)):
+    extra = ~category.str.lower().str.removeprefix("gpu_").isin(ON_GPU)
+    for kind, events in work[extra].groupby(category[extra]):
         what = "synchronisation events" if kind == "cuda_sync" else f"events of the host ({kind})"
         found.append(f"HTA counts {len(events):,} {what}, {events['dur'].sum():,.0f} µs, as work of the GPU")
     kernels = rank.kernels
-    if len(rank.steps) > 1 and len(work) - len(extra) < len(kernels):
+    if len(rank.steps) > 1 and (~extra).sum() < len(kernels):
         last = kernels["call_begin"] >= rank.steps["begin"].max()
         unknown = kernels["call_begin"].isna()
         steps = frame["name"].map(names).str.startswith("ProfilerStep") & (frame["stream"] == -1)

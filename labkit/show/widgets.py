@@ -145,7 +145,7 @@ def controlled(draw: Callable[..., go.Figure], controls: Mapping[str, ipywidgets
     return ipywidgets.VBox([*controls.values(), figure, words])
 
 
-WIDE: dict[str, Any] = dict(style={"description_width": "130px"}, layout={"width": "480px"})
+WIDE: dict[str, Any] = dict(style={"description_width": "130px"}, layout={"width": "560px"})  # of a control
 
 
 def slider(description: str, value: float, least: float, most: float, step: float) -> ipywidgets.FloatSlider:

@@ -109,10 +109,12 @@ def batch_figure(steps: Batches, device: str = "A100", host_us: float = HOST_US)
 
 def batch_widget(steps: Mapping[str, Batches]) -> ipywidgets.VBox:
     """`batch_figure` with a choice of model and picture size (by name), of device, and of the host's speed."""
+    host = slider("host, µs a launch", HOST_US, 1, 200, 1)
+    host.continuous_update = False  # each redraw plays all steps again
     controls = {
         "steps": ipywidgets.Dropdown(options=list(steps.items()), description="step", **WIDE),
         "device": ipywidgets.Dropdown(options=list(ROOFLINES), value="A100", description="device", **WIDE),
-        "host_us": slider("host, µs a launch", HOST_US, 1, 200, 1),
+        "host_us": host,
     }
     return controlled(batch_figure, controls)
 
