@@ -10,11 +10,9 @@ from labkit.errors import LabkitError
 from labkit.simulate import (
     NETWORKS,
     ROOFLINES,
-    Launch,
     Link,
     Network,
     all_reduce_us,
-    play,
     replay,
     scaling,
     shared_step,
@@ -169,14 +167,3 @@ def test_scaling_without_a_step_or_a_known_device_is_an_error(step):
         scaling([])
     with pytest.raises(LabkitError, match="device='H10'.*H100"):
         scaling(step, device="H10")
-
-
-def test_the_model_of_the_queue_lets_a_kernel_wait_for_communication():
-    """By hand: 10 us of compute, then 100 us of communication beside 30 us more, which the last kernel waits for."""
-    launches = [
-        Launch("a", 0, 10),
-        Launch("nccl", 0, 100, stream=STREAM, after=(0,)),
-        Launch("b", 0, 30),
-        Launch("adam", 0, 5, after=(1,)),
-    ]
-    assert play(launches, gap_us=0).wall == 115

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from labkit.errors import LabkitError
-from labkit.simulate import Launch, Timeline, play, replay_graph
+from labkit.simulate import Launch, play, replay_graph
 
 
 def same(n, host_us, kernel_us, streams=1):
@@ -73,12 +73,6 @@ def test_a_full_queue_blocks_the_host():
     for streams, limit in ((1, 1024), (2, 2048)):
         deepest = play(same(2100, host_us=1, kernel_us=1e6, streams=streams)).queue_depth()[1].max()
         assert deepest == limit, "every stream has a queue of its own"
-
-
-def test_the_union_counts_overlapping_kernels_once():
-    start, end, launched = np.array([0.0, 50, 10, 70]), np.array([40.0, 60, 20, 80]), np.zeros(4)
-    times = Timeline(start, end, np.array([0, 0, 1, 1]), launched, launched)
-    assert (times.busy, times.kernel_sum, times.wall) == (60, 70, 80)
 
 
 @pytest.mark.parametrize("seed", range(20))

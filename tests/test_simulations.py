@@ -53,12 +53,3 @@ def test_moving_a_control_redraws_the_same_figure(make, moves, same):
     for mine, new in zip(figure.data, drawn.data, strict=True):
         np.testing.assert_array_equal(mine.x, new.x)
         np.testing.assert_array_equal(mine.y, new.y)
-
-
-def test_a_control_moved_back_gives_the_first_figure_again():
-    widget = queue_widget()
-    controls, figure, words = parts(widget)
-    first, text = figure.to_json(), words.value
-    controls[2].value = 2
-    controls[2].value = 1
-    assert figure.to_json() == first and words.value == text

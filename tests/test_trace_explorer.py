@@ -137,19 +137,6 @@ def test_chosen_steps_are_those_of_every_figure(two_streams, one_kernel):
     assert same(parts.figure, show.trace({"two": two_streams, "one": one_kernel}))
 
 
-def test_a_step_without_kernels_is_no_dead_end(load):
-    trace = SyntheticTrace()
-    trace.range("ProfilerStep#0", 0, 40)
-    trace.launch(10, 20, 5)
-    trace.range("ProfilerStep#1", 50, 40)
-    trace.operator("aten::mul", 60, 10)
-    parts = Parts(show.trace_explorer(load(trace)))
-    parts.steps.value = (2, 2)
-    assert "no kernel was launched in the steps 1 to 1" in parts.message.value
-    parts.steps.value = (1, 1)
-    assert not parts.message.value and "only step 0" in parts.figure.layout.title.text
-
-
 def test_a_change_of_recording_draws_once(two_streams, one_kernel, monkeypatch):
     parts = Parts(show.trace_explorer({"two": two_streams, "one": one_kernel}))
     drawn = []

@@ -13,7 +13,6 @@ from labkit.errors import LabkitError
 from labkit.show.style import in_words
 from labkit.show.timeline import thin_steps
 from labkit.show.trace_views import VIEWS
-from labkit.trace import Trace
 from labkit.traces.reading import TraceError
 
 ON_A_CPU = ["operators", "ranges", "communication"]
@@ -277,16 +276,6 @@ def test_streams_have_union_beside_sum(two_streams):
     assert "generators forward" in within.layout.title.text and told(within)[0]["union µs"] == "240.0"
     with pytest.raises(LabkitError, match="within='generator forward'.*'generators forward'"):
         show.trace(two_streams, "streams", within="generator forward")
-
-
-def test_ranks_are_drawn_one_by_one(tmp_path):
-    for rank in (0, 1):
-        trace = SyntheticTrace(rank=rank)
-        trace.launch(0, 10, 90)
-        trace.save(tmp_path / f"{rank}.json")
-    figure = show.trace({"run": Trace(tmp_path)}, "temporal")
-    assert list(figure.data[0].y) == ["run, rank 0", "run, rank 1"]
-    assert {row["recording"] for row in told(figure)} == {"run, rank 0", "run, rank 1"}
 
 
 def test_host_time_by_range_is_that_of_a_step(load, two_streams, one_kernel, on_a_cpu):
