@@ -81,7 +81,8 @@ def achieved(traces: Traces) -> go.Figure:
 
     Recordings without shapes have no bars; if none has shapes, it is a `TraceError`.
     """
-    table = joined(traces, Trace.achieved, lacking := {})
+    lacking: dict[str, str] = {}
+    table = joined(traces, Trace.achieved, lacking)
     if table.empty:
         raise LabkitError("no convolution, matrix product or normalisation was recorded.")
     table = table.sort_values("us", ascending=False, kind="stable").groupby("recording", sort=False).head(TOP_SHAPES)

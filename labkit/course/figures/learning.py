@@ -72,7 +72,7 @@ def add_curves(
     grey, thin, thick = (
         dict(color=colour, width=n) for colour, n in ((UNUSED, 1), (COLOURS["G"], 1), (COLOURS["D"], 3))
     )
-    lines = [(None, medians.loc[other], grey) for other in curves["name"].unique() if other != name]
+    lines = [("", medians.loc[other], grey) for other in curves["name"].unique() if other != name]
     lines += [(f"seed {seed}", looks, thin) for seed, looks in curves[curves["name"] == name].groupby("seed")]
     for label, looks, line in [*lines, ("median", medians.loc[name], thick)]:
         hover = dict(
