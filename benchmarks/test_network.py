@@ -1,10 +1,10 @@
 """The model of communication predicts the step that two ranks on this machine take, from measurements of its parts."""
 
-import communication_jobs
+import network_jobs
 from several_ranks import run
 
 import labkit
-from labkit.simulate import all_reduce_us, predicted_us, shared_step
+from labkit.simulate import all_reduce_us, shared_step
 
 
 def test_two_ranks_against_the_model(tmp_path, report):
@@ -13,10 +13,10 @@ def test_two_ranks_against_the_model(tmp_path, report):
     The report also has the error of a model without any overlap. The bar does not tell the two models apart: on a busy
     machine with a core for each rank the truth was halfway between them.
     """
-    found = run(2, communication_jobs.timed, tmp_path)
-    step = shared_step(labkit.CycleGAN(**communication_jobs.LARGE), size=16)
+    found = run(2, network_jobs.timed, tmp_path)
+    step = shared_step(labkit.CycleGAN(**network_jobs.LARGE), size=16)
     whole, computed, link = found["us"]["whole"], found["us"]["computed"], found["network"].inside
-    predicted = predicted_us(step, computed, found["durations"], 2, found["network"])
+    predicted = network_jobs.predicted_us(step, computed, found["durations"], 2, found["network"])
     known = [operator.signature in found["durations"] for operator in step.operators if not operator.is_view]
     in_turn = computed + sum(all_reduce_us(each.bytes, 2, found["network"]) for each in step.collectives)
     report(

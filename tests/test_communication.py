@@ -10,19 +10,15 @@ from labkit.errors import LabkitError
 from labkit.simulate import (
     NETWORKS,
     ROOFLINES,
-    Launch,
     Link,
     Network,
     all_reduce_us,
-    play,
     replay,
     scaling,
     shared_step,
-    write_trace,
 )
-from labkit.simulate.communication import INFINIBAND, NVLINK, fitted, measured_network
-from labkit.simulate.shared_replay import STREAM, with_collectives
-from labkit.traces.intervals import busy
+from labkit.simulate.communication import INFINIBAND, NVLINK
+from labkit.simulate.many_gpus import STREAM, with_collectives
 
 ONE = Network(Link("one microsecond a message, one byte a microsecond", 1.0, 1e6), start_us=0.0, gpus_per_node=1024)
 
@@ -59,8 +55,6 @@ def test_what_a_network_does_not_have_is_an_error():
         all_reduce_us(1, 12, NETWORKS["NVLink + InfiniBand"])
     with pytest.raises(LabkitError, match="gpus=16.*one node of 8"):
         all_reduce_us(1, 16, Network(NVLINK))
-    with pytest.raises(LabkitError, match="torchrun"):
-        measured_network()
 
 
 @pytest.mark.parametrize(
@@ -84,21 +78,11 @@ def test_it_agrees_with_the_model_of_nccl(gpus, network, factor):
                 assert ours == pytest.approx(theirs, rel=0.1)
 
 
-def test_a_link_is_found_again_from_its_times():
-    link = Link("to find", 250.0, 8e8)
-    sizes = [2**10, 2**16, 2**20, 2**24]
-    us = [6 * (link.latency_us + 1e6 * size / 4 / link.bytes_per_s) for size in sizes]
-    found = fitted(sizes, us, ranks=4, name="found")
-    assert found.latency_us == pytest.approx(250) and found.bytes_per_s == pytest.approx(8e8)
-    noisy = fitted(sizes, [us[0] * 1.05, us[1] * 0.95, us[2] * 1.05, us[3] * 0.95], ranks=4, name="found")
-    assert noisy.latency_us == pytest.approx(250, rel=0.1) and noisy.bytes_per_s == pytest.approx(8e8, rel=0.1)
-
-
 def test_collectives_that_take_no_time_change_only_the_host_s_time(step):
-    played = replay(step.operators, 0.0, ROOFLINES["H100"], steps=2)
+    played = replay(step.operators, 0.0, ROOFLINES["H100"], steps=1)
     shared = with_collectives(played, step, lambda collective: 0.0, host_us=0.0)
-    assert len(shared.launches) == len(played.launches) + 2 * len(step.collectives)
-    assert shared.timeline.wall == pytest.approx(played.timeline.wall)
+    assert len(shared.stream) == len(played.launches) + len(step.collectives)
+    assert shared.wall == pytest.approx(played.timeline.wall)
 
 
 def test_a_bucket_that_is_sent_early_is_hidden_and_the_last_one_exposed(step):
@@ -107,7 +91,7 @@ def test_a_bucket_that_is_sent_early_is_hidden_and_the_last_one_exposed(step):
     alone = played.timeline.wall
 
     def wall(us):
-        return with_collectives(played, step, lambda collective: us.get(collective, 0.0), 0.0).timeline.wall - alone
+        return with_collectives(played, step, lambda collective: us.get(collective, 0.0), 0.0).wall - alone
 
     first, last, discriminators, losses = step.collectives
     assert wall({first: 100.0}) == pytest.approx(0, abs=1e-6), "the rest of the backward pass takes longer"
@@ -117,47 +101,22 @@ def test_a_bucket_that_is_sent_early_is_hidden_and_the_last_one_exposed(step):
     assert wall({first: 1e6}) == pytest.approx(1e6, rel=0.01), "the optimizer waits, however long it takes"
 
 
-def shared(step, network, host_us):
-    """Two steps on one of 64 GPUs."""
-    played = replay(step.operators, host_us)
-    return with_collectives(played, step, lambda collective: all_reduce_us(collective.bytes, 64, network), host_us)
-
-
 def test_the_optimizer_starts_after_its_own_collectives(step):
-    played = shared(step, NETWORKS["PCIe + Ethernet"], 1.0)
-    timeline = played.timeline
-    ends, starts = {}, {}
-    for launch, source, start, end in zip(
-        played.launches, played.sources, timeline.kernel_start, timeline.kernel_end, strict=True
-    ):
-        player, _, phase = source.range.partition(" ")
-        if launch.stream == STREAM:
-            ends[source.step, player] = max(end, ends.get((source.step, player), 0))
-        elif phase == "optimizer":
-            starts.setdefault((source.step, player), start)
-    assert starts and all(start >= ends[key] for key, start in starts.items())
-    streams = timeline.stream == STREAM
-    order = timeline.kernel_start[streams]
-    assert (order[1:] >= timeline.kernel_end[streams][:-1]).all(), "one after the other, as in one NCCL communicator"
-
-
-def test_the_trace_of_a_shared_step_shows_what_was_played(step, tmp_path):
-    played = shared(step, NETWORKS["NVLink + Ethernet"], 3.0)
-    trace = labkit.Trace(write_trace(played, tmp_path / "shared.json"))
-    timeline, row = played.timeline, trace.communication().iloc[0]
+    played = replay(step.operators, 1.0, steps=1)
+    network = NETWORKS["PCIe + Ethernet"]
+    timeline = with_collectives(played, step, lambda collective: all_reduce_us(collective.bytes, 64, network), 1.0)
     sent = timeline.stream == STREAM
-    both, others = busy(timeline.kernel_start, timeline.kernel_end), ~sent
-    exposed = both - busy(timeline.kernel_start[others], timeline.kernel_end[others])
-    us = busy(timeline.kernel_start[sent], timeline.kernel_end[sent])
-    assert row["communication_us"] == pytest.approx(us, rel=1e-3)
-    assert row["exposed_us"] == pytest.approx(exposed, rel=1e-2) and row["hidden_us"] > 0
-    kernels = trace.kernels(by="kind").set_index("kind")
-    assert kernels.loc["communication", "count"] == 2 * len(step.collectives)
-    assert trace.stamp["SIMULATED"] is True
-    sent = trace.ranks[0].kernels.query("kind == 'communication'")
-    ranges = trace.ranks[0].ranges["name"].to_numpy()
-    assert {ranges[place] for place in sent["range"] if place >= 0} == {each.range for each in step.collectives} - {""}
-    assert trace.launches().set_index("what")["kernels"]["no launch found"] == 0
+    ends = dict(
+        zip((each.range.partition(" ")[0] for each in step.collectives), timeline.kernel_end[sent], strict=True)
+    )
+    starts = {}
+    for source, start in zip(played.sources, timeline.kernel_start[~sent], strict=True):
+        player, _, phase = source.range.partition(" ")
+        if phase == "optimizer":
+            starts.setdefault(player, start)
+    assert len(starts) == 2 and all(start >= ends[player] for player, start in starts.items())
+    order = timeline.kernel_start[sent]
+    assert (order[1:] >= timeline.kernel_end[sent][:-1]).all(), "one after the other, as in one NCCL communicator"
 
 
 def test_every_row_says_simulated_and_adds_up(step):
@@ -208,14 +167,3 @@ def test_scaling_without_a_step_or_a_known_device_is_an_error(step):
         scaling([])
     with pytest.raises(LabkitError, match="device='H10'.*H100"):
         scaling(step, device="H10")
-
-
-def test_the_model_of_the_queue_lets_a_kernel_wait_for_communication():
-    """By hand: 10 us of compute, then 100 us of communication beside 30 us more, which the last kernel waits for."""
-    launches = [
-        Launch("a", 0, 10),
-        Launch("nccl", 0, 100, stream=STREAM, after=(0,)),
-        Launch("b", 0, 30),
-        Launch("adam", 0, 5, after=(1,)),
-    ]
-    assert play(launches, gap_us=0).wall == 115

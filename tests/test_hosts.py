@@ -39,13 +39,3 @@ def test_the_words_tell_the_marked_place(table):
     assert words.startswith("SIMULATED")
     assert "batch 1, baseline: 120.0 ms" in words and "67%" in words and "3,000" in words
     assert "450.0" not in words
-
-
-def test_the_slider_moves_the_mark_in_place(table):
-    slider, figure, words = course.host_widget(table).children
-    assert slider.value == 40.0 and isinstance(figure, go.FigureWidget)
-    slider.value = 150.0
-    drawn = course.host_figure(table, 150.0)
-    assert [shape.x0 for shape in figure.layout.shapes] == [150.0, 150.0]
-    assert figure.layout.title.text == drawn.layout.title.text and "450.0 ms" in words.value
-    assert [list(line.y) for line in figure.data] == [list(line.y) for line in drawn.data]

@@ -61,6 +61,12 @@ def test_of_a_recording_on_several_streams_every_table_but_the_queue_agrees():
     )
 
 
+def test_the_categories_of_old_recordings_are_work_of_the_gpu():
+    """The recording's kernels have the category "Kernel"."""
+    text = show.trace(labkit.public_trace("resnet50_workers0"), "hta").layout.meta["text"]
+    assert "HTA leaves out the last step" in text and "as work of the GPU" not in text
+
+
 def unlaunched(trace):
     trace.kernel(120, 20, name="lost")
 

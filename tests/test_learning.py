@@ -122,7 +122,8 @@ def test_learning_has_a_column_of_panels_for_each_name_with_every_seed_and_their
     panels = {axis: [trace for trace in figure.data if trace.xaxis == axis] for axis in ("x", "x2", "x3", "x4")}
     assert len(figure.data) == sum(map(len, panels.values()))
     for lines in panels.values():
-        assert [line.name for line in lines] == [None, "0", "1", "median"], "first the other's median, in grey"
+        names = [line.name for line in lines]
+        assert names == [None, "seed 0", "seed 1", "median"], "first the other's median, in grey"
     _, first, second, median = panels["x"]  # fg of <A>; bg stands in x3
     assert list(first.x) == [1, 2, 3, 4, 5] and list(panels["x3"][1].y) == [5, 4, 3, 4, 3]
     assert list(median.y) == [statistics.median(pair) for pair in zip(first.y, second.y, strict=True)]

@@ -4,7 +4,7 @@ import pandas
 import plotly.graph_objects as go
 import pytest
 
-from labkit.course import many_gpus_figure, many_gpus_widget
+from labkit.course import many_gpus_figure
 from labkit.errors import LabkitError
 
 
@@ -38,26 +38,8 @@ def test_the_figure_has_curve_step_and_memory(table):
     assert axes == ["GPUs", "milliseconds", "gigabytes"]
 
 
-def test_the_words_have_the_numbers(table):
-    words = many_gpus_figure(table, 8, "fast", 1).layout.meta["text"]
-    assert words.startswith("SIMULATED H100") and "efficiency 70.0%" in words and "8 GPUs over fast" in words
-    assert "5,600 images a second" in words and "2.0 gigabytes" in words
-
-
 def test_a_point_that_is_not_in_the_table_is_an_error(table):
     with pytest.raises(LabkitError, match=r"gpus=3.*0 rows.*\[1, 2, 4, 8\]"):
         many_gpus_figure(table, 3, "fast", 1)
     with pytest.raises(LabkitError, match="2 rows"):
         many_gpus_figure(pandas.concat([table, table]), 2, "fast", 1)
-
-
-def test_moving_a_control_redraws_the_same_figure(table):
-    widget = many_gpus_widget(table)
-    *controls, figure, words = widget.children
-    text = words.value
-    for control, value in zip(controls, (8, "slow", 4), strict=True):
-        control.value = value
-    assert widget.children[-2] is figure and isinstance(figure, go.FigureWidget)
-    drawn = many_gpus_figure(table, 8, "slow", 4)
-    assert figure.layout.title.text == drawn.layout.title.text and words.value != text
-    assert [list(mine.x) for mine in figure.data] == [list(new.x) for new in drawn.data]

@@ -261,19 +261,6 @@ def test_every_kernel_is_in_its_range_and_step(full_size, opened):
     assert launched["step"].tolist() == [step for step in range(5) for _ in of_a_step]
 
 
-def test_labkits_ranges_and_the_waits_are_on_the_host(tiny, small, opened):
-    _, trace = opened(small, 10.0)
-    players = [f"{who} {what}" for who in tiny().players() for what in ("forward", "backward", "optimizer")]
-    assert list(trace.ranges()["range"]) == players and set(trace.ranges()["count"]) == {2}
-    calls = trace.operators().set_index("name")["count"]
-    assert calls["cudaDeviceSynchronize"] == 2 and calls["cudaMemcpyAsync"] > 4
-
-
-def test_a_slow_host_is_the_bottleneck_and_a_fast_one_is_not(full_size, opened):
-    assert opened(full_size(1), 150.0)[1].summary()["bound_by"].item() == "host"
-    assert opened(full_size(4), 3.0)[1].summary()["bound_by"].item() == "compute"
-
-
 def test_a_graph_frees_the_gpu_from_waiting_for_the_host(full_size, opened):
     def host_wait(trace):
         return trace.idle().set_index(["scope", "cause"]).loc[("device", "host_wait"), "share_of_wall"]

@@ -5,7 +5,7 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from labkit.course import scaling_figure, scaling_widget
+from labkit.course import scaling_figure
 from labkit.course.figures import scaling
 
 GRADIENTS = {
@@ -49,15 +49,3 @@ def test_a_single_overflow_among_many_does_not_look_like_none():
     many = torch.ones(10_000)
     many[0] = 1e6
     assert "under 0.1% overflowed" in scaling_figure({"generators": many}).layout.meta["text"]
-
-
-def test_moving_the_slider_redraws_the_same_figure():
-    widget = scaling_widget(GRADIENTS)
-    slider, figure, words = widget.children
-    text = words.value
-    slider.value = 12
-    assert widget.children[1] is figure and isinstance(figure, go.FigureWidget)
-    drawn = scaling_figure(GRADIENTS, 12)
-    assert figure.layout.title.text == drawn.layout.title.text and words.value != text
-    for mine, new in zip(figure.data, drawn.data, strict=True):
-        np.testing.assert_array_equal(mine.x, new.x)

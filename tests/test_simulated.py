@@ -2,12 +2,11 @@
 
 import inspect
 
-import communication_jobs
 import pandas
 import pytest
 
 import labkit
-from labkit.simulate import replay, scaling, shared_step, step_operators
+from labkit.simulate import replay, step_operators
 from labkit.simulate.trace_file import write_trace
 
 METHODS = {name for name, _ in inspect.getmembers(labkit.Trace, inspect.isfunction) if name[0] != "_"}
@@ -49,8 +48,3 @@ def test_every_table_of_a_simulated_trace_says_so(simulated):
 def test_no_table_of_a_recording_says_so(on_a_cpu):
     table = on_a_cpu.operators()
     assert table.columns.name is None and "SIMULATED" not in table.attrs.get("stamp", {})
-
-
-def test_the_table_of_many_gpus_says_so():
-    step = shared_step(communication_jobs.model(), size=communication_jobs.SIZE)
-    assert says_so(scaling(step, gpus=[1, 2]))

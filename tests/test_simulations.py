@@ -30,15 +30,6 @@ def test_the_verdict_turns_where_kernel_and_pause_take_as_long_as_a_launch():
     assert "compute bound" in queue_figure(kernel_us=1, graph=True).layout.title.text
 
 
-def test_the_words_have_the_numbers():
-    words = queue_figure().layout.meta["text"]
-    assert all(number in words for number in ("408 ", "22%", "78 "))
-    words = overlap_figure(0.6).layout.meta["text"]
-    assert "144 " in words and "1.20 " in words
-    title = overlap_figure(1.0).layout.title.text
-    assert "2.00" in title and "1.00" in title
-
-
 @pytest.mark.parametrize(
     "make, moves, same",
     [
@@ -62,18 +53,3 @@ def test_moving_a_control_redraws_the_same_figure(make, moves, same):
     for mine, new in zip(figure.data, drawn.data, strict=True):
         np.testing.assert_array_equal(mine.x, new.x)
         np.testing.assert_array_equal(mine.y, new.y)
-
-
-def test_a_control_moved_back_gives_the_first_figure_again():
-    widget = queue_widget()
-    controls, figure, words = parts(widget)
-    first, text = figure.to_json(), words.value
-    controls[2].value = 2
-    controls[2].value = 1
-    assert figure.to_json() == first and words.value == text
-
-
-def test_a_widget_is_drawn_before_it_is_shown():
-    figure = parts(queue_widget())[1]
-    assert figure.to_plotly_json()["layout"]["title"] == queue_figure().to_plotly_json()["layout"]["title"]
-    assert [len(trace.x) for trace in figure.data] == [len(trace.x) for trace in queue_figure().data]

@@ -128,8 +128,8 @@ def test_the_view_has_ranks_side_by_side_and_their_parts_are_the_wall_time(ranks
     assert list(parts.values()) == pytest.approx([0.09, 0.03, 0.13, 0.0]) and "exposed" in list(parts)[2]
     for place in ("run, rank 0", "run, rank 1"):
         assert sum(x for (_, y), x in shown.items() if y == place) == pytest.approx(0.25)
-    assert figure.layout.barmode == "stack" and "run: the others waited for rank 1" in figure.layout.meta["text"]
-    assert "waited for rank 1" in figure.layout.xaxis.title.text
+    assert figure.layout.barmode == "stack" and "run, rank 1: the others waited" in figure.layout.meta["text"]
+    assert "run, rank 1: the others waited" in figure.layout.xaxis.title.text
     row = told(figure)[0]
     assert row["exposed µs"] == "130.0" and row["share of wall"] == "52.0%" and row["straggler"] == "1"
 

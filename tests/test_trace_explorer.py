@@ -8,7 +8,6 @@ import synthetic_trace
 from synthetic_trace import SyntheticTrace
 
 from labkit import show
-from labkit.errors import LabkitError
 from labkit.show.explorer import ALL
 from labkit.show.style import in_words
 from labkit.show.timeline import MOST_BARS, events_between, thin
@@ -25,8 +24,8 @@ def totals(figure):
     return {(recording, lane): (events, us) for recording, _, _, lane, events, us in cells}
 
 
-def timeline(traces, begin_us, end_us, rank=None):
-    return show.trace(traces, "timeline", begin_us=begin_us, end_us=end_us, rank=rank)
+def timeline(traces, begin_us, end_us):
+    return show.trace(traces, "timeline", begin_us=begin_us, end_us=end_us)
 
 
 def test_the_timeline_has_host_and_streams_as_lanes(two_streams):
@@ -78,21 +77,18 @@ def two_ranks(tmp_path_factory):
     return Trace(folder)
 
 
-def test_a_timeline_of_several_ranks_is_of_the_chosen_one(two_ranks, one_kernel):
-    first, second = (timeline({"run": two_ranks, "one": one_kernel}, 0, 300, rank) for rank in (None, 1))
-    assert [note.text for note in first.layout.annotations] == ["run, rank 0", "one"]
-    assert [note.text for note in second.layout.annotations] == ["run, rank 1", "one"]
-    assert totals(second)["run, rank 1", "stream 7"][1] == "141.0"
-    with pytest.raises(LabkitError, match="rank='2'.*0, 1"):
-        timeline(two_ranks, 0, 300, rank=2)
+def test_a_timeline_of_several_ranks_has_a_panel_for_each(two_ranks, one_kernel):
+    figure = timeline({"run": two_ranks, "one": one_kernel}, 0, 300)
+    assert [note.text for note in figure.layout.annotations] == ["run, rank 0", "run, rank 1", "one"]
+    assert totals(figure)["run, rank 1", "stream 7"][1] == "141.0"
 
 
 class Parts:
     """The widgets of an explorer by name."""
 
     def __init__(self, box):
-        self.recording, self.all_steps, self.steps, self.view, *rest = box.children
-        self.runtime, self.delay, self.table, self.rank, self.interval, *rest = rest
+        self.recording, self.steps, self.view, *rest = box.children
+        self.runtime, self.delay, self.table, self.interval, *rest = rest
         self.message, self.figure, self.words, self.files = rest
 
 
@@ -128,34 +124,17 @@ def test_the_explorer_draws_every_figure_into_one_widget(two_streams, one_kernel
 
 def test_chosen_steps_are_those_of_every_figure(two_streams, one_kernel):
     parts = Parts(show.trace_explorer({"two": two_streams, "one": one_kernel}))
-    assert parts.all_steps.layout.display == "" and parts.steps.layout.display == "none"
-    parts.all_steps.value = False
-    assert parts.steps.layout.display == "" and parts.steps.max == 2
-    assert same(parts.figure, show.trace({"two": two_streams.steps(3)}))
+    assert parts.steps.layout.display == "" and parts.steps.value == (1, parts.steps.max) == (1, 2)
+    assert same(parts.figure, show.trace({"two": two_streams})), "all steps are the whole recording"
     parts.steps.value = (2, 2)
     for view in WITHOUT_SHAPES:
         parts.view.value = view
         assert same(parts.figure, draw(view, {"two": two_streams.steps(4)}, parts)), view
     assert parts.interval.max == 700 - 460 and parts.interval.value == (40, 60)
     parts.recording.value = ALL  # one of them has a single step, so there is nothing to choose
-    assert parts.all_steps.layout.display == parts.steps.layout.display == "none"
+    assert parts.steps.layout.display == "none"
     parts.view.value = "temporal"
     assert same(parts.figure, show.trace({"two": two_streams, "one": one_kernel}))
-
-
-def test_a_step_without_kernels_is_no_dead_end(load):
-    trace = SyntheticTrace()
-    trace.range("ProfilerStep#0", 0, 40)
-    trace.launch(10, 20, 5)
-    trace.range("ProfilerStep#1", 50, 40)
-    trace.operator("aten::mul", 60, 10)
-    parts = Parts(show.trace_explorer(load(trace)))
-    parts.all_steps.value = False
-    assert not parts.message.value
-    parts.steps.value = (2, 2)
-    assert "no kernel was launched in the steps 1 to 1" in parts.message.value
-    parts.steps.value = (1, 1)
-    assert not parts.message.value and "only step 0" in parts.figure.layout.title.text
 
 
 def test_a_change_of_recording_draws_once(two_streams, one_kernel, monkeypatch):
@@ -165,18 +144,6 @@ def test_a_change_of_recording_draws_once(two_streams, one_kernel, monkeypatch):
     monkeypatch.setitem(VIEWS, "temporal", (words, lambda of: drawn.append(of) or temporal(of)))
     parts.recording.value = "one"
     assert drawn == [{"one": one_kernel}], "and not once for every slider whose limits change"
-
-
-def test_ranks_are_chosen_for_the_timeline(two_ranks, one_kernel):
-    parts = Parts(show.trace_explorer({"run": two_ranks, "one": one_kernel}))
-    assert parts.rank.layout.display == "none"
-    parts.view.value = "timeline"
-    assert parts.rank.layout.display == "" and parts.rank.options == (0, 1)
-    parts.rank.value = 1
-    assert same(parts.figure, timeline({"run": two_ranks}, *parts.interval.value, rank=1))
-    parts.recording.value = "one"
-    assert parts.rank.layout.display == "none"
-    assert same(parts.figure, timeline({"one": one_kernel}, *parts.interval.value))
 
 
 def test_files_are_linked_relative_to_the_notebook_s_folder(tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ from labkit.errors import LabkitError
 from labkit.show.style import in_words
 from labkit.show.timeline import thin_steps
 from labkit.show.trace_views import VIEWS
-from labkit.trace import Trace
 from labkit.traces.reading import TraceError
 
 ON_A_CPU = ["operators", "ranges", "communication"]
@@ -218,15 +217,6 @@ def test_kernels_by_kind_and_by_name(two_streams):
     assert both.data[0].offsetgroup == both.data[1].offsetgroup != both.data[2].offsetgroup
 
 
-def test_only_the_first_kernels_are_drawn(load):
-    trace = SyntheticTrace()
-    for number in range(30):
-        trace.launch(number * 100, number * 100 + 10, 90 - number, name=f"kernel {number}")
-    figure = show.trace(load(trace), "kernels")
-    assert [row["name"] for row in told(figure)] == [f"kernel {number}" for number in range(10)]
-    assert "10" in figure.layout.title.text
-
-
 def test_launches_put_kernels_beside_time(two_streams):
     figure = show.trace({"two": two_streams}, "launches", delay_cutoff=150)
     shown = [next(share for (name, y), share in bars(figure).items() if of in name and "150" in y) for of in
@@ -288,16 +278,6 @@ def test_streams_have_union_beside_sum(two_streams):
         show.trace(two_streams, "streams", within="generator forward")
 
 
-def test_ranks_are_drawn_one_by_one(tmp_path):
-    for rank in (0, 1):
-        trace = SyntheticTrace(rank=rank)
-        trace.launch(0, 10, 90)
-        trace.save(tmp_path / f"{rank}.json")
-    figure = show.trace({"run": Trace(tmp_path)}, "temporal")
-    assert list(figure.data[0].y) == ["run, rank 0", "run, rank 1"]
-    assert {row["recording"] for row in told(figure)} == {"run, rank 0", "run, rank 1"}
-
-
 def test_host_time_by_range_is_that_of_a_step(load, two_streams, one_kernel, on_a_cpu):
     figure = show.trace({"two": two_streams, "one": one_kernel, "cpu": on_a_cpu}, "ranges")
     two, one, cpu = figure.layout.yaxis.categoryarray
@@ -312,28 +292,22 @@ def test_host_time_by_range_is_that_of_a_step(load, two_streams, one_kernel, on_
     assert np.isnan(figure.data[0].x[0]) and row["µs per step"] == "n/a" and row["mean µs"] == "30.0"
 
 
-def test_a_part_says_which_steps_it_holds(two_streams):
-    parts = {"all": two_streams, "first": two_streams.steps(3), "both": two_streams.steps(3, 4)}
-    assert show.trace(parts, "temporal").layout.title.text.endswith(
-        "<sub>all: NVIDIA Imaginary, torch 2.11.0; first: NVIDIA Imaginary, torch 2.11.0, only step 3; "
-        "both: NVIDIA Imaginary, torch 2.11.0, only steps 3 to 4</sub>"
-    )
-
-
 @pytest.mark.parametrize("view", OF_A_GPU)
 def test_a_cpu_s_trace_raises_what_its_table_raises(view, on_a_cpu):
     with pytest.raises(TraceError, match="GPU"):
         show.trace(on_a_cpu, view)
 
 
-@pytest.mark.parametrize("traces", [3, None, {}, {"a": 3}], ids=str)
-def test_what_is_no_trace_is_refused_with_what_to_give(traces):
-    for draw in (show.trace, show.trace_explorer):
-        with pytest.raises(LabkitError, match="is no trace: give a labkit.Trace"):
-            draw(traces)
-
-
 def test_an_interval_that_ends_before_it_begins_is_refused(two_streams):
     for begin, end in ((300, 100), (float("nan"), 100)):
         with pytest.raises(LabkitError, match="begin_us=.*has to begin before it ends"):
             show.trace(two_streams, "timeline", begin_us=begin, end_us=end)
+
+
+def test_only_the_first_kernels_are_drawn(load):
+    trace = SyntheticTrace()
+    for number in range(30):
+        trace.launch(number * 100, number * 100 + 10, 90 - number, name=f"kernel {number}")
+    figure = show.trace(load(trace), "kernels")
+    assert [row["name"] for row in told(figure)] == [f"kernel {number}" for number in range(10)]
+    assert "10" in figure.layout.title.text

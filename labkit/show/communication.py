@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb
 
-from labkit.show.recordings import Looks, Traces, bars, finish, joined, named, repeated
+from labkit.show.recordings import Looks, Traces, bars, finish, joined, repeated
 from labkit.show.style import KERNEL, KINDS, UNUSED, escaped
 from labkit.trace import Trace
 
@@ -39,18 +39,8 @@ def communication(traces: Traces) -> go.Figure:
         "series",
         {part: us / 1e3 for part, us in parts.items()},
     )
-    stragglers = _stragglers(traces)
-    told = "; ".join(f"{escaped(name)}: {text}" for name, text in stragglers.items())
-    figure = bars(drawn, PARTS, f"milliseconds. {told}".rstrip(". "))
+    late = table["recording"][table["rank"] == table["straggler"]]
+    note = "; ".join(f"{name}: the others waited for this rank" for name in late)
+    figure = bars(drawn, PARTS, f"milliseconds. {escaped(note)}".rstrip(". "))
     title = "Communication between ranks: hidden under other work, or exposed"
-    return finish(figure, title, traces, table, stragglers)
-
-
-def _stragglers(traces: Traces) -> dict[str, str]:
-    """For each trace of several ranks, who was waited for."""
-    told = {}
-    for name, trace in named(traces).items():
-        table = trace.communication()
-        if table["straggler"].notna().any():
-            told[name] = f"the others waited for rank {table['straggler'].iloc[0]:.0f}"
-    return told
+    return finish(figure, title, traces, table, note)

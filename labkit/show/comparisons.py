@@ -69,12 +69,14 @@ def comparison_figure(tables: Tables, measure: str = "times_faster") -> go.Figur
             error_x=error,
             **dict(mode="markers", marker=look, name=device, hovertext=hover, hoverinfo="text"),
         )
+        told = [f"{name} {value:,.3g} ({good.loc[name, 'verdict']})" for name, value in values.items()]
         for name, row in shown.drop(good.index).iterrows():
-            note = f"{row['verdict']}: {row['why']}" if row["verdict"] else "not known here"
+            why = f"{row['verdict']}: {row['why']}" if row["verdict"] else "not known here"
+            note = f"{device}: {why}" if len(tables) > 1 else why
             place = dict(xref="paper", x=0.01, y=html.escape(name), xanchor="left")
-            note = f"{device}: {note}" if len(tables) > 1 else note
             figure.add_annotation(text=html.escape(note[:110]), showarrow=False, **place)
-        words.append(_in_words(device, shown, good, values))
+            told.append(f"{name}: {why}")
+        words.append(f"{device}: {'; '.join(told)}.")
     order = list(dict.fromkeys(name for table in tables.values() for name in table.index))
     order = [html.escape(name) for name in order if not name.endswith(" again")]
     # Said to be a category: where no step has a point, Plotly would take the names for numbers, and place no reason.
@@ -105,14 +107,14 @@ def comparison_report(table: pandas.DataFrame, path: Path | str) -> Path:
         LabkitError: the file cannot be written.
     """
     columns = [measure for measure in MEASURES if table[measure].notna().any()]
-    shown = table[["verdict", "why"]].copy()
-    for name in columns:
-        label, unit = MEASURES[name]
-        shown[label] = table[name].mask(table["verdict"] == "not equivalent") / unit
-    for name in ("loss_difference", "gradient_cosine"):
-        shown[f"first step: {name.replace('_', ' ')}"] = table[name]
-    told = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in table.attrs["stamp"].items()}
-    stamp = pandas.Series(told, name="").map(str).to_frame()
+    measured = table[columns].mask(table["verdict"] == "not equivalent") / [MEASURES[name][1] for name in columns]
+    measured = measured.rename(columns={name: label for name, (label, _) in MEASURES.items()})
+    first = table[["loss_difference", "gradient_cosine"]].rename(
+        columns=lambda name: f"first step: {name.replace('_', ' ')}"
+    )
+    shown = pandas.concat([table[["verdict", "why"]], measured, first], axis=1)
+    told = pandas.Series(table.attrs["stamp"], dtype=object)
+    stamp = told.map(lambda value: f"{value:.3g}" if isinstance(value, float) else str(value)).to_frame()
     numbers = dict(float_format="{:,.3g}".format, na_rep="")
     parts: list[str | go.Figure] = [HOW, shown.to_html(border=0, **numbers)]
     for measure in columns:
@@ -125,9 +127,3 @@ def comparison_report(table: pandas.DataFrame, path: Path | str) -> Path:
 def _stamped(table: pandas.DataFrame) -> str:
     stamp = table.attrs["stamp"]
     return f"{describe(stamp)}, batch {'x'.join(map(str, stamp['batch_shape']))}"
-
-
-def _in_words(device: str, shown: pandas.DataFrame, good: pandas.DataFrame, values: pandas.Series) -> str:
-    told = [f"{name} {value:,.3g} ({good.loc[name, 'verdict']})" for name, value in values.items()]
-    told += [f"{name}: {row['verdict']}, {row['why']}" for name, row in shown.drop(good.index).iterrows()]
-    return f"{device}: {'; '.join(told)}."

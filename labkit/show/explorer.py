@@ -20,7 +20,7 @@ from labkit.show.hta import TABLES
 from labkit.show.recordings import Traces, each_rank, named
 from labkit.show.style import in_words
 from labkit.show.trace_views import VIEWS, trace
-from labkit.show.widgets import FigureInPlace
+from labkit.show.widgets import WIDE, FigureInPlace
 from labkit.trace import Trace
 from labkit.traces.reading import TraceError
 
@@ -30,9 +30,9 @@ ALL = "all, side by side"
 def trace_explorer(traces: Traces) -> ipywidgets.VBox:
     """A menu of recordings, a menu of views, and the files of the recordings for Perfetto.
 
-    You can look at one recording or at all, at all steps or some. Launches have sliders for the cutoffs. The timeline
-    has one for its interval and, if there are several ranks, a menu of ranks. Steps are counted from the first
-    recorded one, because their numbers may differ between recordings; the figure shows their numbers under its title.
+    You can look at one recording or at all, at all steps or some. Launches have sliders for the cutoffs, and the
+    timeline has one for its interval. Steps are counted from the first recorded one, because their numbers may differ
+    between recordings; the figure shows their numbers under its title.
     For a trace recorded on a CPU the explorer names the missing events, and shows the operators.
 
     Args:
@@ -51,21 +51,18 @@ class _Explorer:
         self.traces = traces
         names = [*traces, ALL] if len(traces) > 1 else [*traces]
         views = [(words, view) for view, (words, _) in VIEWS.items()]
-        style: dict[str, Any] = dict(style={"description_width": "130px"}, layout={"width": "560px"})
-        self.recording = ipywidgets.Dropdown(options=names, description="recording", **style)
-        self.view = ipywidgets.Dropdown(options=views, description="figure", **style)
-        self.all_steps = ipywidgets.Checkbox(True, description="all steps", **style)
-        slow = dict(continuous_update=False, **style)
+        self.recording = ipywidgets.Dropdown(options=names, description="recording", **WIDE)
+        self.view = ipywidgets.Dropdown(options=views, description="figure", **WIDE)
+        slow = dict(continuous_update=False, **WIDE)
         self.steps = ipywidgets.IntRangeSlider(value=(1, 1), min=1, max=1, description="recorded steps", **slow)
         times = dict(readout_format=",.0f", **slow)
         self.runtime = ipywidgets.FloatSlider(50, min=0, max=500, step=5, description="call longer than, µs", **times)
         self.delay = ipywidgets.FloatSlider(100, min=0, max=1000, step=5, description="delay over, µs", **times)
-        self.rank = ipywidgets.Dropdown(description="rank", **style)
         self.interval = ipywidgets.FloatRangeSlider(min=0, max=1, step=1, description="interval, µs", **times)
-        self.table = ipywidgets.Dropdown(options=list(TABLES), description="HTA's table", **style)
+        self.table = ipywidgets.Dropdown(options=list(TABLES), description="HTA's table", **WIDE)
         self.message = ipywidgets.HTML()
-        limiting = [self.recording, self.all_steps, self.steps]
-        controls = [*limiting, self.view, self.runtime, self.delay, self.table, self.rank, self.interval]
+        limiting = [self.recording, self.steps]
+        controls = [*limiting, self.view, self.runtime, self.delay, self.table, self.interval]
         self._fit()
         drawn = self._draw()
         self.figure, self.words = FigureInPlace(drawn), ipywidgets.HTML(in_words(drawn))
@@ -78,8 +75,8 @@ class _Explorer:
         return {name: trace for name, trace in self.traces.items() if self.recording.value in (name, ALL)}
 
     def _parts(self) -> dict[str, Trace]:
-        """The chosen steps of the chosen recordings."""
-        if self.all_steps.value or self.steps.max == 1:
+        """The chosen steps of the chosen recordings; if they are all, with what was recorded between and after them."""
+        if self.steps.value == (1, self.steps.max):
             return self._recordings()
         return {
             name: trace.steps(*(_step_numbers(trace)[step - 1] for step in self.steps.value))
@@ -90,11 +87,9 @@ class _Explorer:
         """Gives the controls the limits of the chosen recordings, without redrawing for each of them."""
         self._fitting = True
         recordings = self._recordings().values()
+        all_steps = self.steps.value == (1, self.steps.max)
         self.steps.max = max(1, min(len(_step_numbers(trace)) for trace in recordings))
-        several = [set(trace.ranks) for trace in recordings if len(trace.ranks) > 1]
-        ranks = sorted(set.intersection(*several)) if several else []
-        if self.rank.options != tuple(ranks):
-            self.rank.options = ranks
+        self.steps.value = (1, self.steps.max) if all_steps else self.steps.value
         with suppress(TraceError):  # the figure will raise it, and show it
             self._fit_interval()
         self._fitting = False
@@ -112,18 +107,15 @@ class _Explorer:
     def _draw(self) -> go.Figure:
         """Shows the controls that the view has, and makes its figure, or says why there is none."""
         view = self.view.value
-        _show(self.all_steps, self.steps.max > 1)
-        _show(self.steps, self.steps.max > 1 and not self.all_steps.value)
-        _show(self.runtime, view == "launches")
-        _show(self.delay, view == "launches")
-        _show(self.table, view == "hta")
-        _show(self.interval, view == "timeline")
-        _show(self.rank, view == "timeline" and len(self.rank.options) > 1)
+        shown = {self.steps: self.steps.max > 1, self.table: view == "hta", self.interval: view == "timeline"}
+        shown |= {self.runtime: view == "launches", self.delay: view == "launches"}
+        for control, needed in shown.items():
+            control.layout.display = "" if needed else "none"
         begin, end = self.interval.value
         settings: dict[str, dict[str, Any]] = {
             "launches": dict(runtime_cutoff=self.runtime.value, delay_cutoff=self.delay.value),
             "hta": dict(table=self.table.value),
-            "timeline": dict(begin_us=begin, end_us=end, rank=self.rank.value),
+            "timeline": dict(begin_us=begin, end_us=end),
         }
         try:
             drawn, self.message.value = trace(self._parts(), view, **settings.get(view, {})), ""
@@ -172,7 +164,3 @@ def _link(file: Path) -> str:
 def _step_numbers(trace: Trace) -> list[int]:
     """The numbers of the recorded steps; those of the first rank if there are several."""
     return next(iter(trace.ranks.values())).steps["step"].tolist()
-
-
-def _show(control: ipywidgets.Widget, shown: bool) -> None:
-    control.layout.display = "" if shown else "none"

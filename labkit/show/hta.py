@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TYPES = {"compute": "COMPUTATION", "communication": "COMMUNICATION", "memory": "MEMORY"}  # labkit's kinds and HTA's
 TOP = 3  # kernels whose statistics are shown
 AGREE = 0.005  # relative difference that is no difference: HTA rounds percentages
-ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")  # categories of events
+ON_GPU = ("kernel", "memcpy", "memset")  # categories of events: "gpu_memcpy", or "Memcpy" in old recordings
 
 
 def hta(traces: Traces, table: str = "temporal") -> go.Figure:
@@ -49,28 +49,27 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
         analysis = analysis_of(trace)
         for (number, shown), hta_number in zip(rank_names(name, trace).items(), analysis.t.traces, strict=True):
             rank = trace.ranks[number]
-            compared = TABLES[table](analysis, hta_number, rank)
-            compared["differs"] = ~np.isclose(compared["hta"], compared["labkit"], AGREE, 0.01, equal_nan=True)
-            rows.append(compared.assign(recording=shown))
+            compared = TABLES[table](analysis, hta_number, rank).assign(recording=shown)
+            differs = ~np.isclose(compared["hta"], compared["labkit"], AGREE, 0.01, equal_nan=True)
+            ratio = compared["hta"] / compared["labkit"]
+            told = ratio.map(lambda times: f"{times:,.0f}x" if times > 100 else f"{times:.3g}x")
+            told = told.where(np.isfinite(ratio), "one has none")
+            rows.append(compared.assign(difference=told.where(differs, "")))
             if trace.only_steps:
                 notes[shown] = "HTA reads the whole recording, and labkit's numbers are those of the chosen steps"
-            elif compared["differs"].any():
+            elif differs.any():
                 notes[shown] = "; ".join(reasons(analysis, hta_number, rank, table)) or "the reason is not known"
-    joined = pandas.concat(rows, ignore_index=True)[["recording", "what", "hta", "labkit", "differs"]]
-    ratio = joined["hta"] / joined["labkit"]
-    told = ratio.map("{:,.3g}x".format).where(np.isfinite(ratio), "one has none")
-    joined["difference"] = told.where(joined.pop("differs"), "")
-    cells = joined[["what"]].map(escaped)
-    cells = cells.assign(
-        **{column: joined[column].map("{:,.2f}".format, na_action="ignore") for column in ("hta", "labkit")}
-    )
-    cells["difference"] = joined["difference"]
+    joined = pandas.concat(rows, ignore_index=True)[["recording", "what", "hta", "labkit", "difference"]]
     parts = []
-    for name, of_recording in cells.groupby(joined["recording"], sort=False):
+    for name, cells in joined.groupby("recording", sort=False):
         heading = [f"<b>{escaped(name)}</b>"] if joined["recording"].nunique() > 1 else []
         why = [f"<i>{escaped(notes[name])}</i>"] if name in notes else []
-        parts += [pandas.DataFrame({"what": heading}), of_recording, pandas.DataFrame({"what": why})]
-    cells = pandas.concat(parts).fillna("").set_axis(["HTA's name", "HTA", "labkit", "difference"], axis=1)
+        cells = cells.drop(columns="recording").assign(what=cells["what"].map(escaped))
+        parts += [pandas.DataFrame({"what": heading}), cells, pandas.DataFrame({"what": why})]
+    cells = pandas.concat(parts).map(
+        lambda cell: f"{cell:,.2f}" if isinstance(cell, float) else cell, na_action="ignore"
+    )
+    cells = cells.fillna("").set_axis(["HTA's name", "HTA", "labkit", "difference"], axis=1)
     figure = table_of(cells, widths=(6, 1.5, 1.5, 1.5))
     return finish(figure, f"HTA's table {table!r} beside labkit's numbers", traces, joined, notes)
 
@@ -192,12 +191,12 @@ def reasons(analysis: TraceAnalysis, number: int, rank: Rank, table: str) -> lis
     work = frame[frame["stream"] != -1]
     category = work["cat"].map(names)
     found = []
-    extra = work[~category.isin(ON_GPU)]
-    for kind, events in extra.groupby(extra["cat"].map(names)):
+    extra = ~category.str.lower().str.removeprefix("gpu_").isin(ON_GPU)
+    for kind, events in work[extra].groupby(category[extra]):
         what = "synchronisation events" if kind == "cuda_sync" else f"events of the host ({kind})"
         found.append(f"HTA counts {len(events):,} {what}, {events['dur'].sum():,.0f} µs, as work of the GPU")
     kernels = rank.kernels
-    if len(rank.steps) > 1 and len(work) - len(extra) < len(kernels):
+    if len(rank.steps) > 1 and (~extra).sum() < len(kernels):
         last = kernels["call_begin"] >= rank.steps["begin"].max()
         unknown = kernels["call_begin"].isna()
         steps = frame["name"].map(names).str.startswith("ProfilerStep") & (frame["stream"] == -1)

@@ -21,7 +21,8 @@ from labkit.simulate.recorded_replay import ReplayWarning
 from labkit.trace import Trace
 
 SHOWN = ("temporal", "steps", "timeline", "gaps", "path", "kernels", "achieved", "idle", "ranges", "operators")  # views
-ROWS = 20  # of a table, in the report as data
+TABLES = "audit summary remedies temporal idle gaps kernels critical_path ranges operators achieved".split()  # as data
+ROWS = 20  # of each of these tables
 
 
 def trace_report(traces: Traces, path: Path | str) -> Path:
@@ -67,25 +68,12 @@ def report_data(traces: Traces) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for name, each in named(traces).items():
-        tables = {
-            "audit": each.audit,
-            "summary": each.summary,
-            "remedies": each.remedies,
-            "temporal": each.temporal,
-            "idle": each.idle,
-            "gaps": each.gaps,
-            "kernels": each.kernels,
-            "critical_path": each.critical_path,
-            "ranges": each.ranges,
-            "operators": each.operators,
-            "achieved": each.achieved,
-        }
         found[name] = {"stamp": each.stamp}
-        for table, make in tables.items():
+        for table in TABLES:
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ReplayWarning)  # the summary says it, too
-                    found[name][table] = json.loads(make().head(ROWS).to_json(orient="records"))
+                    found[name][table] = json.loads(getattr(each, table)().head(ROWS).to_json(orient="records"))
             except LabkitError as error:
                 found[name][table] = str(error)
     return found

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import html
-import io
 import statistics
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import pandas
 import plotly.graph_objects as go
 import torch
 from PIL import Image
@@ -42,18 +40,15 @@ def ladder(records: Sequence[Mapping[str, Any]], folder: Path = FOLDER) -> go.Fi
     gains = [gain(record) for record in records]
     changes = [record["difference"] for record in records]
     told = [f"{times_as_fast:.2f} times as fast" if times_as_fast else "the first" for times_as_fast in gains]
+    columns = {"rung": names, "seconds": medians, "gain": told, "difference": changes}
+    table = pandas.DataFrame(columns).to_html(index=False, border=0, float_format="{:.3g}".format)
     figure = go.Figure()
+    above, below = ([abs(end(own) - statistics.median(own)) for own in times] for end in (max, min))
     figure.add_scatter(
-        x=names,
-        y=medians,
-        mode="lines+markers+text",
-        text=[f"{median:.3g} s" for median in medians],
-        textposition="top right",
-        line=dict(color=COLOURS["G"], shape="hv"),
-        error_y=dict(
-            array=[max(own) - median for own, median in zip(times, medians, strict=True)],
-            arrayminus=[median - min(own) for own, median in zip(times, medians, strict=True)],
+        **dict(
+            x=names, y=medians, error_y=dict(array=above, arrayminus=below), line=dict(color=COLOURS["G"], shape="hv")
         ),
+        **dict(mode="lines+markers+text", text=[f"{median:.3g} s" for median in medians], textposition="top right"),
         customdata=list(zip(told, changes, strict=True)),
         hovertemplate="%{x}: %{y:.3g} s, %{customdata[0]}<br>%{customdata[1]}<extra></extra>",
         name="until the last update",
@@ -66,13 +61,10 @@ def ladder(records: Sequence[Mapping[str, Any]], folder: Path = FOLDER) -> go.Fi
             **dict(xref="x", x=name, sizex=0.9, xanchor="center"),
             **dict(yref="paper", y=UNDER, sizey=PICTURES, yanchor="top"),
         )
-    rows = "".join(
-        f"<tr><td>{name}</td><td>{median:.3g}</td><td>{words}</td><td>{html.escape(change)}</td></tr>"
-        for name, median, words, change in zip(names, medians, told, changes, strict=True)
-    )
+    where = "; ".join(dict.fromkeys(describe(record["stamp"]) for record in records))
     best = f"from {medians[0]:.3g} to {medians[-1]:.3g} calibrated seconds" if records else "no record yet"
     return figure.update_layout(
-        title=f"{len(records)} records, the slowest first<br><sub>{_where(records)}</sub>",
+        title=f"{len(records)} records, the slowest first<br><sub>{where}</sub>",
         xaxis=dict(tickangle=-25),
         yaxis=dict(title="seconds (log scale)", type="log", tickvals=TICKS),
         legend=dict(x=1, xanchor="right", y=1),
@@ -80,7 +72,7 @@ def ladder(records: Sequence[Mapping[str, Any]], folder: Path = FOLDER) -> go.Fi
         margin=dict(b=250),
         meta={
             "text": f"{len(records)} records, {best}. Below each stands an apple with the orange that it became.",
-            "table": f"<table><tr><th>rung<th>seconds<th>gain<th>difference</tr>{rows}</table>",
+            "table": table,
         },
     )
 
@@ -96,16 +88,11 @@ def heats(entries: Mapping[str, Sequence[Heat]]) -> go.Figure:
     for (name, runs), colour in zip(entries.items(), cycle(LINES), strict=False):
         for number, heat in enumerate(runs):
             for row, of in enumerate(GOAL, start=1):
+                hover = f"{name}, seed {heat.seed}: {of} %{{y:.1f}} % after %{{x:.1f}} s<extra></extra>"
                 figure.add_scatter(
-                    x=heat.times,
-                    y=[look[of] for look in heat.curve],
-                    row=row,
-                    col=1,
-                    name=name,
-                    legendgroup=name,
-                    showlegend=number == 0 and row == 1,
-                    line_color=colour,
-                    hovertemplate=f"{name}, seed {heat.seed}: {of} %{{y:.1f}} % after %{{x:.1f}} s<extra></extra>",
+                    **dict(x=heat.times, y=[look[of] for look in heat.curve], row=row, col=1),
+                    **dict(name=name, legendgroup=name, showlegend=number == 0 and row == 1),
+                    **dict(line_color=colour, hovertemplate=hover),
                 )
     for row, goal in enumerate(GOAL.values(), start=1):
         figure.add_hline(goal, row=row, col=1, line=dict(color=FAINT, dash="dot"))
@@ -122,13 +109,7 @@ def heats(entries: Mapping[str, Sequence[Heat]]) -> go.Figure:
     )
 
 
-def _column(name: str, folder: Path) -> str:
-    """The first test picture of a record, above what its entry made of it, as an address that holds them."""
+def _column(name: str, folder: Path) -> Image.Image:
+    """The first test picture of a record, above what its entry made of it."""
     both = torch.cat([rows[0] for rows in pictures(name, folder)], dim=1)
-    file = io.BytesIO()
-    Image.fromarray(both.permute(1, 2, 0).numpy()).save(file, "png")
-    return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
-
-
-def _where(records: Sequence[Mapping[str, Any]]) -> str:
-    return "; ".join(dict.fromkeys(describe(record["stamp"]) for record in records))
+    return Image.fromarray(both.permute(1, 2, 0).numpy())

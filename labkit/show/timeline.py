@@ -8,8 +8,8 @@ import numpy as np
 import pandas
 import plotly.graph_objects as go
 
-from labkit.errors import LabkitError, check_known
-from labkit.show.recordings import Looks, Traces, bars, finish, joined, named, rank_names
+from labkit.errors import LabkitError
+from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined
 from labkit.show.style import FAINT, HOST, KINDS, PLAYERS, UNUSED, WALL, escaped, panels, shortened
 from labkit.trace import Trace
 from labkit.traces.rank import CALLS, Rank
@@ -22,39 +22,34 @@ LOOKS: Looks = {series: (series, colour, "/" if series == "step" else "") for se
 LANES = ("steps", "ranges", "CUDA calls")  # of the host, above the streams
 
 
-def timeline(traces: Traces, begin_us: float, end_us: float, rank: int | None = None) -> go.Figure:
+def timeline(traces: Traces, begin_us: float, end_us: float) -> go.Figure:
     """The activities of host and GPU over time: steps, labkit's ranges, CUDA calls, and each stream.
 
-    Several recordings are drawn below one another. Each begins at its own first event and covers the same time, so
-    that equal lengths are equal times. More than 1500 bars are thinned: events of a lane that begin close together
-    become one bar, as long as their sum, so that the lane's share of colour stays true. The title then says so.
+    Several recordings or ranks are drawn below one another. Each begins at its own first event and covers the same
+    time, so that equal lengths are equal times. More than 1500 bars are thinned: events of a lane that begin close
+    together become one bar, as long as their sum, so that the lane's share of colour stays true. The title then says
+    so.
 
     Args:
         traces: a trace, or traces by name.
         begin_us: where to begin, in microseconds since the first event; for a part made by `Trace.steps`, since the
             first event of its first step.
         end_us: where to end, counted in the same way. The axis has the times since the recording's first event.
-        rank: the rank to draw, of recordings of several ranks; None for the first one of each. Recordings of a single
-            rank are always drawn.
 
     Raises:
-        LabkitError: it does not begin before it ends, or a recording of several ranks does not have this one.
+        LabkitError: it does not begin before it ends.
         TraceError: there is no GPU activity.
     """
     if not begin_us < end_us:
         raise LabkitError(f"begin_us={begin_us}, end_us={end_us}: the interval has to begin before it ends.")
-    chosen: dict[str, Rank] = {}
-    for name, trace in named(traces).items():
-        number = next(iter(trace.ranks)) if rank is None or len(trace.ranks) == 1 else rank
-        check_known("rank", str(number), map(str, trace.ranks))
-        chosen[rank_names(name, trace)[number]] = trace.ranks[number]
+    ranks = each_rank(traces)
     windows, drawn, told = [], [], []
-    for name, of_name in chosen.items():
-        first = float(of_name.recording.events["begin"].min())
+    for name, rank in ranks.items():
+        first = float(rank.recording.events["begin"].min())
         windows.append((first + begin_us, first + end_us))
-        events = events_between(of_name, *windows[-1])
-        lanes = _lanes(of_name, events)
-        shown = thin(events, *windows[-1], MOST_BARS // len(chosen)).rename(columns={"lane": "place", "took": "value"})
+        events = events_between(rank, *windows[-1])
+        lanes = _lanes(rank, events)
+        shown = thin(events, *windows[-1], MOST_BARS // len(ranks)).rename(columns={"lane": "place", "took": "value"})
         hover = [_hover(bar) for bar in shown.itertuples()]
         drawn += [table.assign(panel=name) for table in (pandas.DataFrame({"place": lanes}), shown.assign(hover=hover))]
         told.append(_totals(name, *windows[-1], events, lanes))

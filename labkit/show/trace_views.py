@@ -55,8 +55,8 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             "queue", "streams", "timeline", "communication", "ranges", "operators", "path" (the critical one),
             "achieved" or "hta".
         settings: of the view. "launches" takes `runtime_cutoff` and `delay_cutoff`, in microseconds; "streams" takes
-            `within`, one of labkit's ranges; "timeline" needs `begin_us` and `end_us` and takes `rank`; and "hta" takes
-            `table`. See the function of the view's name in `labkit.show`'s modules.
+            `within`, one of labkit's ranges; "timeline" needs `begin_us` and `end_us`; and "hta" takes `table`. See
+            the function of the view's name in `labkit.show`'s modules.
 
     Raises:
         LabkitError: there is no such view.

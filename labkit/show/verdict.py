@@ -9,12 +9,11 @@ import pandas
 import plotly.graph_objects as go
 
 from labkit.errors import LabkitError
-from labkit.show.recordings import Traces, bars, finish, joined, named, percent, readable
+from labkit.show.recordings import Traces, bars, finish, joined, percent, readable
 from labkit.show.style import HOST, KERNEL, PATTERNS, UNUSED, escaped, shortened, table_of
 from labkit.simulate.recorded_replay import ReplayWarning
 from labkit.trace import Trace
 from labkit.traces.rank import NOWHERE
-from labkit.traces.reading import TraceError
 
 PARTS_OF_PATH, TOP_SHAPES = 15, 12
 
@@ -33,30 +32,15 @@ def remedies(traces: Traces) -> go.Figure:
 
     A recording that cannot be played again has a note in place of bars, and one that differs from its replay has both.
     """
-    notes = {}
-
-    def of_trace(trace: Trace) -> pandas.DataFrame:
-        name = next(name for name, each in named(traces).items() if each is trace)
-        try:
-            with warnings.catch_warnings(record=True) as doubts:
-                warnings.simplefilter("always", ReplayWarning)
-                table = trace.remedies()
-            notes[name] = " ".join(str(doubt.message) for doubt in doubts)
-            return table
-        except TraceError:
-            raise
-        except LabkitError as error:
-            notes[name] = str(error)
-            return pandas.DataFrame({"rank": [], "cause": [], "share_of_wall": [], "times_faster_at_most": []})
-
-    table = joined(traces, of_trace)
-    if table.empty:
-        raise LabkitError(" ".join(notes.values()))
+    lacking: dict[str, str] = {}
+    with warnings.catch_warnings(record=True) as doubts:  # each names its file
+        warnings.simplefilter("always", ReplayWarning)
+        table = joined(traces, Trace.remedies, lacking)
+    note = "; ".join([*(f"{name}: {why}" for name, why in lacking.items()), *(str(doubt.message) for doubt in doubts)])
     causes = list(dict.fromkeys(table.sort_values("share_of_wall", ascending=False)["cause"]))
     table = table.sort_values("cause", key=lambda names: names.map(causes.index), kind="stable")
     recordings = list(dict.fromkeys(table["recording"]))
-    patterns = dict(zip(recordings, cycle(PATTERNS), strict=False))
-    looks = {name: (escaped(name), HOST, patterns[name]) for name in recordings}
+    looks = {name: (escaped(name), HOST, pattern) for name, pattern in zip(recordings, cycle(PATTERNS), strict=False)}
     faster = table["times_faster_at_most"].map("at most {:.2f} times faster".format)
     gone = table["share_of_wall"].map(percent)
     columns = zip(table["recording"].map(escaped), table["cause"], faster, gone, table["try"], strict=True)
@@ -69,7 +53,7 @@ def remedies(traces: Traces) -> go.Figure:
         rows = table[table["recording"] == name]
         bar.update(text=[f"{times:.2f}x" for times in rows["times_faster_at_most"]], textposition="outside")
     figure.update_xaxes(tickformat=".0%", range=[0, 1.15 * max(0.01, table["share_of_wall"].max())])
-    return finish(figure, "Times faster at most without each cause: SIMULATED", traces, table, notes)
+    return finish(figure, "Times faster at most without each cause: SIMULATED", traces, table, note)
 
 
 def path(traces: Traces) -> go.Figure:
@@ -77,10 +61,8 @@ def path(traces: Traces) -> go.Figure:
     table = joined(traces, lambda trace: trace.critical_path(by="name"))
     if table.empty:
         raise LabkitError("there is no critical path: the kernels on the GPU took no time at all.")
-    number = table.groupby("recording").cumcount()
-    table = table[number < PARTS_OF_PATH]
-    colours = {"host": HOST, "GPU": KERNEL, "between": UNUSED}
-    looks = {where: (where, colour, "") for where, colour in colours.items()}
+    table = table.groupby("recording", sort=False).head(PARTS_OF_PATH)
+    looks = {where: (where, colour, "") for where, colour in (("host", HOST), ("GPU", KERNEL), ("between", UNUSED))}
     drawn = table.assign(value=table["share_of_wall"], series=table["where"])
     figure = bars(drawn, looks, f"share of the wall time: the {PARTS_OF_PATH} longest parts of the path")
     for bar in figure.data:
@@ -99,18 +81,10 @@ def achieved(traces: Traces) -> go.Figure:
 
     Recordings without shapes have no bars; if none has shapes, it is a `TraceError`.
     """
-    errors: list[TraceError] = []
-
-    def of_trace(trace: Trace) -> pandas.DataFrame:
-        try:
-            return trace.achieved()
-        except TraceError as error:
-            errors.append(error)
-            return pandas.DataFrame({"rank": []})
-
-    table = joined(traces, of_trace)
+    lacking: dict[str, str] = {}
+    table = joined(traces, Trace.achieved, lacking)
     if table.empty:
-        raise errors[0] if errors else LabkitError("no convolution, matrix product or normalisation was recorded.")
+        raise LabkitError("no convolution, matrix product or normalisation was recorded.")
     table = table.sort_values("us", ascending=False, kind="stable").groupby("recording", sort=False).head(TOP_SHAPES)
     place = [
         f"{shortened(name.removeprefix('aten::'), 26)} {shortened(inputs, 40)}"
@@ -120,12 +94,8 @@ def achieved(traces: Traces) -> go.Figure:
     drawn["panel"] = table["recording"]
     figure = bars(drawn, {"all": ("", KERNEL, "")}, "milliseconds on the GPU", shared=False)
     for bar, (_, rows) in zip(figure.data, table.groupby("recording", sort=False), strict=True):
-        rates = pandas.DataFrame(
-            {
-                "flops": rows["tflop_per_s"].map("{:.1f} TFLOP/s".format, na_action="ignore"),
-                "bytes": rows["gb_per_s"].map("{:,.0f} GB/s".format, na_action="ignore"),
-            }
-        )
-        bar.update(text=[", ".join(row.dropna()) for _, row in rates.iterrows()], textposition="auto")
+        flops = rows["tflop_per_s"].map("{:.1f} TFLOP/s".format, na_action="ignore")
+        rates = zip(flops, rows["gb_per_s"].map("{:,.0f} GB/s".format, na_action="ignore"), strict=True)
+        bar.update(text=[", ".join(pandas.Series(each).dropna()) for each in rates], textposition="auto")
     title = f"The {TOP_SHAPES} dearest convolutions, matrix products and normalisations by shapes, and their rates"
-    return finish(figure.update_layout(showlegend=False), title, traces, table)
+    return finish(figure.update_layout(showlegend=False), title, traces, table, lacking)

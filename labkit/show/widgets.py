@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
@@ -145,7 +145,15 @@ def controlled(draw: Callable[..., go.Figure], controls: Mapping[str, ipywidgets
     return ipywidgets.VBox([*controls.values(), figure, words])
 
 
+WIDE: dict[str, Any] = dict(style={"description_width": "130px"}, layout={"width": "560px"})  # of a control
+
+
 def slider(description: str, value: float, least: float, most: float, step: float) -> ipywidgets.FloatSlider:
     """A slider with room for its description."""
-    wide = {"description_width": "130px"}
-    return ipywidgets.FloatSlider(value, min=least, max=most, step=step, description=description, style=wide)
+    return ipywidgets.FloatSlider(value, min=least, max=most, step=step, description=description, **WIDE)
+
+
+def steps_slider(description: str, values: Sequence[Any]) -> ipywidgets.SelectionSlider:
+    """A slider over these values, numbers or names, that begins in their middle."""
+    options = [(value if isinstance(value, str) else f"{value:,g}", value) for value in values]
+    return ipywidgets.SelectionSlider(options=options, value=values[len(values) // 2], description=description, **WIDE)

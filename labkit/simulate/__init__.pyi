@@ -6,10 +6,8 @@ from labkit.simulate.communication import NETWORKS as NETWORKS
 from labkit.simulate.communication import Link as Link
 from labkit.simulate.communication import Network as Network
 from labkit.simulate.communication import all_reduce_us as all_reduce_us
-from labkit.simulate.communication import measured_network as measured_network
 from labkit.simulate.communication import ring_us as ring_us
 from labkit.simulate.cost_model import ROOFLINES as ROOFLINES
-from labkit.simulate.cost_model import network_costs as network_costs
 from labkit.simulate.cost_model import parts_of as parts_of
 from labkit.simulate.cost_model import surveyed_roofline as surveyed_roofline
 from labkit.simulate.launch_queue import GAP_US as GAP_US
@@ -18,6 +16,7 @@ from labkit.simulate.launch_queue import Timeline as Timeline
 from labkit.simulate.launch_queue import play as play
 from labkit.simulate.launch_queue import replay_graph as replay_graph
 from labkit.simulate.many_gpus import scaling as scaling
+from labkit.simulate.networks import network_costs as network_costs
 from labkit.simulate.operator_replay import HOST_US as HOST_US
 from labkit.simulate.operator_replay import RECORDED_HOST_US as RECORDED_HOST_US
 from labkit.simulate.operator_replay import replay as replay
@@ -29,6 +28,5 @@ from labkit.simulate.operators import step_memory as step_memory
 from labkit.simulate.operators import step_operators as step_operators
 from labkit.simulate.recorded_replay import read_launches as read_launches
 from labkit.simulate.recorded_replay import what_if as what_if
-from labkit.simulate.shared_replay import predicted_us as predicted_us
 from labkit.simulate.trace_file import Replay as Replay
 from labkit.simulate.trace_file import write_trace as write_trace

@@ -117,10 +117,8 @@ def fake_ranks(count: int) -> Iterator[None]:
     """Inside, this process is rank 0 of `count`, and no other one exists: collectives leave their tensors as they are.
 
     Raises:
-        LabkitError: there is a process group already, or PyTorch was built without `torch.distributed`.
+        LabkitError: there is a process group already.
     """
-    if not dist.is_available():
-        raise LabkitError("This build of PyTorch has no torch.distributed: install one that has it.")
     if dist.is_initialized():
         raise LabkitError(
             f"this process is rank {dist.get_rank()} of {dist.get_world_size()} in a process group, and a process has "

@@ -21,14 +21,8 @@ NVIDIA's DGX. With one adapter a node they agree within a factor of 2.2.
 from __future__ import annotations
 
 import math
-import statistics
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
-import torch
-import torch.distributed as dist
 
 from labkit.errors import LabkitError
 
@@ -120,44 +114,3 @@ def ring_us(size: float, ranks: int, latency_us: float, bytes_per_s: float) -> f
 
 def _message_us(size: float, link: Link) -> float:
     return link.latency_us + 1e6 * size / link.bytes_per_s
-
-
-def measured_network(sizes: Sequence[int] = (2**12, 2**16, 2**20, 2**23), rounds: int = 9) -> Network:
-    """The network between this process and the other ranks of its group, MEASURED with all-reduces on the host.
-
-    Of each size the median of `rounds` all-reduces counts, after one that does not. Latency and bandwidth are those of
-    a ring, by least squares on the relative error, so that every size counts as much. All ranks must call this
-    together, and each gets the numbers of rank 0.
-
-    Args:
-        sizes: of the messages, in bytes: multiples of 4.
-        rounds: measurements of each size.
-
-    Raises:
-        LabkitError: this process is in no group of at least two ranks.
-    """
-    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-        raise LabkitError("There is no other rank to measure the network with: start this with torchrun.")
-    us = [_measured_us(torch.zeros(size // 4), rounds) for size in sizes]
-    found = [fitted(list(sizes), us, dist.get_world_size(), f"{dist.get_backend()}, measured")]
-    dist.broadcast_object_list(found)
-    return Network(found[0], gpus_per_node=dist.get_world_size(), start_us=0.0)
-
-
-def _measured_us(values: torch.Tensor, rounds: int) -> float:
-    seconds = []
-    for _ in range(1 + rounds):
-        dist.barrier()
-        started = time.perf_counter()
-        dist.all_reduce(values)
-        seconds.append(time.perf_counter() - started)
-    return 1e6 * statistics.median(seconds[1:])
-
-
-def fitted(sizes: Sequence[int], us: Sequence[float], ranks: int, name: str) -> Link:
-    """The link whose ring of `ranks` comes closest to the microseconds `us` that all-reduces of these sizes took."""
-    messages = 2 * (ranks - 1)
-    terms = np.array([[messages, messages * size / ranks] for size in sizes])
-    weights = 1 / np.asarray(us, dtype=float)
-    (latency, us_per_byte), *_ = np.linalg.lstsq(terms * weights[:, None], np.ones(len(us)), rcond=None)
-    return Link(name, max(0.0, float(latency)), 1e6 / max(float(us_per_byte), 1e-9))

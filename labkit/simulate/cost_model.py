@@ -10,25 +10,17 @@ every input before the convolution, and the result after it, with kernels of the
 
 from __future__ import annotations
 
-import copy
 import math
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
 
 from labkit.errors import check_known
 from labkit.measure.roofline import roofline_seconds
-from labkit.measure.timing import alternate
 from labkit.simulate.calls import UPLOAD, Shape
-from labkit.simulate.operators import Operator, Recorder
-from labkit.stamp import stamp
-
-if TYPE_CHECKING:
-    import pandas
+from labkit.simulate.operators import Operator
 
 
 @dataclass(frozen=True)
@@ -124,16 +116,13 @@ class Part(NamedTuple):
     bytes_moved: float
 
 
-# The operators that launch several kernels, or none, or a copy: the names of the kernels, and the bytes of each as a
+NO_KERNEL = {f"aten::{name}" for name in ("empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided")}
+NO_KERNEL.add("aten::_unsafe_view")
+
+# The operators that launch several kernels, or a copy: the names of the kernels, and the bytes of each as a
 # share of `bytes_moved`. Let x be the size of a picture. Batch norm (which instance norm consists of) counts as moving
 # 2x, but reads its input twice; its backward pass counts as moving 3x, but reads two of these twice.
 PARTS: dict[str, dict[str, float]] = {
-    "aten::empty": {},
-    "aten::empty_like": {},
-    "aten::new_empty": {},
-    "aten::new_empty_strided": {},
-    "aten::empty_strided": {},
-    "aten::_unsafe_view": {},
     "aten::native_batch_norm": {
         "batch_norm_collect_statistics": 2.4 / 2,  # CALIBRATED: it reads x, at 1 / 2.4 of the memory's rate
         "batch_norm_inverse_deviation": 0,
@@ -152,9 +141,6 @@ PARTS: dict[str, dict[str, float]] = {
 ON_LISTS = ("_foreach", "_fused_adam", "_amp_foreach")
 FOREACH_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36}
 FOREACH_ELEMENTS = 320 * 65536
-
-
-ROUNDS = 6  # measurements of each network in `network_costs`, after one that does not count
 
 
 class Kernel(NamedTuple):
@@ -210,11 +196,11 @@ def takes_winograd(operator: Operator) -> bool:
 def parts_of(operator: Operator, roofline: Roofline = ROOFLINES["A100"]) -> list[Part]:
     """The kernels that an operator launches on a GPU: most launch one, views none."""
     short = operator.name.removeprefix("aten::")
+    if operator.is_view or operator.name in NO_KERNEL:
+        return []
     if operator.name in PARTS:
         shares = PARTS[operator.name]
         return [Part(name, 0.0, share * operator.bytes_moved) for name, share in shares.items()]
-    if operator.is_view:
-        return []
     if short in ("convolution", "convolution_backward"):
         return convolution_parts(operator, roofline)
     if short.startswith(ON_LISTS):
@@ -234,7 +220,7 @@ def convolution_parts(operator: Operator, roofline: Roofline) -> list[Part]:
         (pictures, weight), results = operator.inputs[:2], operator.outputs[0]
         products = {"convolution": (pictures, weight, results)}
         bias = ["add_bias"] * (len(operator.inputs) == 3)
-        bias_bytes = 2 * _elements(results)
+        bias_bytes = 2 * math.prod(results)
     else:
         results, pictures, weight = operator.inputs[:3]
         products = {
@@ -243,7 +229,7 @@ def convolution_parts(operator: Operator, roofline: Roofline) -> list[Part]:
         }
         products = {name: shapes for name, shapes in products.items() if shapes[2] in operator.outputs}
         bias = ["convolution grad_bias"] * any(len(shape) == 1 for shape in operator.outputs)
-        bias_bytes = _elements(results)
+        bias_bytes = math.prod(results)
     groups = max(1, pictures[1] * results[1] // (weight[0] * weight[1]))
     itemsize = getattr(torch, operator.dtype).itemsize
     on_tensor_cores = operator.dtype not in roofline.no_tensor_cores
@@ -254,16 +240,12 @@ def convolution_parts(operator: Operator, roofline: Roofline) -> list[Part]:
     for name, (*inputs, output) in products.items():
         # The sum of a weight's gradient runs over all pixels, and is divided among all multiprocessors.
         busy_share = 1.0 if output is weight else roofline.busy_share(output, groups)
-        moved = itemsize * sum(map(_elements, (*inputs, output)))
-        converted = [Part("nchwToNhwcKernel", 0.0, 2 * itemsize * _elements(shape)) for shape in inputs]
-        back = [Part("nhwcToNchwKernel", 0.0, itemsize * _elements(output))] * (output is not weight)
+        moved = itemsize * sum(map(math.prod, (*inputs, output)))
+        converted = [Part("nchwToNhwcKernel", 0.0, 2 * itemsize * math.prod(shape)) for shape in inputs]
+        back = [Part("nhwcToNchwKernel", 0.0, itemsize * math.prod(output))] * (output is not weight)
         product = Part(name, flops / busy_share, moved)
         parts += [*converted, product, *back] if on_tensor_cores else [product]
     return parts + [Part(name, 0.0, itemsize * bias_bytes) for name in bias]
-
-
-def _elements(shape: Shape) -> int:
-    return math.prod(shape)
 
 
 def foreach_launches(operator: Operator) -> int:
@@ -287,46 +269,3 @@ def surveyed_roofline(results: Mapping) -> Roofline:
     bytes_per_s = measured["copy_bytes_per_s"]
     device = f"{results['stamp']['device']}, as surveyed"
     return Roofline(device, rates, bytes_per_s, flops_share=1.0, bytes_share=1.0, no_tensor_cores=no_tensor_cores)
-
-
-def network_costs(networks: Mapping[str, nn.Module], picture: Tensor) -> pandas.DataFrame:
-    """Parameters, FLOPs, bytes and time of one forward and backward pass of each network.
-
-    FLOPs and bytes are counted: the FLOPs of convolutions, and the least number of bytes that all operators have to
-    read and write. The time is measured, in turn for each network. Where there are few FLOPs for each byte, memory
-    limits the time, and fewer FLOPs do not shorten it.
-
-    Args:
-        networks: by name, on the picture's device; their gradients are dropped.
-        picture: (B, 3, H, W) in [-1, 1], of a size that all networks take.
-
-    Returns:
-        A row a network: parameters; flops; bytes_moved; flop_per_byte; median_s. ``attrs["stamp"]`` names
-        the device, ``attrs["seconds"]`` holds every measurement.
-    """
-    import pandas
-
-    seconds = alternate({name: _pass(network, picture) for name, network in networks.items()}, ROUNDS, warmup=1)
-    rows = {}
-    for name, network in networks.items():
-        shapes_only = _pass(copy.deepcopy(network).to("meta"), picture.to("meta"))
-        with Recorder() as recorder:
-            shapes_only()
-        flops = sum(operator.flops for operator in recorder.operators)
-        moved = sum(operator.bytes_moved for operator in recorder.operators)
-        parameters = sum(weight.numel() for weight in network.parameters())
-        rows[name] = [parameters, flops, moved, flops / moved, statistics.median(seconds[name])]
-    columns = ["parameters", "flops", "bytes_moved", "flop_per_byte", "median_s"]
-    table = pandas.DataFrame.from_dict(rows, orient="index", columns=columns)
-    table.attrs = {"stamp": stamp() | {"batch_shape": list(picture.shape), "rounds": ROUNDS}, "seconds": seconds}
-    return table
-
-
-def _pass(network: nn.Module, picture: Tensor) -> Callable[[], None]:
-    """A function that runs the network forward and backward, and leaves no gradients."""
-
-    def run() -> None:
-        network(picture).mean().backward()
-        network.zero_grad()
-
-    return run

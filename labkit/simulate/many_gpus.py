@@ -1,13 +1,18 @@
 """How a data-parallel step scales to many GPUs, before buying them: SIMULATED.
 
-Every GPU computes a part of the batch, and gradients are averaged (Li et al. 2020). What the model leaves out makes
-real steps slower: ranks wait for the slowest of them, and links are shared with other jobs.
+Every GPU computes a part of the batch, and gradients are averaged (Li et al. 2020). As NCCL does it, a collective
+starts when the operators before it have run and the previous collective has ended, and the main stream goes on
+meanwhile, up to the first operator that may read the result. What the model leaves out makes real steps slower: ranks
+wait for the slowest of them, links are shared with other jobs, and collectives share multiprocessors and memory with
+the kernels beside them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from dataclasses import replace as with_changes
 
 import pandas
 
@@ -15,11 +20,13 @@ from labkit.errors import LabkitError, check_known
 from labkit.simulate.collectives import Collective, SharedStep
 from labkit.simulate.communication import NETWORKS, Network, all_reduce_us
 from labkit.simulate.cost_model import ROOFLINES
-from labkit.simulate.operator_replay import HOST_US, replay
-from labkit.simulate.shared_replay import with_collectives
+from labkit.simulate.launch_queue import Launch, Timeline, play
+from labkit.simulate.operator_replay import HOST_US, profiled_stream, replay
+from labkit.simulate.trace_file import Replay
 from labkit.stamp import stamp
 
 GPUS = tuple(2**power for power in range(11))
+STREAM = profiled_stream(99)  # of the collectives: no step has so many others
 
 
 def scaling(
@@ -81,7 +88,7 @@ def scaling(
 
             communication, step_us = sum(map(us_of, step.collectives)), free_us
             if communication:
-                step_us = max(free_us, with_collectives(played[batch], step, us_of, host_us).timeline.wall)
+                step_us = max(free_us, with_collectives(played[batch], step, us_of, host_us).wall)
             images = number * batch / step_us * 1e6
             rows.append(
                 {
@@ -105,3 +112,30 @@ def scaling(
     known = {name: asdict(network) for name, network in networks.items()}
     table.attrs["stamp"] = stamp() | {"SIMULATED": True, "device": f"SIMULATED {device}", **assumed, "networks": known}
     return table
+
+
+def with_collectives(
+    played: Replay, step: SharedStep, us_of: Callable[[Collective], float], host_us: float
+) -> Timeline:
+    """One step's operators, played with its collectives among them on a stream of their own: SIMULATED.
+
+    Args:
+        played: from `replay` of `step.operators`, for one step.
+        us_of: microseconds of a collective.
+        host_us: microseconds of host time to launch one.
+    """
+    pending = deque(step.collectives)
+    launches: list[Launch] = []
+    moved: list[int] = []  # where each of the replay's launches is now
+    awaited: list[tuple[int, int]] = []  # collectives under way: the operator that waits for it, its launch
+    for launch, source in zip(played.launches, played.sources, strict=True):
+        while pending and pending[0].ready <= source.operator:
+            collective = pending.popleft()
+            awaited.append((collective.awaited, len(launches)))
+            launches.append(Launch(collective.name, host_us, us_of(collective), STREAM, tuple(moved[-1:])))
+        ended = [place for operator, place in awaited if operator <= source.operator]
+        awaited = [(operator, place) for operator, place in awaited if operator > source.operator]
+        moved.append(len(launches))
+        launches.append(with_changes(launch, after=(*(moved[other] for other in launch.after), *ended)))
+    synchronised = [moved[place] for place in played.synchronised]
+    return play(launches, synchronised, played.queue_limit, played.gap_us)

@@ -76,17 +76,11 @@ def what_if(
     recorded = read_launches(chosen)
     warn_of(check(chosen, recorded.timeline.kernel_start, recorded.timeline.kernel_end))
     factors = kernels if isinstance(kernels, Mapping) else {"": kernels}
-    for name, factor in {
-        "host": host,
-        "data": data,
-        **{f"kernels {text!r}": us for text, us in factors.items()},
-    }.items():
+    for factor in (host, data, *factors.values()):
         if not 0 <= factor < np.inf:
-            raise LabkitError(f"{name}: {factor} is no factor on a time. Give 0 or more: 0.5 is twice as fast.")
-    launches = _faster(recorded.launches, host, factors, data)
-    played = with_changes(recorded, launches=launches)
-    if graph:
-        played = played.as_graphs()
+            raise LabkitError(f"{factor} is no factor on a time. Give 0 or more: 0.5 is twice as fast.")
+    played = with_changes(recorded, launches=_faster(recorded.launches, host, factors, data))
+    played = played.as_graphs() if graph else played
     assumed = {
         "made_from": trace.stamp or {"file": chosen.recording.file.name},
         "changed": {"host": host, "kernels": dict(factors), "graph": graph, "data": data},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import html
+import itertools
 import textwrap
 from collections.abc import Mapping
-from itertools import cycle
 
 import ipywidgets
 import numpy as np
@@ -21,10 +21,11 @@ from labkit.measure.quality import GOAL, time_to_quality
 from labkit.models.model import Model, run_network
 from labkit.show.style import COLOURS, LINES, UNUSED, WALL
 from labkit.show.training import picture_rows
-from labkit.show.widgets import controlled
+from labkit.show.widgets import controlled, steps_slider
 from labkit.stamp import describe
 
 AGAINST = {"images": ("pictures seen, of each domain", 1), "seconds": ("seconds", 1), "flops": ("TFLOP", 1e12)}
+KEY = "thin: a seed; thick: their median; grey: the other medians; dashed: the goal"
 METRICS = {"fg": "fg, %: fruit, compared with the truth", "bg": "bg, %: background, compared with the input"}
 
 
@@ -39,46 +40,54 @@ def learning_figure(curves: pandas.DataFrame, against: str = "images") -> go.Fig
     """
     check_known("against", against, AGAINST)
     label, unit = AGAINST[against]
-    medians = {
-        name: runs.groupby("images")[[against, *METRICS]].median() for name, runs in curves.groupby("name", sort=False)
-    }
-    titles = ["<br>".join(map(html.escape, textwrap.wrap(name, 150 // len(medians)))) for name in medians]
+    names = list(curves["name"].unique())
+    titles = ["<br>".join(map(html.escape, textwrap.wrap(name, 150 // len(names)))) for name in names]
     figure = make_subplots(
-        2, len(medians), column_titles=titles, shared_yaxes=True, shared_xaxes=True, x_title=label,
+        2, len(names), column_titles=titles, shared_yaxes=True, shared_xaxes=True, x_title=label,
         horizontal_spacing=0.02, vertical_spacing=0.08,
     )  # fmt: skip
-    told = []
-    for column, (name, runs) in enumerate(curves.groupby("name", sort=False), start=1):
-        for row, metric in enumerate(METRICS, start=1):
-            place = dict(mode="lines", showlegend=False, row=row, col=column)
-            for other, median in medians.items():
-                if other != name:
-                    line = dict(color=UNUSED, width=1)
-                    figure.add_scatter(x=median[against] / unit, y=median[metric], line=line, hoverinfo="skip", **place)
-            for seed, looks in runs.groupby("seed"):
-                hover = f"{html.escape(name)}, seed {seed}: {metric} %{{y:.1f}} % at %{{x:.3g}}<extra></extra>"
-                line = dict(name=str(seed), line=dict(color=COLOURS["G"], width=1), hovertemplate=hover)
-                figure.add_scatter(x=looks[against] / unit, y=looks[metric], **line, **place)
-            hover = f"{html.escape(name)}, median: {metric} %{{y:.1f}} % at %{{x:.3g}}<extra></extra>"
-            thick = dict(name="median", line=dict(color=COLOURS["D"], width=3), hovertemplate=hover)
-            figure.add_scatter(x=medians[name][against] / unit, y=medians[name][metric], **thick, **place)
-            figure.add_hline(y=GOAL[metric], line=dict(color=WALL, dash="dash", width=1), row=row, col=column)
-        last = runs.groupby("seed").last()
-        ends = " and ".join(f"{metric} {last[metric].min():.1f} to {last[metric].max():.1f} %" for metric in METRICS)
-        told.append(f"{name} ends at {ends}")
+    for (column, name), (row, metric) in itertools.product(enumerate(names, 1), enumerate(METRICS, 1)):
+        add_curves(figure, curves, name, against, metric, row, column)
     figure.update_xaxes(range=[0, 1.08 * curves[against].max() / unit], nticks=4, tickangle=0)
-    for row, (metric, title) in enumerate(METRICS.items(), start=1):
-        figure.update_yaxes(range=[0, 1.05 * curves[metric].max()], row=row)
+    for row, title in enumerate(METRICS.values(), start=1):
         figure.update_yaxes(title=title.partition(", compared")[0], row=row, col=1)
     figure.update_annotations(font_size=13)
     goal = " and ".join(f"{metric} {limit:g} %" for metric, limit in GOAL.items())
-    key = "thin: a seed; thick: their median; grey: the other medians; dashed: the goal"
+    told = "; ".join(f"{name} ends at {ends(curves, name)}" for name in names)
     return figure.update_layout(
-        title=f"Learning to make oranges<br><sub>{key}<br>{html.escape(_stamped(curves))}</sub>",
+        title=f"Learning to make oranges<br><sub>{KEY}<br>{html.escape(_stamped(curves))}</sub>",
         height=560,
         margin=dict(t=150, b=70),
-        meta={"text": f"Against {label}, all seeds: {'; '.join(told)}. The goal is {goal}. {_stamped(curves)}."},
+        meta={"text": f"Against {label}, all seeds: {told}. The goal is {goal}. {_stamped(curves)}."},
     )
+
+
+def add_curves(
+    figure: go.Figure, curves: pandas.DataFrame, name: str, against: str, metric: str, row: int, column: int
+) -> None:
+    """A panel: the seeds of `name` as thin lines, their median thick, the others' medians grey, the goal dashed."""
+    unit = AGAINST[against][1]
+    medians = curves.groupby(["name", "images"], sort=False)[list({against: 0, metric: 0})].median()
+    place = dict(mode="lines", showlegend=False, row=row, col=column)
+    grey, thin, thick = (
+        dict(color=colour, width=n) for colour, n in ((UNUSED, 1), (COLOURS["G"], 1), (COLOURS["D"], 3))
+    )
+    lines = [("", medians.loc[other], grey) for other in curves["name"].unique() if other != name]
+    lines += [(f"seed {seed}", looks, thin) for seed, looks in curves[curves["name"] == name].groupby("seed")]
+    for label, looks, line in [*lines, ("median", medians.loc[name], thick)]:
+        hover = dict(
+            hovertemplate=f"{html.escape(name)}, {label}: {metric} %{{y:.1f}} % at %{{x:,.4~r}}<extra></extra>"
+        )
+        told = dict(name=label, **hover) if label else dict(hoverinfo="skip")
+        figure.add_scatter(x=looks[against] / unit, y=looks[metric], line=line, **told, **place)
+    figure.add_hline(y=GOAL[metric], line=dict(color=WALL, dash="dash", width=1), row=row, col=column)
+    figure.update_yaxes(range=[0, 1.05 * curves[metric].max()], row=row, col=column)
+
+
+def ends(curves: pandas.DataFrame, name: str) -> str:
+    """The range in which the seeds of `name` end, in words."""
+    last = curves[curves["name"] == name].groupby("seed").last()
+    return " and ".join(f"{metric} {last[metric].min():.1f} to {last[metric].max():.1f} %" for metric in METRICS)
 
 
 def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figure:
@@ -144,7 +153,7 @@ def tradeoff_figure(costs: pandas.Series, scores: pandas.DataFrame, baseline: st
     figure = make_subplots(cols=2, subplot_titles=list(METRICS.values()), horizontal_spacing=0.1)
     worst = scores.loc[baseline].max()
     told = []
-    for (name, cost), colour in zip(costs.items(), cycle(LINES), strict=False):
+    for (name, cost), colour in zip(costs.items(), itertools.cycle(LINES), strict=False):
         of_name, shown = scores.loc[name], html.escape(name)
         beside = cost + costs.max() * np.linspace(-0.012, 0.012, len(of_name))
         for column, metric in enumerate(METRICS, start=1):
@@ -195,13 +204,7 @@ def deviation_figure(models: Mapping[float, Model], apples: Tensor, oranges: Ten
 
 def deviation_widget(models: Mapping[float, Model], apples: Tensor, oranges: Tensor) -> ipywidgets.VBox:
     """`deviation_figure`, with a choice of the weight."""
-    weights = sorted(models)
-    slider = ipywidgets.SelectionSlider(
-        options=[(f"{weight:g}", weight) for weight in weights],
-        value=weights[len(weights) // 2],
-        description="lambda_deviation",
-        style={"description_width": "130px"},
-    )
+    slider = steps_slider("lambda_deviation", sorted(models))
     return controlled(functools.partial(deviation_figure, models, apples, oranges), {"weight": slider})
 
 

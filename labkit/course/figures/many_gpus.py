@@ -8,12 +8,11 @@ import html
 import ipywidgets
 import pandas
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from labkit.course.figures.sweeps import LOOKS, MEMORIES
 from labkit.errors import LabkitError
-from labkit.show.style import HOST, KERNEL, KINDS, LEGEND_BELOW, LINES, WALL, look
-from labkit.show.widgets import controlled
+from labkit.show.style import BELOW, HOST, KERNEL, KINDS, LEGEND_BELOW, LINES, WALL, look, panels
+from labkit.show.widgets import WIDE, controlled, steps_slider
 
 PARTS = {  # of a step: name, colour, hatching
     "compute": ("compute, with hidden communication", KERNEL, ""),
@@ -39,24 +38,18 @@ def many_gpus_figure(table: pandas.DataFrame, gpus: int, network: str, batch: in
             f"batches {sorted(set(table['batch']))}."
         )
     point = chosen.iloc[0]
-    titles = (
-        f"images a second and GPU, divided by those of one GPU; batch {batch} on each replica",
-        f"the time of a step on {gpus:,} GPUs over {html.escape(network)}",
-        "memory of a GPU (counted)",
-    )
-    figure = make_subplots(3, 1, subplot_titles=titles, row_heights=[0.56, 0.22, 0.22], vertical_spacing=0.17)
+    heights = {
+        f"images a second and GPU, divided by those of one GPU; batch {batch} on each replica": 240,
+        f"the time of a step on {gpus:,} GPUs over {network}": 95,
+        "memory of a GPU (counted)": 95,
+    }
+    figure = panels(heights, shared=False)
     _add_curves(figure, table[table["batch"] == batch], point)
     _add_step(figure, point)
     _add_memory(figure, table, point)
     title = f"SIMULATED {point['device']}: {gpus:,} GPUs are worth <b>{gpus * point['efficiency']:,.1f}</b>"
-    return figure.update_layout(
-        title=title,
-        barmode="stack",
-        height=760,
-        legend=LEGEND_BELOW,
-        margin=dict(b=150),
-        meta={"text": _in_words(point)},
-    )
+    layout = dict(barmode="stack", legend=LEGEND_BELOW, margin_b=BELOW)
+    return figure.update_layout(title=title, **layout, meta={"text": _in_words(point)})
 
 
 def many_gpus_widget(table: pandas.DataFrame) -> ipywidgets.VBox:
@@ -64,14 +57,10 @@ def many_gpus_widget(table: pandas.DataFrame) -> ipywidgets.VBox:
 
     Everything is in the table, so nothing is computed while the slider moves.
     """
-    wide = dict(style={"description_width": "130px"})
-    numbers = sorted(set(table["gpus"]))
     controls = {
-        "gpus": ipywidgets.SelectionSlider(
-            options=[(f"{n:,}", n) for n in numbers], value=numbers[len(numbers) // 2], description="GPUs", **wide
-        ),
-        "network": ipywidgets.Dropdown(options=list(table["network"].unique()), description="network", **wide),
-        "batch": ipywidgets.Dropdown(options=sorted(set(table["batch"])), description="batch", **wide),
+        "gpus": steps_slider("GPUs", sorted(set(table["gpus"]))),
+        "network": ipywidgets.Dropdown(options=list(table["network"].unique()), description="network", **WIDE),
+        "batch": ipywidgets.Dropdown(options=sorted(set(table["batch"])), description="batch", **WIDE),
     }
     return controlled(functools.partial(many_gpus_figure, table), controls)
 

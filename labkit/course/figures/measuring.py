@@ -32,12 +32,11 @@ def size_bars(sizes: Mapping[str, tuple[int, int]]) -> go.Figure:
         # Beside the bar, because no text can be read well on orange.
         text = dict(texttemplate="%{x:.1f}", textposition="outside", cliponaxis=False)
         figure.add_bar(y=list(sizes), x=values, orientation="h", marker_color=colour, **text, row=1, col=column)
-    described = (f"{name}: {p / 1e6:.1f} million parameters, {f / 1e9:.1f} GFLOP" for name, (p, f) in sizes.items())
+    told = "; ".join(f"{name}: {p / 1e6:.1f} million parameters, {f / 1e9:.1f} GFLOP" for name, (p, f) in sizes.items())
     figure.update_yaxes(autorange="reversed").update_yaxes(showticklabels=False, col=2)
-    figure.update_layout(
-        title="Parameters are not work", showlegend=False, height=320, meta={"text": "; ".join(described) + "."}
+    return figure.update_layout(
+        title="Parameters are not work", showlegend=False, height=320, meta={"text": f"{told}."}
     )
-    return figure
 
 
 def timing_strips(seconds: Mapping[str, Sequence[float]], title: str) -> go.Figure:
@@ -52,14 +51,8 @@ def timing_strips(seconds: Mapping[str, Sequence[float]], title: str) -> go.Figu
         milliseconds = [1e3 * time for time in times]
         figure.add_scatter(y=milliseconds, name=name, mode="lines+markers", line_color=colour)
     medians = ", ".join(f"{name} {1e3 * statistics.median(times):.1f} ms" for name, times in seconds.items())
-    figure.update_layout(
-        title=title,
-        xaxis_title="round",
-        yaxis=dict(title="milliseconds", rangemode="tozero"),
-        height=340,
-        meta={"text": f"Times by round. Medians: {medians}."},
-    )
-    return figure
+    axes = dict(xaxis_title="round", yaxis=dict(title="milliseconds", rangemode="tozero"))
+    return figure.update_layout(title=title, **axes, height=340, meta={"text": f"Times by round. Medians: {medians}."})
 
 
 def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: float, title: str) -> go.Figure:

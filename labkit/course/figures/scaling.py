@@ -13,7 +13,7 @@ from torch import Tensor
 
 from labkit.course.floats import rounding_outcomes
 from labkit.show.style import PLAYERS, UNUSED
-from labkit.show.widgets import controlled
+from labkit.show.widgets import WIDE, controlled
 
 LEFT, RIGHT = -50, 30  # the powers of two that are drawn
 ZERO, NORMAL, INFINITE = -25, -14, 16  # up to 2^-25 values are rounded to zero, from 2^16 on they are infinite
@@ -71,8 +71,7 @@ def scaling_figure(gradients: Mapping[str, Tensor], exponent: int = 0) -> go.Fig
 
 def scaling_widget(gradients: Mapping[str, Tensor]) -> ipywidgets.VBox:
     """`scaling_figure`, with a slider for the exponent."""
-    style = {"description_width": "130px"}
-    slider = ipywidgets.IntSlider(0, min=-10, max=32, description="scale: 2 to the", style=style)
+    slider = ipywidgets.IntSlider(0, min=-10, max=32, description="scale: 2 to the", **WIDE)
     return controlled(functools.partial(scaling_figure, gradients), {"exponent": slider})
 
 

@@ -10,10 +10,9 @@ from typing import Any
 import ipywidgets
 import pandas
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from labkit.show.style import HOST, KERNEL, LEGEND_BELOW, LINES, UNUSED, WALL, panels
-from labkit.show.widgets import controlled
+from labkit.show.widgets import WIDE, controlled, slider, steps_slider
 from labkit.simulate.cost_model import ROOFLINES
 from labkit.simulate.operator_replay import HOST_US, replay
 from labkit.simulate.operators import Operator
@@ -60,14 +59,8 @@ def host_figure(table: pandas.DataFrame, host_us: float) -> go.Figure:
 
 def host_widget(table: pandas.DataFrame) -> ipywidgets.VBox:
     """`host_figure` with a slider for the host's time."""
-    hosts = sorted(table["host_us"].unique())
-    slider = ipywidgets.SelectionSlider(
-        options=[(f"{host:g}", host) for host in hosts],
-        value=hosts[len(hosts) // 2],
-        description="µs a launch",
-        continuous_update=False,
-    )
-    return controlled(functools.partial(host_figure, table), {"host_us": slider})
+    launch = steps_slider("µs a launch", sorted(table["host_us"].unique()))
+    return controlled(functools.partial(host_figure, table), {"host_us": launch})
 
 
 def batch_figure(steps: Batches, device: str = "A100", host_us: float = HOST_US) -> go.Figure:
@@ -85,13 +78,13 @@ def batch_figure(steps: Batches, device: str = "A100", host_us: float = HOST_US)
     speed = [value / speed[0] for value in speed]
     idle = [timeline.idle_share for timeline in played]
     held = [size / 1e9 for _, size in steps.values()]
-    titles = (
-        f"images a second, divided by those at batch {batches[0]}",
-        "idle, share of the wall time",
-        "memory that a step holds, GB (counted)",
-    )
-    figure = make_subplots(rows=3, shared_xaxes=True, subplot_titles=titles, vertical_spacing=0.1)
-    for row, (values, colour, unit) in enumerate(((speed, KERNEL, ".2f"), (idle, HOST, ".0%"), (held, WALL, ".1f")), 1):
+    drawn = {
+        f"images a second, divided by those at batch {batches[0]}": (speed, KERNEL, ".2f"),
+        "idle, share of the wall time": (idle, HOST, ".0%"),
+        "memory that a step holds, GB (counted)": (held, WALL, ".1f"),
+    }
+    figure = panels(dict.fromkeys(drawn, 150))
+    for row, (values, colour, unit) in enumerate(drawn.values(), 1):
         look = dict(mode="lines+markers", line_color=colour, showlegend=False)
         hover = f"batch %{{x}}: %{{y:{unit}}}<extra></extra>"
         figure.add_scatter(x=batches, y=values, **look, hovertemplate=hover, row=row, col=1)
@@ -110,19 +103,18 @@ def batch_figure(steps: Batches, device: str = "A100", host_us: float = HOST_US)
     where = f"{device}, {host_us:g} µs a launch"
     return figure.update_layout(
         title=f"SIMULATED: the effect of a larger batch<br><sub>{where}</sub>",
-        height=760,
-        margin=dict(t=110),
         meta={"text": f"SIMULATED, {where}. {told}."},
     )
 
 
 def batch_widget(steps: Mapping[str, Batches]) -> ipywidgets.VBox:
     """`batch_figure` with a choice of model and picture size (by name), of device, and of the host's speed."""
-    wide = dict(style={"description_width": "130px"}, continuous_update=False)
+    host = slider("host, µs a launch", HOST_US, 1, 200, 1)
+    host.continuous_update = False  # each redraw plays all steps again
     controls = {
-        "steps": ipywidgets.Dropdown(options=list(steps.items()), description="step"),
-        "device": ipywidgets.Dropdown(options=list(ROOFLINES), value="A100", description="device"),
-        "host_us": ipywidgets.FloatSlider(HOST_US, min=1, max=200, step=1, description="host, µs a launch", **wide),
+        "steps": ipywidgets.Dropdown(options=list(steps.items()), description="step", **WIDE),
+        "device": ipywidgets.Dropdown(options=list(ROOFLINES), value="A100", description="device", **WIDE),
+        "host_us": host,
     }
     return controlled(batch_figure, controls)
 

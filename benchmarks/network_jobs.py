@@ -1,0 +1,133 @@
+"""A step of two real ranks over a slow network, measured: the whole, its parts, and the network between the ranks."""
+
+import functools
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace as with_changes
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import labkit
+from labkit.measure import alternate
+from labkit.simulate import Link, Network, SharedStep, all_reduce_us, replay
+from labkit.simulate.many_gpus import with_collectives
+from tools.survey_items import operator_durations
+
+LARGE = dict(discriminator="n_layers", n_layers=1)  # 92 MB of gradients, in six buckets
+CABLE = 40e6  # bytes a second
+ALL_REDUCE = dist.all_reduce
+
+
+def timed(folder: Path) -> dict:
+    """A step over a slow network: the whole, the step without its exchange, and measurements of the parts.
+
+    On a CPU computing takes so long that gloo on one machine hardly matters. So every exchange here is gloo's, and
+    then a pause for its bytes in which a thread sleeps, as if they went over a cable to another machine.
+    """
+    pictures = tuple(torch.rand(1, 3, 16, 16) * 2 - 1 for _ in range(2))
+    whole, silent = (labkit.make_step(labkit.CycleGAN(**LARGE), "data_parallel") for _ in range(2))
+    with ThreadPoolExecutor(1) as cable:
+        for step, exchange in ((whole, _slowly), (silent, _one_number)):
+            for ddp in step.ddp.values():
+                ddp.register_comm_hook((cable, exchange), _hook)
+            for optimizer in step.optimizers.values():
+                optimizer.param_groups[0]["foreach"] = True  # as in the counted step: a duration for every operator
+        steps = {
+            "whole": functools.partial(_run, whole, _slowly, pictures),
+            "computed": functools.partial(_run, silent, _one_number, pictures),
+        }
+        seconds = alternate(steps, rounds=5, warmup=2, synchronise=dist.barrier)
+        with mock.patch.object(dist, "all_reduce", _slowly):
+            network = measured_network(sizes=(2**5, 2**18, 2**20, 2**23), rounds=3)
+        durations = operator_durations(silent, pictures)
+    us = {name: 1e6 * statistics.median(each) for name, each in seconds.items()}
+    return {"us": us, "network": network, "durations": durations}
+
+
+def _run(step, exchange, pictures) -> None:
+    with mock.patch.object(dist, "all_reduce", exchange):  # of the losses
+        step(*pictures)
+
+
+def _slowly(values: torch.Tensor) -> None:
+    ALL_REDUCE(values)
+    time.sleep(values.numel() * values.itemsize / CABLE)
+
+
+def _one_number(values: torch.Tensor) -> None:
+    """Next to nothing: the ranks meet as often as otherwise, so their waits for one another count as computing."""
+    ALL_REDUCE(values[:1])
+
+
+def _hook(state, bucket):
+    """Exchanges a bucket in the cable's thread, one after the other."""
+    cable, exchange = state
+    done = torch.futures.Future()
+
+    def send() -> None:
+        exchange(bucket.buffer())
+        done.set_result(bucket.buffer())
+
+    cable.submit(send)
+    return done
+
+
+def measured_network(sizes: Sequence[int] = (2**12, 2**16, 2**20, 2**23), rounds: int = 9) -> Network:
+    """The network between this process and the other ranks of its group, MEASURED with all-reduces on the host.
+
+    Of each size the median of `rounds` all-reduces counts, after one that does not. Latency and bandwidth are those of
+    a ring, by least squares on the relative error, so that every size counts as much. All ranks must call this
+    together, and each gets the numbers of rank 0.
+
+    Args:
+        sizes: of the messages, in bytes: multiples of 4.
+        rounds: measurements of each size.
+    """
+    us = [_measured_us(torch.zeros(size // 4), rounds) for size in sizes]
+    found = [fitted(list(sizes), us, dist.get_world_size(), f"{dist.get_backend()}, measured")]
+    dist.broadcast_object_list(found)
+    return Network(found[0], gpus_per_node=dist.get_world_size(), start_us=0.0)
+
+
+def _measured_us(values: torch.Tensor, rounds: int) -> float:
+    seconds = []
+    for _ in range(1 + rounds):
+        dist.barrier()
+        started = time.perf_counter()
+        dist.all_reduce(values)
+        seconds.append(time.perf_counter() - started)
+    return 1e6 * statistics.median(seconds[1:])
+
+
+def fitted(sizes: Sequence[int], us: Sequence[float], ranks: int, name: str) -> Link:
+    """The link whose ring of `ranks` comes closest to the microseconds `us` that all-reduces of these sizes took."""
+    messages = 2 * (ranks - 1)
+    terms = np.array([[messages, messages * size / ranks] for size in sizes])
+    weights = 1 / np.asarray(us, dtype=float)
+    (latency, us_per_byte), *_ = np.linalg.lstsq(terms * weights[:, None], np.ones(len(us)), rcond=None)
+    return Link(name, max(0.0, float(latency)), 1e6 / max(float(us_per_byte), 1e-9))
+
+
+def predicted_us(
+    step: SharedStep, computed_us: float, durations: Mapping[str, float], gpus: int, network: Network
+) -> float:
+    """Microseconds of a step as measurements of its parts predict it, to be held against the whole step: SIMULATED.
+
+    Args:
+        step: from `shared_step`.
+        computed_us: measured microseconds of the same step if nothing is exchanged.
+        durations: measured microseconds by `Operator.signature`; they say how `computed_us` divides.
+        gpus: the number of ranks; "GPUs" may be processes on a CPU.
+        network: measured, from `measured_network`.
+    """
+    played = with_changes(replay(step.operators, 0.0, durations=durations, steps=1), gap_us=0.0)
+    scale = computed_us / played.timeline.wall
+    launches = [with_changes(launch, kernel_us=scale * launch.kernel_us) for launch in played.launches]
+    played = with_changes(played, launches=launches)
+    return with_collectives(played, step, lambda one: all_reduce_us(one.bytes, gpus, network), 0.0).wall
