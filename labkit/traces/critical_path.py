@@ -20,12 +20,13 @@ import pandas
 
 from labkit.traces.dependencies import Dependencies, dependencies
 from labkit.traces.kinds import fine_kinds
-from labkit.traces.rank import NOWHERE, Rank, innermost
+from labkit.traces.rank import Rank
 from labkit.traces.tables import KERNEL_WAIT_US, share
 
 HOST, GPU, BETWEEN = "host", "GPU", "between"
 LATENCY, PAUSE, UNKNOWN = "launch latency", "pause between kernels", "unknown wait"
 DATA = "data loading"
+COLUMNS = {"kind": ["where", "what"], "name": ["where", "what", "name"]}  # of a table, by what it has a row of each
 LAUNCHED, WAITED, FOLLOWED = range(3)  # reasons for a kernel to begin: of two at the same time the last one counts
 
 
@@ -39,29 +40,10 @@ class Piece(NamedTuple):
     kernel: int
 
 
-def by_kind(rank: Rank) -> pandas.DataFrame:
-    """One row a kind of work."""
-    return _totals(rank, segments(rank), ["where", "what"])
-
-
-def by_name(rank: Rank) -> pandas.DataFrame:
-    """One row a kernel's name, operator of the host or kind of pause."""
-    return _totals(rank, segments(rank), ["where", "what", "name"])
-
-
-def by_segment(rank: Rank) -> pandas.DataFrame:
-    """The path itself, in its order."""
-    table = segments(rank)
-    table["share_of_wall"] = share(table["us"], rank.stop - rank.start)
-    return table
-
-
-TABLES = {"kind": by_kind, "name": by_name, "segment": by_segment}
-
-
-def _totals(rank: Rank, path: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
-    table = path.groupby(by)["us"].agg(us="sum", events="size").reset_index()
-    table.insert(len(by) + 1, "share_of_wall", share(table["us"], rank.stop - rank.start))
+def critical_path(rank: Rank, by: str) -> pandas.DataFrame:
+    """The table that `labkit.Trace.critical_path` explains."""
+    table = segments(rank).groupby(COLUMNS[by])["us"].agg(us="sum", events="size").reset_index()
+    table.insert(len(COLUMNS[by]) + 1, "share_of_wall", share(table["us"], rank.stop - rank.start))
     return table.sort_values("us", ascending=False, ignore_index=True)
 
 
@@ -156,9 +138,9 @@ def _by_work_of_the_host(rank: Rank, path: pandas.DataFrame) -> pandas.DataFrame
     inside = (part >= 0) & (end <= np.append(path["end"].to_numpy(), -np.inf)[part])
     begin, end = begin[inside], end[inside]
     middle = (begin + end) / 2
-    what = np.append(ranges["name"].to_numpy(dtype=object), "outside of ranges")[innermost(ranges, middle)]
+    what = rank.nested_ranges.names_at(middle, "outside of ranges")
     what = np.where(loading.covered(begin, end) > 0, DATA, what)
-    name = np.append(host["name"].to_numpy(dtype=object), NOWHERE)[innermost(host, middle)]
+    name = rank.nested_operators.names_at(middle)
     pieces = pandas.DataFrame({"begin": begin, "end": end, "where": HOST, "what": what, "name": name, "kernel": -1})
     # Neighbours of the same work are one part.
     new = (pieces[["what", "name"]] != pieces[["what", "name"]].shift()).any(axis=1) | (begin != pieces["end"].shift())
