@@ -76,30 +76,30 @@ def segments(rank: Rank) -> pandas.DataFrame:
 def _walk_back(rank: Rank, found: Dependencies) -> Iterator[Piece]:
     """The parts of the path, the last one first; none is empty."""
     table = found.kernels
-    start, begin, end = rank.start, table["begin"].to_numpy(), table["end"].to_numpy()
-    before = _previous_of_stream(table)
+    start, begin, end = rank.start, table["begin"].tolist(), table["end"].tolist()
+    before = _previous_of_stream(table).tolist()
     usual_pause = float(np.median(found.pauses)) if len(found.pauses) else 0.0
     launched = found.made.copy()
     launched[table["sharing"].isna()] = -np.inf  # the launch is not in the trace
     waits = sorted(found.delays.items())
     copies = [position for position, (other, _) in waits if other == position]  # whose call waited for their end
     launched[copies] = np.minimum(launched, table["call_begin"] + table["call_duration"].median())[copies]
+    launches = launched.tolist()
     waiting = np.array([position for position, _ in waits], dtype=int)
-    kernel, now = int(np.argmax(end)), rank.stop  # we are at a kernel, at a time when it runs or has just ended
+    kernel, now = end.index(max(end)), rank.stop  # we are at a kernel, at a time when it runs or has just ended
     running = True
     while now > start:
         if running:
-            since = min(now, float(begin[kernel]))
+            since = min(now, begin[kernel])
             yield from _piece(max(start, since), now, GPU, "", kernel)
             now = since
         # Why did it begin?
-        causes = [(float(launched[kernel]), LAUNCHED, -1)]
-        causes += [(float(end[other]), WAITED, other) for other in found.after[kernel]]
+        causes = [(min(now, launches[kernel]), LAUNCHED, -1)]
+        causes += [(min(now, end[other]), WAITED, other) for other in found.after[kernel]]
         if before[kernel] >= 0:
-            causes.append((float(end[before[kernel]]) + usual_pause, FOLLOWED, int(before[kernel])))
-        _, reason, other = max((min(time, now), reason, other) for time, reason, other in causes)
-        cause = min(now, float(launched[kernel] if reason == LAUNCHED else end[other]))
-        cause = max(start, cause)
+            causes.append((min(now, end[before[kernel]] + usual_pause), FOLLOWED, before[kernel]))
+        _, reason, other = max(causes)
+        cause = max(start, min(now, launches[kernel] if reason == LAUNCHED else end[other]))
         pause = LATENCY if reason == LAUNCHED else PAUSE
         yield from _piece(cause, now, BETWEEN, pause if now - cause < KERNEL_WAIT_US else UNKNOWN, -1)
         now = cause
@@ -112,7 +112,7 @@ def _walk_back(rank: Rank, found: Dependencies) -> Iterator[Piece]:
             yield from _piece(start, now, HOST, "", -1)
             return
         kernel, running = waits[place][1]
-        cause = min(now, float(end[kernel] if running else begin[kernel]))
+        cause = min(now, end[kernel] if running else begin[kernel])
         yield from _piece(max(start, cause), now, HOST, "", -1)
         now = cause
 
