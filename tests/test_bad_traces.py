@@ -240,15 +240,6 @@ def test_a_gpu_in_nanoseconds_beside_a_host_in_microseconds_is_refused(tmp_path,
         Trace(trace.save(tmp_path / "trace.json")).temporal()
 
 
-def test_kernels_shorter_than_a_microsecond_keep_their_times_since_1970(tmp_path):
-    text = (
-        '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":1700000000000000.%03d,"dur":0.2,"args":{"stream":7}}'
-    )
-    (tmp_path / "trace.json").write_text('{"traceEvents": [' + ",".join(text % i for i in (0, 250, 500)) + "]}")
-    times = Trace(tmp_path / "trace.json").temporal().set_index("part")["us"]
-    assert times["wall"] == 0.7 and times["busy"] == pytest.approx(0.6) and times["idle"] == pytest.approx(0.1)
-
-
 def test_begins_and_ends_may_have_fractions(tmp_path):
     trace = sound()
     whole = Trace(trace.save(tmp_path / "whole.json")).operators()

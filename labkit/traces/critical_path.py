@@ -19,13 +19,13 @@ import numpy as np
 import pandas
 
 from labkit.traces.dependencies import Dependencies, dependencies
+from labkit.traces.host import DATA
 from labkit.traces.kinds import fine_kinds
 from labkit.traces.rank import Rank
 from labkit.traces.tables import KERNEL_WAIT_US, share
 
 HOST, GPU, BETWEEN = "host", "GPU", "between"
 LATENCY, PAUSE, UNKNOWN = "launch latency", "pause between kernels", "unknown wait"
-DATA = "data loading"
 COLUMNS = {"kind": ["where", "what"], "name": ["where", "what", "name"]}  # of a table, by what it has a row of each
 LAUNCHED, WAITED, FOLLOWED = range(3)  # reasons for a kernel to begin: of two at the same time the last one counts
 
