@@ -210,26 +210,25 @@ class Trace(Recorded):
         wait", a pause of more than 30 us, or before kernels whose launch is not in the trace.
 
         Args:
-            by: "kind" for these rows; "name" for a row of each kernel's name and each of the host's operators, with
-                `name`; "segment" for the parts of the path in their order, with `name` and begin_us.
+            by: "kind" for these rows; "name" for a row of each kernel's name and each of the host's operators, with the
+                column `name`.
 
         Raises:
             TraceError: there is no GPU activity.
             LabkitError: no launch is in the trace.
         """
-        check_known("by", by, critical_path.TABLES)
-        return self._table(critical_path.TABLES[by])
+        check_known("by", by, critical_path.COLUMNS)
+        return self._table(lambda rank: critical_path.critical_path(rank, by))
 
-    def diff(self, other: Trace, by: str = "kernel") -> pandas.DataFrame:
-        """Another trace against this one, step by step: what appeared, vanished, or takes longer, the largest first.
+    def diff(self, other: Trace) -> pandas.DataFrame:
+        """The kernels of another trace against this one's, step by step, the largest difference first.
 
-        Rank by rank, or the only rank of each. If PyTorch's version or the GPU differs, so do most kernels' names, and
-        by="operator" tells more.
+        Rank by rank, or the only rank of each. If PyTorch's version or the GPU differs, so do most kernels' names.
 
         | column | unit | meaning |
         |---|---|---|
         | name | | |
-        | operator | | of kernels, which launched most of them |
+        | operator | | that launched most of them |
         | count, us | a step | of this trace; plain sums if neither has steps |
         | count_other, us_other | a step | of the other one |
         | difference_us | microseconds | of the other trace beyond this one |
@@ -239,14 +238,11 @@ class Trace(Recorded):
 
         Args:
             other: for example the same training after a change.
-            by: "kernel"; "operator" for the GPU time of what each launched itself, without what no operator launched,
-                such as graphs; "host" for the host's own time in each operator and call, which works on a CPU, too.
 
         Raises:
-            TraceError: no rank is in both, only one has steps, or there is no GPU activity and by is not "host".
+            TraceError: no rank is in both, only one has steps, or there is no GPU activity.
         """
-        check_known("by", by, ("kernel", "operator", "host"))
-        return stamped(difference.differences(self.ranks, other.ranks, by), self.stamp, other.stamp)
+        return stamped(difference.differences(self.ranks, other.ranks), self.stamp, other.stamp)
 
     def achieved(self, roofline: Roofline | None = None) -> pandas.DataFrame:
         """The rates that convolutions, matrix products and normalisation achieved, by operator and shapes.

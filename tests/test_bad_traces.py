@@ -38,24 +38,17 @@ UNREADABLE = {
     "missing": ("none.json", None, "no such file"),
     "another ending": ("trace.txt", b"{}", ".json or .json.gz"),
     "empty": ("empty.json", b"", "empty"),
-    "blank": ("blank.json", b" \n", "empty"),
     "empty, .gz": ("empty.json.gz", b"", "empty"),
     "cut off, .gz": ("cut.json.gz", zipped(text())[:-9], "damaged"),
-    "one byte changed, .gz": ("bit.json.gz", zipped(text())[:-6] + b"\x00" + zipped(text())[-5:], "damaged"),
     "appended to, .gz": ("more.json.gz", zipped(text()) + b"garbage", "damaged"),
     "not compressed": ("plain.json.gz", text().encode(), "not compressed"),
-    "another archive": ("zip.json.gz", b"PK\x03\x04junk", "not compressed"),
     "compressed, not so named": ("zipped.json", zipped(text()), "no JSON"),
     "no events yet": ("begun.json", b'{"traceEvents": [', "no JSON, or cut off"),
     "cut off mid-write": ("cut.json", text().encode()[:-40], "no JSON, or cut off"),
     "appended to": ("more.json", text().encode() + b"]", "no JSON"),
-    "bad escape": ("escape.json", text().replace("relu", "re\\lu").encode(), "no JSON"),
-    "binary": ("binary.json", b"\xff\xfe\x00\x81", "no JSON, or cut off"),
     "not UTF-8": ("latin.json", text().replace("relu", "é").encode("latin-1"), "no JSON"),
     "a web page": ("page.json", b"<html>404 Not Found</html>", "no JSON"),
-    "a pointer of Git LFS": ("lfs.json", b"version https://git-lfs.github.com/spec/v1\nsize 12\n", "no JSON"),
     "a list": ("list.json", b'[{"ph": "X"}]', "list of events"),
-    "a number": ("number.json", b"3", 'no list of "traceEvents"'),
     "other JSON": ("other.json", b'{"rows": {}}', 'no list of "traceEvents"'),
     "events that are no list": ("no_list.json", b'{"traceEvents": 3}', 'no list of "traceEvents"'),
     "no events": ("no_events.json", b'{"traceEvents": []}', "no complete events"),
@@ -68,10 +61,8 @@ UNREADABLE = {
     ),
     "no times": ("strange.json", b'{"traceEvents": [{"dur": 1, "cat": "kernel"}]}', "no time"),
     "nested deeply": ("deep.json", b'{"traceEvents": [' + b"[" * 100_000, "nested"),
-    "nested deeply, elsewhere": ("deep.json", b'{"stacks": ' + b'{"a":' * 100_000, "nested"),
     "text after the end": ("after.json", text().encode() + b'{"traceEvents": []}', "no JSON"),
     "no comma between events": ("comma.json", text().replace("}, {", "} {").encode(), "no JSON"),
-    "a comma too many": ("comma.json", text().encode()[:-2] + b",]}", "no JSON"),
     "without categories": ("names.json", text().replace('"cat"', '"kind"').encode(), "5 events have no category"),
     "old autograd profiler": (
         "old.json", b'{"traceEvents": [{"ph": "X", "name": "add", "ts": 1, "dur": 2, "pid": "CPU"}]}', "1 have a dura"
@@ -97,20 +88,14 @@ def test_what_cannot_be_read_is_named_with_cause_and_remedy(tmp_path, name, cont
 # A change to the first of these events, and what the error says.
 SENSELESS = {
     "a negative duration": (ON_GPU, dict(dur=-5), "1 of 5 events have a negative duration.* 'gemm'"),
-    "an operator's negative duration": (["cpu_op"], dict(dur=-1), "negative duration.* 'aten::conv2d'"),
     "an endless kernel": (ON_GPU, dict(dur=INFINITY), "no time, or an infinite"),
-    "begun at no time": (ON_GPU, dict(ts=NAN), "no time, or an infinite"),
     "begin left out": (ON_GPU, dict(ts=None), "no time, or an infinite"),
     "a time in words": (ON_GPU, dict(ts="noon"), "is no number.*noon"),
-    "a duration in words": (ON_GPU, dict(dur="long"), "is no number.*long"),
     "no stream": (ON_GPU, dict(args={"correlation": 1}), "no stream, though"),
     "a stream in words": (ON_GPU, dict(args={"stream": "default", "correlation": 1}), "no stream, though"),
-    "no arguments": (ON_GPU, dict(args=None), "no stream, though"),
     "a kernel without its duration": (ON_GPU, dict(dur=None), "no time, or an infinite.*'gemm'"),
     "an operator of no known duration": (["cpu_op"], dict(dur=NAN), "no time, or an infinite.*'aten::conv2d'"),
-    "a call without its duration": (["cuda_runtime"], dict(dur=None), "no time, or an infinite"),
     "an operator without a thread": (["cpu_op"], dict(tid=None), "no thread .tid.*'aten::conv2d'"),
-    "a call without a thread": (["cuda_runtime"], dict(tid=None), "no thread .tid"),
     "a kernel without a category": (ON_GPU, dict(cat=None), "no category .cat., 'gemm' among them"),
     "a time beyond all numbers": (ON_GPU, dict(ts=1e300), "no time, or an infinite"),
     "one kernel in nanoseconds": (ON_GPU, dict(ts=1.7e18), "nanoseconds"),
@@ -197,8 +182,6 @@ HARMLESS = {
     "HTML in names": rename("<script>alert(1)</script>&<b"),
     "names of every script": rename("ядро 核 \U0001f600\u202e\x00"),
     "half a character": rename("\ud83d"),
-    "an empty name": rename(""),
-    "a number for a name": rename(5),
     "no name": rename(None),
     "times since 1970": since_1970,
     "an operator that overlaps its neighbour": lambda trace: trace.operator("aten::relu", 50, 500),
@@ -208,7 +191,6 @@ HARMLESS = {
     "a range that looks like GPU work": lambda trace: trace.range("ProfilerStep#x", 0, 900),
     "no operators": lambda trace: without(trace, "cpu_op"),
     "a rank that is no number": lambda trace: trace.meta.update(distributedInfo={"rank": "first"}),
-    "integers since 1970": with_integers_of(15),
     "correlations used twice": with_arguments([*ON_GPU, "cuda_runtime"], correlation=lambda number: 1),
     "correlations as fractions": with_arguments([*ON_GPU, "cuda_runtime"], correlation=float),
     "streams as texts": with_arguments(ON_GPU, stream=str),
@@ -256,15 +238,6 @@ def test_a_gpu_in_nanoseconds_beside_a_host_in_microseconds_is_refused(tmp_path,
             event |= {"ts": event["ts"] * 1000, "dur": event["dur"] * 1000}
     with pytest.raises(TraceError, match="trace.json: .*nanoseconds.*[Rr]ecord again"):
         Trace(trace.save(tmp_path / "trace.json")).temporal()
-
-
-def test_kernels_shorter_than_a_microsecond_keep_their_times_since_1970(tmp_path):
-    text = (
-        '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":1700000000000000.%03d,"dur":0.2,"args":{"stream":7}}'
-    )
-    (tmp_path / "trace.json").write_text('{"traceEvents": [' + ",".join(text % i for i in (0, 250, 500)) + "]}")
-    times = Trace(tmp_path / "trace.json").temporal().set_index("part")["us"]
-    assert times["wall"] == 0.7 and times["busy"] == pytest.approx(0.6) and times["idle"] == pytest.approx(0.1)
 
 
 def test_begins_and_ends_may_have_fractions(tmp_path):
@@ -326,38 +299,12 @@ def test_a_rank_is_read_however_it_is_written(tmp_path, rank):
     assert list(Trace(trace.save(tmp_path / "trace.json")).ranks) == [3]
 
 
-@pytest.mark.parametrize("path", [None, b"trace.json", 3, "n" * 300 + ".json", "a\0b.json"])
-def test_paths_that_are_none(path):
-    with pytest.raises(TraceError, match="give the path|cannot be opened|no such file"):
-        Trace(path)
-
-
 def test_a_pipe_is_not_waited_for(tmp_path):
     pipe = getattr(os, "mkfifo", None) or pytest.skip("this system has no named pipes")
     pipe(tmp_path / "trace.json")
     for path in (tmp_path, tmp_path / "trace.json"):
         with pytest.raises(TraceError, match="trace.json: is no file but a folder, pipe"):
             Trace(path)
-
-
-def test_a_closed_folder_is_named(tmp_path, monkeypatch):
-    def closed(folder):
-        raise PermissionError(13, "Permission denied", str(folder))
-
-    monkeypatch.setattr("pathlib.Path.iterdir", closed)
-    with pytest.raises(TraceError, match=f"{re.escape(str(tmp_path))}: cannot be opened .Permission denied.*may read"):
-        Trace(tmp_path)
-
-
-def test_without_launches_the_cause_of_idle_time_is_unknown_and_never_zero(tmp_path):
-    trace = sound()
-    without(trace, "cuda_runtime")
-    opened = Trace(trace.save(tmp_path / "trace.json"))
-    assert opened.idle().set_index(["scope", "cause"])["us"]["device", "unknown"] == 50
-    assert opened.launches()["kernels"].isna().tolist() == [True, True, True, False]
-    assert np.isnan(opened.summary()["mean_queue"].item())
-    with pytest.raises(TraceError, match="trace.json: .*launch.*ProfilerActivity.CPU"):
-        opened.queue()
 
 
 def test_launches_without_kernels_are_a_profiler_without_permission(tmp_path):
@@ -384,33 +331,3 @@ def test_folders_without_a_trace_or_with_two_of_one_rank(tmp_path):
     sound().save(tmp_path / "b.json")
     with pytest.raises(TraceError, match="a.json and .*b.json: .*rank 0"):
         Trace(tmp_path)
-
-
-def test_a_damaged_file_in_a_folder_is_named(tmp_path):
-    sound().save(tmp_path / "a.json")
-    (tmp_path / "b.json").write_text("{")
-    with pytest.raises(TraceError, match="b.json: no JSON"):
-        Trace(tmp_path)
-
-
-@pytest.mark.parametrize("ranks", [[3], [0, 2]])
-def test_a_rank_that_is_missing_is_not_made_up(tmp_path, ranks):
-    for rank in ranks:
-        trace = SyntheticTrace(rank=rank)
-        trace.launch(0, 10 + rank, 90)
-        trace.save(tmp_path / f"of_rank_{rank}.json.gz")
-    walls = Trace(tmp_path).temporal().query("part == 'wall'").set_index("rank")["us"]
-    assert walls.to_dict() == dict.fromkeys(ranks, 90)
-
-
-def test_many_events_are_read(tmp_path):
-    """Written as text, since making so many dictionaries takes longer than reading them."""
-    event = '{"ph":"X","cat":"%s","name":"%s","pid":%d,"tid":7,"ts":%d,"dur":%d,"args":{"stream":7,"correlation":%d}}'
-    lines = []
-    for i in range(100_000):
-        lines.append(event % ("cuda_runtime", "cudaLaunchKernel", 4242, 4 * i, 1, i + 1))
-        lines.append(event % ("kernel", "gemm", GPU, 4 * i + 2, 3, i + 1))
-    path = tmp_path / "trace.json"
-    path.write_text('{"traceEvents": [' + ",".join(lines) + "]}")
-    times = Trace(path).temporal().set_index("part")["us"]
-    assert times["wall"] == 4 * 100_000 - 1 and times["busy"] == 3 * 100_000

@@ -10,12 +10,13 @@ from synthetic_trace import SyntheticTrace
 import labkit
 from labkit.simulate import Launch, Replay, write_trace
 from labkit.simulate.trace_file import Source
+from labkit.traces.critical_path import segments
 
 
 def path_of(trace, tmp_path):
     """The path by kind, {(where, what): us}, after checking that its parts follow each other without a gap."""
     trace = labkit.Trace(trace.save(tmp_path / "trace.json"))
-    parts = trace.critical_path(by="segment")
+    parts = segments(trace.ranks[0])
     ends = parts["begin_us"] + parts["us"]
     assert np.allclose(ends[:-1], parts["begin_us"][1:]) and (parts["us"] > 0).all()
     table = trace.critical_path()
@@ -122,7 +123,7 @@ def random_step(seed):
 def test_nothing_beside_the_path_counts(seed, tmp_path):
     played = random_step(seed)
     trace = labkit.Trace(write_trace(played, tmp_path / "trace.json"))
-    path = trace.critical_path(by="segment")
+    path = segments(trace.ranks[0])
     wall = played.timeline.kernel_end.max() - played.timeline.kernel_start.min()
     assert path["us"].sum() == pytest.approx(wall, abs=0.01)
     on_it = set(path["name"])

@@ -65,7 +65,7 @@ def test_the_figure_has_each_seed_their_median_and_the_traffic(curves):
     bars = figure.data[-1]
     assert dict(zip(bars.y, bars.x, strict=True)) == dict(MEGABYTES) and bars.marker.color[0] != bars.marker.color[1]
     words = figure.layout.meta["text"]
-    assert words.startswith("seldom: 0.1 MB per step; ends at fg 37.0 to 39.0 %, bg 3.0 to 3.0 %")
+    assert words.startswith("seldom: 0.1 MB per step; ends at fg 37.0 to 39.0 % and bg 3.0 to 3.0 %")
 
 
 def test_an_unknown_way_of_exchanging_is_an_error(curves):

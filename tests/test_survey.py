@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from labkit import LabkitError
-from labkit.measure.results import SURVEY_FORMAT, from_json, races_of
+from labkit.course.surveys import races_of
+from labkit.measure.results import SURVEY_FORMAT, from_json
 from labkit.stamp import stamp
 from tools import survey as surveys
 from tools import survey_items as measurements

@@ -8,8 +8,9 @@ import pandas
 import pytest
 
 from labkit import show
+from labkit.course.surveys import comparison_of
 from labkit.errors import LabkitError
-from labkit.measure import comparison_of, pick
+from labkit.measure import pick
 from labkit.measure.compare import AGAIN
 from labkit.measure.results import as_json
 from tools.survey_items import Item

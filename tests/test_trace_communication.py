@@ -102,25 +102,6 @@ def test_a_gpu_that_could_not_be_recorded_is_no_cpu(load):
         load(trace).communication()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
-        "ncclKernel_Broadcast_RING_LL_Sum_int8_t",
-        "rcclDevKernel_Generic",
-        "void vllm::cross_device_reduce_1stage<float, 2>",
-        "void c10d::symmetric_memory::one_shot_all_reduce_kernel<float>",
-        "two_shot_all_reduce_kernel",
-    ],
-)
-def test_kernels_that_send_are_communication(load, name):
-    trace = SyntheticTrace()
-    trace.launch(0, 10, 90, name=name)
-    trace.launch(1, 110, 10, name="reduce_kernel<512, 1>")
-    kinds = load(trace).kernels().set_index("kind")["total_us"].to_dict()
-    assert kinds == {"communication": 90, "compute": 10}
-
-
 def test_the_view_has_ranks_side_by_side_and_their_parts_are_the_wall_time(ranks):
     figure = show.trace({"run": ranks}, "communication")
     shown = bars(figure)

@@ -122,11 +122,6 @@ def test_a_first_call_a_hundred_times_as_long_is_start_up_and_so_is_a_capture(lo
     assert verdict(captured)["first_remedy"] == "start-up" and captured.audit().empty
 
 
-def test_launching_is_launching(load):
-    found = verdict(load(steps(lambda *_: None, every=400)))
-    assert found["first_remedy"] == "launches" and "most of it launching" in found["why"]
-
-
 def test_three_gaps_that_are_most_of_the_idle_time_are_named_with_what_filled_them(load):
     trace, now = SyntheticTrace(), 0
     for step in range(40):

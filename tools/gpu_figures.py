@@ -17,8 +17,9 @@ import pandas
 
 import labkit
 from labkit.course.shipped import DATA, shipped_as
+from labkit.course.surveys import comparison_of, races_of
 from labkit.errors import LabkitError
-from labkit.measure import comparison_of, pick, races_of
+from labkit.measure import pick
 from labkit.measure.results import read
 from labkit.simulate import step_operators, surveyed_roofline
 from labkit.simulate.operators import GPU_ONLY

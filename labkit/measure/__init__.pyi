@@ -8,9 +8,7 @@ from labkit.measure.record import operators as operators
 from labkit.measure.record import preserving_state as preserving_state
 from labkit.measure.record import profiled as profiled
 from labkit.measure.record import run_in_subprocess as run_in_subprocess
-from labkit.measure.results import comparison_of as comparison_of
 from labkit.measure.results import load as load
-from labkit.measure.results import races_of as races_of
 from labkit.measure.results import save as save
 from labkit.measure.roofline import amdahl as amdahl
 from labkit.measure.roofline import copy_rate as copy_rate

@@ -87,12 +87,12 @@ def achieved(rank: Rank, roofline: Roofline | None) -> pandas.DataFrame:
         TraceError: there is no GPU activity, or no shapes are in the trace.
     """
     rank.kernels  # noqa: B018  raises if there is no GPU activity
-    host, read, outputs = _calls(rank)
-    if host.empty:
+    if not (rank.operators["inputs"] >= 0).any():
         raise TraceError(
             f"{rank.recording.file}: no shapes of convolutions, matrix products or normalisation in this trace "
             '("Input Dims"). Record with labkit.record(shapes=True), or torch.profiler.profile(record_shapes=True).'
         )
+    host, read, outputs = _calls(rank)
     launched = host[host["own_gpu"] > 0].groupby(ONE_KIND)["own_gpu"].agg(["size", "sum"])
     rows = []
     for (name, place, caller), count, us in launched.itertuples(name=None):

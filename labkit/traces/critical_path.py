@@ -19,13 +19,14 @@ import numpy as np
 import pandas
 
 from labkit.traces.dependencies import Dependencies, dependencies
+from labkit.traces.host import DATA
 from labkit.traces.kinds import fine_kinds
-from labkit.traces.rank import NOWHERE, Rank, innermost
+from labkit.traces.rank import Rank
 from labkit.traces.tables import KERNEL_WAIT_US, share
 
 HOST, GPU, BETWEEN = "host", "GPU", "between"
 LATENCY, PAUSE, UNKNOWN = "launch latency", "pause between kernels", "unknown wait"
-DATA = "data loading"
+COLUMNS = {"kind": ["where", "what"], "name": ["where", "what", "name"]}  # of a table, by what it has a row of each
 LAUNCHED, WAITED, FOLLOWED = range(3)  # reasons for a kernel to begin: of two at the same time the last one counts
 
 
@@ -39,29 +40,10 @@ class Piece(NamedTuple):
     kernel: int
 
 
-def by_kind(rank: Rank) -> pandas.DataFrame:
-    """One row a kind of work."""
-    return _totals(rank, segments(rank), ["where", "what"])
-
-
-def by_name(rank: Rank) -> pandas.DataFrame:
-    """One row a kernel's name, operator of the host or kind of pause."""
-    return _totals(rank, segments(rank), ["where", "what", "name"])
-
-
-def by_segment(rank: Rank) -> pandas.DataFrame:
-    """The path itself, in its order."""
-    table = segments(rank)
-    table["share_of_wall"] = share(table["us"], rank.stop - rank.start)
-    return table
-
-
-TABLES = {"kind": by_kind, "name": by_name, "segment": by_segment}
-
-
-def _totals(rank: Rank, path: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
-    table = path.groupby(by)["us"].agg(us="sum", events="size").reset_index()
-    table.insert(len(by) + 1, "share_of_wall", share(table["us"], rank.stop - rank.start))
+def critical_path(rank: Rank, by: str) -> pandas.DataFrame:
+    """The table that `labkit.Trace.critical_path` explains."""
+    table = segments(rank).groupby(COLUMNS[by])["us"].agg(us="sum", events="size").reset_index()
+    table.insert(len(COLUMNS[by]) + 1, "share_of_wall", share(table["us"], rank.stop - rank.start))
     return table.sort_values("us", ascending=False, ignore_index=True)
 
 
@@ -94,30 +76,30 @@ def segments(rank: Rank) -> pandas.DataFrame:
 def _walk_back(rank: Rank, found: Dependencies) -> Iterator[Piece]:
     """The parts of the path, the last one first; none is empty."""
     table = found.kernels
-    start, begin, end = rank.start, table["begin"].to_numpy(), table["end"].to_numpy()
-    before = _previous_of_stream(table)
+    start, begin, end = rank.start, table["begin"].tolist(), table["end"].tolist()
+    before = _previous_of_stream(table).tolist()
     usual_pause = float(np.median(found.pauses)) if len(found.pauses) else 0.0
     launched = found.made.copy()
     launched[table["sharing"].isna()] = -np.inf  # the launch is not in the trace
     waits = sorted(found.delays.items())
     copies = [position for position, (other, _) in waits if other == position]  # whose call waited for their end
     launched[copies] = np.minimum(launched, table["call_begin"] + table["call_duration"].median())[copies]
+    launches = launched.tolist()
     waiting = np.array([position for position, _ in waits], dtype=int)
-    kernel, now = int(np.argmax(end)), rank.stop  # we are at a kernel, at a time when it runs or has just ended
+    kernel, now = end.index(max(end)), rank.stop  # we are at a kernel, at a time when it runs or has just ended
     running = True
     while now > start:
         if running:
-            since = min(now, float(begin[kernel]))
+            since = min(now, begin[kernel])
             yield from _piece(max(start, since), now, GPU, "", kernel)
             now = since
         # Why did it begin?
-        causes = [(float(launched[kernel]), LAUNCHED, -1)]
-        causes += [(float(end[other]), WAITED, other) for other in found.after[kernel]]
+        causes = [(min(now, launches[kernel]), LAUNCHED, -1)]
+        causes += [(min(now, end[other]), WAITED, other) for other in found.after[kernel]]
         if before[kernel] >= 0:
-            causes.append((float(end[before[kernel]]) + usual_pause, FOLLOWED, int(before[kernel])))
-        _, reason, other = max((min(time, now), reason, other) for time, reason, other in causes)
-        cause = min(now, float(launched[kernel] if reason == LAUNCHED else end[other]))
-        cause = max(start, cause)
+            causes.append((min(now, end[before[kernel]] + usual_pause), FOLLOWED, before[kernel]))
+        _, reason, other = max(causes)
+        cause = max(start, min(now, launches[kernel] if reason == LAUNCHED else end[other]))
         pause = LATENCY if reason == LAUNCHED else PAUSE
         yield from _piece(cause, now, BETWEEN, pause if now - cause < KERNEL_WAIT_US else UNKNOWN, -1)
         now = cause
@@ -130,7 +112,7 @@ def _walk_back(rank: Rank, found: Dependencies) -> Iterator[Piece]:
             yield from _piece(start, now, HOST, "", -1)
             return
         kernel, running = waits[place][1]
-        cause = min(now, float(end[kernel] if running else begin[kernel]))
+        cause = min(now, end[kernel] if running else begin[kernel])
         yield from _piece(max(start, cause), now, HOST, "", -1)
         now = cause
 
@@ -156,9 +138,9 @@ def _by_work_of_the_host(rank: Rank, path: pandas.DataFrame) -> pandas.DataFrame
     inside = (part >= 0) & (end <= np.append(path["end"].to_numpy(), -np.inf)[part])
     begin, end = begin[inside], end[inside]
     middle = (begin + end) / 2
-    what = np.append(ranges["name"].to_numpy(dtype=object), "outside of ranges")[innermost(ranges, middle)]
+    what = rank.nested_ranges.names_at(middle, "outside of ranges")
     what = np.where(loading.covered(begin, end) > 0, DATA, what)
-    name = np.append(host["name"].to_numpy(dtype=object), NOWHERE)[innermost(host, middle)]
+    name = rank.nested_operators.names_at(middle)
     pieces = pandas.DataFrame({"begin": begin, "end": end, "where": HOST, "what": what, "name": name, "kernel": -1})
     # Neighbours of the same work are one part.
     new = (pieces[["what", "name"]] != pieces[["what", "name"]].shift()).any(axis=1) | (begin != pieces["end"].shift())

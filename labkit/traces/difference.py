@@ -8,14 +8,13 @@ import numpy as np
 import pandas
 
 from labkit.traces.dialects import OPERATORS
-from labkit.traces.operators import times
-from labkit.traces.rank import Rank, names_at
+from labkit.traces.rank import Nested, Rank
 from labkit.traces.reading import TraceError
 
 SAME = 0.05  # counts and means that differ by at most so much, of the larger one, are the same
 
 
-def differences(ours: Mapping[int, Rank], theirs: Mapping[int, Rank], by: str) -> pandas.DataFrame:
+def differences(ours: Mapping[int, Rank], theirs: Mapping[int, Rank]) -> pandas.DataFrame:
     """The table that `labkit.Trace.diff` explains; of two traces of one rank each, whatever their ranks.
 
     Raises:
@@ -26,19 +25,19 @@ def differences(ours: Mapping[int, Rank], theirs: Mapping[int, Rank], by: str) -
     both = [number for number in ours if number in theirs]
     if not both:
         raise TraceError(f"These traces have no rank in common: {sorted(ours)} and {sorted(theirs)}.")
-    tables = [_of_ranks(ours[number], theirs[number], by).assign(rank=number) for number in both]
+    tables = [_of_ranks(ours[number], theirs[number]).assign(rank=number) for number in both]
     table = pandas.concat(tables, ignore_index=True)
     return table[["rank", *table.columns.drop("rank")]]
 
 
-def _of_ranks(ours: Rank, theirs: Rank, by: str) -> pandas.DataFrame:
+def _of_ranks(ours: Rank, theirs: Rank) -> pandas.DataFrame:
     for one, other in ((ours, theirs), (theirs, ours)):
         if one.steps.empty and not other.steps.empty:
             raise TraceError(
                 f"{one.recording.file}: no steps in this trace, but in {other.recording.file.name}, so times per step "
                 "cannot be compared. Call the profiler's step() after each step when you record."
             )
-    return changes(_per_step(ours, by), _per_step(theirs, by))
+    return changes(_per_step(ours), _per_step(theirs))
 
 
 def changes(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> pandas.DataFrame:
@@ -68,19 +67,12 @@ def changes(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> pandas.DataFram
     return table.loc[order].rename_axis("name").reset_index()
 
 
-def _per_step(rank: Rank, by: str) -> pandas.DataFrame:
-    """Count and us by name, over the number of steps; of kernels the operator, too."""
+def _per_step(rank: Rank) -> pandas.DataFrame:
+    """Count and us of the kernels by name, over the number of steps; and the operator."""
     steps = max(1, len(rank.steps))
-    if by == "kernel":
-        operators = rank.operators[rank.operators["category"] == OPERATORS]
-        launchers = names_at(operators, rank.kernels["call_begin"])
-        table = rank.kernels.assign(us=rank.kernels["duration"], operator=launchers)
-        largest_first = table.groupby(["name", "operator"])["us"].sum().sort_values(ascending=False).reset_index()
-        counted = table.groupby("name")["us"].agg(count="size", us="sum") / steps
-        return counted.join(largest_first.groupby("name")["operator"].first())
-    table = times(rank)
-    if by == "operator":
-        rank.kernels  # noqa: B018  raises if there is no GPU activity
-        table = table[(table["kind"] == "operator") & (table["own_gpu"] > 0)]
-    table = table.rename(columns={"own_gpu" if by == "operator" else "own": "us"})
-    return table.groupby("name")["us"].agg(count="size", us="sum") / steps
+    operators = rank.operators[rank.operators["category"] == OPERATORS]
+    launchers = Nested(operators).names_at(rank.kernels["call_begin"])
+    table = rank.kernels.assign(us=rank.kernels["duration"], operator=launchers)
+    largest_first = table.groupby(["name", "operator"])["us"].sum().sort_values(ascending=False).reset_index()
+    counted = table.groupby("name")["us"].agg(count="size", us="sum") / steps
+    return counted.join(largest_first.groupby("name")["operator"].first())

@@ -70,29 +70,26 @@ class Nesting:
     """
 
     def __init__(self, begin: ArrayLike, end: ArrayLike) -> None:
-        self.begin, self.end = np.asarray(begin, dtype=float), np.array(end, dtype=float)
-        begins, ends = self.begin.tolist(), self.end.tolist()  # several times faster than NumPy's single numbers
+        self.begin, end = np.asarray(begin, dtype=float), np.asarray(end, dtype=float)
+        order = np.lexsort((-end, self.begin)).tolist()  # of two that begin together the longer is parent
+        # Lists are several times faster than NumPy's single numbers. A last interval, at infinity, closes all others.
+        begins, ends, parent = [*self.begin.tolist(), np.inf], [*end.tolist(), np.inf], [-1] * (len(end) + 1)
         instants: list[float] = []
         holder: list[int] = []
         open_ones: list[int] = []
-        parent = [-1] * len(begins)
-
-        def close_until(instant: float) -> None:
-            while open_ones and ends[open_ones[-1]] <= instant:
+        for number in (*order, len(end)):
+            begun = begins[number]
+            while open_ones and ends[open_ones[-1]] <= begun:
                 instants.append(ends[open_ones.pop()])
                 holder.append(open_ones[-1] if open_ones else -1)
-
-        for number in np.lexsort((-self.end, self.begin)).tolist():  # of two that begin together the longer is parent
-            close_until(begins[number])
             if open_ones:
                 parent[number] = open_ones[-1]
                 ends[number] = min(ends[number], ends[open_ones[-1]])
             open_ones.append(number)
-            instants.append(begins[number])
+            instants.append(begun)
             holder.append(number)
-        close_until(np.inf)
-        self.end, self.parent = np.array(ends, dtype=float), np.array(parent, dtype=int)
-        self.instants, self.holder = np.array(instants), np.array(holder, dtype=int)
+        self.end, self.parent = np.array(ends[:-1], dtype=float), np.array(parent[:-1], dtype=int)
+        self.instants, self.holder = np.array(instants[:-1], dtype=float), np.array(holder[:-1], dtype=int)
 
     def at(self, times: ArrayLike) -> np.ndarray:
         """The place of the innermost interval at each time; -1 if there is none, or if the time is NaN."""

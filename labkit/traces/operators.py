@@ -38,9 +38,7 @@ def times(rank: Rank) -> pandas.DataFrame:
     own, own_gpu, all_gpu = np.zeros(len(host)), np.zeros(len(host)), np.zeros(len(host))
     gpu = _gpu_time(rank)
     is_operator = (host["category"] == OPERATORS).to_numpy()
-    begin, end = host["begin"].to_numpy(), host["end"].to_numpy()
-    for rows in host.groupby(["pid", "tid"], sort=False).indices.values():
-        nesting = Nesting(begin[rows], end[rows])
+    for rows, nesting in rank.nested_operators.threads:
         own[rows] = nesting.own_time()
         all_gpu[rows] = _with_children(nesting, gpu[rows])
         own_gpu[rows] = _of_operators(nesting, gpu[rows], is_operator[rows])

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 import pandas
+from numpy.typing import ArrayLike
 
 from labkit.ranges import RANGE
 from labkit.traces.dialects import (
@@ -20,7 +21,7 @@ from labkit.traces.dialects import (
 )
 from labkit.traces.intervals import Nesting, Union
 from labkit.traces.reading import CALLS as CALLS
-from labkit.traces.reading import GPU_WORK, ON_HOST, Recording, TraceError
+from labkit.traces.reading import GPU_WORK, ON_HOST, Recording, TraceError, entry
 
 COUNTERS = "cuda_profiler_range"
 SYNCS = "cuda_sync"  # what waited for what, if `enable_cuda_sync_events` was set in recording
@@ -72,6 +73,16 @@ class Rank:
         self.loading = Union(loading["begin"], loading["end"])
 
     @cached_property
+    def nested_operators(self) -> Nested:
+        """`operators`, to ask for the innermost at a time."""
+        return Nested(self.operators)
+
+    @cached_property
+    def nested_ranges(self) -> Nested:
+        """`ranges`, to ask for the innermost at a time."""
+        return Nested(self.ranges)
+
+    @cached_property
     def kernels(self) -> pandas.DataFrame:
         """Kernels and memory operations, in the order they began.
 
@@ -95,7 +106,7 @@ class Rank:
         kernels["sharing"] = kernels.groupby("correlation")["name"].transform("size").where(kernels["delay"].notna())
         step = innermost(self.steps, kernels["call_begin"])
         kernels["step"] = np.append(self.steps["step"].to_numpy(), -1)[step]
-        kernels["range"] = innermost(self.ranges, kernels["call_begin"])
+        kernels["range"] = self.nested_ranges.at(kernels["call_begin"])
         return kernels.drop(columns=["category", "pid", "tid"])
 
     @cached_property
@@ -174,8 +185,7 @@ class Rank:
     @property
     def world_size(self) -> int:
         """How many ranks the recorded process was one of, as the trace says; 1 if it does not."""
-        information = self.recording.meta.get("distributedInfo")
-        size = information.get("world_size") if isinstance(information, dict) else None
+        size = entry(self.recording.meta, "distributedInfo").get("world_size")
         return size if isinstance(size, int) else 1
 
     @property
@@ -246,10 +256,6 @@ class Rank:
         """When the last GPU activity ended."""
         return float(self.kernels["end"].max())
 
-    def streams(self, kernels: pandas.DataFrame) -> dict[int, Union]:
-        """When each stream was busy with these kernels."""
-        return {stream: Union(group["begin"], group["end"]) for stream, group in kernels.groupby("stream")}
-
 
 def named(names: pandas.Series, pattern: str) -> pandas.Series:
     """Which of the names hold the pattern. Each name is looked at once, however many events have it."""
@@ -257,23 +263,37 @@ def named(names: pandas.Series, pattern: str) -> pandas.Series:
     return names.isin(unique[unique.str.contains(pattern)])
 
 
-def innermost(events: pandas.DataFrame, times: pandas.Series | np.ndarray) -> np.ndarray:
-    """The place of the innermost host event at each time, -1 for none.
+class Nested:
+    """Host events, which nest in each thread: finds the innermost at a time.
 
-    The events of each thread are nested. Among several threads the event that began last counts: in the backward pass
-    the autograd thread works while the main thread waits.
+    Among several threads the event that began last counts: in the backward pass the autograd thread works while the
+    main thread waits.
+
+    Attributes:
+        threads: of each thread the places of its events, and their `Nesting`.
     """
-    times = np.asarray(times, dtype=float)
-    found, begun = np.full(len(times), -1), np.full(len(times), -np.inf)
-    begin, end = events["begin"].to_numpy(), events["end"].to_numpy()
-    for rows in events.groupby(["pid", "tid"], sort=False).indices.values():
-        place = Nesting(begin[rows], end[rows]).at(times)
-        here = np.where(place >= 0, rows[place], -1)
-        later = (here >= 0) & (begin[here] > begun)
-        found, begun = np.where(later, here, found), np.where(later, begin[here], begun)
-    return found
+
+    def __init__(self, events: pandas.DataFrame) -> None:
+        self._names, self._begin = events["name"].to_numpy(dtype=object), events["begin"].to_numpy()
+        groups, end = events.groupby(["pid", "tid"], sort=False).indices, events["end"].to_numpy()
+        self.threads = [(rows, Nesting(self._begin[rows], end[rows])) for rows in groups.values()]
+
+    def at(self, times: ArrayLike) -> np.ndarray:
+        """The place of the innermost event at each time, -1 for none."""
+        times = np.asarray(times, dtype=float)
+        found, begun = np.full(len(times), -1), np.full(len(times), -np.inf)
+        for rows, nesting in self.threads:
+            place = nesting.at(times)
+            here = np.where(place >= 0, rows[place], -1)
+            later = (here >= 0) & (self._begin[here] > begun)
+            found, begun = np.where(later, here, found), np.where(later, self._begin[here], begun)
+        return found
+
+    def names_at(self, times: ArrayLike, nowhere: str = NOWHERE) -> np.ndarray:
+        """The name of the innermost event at each time, `nowhere` where there is none."""
+        return np.append(self._names, nowhere)[self.at(times)]
 
 
-def names_at(events: pandas.DataFrame, times: pandas.Series | np.ndarray) -> np.ndarray:
-    """The name of the innermost host event at each time, "(none)" where there is none."""
-    return np.append(events["name"].to_numpy(dtype=object), NOWHERE)[innermost(events, times)]
+def innermost(events: pandas.DataFrame, times: ArrayLike) -> np.ndarray:
+    """The place of the innermost host event at each time, -1 for none."""
+    return Nested(events).at(times)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import gc
-import os
 import re
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
 
-from labkit.traces.columns import Columns
+from labkit.traces.columns import Columns, number
 from labkit.traces.dialects import OTHER_DEVICES
 from labkit.traces.parsing import NoTraceError, parse
 from labkit.traces.parsing import TraceError as TraceError
@@ -57,8 +56,7 @@ class Recording:
     @property
     def stamp(self) -> dict[str, Any] | None:
         """The stamp that `labkit.record` or `write_trace` put into the file; None without."""
-        stamp = self.meta.get("labkit")
-        return stamp if isinstance(stamp, dict) else None
+        return entry(self.meta, "labkit") or None
 
     @property
     def device(self) -> str:
@@ -108,22 +106,9 @@ def trace_files(path: Path | str) -> list[Path]:
     """The file, or the files in the folder that have the name of a trace.
 
     Raises:
-        TraceError: there are none, or the path is none or closed.
+        TraceError: there are none.
     """
-    if not isinstance(path, str | os.PathLike) or isinstance(os.fspath(path), bytes):
-        raise TraceError(f"path={path!r}: give the path of a file or folder as a text or a pathlib.Path.")
     path = Path(path)
-    try:
-        return _trace_files(path)
-    except (OSError, ValueError) as cause:
-        shown = f"{str(path)[:80]}..." if len(str(path)) > 200 else path
-        raise TraceError(
-            f"{shown}: cannot be opened ({getattr(cause, 'strerror', None) or cause}). Check the path, and that you "
-            "may read it."
-        ) from cause
-
-
-def _trace_files(path: Path) -> list[Path]:
     if not path.exists():
         raise TraceError(f"{path}: there is no such file or folder. Check the path; `labkit.record` makes a trace.")
     if path.is_dir():
@@ -154,21 +139,19 @@ def read_file(file: Path) -> Recording:
     columns.pair()
     _check_present(file, columns)
     table = columns.table()
-    left_out = {
-        "begins and ends without the other half": columns.single,
-        "events without a category": columns.uncategorised,
-    }
     needed = table["category"].isin([*GPU_WORK, *ON_HOST])
     timeless = ~needed & ~np.isfinite(table["end"])
     if timeless.any() and not timeless.all():
         table = table[~timeless].reset_index(drop=True)
     check_sound(file, table)
-    left_out = {reason: many for reason, many in left_out.items() if many}
-    others = [
-        name for name, pattern in OTHER_DEVICES.items() if any(re.match(pattern, it) for it in columns.categories)
-    ]
-    found = Recording(file, rank_of(meta), meta, table, left_out, list(columns.inputs), columns.waits_on)
-    return replace(found, other_device=others[0] if others else "")
+    incomplete = {
+        "begins and ends without the other half": columns.single,
+        "events without a category": columns.uncategorised,
+    }
+    left_out = {reason: many for reason, many in incomplete.items() if many}
+    devices = [name for name, is_of in OTHER_DEVICES.items() if any(map(re.compile(is_of).match, columns.categories))]
+    rank = max(0, number(entry(meta, "distributedInfo").get("rank")))
+    return Recording(file, rank, meta, table, left_out, list(columns.inputs), columns.waits_on, "".join(devices[:1]))
 
 
 def _check_present(file: Path, columns: Columns) -> None:
@@ -205,10 +188,7 @@ def check_sound(file: Path, events: pandas.DataFrame) -> None:
             )
 
 
-def rank_of(meta: dict[str, Any]) -> int:
-    """The rank that a trace states, as a number or in digits, else 0."""
-    information = meta.get("distributedInfo")
-    rank = information.get("rank") if isinstance(information, dict) else None
-    if isinstance(rank, str) and rank.strip().isdecimal():
-        return int(rank)
-    return int(rank) if isinstance(rank, int | float) and rank == rank // 1 else 0
+def entry(meta: dict[str, Any], name: str) -> dict[str, Any]:
+    """An entry of the file that is a dictionary, empty if it is none."""
+    found = meta.get(name)
+    return found if isinstance(found, dict) else {}

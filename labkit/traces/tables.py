@@ -10,7 +10,7 @@ import pandas
 
 from labkit.traces.host import filled_by
 from labkit.traces.intervals import Union, busy, time_at_each_level
-from labkit.traces.rank import Rank, names_at
+from labkit.traces.rank import Rank
 from labkit.traces.reading import TraceError
 
 KINDS = ("compute", "memory", "communication")
@@ -111,10 +111,10 @@ def gaps(rank: Rank, largest: int) -> pandas.DataFrame:
             "cause": found["cause"].to_numpy(),
             "filled_by": filler,
             "share_filled": share_filled,
-            "operator_at_begin": names_at(rank.operators, found["begin"]),
-            "operator_at_end": names_at(rank.operators, found["end"]),
-            "range_at_begin": names_at(rank.ranges, found["begin"]),
-            "range_at_end": names_at(rank.ranges, found["end"]),
+            "operator_at_begin": rank.nested_operators.names_at(found["begin"]),
+            "operator_at_end": rank.nested_operators.names_at(found["end"]),
+            "range_at_begin": rank.nested_ranges.names_at(found["begin"]),
+            "range_at_end": rank.nested_ranges.names_at(found["end"]),
             "next_kernel": after["name"].to_numpy(),
             "launch_delay_us": after["delay"].to_numpy(),
         }
@@ -228,20 +228,20 @@ def mean_queue(rank: Rank) -> float:
 def concurrency(rank: Rank) -> pandas.DataFrame:
     """All kernels, then those of each range."""
     kernels = rank.kernels
-    tables = [_levels(rank, "all", [kernels])]
+    tables = [_levels("all", [kernels])]
     in_ranges = kernels[kernels["range"] >= 0]
     in_ranges = in_ranges.assign(range_name=rank.ranges["name"].to_numpy()[in_ranges["range"]])
     for name, ours in in_ranges.groupby("range_name", sort=False):
-        tables.append(_levels(rank, name, [times for _, times in ours.groupby("range")]))
+        tables.append(_levels(name, [times for _, times in ours.groupby("range")]))
     return pandas.concat(tables, ignore_index=True)
 
 
-def _levels(rank: Rank, name: str, times: list[pandas.DataFrame]) -> pandas.DataFrame:
+def _levels(name: str, times: list[pandas.DataFrame]) -> pandas.DataFrame:
     """How long 0, 1, 2, ... streams were busy, summed over `times`: the kernels of each run of the range."""
     levels, union, total = np.zeros(1), 0.0, 0.0
     for kernels in times:
-        streams = rank.streams(kernels)
-        here = time_at_each_level(streams.values(), kernels["begin"].min(), kernels["end"].max())
+        streams = [Union(group["begin"], group["end"]) for _, group in kernels.groupby("stream")]
+        here = time_at_each_level(streams, kernels["begin"].min(), kernels["end"].max())
         size = max(len(levels), len(here))
         levels = np.pad(levels, (0, size - len(levels))) + np.pad(here, (0, size - len(here)))
         union += busy(kernels["begin"], kernels["end"])

@@ -13,7 +13,7 @@ from labkit.course.many_nodes import plan_to_buy as right_plan
 Plans = Mapping[str, tuple[Sequence[float], float]]
 
 
-def _other_plans(random: Random) -> list[tuple[float, Plans]]:
+def _other_plans(random: Random) -> list[tuple[float, dict[str, tuple[list[float], float]]]]:
     """Seconds of one process, and divisions among two to five machines, to `plan_to_buy`."""
 
     def plan() -> tuple[list[float], float]:

@@ -44,4 +44,5 @@ def exchange_figure(curves: pandas.DataFrame, megabytes: pandas.Series, name: st
 def exchange_widget(curves: pandas.DataFrame, megabytes: pandas.Series) -> ipywidgets.VBox:
     """`exchange_figure`, with a slider for the way of exchanging."""
     slider = steps_slider("exchange", list(megabytes.index))
+    slider.value = megabytes.index[0]
     return controlled(functools.partial(exchange_figure, curves, megabytes), {"name": slider})
