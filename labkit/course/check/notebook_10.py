@@ -90,7 +90,8 @@ def find_fault(answer: Callable[[Mapping[str, float], Mapping[str, float]], int]
     """Compares ``answer(program, right)`` with the fault that was built into a program, on drawn pictures and ranks."""
     ranks, seed = drawn((2, 0), lambda random: (random.randrange(2, 5), a_seed(random)))
     pictures = torch.rand(2, 4 * ranks, 3, 16, 16, generator=torch.Generator().manual_seed(seed))
-    rows = {fault: train_with_fault(fault, *(part.chunk(ranks) for part in pictures), "SGD") for fault in (0, *FAULTS)}
+    a, b = (part.chunk(ranks) for part in pictures)
+    rows = {fault: train_with_fault(fault, a, b, "SGD") for fault in (0, *FAULTS)}
     for fault in drawn([3, 1, 4, 0, 2], lambda random: random.sample(list(rows), len(rows))):
         got = answer(dict(rows[fault]), dict(rows[0]))
         require_kind(got, "a number")
