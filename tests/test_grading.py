@@ -7,6 +7,7 @@ import contextlib
 import csv
 import io
 import os
+import re
 import shutil
 import sys
 import zipfile
@@ -14,8 +15,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from bs4 import BeautifulSoup
+from nbconvert.exporters import HTMLExporter
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_cell
 from nbgrader.converters import GenerateAssignment
+from nbgrader.server_extensions.formgrader.handlers import template_path
+from traitlets.config import Config
 
 from tools import assignments
 from tools.grading import __main__ as grading
@@ -313,9 +318,11 @@ def test_the_report_counts_misconceptions(graded, course, tmp_path):
 
 
 @needs_namespaces
-def test_feedback_shows_the_message_and_not_the_hidden_tests(graded, course):
+def test_feedback_begins_with_the_result_and_has_no_hidden_tests(graded, course):
     page = (course.root / "feedback" / "sign" / NAME / f"{NAME}.html").read_text()
-    assert "the sign is wrong" in page and SECRET not in page
+    rows = [row.get_text(" ", strip=True) for row in BeautifulSoup(page, "html.parser").table.find_all("tr")]
+    assert rows[1:] == ["one 2 of 2 right", "two 0 of 2 two: the sign is wrong", "three 2 of 2 right"]
+    assert SECRET not in page and "LABKIT_CHECK_SEED" not in page
 
 
 @needs_namespaces
@@ -330,7 +337,24 @@ def test_graded_again_with_exercises_removed(graded, course, tmp_path, capsys, p
     assert "two" not in (tmp_path / "grades.csv").read_text()
 
 
-# Marks by hand
+# Marks by hand, and what is seen of a submission
+
+RUNS = "document.title = 'taken over'"
+ATTACKS = f"""
+<img src=x onerror="{RUNS}"> <script>{RUNS}</script> [a link](javascript:{RUNS}) <a href="javascript:{RUNS}">other</a>
+<svg onload="{RUNS}"><script>{RUNS}</script></svg> <iframe srcdoc="<script>parent.{RUNS}</script>"></iframe>
+<form action="https://example.org"><button>Full credit</button></form> <img src="https://example.org/seen.png">
+<style>@import url(https://example.org/x.css)</style> <a href="data:text/html,<script>{RUNS}</script>">data</a>
+"""
+SVG = f'<svg xmlns="http://www.w3.org/2000/svg" onload="{RUNS}"/>'
+SHOWS = f"""from IPython.display import HTML, SVG, Javascript, Markdown, display
+ATTACKS = {ATTACKS!r}
+display(HTML(ATTACKS), Markdown(ATTACKS), Javascript({RUNS!r}), SVG({SVG!r}))
+display({{"text/vnd.mermaid": ATTACKS, "text/latex": ATTACKS}}, raw=True)
+print(ATTACKS)
+def two():
+    raise ValueError(ATTACKS)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -345,6 +369,16 @@ def with_written(tmp_path_factory, path_to_alembic):
     course.directory.assignment_id = NAME
     GenerateAssignment(coursedir=course.directory, config=course.config).start()
     submit(course, course.root / "submitted", {"ada": RIGHT | {"two": "def two():\n    return 7", "written": "Mine."}})
+    submit(course, course.root / "submitted", {"eve": RIGHT | {"two": SHOWS, "written": f"**Bold** {ATTACKS}"}})
+    path = course.root / "submitted" / "eve" / NAME / f"{NAME}.ipynb"
+    hostile = nbformat.read(path, as_version=4)
+    hostile.metadata["title"] = ATTACKS
+    extra = marks(f'x"{ATTACKS}', solution=True) | {"tags": [ATTACKS.replace(",", "")]}
+    hostile.cells += [
+        new_markdown_cell(ATTACKS, metadata=extra),
+        new_raw_cell(ATTACKS, metadata={"raw_mimetype": "text/html"}),
+    ]
+    nbformat.write(hostile, path)
     return course
 
 
@@ -385,6 +419,37 @@ def test_marks_by_hand_stay(with_written, monkeypatch):
     again = row_of(with_written, *GRADE)
     assert again.items() >= by_hand.items()
     assert again["notes"] == "by hand: one; by hand: two; by hand: written"
+
+
+def runs_or_loads(page: str, own: str = "nothing of its own") -> list[str]:
+    """What a page would run or load, other than from the places `own`."""
+    tags = BeautifulSoup(page, "html.parser").find_all(True)
+    allowed = re.compile(rf"data:image/|#|https://example.org$|{own}")
+    found = [str(tag) for tag in tags if tag.name in ("script", "iframe", "form", "style", "link", "object", "embed")]
+    found += [f"{tag.name}: {key}" for tag in tags for key in tag.attrs if key.startswith("on")]
+    links = [str(tag[key]) for tag in tags for key in ("src", "href", "action") if key in tag.attrs]
+    return found + [link for link in links if not allowed.match(link)]
+
+
+@needs_namespaces
+def test_no_script_of_a_student_is_in_a_page(with_written):
+    row_of(with_written, *GRADE)
+    feedback = (with_written.root / "feedback" / "eve" / NAME / f"{NAME}.html").read_text()
+    assert "<strong>Bold</strong>" in feedback and "&lt;script&gt;" in feedback, "what is left out stands there as text"
+    assert "default-src 'none'" in feedback
+    assert [found[:7] for found in runs_or_loads(feedback)] == ["<style>"], "the page's own"
+
+    config = Config(with_written.config)
+    config.HTMLExporter.update(template_name="formgrade", extra_template_basedirs=[template_path])  # as formgrader does
+    nothing = {"index": 0, "total": 1, "base_url": "/own", "submission_id": "1", "notebook_id": NAME}
+    path = with_written.root / "autograded" / "eve" / NAME / f"{NAME}.ipynb"
+    answers = {}
+    for student in ("ada", "eve"):
+        page, _ = HTMLExporter(config=config).from_filename(
+            str(path).replace("eve", student), resources={**nothing, "student": student}
+        )
+        answers[student] = runs_or_loads(page, own="/own")
+    assert answers["eve"] == answers["ada"]
 
 
 @needs_namespaces

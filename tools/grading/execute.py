@@ -37,6 +37,11 @@ def is_marked(cell: NotebookNode) -> bool:
     return is_solution(cell) or is_grade(cell)
 
 
+def name_of(cell: NotebookNode) -> str:
+    """nbgrader's name of a cell, "" if it has none."""
+    return cell.metadata.get("nbgrader", {}).get("grade_id", "")
+
+
 class CoursePreprocessor(NbGraderPreprocessor):
     """Knows the course's own notebook."""
 
@@ -53,12 +58,13 @@ class RestoreCells(CoursePreprocessor):
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
         """A notebook that has each marked cell once, in any order in which the student has them."""
         unite(nb)
-        present = {cell.metadata.nbgrader.get("grade_id"): cell for cell in nb.cells if "nbgrader" in cell.metadata}
+        courses = {name_of(cell): cell for cell in self.own("release", resources).cells if name_of(cell)}
+        for cell in nb.cells:
+            if name_of(cell) not in courses:  # not the course's, or of an older version of it
+                cell.metadata.pop("nbgrader", None)
+        present = {name_of(cell): cell for cell in nb.cells}
         before = None
-        for cell in self.own("release", resources).cells:
-            if "nbgrader" not in cell.metadata:
-                continue
-            name = cell.metadata.nbgrader.grade_id
+        for name, cell in courses.items():
             if name not in present:
                 place = next((i for i, one in enumerate(nb.cells) if one is before), -1) + 1
                 nb.cells.insert(place, cell)
@@ -71,7 +77,7 @@ def copies(nb: NotebookNode) -> dict[str, list[NotebookNode]]:
     """The marked cells that a notebook has more than once, as JupyterLab makes them of a copied or split cell."""
     found: dict[str, list[NotebookNode]] = {}
     for cell in nb.cells:
-        if name := cell.metadata.get("nbgrader", {}).get("grade_id"):
+        if name := name_of(cell):
             found.setdefault(name, []).append(cell)
     return {name: cells for name, cells in found.items() if len(cells) > 1}
 
@@ -79,9 +85,7 @@ def copies(nb: NotebookNode) -> dict[str, list[NotebookNode]]:
 def unite(nb: NotebookNode) -> None:
     """Make one cell of the copies of a cell: of an answer, all parts above its check, in the order they run in."""
     for name, cells in copies(nb).items():
-        checks = [
-            i for i, cell in enumerate(nb.cells) if cell.metadata.get("nbgrader", {}).get("grade_id") == f"{name}_check"
-        ]
+        checks = [i for i, cell in enumerate(nb.cells) if name_of(cell) == f"{name}_check"]
         last = checks[0] if checks else len(nb.cells)
         parts = [cell for cell in nb.cells[:last] if any(cell is one for one in cells)] or cells
         if is_solution(parts[0]):
