@@ -46,7 +46,8 @@ def marks(name: str, **more: object) -> dict:
 
 def tiny_notebook(exercises: dict[str, str]) -> nbformat.NotebookNode:
     """A notebook with exercises in one line each; its check says why an answer is wrong."""
-    setup = "import os\nthree_of_setup = 3\nclass WrongAnswer(AssertionError): pass"
+    setup = "import os\nthree_of_setup = 3\nclass WrongAnswer(AssertionError): pass\n"
+    setup += "class check:\n    def right(name): print(f'✓ {name}: right')"
     cells = [new_code_cell(setup, metadata={"tags": ["setup"]}), new_code_cell("raise RuntimeError('not graded')")]
     for number, (name, solution) in enumerate(exercises.items(), start=1):
         head, body = solution.split("\n", 1)
@@ -54,7 +55,8 @@ def tiny_notebook(exercises: dict[str, str]) -> nbformat.NotebookNode:
         check = (
             f"if {name}() == -{number}:\n    raise WrongAnswer('{name}: the sign is wrong')\n"
             f"if {name}() != {number}:\n    raise WrongAnswer(f'{name}: {{{name}()!r}} is not {number}')\n"
-            "### BEGIN HIDDEN TESTS\nassert os.environ['LABKIT_CHECK_SEED'] == '5'\n### END HIDDEN TESTS"
+            "### BEGIN HIDDEN TESTS\nassert os.environ['LABKIT_CHECK_SEED'] == '5'\n### END HIDDEN TESTS\n"
+            f"check.right('{name}')"
         )
         cells += [
             new_markdown_cell(f"Exercise {name}"),
@@ -153,6 +155,16 @@ for file in range(3, 9):
     except OSError:
         pass
 """
+FORGES_DONE = """
+def two():
+    for file in range(3, 30):
+        for cell in range(9):
+            try:
+                os.write(file, b'{"cell": "%d", "done": true}\\n' % cell)
+            except OSError:
+                pass
+    os._exit(0)
+"""
 STUDENTS = {
     "right": RIGHT,
     "untouched": {},
@@ -173,8 +185,17 @@ STUDENTS = {
     "warns": RIGHT | {"two": "import warnings\ndef two():\n    warnings.warn('old')\n    return 2"},
     "imports": RIGHT | {"setup": "\nimport math", "two": "def two():\n    return math.floor(2.5)"},
     "forges": RIGHT | {"two": FORGES},
+    "forges_done": RIGHT | {"two": FORGES_DONE},
+    "silences": RIGHT | {"two": "check.right = lambda name: None\ndef two():\n    return 2"},
 }
-STOPPED = {"exits": "crashed", "loops": "time", "sleeps": "time", "writes": "time"}
+STOPPED = {
+    "exits": "crashed",
+    "forges_done": "crashed",
+    "silences": "unconfirmed",
+    "loops": "time",
+    "sleeps": "time",
+    "writes": "time",
+}
 
 
 COPIED = marks("two", solution=True)
@@ -256,7 +277,12 @@ needs_namespaces = pytest.mark.skipif(
 def test_an_answer_costs_its_own_points_only(graded, student):
     exercises, told = graded
     points = [exercises[student][name].points for name in EXERCISES]
-    expected = {"untouched": [0, 0, 0], **dict.fromkeys(("right", "warns", "imports"), [2, 2, 2]), "spies": [2, 2, 2]}
+    expected = {
+        "untouched": [0, 0, 0],
+        "silences": [2, 0, 0],
+        **dict.fromkeys(("right", "warns", "imports"), [2, 2, 2]),
+        "spies": [2, 2, 2],
+    }
     assert points == expected.get(student, [2, 0, 2]), told
     if student in STOPPED:
         assert exercises[student]["two"].stopped == STOPPED[student]
@@ -309,12 +335,13 @@ def test_the_table_has_a_row_for_everybody_and_a_column_for_what_was_handed_out(
 def test_the_report_counts_misconceptions(graded, course, tmp_path):
     (tmp_path / "wrong").mkdir()
     (tmp_path / "wrong" / "01.toml").write_text("[two.minus]\nexpects = 'The SIGN is wrong'\nanswer = 'two = int'\n")
+    shutil.copy(course.root / f"{NAME}.html", tmp_path / "report.html")
     report.write(course, NAME, tmp_path / "report.html", wrong_answers=tmp_path / "wrong")
     page = (tmp_path / "report.html").read_text()
     assert "<td>1<td>minus<td>WrongAnswer: two: the sign is wrong" in page
-    assert "WrongAnswer: two: 7 is not 2" in page and "another mistake" in page
+    assert "WrongAnswer: two: 7 is not 2" in page and "another mistake" in page and "<td>fails with NameError" in page
     assert "stopped: crashed" in page and "not answered" in page
-    assert SECRET not in page
+    assert SECRET not in page and "damaged/01_tiny/01_tiny.ipynb<td>not a notebook" in page
 
 
 @needs_namespaces

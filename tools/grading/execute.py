@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import secrets
 import time
 from pathlib import Path
@@ -180,6 +181,7 @@ class RunExercises(CoursePreprocessor):
                 append(marked[message["cell"]], nbformat.from_dict(message["output"]))
         done = {message.get("cell") for message in messages if "done" in message}
         stop([cell for key, cell in marked.items() if key not in done], ended or "crashed: nothing came from it")
+        stop([exercise[-1]] if is_silent(exercise[-1]) else [], "unconfirmed: the check did not say that it is right")
 
     def sandbox(self, setup: list[str], notebook: str) -> Sandbox:
         """The sandbox in which these setup cells have run. It stays for the next submission."""
@@ -200,6 +202,15 @@ class RunExercises(CoursePreprocessor):
         if cls.started:
             cls.started[1].close()
             cls.started = None
+
+
+def is_silent(check: NotebookNode) -> bool:
+    """Whether a check ended without an error, but did not say of each of its calls that the answer is right."""
+    if any(output.output_type == "error" for output in check.outputs):
+        return False
+    text = "".join(output.get("text", "") for output in check.outputs)
+    said = text.count(f"✓ {name_of(check).removesuffix('_check')}: right")
+    return said < len(re.findall(r"^check\.", check.source, re.MULTILINE))
 
 
 def stop(cells: list[NotebookNode], why: str) -> None:

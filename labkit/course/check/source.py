@@ -37,6 +37,7 @@ SPECIAL = frozenset(
     "__init__ __post_init__ __call__ __len__ __iter__ __next__ __getitem__ __setitem__ __contains__ __enter__ __exit__ "
     "__repr__ __str__ __add__ __sub__ __mul__ __name__ __class__ __version__ __all__".split()
 )
+TUPLES = frozenset("_asdict _fields _make _replace".split())  # of named tuples
 FOUND = "{} has no business in an answer: it could change the check itself. An answer with it counts 0 points."
 
 
@@ -56,17 +57,19 @@ def tampering(source: str | ast.AST) -> str | None:
 
 def strange(tree: ast.AST, packages: frozenset[str] = PACKAGES) -> Iterator[tuple[int, str]]:
     """Lines of a program, and what each does beyond computing with its own objects and with these packages."""
-    own = set(_bound(tree))
+    own = set(_bound(tree)) | TUPLES
     for node in ast.walk(tree):
         for what in _strange(node, own, packages):
             yield getattr(node, "lineno", 1), what
 
 
 def _bound(tree: ast.AST) -> Iterator[str]:
-    """The names to which a program gives a value, other than by importing them."""
+    """The names, and the attributes of `self`, to which a program gives a value, other than by importing them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+            yield node.attr
         elif isinstance(node, ast.arg):
             yield node.arg
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -83,22 +86,31 @@ def _strange(node: ast.AST, own: set[str], packages: frozenset[str]) -> Iterator
         for alias in node.names:
             yield from _module(f"{node.module}.{alias.name}", packages)
             yield from _name(alias.name, MEMBERS)
+            yield from _hidden(alias.name, own)
     elif isinstance(node, ast.Name):
         yield from _name(node.id, NAMES)
     elif isinstance(node, ast.FunctionDef | ast.ClassDef):
         yield from _name(node.name, frozenset())
     elif isinstance(node, ast.Attribute):
         yield from _name(node.attr, MEMBERS)
+        yield from _hidden(node.attr, own)
         if node.attr == "check":
             yield from _module(f"labkit.{ast.unparse(node)}", packages)
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield from _name(node.value, frozenset())  # as in getattr(function, "__globals__")
+        yield from _hidden(node.value, own)
     if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
         root: ast.expr = node
         while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
             root = root.func if isinstance(root, ast.Call) else root.value
         if isinstance(root, ast.Name) and root.id not in own:
             yield f"`{ast.unparse(node)} = ...`, where `{root.id}` is not the answer's own,"
+
+
+def _hidden(name: str, own: set[str]) -> Iterator[str]:
+    """An attribute that is not the answer's own and begins with one underscore: `collections._sys` is Python's `sys`."""
+    if name.isidentifier() and name[0] == "_" != name[1:2] != "" and not name[1].isdigit() and name not in own:
+        yield f"`{name}`"
 
 
 def _module(name: str, packages: frozenset[str]) -> Iterator[str]:
