@@ -1,8 +1,9 @@
 """Exercises as they are graded: the cells in IPython, the setup once, then each exercise in a fork of that process.
 
-    LABKIT_CHECK_SEED=1 python tests/graded.py < {"setup": [cell, ...], "exercises": [[answer, check], ...]}
+    LABKIT_CHECK_SEED=1 python tests/graded.py < {"setup": [cell, ...], "exercises": [[answer, ..., check], ...]}
 
-The last line says for each exercise which errors its two cells have shown, and whether the check has passed.
+Without the variable it is as at home. The last line says for each exercise which errors its cells have shown, and
+whether the check has passed.
 """
 
 import json
@@ -28,10 +29,9 @@ class Shell(InteractiveShell):
         return len(self.errors) == before
 
 
-def grade(shell: Shell, answer: str, check: str, connection: Connection) -> None:
-    """Run an answer and its check; send the errors and whether the check has passed."""
-    shell.passes(answer)
-    passed = shell.passes(check)
+def grade(shell: Shell, cells: list[str], connection: Connection) -> None:
+    """Run an answer's cells and its check; send the errors and whether the check has passed."""
+    passed = [shell.passes(cell) for cell in cells][-1]
     connection.send((shell.errors, passed))
 
 
@@ -44,9 +44,9 @@ def main() -> None:
     for cell in cells["setup"]:
         assert shell.passes(cell), shell.errors
     graded = []
-    for answer, check in cells["exercises"]:
+    for exercise in cells["exercises"]:
         receiving, sending = multiprocessing.Pipe(duplex=False)
-        process = multiprocessing.get_context("fork").Process(target=grade, args=(shell, answer, check, sending))
+        process = multiprocessing.get_context("fork").Process(target=grade, args=(shell, exercise, sending))
         process.start()
         sending.close()
         try:

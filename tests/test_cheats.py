@@ -29,6 +29,16 @@ def cheats(exercise: Exercise) -> list[Path]:
     return sorted((CHEATS / exercise.notebook[:2] / exercise.name).glob("*py"))
 
 
+def run(setup: tuple[str, ...], exercises: list[list[str]], **variables: str) -> list[tuple[list[str], bool]]:
+    """Of each exercise's cells the errors, and whether the last one, its check, passed."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    variables = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables}
+    program = [sys.executable, "-W", "ignore", str(ROOT / "tests" / "graded.py")]
+    asked = json.dumps({"setup": setup, "exercises": exercises})
+    output = subprocess.run(program, input=asked, env=variables, check=True, capture_output=True, text=True).stdout
+    return json.loads(output.splitlines()[-1])
+
+
 @functools.cache
 def graded(notebook: str) -> dict[str, tuple[list[str], bool]]:
     """The errors and whether the check passed, by the exercise's name for its solution, by file for each cheat."""
@@ -39,12 +49,7 @@ def graded(notebook: str) -> dict[str, tuple[list[str], bool]]:
         cells |= {
             str(path): [path.read_text(encoding="utf-8").split("\n", 1)[1], exercise.check] for path in cheats(exercise)
         }
-    asked = json.dumps({"setup": here[0].setup, "exercises": [*cells.values()]})
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    variables = {**os.environ, "PYTHONPATH": path, "LABKIT_CHECK_SEED": "1", "OMP_NUM_THREADS": "1"}
-    program = [sys.executable, "-W", "ignore", str(ROOT / "tests" / "graded.py")]
-    output = subprocess.run(program, input=asked, env=variables, check=True, capture_output=True, text=True).stdout
-    return dict(zip(cells, json.loads(output.splitlines()[-1]), strict=True))
+    return dict(zip(cells, run(here[0].setup, [*cells.values()], LABKIT_CHECK_SEED="1"), strict=True))
 
 
 WITH_CHEATS = [exercise for exercise in EXERCISES if cheats(exercise)]
@@ -67,6 +72,25 @@ def test_a_cheat_gets_no_points_and_is_named(exercise, path):
 
 def test_every_cheat_belongs_to_an_exercise():
     assert set(CHEATS.rglob("*py")) == {path for one in EXERCISES for path in cheats(one)}
+
+
+def test_what_is_refused_in_grading_is_refused_at_home_in_the_same_words():
+    busy, by_hand = (
+        next(one for one in EXERCISES if one.name == name and one.notebook[:2] == "03")
+        for name in ("busy", "idle_by_hand")
+    )
+    unused, above = "import os\nfolder = os.getcwd()", "import json\ndef helper(x): return json.loads(json.dumps(x))"
+    exercises = [
+        [unused, busy.solution, busy.check],
+        [by_hand.solution, by_hand.check],
+        [above, f"lists = helper([])\n{busy.solution}", busy.check],
+        [f"import os\n{by_hand.solution}", by_hand.check],
+    ]
+    home, marked = run(busy.setup, exercises), run(busy.setup, exercises, LABKIT_CHECK_SEED="1")
+    assert [passed for _, passed in home] == [passed for _, passed in marked] == [True, True, False, False]
+    for (at_home, _), (in_grading, _) in zip(home[2:], marked[2:], strict=True):
+        reason = at_home[0].removeprefix("WrongAnswer: ")
+        assert "has no business in an answer" in reason and any(reason in error for error in in_grading)
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=str)

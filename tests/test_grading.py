@@ -221,6 +221,7 @@ HONEST = {
     "split": {"two": "def two():", 7: [("    return 2", COPIED)]},
     "stopped": {"two": "def two():\n    return 2", 9: ["1 / 0"]},
 }
+BROKEN = {6: ["helper = of_a_cell_below"], "two": "def two():\n    return helper()"}
 
 
 def honest(course: Course, changes: dict) -> nbformat.NotebookNode:
@@ -242,7 +243,7 @@ def graded(course, tmp_path_factory):
     (damaged / f"{NAME}.ipynb").write_text("no notebook")
     deleted = answered(course, RIGHT)
     del deleted.cells[3:8]  # of exercise one and two all but the text
-    for name, changes in HONEST.items():
+    for name, changes in (HONEST | {"broken": BROKEN}).items():
         (folder / name / NAME).mkdir(parents=True)
         nbformat.write(honest(course, changes), folder / name / NAME / f"{NAME}.ipynb")
     (folder / "deleted" / NAME).mkdir(parents=True)
@@ -301,6 +302,11 @@ def test_cells_that_were_copied_or_split_are_named(graded, course):
 
 
 @needs_namespaces
+def test_a_cell_that_fails_is_named_where_its_answer_is_wrong(graded):
+    assert "of_a_cell_below" in graded[0]["broken"]["two"].message
+
+
+@needs_namespaces
 def test_deleted_cells_come_back_and_only_their_points_are_lost(graded):
     assert [graded[0]["deleted"][name].points for name in EXERCISES] == [0, 0, 2]
 
@@ -316,7 +322,7 @@ def test_what_cannot_be_graded_is_named(graded):
 def test_the_table_has_a_row_for_everybody_and_a_column_for_what_was_handed_out(graded, course):
     with open(course.root / "grades.csv", encoding="utf-8", newline="") as file:
         rows = {row["student"]: row for row in csv.DictReader(file)}
-    assert set(rows) == {*STUDENTS, *HONEST, "deleted", "absent"}
+    assert set(rows) == {*STUDENTS, *HONEST, "broken", "deleted", "absent"}
     assert rows["right"] == {
         "student": "right",
         "last_name": "Right",

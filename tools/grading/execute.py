@@ -3,10 +3,12 @@
 `nbgrader_config.py` puts them into the place of nbgrader's own, so `nbgrader autograde` and formgrader have them, too.
 """
 
+import ast
 import os
 import re
 import secrets
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import nbformat
@@ -16,9 +18,8 @@ from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import is_grade, is_solution
 from traitlets import Dict, Integer, Unicode
 
+from labkit.course.check.cells import needed, plain
 from tools.grading.sandbox import Sandbox, choose
-from tools.grading.shell import COURSE
-from tools.grading.slices import needed, plain
 
 FIRST_CELL = "# @title Setup: run this cell first."
 STOPPED = "Stopped"  # the name of the error of a cell that was not run to its end
@@ -99,8 +100,8 @@ def unite(nb: NotebookNode) -> None:
 class RunExercises(CoursePreprocessor):
     """Runs the exercises of a submission in a sandbox, see `sandbox` and `worker`; other cells are left as they are.
 
-    The setup cells are the course's own. A setup cell that the student changed is run as well, as part of each answer,
-    and so is every cell above whose names the answer or its check use: see `slices`.
+    The setup cells are the course's own. What a student added to them is run as well, as part of each answer, and so is
+    every cell above whose names the answer or its check use: see `labkit.course.check.cells`.
     """
 
     isolation = Unicode("", help="container, namespaces or none; empty: the first that works and isolates").tag(
@@ -128,11 +129,9 @@ class RunExercises(CoursePreprocessor):
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
         """The notebook with the outputs of its answers and checks."""
-        own = [cell for cell in self.own("source", resources).cells if cell.cell_type == "code"]
-        setup = [cell.source for cell in own if is_setup(cell)]
-        known = {cell.source.strip() for cell in own}
-        changed = [cell for cell in nb.cells if is_setup(cell) and cell.source.strip() not in known]
-        begun, above, exercise = time.monotonic(), [], []
+        setup = [cell.source for cell in self.own("source", resources).cells if is_setup(cell)]
+        begun, exercise = time.monotonic(), []
+        above = [NotebookNode(source=added) for added in added_to(setup, nb)]
         for cell in nb.cells:
             if cell.cell_type != "code" or is_setup(cell):
                 continue
@@ -143,28 +142,20 @@ class RunExercises(CoursePreprocessor):
             exercise.append(cell)
             if is_grade(cell):
                 if time.monotonic() - begun < self.submission_seconds:
-                    cells = [*changed, *needed(above, exercise)]
-                    courses = [not is_marked(one) and one.source.strip() in known for one in cells]
-                    self.run(cells, courses, exercise, setup, resources["nbgrader"]["notebook"])
+                    its_own = {place for place, one in enumerate(above) if any(one is other for other in exercise)}
+                    cells = [above[place] for place in needed([one.source for one in above], its_own)]
+                    self.run(cells, exercise, setup, resources["nbgrader"]["notebook"])
                 else:
                     stop(exercise, "time: the exercises before took too long")
                 above.pop()  # no other exercise needs a check
                 exercise = []
         return nb, resources
 
-    def run(
-        self,
-        cells: list[NotebookNode],
-        courses: list[bool],
-        exercise: list[NotebookNode],
-        setup: list[str],
-        notebook: str,
-    ) -> None:
+    def run(self, cells: list[NotebookNode], exercise: list[NotebookNode], setup: list[str], notebook: str) -> None:
         """Run an exercise and write outputs into its cells; an error into those that did not run to their end.
 
         Args:
             cells: those of the exercise, and what it needs, in their order.
-            courses: for each of them, whether it is the course's own.
             exercise: the answers and the check, whose outputs count.
             setup: the course's setup cells.
             notebook: its name.
@@ -172,15 +163,19 @@ class RunExercises(CoursePreprocessor):
         Raises:
             RuntimeError: if no sandbox works here, or the course's own setup cells fail in it.
         """
-        keys = [f"{COURSE if own else ''}{number}" for number, own in enumerate(courses)]
-        sources = [(key, plain(cell.source)) for key, cell in zip(keys, cells, strict=True)]
+        sources = [(str(place), plain(cell.source)) for place, cell in enumerate(cells)]
         messages, ended = self.sandbox(setup, notebook).run(sources)
-        marked = {key: cell for key, cell in zip(keys, cells, strict=True) if any(cell is one for one in exercise)}
+        marked = {str(place): cell for place, cell in enumerate(cells) if any(cell is one for one in exercise)}
         for message in messages:
             if message.get("cell") in marked and "output" in message:
                 append(marked[message["cell"]], nbformat.from_dict(message["output"]))
         done = {message.get("cell") for message in messages if "done" in message}
         stop([cell for key, cell in marked.items() if key not in done], ended or "crashed: nothing came from it")
+        if is_wrong(exercise[-1]):  # then the cells that it needs may say why: one of them fails, or is refused
+            errors = [
+                one["output"] for one in messages if one["cell"] not in marked and "evalue" in one.get("output", {})
+            ]
+            exercise[0].outputs[:0] = map(nbformat.from_dict, errors)
         stop([exercise[-1]] if is_silent(exercise[-1]) else [], "unconfirmed: the check did not say that it is right")
 
     def sandbox(self, setup: list[str], notebook: str) -> Sandbox:
@@ -204,13 +199,28 @@ class RunExercises(CoursePreprocessor):
             cls.started = None
 
 
+def added_to(setup: list[str], nb: NotebookNode) -> list[str]:
+    """What a student wrote into the setup cells: the statements that the course's do not have."""
+    courses = {ast.dump(line) for cell in setup for line in ast.parse(plain(cell)).body}
+    added = []
+    for cell in nb.cells:
+        if is_setup(cell):
+            with suppress(SyntaxError):
+                lines = ast.parse(plain(cell.source)).body
+                added += [ast.unparse(line) for line in lines if ast.dump(line) not in courses]
+    return added
+
+
+def is_wrong(check: NotebookNode) -> bool:
+    """Whether a check ended with an error."""
+    return any(output.output_type == "error" for output in check.outputs)
+
+
 def is_silent(check: NotebookNode) -> bool:
     """Whether a check ended without an error, but did not say of each of its calls that the answer is right."""
-    if any(output.output_type == "error" for output in check.outputs):
-        return False
     text = "".join(output.get("text", "") for output in check.outputs)
     said = text.count(f"✓ {name_of(check).removesuffix('_check')}: right")
-    return said < len(re.findall(r"^check\.", check.source, re.MULTILINE))
+    return not is_wrong(check) and said < len(re.findall(r"^check\.", check.source, re.MULTILINE))
 
 
 def stop(cells: list[NotebookNode], why: str) -> None:

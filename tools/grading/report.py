@@ -12,8 +12,9 @@ from tools.grading.course import Course, Exercise
 from tools.mistakes import WRONG_ANSWERS, known
 
 OTHER, RIGHT, UNTOUCHED, UNREAD = "another mistake", "right", "not answered", "to be read"
+REFUSED = "has no business in an answer"  # in the message, see labkit.course.check.source
 KINDS = {  # of mistakes that no wrong answer there makes: a pattern in the message, and the mistake in words
-    "has no business in an answer": "refused",
+    REFUSED: "refused",
     r"your code fails with (\w+)": r"fails with \1",
     " is expected, not ": "an answer of another kind",
     r"^(?!WrongAnswer)(\w+): ": r"fails with \1",

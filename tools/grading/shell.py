@@ -9,7 +9,6 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 
-COURSE = "course "  # begins the keys of cells that are the course's own, which no rule on answers holds for
 CUT = "\n... a part of the output was cut\n"
 TAIL = 1000  # characters at the end of a cell's printed output, which are never cut: there a check says "right"
 
@@ -17,7 +16,7 @@ Cells = list[tuple[str, str]]  # key and source
 
 
 class Sender:
-    """Writes messages as lines of JSON, each after a secret: an answer that writes to the same file does not know it."""
+    """Writes messages as lines of JSON, each after a secret that an answer, which has the same file, does not know."""
 
     def __init__(self, file: int, secret: str = ""):
         self.file, self.secret = file, secret
@@ -116,9 +115,7 @@ class Shell(InteractiveShell):
         sys.stdout, sys.stderr = Stream(self.outputs, "stdout"), Stream(self.outputs, "stderr")
         fine = True
         for key, source in cells:
-            self.outputs.cell, rules = key, self.ast_transformers
-            self.ast_transformers = [] if key.startswith(COURSE) else rules
+            self.outputs.cell = key
             fine &= self.run_cell(source, store_history=True).success
-            self.ast_transformers = rules
             self.outputs.end_cell()
         return fine

@@ -19,8 +19,10 @@ from typing import Any
 
 import torch
 
+from labkit.course.check.cells import needed, plain
 from labkit.course.check.source import tampering
 
+SETUP = ("# @title Setup", "ledger = Ledger(")  # begins the cell that finds labkit; stands in the one after it
 TOOLS = {"builtins", "math", "random", "statistics", "numpy", "pandas", "torch", "torch.nn", "torch.nn.functional"}
 IPYTHONS = {"exit", "quit", "get_ipython", "display"}  # which it puts into builtins while a cell runs
 _BEFORE: list[
@@ -47,6 +49,16 @@ class Guard(ast.NodeTransformer):
         if found:
             raise InputRejected(found)
         return cell
+
+
+def refused() -> str | None:
+    """Why a cell that the present one needs does not count, at home in the words of grading; None if all of them do."""
+    if not (get_ipython := getattr(builtins, "get_ipython", None)):
+        return None  # a program
+    cells = [plain(cell) for cell in get_ipython().history_manager.input_hist_raw]
+    *others, _ = [cells[place] for place in needed(cells, {len(cells) - 1})]
+    answers = [cell for cell in others if not cell.startswith(SETUP[0]) and SETUP[1] not in cell]
+    return next(filter(None, map(tampering, answers)), None)
 
 
 def _only_checks(cell: ast.AST) -> bool:

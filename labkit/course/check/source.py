@@ -98,7 +98,9 @@ def _strange(node: ast.AST, own: set[str], packages: frozenset[str]) -> Iterator
             yield from _module(f"labkit.{ast.unparse(node)}", packages)
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield from _name(node.value, frozenset())  # as in getattr(function, "__globals__")
-        yield from _hidden(node.value, own)
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("getattr", "attrgetter")):
+        for given in node.args:
+            yield from _hidden(str(getattr(given, "value", "")), own)
     if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
         root: ast.expr = node
         while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
@@ -108,7 +110,7 @@ def _strange(node: ast.AST, own: set[str], packages: frozenset[str]) -> Iterator
 
 
 def _hidden(name: str, own: set[str]) -> Iterator[str]:
-    """An attribute that is not the answer's own and begins with one underscore: `collections._sys` is Python's `sys`."""
+    """An attribute with one underscore that is not the answer's own: `collections._sys` is the module `sys`."""
     if name.isidentifier() and name[0] == "_" != name[1:2] != "" and not name[1].isdigit() and name not in own:
         yield f"`{name}`"
 
