@@ -30,17 +30,7 @@ WORKER = ["-P", "-m", "tools.grading.worker"]  # -P: no folder of a submission i
 IMAGE = "labkit-grading"
 KINDS = ("container", "namespaces", "none")
 SHOWN = ("labkit", "data", "tools/grading")  # of this repository
-SYSTEM = [
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/etc/ld.so.cache",
-    "/etc/alternatives",
-    "/etc/localtime",
-]
+SYSTEM = "/usr /bin /sbin /lib /lib32 /lib64 /etc/ld.so.cache /etc/alternatives /etc/localtime".split()
 DEVICES = ["null", "zero", "full", "random", "urandom"]
 FILES_MB = 256  # that a submission may write
 
@@ -200,6 +190,7 @@ def new_root(folder: Path) -> list[str]:
     for path in dict.fromkeys(path for path in shown if os.path.exists(path)):
         here = shlex.quote(path.lstrip("/"))
         if os.path.islink(path):
+            lines.append(f"mkdir -p $(dirname {here})")
             lines.append(f"[ -e {here} ] || ln -s {shlex.quote(os.readlink(path))} {here}")
         elif not any(Path(path).is_relative_to(shown) for shown in ("/usr", "/lib", "/lib64") if shown != path):
             make = f"mkdir -p {here}" if os.path.isdir(path) else f"mkdir -p $(dirname {here}) && touch {here}"
