@@ -21,7 +21,7 @@ from sqlalchemy.exc import SAWarning
 
 from tools import assignments
 from tools.grading import moodle, report, sandbox, table
-from tools.grading.collect import collect, look_alikes, read_roster
+from tools.grading.collect import collect, read_roster
 from tools.grading.course import Course
 from tools.grading.execute import RunExercises, is_marked
 
@@ -84,15 +84,10 @@ def write_pages(course: Course, notebook: str, run: str) -> Failed:
     return {(student, notebook): f"without feedback: {failure}" for student in missing if failure}
 
 
-def doubts(course: Course, people: list[dict[str, str]]) -> list[str]:
-    """What a teacher has to look at: names that are not in the class list, or without one look like the same person."""
+def strangers(course: Course, people: list[dict[str, str]]) -> list[str]:
+    """What a teacher has to look at where there is a class list: names that are not in it."""
     students = {student for notebook in course.released() for student in course.submitted(notebook)}
-    if not people:
-        return [
-            f"Perhaps one person: {', '.join(names)}. STUDENTS= with a class list gives each person one name."
-            for names in look_alikes(students)
-        ]
-    if not (strangers := sorted(students - {row["id"] for row in people})):
+    if not people or not (strangers := sorted(students - {row["id"] for row in people})):
         return []
     return [
         f"Not in the class list ({len(strangers)}): {', '.join(strangers)}",
@@ -183,7 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
         failed = write_pages(course, notebook, about) | failed
     table.write(course, course.root / "grades.csv", asked.students, failed)
     print(f"Marks: {course.root / 'grades.csv'}; feedback: {course.root / 'feedback'}")
-    for line in doubts(course, people):
+    for line in strangers(course, people):
         print(line)
     return len(failed)
 

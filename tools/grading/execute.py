@@ -7,7 +7,6 @@ import ast
 import os
 import re
 import secrets
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -55,12 +54,20 @@ class CoursePreprocessor(NbGraderPreprocessor):
 
 
 class RestoreCells(CoursePreprocessor):
-    """Puts deleted answers and checks back, and makes one answer of a copied or split one: nbgrader loses both."""
+    """Puts deleted answers and checks back, and makes one answer of a copied or split one: nbgrader loses both.
+
+    What a student wrote into a setup cell, which nbgrader restores, becomes a cell after it.
+    """
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
         """A notebook that has each marked cell once, in any order in which the student has them."""
         unite(nb)
-        courses = {name_of(cell): cell for cell in self.own("release", resources).cells if name_of(cell)}
+        own = self.own("release", resources).cells
+        courses = {name_of(cell): cell for cell in own if name_of(cell)}
+        setup = {line for cell in own if is_setup(cell) for line in statements(cell.source)}
+        for place, cell in reversed([*enumerate(nb.cells)]):
+            if is_setup(cell) and (added := [line for line in statements(cell.source) if line not in setup]):
+                nb.cells.insert(place + 1, nbformat.v4.new_code_cell("\n".join(added)))
         for cell in nb.cells:
             if name_of(cell) not in courses:  # not the course's, or of an older version of it
                 cell.metadata.pop("nbgrader", None)
@@ -84,6 +91,13 @@ def copies(nb: NotebookNode) -> dict[str, list[NotebookNode]]:
     return {name: cells for name, cells in found.items() if len(cells) > 1}
 
 
+def statements(source: str) -> list[str]:
+    """The statements of a cell, without comments. There are none in one that is no Python."""
+    with suppress(SyntaxError):
+        return [ast.unparse(line) for line in ast.parse(plain(source)).body]
+    return []
+
+
 def unite(nb: NotebookNode) -> None:
     """Make one cell of the copies of a cell: of an answer, all parts above its check, in the order they run in."""
     for name, cells in copies(nb).items():
@@ -100,27 +114,18 @@ def unite(nb: NotebookNode) -> None:
 class RunExercises(CoursePreprocessor):
     """Runs the exercises of a submission in a sandbox, see `sandbox` and `worker`; other cells are left as they are.
 
-    The setup cells are the course's own. What a student added to them is run as well, as part of each answer, and so is
-    every cell above whose names the answer or its check use: see `labkit.course.check.cells`.
+    The setup cells are the course's own. Every other cell above whose names the answer or its check use is run as well,
+    as part of the answer: see `labkit.course.check.cells`.
     """
 
-    isolation = Unicode("", help="container, namespaces or none; empty: the first that works and isolates").tag(
-        config=True
-    )
-    exercise_seconds = Integer(30, help="CPU time of an answer and its check; four times as long by the clock").tag(
-        config=True
-    )
+    isolation = Unicode(help="container, namespaces or none; empty: the first that works").tag(config=True)
+    exercise_seconds = Integer(30, help="CPU time of an exercise; by the clock four times as much").tag(config=True)
     longer = Dict({"12_speedrun": 1200}, help="exercise_seconds of notebooks whose answers train").tag(config=True)
-    submission_seconds = Integer(900, help="time by the clock after which no further exercise is begun").tag(
-        config=True
-    )
     setup_seconds = Integer(300, help="time by the clock for starting Python and the setup cells").tag(config=True)
     memory_mb = Integer(4000, help="most memory, of all processes of an exercise together").tag(config=True)
     processes = Integer(100, help="most processes of an exercise").tag(config=True)
     output_characters = Integer(200_000, help="of each exercise; the rest is cut").tag(config=True)
-    seed = Integer(help="LABKIT_CHECK_SEED, from which checks draw; the same for all students of a run").tag(
-        config=True
-    )
+    seed = Integer(help="LABKIT_CHECK_SEED of a run, from which checks draw").tag(config=True)
 
     started: tuple[tuple, Sandbox] | None = None  # with what it was started, shared by all
 
@@ -130,8 +135,8 @@ class RunExercises(CoursePreprocessor):
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
         """The notebook with the outputs of its answers and checks."""
         setup = [cell.source for cell in self.own("source", resources).cells if is_setup(cell)]
-        begun, exercise = time.monotonic(), []
-        above = [NotebookNode(source=added) for added in added_to(setup, nb)]
+        exercise: list[NotebookNode] = []
+        above = []
         for cell in nb.cells:
             if cell.cell_type != "code" or is_setup(cell):
                 continue
@@ -141,12 +146,9 @@ class RunExercises(CoursePreprocessor):
             cell.outputs = []
             exercise.append(cell)
             if is_grade(cell):
-                if time.monotonic() - begun < self.submission_seconds:
-                    its_own = {place for place, one in enumerate(above) if any(one is other for other in exercise)}
-                    cells = [above[place] for place in needed([one.source for one in above], its_own)]
-                    self.run(cells, exercise, setup, resources["nbgrader"]["notebook"])
-                else:
-                    stop(exercise, "time: the exercises before took too long")
+                its_own = {place for place, one in enumerate(above) if any(one is other for other in exercise)}
+                cells = [above[place] for place in needed([one.source for one in above], its_own)]
+                self.run(cells, exercise, setup, resources["nbgrader"]["notebook"])
                 above.pop()  # no other exercise needs a check
                 exercise = []
         return nb, resources
@@ -197,18 +199,6 @@ class RunExercises(CoursePreprocessor):
         if cls.started:
             cls.started[1].close()
             cls.started = None
-
-
-def added_to(setup: list[str], nb: NotebookNode) -> list[str]:
-    """What a student wrote into the setup cells: the statements that the course's do not have."""
-    courses = {ast.dump(line) for cell in setup for line in ast.parse(plain(cell)).body}
-    added = []
-    for cell in nb.cells:
-        if is_setup(cell):
-            with suppress(SyntaxError):
-                lines = ast.parse(plain(cell.source)).body
-                added += [ast.unparse(line) for line in lines if ast.dump(line) not in courses]
-    return added
 
 
 def is_wrong(check: NotebookNode) -> bool:

@@ -11,14 +11,14 @@ MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
 
 
 def plain(source: str) -> str:
-    """A cell's Python: `%%time`, `%matplotlib` and other lines for IPython become comments.
+    """A cell's Python: `%%time`, `%matplotlib` and other lines for IPython become comments, `%time f()` becomes `f()`.
 
     A cell that is Python already stays as it is: a line of it may begin with the operator `%`.
     """
     try:
         ast.parse(source)
     except SyntaxError:
-        return MAGIC.sub(r"\1# \2", source)
+        return MAGIC.sub(r"\1# \2", re.sub(r"^%time +", "", source, flags=re.MULTILINE))
     return source
 
 

@@ -13,11 +13,13 @@ files and the network out of reach.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 PACKAGES = frozenset(
     "__future__ abc bisect cmath collections contextlib copy dataclasses decimal enum fractions functools heapq "
-    "itertools labkit math numbers numpy operator pandas random re statistics string time torch typing warnings".split()
+    "itertools json labkit math numbers numpy operator pandas plotly random re statistics string time torch typing "
+    "warnings".split()
 )
 NAMES = frozenset(
     # of Python: they run text as code, reach every object, or end the process
@@ -57,19 +59,17 @@ def tampering(source: str | ast.AST) -> str | None:
 
 def strange(tree: ast.AST, packages: frozenset[str] = PACKAGES) -> Iterator[tuple[int, str]]:
     """Lines of a program, and what each does beyond computing with its own objects and with these packages."""
-    own = set(_bound(tree)) | TUPLES
+    own = set(_bound(tree))
     for node in ast.walk(tree):
         for what in _strange(node, own, packages):
             yield getattr(node, "lineno", 1), what
 
 
 def _bound(tree: ast.AST) -> Iterator[str]:
-    """The names, and the attributes of `self`, to which a program gives a value, other than by importing them."""
+    """The names to which a program gives a value, other than by importing them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
-            yield node.attr
         elif isinstance(node, ast.arg):
             yield node.arg
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -86,21 +86,22 @@ def _strange(node: ast.AST, own: set[str], packages: frozenset[str]) -> Iterator
         for alias in node.names:
             yield from _module(f"{node.module}.{alias.name}", packages)
             yield from _name(alias.name, MEMBERS)
-            yield from _hidden(alias.name, own)
+            yield from _hidden(alias.name)
     elif isinstance(node, ast.Name):
         yield from _name(node.id, NAMES)
     elif isinstance(node, ast.FunctionDef | ast.ClassDef):
         yield from _name(node.name, frozenset())
     elif isinstance(node, ast.Attribute):
         yield from _name(node.attr, MEMBERS)
-        yield from _hidden(node.attr, own)
+        if ast.unparse(node.value) not in ("self", "cls", "super()"):
+            yield from _hidden(node.attr)
         if node.attr == "check":
             yield from _module(f"labkit.{ast.unparse(node)}", packages)
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield from _name(node.value, frozenset())  # as in getattr(function, "__globals__")
     elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("getattr", "attrgetter")):
         for given in node.args:
-            yield from _hidden(str(getattr(given, "value", "")), own)
+            yield from _hidden(str(getattr(given, "value", "")))
     if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
         root: ast.expr = node
         while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
@@ -109,9 +110,9 @@ def _strange(node: ast.AST, own: set[str], packages: frozenset[str]) -> Iterator
             yield f"`{ast.unparse(node)} = ...`, where `{root.id}` is not the answer's own,"
 
 
-def _hidden(name: str, own: set[str]) -> Iterator[str]:
-    """An attribute with one underscore that is not the answer's own: `collections._sys` is the module `sys`."""
-    if name.isidentifier() and name[0] == "_" != name[1:2] != "" and not name[1].isdigit() and name not in own:
+def _hidden(name: str) -> Iterator[str]:
+    """An attribute with one underscore, of another than the answer's object: `collections._sys` is the module `sys`."""
+    if re.match("_[A-Za-z]", name) and name not in TUPLES:
         yield f"`{name}`"
 
 
