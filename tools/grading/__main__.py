@@ -15,6 +15,7 @@ import time
 import warnings
 from pathlib import Path
 
+import nbformat
 from nbgrader.converters import Autograde, GenerateFeedback
 from nbgrader.utils import capture_log
 from sqlalchemy.exc import SAWarning
@@ -98,9 +99,12 @@ def strangers(course: Course, people: list[dict[str, str]]) -> list[str]:
 
 def changed(course: Course) -> list[str]:
     """The notebooks that are no longer those from which `make assignments` made what students get."""
-    copies = sorted((course.root / "source").glob("*/*.ipynb"))
-    own = {copy: assignments.ROOT / "notebooks" / copy.name for copy in copies}
-    return [copy.stem for copy, path in own.items() if path.exists() and path.read_bytes() != copy.read_bytes()]
+    found = []
+    for copy in sorted((course.root / "source").glob("*/*.ipynb")):
+        own = assignments.ROOT / "notebooks" / copy.name
+        if own.exists() and assignments.without_our_own(nbformat.read(own, 4)) != nbformat.read(copy, 4):
+            found.append(copy.stem)
+    return found
 
 
 def pack(course: Course, notebooks: list[str]) -> None:
