@@ -19,7 +19,7 @@ from nbgrader.preprocessors import (
 
 sys.path.insert(0, str(Path(__file__).parent))  # nbgrader may be started elsewhere
 from tools.grading.execute import RestoreCells, RunExercises
-from tools.grading.pictures import DrawFigures
+from tools.grading.feedback import ShowResults, clean_html, markdown2html
 
 # Made by `make assignments`: source, release, submitted, autograded, gradebook.db
 c.CourseDirectory.root = str(Path(__file__).parent / "assignments")
@@ -49,4 +49,12 @@ c.Autograde.autograde_preprocessors = [
     AssignLatePenalties,
     CheckCellMetadata,
 ]
-c.GenerateFeedback.preprocessors = [GetGrades, DrawFigures, CSSHTMLHeaderPreprocessor]
+c.GenerateFeedback.preprocessors = [GetGrades, ShowResults, CSSHTMLHeaderPreprocessor]
+
+# What students wrote runs no script in a teacher's browser, where it would act for the teacher in Jupyter.
+c.HTMLExporter.sanitize_html = True
+c.HTMLExporter.filters = {"markdown2html": markdown2html, "clean_html": clean_html}
+
+# The feedback's page is in tools/grading/page; formgrader puts its own template in place of this.
+c.HTMLExporter.template_name = "page"
+c.HTMLExporter.extra_template_basedirs = [str(Path(__file__).parent / "tools" / "grading")]

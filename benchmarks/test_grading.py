@@ -1,6 +1,8 @@
-"""What grading a class costs: 30 submissions of each notebook; bar: right marks, 12 CPU seconds each.
+"""What grading a class costs, and that it finds right what was right at home.
 
-Solutions, untouched notebooks, five hostile ones, two or more of the known wrong answers of each exercise, and cheats.
+30 submissions of each notebook: solutions, untouched notebooks, five hostile ones, two or more of the known wrong
+answers of each exercise, and cheats. Bar: right marks, 6 CPU seconds each. Ten honest notebooks: the same marks as at
+home.
 """
 
 import itertools
@@ -11,6 +13,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell
 
 from tools import assignments
 from tools.grading import __main__ as grading
@@ -87,4 +91,80 @@ def test_grading(name, tmp_path, report, capsys):
     with capsys.disabled():
         report(submissions=len(students), cpu_seconds_each=round(used / len(students), 2), minutes=round(took / 60, 1))
     assert len(students) == 30 and not wrong, wrong
-    assert used / len(students) <= 12
+    assert used / len(students) <= (12 if name == "12_speedrun" else 6)  # whose judge trains each entry
+
+
+BUSY = """def busy(begin, end):
+    covered, latest = 0.0, -np.inf
+    for place in np.argsort(begin):
+        covered += max(0.0, end[place] - max(latest, begin[place]))
+        latest = max(latest, end[place])
+    return covered"""
+BY_HAND = 'idle_by_hand = {"host_wait": 38, "kernel_wait": 2, "other": 40}'
+# Of notebooks that are right when they are run from top to bottom, the cells that differ: by the cell that they replace
+# (with a list, by several of its name), or before which they come ("+").
+HONEST = {
+    "helper": {
+        "+busy": "def later(a, b):\n    return max(a, b)",
+        "busy": BUSY.replace("= max(latest", "= later(latest"),
+    },
+    "import": {"+busy": "import numpy as numbers", "busy": BUSY.replace("np.", "numbers.")},
+    "elsewhere": {"busy": "# TODO: your code here\nraise NotImplementedError", "+busy_check": BUSY},
+    "computed": {"+idle_by_hand": "gaps = [38, 2]", "idle_by_hand": BY_HAND.replace("38", "gaps[0]")},
+    "figure": {"busy": f"import plotly.express as px\npx.line(y=[1, 2]).show()\nprint('first')\n{BUSY}"},
+    "timed": {"busy": f"%%time\n{BUSY}", "idle_by_hand": f"%precision 3\n%time {BY_HAND}"},
+    "dict_import": {"idle_by_hand": "import math\n" + BY_HAND.replace("38", "math.floor(38.5)")},
+    "copied": {"busy": [BUSY, BUSY], "idle_by_hand": [BY_HAND, "# my notes"]},
+    "split": {"idle_by_hand": ["mine = 38", BY_HAND.replace("38", "mine")], "+hta_wall": "1 / 0"},
+    "setup": {"setup": "import math", "busy": BUSY.replace("-np.inf", "-math.inf")},
+}
+
+
+def honest(released: Path, solved: dict[str, str], changes: dict[str, str | list[str]]) -> nbformat.NotebookNode:
+    """The students' notebook, solved and with changes, without the cells that no exercise needs."""
+    notebook = nbformat.read(released, as_version=4)
+    cells = []
+    for cell in notebook.cells:
+        if not (name := cell.metadata.get("nbgrader", {}).get("grade_id", "")):
+            continue
+        cells += [new_code_cell(changes[f"+{name}"])] if f"+{name}" in changes else []
+        wanted = changes.get(name, solved.get(name, cell.source))
+        for source in wanted if isinstance(wanted, list) else [wanted]:
+            cells.append(
+                nbformat.from_dict({**cell, "source": f"{cell.source}\n{source}" if name == "setup" else source})
+            )
+    notebook.cells = cells
+    return notebook
+
+
+def right_at_home(notebook: nbformat.NotebookNode) -> dict[str, bool]:
+    """Whether each exercise's check passes when the notebook is run from top to bottom."""
+    ran = NotebookClient(nbformat.from_dict(notebook), timeout=300, allow_errors=True).execute()
+    checks = [cell for cell in ran.cells if cell.metadata.get("nbgrader", {}).get("grade_id", "").endswith("_check")]
+    failed = {cell.id: any(output.output_type == "error" for output in cell.outputs) for cell in checks}
+    return {cell.metadata.nbgrader.grade_id.removesuffix("_check"): not failed[cell.id] for cell in checks}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the sandbox of namespaces is Linux's")
+def test_what_is_right_at_home_gets_its_marks(tmp_path, report, capsys):
+    name = "03_read_the_trace"
+    assignments.make([ROOT / "notebooks" / f"{name}.ipynb"], tmp_path / "course")
+    course = Course(tmp_path / "course")
+    cells = nbformat.read(course.root / "source" / name / f"{name}.ipynb", as_version=4).cells
+    marked = [cell for cell in cells if cell.metadata.get("nbgrader", {}).get("solution")]
+    solved = {cell.metadata.nbgrader.grade_id: cell.source for cell in marked}
+    home = {}
+    for student, changes in HONEST.items():
+        notebook = honest(course.root / "release" / name / f"{name}.ipynb", solved, changes)
+        (tmp_path / "in" / student).mkdir(parents=True)
+        nbformat.write(notebook, tmp_path / "in" / student / f"{name}.ipynb")
+        home[student] = right_at_home(notebook)
+    assert grading.main(["--submissions", str(tmp_path / "in"), "--course", str(course.root)]) == 0
+    most = course.exercises(name)
+    marks = {
+        one.student: {key: exercise.points == most[key] for key, exercise in one.exercises.items()}
+        for one in course.graded(name)
+    }
+    with capsys.disabled():
+        report(notebooks=len(home), all_right_at_home=sum(all(one.values()) for one in home.values()))
+    assert marks == home and all(all(one.values()) for one in home.values())

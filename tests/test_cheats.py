@@ -8,43 +8,38 @@ The first line is `# expects: ` and a fragment of the error that its answer or i
 would get by at home, where a check asks for no other inputs and nobody looks at a cell before it runs.
 """
 
-import functools
-import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from nbformat.v4 import new_code_cell
 from test_assignments import EXERCISES, ROOT, Exercise
 
 from labkit.course.check.source import tampering
+from tools.grading import sandbox
+from tools.grading.execute import RunExercises, is_wrong
 
 CHEATS = ROOT / "tests" / "cheats"
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="tests/graded.py forks a process for each exercise")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="grading forks a process for each exercise")
 
 
 def cheats(exercise: Exercise) -> list[Path]:
     return sorted((CHEATS / exercise.notebook[:2] / exercise.name).glob("*py"))
 
 
-@functools.cache
-def graded(notebook: str) -> dict[str, tuple[list[str], bool]]:
-    """The errors and whether the check passed, by the exercise's name for its solution, by file for each cheat."""
-    cells: dict[str, list[str]] = {}
-    here = [exercise for exercise in EXERCISES if exercise.notebook == notebook]
-    for exercise in here:
-        cells[exercise.name] = [exercise.solution, exercise.check]
-        cells |= {
-            str(path): [path.read_text(encoding="utf-8").split("\n", 1)[1], exercise.check] for path in cheats(exercise)
-        }
-    asked = json.dumps({"setup": here[0].setup, "exercises": [*cells.values()]})
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    variables = {**os.environ, "PYTHONPATH": path, "LABKIT_CHECK_SEED": "1", "OMP_NUM_THREADS": "1"}
-    program = [sys.executable, "-W", "ignore", str(ROOT / "tests" / "graded.py")]
-    output = subprocess.run(program, input=asked, env=variables, check=True, capture_output=True, text=True).stdout
-    return dict(zip(cells, json.loads(output.splitlines()[-1]), strict=True))
+def run(exercise: Exercise, *answer: str) -> tuple[list[str], bool]:
+    """Of an exercise's cells the errors, and whether its check passed."""
+    marks = {"nbgrader": {"grade_id": f"{exercise.name}_check"}}
+    cells = [*map(new_code_cell, answer), new_code_cell(exercise.check, metadata=marks)]
+    RunExercises(isolation="none", seed=1).run(cells, cells, [*exercise.setup], exercise.notebook)
+    return [output.evalue for cell in cells for output in cell.outputs if "evalue" in output], not is_wrong(cells[-1])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sandbox_ends():
+    yield
+    RunExercises.end()
 
 
 WITH_CHEATS = [exercise for exercise in EXERCISES if cheats(exercise)]
@@ -52,21 +47,43 @@ WITH_CHEATS = [exercise for exercise in EXERCISES if cheats(exercise)]
 
 @pytest.mark.parametrize("exercise", WITH_CHEATS, ids=str)
 def test_the_solution_passes_while_cheats_are_looked_for(exercise):
-    assert graded(exercise.notebook)[exercise.name] == [[], True]
+    assert run(exercise, exercise.solution) == ([], True)
 
 
 @pytest.mark.parametrize(
     ("exercise", "path"), [pytest.param(one, path, id=path.stem) for one in WITH_CHEATS for path in cheats(one)]
 )
 def test_a_cheat_gets_no_points_and_is_named(exercise, path):
-    expected = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# expects: ")
-    errors, passed = graded(exercise.notebook)[str(path)]
+    first, _, answer = path.read_text(encoding="utf-8").partition("\n")
+    expected = first.removeprefix("# expects: ")
+    errors, passed = run(exercise, answer)
     assert not passed
     assert any(re.search(re.escape(expected), error, re.IGNORECASE) for error in errors), errors
 
 
 def test_every_cheat_belongs_to_an_exercise():
     assert set(CHEATS.rglob("*py")) == {path for one in EXERCISES for path in cheats(one)}
+
+
+def test_what_is_refused_in_grading_is_refused_at_home_in_the_same_words(monkeypatch):
+    exercises = {one.name: one for one in EXERCISES if one.notebook.startswith("03")}
+    busy, by_hand = exercises["busy"], exercises["idle_by_hand"]
+    answers = [
+        (busy, "import os\nfolder = os.getcwd()", busy.solution),  # of no use to the answer
+        (by_hand, by_hand.solution),
+        (busy, "import pickle\ndef helper(x): return pickle.dumps(x)", f"mine = helper([])\n{busy.solution}"),
+        (by_hand, f"import os\n{by_hand.solution}"),
+    ]
+    graded = [run(*answer) for answer in answers]
+    RunExercises.end()
+    variables = sandbox.environment(1)
+    del variables["LABKIT_CHECK_SEED"]
+    monkeypatch.setattr(sandbox, "environment", lambda seed: variables)
+    at_home = [run(*answer) for answer in answers]
+    RunExercises.end()
+    assert [passed for _, passed in at_home] == [passed for _, passed in graded] == [True, True, False, False]
+    for (home, _), (marked, _) in zip(at_home[2:], graded[2:], strict=True):
+        assert "has no business in an answer" in home[0] and home[0] in marked
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=str)

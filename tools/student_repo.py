@@ -4,7 +4,8 @@
 
 OUT becomes a git repository, or gets one more commit if it is one that was made by this program. Each commit has a tag,
 release-1, release-2, ... `--repo` is the address under which students will find it: the notebooks' first cell and their
-links to Colab need it. Solutions, wrong answers, tests and this page's neighbours for teachers stay behind.
+links to Colab need it. OUT remembers it. Solutions, wrong answers, tests and this page's neighbours for teachers stay
+behind.
 """
 
 import argparse
@@ -62,6 +63,13 @@ def to_begin(name: str, repo: str) -> tuple[str, str]:
         place = repo.replace("https://github.com", "https://colab.research.google.com/github")
         colab = f" [Open it in Colab]({place}/blob/main/exercises/{name})."
     return assignments.SOLVED, f"Work in a copy: `make student` makes one and never overwrites it.{colab}"
+
+
+def known_address(out: Path) -> str:
+    """The address for which this program last made the repository, "" if none."""
+    page = out / "README.md"
+    found = re.search(r"git clone (\S+) course", page.read_text(encoding="utf-8")) if page.exists() else None
+    return found[1] if found else ""
 
 
 def readme(repo: str, folder: Path) -> str:
@@ -127,7 +135,7 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path, help="the repository's folder")
     parser.add_argument("--repo", default="", help="its address, such as https://github.com/OWNER/NAME")
     arguments = parser.parse_args()
-    repo = arguments.repo.rstrip("/").removesuffix(".git")
+    repo = arguments.repo.rstrip("/").removesuffix(".git") or known_address(arguments.out)
     tag = make(arguments.out.resolve(), repo, sorted(ROOT.glob("notebooks/*.ipynb")))
     address = repo or "ADDRESS"
     print(f"{arguments.out} is at {tag}; to publish it: git -C {arguments.out} push --follow-tags {address} main {tag}")

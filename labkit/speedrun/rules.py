@@ -99,8 +99,6 @@ def _forbidden(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
                 yield from ((node.lineno, _rule(name), f"`{name}`") for name in _closed("labkit", [node.attr]))
             if node.attr in FILES:
                 yield node.lineno, "data", f"`{whose}.{node.attr}`"
-            if node.attr.startswith("_") and not node.attr.startswith("__") and whose != "self":
-                yield node.lineno, "judge", f"`{whose}.{node.attr}`"
         elif isinstance(node, ast.Name) and node.id == "getattr":
             yield node.lineno, "judge", "`getattr`"
         elif isinstance(node, ast.Match):

@@ -15,28 +15,29 @@ import time
 import warnings
 from pathlib import Path
 
+import nbformat
 from nbgrader.converters import Autograde, GenerateFeedback
 from nbgrader.utils import capture_log
 from sqlalchemy.exc import SAWarning
 
 from tools import assignments
 from tools.grading import moodle, report, sandbox, table
-from tools.grading.collect import collect, look_alikes, read_roster
+from tools.grading.collect import collect, read_roster
 from tools.grading.course import Course
 from tools.grading.execute import RunExercises, is_marked
 
 Failed = dict[tuple[str, str], str]  # by student and notebook, why it has no marks or no feedback
 
 
-def gather(course: Course, folder: Path, roster: Path | None) -> set[str]:
-    """Collect submissions and say what was found; the notebooks among them."""
+def gather(course: Course, folder: Path, roster: Path | None) -> tuple[set[str], dict[str, str]]:
+    """Collect submissions and say what was found; the notebooks among them, and the other files with the reason."""
     released = course.released().items()
     marks = {name: {cell.metadata.nbgrader.grade_id for cell in cells if is_marked(cell)} for name, cells in released}
     found, left = collect(folder, marks, course.root / "submitted", roster)
     print(f"{len(found)} notebooks of {len({one.student for one in found})} students in {folder}")
     if left:
         print(f"{len(left)} files are not graded:", *(f"  {path}: {why}" for path, why in left.items()), sep="\n")
-    return {one.notebook for one in found}
+    return {one.notebook for one in found}, left
 
 
 def convert(course: Course, converter: type[Autograde | GenerateFeedback], notebook: str, student: str) -> str:
@@ -74,26 +75,20 @@ def points(graded: table.Graded) -> str:
     )
 
 
-def write_pages(course: Course, notebook: str, note: str) -> Failed:
+def write_pages(course: Course, notebook: str, run: str) -> Failed:
     """Write the feedback on a notebook and the report on the class; the reasons for submissions without feedback."""
     # All at once: to load the page's template takes longer than to fill it.
     failure = convert(course, GenerateFeedback, notebook, "*")
-    path = course.root / f"{notebook}.html"
-    report.write(course, notebook, path, note or report.note_of(path))
-    print(f"The class: {path}")
+    report.write(course, notebook, course.root / f"{notebook}.html", run)
+    print(f"The class: {course.root / notebook}.html")
     missing = [one.student for one in course.graded(notebook) if not course.feedback(one.student, notebook).exists()]
     return {(student, notebook): f"without feedback: {failure}" for student in missing if failure}
 
 
-def doubts(course: Course, people: list[dict[str, str]]) -> list[str]:
-    """What a teacher has to look at: names that are not in the class list, or without one look like the same person."""
+def strangers(course: Course, people: list[dict[str, str]]) -> list[str]:
+    """What a teacher has to look at where there is a class list: names that are not in it."""
     students = {student for notebook in course.released() for student in course.submitted(notebook)}
-    if not people:
-        return [
-            f"Perhaps one person: {', '.join(names)}. STUDENTS= with a class list gives each person one name."
-            for names in look_alikes(students)
-        ]
-    if not (strangers := sorted(students - {row["id"] for row in people})):
+    if not people or not (strangers := sorted(students - {row["id"] for row in people})):
         return []
     return [
         f"Not in the class list ({len(strangers)}): {', '.join(strangers)}",
@@ -104,9 +99,12 @@ def doubts(course: Course, people: list[dict[str, str]]) -> list[str]:
 
 def changed(course: Course) -> list[str]:
     """The notebooks that are no longer those from which `make assignments` made what students get."""
-    copies = sorted((course.root / "source").glob("*/*.ipynb"))
-    own = {copy: assignments.ROOT / "notebooks" / copy.name for copy in copies}
-    return [copy.stem for copy, path in own.items() if path.exists() and path.read_bytes() != copy.read_bytes()]
+    found = []
+    for copy in sorted((course.root / "source").glob("*/*.ipynb")):
+        own = assignments.ROOT / "notebooks" / copy.name
+        if own.exists() and assignments.without_our_own(nbformat.read(own, 4)) != nbformat.read(copy, 4):
+            found.append(copy.stem)
+    return found
 
 
 def pack(course: Course, notebooks: list[str]) -> None:
@@ -118,19 +116,22 @@ def pack(course: Course, notebooks: list[str]) -> None:
 
 
 def run(course: Course, asked: argparse.Namespace, kind: str) -> tuple[list[str], Failed, str]:
-    """Collect and grade; the notebooks, the reasons for submissions without marks, and a note for the report."""
+    """Collect and grade; the notebooks, the reasons for submissions without marks, and the report's part about it."""
     seed = secrets.randbelow(2**31) if asked.seed is None else asked.seed
     course.config.RunExercises.isolation, course.config.RunExercises.seed = kind, seed
     print(f"Students' code runs in the sandbox: {kind}. SEED={seed} gives the same marks again.")
     if names := changed(course):
         print(f"Changed in notebooks/ since they were handed out: {', '.join(names)}. Run make assignments.")
-    found = gather(course, asked.submissions, asked.students) if asked.submissions else set(course.released())
+    found, left = set(course.released()), {}
+    if asked.submissions:
+        found, left = gather(course, asked.submissions, asked.students)
     notebooks = handed_in(course, found, asked.notebook)
     failed = {}
     for notebook in notebooks:
         failed |= grade(course, notebook)
     RunExercises.end()
-    return notebooks, failed, f"Checks drew from SEED={seed}; the sandbox was: {kind}."
+    left |= {f"{student}: {notebook}": why.removeprefix("not graded: ") for (student, notebook), why in failed.items()}
+    return notebooks, failed, report.about_run(f"Checks drew from SEED={seed}; the sandbox was: {kind}.", left)
 
 
 def handed_in(course: Course, notebooks: set[str], only: str | None) -> list[str]:
@@ -167,7 +168,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise ValueError(f"{asked.submissions} does not exist: SUBMISSIONS is a folder or a zip file")
     except (RuntimeError, ValueError, OSError) as error:
         parser.exit(2, f"{error}\n")
-    notebooks, failed, note = handed_in(course, set(course.released()), asked.notebook), {}, ""
+    notebooks, failed, about = handed_in(course, set(course.released()), asked.notebook), {}, ""
     if asked.feedback_zip:
         pack(course, notebooks)
         return 0
@@ -176,12 +177,12 @@ def main(arguments: list[str] | None = None) -> int:
             known = {key: row[key] for key in ("first_name", "last_name", "email", "lms_user_id") if row.get(key)}
             gradebook.update_or_create_student(row["id"], **known)
     if not asked.table:
-        notebooks, failed, note = run(course, asked, kind)
+        notebooks, failed, about = run(course, asked, kind)
     for notebook in notebooks:
-        failed = write_pages(course, notebook, note) | failed
+        failed = write_pages(course, notebook, about) | failed
     table.write(course, course.root / "grades.csv", asked.students, failed)
     print(f"Marks: {course.root / 'grades.csv'}; feedback: {course.root / 'feedback'}")
-    for line in doubts(course, people):
+    for line in strangers(course, people):
         print(line)
     return len(failed)
 

@@ -51,7 +51,6 @@ class Submission:
     late: bool = False
     age: tuple = ()  # the larger, the later
     time: float = 0  # of the file as Canvas or Moodle had it, 0 if unknown
-    stamp: bytes = b""  # nbgrader's timestamp.txt
 
     @property
     def key(self) -> tuple[str, str]:
@@ -147,11 +146,9 @@ def find(folder: Path, course: dict[str, set[str]]) -> tuple[list[Submission], d
     Args:
         course: the notebooks' names, each with the marks of its exercises.
     """
-    found, left, stamps = [], {}, {}
+    found, left = [], {}
     for name, content, time in files(folder):
         path = PurePosixPath(name)
-        if path.name == "timestamp.txt":
-            stamps[path.parent] = content
         if any(part in SKIPPED for part in path.parts):
             continue
         if path.suffix.lower() != ".ipynb":
@@ -172,8 +169,6 @@ def find(folder: Path, course: dict[str, set[str]]) -> tuple[list[Submission], d
             continue
         age, time = (not number, age, time), 0 if STUDENTS_ZIP.search(name) else time
         found.append(Submission(name, content, notebook, identifier(student), number, late, age, time))
-    for one in found:
-        one.stamp = stamps.get(PurePosixPath(one.path).parent, b"")
     return found, left
 
 
@@ -212,16 +207,6 @@ def namesakes(submissions: list[Submission]) -> set[str]:
         if one.number:
             numbers[(one.student, one.notebook, one.download) if one.moodle_folder else (one.student,)].add(one.number)
     return {name for (name, *_), found in numbers.items() if len(found) > 1}
-
-
-def look_alikes(students: set[str]) -> list[list[str]]:
-    """Names that may be one person's: of the same words in turn, as John_Smith, smithjohn and John_Smith_p11."""
-    alike = defaultdict(list)
-    for student in sorted(students):
-        letters = plain(re.sub(r"_p\d+$", "", student))
-        if letters.isalpha():  # an id with digits looks like many others
-            alike[min(letters[i:] + letters[:i] for i in range(len(letters)))].append(student)
-    return [found for found in alike.values() if len(found) > 1]
 
 
 def plain(name: str) -> str:
@@ -295,7 +280,5 @@ def put(one: Submission, target: Path) -> None:
     os.utime(path, (one.time, one.time))
     if one.late:
         (target / LATE).touch()
-    if one.stamp:
-        (target / "timestamp.txt").write_bytes(one.stamp)
     if one.moodle_folder:
         (target / MOODLE_FOLDER).write_text(one.moodle_folder, encoding="utf-8")

@@ -65,8 +65,7 @@ class Course:
     def exercises(self, notebook: str) -> dict[str, float]:
         """The points of each exercise of a notebook, in its order. Its name is that of the check without "_check"."""
         path = self.root / self.directory.release_directory / notebook / f"{notebook}.ipynb"
-        graded = (cell.metadata.nbgrader for cell in nbformat.read(path, as_version=4).cells if is_grade(cell))
-        return {marks.grade_id.removesuffix("_check"): float(marks.points) for marks in graded}
+        return points_of(nbformat.read(path, as_version=4).cells)
 
     def submitted(self, notebook: str) -> list[str]:
         """The students who handed a notebook in."""
@@ -92,6 +91,12 @@ class Course:
                     handed_in = nbformat.read(self.root / "submitted" / path.relative_to(self.root / "autograded"), 4)
                     found.append(Graded(student, read(submission, cells, names), late, [*copies(handed_in)]))
         return found
+
+
+def points_of(cells: list[NotebookNode]) -> dict[str, float]:
+    """The points of each exercise among these cells."""
+    marks = (cell.metadata.nbgrader for cell in cells if is_grade(cell))
+    return {one.grade_id.removesuffix("_check"): float(one.points) for one in marks}
 
 
 def read(submission: SubmittedNotebook, cells: list[NotebookNode], names: dict[str, float]) -> dict[str, Exercise]:

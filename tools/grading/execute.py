@@ -3,9 +3,11 @@
 `nbgrader_config.py` puts them into the place of nbgrader's own, so `nbgrader autograde` and formgrader have them, too.
 """
 
+import ast
 import os
+import re
 import secrets
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import nbformat
@@ -15,9 +17,8 @@ from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import is_grade, is_solution
 from traitlets import Dict, Integer, Unicode
 
+from labkit.course.check.cells import needed, plain
 from tools.grading.sandbox import Sandbox, choose
-from tools.grading.shell import COURSE
-from tools.grading.slices import needed, plain
 
 FIRST_CELL = "# @title Setup: run this cell first."
 STOPPED = "Stopped"  # the name of the error of a cell that was not run to its end
@@ -37,6 +38,11 @@ def is_marked(cell: NotebookNode) -> bool:
     return is_solution(cell) or is_grade(cell)
 
 
+def name_of(cell: NotebookNode) -> str:
+    """nbgrader's name of a cell, "" if it has none."""
+    return cell.metadata.get("nbgrader", {}).get("grade_id", "")
+
+
 class CoursePreprocessor(NbGraderPreprocessor):
     """Knows the course's own notebook."""
 
@@ -48,17 +54,26 @@ class CoursePreprocessor(NbGraderPreprocessor):
 
 
 class RestoreCells(CoursePreprocessor):
-    """Puts deleted answers and checks back, and makes one answer of a copied or split one: nbgrader loses both."""
+    """Puts deleted answers and checks back, and makes one answer of a copied or split one: nbgrader loses both.
+
+    What a student wrote into a setup cell, which nbgrader restores, becomes a cell after it.
+    """
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
         """A notebook that has each marked cell once, in any order in which the student has them."""
         unite(nb)
-        present = {cell.metadata.nbgrader.get("grade_id"): cell for cell in nb.cells if "nbgrader" in cell.metadata}
+        own = self.own("release", resources).cells
+        courses = {name_of(cell): cell for cell in own if name_of(cell)}
+        setup = {line for cell in own if is_setup(cell) for line in statements(cell.source)}
+        for place, cell in reversed([*enumerate(nb.cells)]):
+            if is_setup(cell) and (added := [line for line in statements(cell.source) if line not in setup]):
+                nb.cells.insert(place + 1, nbformat.v4.new_code_cell("\n".join(added)))
+        for cell in nb.cells:
+            if name_of(cell) not in courses:  # not the course's, or of an older version of it
+                cell.metadata.pop("nbgrader", None)
+        present = {name_of(cell): cell for cell in nb.cells}
         before = None
-        for cell in self.own("release", resources).cells:
-            if "nbgrader" not in cell.metadata:
-                continue
-            name = cell.metadata.nbgrader.grade_id
+        for name, cell in courses.items():
             if name not in present:
                 place = next((i for i, one in enumerate(nb.cells) if one is before), -1) + 1
                 nb.cells.insert(place, cell)
@@ -71,17 +86,22 @@ def copies(nb: NotebookNode) -> dict[str, list[NotebookNode]]:
     """The marked cells that a notebook has more than once, as JupyterLab makes them of a copied or split cell."""
     found: dict[str, list[NotebookNode]] = {}
     for cell in nb.cells:
-        if name := cell.metadata.get("nbgrader", {}).get("grade_id"):
+        if name := name_of(cell):
             found.setdefault(name, []).append(cell)
     return {name: cells for name, cells in found.items() if len(cells) > 1}
+
+
+def statements(source: str) -> list[str]:
+    """The statements of a cell, without comments. There are none in one that is no Python."""
+    with suppress(SyntaxError):
+        return [ast.unparse(line) for line in ast.parse(plain(source)).body]
+    return []
 
 
 def unite(nb: NotebookNode) -> None:
     """Make one cell of the copies of a cell: of an answer, all parts above its check, in the order they run in."""
     for name, cells in copies(nb).items():
-        checks = [
-            i for i, cell in enumerate(nb.cells) if cell.metadata.get("nbgrader", {}).get("grade_id") == f"{name}_check"
-        ]
+        checks = [i for i, cell in enumerate(nb.cells) if name_of(cell) == f"{name}_check"]
         last = checks[0] if checks else len(nb.cells)
         parts = [cell for cell in nb.cells[:last] if any(cell is one for one in cells)] or cells
         if is_solution(parts[0]):
@@ -94,27 +114,18 @@ def unite(nb: NotebookNode) -> None:
 class RunExercises(CoursePreprocessor):
     """Runs the exercises of a submission in a sandbox, see `sandbox` and `worker`; other cells are left as they are.
 
-    The setup cells are the course's own. A setup cell that the student changed is run as well, as part of each answer,
-    and so is every cell above whose names the answer or its check use: see `slices`.
+    The setup cells are the course's own. Every other cell above whose names the answer or its check use is run as well,
+    as part of the answer: see `labkit.course.check.cells`.
     """
 
-    isolation = Unicode("", help="container, namespaces or none; empty: the first that works and isolates").tag(
-        config=True
-    )
-    exercise_seconds = Integer(30, help="CPU time of an answer and its check; four times as long by the clock").tag(
-        config=True
-    )
+    isolation = Unicode(help="container, namespaces or none; empty: the first that works").tag(config=True)
+    exercise_seconds = Integer(30, help="CPU time of an exercise; by the clock four times as much").tag(config=True)
     longer = Dict({"12_speedrun": 1200}, help="exercise_seconds of notebooks whose answers train").tag(config=True)
-    submission_seconds = Integer(900, help="time by the clock after which no further exercise is begun").tag(
-        config=True
-    )
     setup_seconds = Integer(300, help="time by the clock for starting Python and the setup cells").tag(config=True)
     memory_mb = Integer(4000, help="most memory, of all processes of an exercise together").tag(config=True)
     processes = Integer(100, help="most processes of an exercise").tag(config=True)
     output_characters = Integer(200_000, help="of each exercise; the rest is cut").tag(config=True)
-    seed = Integer(help="LABKIT_CHECK_SEED, from which checks draw; the same for all students of a run").tag(
-        config=True
-    )
+    seed = Integer(help="LABKIT_CHECK_SEED of a run, from which checks draw").tag(config=True)
 
     started: tuple[tuple, Sandbox] | None = None  # with what it was started, shared by all
 
@@ -123,11 +134,9 @@ class RunExercises(CoursePreprocessor):
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
         """The notebook with the outputs of its answers and checks."""
-        own = [cell for cell in self.own("source", resources).cells if cell.cell_type == "code"]
-        setup = [cell.source for cell in own if is_setup(cell)]
-        known = {cell.source.strip() for cell in own}
-        changed = [cell for cell in nb.cells if is_setup(cell) and cell.source.strip() not in known]
-        begun, above, exercise = time.monotonic(), [], []
+        setup = [cell.source for cell in self.own("source", resources).cells if is_setup(cell)]
+        exercise: list[NotebookNode] = []
+        above = []
         for cell in nb.cells:
             if cell.cell_type != "code" or is_setup(cell):
                 continue
@@ -137,29 +146,18 @@ class RunExercises(CoursePreprocessor):
             cell.outputs = []
             exercise.append(cell)
             if is_grade(cell):
-                if time.monotonic() - begun < self.submission_seconds:
-                    cells = [*changed, *needed(above, exercise)]
-                    courses = [not is_marked(one) and one.source.strip() in known for one in cells]
-                    self.run(cells, courses, exercise, setup, resources["nbgrader"]["notebook"])
-                else:
-                    stop(exercise, "time: the exercises before took too long")
+                its_own = {place for place, one in enumerate(above) if any(one is other for other in exercise)}
+                cells = [above[place] for place in needed([one.source for one in above], its_own)]
+                self.run(cells, exercise, setup, resources["nbgrader"]["notebook"])
                 above.pop()  # no other exercise needs a check
                 exercise = []
         return nb, resources
 
-    def run(
-        self,
-        cells: list[NotebookNode],
-        courses: list[bool],
-        exercise: list[NotebookNode],
-        setup: list[str],
-        notebook: str,
-    ) -> None:
+    def run(self, cells: list[NotebookNode], exercise: list[NotebookNode], setup: list[str], notebook: str) -> None:
         """Run an exercise and write outputs into its cells; an error into those that did not run to their end.
 
         Args:
             cells: those of the exercise, and what it needs, in their order.
-            courses: for each of them, whether it is the course's own.
             exercise: the answers and the check, whose outputs count.
             setup: the course's setup cells.
             notebook: its name.
@@ -167,15 +165,20 @@ class RunExercises(CoursePreprocessor):
         Raises:
             RuntimeError: if no sandbox works here, or the course's own setup cells fail in it.
         """
-        keys = [f"{COURSE if own else ''}{number}" for number, own in enumerate(courses)]
-        sources = [(key, plain(cell.source)) for key, cell in zip(keys, cells, strict=True)]
+        sources = [(str(place), plain(cell.source)) for place, cell in enumerate(cells)]
         messages, ended = self.sandbox(setup, notebook).run(sources)
-        marked = {key: cell for key, cell in zip(keys, cells, strict=True) if any(cell is one for one in exercise)}
+        marked = {str(place): cell for place, cell in enumerate(cells) if any(cell is one for one in exercise)}
         for message in messages:
             if message.get("cell") in marked and "output" in message:
                 append(marked[message["cell"]], nbformat.from_dict(message["output"]))
         done = {message.get("cell") for message in messages if "done" in message}
         stop([cell for key, cell in marked.items() if key not in done], ended or "crashed: nothing came from it")
+        if is_wrong(exercise[-1]):  # then the cells that it needs may say why: one of them fails, or is refused
+            errors = [
+                one["output"] for one in messages if one["cell"] not in marked and "evalue" in one.get("output", {})
+            ]
+            exercise[0].outputs[:0] = map(nbformat.from_dict, errors)
+        stop([exercise[-1]] if is_silent(exercise[-1]) else [], "unconfirmed: the check did not say that it is right")
 
     def sandbox(self, setup: list[str], notebook: str) -> Sandbox:
         """The sandbox in which these setup cells have run. It stays for the next submission."""
@@ -196,6 +199,18 @@ class RunExercises(CoursePreprocessor):
         if cls.started:
             cls.started[1].close()
             cls.started = None
+
+
+def is_wrong(check: NotebookNode) -> bool:
+    """Whether a check ended with an error."""
+    return any(output.output_type == "error" for output in check.outputs)
+
+
+def is_silent(check: NotebookNode) -> bool:
+    """Whether a check ended without an error, but did not say of each of its calls that the answer is right."""
+    text = "".join(output.get("text", "") for output in check.outputs)
+    said = text.count(f"✓ {name_of(check).removesuffix('_check')}: right")
+    return not is_wrong(check) and said < len(re.findall(r"^check\.", check.source, re.MULTILINE))
 
 
 def stop(cells: list[NotebookNode], why: str) -> None:

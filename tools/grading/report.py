@@ -12,6 +12,13 @@ from tools.grading.course import Course, Exercise
 from tools.mistakes import WRONG_ANSWERS, known
 
 OTHER, RIGHT, UNTOUCHED, UNREAD = "another mistake", "right", "not answered", "to be read"
+REFUSED = "has no business in an answer"  # in the message, see labkit.course.check.source
+KINDS = {  # of mistakes that no wrong answer there makes: a pattern in the message, and the mistake in words
+    REFUSED: "refused",
+    r"your code fails with (\w+)": r"fails with \1",
+    " is expected, not ": "an answer of another kind",
+    r"^(?!WrongAnswer)(\w+): ": r"fails with \1",
+}
 PAGE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
 <style>
@@ -20,9 +27,11 @@ body {{ font: 16px/1.4 sans-serif; max-width: 60em; margin: 2em auto; padding: 0
 table {{ border-collapse: collapse; width: 100% }}
 td, th {{ border-bottom: 1px solid #8888; padding: .3em .6em; text-align: left; vertical-align: top }}
 td:first-child {{ text-align: right; width: 4em }}
+.left td:first-child {{ text-align: left; width: 50% }}
 </style>
 <h1>{title}</h1>
-<p>{students} submissions. {note}</p>
+<p>{students} submissions.</p>
+<section>{run}</section>
 {sections}
 </html>
 """
@@ -47,8 +56,10 @@ def mistake(answer: Exercise, known: dict[str, str]) -> str:
     if not answer.message:
         return f"{answer.points:g} points by hand" if answer.by_hand else RIGHT
     told = answer.message.casefold()
-    # The longest part of a message that fits says most.
-    return max(((len(part), name) for part, name in known.items() if part in told), default=(0, OTHER))[1]
+    if fitting := [part for part in known if part in told]:
+        return known[max(fitting, key=len)]  # which says most
+    kinds = (match.expand(words) for part, words in KINDS.items() if (match := re.search(part, answer.message)))
+    return next(kinds, OTHER)
 
 
 def section(name: str, answers: list[Exercise], known: dict[str, str]) -> str:
@@ -65,21 +76,26 @@ def section(name: str, answers: list[Exercise], known: dict[str, str]) -> str:
     return "\n".join([head, "<table><tr><th>students<th>mistake<th>message", *rows, "</table>"] if rows else [head])
 
 
-def note_of(path: Path) -> str:
-    """The note on a page that was written before, "" if there is none."""
-    found = re.search(r"submissions\. (.*)</p>", path.read_text(encoding="utf-8")) if path.exists() else None
-    return html.unescape(found[1]) if found else ""
+def about_run(note: str, not_graded: dict[str, str]) -> str:
+    """A part of the page about a run of `make grade`: a note, and the files and submissions without marks, with why."""
+    rows = [f"<tr><td>{html.escape(what)}<td>{html.escape(why)}" for what, why in not_graded.items()]
+    head = f"<h2>Not graded: {len(rows)}</h2>\n<table class=left>"
+    return "\n".join([f"<p>{html.escape(note)}</p>", *([head, *rows, "</table>"] if rows else [])])
 
 
-def write(course: Course, notebook: str, path: Path, note: str = "", wrong_answers: Path = WRONG_ANSWERS) -> None:
-    """Write the report on a notebook as a page of HTML."""
+def write(course: Course, notebook: str, path: Path, run: str = "", wrong_answers: Path = WRONG_ANSWERS) -> None:
+    """Write the report on a notebook as a page of HTML.
+
+    Args:
+        run: the part `about_run`. Without it, a page that was written before keeps its own.
+    """
+    if not run and path.exists():
+        run = path.read_text(encoding="utf-8").partition("<section>")[2].partition("</section>")[0]
     graded = course.graded(notebook)
     sections = [
         section(name, [one.exercises[name] for one in graded], known_mistakes(notebook, name, wrong_answers))
         for name in course.exercises(notebook)
     ]
-    title = f"{notebook}: what the class knows"
-    page = PAGE.format(
-        title=html.escape(title), students=len(graded), note=html.escape(note), sections="\n".join(sections)
-    )
+    title = html.escape(f"{notebook}: what the class knows")
+    page = PAGE.format(title=title, students=len(graded), run=run, sections="\n".join(sections))
     path.write_text(page, encoding="utf-8")

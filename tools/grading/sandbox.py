@@ -30,17 +30,7 @@ WORKER = ["-P", "-m", "tools.grading.worker"]  # -P: no folder of a submission i
 IMAGE = "labkit-grading"
 KINDS = ("container", "namespaces", "none")
 SHOWN = ("labkit", "data", "tools/grading")  # of this repository
-SYSTEM = [
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/etc/ld.so.cache",
-    "/etc/alternatives",
-    "/etc/localtime",
-]
+SYSTEM = "/usr /bin /sbin /lib /lib32 /lib64 /etc/ld.so.cache /etc/alternatives /etc/localtime".split()
 DEVICES = ["null", "zero", "full", "random", "urandom"]
 FILES_MB = 256  # that a submission may write
 
@@ -111,10 +101,11 @@ class Sandbox:
             if not ready or (self.worker.stderr in ready and not part):
                 self.close()
                 why = told.decode(errors="replace").strip()[-2000:] or "it does not answer"
-                return messages_in(answer), {"ended": f"crashed: the sandbox ended ({why})"}
+                return [], {"ended": f"crashed: the sandbox ended ({why})"}
         while self.receive(answer):
             pass
-        return messages_in(answer), json.loads(told.splitlines()[-1])
+        ended = json.loads(told.splitlines()[-1])
+        return messages_in(answer, ended.get("secret", "")), ended
 
     def receive(self, answer: bytearray) -> bool:
         """Adds what has come about cells, up to a limit; whether there was any."""
@@ -138,13 +129,13 @@ class Sandbox:
         self.folder.cleanup()
 
 
-def messages_in(answer: bytes) -> list[dict]:
-    """The messages among lines, into which an answer may have written its own."""
+def messages_in(answer: bytes, secret: str) -> list[dict]:
+    """The messages among lines, into which an answer may have written its own: those after the secret."""
     found = []
-    for line in answer.splitlines():
-        with suppress(ValueError):
-            found.append(json.loads(line))
-    return [one for one in found if isinstance(one, dict)]
+    for line in answer.split(b"\n"):
+        with suppress(ValueError):  # cut at the limit
+            found += [json.loads(line.removeprefix(secret.encode()))] if line.startswith(secret.encode()) else []
+    return found
 
 
 def plain(folder: Path, variables: dict[str, str], memory_mb: int, processes: int) -> tuple[list[str], list[str]]:
@@ -199,6 +190,7 @@ def new_root(folder: Path) -> list[str]:
     for path in dict.fromkeys(path for path in shown if os.path.exists(path)):
         here = shlex.quote(path.lstrip("/"))
         if os.path.islink(path):
+            lines.append(f"mkdir -p $(dirname {here})")
             lines.append(f"[ -e {here} ] || ln -s {shlex.quote(os.readlink(path))} {here}")
         elif not any(Path(path).is_relative_to(shown) for shown in ("/usr", "/lib", "/lib64") if shown != path):
             make = f"mkdir -p {here}" if os.path.isdir(path) else f"mkdir -p $(dirname {here}) && touch {here}"

@@ -9,38 +9,46 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 
-COURSE = "course "  # begins the keys of cells that are the course's own, which no rule on answers holds for
-CUT = "\n... the rest of the output was cut\n"
+CUT = "\n... a part of the output was cut\n"
+TAIL = 1000  # characters at the end of a cell's printed output, which are never cut: there a check says "right"
 
 Cells = list[tuple[str, str]]  # key and source
 
 
 class Sender:
-    """Writes messages as lines of JSON."""
+    """Writes messages as lines of JSON, each after a secret that an answer, which has the same file, does not know."""
 
-    def __init__(self, file: int):
-        self.file = file
+    def __init__(self, file: int, secret: str = ""):
+        self.file, self.secret = file, secret
 
     def __call__(self, message: dict) -> None:
-        line = (json.dumps(message, default=str) + "\n").encode()
+        line = (self.secret + json.dumps(message, default=str) + "\n").encode()
         while line:
             line = line[os.write(self.file, line) :]
 
 
 class Outputs:
-    """Where the outputs of a cell go. After `characters` of them the rest is dropped, and the cell runs on."""
+    """Where the outputs of a cell go. After `characters` of them all but the end is dropped, and the cell runs on."""
 
     def __init__(self, send: Sender, characters: int):
-        self.send, self.left, self.cell = send, characters, ""
+        self.send, self.left, self.cell, self.tail = send, characters, "", ""
 
     def __call__(self, output_type: str, size: int = 0, **fields: object) -> None:
         """Send an output, if there is room left for its size."""
-        if size > self.left >= 0:
-            output_type, fields, self.left = "stream", {"name": "stdout", "text": CUT}, -1
-        elif size > self.left:
+        if size > self.left:
+            self.tail = f"{self.tail or CUT}{fields.get('text', '')}"
+            self.tail = CUT + self.tail.removeprefix(CUT)[-TAIL:]
+            self.left = -1
             return
         self.left -= size
         self.send({"cell": self.cell, "output": {"output_type": output_type, **fields}})
+
+    def end_cell(self) -> None:
+        """Send the end of what was dropped, and that the cell has run to its end."""
+        if self.tail:
+            self.send({"cell": self.cell, "output": {"output_type": "stream", "name": "stdout", "text": self.tail}})
+        self.tail = ""
+        self.send({"cell": self.cell, "done": True})
 
     def data(self, output_type: str, data: dict, metadata: dict | None, **more: object) -> None:
         """Send what is displayed, of several types."""
@@ -59,7 +67,7 @@ class Stream:
 
     def write(self, text: str) -> int:
         room = max(self.outputs.left, 0)
-        for part in (text[:room], text[room:]):  # the second one does not fit, which is then said once
+        for part in (text[:room], text[room:]):  # the second one does not fit
             if part:
                 self.outputs("stream", len(part), name=self.name, text=part)
         return len(text)
@@ -102,14 +110,17 @@ class Shell(InteractiveShell):
         self.outputs("error", 0, ename=etype.__name__, evalue=str(evalue)[:10_000], traceback=stb)
 
     def run(self, cells: Cells, send: Sender, characters: int) -> bool:
-        """Run cells, the later ones even if an earlier one fails; whether all ran without errors."""
+        """Run cells, the later ones even if an earlier one fails; whether all ran without errors.
+
+        The last one is a check, the course's own, so that no rule on answers holds for it.
+        """
         self.outputs = Outputs(send, characters)
         sys.stdout, sys.stderr = Stream(self.outputs, "stdout"), Stream(self.outputs, "stderr")
         fine = True
-        for key, source in cells:
-            self.outputs.cell, rules = key, self.ast_transformers
-            self.ast_transformers = [] if key.startswith(COURSE) else rules
+        for place, (key, source) in enumerate(cells):
+            self.outputs.cell = key
+            if place == len(cells) - 1:
+                self.ast_transformers = []
             fine &= self.run_cell(source, store_history=True).success
-            self.ast_transformers = rules
-            send({"cell": key, "done": True})
+            self.outputs.end_cell()
         return fine

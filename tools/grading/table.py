@@ -5,12 +5,14 @@ from pathlib import Path
 
 from tools.grading.collect import read_roster
 from tools.grading.course import Course, Graded
+from tools.grading.report import REFUSED
 
 
 def notes(graded: Graded) -> str:
-    """What a teacher should know: late; crashed; out of time; read by a teacher, or still to be read; copied cells."""
+    """What a teacher should know: late; crashed; refused; read by a teacher, or still to be read; copied cells."""
     found = ["late"] if graded.late else []
     found += [f"{one.stopped}: {one.name}" for one in graded.exercises.values() if one.stopped]
+    found += [f"refused: {one.name}" for one in graded.exercises.values() if REFUSED in one.message]
     found += [f"to be read: {one.name}" for one in graded.exercises.values() if one.points is None]
     found += [f"by hand: {one.name}" for one in graded.exercises.values() if one.by_hand]
     found += [f"copied or split, graded as one cell: {name}" for name in graded.copied]

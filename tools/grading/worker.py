@@ -3,9 +3,9 @@
 stdin:  messages, each after its length in 12 digits: first {"setup": [[key, source], ...], "limits": {...}},
         then one after another the exercises, each [[key, source], ...]
 stdout: lines of JSON about the cells: {"cell": key, "output": ...}, an output in the notebook format; {"cell": key,
-        "done": true}
-stderr: lines of JSON about processes: {"setup": true or false}; {"ended": ""} when an exercise and all that it started
-        are gone, or {"ended": why} if it did not live to its end
+        "done": true}. Those of an exercise follow after a secret of its own.
+stderr: lines of JSON about processes: {"setup": true or false}; {"ended": "", "secret": ...} when an exercise and all
+        that it started are gone, or {"ended": why, "secret": ...} if it did not live to its end
 
 The setup cells are the course's own. They run once, in this process, which takes seconds. Then each exercise, an answer
 and its check, runs in a fork of it. So a crash, an endless loop or a full memory costs one exercise. Nothing remains of
@@ -18,6 +18,7 @@ import ctypes
 import json
 import os
 import resource
+import secrets
 import select
 import shutil
 import signal
@@ -167,11 +168,13 @@ def main() -> None:
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     control({"setup": ready})
     while ready and select.select([0], [], [], IDLE_SECONDS)[0] and (length := read(DIGITS)):
+        secret = secrets.token_hex()
         if not (pid := os.fork()):
-            run_exercise(shell, int(length), out, limits)
+            run_exercise(shell, int(length), Sender(out.file, secret), limits)
         ended = watch(pid, limits)
         clear()
-        control({"ended": ended})
+        control({"ended": ended, "secret": secret})
+    os._exit(0)  # at once: to take Python apart costs seconds
 
 
 if __name__ == "__main__":

@@ -66,6 +66,8 @@ def exercise(*labkits: Callable) -> Callable[[Callable[P, None]], Callable[P, No
         @wraps(check)
         def checked(*args: P.args, **kwargs: P.kwargs) -> None:
             _require_untouched()
+            if reason := guard.refused():
+                raise WrongAnswer(reason)
             try:
                 with own.calls_of(labkits) as called:
                     check(*args, **kwargs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -11,7 +10,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 from unittest.mock import patch
 
-from labkit.course.check.source import PACKAGES, tampering
+from labkit.course.check.source import PACKAGES
 
 JUDGE = "labkit.course.check."
 
@@ -84,7 +83,7 @@ def not_own(answer: object, rights: tuple[Callable, ...], called: list[str]) -> 
         return f"your answer calls labkit's own {called[0]}: write it yourself."
     if _module(innermost).split(".")[0] in PACKAGES:
         return f"this is a {_name(innermost)}: write the answer yourself, with `def` or `class`."
-    return next((found for code in codes if (found := tampering(_cell(code)))), None)
+    return None
 
 
 def _layers(answer: Any) -> Iterator[Any]:
@@ -124,9 +123,3 @@ def _module(answer: Any) -> str:
 def _name(answer: Any) -> str:
     named = answer if hasattr(answer, "__qualname__") else type(answer)
     return f"{named.__module__}.{named.__qualname__}"
-
-
-def _cell(code: CodeType) -> str:
-    """The cell of a notebook in which a function is written; nothing for a function in a file."""
-    cell = "ipykernel" in code.co_filename or "ipython" in code.co_filename
-    return "".join(linecache.getlines(code.co_filename)) if cell else ""

@@ -13,11 +13,13 @@ files and the network out of reach.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 PACKAGES = frozenset(
     "__future__ abc bisect cmath collections contextlib copy dataclasses decimal enum fractions functools heapq "
-    "itertools labkit math numbers numpy operator pandas random re statistics string time torch typing warnings".split()
+    "itertools json labkit math numbers numpy operator pandas plotly random re statistics string time torch typing "
+    "warnings".split()
 )
 NAMES = frozenset(
     # of Python: they run text as code, reach every object, or end the process
@@ -37,6 +39,7 @@ SPECIAL = frozenset(
     "__init__ __post_init__ __call__ __len__ __iter__ __next__ __getitem__ __setitem__ __contains__ __enter__ __exit__ "
     "__repr__ __str__ __add__ __sub__ __mul__ __name__ __class__ __version__ __all__".split()
 )
+TUPLES = frozenset("_asdict _fields _make _replace".split())  # of named tuples
 FOUND = "{} has no business in an answer: it could change the check itself. An answer with it counts 0 points."
 
 
@@ -83,22 +86,34 @@ def _strange(node: ast.AST, own: set[str], packages: frozenset[str]) -> Iterator
         for alias in node.names:
             yield from _module(f"{node.module}.{alias.name}", packages)
             yield from _name(alias.name, MEMBERS)
+            yield from _hidden(alias.name)
     elif isinstance(node, ast.Name):
         yield from _name(node.id, NAMES)
     elif isinstance(node, ast.FunctionDef | ast.ClassDef):
         yield from _name(node.name, frozenset())
     elif isinstance(node, ast.Attribute):
         yield from _name(node.attr, MEMBERS)
+        if ast.unparse(node.value) not in ("self", "cls", "super()"):
+            yield from _hidden(node.attr)
         if node.attr == "check":
             yield from _module(f"labkit.{ast.unparse(node)}", packages)
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield from _name(node.value, frozenset())  # as in getattr(function, "__globals__")
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("getattr", "attrgetter")):
+        for given in node.args:
+            yield from _hidden(str(getattr(given, "value", "")))
     if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
         root: ast.expr = node
         while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
             root = root.func if isinstance(root, ast.Call) else root.value
         if isinstance(root, ast.Name) and root.id not in own:
             yield f"`{ast.unparse(node)} = ...`, where `{root.id}` is not the answer's own,"
+
+
+def _hidden(name: str) -> Iterator[str]:
+    """An attribute with one underscore, of another than the answer's object: `collections._sys` is the module `sys`."""
+    if re.match("_[A-Za-z]", name) and name not in TUPLES:
+        yield f"`{name}`"
 
 
 def _module(name: str, packages: frozenset[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-# expects: `get_ipython` has no business
+# expects: `_showtraceback` has no business
 shell = get_ipython()
 shell.showtraceback = shell._showtraceback = lambda *error, **options: None
 

@@ -4,35 +4,32 @@ import ast
 import re
 import symtable
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
-
-from nbformat import NotebookNode
 
 MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
 
 
 def plain(source: str) -> str:
-    """A cell's Python: `%%time`, `%matplotlib` and other lines for IPython become comments.
+    """A cell's Python: `%%time`, `%matplotlib` and other lines for IPython become comments, `%time f()` becomes `f()`.
 
     A cell that is Python already stays as it is: a line of it may begin with the operator `%`.
     """
     try:
         ast.parse(source)
     except SyntaxError:
-        return MAGIC.sub(r"\1# \2", source)
+        return MAGIC.sub(r"\1# \2", re.sub(r"^%time +", "", source, flags=re.MULTILINE))
     return source
 
 
-def needed(cells: list[NotebookNode], exercise: list[NotebookNode]) -> list[NotebookNode]:
-    """The cells of an exercise, and those that give a name its value which they use, in the notebook's order.
+def needed(cells: list[str], exercise: set[int]) -> list[int]:
+    """The places of an exercise's cells, and of those that give a name its value which they use, in order.
 
     Args:
-        cells: all that may run, down to the check of the exercise; its own are among them.
-        exercise: its answers and its check.
+        cells: the sources of all that may run, down to the check of the exercise; its own are among them.
+        exercise: the places of its answers and its check.
     """
-    read = [names(cell.source) for cell in cells]
-    left = [place for place, cell in enumerate(cells) if any(cell is one for one in exercise)]
-    found = set(left)
+    read, left, found = [names(cell) for cell in cells], [*exercise], {*exercise}
     while left:
         place = left.pop()
         uses = [(name, place) for name in read[place].used] + [(name, len(cells)) for name in read[place].used_later]
@@ -42,7 +39,7 @@ def needed(cells: list[NotebookNode], exercise: list[NotebookNode]) -> list[Note
             new = {*binding, *changing} - found
             found |= new
             left += new
-    return [cells[place] for place in sorted(found)]
+    return sorted(found)
 
 
 class Names(NamedTuple):
@@ -57,6 +54,7 @@ class Names(NamedTuple):
     used_later: set[str]
 
 
+@cache
 def names(source: str) -> Names:
     """The names in a cell. There are none in one that is no Python."""
     source = plain(source)
@@ -65,12 +63,21 @@ def names(source: str) -> Names:
     except SyntaxError:
         return Names(set(), set(), set(), set())
     symbols = table.get_symbols()
+    made_here = {name for line in tree.body for name in _made(line)}
     return Names(
         bound={one.get_name() for one in symbols if one.is_assigned() or one.is_imported()},
         changed=set(_changed(tree)),
-        used={one.get_name() for one in symbols if one.is_referenced()},
+        used={one.get_name() for one in symbols if one.is_referenced()} - made_here,
         used_later={one.get_name() for scope in _within(table) for one in scope.get_symbols() if one.is_global()},
     )
+
+
+def _made(line: ast.stmt) -> Iterator[str]:
+    """The names that a line of a cell imports or defines: the cell does not need another one for them."""
+    if isinstance(line, ast.Import | ast.ImportFrom):
+        yield from ((alias.asname or alias.name).split(".")[0] for alias in line.names)
+    elif isinstance(line, ast.FunctionDef | ast.ClassDef) and not line.decorator_list:
+        yield line.name
 
 
 def _within(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
