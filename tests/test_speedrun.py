@@ -62,7 +62,7 @@ def changed(replacements):
 
 @pytest.fixture(scope="module")
 def judging():
-    return Judge(limit=20)
+    return Judge(limit=60)
 
 
 def test_an_honest_entry_gets_its_time_and_its_scores(judging, monkeypatch):
@@ -77,18 +77,18 @@ def test_an_honest_entry_gets_its_time_and_its_scores(judging, monkeypatch):
 
 def test_on_the_gpus_board_wall_time_counts(judging, monkeypatch):
     """The training itself runs on the processor here."""
+    judging.heat(HONEST, 1)
     run = judge._run
     monkeypatch.setattr(judge, "_run", lambda do, task, *others: run(do, {**task, "device": "cpu"}, *others))
     monkeypatch.setattr(judge, "_program", lambda source: judging.programs[source])
-    judging.heat(HONEST, 1)
-    heat = Judge("cuda", limit=20).heat(HONEST, 1)
+    heat = Judge("cuda").heat(HONEST, 1)
     assert heat.seconds == heat.wall_seconds > 0.5
 
 
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_cheat_is_named_with_its_rule(judging, name, monkeypatch):
     rule, replacements = CHEATS[name]
-    monkeypatch.setattr(judging, "limit", 4)
+    monkeypatch.setattr(judging, "limit", 6 if rule == "limits" else 60)
     with pytest.raises(BrokenRule) as broken:
         judging.heat(changed(replacements), 1)
     assert broken.value.rule == rule and RULES[rule] in str(broken.value)

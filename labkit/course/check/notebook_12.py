@@ -84,7 +84,7 @@ def my_entry(answer: str) -> None:
     require(
         reached >= DECIDING, f"{reached} of {len(heats)} seeds reached the goal: the curve says when it was nearest."
     )
-    seconds = max(heat.seconds for heat in heats)  # not the median: weights kept from the first would make the next fast
+    seconds = max(heat.seconds for heat in heats)  # not the median: the first could keep weights for the next
     told = f"it takes {seconds:.0f} calibrated seconds, the baseline {baseline:.0f}"
     require(seconds <= allowed, f"{told}: at most {allowed:.0f} are {FASTER} times as fast. What takes longest in it?")
     print(f"{baseline / seconds:.2f} times as fast as the baseline: {told}")
