@@ -76,22 +76,28 @@ def test_what_is_for_teachers_is_not_among_students_documents(tmp_path):
     assert pages.linked(text, solutions=False) == "a, b, [c](../index.md)"
 
 
-def test_sphinx_makes_a_page_that_asks_for_nothing_outside(tmp_path):
+def built(folder):
+    """A site with a page of two figures and a formula; its notebook's page."""
     pytest.importorskip("myst_nb", reason="the site's packages are not installed: make site")
     pytest.importorskip("furo", reason="the site's packages are not installed: make site")
-    source = tmp_path / "source"
+    source = folder / "source"
     (source / "notebooks").mkdir(parents=True)
     (source / "index.md").write_text("# Start\n\n```{toctree}\nnotebooks/page\n```\n")
     made = notebook({notebooks.PLOTLY: figure()}, {notebooks.PLOTLY: figure()})
     made.cells[0].source += "\n\n$x_1 = \\big(\\frac{1}{2}\\big)$"
     nbformat.write(notebooks.page(made, solutions=True), source / "notebooks" / "page.ipynb")
     conf = ROOT / "tools" / "website"
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", "-c", conf, source, tmp_path / "site"]
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", "-c", conf, source, folder / "site"]
     assert subprocess.run(command, capture_output=True, text=True).stderr == ""
-    page = (tmp_path / "site" / "notebooks" / "page.html").read_text(encoding="utf-8")
+    return folder / "site" / "notebooks" / "page.html"
+
+
+def test_sphinx_makes_a_page_that_asks_for_nothing_outside(tmp_path):
+    file = built(tmp_path)
+    page = file.read_text(encoding="utf-8")
     assert page.count('class="plotly-figure"') == 2 and "<mfrac>" in page
-    (program,) = re.findall(r'src="\.\./(_static/plotly[^"]*)"', page)
-    assert (tmp_path / "site" / program).stat().st_size > 1e6
+    (program,) = re.findall(r'src="(\.\./_static/plotly[^"]*)"', page)
+    assert (file.parent / program).stat().st_size > 1e6
     assert not OUTSIDE.search(page)
 
 
