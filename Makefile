@@ -82,7 +82,7 @@ student-repo: $(INSTALLED)
 
 gallery: $(INSTALLED)
 	$(INSTALL) --quiet kaleido
-	.venv/bin/python tools/gallery.py $(ARGS)
+	.venv/bin/python -m tools.gallery $(ARGS)
 
 site: $(INSTALLED)
 	$(INSTALL) --quiet -e ".[site]"

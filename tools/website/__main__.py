@@ -8,42 +8,16 @@ pages: without solutions, hidden tests and what else is for teachers, unless it 
 """
 
 import argparse
-import hashlib
-import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-import nbformat
-from nbclient import NotebookClient
+from tools.website.notebooks import AT_A_TIME, ROOT, WORK, executed
+from tools.website.pages import gather
 
-from tools.website.pages import ROOT, gather
-
-WORK, SITE = ROOT / "out" / "website", ROOT / "out" / "site"
-AT_A_TIME = 2  # notebooks; each computes in one thread
-
-
-def executed(path: Path) -> Path:
-    """A notebook with its outputs and widgets: from the last time, unless something that they depend on has changed."""
-    made_from = [path, *(file for folder in ("labkit", "data") for file in sorted((ROOT / folder).rglob("*.*")))]
-    digest = hashlib.sha256()
-    for file in made_from:
-        if file.is_file() and file.suffix != ".pyc":
-            digest.update(file.read_bytes())
-    done = WORK / "executed" / digest.hexdigest() / path.name
-    if not done.exists():
-        notebook = nbformat.read(path, as_version=4)
-        with tempfile.TemporaryDirectory() as folder:
-            # Predictions of the clone's own ledger stay, and several notebooks run at a time.
-            os.environ.update(LABKIT_LEDGER=str(Path(folder) / "ledger.json"), OMP_NUM_THREADS="1")
-            NotebookClient(notebook, timeout=1200, resources={"metadata": {"path": str(path.parent)}}).execute()
-        done.parent.mkdir(parents=True, exist_ok=True)
-        nbformat.write(notebook, done)
-        print(path.stem, flush=True)
-    return done
+SITE = ROOT / "out" / "site"
 
 
 def main() -> int:

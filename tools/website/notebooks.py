@@ -1,11 +1,15 @@
-"""Executed notebooks as pages: each output becomes HTML that needs neither Python nor Jupyter."""
+"""Notebooks as pages: they run, and each output becomes HTML that needs neither Python nor Jupyter."""
 
+import hashlib
 import html
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import plotly.io
+from nbclient import NotebookClient
 from nbformat import NotebookNode
 from nbgrader.preprocessors import ClearHiddenTests, ClearSolutions
 from traitlets.config import PyFileConfigLoader
@@ -14,6 +18,8 @@ import labkit.show.style  # noqa: F401  registers the template of labkit's figur
 from labkit.show.widgets import REVIVE
 
 ROOT = Path(__file__).resolve().parents[2]
+WORK = ROOT / "out" / "website"
+AT_A_TIME = 2  # notebooks that run; each computes in one thread
 PLOTLY, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widget-view+json"
 STATES = "application/vnd.jupyter.widget-state+json"
 PROGRAM = '\n\n<script src="../_static/plotly.min.js"></script>\n'  # once on each page, before its figures
@@ -22,6 +28,26 @@ TEMPLATE = plotly.io.templates["plotly+labkit"].to_plotly_json()
 STILL = (
     "<p><small>In JupyterLab and Colab you can move the controls of this figure. Here it is as at first.</small></p>"
 )
+
+
+def executed(path: Path) -> Path:
+    """A notebook with its outputs and widgets: from the last time, unless something that they depend on has changed."""
+    made_from = [path, *(file for folder in ("labkit", "data") for file in sorted((ROOT / folder).rglob("*.*")))]
+    digest = hashlib.sha256()
+    for file in made_from:
+        if file.is_file() and file.suffix != ".pyc":
+            digest.update(file.read_bytes())
+    done = WORK / "executed" / digest.hexdigest() / path.name
+    if not done.exists():
+        notebook = nbformat.read(path, as_version=4)
+        with tempfile.TemporaryDirectory() as folder:
+            # Predictions of the clone's own ledger stay, and several notebooks run at a time.
+            os.environ.update(LABKIT_LEDGER=str(Path(folder) / "ledger.json"), OMP_NUM_THREADS="1")
+            NotebookClient(notebook, timeout=1200, resources={"metadata": {"path": str(path.parent)}}).execute()
+        done.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(notebook, done)
+        print(path.stem, flush=True)
+    return done
 
 
 def page(notebook: NotebookNode, solutions: bool) -> NotebookNode:
