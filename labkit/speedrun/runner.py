@@ -35,7 +35,7 @@ def train(file: str, seed: int, device: str, channels: str) -> None:
 
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    sys.modules.update(dict.fromkeys(CLOSED))  # None: from now on their import fails
+    sys.modules.update(dict.fromkeys(CLOSED))  # type: ignore[arg-type]  # None: from now on their import fails
     entry = load(file, device)
 
     def keep(done: int) -> None:
@@ -61,7 +61,7 @@ def export(file: str) -> None:
     from labkit.speedrun.entry import load
     from labkit.training.export import export
 
-    sys.modules.update(dict.fromkeys(CLOSED))
+    sys.modules.update(dict.fromkeys(CLOSED))  # type: ignore[arg-type]
     export(load(file, "cpu").model.translator("AtoB"), "program.pt2")
 
 
@@ -91,6 +91,6 @@ if __name__ == "__main__":
         sys.exit(wait_for_all(child))
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, int(limit) + 2))
-    {"train": train, "export": export}[do](**task)
+    train(**task) if do == "train" else export(**task)
     sys.stdout.flush()
     os._exit(0)  # without the seconds that Python takes to tidy up
