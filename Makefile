@@ -16,7 +16,7 @@
 #   make formgrader      nbgrader's pages for teachers: the gradebook, and marks by hand
 #   make student-repo    the repository that students get: OUT=folder REPO=https://github.com/OWNER/NAME
 #   make gallery         the notebooks' figures for readers of docs/gallery.md; needs Chrome or Chromium
-#   make site            the course as pages, which open without a server: out/site/index.html
+#   make site            the course as pages, which open without a server: out/site/index.html; SOLUTIONS=1 for teachers
 #   make links           every link of these pages is tried
 #   make browser         every notebook in JupyterLab under Chromium; screenshots go to out/browser/
 #   make format          formatting of code and notebooks
@@ -82,11 +82,11 @@ student-repo: $(INSTALLED)
 
 gallery: $(INSTALLED)
 	$(INSTALL) --quiet kaleido
-	.venv/bin/python tools/gallery.py $(ARGS)
+	.venv/bin/python -m tools.gallery $(ARGS)
 
 site: $(INSTALLED)
 	$(INSTALL) --quiet -e ".[site]"
-	.venv/bin/python -m tools.website $(ARGS)
+	.venv/bin/python -m tools.website $(if $(SOLUTIONS),--solutions) $(ARGS)
 
 links: $(INSTALLED)
 	$(INSTALL) --quiet -e ".[site]"

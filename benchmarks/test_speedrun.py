@@ -11,11 +11,17 @@ import sys
 
 import pytest
 
-from labkit.speedrun import Judge, calibration, processes, source
-
 ROUNDS = 3
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 BUSY = "import torch; a = torch.rand(700, 700)\nwhile True: a @ a"
+# The variables are the judge's, for its yardstick, and it passes them on to the training.
+JUDGED = """
+import sys
+from labkit.speedrun import Judge, judge, source
+judge.PASSED += ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
+heat = Judge().heat(source(sys.argv[1]), int(sys.argv[2]))
+print(heat.seconds, heat.cpu_seconds)
+"""
 
 
 @contextlib.contextmanager
@@ -31,22 +37,18 @@ def busy():
 
 
 @pytest.mark.parametrize("name", ["wider", "lighter"])
-def test_calibrated_seconds_agree(name, report, monkeypatch):
-    judge, text = Judge(), source(name)
-    plain = processes.environment
-    calibrated, cpu = ({"alone": [], "busy": [], "avx2": []} for _ in range(2))
+def test_calibrated_seconds_agree(name, report):
+    times = {"alone": [], "busy": [], "avx2": []}
     for seed in range(ROUNDS):
-        for condition in calibrated:
-            more = AVX2 if condition == "avx2" else {}
-            for module in (processes, calibration):
-                monkeypatch.setattr(module, "environment", lambda more=more, **own: plain(**own, **more))
-            with busy() if condition == "busy" else contextlib.nullcontext(), calibration.calibrator() as clock:
-                heat = judge.heat(text, seed, clock)
-            calibrated[condition].append(heat.seconds)
-            cpu[condition].append(heat.cpu_seconds)
-    medians = {condition: statistics.median(times) for condition, times in calibrated.items()}
-    report(
-        calibrated=medians,
-        cpu={condition: statistics.median(times) for condition, times in cpu.items()},
-        off={condition: median / medians["alone"] - 1 for condition, median in medians.items()},
+        for condition in times:
+            variables = os.environ | (AVX2 if condition == "avx2" else {})
+            with busy() if condition == "busy" else contextlib.nullcontext():
+                command = [sys.executable, "-c", JUDGED, name, str(seed)]
+                said = subprocess.run(command, env=variables, stdout=subprocess.PIPE, check=True, text=True).stdout
+            times[condition].append(tuple(map(float, said.split())))
+    calibrated, cpu = (
+        {condition: statistics.median(each[of] for each in every) for condition, every in times.items()}
+        for of in (0, 1)
     )
+    off = {condition: median / calibrated["alone"] - 1 for condition, median in calibrated.items()}
+    report(calibrated=calibrated, cpu=cpu, off=off)

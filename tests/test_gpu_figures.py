@@ -6,7 +6,7 @@ from test_surveyed import timing
 
 import labkit
 from labkit.simulate import replay, step_operators
-from tools.gpu_figures import best_stacks, energy, idle, roofline_seconds, two_streams
+from tools.evidence import best_stacks, energy, idle, roofline_seconds, two_streams
 
 STEP_FLOPS = 1879e9  # of CycleGAN with ResNet-9 and identity loss on a picture of either domain, counted by others
 

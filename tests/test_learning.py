@@ -17,18 +17,18 @@ from labkit.measure import quality as learning
 from labkit.measure import save as save_table
 from labkit.measure.roofline import step_flops
 from labkit.training.checkpoints import save
-from tools import learn
+from tools import studies
 
 
 def test_a_curve_says_what_was_seen_spent_and_reached(tiny, fruit, monkeypatch):
     clock = itertools.count()  # every look at it is a second later, so a step takes one
-    monkeypatch.setattr(learn.time, "process_time", lambda: next(clock))
+    monkeypatch.setattr(studies.time, "process_time", lambda: next(clock))
     looks = []
 
     def make():
         return labkit.make_step(labkit.CycleGAN(**tiny().settings))
 
-    curves = learn.learning_curves(
+    curves = studies.learning_curves(
         {"one": make, "other": make},
         fruit,
         {"one": 4, "other": 2},

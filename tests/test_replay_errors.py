@@ -9,7 +9,7 @@ from labkit.course.shipped import ASKED_FOR, shipped_as
 from labkit.errors import LabkitError
 from labkit.measure import results
 from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
-from tools.replay_errors import replay_errors
+from tools.evidence import replay_errors
 
 HOST_US = 30.0
 MODEL = ROOFLINES["H100"]
@@ -33,7 +33,7 @@ def survey(*rows):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """What tools/ship.py would have shipped of the model; and one trace whose operators nobody knows."""
+    """What tools/evidence.py would have shipped of the model; and one trace whose operators nobody knows."""
     data = tmp_path_factory.mktemp("data")
     folder = data / "traces" / "model"
     folder.mkdir(parents=True)

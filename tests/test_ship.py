@@ -12,7 +12,7 @@ import labkit
 from labkit.course import shipped
 from labkit.errors import LabkitError
 from labkit.measure.results import SURVEY_FORMAT, write
-from tools.ship import ship, thin
+from tools.evidence import ship, thin
 
 
 def four_steps():

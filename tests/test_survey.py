@@ -56,15 +56,16 @@ def measure(monkeypatch):
 
 @pytest.fixture(scope="module")
 def rehearsal(tmp_path_factory):
-    """The folder of a rehearsal on the CPU; the flags of the process before and after."""
+    """The folder of a rehearsal on the CPU."""
     folder = tmp_path_factory.mktemp("survey")
     before = flags()
     survey(folder, minutes=30, device="cpu")  # enough on a busy machine, too
-    return folder, before, flags()
+    assert flags() == before
+    return folder
 
 
 def test_a_rehearsal_makes_rows_of_every_kind_and_says_what_it_left_out(rehearsal):
-    results = read(rehearsal[0])
+    results = read(rehearsal)
     rows = list(results["rows"].values())
     assert {row["kind"] for row in rows} == {"correctness", "device", "timing", "race", "trace", "durations"}
     assert set(results["rows"]) | set(results["skipped"]) == {item.key for item in rehearsal_plan()}
@@ -80,7 +81,7 @@ def test_a_rehearsal_makes_rows_of_every_kind_and_says_what_it_left_out(rehearsa
 
 
 def test_rows_hold_the_numbers(rehearsal):
-    rows = read(rehearsal[0])["rows"]
+    rows = read(rehearsal)["rows"]
     row = {key.rpartition("/")[2]: row for key, row in rows.items() if key.startswith("correctness")}["batched"]
     assert row["ok"] is True and row["seen"]["run losses"] <= 1e-6
     assert in_force(row) == (True, False, False)
@@ -101,21 +102,15 @@ def test_rows_hold_the_numbers(rehearsal):
 
 
 def test_a_race_is_of_another_model_and_an_equally_wide_cyclegan(rehearsal):
-    (race,) = races_of(read(rehearsal[0])).to_dict("records")
+    (race,) = races_of(read(rehearsal)).to_dict("records")
     assert race["model"] == "resnet_3blocks,ngf=4,discriminator=n_layers,n_layers=2,ndf=4"
     assert (race["batch_size"], race["speedups"]) == (1, "baseline")
-    (row,) = (row for row in read(rehearsal[0])["rows"].values() if row["kind"] == "race")
+    (row,) = (row for row in read(rehearsal)["rows"].values() if row["kind"] == "race")
     table = from_json(row["comparison"])
     assert table["verdict"].tolist() == ["baseline", "noise", "another model"] and table.index[0] == "CycleGAN"
     flops = table["flop_per_s"] * table["median_s"]
     assert 1.2 < flops["CycleGAN"] / flops.iloc[-1] < 3, "nine blocks for three, both of four channels"
     assert race["times_faster"] == pytest.approx(table["median_s"]["CycleGAN"] / race["median_s"], rel=0.5)
-
-
-def test_one_generator_races_against_the_full_cyclegan_with_the_same_speedups():
-    item = Item("race", 1, {"consistency": "deviation_both"}, speedups=("bf16",), model="DeviationGAN")
-    rival = item.cyclegan()
-    assert (rival.model, rival.settings, rival.speedups) == ("CycleGAN", {"generator": "resnet_9blocks"}, ("bf16",))
 
 
 def test_energy_is_that_of_the_steps_between_two_looks_at_the_counter(monkeypatch):
@@ -129,7 +124,7 @@ def test_energy_is_that_of_the_steps_between_two_looks_at_the_counter(monkeypatc
 
 
 def test_the_trace_is_there_as_its_row_says(rehearsal):
-    folder = rehearsal[0]
+    folder = rehearsal
     (row,) = (row for row in read(folder)["rows"].values() if row["kind"] == "trace")
     assert {file.name for file in folder.iterdir()} == {"results.json", row["file"]}
     assert set(row["file"]) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -138,12 +133,7 @@ def test_the_trace_is_there_as_its_row_says(rehearsal):
         assert json.load(file)["labkit"]["steps"] == row["recorded_steps"] == 2
 
 
-def test_flags_are_as_before(rehearsal):
-    _, before, after = rehearsal
-    assert before == after
-
-
-@pytest.mark.parametrize(("factor", "ok"), [(1.0, True), (1.001, False), (1 + 1e-5, False), (float("nan"), False)])
+@pytest.mark.parametrize(("factor", "ok"), [(1.0, True), (1 + 1e-5, False), (float("nan"), False)])
 def test_an_exact_speedup_is_checked_and_a_wrong_one_is_found(monkeypatch, factor, ok):
     from labkit.variants.batched import Batched
 
@@ -317,8 +307,6 @@ def test_a_kill_leaves_all_that_was_measured_before_it(tmp_path, measure):
     ("content", "message"),
     [
         (None, "No such file"),
-        ('{"format": 2, "rows": {', "no measurements can be read"),
-        ("[1, 2]", "in format 2"),
         ('{"format": 1, "stamp": {}, "rows": {}, "skipped": {}}', "in format 2"),
         (
             '{"format": 2, "stamp": {"device": "Tesla T4", "ran_on": "cuda"}, "rows": {}, "skipped": {}}',

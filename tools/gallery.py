@@ -1,9 +1,10 @@
 """Draw the notebooks' figures for readers on GitHub, which shows none of Plotly's: docs/gallery.md and its pictures.
 
-    python tools/gallery.py [notebooks/04_two_streams.ipynb ...]      # or: make gallery; default: all of notebooks/
+    python -m tools.gallery [notebooks/04_two_streams.ipynb ...]      # or: make gallery; default: all of notebooks/
 
-Runs each notebook and draws its figures with Kaleido, which needs Chrome or Chromium. Pictures of notebooks that are
-not named stay as they are. A picture has at most 64 colours and no background, so that it fits light and dark pages.
+Runs each notebook, as `make site` does, and draws its figures with Kaleido, which needs Chrome or Chromium. Pictures of
+notebooks that are not named stay as they are. A picture has at most 64 colours and no background, so that it fits light
+and dark pages.
 """
 
 import argparse
@@ -11,18 +12,16 @@ import html
 import io
 import os
 import re
-import tempfile
 from pathlib import Path
 
 import kaleido
 import nbformat
 import plotly.graph_objects as go
-from nbclient import NotebookClient
 from PIL import Image
 
 from labkit.course.drawings import FOLDER as DRAWINGS
+from tools.website.notebooks import ROOT, executed
 
-ROOT = Path(__file__).resolve().parents[1]
 GALLERY, PICTURES = ROOT / "docs" / "gallery.md", ROOT / "docs" / "gallery"
 PLOTLY = "application/vnd.plotly.v1+json"
 START = "\n## ["  # of a notebook's part of the page
@@ -52,11 +51,10 @@ def draw(figure: go.Figure, path: Path) -> None:
 
 def run_and_draw(path: Path) -> str:
     """Run a notebook and draw its figures; the notebook's part of the page, in Markdown."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook = nbformat.read(executed(path), as_version=4)
     lines = [f"{path.stem}](../notebooks/{path.name})\n"]
     for name in DRAWING.findall("\n".join(cell.source for cell in notebook.cells)):
         lines.append(f"![{name}]({os.path.relpath(DRAWINGS / f'{name}.svg', GALLERY.parent)})\n")
-    NotebookClient(notebook, timeout=1200, resources={"metadata": {"path": str(path.parent)}}).execute()
     for old in PICTURES.glob(f"{path.stem[:2]}_*.png"):
         old.unlink()
     for number, figure in enumerate(figures(notebook), start=1):
@@ -75,12 +73,10 @@ def main() -> None:
     page = GALLERY.read_text(encoding="utf-8") if GALLERY.exists() else ""
     parts = {part.partition("_")[0]: part for part in page.split(START)[1:]}
     kaleido.start_sync_server(silence_warnings=True)
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["LABKIT_LEDGER"] = str(Path(folder) / "ledger.json")  # the predictions in the clone's own stay
-        for path in chosen:
-            parts[path.stem[:2]] = run_and_draw(path)
-            GALLERY.write_text(HEAD + "".join(f"{START}{parts[key]}" for key in sorted(parts)), encoding="utf-8")
-            print(path.name, flush=True)
+    for path in chosen:
+        parts[path.stem[:2]] = run_and_draw(path)
+        GALLERY.write_text(HEAD + "".join(f"{START}{parts[key]}" for key in sorted(parts)), encoding="utf-8")
+        print(path.name, flush=True)
     kaleido.stop_sync_server()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import labkit
 from labkit.course.shipped import PUBLIC
 from labkit.errors import LabkitError
-from tools.ship import BUDGET, kept_of, load, write
+from tools.evidence import BUDGET, kept_of, load, write
 
 KINETO = {
     "recorded_by": "others (PyTorch's profiler team)",

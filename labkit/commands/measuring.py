@@ -137,7 +137,7 @@ def speedrun(
     if submit:
         ladder.check_name(submit)  # before the race, which takes long
     numbers = seeds or [secrets.randbelow(2**31) for _ in range(SEEDS)]
-    names = [record["name"] for record in ladder.records(device) if record["name"] in ladder.texts()]
+    names = [record["name"] for record in ladder.records(device) if (ladder.FOLDER / f"{record['name']}.py").exists()]
     rival = against or (names[-1] if names else "none")
     texts = {"entry": entry.read_text(encoding="utf-8")}
     if rival != "none":

@@ -32,7 +32,7 @@ DATA = Path(__file__).parents[2] / "data"  # in a clone; an installed package ha
 PUBLIC = DATA / "traces" / "public"  # recordings by others
 STEPS = 3
 ASKED_FOR = {"model": "CycleGAN", "scope": "step", "tf32": "default", "size": 256}  # by `gpu_trace`
-STUDIED = 9  # test pictures in each row that tools/learn.py kept
+STUDIED = 9  # test pictures in each row that tools/studies.py kept
 HELP = "is not shipped here: use a clone of labkit. Its data/README.md names the tools that make it."
 
 
@@ -122,10 +122,9 @@ def study(name: str) -> pandas.DataFrame:
     """The measurements of many training runs on the fruit, made by the tools that data/README.md names.
 
     Args:
-        name: "one_generator", "ablation", "deviation", "lighter" or "batch", as `tools/learn.py` measures them;
-            "apart" or "averaged", the same of several processes (tools/learn_together.py); "jobs", seconds of trainings
-            at once (tools/jobs_at_once.py); or "full_size", times of single steps in the form of `labkit.compare`
-            (tools/full_size.py).
+        name: as `tools/studies.py` measures them: "one_generator", "ablation", "deviation", "lighter" or "batch";
+            "apart" or "averaged", the same of several processes; "jobs", seconds of trainings at once; or "full_size",
+            times of single steps in the form of `labkit.compare`.
 
     Raises:
         LabkitError: there is no such study here; only a clone of labkit has them, an installed package does not.

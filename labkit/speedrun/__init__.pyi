@@ -1,9 +1,10 @@
 from labkit.speedrun.entry import Entry as Entry
+from labkit.speedrun.judge import RULES as RULES
+from labkit.speedrun.judge import BrokenRule as BrokenRule
 from labkit.speedrun.judge import Heat as Heat
 from labkit.speedrun.judge import Judge as Judge
 from labkit.speedrun.judge import race as race
 from labkit.speedrun.judge import verdict as verdict
 from labkit.speedrun.ladder import records as records
 from labkit.speedrun.ladder import source as source
-from labkit.speedrun.rules import RULES as RULES
-from labkit.speedrun.rules import BrokenRule as BrokenRule
+from labkit.speedrun.yardstick import Yardstick as Yardstick

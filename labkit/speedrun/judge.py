@@ -1,9 +1,10 @@
 """The judge: trains an entry with several seeds, in processes of its own, and scores what came out of each.
 
-text  ->  rules.check          is it allowed?
 for each seed:
-    runner, a process          trains; timed by the kernel, its weights kept at eight moments
-    weights  ->  score         fg and bg on test scenes of a seed that the entry never sees
+    yardstick          how fast is this machine now?
+    runner, a process  trains; the judge's clock times it, and only weights come back, from nine moments
+    yardstick
+    weights  ->  score fg and bg on test scenes of a seed that the entry never sees
 
 Apples become oranges by colour alone, or nearly so, and a map of colours has few enough numbers to be written into an
 entry. So each training sees red, green and blue in an order that the judge draws. An entry that learns is not affected.
@@ -11,38 +12,59 @@ entry. So each training sees red, green and blue in an order that the judge draw
 
 from __future__ import annotations
 
-import io
 import json
 import math
+import os
 import random
+import re
 import secrets
-import signal
 import statistics
+import subprocess
 import sys
 import tempfile
+import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+import labkit
 from labkit.data.batches import to_float
 from labkit.data.fruit import FruitData, fruit
 from labkit.errors import LabkitError
 from labkit.measure.quality import GOAL, score
-from labkit.speedrun import processes, rules
-from labkit.speedrun.calibration import Calibrator, calibrator
 from labkit.speedrun.entry import SIZE
-from labkit.speedrun.guard import BROKEN
-from labkit.speedrun.rules import BrokenRule
+from labkit.speedrun.yardstick import PORTION, Yardstick
 
+COMPRESSED = 1600  # bytes: more than 80 lines of program have
+LIMIT_S, EXPORT_S = 600.0, 120.0  # CPU seconds; notebook 01's CycleGAN trains for a third of the first
 SEEDS, ENOUGH = 5, 0.8  # of a record: how many, and the share of them that have to reach the goal
-EXPORT_S = 120.0
-CONSTANTS = 64  # numbers that a program may hold beside its weights
-TOO_GOOD = 0.75  # of the way from unchanged apples to the goal: random weights come up to a half of it
-RED_GREEN_BLUE = "rgb"
+WALL = 4  # wall seconds for each CPU second of the limit: other programs may run beside
+PORTIONS = 12  # of the yardstick, before a training and after it
+PASSED = ("PATH", "LANG", "LC_ALL", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")  # the last leads to CUDA's driver
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+RULES = {
+    "short": f"An entry is one file of at most {COMPRESSED} bytes, compressed: about 80 lines.",
+    "random": "An entry brings no weights with it. The judge exchanges channels, differently in each training.",
+    "data": "An entry learns from the batches that its step is given, and reads, keeps and looks for nothing else.",
+    "weights": "What is judged is the translator with the weights that it has after the last update, and no more.",
+    "labkit": "What comes out translates pictures of any size, as labkit.translate and labkit.export need it.",
+    "limits": "An entry keeps to the limit of time.",
+}
+
+
+class BrokenRule(LabkitError):
+    """An entry breaks a rule of the speedrun: its name, as in `RULES`, and how."""
+
+    def __init__(self, rule: str, seen: str) -> None:
+        super().__init__(f"rule {rule!r}: {RULES[rule]} Seen: {seen}.")
+        self.rule = rule
 
 
 @dataclass(frozen=True)
@@ -92,51 +114,50 @@ class Judge:
     """Judges entries on one device: "cpu" or "cuda". Every judge draws test scenes of its own.
 
     Attributes:
+        limit: CPU seconds that a training may take.
         test_seed: of the test scenes; an entry never sees it.
         pictures: by the text of an entry, what its last run makes of the first test scenes, (8, 3, 64, 64) in [-1, 1].
     """
 
-    def __init__(self, device: str = "cpu", limit: float = rules.LIMIT_S) -> None:
+    def __init__(self, device: str = "cpu", limit: float = LIMIT_S) -> None:
         if sys.platform == "win32":
             raise LabkitError("The judge needs Linux or macOS: on Windows, run it in WSL.")
         self.device, self.limit = device, limit
         self.test_seed = secrets.randbelow(2**31)
         self.scenes: FruitData = fruit(n=1, size=SIZE, seed=self.test_seed)
-        self.unchanged = score(lambda pictures: pictures, self.scenes)
         self.pictures: dict[str, Tensor] = {}
-        self.programs: dict[str, bytes] = {}
+        self.programs: dict[str, Any] = {}
+        self.orders: dict[int, str] = {}
+        self.drawn = ["".join(order) for order in permutations("rgb")]
+        random.SystemRandom().shuffle(self.drawn)
+        torch.set_num_threads(1)  # as an entry has it, for the yardstick
+        self.yardstick = Yardstick()
 
-    def channels(self, seed: int) -> str:
-        """The order of red, green and blue in a training with this seed; an entry cannot know it before."""
-        return "".join(random.Random(f"{self.test_seed} {seed}").sample(RED_GREEN_BLUE, 3))
+    def order(self, seed: int) -> str:
+        """The order of red, green and blue in a training with this seed: another one for each of six seeds."""
+        return self.orders.setdefault(seed, self.drawn[len(self.orders) % len(self.drawn)])
 
-    def heat(self, source: str, seed: int, clock: Calibrator, channels: str | None = None) -> Heat:
+    def heat(self, source: str, seed: int, channels: str | None = None) -> Heat:
         """Trains an entry, given as its text, with one seed; `channels` is as the judge draws it, unless it is given.
 
         Raises:
             BrokenRule: it broke a rule.
             LabkitError: it stopped with an error of its own.
         """
-        rules.check(source)
-        channels = channels or self.channels(seed)
+        if (size := len(zlib.compress(source.encode(), 9))) > COMPRESSED:
+            raise BrokenRule("short", f"{size} bytes")
+        channels = channels or self.order(seed)
+        program = self.programs[source] = self.programs.get(source) or _program(source)
+        portions = [self.yardstick() for _ in range(PORTIONS)]
         with tempfile.TemporaryDirectory(prefix="speedrun-") as folder:
-            place = Path(folder)
-            file = place / "entry.py"
-            file.write_text(source, encoding="utf-8")
-            before = len(clock.portions)
-            # A GPU would go on with what it was given while the process stands still, so it is timed without stops.
-            stops = clock.measure if self.device == "cpu" else None
-            arguments = [str(file), str(seed), self.device, channels]
-            ended = processes.run("labkit.speedrun.runner", arguments, place, self.limit, stops)
-            _check_ended(ended, place, self.limit)
-            kept = {int(path.stem): torch.load(path) for path in place.glob("*.pt")}
-            if len(kept) < 2:
-                raise BrokenRule("weights", "it ended before its last update")
-            if source not in self.programs:
-                self.programs[source] = _export(file, place, max(kept))
-        program = _program(self.programs[source])
-        there = [RED_GREEN_BLUE.index(channel) for channel in channels]
-        back = [channels.index(channel) for channel in RED_GREEN_BLUE]
+            task = {"seed": seed, "device": self.device, "channels": channels}
+            cpu_seconds, wall_seconds = _run("train", task, source, Path(folder), self.limit)
+            kept = {int(path.stem): torch.load(path) for path in Path(folder).glob("*.pt")}
+        portions += [self.yardstick() for _ in range(PORTIONS)]
+        if len(kept) < 2:
+            raise BrokenRule("weights", "it ended before its last update")
+        there = ["rgb".index(channel) for channel in channels]
+        back = [channels.index(channel) for channel in "rgb"]
 
         def translate(pictures: Tensor) -> Tensor:
             translated: Tensor = program(pictures[:, there])
@@ -146,47 +167,54 @@ class Judge:
         for done, (until, weights) in sorted(kept.items()):
             program.load_state_dict({name: value.float() for name, value in weights.items()})
             curve.append({"share": done / max(kept), "cpu_seconds": until, **score(translate, self.scenes)})
-        if _shortfall(curve[0]) < 1 + (1 - TOO_GOOD) * (_shortfall(self.unchanged) - 1):
-            seen = f"before its first update it has fg {curve[0]['fg']:.1f} and bg {curve[0]['bg']:.1f}"
-            raise BrokenRule("random", f"{seen}, much nearer to the goal than unchanged apples")
         self.pictures[source] = translate(to_float(self.scenes.test_a[:8]))
-        seconds = clock.calibrated(ended.cpu_seconds, before) if self.device == "cpu" else ended.wall_seconds
-        return Heat(seed, channels, seconds, ended.cpu_seconds, ended.wall_seconds, curve)
+        calibrated = cpu_seconds * PORTION / statistics.median(portions)
+        seconds = calibrated if self.device == "cpu" else wall_seconds
+        return Heat(seed, channels, seconds, cpu_seconds, wall_seconds, curve)
 
 
-def _shortfall(scores: Mapping[str, float]) -> float:
-    return max(scores[name] / goal for name, goal in GOAL.items())
+def _program(source: str) -> Any:
+    """An entry's translator as a program that can be called."""
+    with tempfile.TemporaryDirectory(prefix="speedrun-") as folder:
+        _run("export", {}, source, Path(folder), EXPORT_S)
+        return torch.export.load(Path(folder) / "program.pt2").module()
 
 
-def _check_ended(ended: processes.Ended, place: Path, limit: float) -> None:
-    """Raises `BrokenRule` or `LabkitError` if a process did not come to its regular end."""
-    if (place / BROKEN).exists():
-        raise BrokenRule(**json.loads((place / BROKEN).read_text(encoding="utf-8")))
-    if ended.cpu_seconds > limit or ended.status == -signal.SIGKILL:
-        raise BrokenRule("limits", f"{ended.cpu_seconds:.0f} CPU seconds, {ended.wall_seconds:.0f} seconds in all")
-    if ended.status != 0:
-        raise LabkitError(f"The entry stopped with an error:\n{ended.said}")
+def _run(do: str, task: dict[str, Any], source: str, folder: Path, limit: float) -> tuple[float, float]:
+    """Has a process do a task in `folder`, see `labkit.speedrun.runner`: its CPU seconds and wall seconds.
 
+    Args:
+        limit: of CPU seconds; several times that is the limit of wall time, for a process that does not compute.
 
-def _export(file: Path, place: Path, last: int) -> bytes:
-    """The translator as a program. Raises `BrokenRule` if that cannot be done."""
-    ended = processes.run("labkit.speedrun.exporting", [str(file), f"{last}.pt"], place, EXPORT_S)
+    Raises:
+        BrokenRule, LabkitError: it did not come to its regular end.
+    """
+    file = folder / "entry.py"
+    file.write_text(source, encoding="utf-8")
+    own = {"HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": str(Path(labkit.__file__).parents[1])}
+    before, started = os.times(), time.monotonic()
     try:
-        _check_ended(ended, place, EXPORT_S)
-        return (place / "program.pt2").read_bytes()
-    except BrokenRule:
-        raise
-    except (LabkitError, OSError) as error:
-        raise BrokenRule("labkit", f"it cannot be exported: {ended.said.splitlines()[-1:]}") from error
-
-
-def _program(content: bytes) -> Any:
-    """The exported network, which can be called. Raises `BrokenRule` if it holds more than weights."""
-    program = torch.export.load(io.BytesIO(content))
-    constants = sum(value.numel() for value in program.constants.values() if isinstance(value, Tensor))
-    if constants > CONSTANTS:
-        raise BrokenRule("weights", f"the network holds {constants} numbers that are not weights")
-    return program.module()
+        ended = subprocess.run(
+            [sys.executable, "-B", "-m", "labkit.speedrun.runner"],
+            input=json.dumps([do, limit, {**task, "file": str(file)}]).encode(),
+            cwd=folder,
+            env={name: os.environ[name] for name in PASSED if name in os.environ} | ONE_THREAD | own,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=WALL * limit + 60,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BrokenRule("limits", f"more than {error.timeout:.0f} seconds") from error
+    wall_seconds, after = time.monotonic() - started, os.times()
+    cpu_seconds = sum(after[2:4]) - sum(before[2:4])  # the kernel's, of processes that have ended
+    said = ended.stdout.decode(errors="replace").strip()[-2000:]
+    if cpu_seconds > limit:
+        raise BrokenRule("limits", f"{cpu_seconds:.0f} CPU seconds")
+    if re.search(r"^ModuleNotFoundError: .*\blabkit\.", said, re.MULTILINE):
+        raise BrokenRule("data", said.splitlines()[-1])
+    if ended.returncode:
+        raise LabkitError(f"The entry stopped with an error:\n{said}")
+    return cpu_seconds, wall_seconds
 
 
 def verdict(heats: Sequence[Heat], record: Sequence[Heat] | None) -> Verdict:
@@ -223,11 +251,8 @@ def race(
         LabkitError: one stopped with an error of its own.
     """
     heats: dict[str, list[Heat]] = {name: [] for name in texts}
-    for text in texts.values():  # before any of them takes time
-        rules.check(text)
-    with calibrator() as clock:
-        for seed in seeds:
-            for name, text in texts.items():
-                heats[name].append(judge.heat(text, seed, clock))
-                on_heat(name, heats[name][-1])
+    for seed in seeds:
+        for name, text in texts.items():
+            heats[name].append(judge.heat(text, seed))
+            on_heat(name, heats[name][-1])
     return heats

@@ -22,7 +22,6 @@ from torchvision.utils import make_grid
 from labkit.data.batches import to_uint8
 from labkit.data.images import read_picture, write_picture
 from labkit.errors import LabkitError
-from labkit.files import atomic_write
 from labkit.speedrun.entry import SIZE
 from labkit.speedrun.judge import Heat, Judge
 from labkit.stamp import stamp
@@ -43,28 +42,20 @@ def gain(record: Mapping[str, Any]) -> float | None:
     return statistics.median(before) / record["seconds"] if before else None
 
 
-def texts(folder: Path = FOLDER) -> set[str]:
-    """The names of the records whose entries are there."""
-    return {path.stem for path in folder.glob("*.py")}
-
-
 def source(name: str, folder: Path = FOLDER) -> str:
     """The text of an entry that made a record. Raises `LabkitError` if there is none of this name."""
-    file = folder / f"{name}.py"
-    if not file.exists():
-        known = ", ".join(sorted(texts(folder))) or "none"
+    if not (folder / f"{name}.py").exists():
+        known = ", ".join(sorted(path.stem for path in folder.glob("*.py"))) or "none"
         raise LabkitError(f"There is no entry {name!r} on the ladder. There are: {known}.")
-    return file.read_text(encoding="utf-8")
+    return (folder / f"{name}.py").read_text(encoding="utf-8")
 
 
 def check_name(name: str, folder: Path = FOLDER) -> None:
     """Raises `LabkitError` if no record can be written under this name."""
     if not folder.is_dir():
         raise LabkitError(f"{folder} is not there: records are kept in a clone of labkit. Run the judge in a clone.")
-    if not name.isidentifier():
-        raise LabkitError(f"--submit {name}: give a name of letters, digits and underscores, such as my_entry.")
-    if (folder / f"{name}.json").exists():
-        raise LabkitError(f"{folder / name}.json: there is a record of this name. Choose another one.")
+    if not name.isidentifier() or (folder / f"{name}.json").exists():
+        raise LabkitError(f"--submit {name}: give a new name of letters, digits and underscores, such as my_entry.")
 
 
 def submit(
@@ -95,13 +86,11 @@ def submit(
         "heats_before": [asdict(heat) for heat in heats_before],
         "stamp": stamp() | {"threads": 1},  # of the processes in which entries train
     }
-    with atomic_write(folder / f"{name}.py") as part:
-        part.write_text(text, encoding="utf-8")
     apples, oranges = judge.scenes.test_a, to_uint8(judge.pictures[text])
     both = torch.cat([apples[: len(oranges)], oranges])
     write_picture(make_grid(both, nrow=len(oranges), padding=0), folder / f"{name}.webp")
-    with atomic_write(file) as part:
-        part.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return file
 
 

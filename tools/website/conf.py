@@ -4,6 +4,7 @@ import re
 import sys
 from pathlib import Path
 
+import plotly
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
@@ -15,13 +16,12 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["out"]
 myst_enable_extensions = ["dollarmath", "html_image"]
 myst_heading_anchors = 3
-nb_execution_mode = "off"  # tools/website/execute.py has run them
+nb_execution_mode = "off"  # tools/website has run them
 
 html_theme = "furo"  # it loads nothing from other sites
 html_title = "labkit"
-html_static_path = [str(HERE / "static")]
+html_static_path = [str(HERE / "static"), str(Path(plotly.__file__).parent / "package_data" / "plotly.min.js")]
 html_css_files = ["site.css"]
-html_js_files = ["template.js", "figures.js"]
 html_show_copyright = html_show_sourcelink = html_copy_source = False
 html_show_search_summary = False  # a page that was opened from a file may not read another one
 html_math_renderer = "mathml"
@@ -43,12 +43,6 @@ def visit_math(writer: object, node: nodes.Element) -> None:
     raise nodes.SkipNode
 
 
-def add_scripts(app: object, config: object) -> None:
-    """Plotly's program lies with the sources of the pages."""
-    config.html_static_path.append(str(Path(app.srcdir) / "scripts"))
-
-
 def setup(app: object) -> None:
     """Sphinx calls this."""
     app.add_html_math_renderer("mathml", inline_renderers=(visit_math, None), block_renderers=(visit_math, None))
-    app.connect("config-inited", add_scripts)

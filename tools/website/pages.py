@@ -6,18 +6,17 @@ import shutil
 from pathlib import Path
 
 import nbformat
-import plotly.offline
 
 import labkit
-from tools.website import notebooks
-from tools.website.figures import TEMPLATE, as_json
+from tools.website.notebooks import ROOT, page
 
-ROOT = Path(__file__).resolve().parents[2]
 START = "index.md"  # the README, which Sphinx wants under this name
 BADGE = r"^\[!\[.*\n"  # a picture from GitHub, linked to GitHub
 MORE = ("CONTRIBUTING.md", "TEACHING.md", "CHANGELOG.md", "data/README.md")  # documents beside the README and docs/
 FILES = ("Makefile", "LICENSE", "pyproject.toml", "nbgrader_config.py", "CITATION.cff")  # that documents link to
-FOLDERS = ("docs", "examples", "labkit/course/drawings", "data/speedrun")
+FOLDERS = ("docs", "examples", "labkit/course/drawings", "data/speedrun", "data/paper")
+# For teachers alone: their document, and entries that would do as an answer of notebook 12.
+TEACHERS = re.compile(r"TEACHING\.md|data/speedrun/(?!cyclegan)\w+\.py")
 API = {  # the name of a page -> the modules on it
     "labkit": ["labkit"],
     "pictures, networks and models": ["labkit.data", "labkit.networks", "labkit.models"],
@@ -35,68 +34,42 @@ API = {  # the name of a page -> the modules on it
     "the course": ["labkit.course", "labkit.course.check"],
     "the speedrun": ["labkit.speedrun"],
 }
-GALLERY = """# Figures to play with
-
-Move the controls. Every figure was drawn beforehand, so no Python runs behind this page. Under each figure of the
-notebooks' own pages stands the same figure in words.
-
-## Apples to oranges
-
-The same test pictures after more and more training, on one processor core. The network never sees a pair.
-
-{training}
-
-## The trace explorer
-
-Recordings of GPUs that others have published. Each figure answers one question about where the time went;
-[notebook 03](../notebooks/03_read_the_trace.ipynb) reads them one by one.
-
-{explorer}
-
-## The ladder of the speedrun
-
-Each rung is one change to the training before it; point at it to read which. [The speedrun](speedrun.md) has the rules.
-
-{ladder}
-
-## The launch queue
-
-The host launches kernels, the GPU runs them. Which of them waits for the other? All times here are SIMULATED.
-
-{queue}
-"""
 
 
-def gather(executed: Path, drawn: Path, source: Path) -> None:
+def gather(executed: list[Path], source: Path, solutions: bool) -> None:
     """Put everything that Sphinx reads into the folder `source`.
 
     Args:
-        executed: the folder of the notebooks that were run.
-        drawn: the folder of the figures to play with.
+        executed: the notebooks that were run.
         source: is made afresh, so that no page of yesterday stays.
+        solutions: whether teachers read the pages, or students.
     """
     shutil.rmtree(source, ignore_errors=True)
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in (*MORE, *FILES):
-        if (ROOT / name).exists():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, source / name)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (source / START).write_text(re.sub(BADGE, "", readme, flags=re.MULTILINE), encoding="utf-8")
-    for path in known(executed):
-        (source / "notebooks").mkdir(exist_ok=True)
-        nbformat.write(notebooks.page(nbformat.read(path, as_version=4)), source / "notebooks" / path.name)
-    parts = {path.stem: path.read_text(encoding="utf-8") for path in drawn.glob("*.html")}
-    (source / "docs" / "gallery.md").write_text(GALLERY.format(**parts), encoding="utf-8")
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
+    shutil.copy(ROOT / "README.md", source / START)
+    (source / "notebooks").mkdir()
+    for path in executed:
+        notebook = page(nbformat.read(path, as_version=4), solutions)
+        nbformat.write(notebook, source / "notebooks" / path.name)
+    if not solutions:
+        for path in [path for path in source.rglob("*") if TEACHERS.fullmatch(path.relative_to(source).as_posix())]:
+            path.unlink()
+    for path in source.rglob("*.md"):
+        text = re.sub(BADGE, "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        path.write_text(linked(text, solutions), encoding="utf-8")
     write_api(source / "api")
     write_contents(source)
-    write_scripts(source / "scripts")
 
 
-def known(executed: Path) -> list[Path]:
-    """The notebooks that were run, without those that are no more."""
-    return sorted(path for path in executed.glob("*.ipynb") if (ROOT / "notebooks" / path.name).exists())
+def linked(text: str, solutions: bool) -> str:
+    """A document's text: links to the README lead to the start page, and links to what students do not get, nowhere."""
+    text = re.sub(r"\]\(((?:\.\./)*)README\.md", rf"](\1{START}", text)
+    link = rf"\[([^\]]*)\]\((?:\.\./)*(?:{TEACHERS.pattern})[^)]*\)"
+    return text if solutions else re.sub(link, r"\1", text)
 
 
 def write_api(folder: Path) -> None:
@@ -120,31 +93,13 @@ def file_name(title: str) -> str:
 
 
 def write_contents(source: Path) -> None:
-    """The site's table of contents, at the end of the start page; links to the README lead there."""
-    for path in source.rglob("*.md"):
-        if path != source / START:
-            text = path.read_text(encoding="utf-8")
-            path.write_text(re.sub(r"\]\(((?:\.\./)*)README\.md", rf"](\1{START}", text), encoding="utf-8")
+    """The site's table of contents, at the end of the start page."""
     parts = {
-        "The notebooks": sorted(path.stem for path in (source / "notebooks").glob("*.ipynb")),
-        "Documents": [],
-        "labkit's names": [],
+        "The notebooks": sorted(f"notebooks/{path.stem}" for path in (source / "notebooks").glob("*.ipynb")),
+        "Documents": sorted(f"docs/{path.stem}" for path in (source / "docs").glob("*.md"))
+        + [name.removesuffix(".md") for name in MORE if (source / name).exists()],
+        "labkit's names": [f"api/{file_name(title)}" for title in API],
     }
-    parts["The notebooks"] = ["docs/gallery", *(f"notebooks/{name}" for name in parts["The notebooks"])]
-    documents = sorted(path.stem for path in (source / "docs").glob("*.md") if path.stem != "gallery")
-    parts["Documents"] = [f"docs/{name}" for name in documents]
-    parts["Documents"] += [name.removesuffix(".md") for name in MORE if (source / name).exists()]
-    parts["labkit's names"] = [f"api/{file_name(title)}" for title in API]
-    trees = [
-        f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```\n"
-        for caption, pages in parts.items()
-    ]
     with open(source / START, "a", encoding="utf-8") as file:
-        file.writelines(trees)
-
-
-def write_scripts(folder: Path) -> None:
-    """Plotly, once for all pages, and the look of all figures."""
-    folder.mkdir()
-    (folder / "plotly.min.js").write_text(plotly.offline.get_plotlyjs(), encoding="utf-8")
-    (folder / "template.js").write_text(f"window.labkitTemplate = {as_json(TEMPLATE)};\n", encoding="utf-8")
+        for caption, pages in parts.items():
+            file.write(f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```\n")

@@ -1,17 +1,29 @@
-"""Train on the fruit, over and over, and write to data/quality what notebooks 07, 08 and 10 show of it.
+"""Measure what notebooks 07, 08, 10 and 11 show of trainings on the fruit, and write it to data/quality/STUDY.json.
 
-    python tools/learn.py one_generator | ablation | deviation | lighter | batch
+    python -m tools.studies one_generator | ablation | deviation | lighter | batch      # one core, an hour or two
+    torchrun --standalone --nproc-per-node=3 -m tools.studies apart                     # two cores, an hour
+    torchrun --standalone --nproc-per-node=2 -m tools.studies averaged                  # the same
+    python -m tools.studies full_size                                                   # one core, ten minutes
+    python -m tools.studies jobs                                                        # two cores, ten minutes
 
-Each takes an hour or two on one processor core. After every run, data/quality/STUDY.json holds the curves so far, and
-data/quality/STUDY/ the best pictures of each run in its first 100 seconds: a row of test pictures, then a row a seed.
-"deviation" writes its models to data/checkpoints as well.
+Set OMP_NUM_THREADS=1 for all of them. The first five train one model after another. After every run their file holds
+the curves so far, and data/quality/STUDY/ the best pictures of each run in its first 100 seconds: a row of test
+pictures, then a row a seed. "deviation" writes its models to data/checkpoints as well.
+
+"apart" trains the modules of a DeviationGAN on a rank each, with an exchange of weights every 1 to 1,000 steps.
+"averaged" trains the whole model on two ranks, which average their weights every 1 to 512 steps, or gradients.
+
+"full_size" times a step of 256 x 256 pictures, CycleGAN against one generator, by processor time. "jobs" times a
+training by itself, and two and three of them at once, each `labkit train` with a learning rate of its own.
 """
 
-import functools
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import median
 
 import pandas
@@ -19,13 +31,17 @@ import torch
 from torchvision.utils import make_grid
 
 import labkit
+from labkit import ranks
 from labkit.course.shipped import DATA, STUDIED
+from labkit.data.batches import batches
 from labkit.data.fruit import FruitData
 from labkit.data.images import write_picture
 from labkit.measure import alternate, save, shortfall, step_flops
 from labkit.measure.quality import stamp_with
 from labkit.models.model import Model, run_network
 from labkit.models.step import Step
+from labkit.parallel import OUTER, apart, averaged
+from labkit.parallel.apart import RanksApart
 from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
 from labkit.training import checkpoints
 from labkit.training.run import Run
@@ -146,7 +162,7 @@ def learning_curves(
         name: torch.zeros(batch, 3, data.size, data.size, device=device) for name, batch in batch_sizes.items()
     }
     flops = {name: step_flops(step, (grey[name], grey[name])) for name, step in once.items()}
-    runs = {name: functools.partial(step, grey[name], grey[name]) for name, step in once.items()}
+    runs = {name: partial(step, grey[name], grey[name]) for name, step in once.items()}
     step_seconds = alternate(runs, clock=time.perf_counter if device.type == "cuda" else time.process_time)
     rows: list[dict] = []
     for seed in seeds:
@@ -218,9 +234,143 @@ def keep(model: Model, name: str) -> None:
     checkpoints.save(state, DATA / "checkpoints" / f"deviation_{name}")
 
 
+def deviation_gan() -> Model:
+    """The recipe's `DeviationGAN`."""
+    return labkit.DeviationGAN(**FRUIT_ONE_GENERATOR.model)
+
+
+APART: dict[str, Maker] = {
+    f"every {every:,} steps": lambda every=every: apart(deviation_gan(), exchange_every=every)  # type: ignore[misc]
+    for every in (1, 10, 100, 1000)
+}
+AVERAGED: dict[str, Maker] = {"gradients": lambda: labkit.make_step(deviation_gan(), "data_parallel")} | {
+    f"every {every:,} steps{how}": lambda every=every, outer=outer: averaged(  # type: ignore[misc]
+        deviation_gan(), average_every=every, outer=outer
+    )
+    for every, how, outer in (*((every, "", None) for every in (1, 8, 64, 512)), (64, ", outer", OUTER))
+}
+TOGETHER = {"apart": (APART, 1), "averaged": (AVERAGED, 2)}  # makers, batch size
+SEEDS, LOOKS = range(3), 20  # measurements of each run
+
+
+def learn_together(study: str) -> None:
+    """Trains what the study asks for, seed by seed; rank 0 writes what is known after each run."""
+    makers, batch_size = TOGETHER[study]
+    steps = FRUIT_ONE_GENERATOR.steps // batch_size
+    rows: list[dict] = []
+    judged = deviation_gan()
+    attrs = {"steps": steps, "batch_size": batch_size, "bytes": sum(map(_bytes, judged.parameters()))}
+    attrs["step_seconds"] = seconds = times_of_modules() if study == "apart" else times_of_ranks(batch_size)
+    slowest = max(median(each) for name, each in seconds.items() if name != "one process")
+    flops = step_flops(labkit.make_step(deviation_gan()), (torch.zeros(batch_size, 3, data.size, data.size),) * 2)
+    for seed in SEEDS:
+        for name, make in makers.items():
+            torch.manual_seed(seed)
+            step = make()
+            stream = batches(
+                data, batch_size, 0, steps, seed=seed, rank=ranks.number() % step.shares, ranks=step.shares
+            )
+            for done, pictures in enumerate(stream, start=1):
+                step(*pictures)
+                if done % (steps // LOOKS) == 0:
+                    state = step.state_dict()  # every rank has to ask for it
+                    if ranks.number() == 0:
+                        judged.load_state_dict(state["model"])
+                        row = {"name": name, "seed": seed, "steps": done, "images": batch_size * done}
+                        row |= {"seconds": slowest * done, "flops": flops * done}
+                        rows.append(row | labkit.quality(judged, data))
+                        print(rows[-1], flush=True)
+            if ranks.number() == 0:
+                table = pandas.DataFrame(rows)
+                table.attrs = {"stamp": stamp_with(data), **attrs}
+                save(table, DATA / "quality" / f"{study}.json")
+
+
+def times_of_modules() -> dict[str, list[float]]:
+    """Processor seconds of a step of one process, and of each module's step without the exchange.
+
+    Every rank runs all of them in turn, since `alternate` gives the times of the slowest rank.
+    """
+    mine = apart(deviation_gan(), exchange_every=10**9)
+    picture = torch.zeros(1, 3, data.size, data.size)
+    own_run = super(RanksApart, mine).run  # without the exchange of losses
+
+    def run(module: str) -> None:
+        mine.module = module
+        own_run(mine.inputs(picture, picture))
+
+    runs = {module: partial(run, module) for module in mine.players}
+    alone = labkit.make_step(deviation_gan())
+    return alternate({"one process": partial(alone, picture, picture), **runs}, clock=time.process_time)
+
+
+def times_of_ranks(batch_size: int) -> dict[str, list[float]]:
+    """Processor seconds of a step of one process, and of a rank's step on its part of the batch."""
+    step = labkit.make_step(deviation_gan())
+    batches = {"one process": batch_size, "a rank": batch_size // ranks.count()}
+    pictures = {name: torch.zeros(size, 3, data.size, data.size) for name, size in batches.items()}
+    runs = {name: partial(step, real, real) for name, real in pictures.items()}
+    return alternate(runs, clock=time.process_time)
+
+
+def _bytes(weight: torch.Tensor) -> int:
+    return weight.numel() * weight.itemsize
+
+
+RATES, STEPS, ROUNDS = (2e-4, 5e-4, 1e-3), 250, 5
+
+
+def seconds_of(jobs: int) -> float:
+    """The seconds until the last of so many jobs that start at once has ended, including the start of Python."""
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.perf_counter()
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "labkit", "train", "--data", "fruit", "--device", "cpu"]
+                + ["--steps", str(STEPS), "--lr", str(rate), "--out", f"{folder}/{rate}"],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            for rate in RATES[:jobs]
+        ]
+        if any([process.wait() for process in processes]):
+            sys.exit("a job failed: run the same labkit train by hand")
+        return time.perf_counter() - begun
+
+
+def time_full_size() -> None:
+    """Times a step at full size."""
+    makers = {
+        "CycleGAN": lambda: labkit.make_step(labkit.CycleGAN()),
+        "CycleGAN without identity": lambda: labkit.make_step(labkit.CycleGAN(lambda_identity=0.0)),
+        "one generator, both domains": lambda: labkit.make_step(labkit.DeviationGAN(consistency="deviation_both")),
+        "one generator, A only": lambda: labkit.make_step(labkit.DeviationGAN()),
+    }
+    torch.manual_seed(0)
+    batch = tuple(torch.rand(1, 3, 256, 256) * 2 - 1 for _ in range(2))
+    table = labkit.compare(makers, batch, rounds=6, warmup=1, clock=time.process_time)
+    table.attrs["stamp"]["clock"] = "processor time"
+    save(table, DATA / "quality" / "full_size.json")
+
+
+def time_jobs() -> None:
+    """Times one to three trainings at once, in turn, since the machine's speed changes."""
+    rows = [
+        {"round": number, "jobs": jobs, "seconds": seconds_of(jobs)} for number in range(ROUNDS) for jobs in (1, 2, 3)
+    ]
+    table = pandas.DataFrame(rows)
+    table.attrs = {"stamp": stamp_with(data), "steps": STEPS, "rates": list(RATES)}
+    save(table, DATA / "quality" / "jobs.json")
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of models that are expected to fail: that is shown
+    study = sys.argv[1]
     data, before = labkit.fruit(), {"images": FIRST}
     to_judge = labkit.to_float(torch.cat([data.test_a[: STUDIED - 3], data.test_b[:3]]))
-    learn(sys.argv[1])
+    if study in TOGETHER:
+        with ranks.process_group():
+            learn_together(study)
+    else:
+        {"full_size": time_full_size, "jobs": time_jobs}.get(study, lambda: learn(study))()
