@@ -16,7 +16,7 @@ from labkit.course.check.notebook_04 import streams as streams
 from labkit.course.check.notebook_05 import batched as batched
 from labkit.course.check.notebook_05 import captured as captured
 from labkit.course.check.notebook_05 import estimate as estimate
-from labkit.course.check.notebook_05 import replayed as replayed
+from labkit.course.check.notebook_05 import repaired as repaired
 from labkit.course.check.notebook_06 import accumulate as accumulate
 from labkit.course.check.notebook_06 import limits as limits
 from labkit.course.check.notebook_06 import rounding_outcomes as rounding_outcomes

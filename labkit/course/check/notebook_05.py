@@ -1,12 +1,13 @@
-"""Checks of notebook 05: host and GPU side by side, fewer passes, and replays of a recorded step."""
+"""Checks of notebook 05: host and GPU side by side, fewer passes, and steps that a replay gets right."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from random import Random
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
@@ -23,27 +24,31 @@ from labkit.course.check.answers import (
     require_each,
     require_kind,
 )
-from labkit.course.stand_ins import outcome
+from labkit.course.stand_ins import replay_side_by_side
 from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep
 from labkit.models.step import Step
 from labkit.variants.registry import SPEEDUPS, make_step
 
 small = partial(CycleGAN, generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
-OUTCOMES = {  # of the replays of the notebook's steps
-    "normalises": "right",
-    "clips_if": "refused",
-    "clips_where": "right",
-    "decays_number": "stale",
-    "decays_tensor": "right",
-    "adds_up": "stale",
-    "draws_random": "stale",
-    "draws_torch": "right",
+ADVICE = {  # for each step of `repaired`, what to do if its replay is wrong
+    "clips": "The choice between two results has to be an operation on tensors, such as torch.where.",
+    "decays": "A number stays as it was recorded, and so does a renamed tensor: change memory.rate_tensor in place.",
+    "adds_up": "A name that gets a new tensor leaves the recording with the old one: change memory.total in place.",
+    "draws": "Python runs only while the tape records: draw with torch, which draws again in each replay.",
 }
-HINTS = {  # for each outcome of a replay that a student expects in vain
-    "right": "Which part of it does Python do, remember or ask for? Only operations on tensors are recorded.",
-    "stale": "Which value would be old? Follow each value that changes: is it in a tensor that keeps its place?",
-    "refused": "An error comes only where the host asks for a tensor's value, which none of these lines does.",
-}
+
+
+def clips(a: Tensor, memory: SimpleNamespace) -> Tensor:
+    """A step of `repaired` as it should be; the others are below."""
+    return torch.where(a.norm() > 2, a * 2 / a.norm(), a)
+
+
+def decays(a: Tensor, memory: SimpleNamespace) -> Tensor:  # noqa: D103
+    return memory.rate_tensor.mul_(0.5) * a
+
+
+def adds_up(a: Tensor, memory: SimpleNamespace) -> Tensor:  # noqa: D103
+    return memory.total.add_(a)
 
 
 def _other_steps(random: Random) -> list[tuple[int, int, int]]:
@@ -167,14 +172,24 @@ def _equal(a: object, b: Tensor | None) -> bool:
 
 
 @exercise()
-def replayed(answer: Mapping[str, str], steps: Mapping[str, Callable]) -> None:
-    """Compares a student's expectations of replays, by the step's name, with their outcomes."""
-    changed = "STEPS is not what its cell above makes of it: run that cell again."
-    require({name: outcome(step) for name, step in steps.items()} == OUTCOMES, changed)
-    require_kind(answer, kind(OUTCOMES))
-    for name, right in OUTCOMES.items():
-        require(answer[name] in HINTS, f"{name}: put one of {', '.join(HINTS)}, not {answer[name]!r}.")
-        expect(answer[name], right, [], HINTS[answer[name]], name)
+def repaired(*answers: Callable[[Tensor, SimpleNamespace], Tensor]) -> None:
+    """Checks the steps `clips`, `decays`, `adds_up` and `draws` after they were rewritten for replays."""
+    usual = [[1.0, 2.0, 3.0], [-1.0, 0.5, 0.2], [2.0, 1.0, 4.0]]
+    others = lambda random: [[random.uniform(-1, 1) * size for _ in range(3)] for size in (1, 9, 0.9, 6)]  # noqa: E731
+    inputs = [torch.tensor(values) for values in drawn(usual, others)]
+    for (name, advice), right, answer in zip(ADVICE.items(), (clips, decays, adds_up, None), answers, strict=True):
+        called, replayed = replay_side_by_side(answer, inputs)
+        if right is None:
+            factors = torch.stack([result / a for result, a in zip(called, inputs, strict=True)])
+            one = torch.allclose(factors, factors[:, :1], atol=1e-6)
+            require(one and bool(((0 <= factors) & (factors <= 1)).all()), f"{name}: a times one number from 0 to 1.")
+            require(len(factors[:, 0].unique()) > 1, f"{name}: two calls draw the same number.")
+        else:
+            for a, got, wanted in zip(inputs, called, replay_side_by_side(right, inputs)[0], strict=True):
+                told = f"{name}: called without a tape, it should do what it did before."
+                expect(got, wanted, [], told, f"{name}, input {a.numpy().round(2)}")
+        require(not isinstance(replayed, str), f"{name}: its recording is refused, the host asks for a value. {advice}")
+        require(all(map(torch.allclose, called, replayed)), f"{name}: a replay is stale. {advice}")
 
 
 @exercise()
