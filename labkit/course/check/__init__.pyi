@@ -22,11 +22,9 @@ from labkit.course.check.notebook_06 import limits as limits
 from labkit.course.check.notebook_06 import rounding_outcomes as rounding_outcomes
 from labkit.course.check.notebook_06 import update as update
 from labkit.course.check.notebook_07 import code_discriminator as code_discriminator
-from labkit.course.check.notebook_07 import deviation_loss as deviation_loss
-from labkit.course.check.notebook_07 import times_at_once as times_at_once
+from labkit.course.check.notebook_07 import translator_losses as translator_losses
+from labkit.course.check.notebook_08 import light_block as light_block
 from labkit.course.check.notebook_08 import multiply_adds as multiply_adds
-from labkit.course.check.notebook_08 import roofline_seconds as roofline_seconds
-from labkit.course.check.notebook_08 import separable_block as separable_block
 from labkit.course.check.notebook_08 import within_spread as within_spread
 from labkit.course.check.notebook_09 import pick as pick
 from labkit.course.check.notebook_09 import speed_verdict as speed_verdict
