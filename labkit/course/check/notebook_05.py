@@ -188,8 +188,10 @@ def repaired(*answers: Callable[[Tensor, SimpleNamespace], Tensor]) -> None:
             for a, got, wanted in zip(inputs, called, replay_side_by_side(right, inputs)[0], strict=True):
                 told = f"{name}: called without a tape, it should do what it did before."
                 expect(got, wanted, [], told, f"{name}, input {a.numpy().round(2)}")
-        require(not isinstance(replayed, str), f"{name}: its recording is refused, the host asks for a value. {advice}")
-        require(all(map(torch.allclose, called, replayed)), f"{name}: a replay is stale. {advice}")
+        if isinstance(replayed, str):
+            raise WrongAnswer(f"{name}: its recording is refused, the host asks for a value. {advice}")
+        right_each_time = all(torch.allclose(a, b) for a, b in zip(called, replayed, strict=True))
+        require(right_each_time, f"{name}: a replay is stale. {advice}")
 
 
 @exercise()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +53,7 @@ def translator_losses(answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
         require(of_encoder is None, f"gradients of the {name} reach the encoder: detach its code.")
 
 
-def _numbers(mistakes: list[tuple[tuple[Tensor, ...], str]]) -> list[tuple[tuple[float, ...], str]]:
+def _numbers(mistakes: Iterable[tuple[tuple[Tensor, Tensor], str]]) -> list[tuple[tuple[float, ...], str]]:
     return [(tuple(loss.item() for loss in losses), message) for losses, message in mistakes]
 
 
