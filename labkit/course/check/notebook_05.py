@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from random import Random
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -74,11 +74,11 @@ def estimate(answer: Callable[[float, float, float], tuple[float, float]]) -> No
 
 
 @exercise(SPEEDUPS["batched"])
-def batched(answer: type) -> None:
+def batched(answer: Any) -> None:
     """Compares a class that puts passes together with `labkit.variants.batched.Batched`.
 
     Args:
-        answer: overrides `cycle` and `judge`, and says in `unsuited` which model it is not for.
+        answer: a class that overrides `cycle` and `judge`, and says in `unsuited` which model it is not for.
 
     Raises:
         WrongAnswer: a result differs from the baseline's, there are more passes than needed, or batch norm is let in.

@@ -198,9 +198,9 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
             require(len(gradients) == len(got[player]), missing)
             passing = [(a * whole + b * strange, through) for a in (1, k) for b in (1, k) if player == "discriminators"]
             wrong = [*passing, (k * whole, times), (last[player], cleared), (last[player] / k, cleared)]
-            size = whole.abs().max()  # so that tolerances mean the same for every model
-            mistakes = [(gradient / size, f"{where} {message}") for gradient, message in wrong]
-            expect(_flat(gradients) / size, whole / size, mistakes, f"{where} is not the whole batch's.")
+            largest = whole.abs().max()  # so that tolerances mean the same for every model
+            mistakes = [(gradient / largest, f"{where} {message}") for gradient, message in wrong]
+            expect(_flat(gradients) / largest, whole / largest, mistakes, f"{where} is not the whole batch's.")
         at_end = "all parts were kept for one backward() at the end, which takes the memory of the whole batch"
         require(not kept, f"the gradients are right, but {at_end}: backward() in every part.")
 
