@@ -19,7 +19,7 @@ ANSWERS = {
     "data/batches": ("positions",),
     "measure/autotune": ("pick",),
     "measure/quality": ("within_spread",),
-    "measure/roofline": ("amdahl", "multiply_adds", "roofline_seconds"),
+    "measure/roofline": ("amdahl", "multiply_adds"),
     "measure/timing": ("alternate",),
     "models/losses": ("cycle_loss", "deviation_loss"),
     "models/pool": ("Pool",),

@@ -1,12 +1,14 @@
-"""Checks of notebook 05: host and GPU side by side, fewer passes, and replays of a recorded step."""
+"""Checks of notebook 05: host and GPU side by side, fewer passes, and steps that a replay gets right."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,27 +25,30 @@ from labkit.course.check.answers import (
     require_each,
     require_kind,
 )
-from labkit.course.stand_ins import outcome
+from labkit.course.stand_ins import replay_side_by_side
 from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep
-from labkit.models.step import Step
 from labkit.variants.registry import SPEEDUPS, make_step
 
 small = partial(CycleGAN, generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
-OUTCOMES = {  # of the replays of the notebook's steps
-    "normalises": "right",
-    "clips_if": "refused",
-    "clips_where": "right",
-    "decays_number": "stale",
-    "decays_tensor": "right",
-    "adds_up": "stale",
-    "draws_random": "stale",
-    "draws_torch": "right",
+ADVICE = {  # for each step of `repaired`, what to do if its replay is wrong
+    "clips": "The choice between two results has to be an operation on tensors, such as torch.where.",
+    "decays": "A number stays as it was recorded, and so does a renamed tensor: change memory.rate_tensor in place.",
+    "adds_up": "A name that gets a new tensor leaves the recording with the old one: change memory.total in place.",
+    "draws": "Python runs only while the tape records: draw with torch, which draws again in each replay.",
 }
-HINTS = {  # for each outcome of a replay that a student expects in vain
-    "right": "Which part of it does Python do, remember or ask for? Only operations on tensors are recorded.",
-    "stale": "Which value would be old? Follow each value that changes: is it in a tensor that keeps its place?",
-    "refused": "An error comes only where the host asks for a tensor's value, which none of these lines does.",
-}
+
+
+def clips(a: Tensor, memory: SimpleNamespace) -> Tensor:
+    """A step of `repaired` as it should be; the others are below."""
+    return torch.where(a.norm() > 2, a * 2 / a.norm(), a)
+
+
+def decays(a: Tensor, memory: SimpleNamespace) -> Tensor:  # noqa: D103
+    return memory.rate_tensor.mul_(0.5) * a
+
+
+def adds_up(a: Tensor, memory: SimpleNamespace) -> Tensor:  # noqa: D103
+    return memory.total.add_(a)
 
 
 def _other_steps(random: Random) -> list[tuple[int, int, int]]:
@@ -69,11 +74,11 @@ def estimate(answer: Callable[[float, float, float], tuple[float, float]]) -> No
 
 
 @exercise(SPEEDUPS["batched"])
-def batched(answer: type) -> None:
+def batched(answer: Any) -> None:
     """Compares a class that puts passes together with `labkit.variants.batched.Batched`.
 
     Args:
-        answer: overrides `cycle` and `judge`, and says in `unsuited` which model it is not for.
+        answer: a class that overrides `cycle` and `judge`, and says in `unsuited` which model it is not for.
 
     Raises:
         WrongAnswer: a result differs from the baseline's, there are more passes than needed, or batch norm is let in.
@@ -82,19 +87,33 @@ def batched(answer: type) -> None:
     model = small().double()
     shape = drawn([2, 3, 32, 32], lambda random: [random.randrange(1, 4), 3, *random.choices((24, 28, 36), k=2)])
     real, other, third = (torch.rand(shape, dtype=torch.float64) * 2 - 1 for _ in range(3))
-    plain, step = make_step(model), make_step(model, answer)
-    if isinstance(plain, CycleGANStep) and isinstance(step, CycleGANStep):
-        _check_cycle(step, plain, model, real, other)
-    _check_judge(step, plain, model, real, third)
-    _check_batch_norm(answer, model)
-    for make in (small, partial(small, lambda_identity=0.0)):
-        losses = []
-        for own in ((), (answer,)):
-            torch.manual_seed(1)
-            whole = make_step(make().double(), *own)
-            losses.append([whole(real, other) for _ in range(2)][-1])  # the second step's losses follow from gradients
-        wrong = [name for name, loss in losses[0].items() if not torch.allclose(losses[1][name], loss, rtol=1e-9)]
-        require(not wrong, f"after one update {', '.join(wrong)} differ from the baseline's: is a gradient cut off?")
+    plain, step = cast(CycleGANStep, make_step(model)), cast(CycleGANStep, make_step(model, answer))
+    _check_cycle(step, plain, model, real, other)
+    right = plain.judge(model.D_A, real, third)
+    with _passes(model) as sizes:
+        verdicts = step.judge(model.D_A, real, third)
+    runs = len(sizes["D_A"])
+    require(len(verdicts) == 2, "judge returns two tensors, the verdicts on real and those on fake.")
+    require_each(
+        (not _equal(verdicts[0], right[1]), "judge: the verdicts on real come first, then those on fake."),
+        (
+            all(map(_equal, verdicts, right)),
+            "judge: the verdicts are not the baseline's: are they cut at the right place?",
+        ),
+        (runs == 1, f"the discriminator is run {runs} times: put real and fake together with torch.cat as well."),
+    )
+    with failing(TypeError, "unsuited is called on the class, with the model alone: put @staticmethod."):
+        reason, none = answer.unsuited(small(norm="batch")), answer.unsuited(model)
+    let_in = "unsuited: a model with batch norm is let in. Its mean would be taken over pictures of two kinds: say so."
+    require(isinstance(reason, str) and reason.strip() != "", let_in)
+    require(none is None, "unsuited: a model with instance norm is refused, although each picture has its own mean.")
+    losses = []
+    for own in ((), (answer,)):
+        torch.manual_seed(1)
+        whole = make_step(small().double(), *own)
+        losses.append([whole(real, other) for _ in range(2)][-1])  # the second step's losses follow from gradients
+    wrong = [name for name, loss in losses[0].items() if not torch.allclose(losses[1][name], loss, rtol=1e-9)]
+    require(not wrong, f"after one update {', '.join(wrong)} differ from the baseline's: is a gradient cut off?")
 
 
 def _check_cycle(step: CycleGANStep, plain: CycleGANStep, model: CycleGAN, real: Tensor, other: Tensor) -> None:
@@ -102,49 +121,21 @@ def _check_cycle(step: CycleGANStep, plain: CycleGANStep, model: CycleGAN, real:
     with _passes(model) as sizes:
         cycle = step.cycle(model.G_A, model.G_B, real, other)
     require(isinstance(cycle, Cycle), f"cycle returns a Cycle(fake, back, same), not {kind(cycle)}.")
-    mixed = "fake and same are mixed up: chunk gives the parts in the order in which cat put them together."
-    require(not _equal(cycle.fake, right.same), mixed)
     n, runs = len(real), len(sizes["G_A"])
-    for name, pictures in cycle._asdict().items():
-        whole = isinstance(pictures, Tensor) and len(pictures) == n
-        require(whole, f"cycle: {name} should have {n} pictures, as real has. chunk(2) cuts a batch into two halves.")
-    require(runs == 1, f"`go` is run {runs} times: put real and other together with torch.cat, and run it once.")
-    once = f"it is needed once, for the {n} fakes alone."
-    require(sizes["G_B"] == [n], f"`back` is run on batches of {sizes['G_B']}: {once}")
-    for name in Cycle._fields:
-        require(_equal(getattr(cycle, name), getattr(right, name)), f"cycle: {name} is not the baseline's.")
+    mixed = "fake and same are mixed up: chunk gives the parts in the order in which cat put them together."
+    whole = all(isinstance(one, Tensor) and len(one) == n for one in cycle)
+    once = f"`back` is run on batches of {sizes['G_B']}: it is needed once, for the {n} fakes alone."
+    require_each(
+        (not _equal(cycle.fake, right.same), mixed),
+        (whole, f"cycle: each part should have {n} pictures, as real has. chunk(2) cuts a batch into two halves."),
+        (runs == 1, f"`go` is run {runs} times: put real and other together with torch.cat, and run it once."),
+        (sizes["G_B"] == [n], once),
+        (all(map(_equal, cycle, right)), "cycle: the pictures are not the baseline's."),
+    )
     none = "without an identity loss `other` is None, and so is `same`: leave that case to super().cycle."
     with failing((TypeError, AttributeError), none):
         alone = step.cycle(model.G_A, model.G_B, real, None)
-    require(isinstance(alone, Cycle) and alone.same is None and _equal(alone.fake, right.fake), none)
-
-
-def _check_judge(step: Step, plain: Step, model: CycleGAN, real: Tensor, fake: Tensor) -> None:
-    right = plain.judge(model.D_A, real, fake)
-    with _passes(model) as sizes:
-        verdicts = step.judge(model.D_A, real, fake)
-    pair = isinstance(verdicts, tuple | list) and len(verdicts) == 2
-    require(pair, f"judge returns two tensors, the verdicts on real and those on fake, not {kind(verdicts)}.")
-    runs, cut = len(sizes["D_A"]), "Is each picture judged once, and cut off at the right place?"
-    require_each(
-        (not _equal(verdicts[0], right[1]), "judge: the verdicts on real come first, then those on fake."),
-        (all(map(_equal, verdicts, right)), f"judge: the verdicts are not the baseline's. {cut}"),
-        (runs == 1, f"the discriminator is run {runs} times: put real and fake together with torch.cat as well."),
-    )
-
-
-def _check_batch_norm(answer: type, model: CycleGAN) -> None:
-    unsuited = getattr(answer, "unsuited", None)
-    if not callable(unsuited):
-        raise WrongAnswer("unsuited(model) is missing: it says for which model the class is not exact.")
-    with (
-        failing(Exception, "unsuited should return the reason, or None, and raise nothing."),
-        failing(TypeError, "unsuited is called on the class, with the model alone: put @staticmethod."),
-    ):
-        reason, none = unsuited(small(norm="batch")), unsuited(model)
-    let_in = "unsuited: a model with batch norm is let in. Its mean would be taken over pictures of two kinds: say so."
-    require(isinstance(reason, str) and reason.strip() != "", let_in)
-    require(none is None, "unsuited: a model with instance norm is refused, although each picture has its own mean.")
+        require(alone.same is None and _equal(alone.fake, right.fake), none)
 
 
 @contextmanager
@@ -167,14 +158,26 @@ def _equal(a: object, b: Tensor | None) -> bool:
 
 
 @exercise()
-def replayed(answer: Mapping[str, str], steps: Mapping[str, Callable]) -> None:
-    """Compares a student's expectations of replays, by the step's name, with their outcomes."""
-    changed = "STEPS is not what its cell above makes of it: run that cell again."
-    require({name: outcome(step) for name, step in steps.items()} == OUTCOMES, changed)
-    require_kind(answer, kind(OUTCOMES))
-    for name, right in OUTCOMES.items():
-        require(answer[name] in HINTS, f"{name}: put one of {', '.join(HINTS)}, not {answer[name]!r}.")
-        expect(answer[name], right, [], HINTS[answer[name]], name)
+def repaired(*answers: Callable[[Tensor, SimpleNamespace], Tensor]) -> None:
+    """Checks the steps `clips`, `decays`, `adds_up` and `draws` after they were rewritten for replays."""
+    usual = [[1.0, 2.0, 3.0], [-1.0, 0.5, 0.2], [2.0, 1.0, 4.0]]
+    others = lambda random: [[random.uniform(-1, 1) * size for _ in range(3)] for size in (1, 9, 0.9, 6)]  # noqa: E731
+    inputs = [torch.tensor(values) for values in drawn(usual, others)]
+    for (name, advice), right, answer in zip(ADVICE.items(), (clips, decays, adds_up, None), answers, strict=True):
+        called, replayed = replay_side_by_side(answer, inputs)
+        if right is None:
+            factors = torch.stack([result / a for result, a in zip(called, inputs, strict=True)])
+            one = torch.allclose(factors, factors[:, :1], atol=1e-6)
+            require(one and bool(((0 <= factors) & (factors <= 1)).all()), f"{name}: a times one number from 0 to 1.")
+            require(len(factors[:, 0].unique()) > 1, f"{name}: two calls draw the same number.")
+        else:
+            for a, got, wanted in zip(inputs, called, replay_side_by_side(right, inputs)[0], strict=True):
+                told = f"{name}: called without a tape, it should do what it did before."
+                expect(got, wanted, [], told, f"{name}, input {a.numpy().round(2)}")
+        if isinstance(replayed, str):
+            raise WrongAnswer(f"{name}: its recording is refused, the host asks for a value. {advice}")
+        right_each_time = all(torch.allclose(a, b) for a, b in zip(called, replayed, strict=True))
+        require(right_each_time, f"{name}: a replay is stale. {advice}")
 
 
 @exercise()

@@ -1,57 +1,60 @@
-"""Checks of notebook 07: the deviation loss, a discriminator on codes, and modules that run at the same time."""
+"""Checks of notebook 07: a discriminator of codes, and the losses of a translator of codes."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from random import Random
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from labkit.course.check.answers import a_seed, drawn, exercise, expect, failing, require
-from labkit.measure.roofline import amdahl
-from labkit.models.losses import deviation_loss as right_deviation_loss
-from labkit.networks.codes import CodeDiscriminator
+from labkit.models.losses import adversarial_loss, deviation_loss
+from labkit.networks.codes import CodeDiscriminator, scaled
 
 
-@exercise(right_deviation_loss)
-def deviation_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
-    """Compares ``answer(code, translated, weight)`` with `labkit.models.losses.deviation_loss`."""
+@exercise(adversarial_loss, deviation_loss)
+def translator_losses(answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
+    """Checks the losses of ``answer(encoder, translator, discriminator, real_a, weight)``, and where gradients flow."""
     torch.manual_seed(drawn(0, a_seed))
-    shape = drawn([2, 8, 4, 4], lambda random: random.choices(range(2, 8), k=4))
+    width, size = drawn((6, 16), lambda random: (random.randrange(3, 9), random.choice((12, 20))))
     weight = drawn(3.0, lambda random: random.uniform(2, 9))
-    code, translated = torch.randn(shape), torch.randn(shape).requires_grad_()
-    change = (translated - code).detach()
-    got = answer(code, translated, weight)
-    expect(
-        got,
-        right_deviation_loss(code, translated, weight),
-        [
-            (change.abs().mean(), "the weight is not used: multiply the mean by it."),
-            (
-                weight * change.square().mean(),
-                "that is the squared change (L2), which hardly minds small ones: take L1.",
-            ),
-            (
-                weight * change.square().mean().sqrt(),
-                "that is the root mean square: take absolute values and their mean.",
-            ),
-            (weight * change.abs().sum(), "that is the sum: take the mean, or the loss grows with the code."),
-            (
-                weight * change.abs().sum() / len(code),
-                "divide by all values of the codes, not by the number of pictures.",
-            ),
-            (weight * change.mean(), "changes of opposite sign cancel: take absolute values before the mean."),
-            (
-                weight * translated.detach().abs().mean(),
-                "that is the size of the code, not its change: subtract `code`.",
-            ),
-        ],
-        "the number differs: it should be weight * mean of |translated - code|.",
-    )
-    require(got.requires_grad, "no gradient reaches the translator: leave out .detach(), .item() and torch.no_grad().")
+    encoder, translator = nn.Conv2d(3, width, 4, 4), nn.Conv2d(width, width, 3, padding=1)
+    judge, real_a = nn.Conv2d(width, 1, 3), torch.rand(2, 3, size, size) * 2 - 1
+
+    def losses(code: Tensor, translated: Tensor, judged: Tensor) -> tuple[Tensor, Tensor]:
+        return (judge(judged) - 1).square().mean(), weight * (translated - code).abs().mean()
+
+    with torch.no_grad():
+        raw = encoder(real_a)
+        code, scale = scaled(raw)
+        translated = translator(code)
+        right, change = losses(code, translated, translated), translated - code
+        hides = weight * change.square().mean(), weight * change.abs().sum(), weight * change.mean()
+        mistakes = [
+            (losses(raw, translator(raw), translator(raw)), "scaled(code)[0] is what the translator is given."),
+            (losses(raw, scale * translated, scale * translated), "compare and judge scaled codes: z, not s * z."),
+            ((losses(code, translated, code)[0], right[1]), "the discriminator judges the translated code."),
+            ((judge(translated).square().mean(), right[1]), "to deceive the discriminator, its verdict should be 1."),
+            ((right[0], change.abs().mean()), "the deviation's weight is not used."),
+            ((right[0], hides[0]), "the squared change (L2) hardly minds small ones: take absolute values."),
+            ((right[0], hides[1]), "that is the sum of the changes: take the mean, or the loss grows with the code."),
+            ((right[0], hides[2]), "changes of opposite sign cancel: take absolute values before the mean."),
+            ((right[1], right[0]), "the adversarial loss comes first, then the deviation."),
+        ]
+    got = answer(encoder, translator, judge, real_a, weight)
+    expect(got, tuple(loss.item() for loss in right), _numbers(mistakes), "compare each loss with its formula.")
+    require(all(loss.requires_grad for loss in got), "no gradient reaches the translator: detach only the code.")
+    for name, loss in zip(("adversarial loss", "deviation"), got, strict=True):
+        weights = [encoder.weight, translator.weight]
+        of_encoder, of_translator = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+        missing = f"no gradient of the {name} reaches the translator: detach only the code."
+        require(of_translator is not None, missing)
+        require(of_encoder is None, f"gradients of the {name} reach the encoder: detach its code.")
+
+
+def _numbers(mistakes: Iterable[tuple[tuple[Tensor, Tensor], str]]) -> list[tuple[tuple[float, ...], str]]:
+    return [(tuple(loss.item() for loss in losses), message) for losses, message in mistakes]
 
 
 @exercise(CodeDiscriminator)
@@ -120,33 +123,3 @@ def _compare_verdicts(judge: nn.Module, right: nn.Module, convolutions: list[nn.
         ],
         "the verdicts differ. The order is: convolve, norm, LeakyReLU(0.2), twice; then convolve once more.",
     )
-
-
-def _any_work(random: Random) -> list[dict[str, float]]:
-    """Work of one to six modules, to `times_at_once`."""
-    return [{f"module {i}": random.uniform(1, 99) for i in range(n)} for n in random.sample(range(1, 7), 4)]
-
-
-@exercise()
-def times_at_once(answer: Callable[[Mapping[str, float]], float]) -> None:
-    """Compares ``answer(work)`` with Amdahl's law, if all modules but the one with most work take no time any more."""
-    usual = [{"x": 50.0, "y": 50.0, "z": 50.0}, {"x": 0.2, "y": 0.7, "z": 0.1}, {"x": 30.0, "y": 10.0}, {"x": 8.0}]
-    for work in drawn(usual, _any_work):
-        largest, whole = max(work.values()), sum(work.values())
-        right = amdahl(1 - largest / whole, math.inf)
-        others = whole / (whole - largest) if len(work) > 1 else math.nan
-        expect(
-            answer(dict(work)),
-            right,
-            [
-                (len(work), "As many times as there are modules only if all have the same work: which is the last?"),
-                (largest / whole, "That is the time that is left, as a share: how many times faster is one over it."),
-                (largest, "That is how long the step takes then: how many times faster is that than in turns?"),
-                (1 / largest, "These are amounts of work, which need not add up to 1."),
-                (whole / min(work.values()), "The step is over when the *last* module is done, not the first."),
-                (len(work) * right, "The longest module still takes its whole time: nothing shares it."),
-                (others, "The modules run side by side: the longest one is left, not the others."),
-            ],
-            "All begin at the same time: how long does it take until the last one is done?",
-            f"work {work}",
-        )
