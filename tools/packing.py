@@ -24,7 +24,7 @@ ANSWERS = {
     "models/losses": ("cycle_loss", "deviation_loss"),
     "models/pool": ("Pool",),
     "networks/codes": ("CodeDiscriminator",),
-    "networks/light": ("separable_block",),
+    "networks/light": ("grouped_block", "inverted_block", "separable_block"),
     "networks/resnet": ("Skip", "ResidualBlock"),
     "simulate/communication": ("ring_us",),
     "speedrun/judge": ("verdict",),
