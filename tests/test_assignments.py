@@ -29,7 +29,7 @@ from tools.mistakes import Mistake, known
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-OF_FIXED_DATA = {"idle_by_hand", "diagnosis", "replayed", "faults"}  # the answer is numbers or words, always the same
+OF_FIXED_DATA = {"replayed", "faults"}  # the answer is numbers or words, always the same
 OF_DRAWN_DATA = {"my_entry"}  # the speedrun's judge draws its data, also where nothing is graded
 NBGRADER = PyFileConfigLoader(str(ROOT / "nbgrader_config.py")).load_config()
 

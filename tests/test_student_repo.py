@@ -121,7 +121,7 @@ def two_exercises(tmp_path_factory):
     """Notebook 03 with its setup and two exercises alone, as it is in the repository of a course with an address."""
     folder = tmp_path_factory.mktemp("validate")
     whole = nbformat.read(ROOT / "notebooks" / "03_read_the_trace.ipynb", as_version=4)
-    wanted = ("first_cell", "setup", "busy", "busy_check", "idle_by_hand", "idle_by_hand_check")
+    wanted = ("first_cell", "setup", "busy", "busy_check", "idle_by_cause", "idle_by_cause_check")
     marked = [cell for cell in whole.cells if cell.metadata.get("nbgrader", {}).get("grade_id") in wanted]
     whole.cells = [whole.cells[0], *marked]
     nbformat.write(whole, folder / "03_short.ipynb")
@@ -131,7 +131,7 @@ def two_exercises(tmp_path_factory):
     return folder / "exercises" / "03_short.ipynb", answers
 
 
-@pytest.mark.parametrize("solved", [["busy", "idle_by_hand"], [], ["busy"]], ids=["perfect", "untouched", "half"])
+@pytest.mark.parametrize("solved", [["busy", "idle_by_cause"], [], ["busy"]], ids=["perfect", "untouched", "half"])
 def test_validate_names_the_exercises_that_are_not_solved(two_exercises, solved, tmp_path):
     released, answers = two_exercises
     notebook = nbformat.read(released, as_version=4)

@@ -31,7 +31,7 @@ ANSWERS = {
     "simulate/many_gpus": ("bubble",),
     "speedrun/judge": ("verdict",),
     "traces/intervals": ("busy",),
-    "traces/verdict": ("bound_by",),
+    "traces/tables": ("find_gaps", "idle_causes"),
     "variants/accumulate": ("Accumulate",),
     "variants/batched": ("Batched",),
     "variants/fp16": ("FP16",),
