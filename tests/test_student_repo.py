@@ -73,7 +73,7 @@ def test_it_has_no_solution_and_no_wrong_answer(repository):
     assert not [name for name in names if name.startswith(("tests/", "notebooks/", "TEACHING"))]
     texts = [name for name in names if name.endswith((".py", ".ipynb", ".md", ".pyi"))]
     everything = "".join(squeezed((repository / name).read_text()) for name in texts)
-    assert len(secrets()) > 300
+    assert len(secrets()) > 150
     assert not [name for name, text in secrets().items() if text in everything]
     assert squeezed("you return F(x): add the skip connection") not in everything, "the checks are packed, too"
 
@@ -88,9 +88,9 @@ for module, names in ANSWERS.items():
         assert getattr(here, name).__module__ == here.__name__, name
 from labkit.course import check
 from labkit.models.losses import deviation_loss
-from labkit.models.pool import Pool
+from labkit.networks.resnet import ResidualBlock
 try:
-    check.pool(Pool)
+    check.residual_block(ResidualBlock)
 except AssertionError as error:
     assert "labkit's own" in str(error)
 print(importlib.import_module("labkit").__file__, deviation_loss.__doc__)

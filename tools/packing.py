@@ -23,7 +23,6 @@ ANSWERS = {
     "measure/roofline": ("amdahl", "multiply_adds", "roofline_seconds"),
     "measure/timing": ("alternate",),
     "models/losses": ("cycle_loss", "deviation_loss"),
-    "models/pool": ("Pool",),
     "networks/codes": ("CodeDiscriminator",),
     "networks/light": ("separable_block",),
     "networks/resnet": ("Skip", "ResidualBlock"),
