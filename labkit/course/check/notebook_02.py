@@ -82,8 +82,6 @@ def amdahl(answer: Callable[[float, float], float]) -> None:
             (factor, "That is the part's own factor: the rest of the step takes as long as before."),
             (left, "That is the time that is left: how many times faster is one over it."),
             (1 - left, "That is the share of the time that is saved: how many times faster is one over the time left."),
-            (share * factor, "The rest of the step still takes its time: add up what is left of it, part by part."),
-            (1 / (share - share / factor), "That is one over the time saved: take one over the time left."),
             (1 / (1 - share), "That is the bound for an infinite factor: the part still takes share / factor."),
             (1 / (1 - share) + share / factor, "One over the whole sum: put the time that is left in parentheses."),
             (1 / (share + (1 - share) / factor), "The part that `share` names gets faster, and the rest does not."),
