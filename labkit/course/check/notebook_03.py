@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -96,30 +98,34 @@ def _any_launches(random: Random) -> list[Kernels]:
 @exercise(find_gaps)
 def idle_by_cause(answer: Callable[[np.ndarray, np.ndarray, np.ndarray], dict[str, float]]) -> None:
     """Compares ``answer(launched, begin, end)`` with the causes of `labkit.Trace.idle`, in microseconds."""
-    by_hand = ([0, 6, 12, 100, 106, 112], [10, 42, 30, 108, 120, 190], [40, 62, 70, 118, 150, 200])
-    shuffled = ([90.0, 2.0, 31.0, 5.0], [140.0, 20.0, 45.0, 60.0], [150.0, 30.0, 75.0, 65.0])
+    by_hand: Kernels = ([0, 6, 12, 100, 106, 112], [10, 42, 30, 108, 120, 190], [40, 62, 70, 118, 150, 200])
+    shuffled: Kernels = ([90, 2, 31, 5], [140, 20, 45, 60], [150, 30, 75, 65])
     for launched, begin, end in drawn([by_hand, shuffled], _any_launches):
         kernels = DataFrame({"call_begin": launched, "begin": begin, "end": end}, dtype=float).sort_values("begin")
         gaps = find_gaps(kernels.reset_index(drop=True))
         us, cause = gaps["us"].to_numpy(), gaps["cause"].to_numpy()
         late, short = cause == "host_wait", us < 30
         since = kernels["begin"].to_numpy()[1:] - kernels["end"].to_numpy()[:-1]
+        sums = {"from zero": us.sum() + min(begin), "from the kernel before": since[since > 0].sum()}
 
-        def total(causes: ArrayLike, us: np.ndarray = us) -> dict[str, float]:
-            return {name: float(us[np.asarray(causes) == name].sum()) for name in CAUSES}
+        def total(causes: np.ndarray, us: np.ndarray = us) -> dict[str, float]:
+            return {name: float(us[causes == name].sum()) for name in CAUSES}
+
+        def adds_up_to(name: str, sums: dict[str, float] = sums) -> Callable[[dict[str, float], Any], bool]:
+            return lambda got, _: math.isclose(sum(got.values()), sums[name])
 
         right = total(cause)
-        longer = sum(right.values()) + min(begin)
         swapped = dict(zip(CAUSES, (right["host_wait"], right["other"], right["kernel_wait"]), strict=True))
-        turned = np.where(late, np.where(short, "kernel_wait", "other"), "host_wait")
-        got = answer(*(np.array(one, dtype=float) for one in (launched, begin, end)))
         expect(
-            got,
+            answer(*(np.array(one, dtype=float) for one in (launched, begin, end))),
             right,
             [
                 (total(cause, np.ones_like(us)), "That is how many gaps there are: add up their microseconds."),
                 (swapped, "kernel_wait and other are swapped: a long gap in front of a launched kernel is `other`."),
-                (total(turned), "The launch that begins *after* the gap began is late, and that gap is host_wait."),
+                (
+                    total(np.where(late, np.where(short, "kernel_wait", "other"), "host_wait")),
+                    "The launch that begins *after* the gap began is late, and that gap is host_wait.",
+                ),
                 (
                     total(np.where(short, "kernel_wait", np.where(late, "host_wait", "other"))),
                     "Ask for the launch first: a short gap is the host's, too, if the launch was late.",
@@ -128,12 +134,9 @@ def idle_by_cause(answer: Callable[[np.ndarray, np.ndarray, np.ndarray], dict[st
                     total(np.where(short, "kernel_wait", "other")),
                     "Every kernel is launched before it begins. Had its launch begun when the *gap* began?",
                 ),
+                (adds_up_to("from zero"), "Wall time begins with the first kernel: there is no gap before it."),
                 (
-                    lambda got, _, longer=longer: np.isclose(sum(got.values()), longer),
-                    "Wall time begins with the first kernel: there is no gap before it.",
-                ),
-                (
-                    lambda got, _, since=since: np.isclose(sum(got.values()), since[since > 0].sum()),
+                    adds_up_to("from the kernel before"),
                     "A kernel may end before one that began earlier: a gap begins at the latest end so far (max).",
                 ),
             ],
