@@ -30,7 +30,6 @@ from tools.mistakes import Mistake, known
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-OF_FIXED_DATA = {"idle_by_hand", "diagnosis"}  # the answer is numbers or words, always the same
 OF_DRAWN_DATA = {"my_entry"}  # the speedrun's judge draws its data, also where nothing is graded
 NBGRADER = PyFileConfigLoader(str(ROOT / "nbgrader_config.py")).load_config()
 
@@ -80,9 +79,7 @@ def exercises(path: Path) -> list[Exercise]:
         assert mark(check, "grade_id") == f"{name}_check", f"{where}: the next marked cell is to be {name}_check"
         assert mark(check, "grade") and mark(check, "locked") and mark(check, "points"), f"{where}: mark the check"
         hidden = f"check.hidden(check.{name}, " in check.source
-        assert hidden or name in OF_FIXED_DATA | OF_DRAWN_DATA, (
-            f"{where}: a hidden test runs the check again with other inputs"
-        )
+        assert hidden or name in OF_DRAWN_DATA, f"{where}: a hidden test runs the check again with other inputs"
         afresh = check.source.startswith(f"from labkit.course import check\n\ncheck.{name}(")
         assert afresh, f"{where}: the check begins with its import, or an answer could put another `check` in its place"
         found.append(Exercise(path.stem, name, setup, solution.source, check.source, untouched.source))

@@ -1,15 +1,11 @@
 from labkit.course.check.answers import hidden as hidden
 from labkit.course.check.notebook_01 import cycle_loss as cycle_loss
-from labkit.course.check.notebook_01 import pool as pool
 from labkit.course.check.notebook_01 import residual_block as residual_block
 from labkit.course.check.notebook_02 import alternate as alternate
 from labkit.course.check.notebook_02 import amdahl as amdahl
-from labkit.course.check.notebook_02 import range_times as range_times
-from labkit.course.check.notebook_03 import bound_by as bound_by
 from labkit.course.check.notebook_03 import busy as busy
-from labkit.course.check.notebook_03 import diagnosis as diagnosis
-from labkit.course.check.notebook_03 import hta_wall as hta_wall
-from labkit.course.check.notebook_03 import idle_by_hand as idle_by_hand
+from labkit.course.check.notebook_03 import diagnose as diagnose
+from labkit.course.check.notebook_03 import idle_by_cause as idle_by_cause
 from labkit.course.check.notebook_03 import unknown_traces as unknown_traces
 from labkit.course.check.notebook_04 import growth as growth
 from labkit.course.check.notebook_04 import streams as streams

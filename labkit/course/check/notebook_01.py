@@ -1,4 +1,4 @@
-"""Checks of notebook 01: the residual block, the cycle loss, the pool."""
+"""Checks of notebook 01: the residual block, the cycle loss."""
 
 from __future__ import annotations
 
@@ -13,13 +13,10 @@ from labkit.course.check.answers import (
     exercise,
     expect,
     failing,
-    kind,
     require,
-    require_each,
     with_layers,
 )
 from labkit.models.losses import cycle_loss as right_cycle_loss
-from labkit.models.pool import Pool as RightPool
 from labkit.networks.resnet import ResidualBlock as RightBlock
 
 
@@ -116,44 +113,3 @@ def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
         "the number differs: it should be weight * mean of |reconstruction - real|.",
     )
     require(got.requires_grad, "no gradient flows back: leave out .detach(), .item() and torch.no_grad().")
-
-
-@exercise(RightPool)
-def pool(answer: type) -> None:
-    """Compares ``answer(size, seed)`` with `labkit.models.pool.Pool` on a long row of pictures, and on batches."""
-    size, n = drawn(6, lambda random: random.randrange(4, 12)), 600
-    pictures = torch.arange(float(n)).view(n, 1, 1, 1, 1)
-
-    def through(pool: type, batches: Tensor, seed: int) -> list[int]:
-        one_pool = pool(size, seed=seed)
-        returned = [one_pool(batch) for batch in batches]
-        for one in returned:
-            same = isinstance(one, Tensor) and one.shape == batches.shape[1:]
-            told = f"a batch of shape {tuple(batches.shape[1:])} went in, and {kind(one)} came out"
-            require(same, f"{told}: return torch.stack of the list of pictures, outside the loop.")
-        return torch.cat(returned).int().flatten().tolist()
-
-    seed = drawn(0, a_seed)
-    back = through(answer, pictures, seed)
-    older = [i for i in range(size, n) if back[i] != i]
-    often = max(back.count(number) for number in set(back[size:]))
-    twice = any(back[i] >= size and back[i] not in older for i in older)
-    filled = [through(answer, pictures[: size + 1], seed) for seed in range(20)]
-    first = [*range(size)]
-    draws = "toss with self.random.random() > 0.5, then choose with self.random.randrange(self.size), and put the new "
-    pairs = pictures.view(-1, 2, 1, 1, 1)
-    require_each(
-        (back[:size] == first, f"while the pool fills, the first {size} pictures come back as they are."),
-        (len(older) > 0, "every picture comes straight back: half of them should be older ones."),
-        (often <= 2, "old pictures come back again and again: one that is given back leaves, the new one is kept."),
-        (len(older) < 0.9 * (n - size), "nearly every picture is swapped: only half should be, by a coin toss."),
-        (not twice, "a picture came back twice, as new and from the pool: keep it, or give it back, not both."),
-        (all(one[:size] == first for one in filled), "the pictures are shared by all pools: keep them in self."),
-        (
-            any(one[size] != size for one in filled),
-            "the pool is full with `size` pictures: <, not <=.",
-        ),
-        (back == through(RightPool, pictures, seed), f"a pool, but it draws differently: {draws}picture in its place."),
-    )
-    one_by_one = "a batch of two is treated as one picture: toss, keep and give back each of its pictures in turn."
-    require(through(answer, pairs, seed) == through(RightPool, pairs, seed), one_by_one)

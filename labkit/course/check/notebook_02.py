@@ -1,9 +1,8 @@
-"""Checks of notebook 02: timing, time by range, Amdahl's law."""
+"""Checks of notebook 02: timing, Amdahl's law."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable
 
 from labkit.course.check.answers import drawn, exercise, expect, require, require_each, require_kind, rounded
@@ -70,61 +69,6 @@ def alternate(answer: Callable) -> None:
         expect({name: tuple(mine[name]) for name in its}, {name: tuple(its[name]) for name in its}, [], before)
 
 
-@exercise()
-def range_times(answer: Callable[[list[tuple[str, float, float]], int], dict[str, float]]) -> None:
-    """Checks ``answer(events, steps)``: milliseconds that one step takes in each range."""
-    steps = drawn(4, lambda random: random.randrange(3, 9))
-    durations = drawn([50.0, 300.0, 200.0, 500.0], lambda random: [random.uniform(10, 900) for _ in range(4)])
-    names, begins = ("data", "forward", "forward", "backward"), (0.0, 60.0, 370.0, 600.0)
-    events = [
-        (name, 2000.0 * step + begin, microseconds + step)
-        for step in range(steps)
-        for name, begin, microseconds in zip(names, begins, durations, strict=True)
-        if (name, step) != ("backward", steps - 1)
-    ]
-
-    def by_name(value: Callable[[list[float]], float], column: int = 2) -> dict[str, float]:
-        names = dict.fromkeys(event[0] for event in events)
-        return {name: value([event[column] for event in events if event[0] == name]) for name in names}  # type: ignore[misc]
-
-    given, right = list(events), by_name(lambda times: sum(times) / 1e3 / steps)
-    often = "divide by `steps`, not by how often a range occurs: it may occur twice in a step, or not at all."
-    event = "that adds up when each range begins: an event is (name, begin, microseconds)."
-    got = answer(given, steps)
-    require(given == events, "the list `events` was changed: go through it with `for`, without pop, sort or clear.")
-    expect(
-        got,
-        right,
-        [
-            (
-                by_name(lambda times: sum(times) / 1e3),
-                "that is the time of all steps: divide by their number.",
-            ),
-            (by_name(lambda times: sum(times) / steps), "that is in microseconds: a millisecond has 1000 of them."),
-            (by_name(sum), "that is in microseconds, and of all steps together."),
-            (
-                by_name(lambda times: sum(times) / 1e6 / steps),
-                "that is in seconds: a millisecond has 1000 microseconds.",
-            ),
-            (by_name(lambda times: times[-1] / 1e3), "add up the events of the same name, do not keep the last."),
-            (
-                by_name(lambda times: statistics.mean(times) / 1e3),
-                often,
-            ),
-            (
-                by_name(lambda times: sum(times) / 1e3 / len(events)),
-                "divide by `steps`, not by the number of events.",
-            ),
-            (
-                by_name(lambda begins: sum(begins) / 1e3 / steps, column=1),
-                event,
-            ),
-        ],
-        "the numbers differ: add up durations by name, then convert and divide; do not round.",
-    )
-    require(list(got) == list(right), f"the keys are {list(got)}, they should be {list(right)}, in the step's order.")
-
-
 @exercise(right_amdahl)
 def amdahl(answer: Callable[[float, float], float]) -> None:
     """Compares ``answer(share, factor)`` with `labkit.measure.roofline.amdahl`."""
@@ -138,8 +82,6 @@ def amdahl(answer: Callable[[float, float], float]) -> None:
             (factor, "That is the part's own factor: the rest of the step takes as long as before."),
             (left, "That is the time that is left: how many times faster is one over it."),
             (1 - left, "That is the share of the time that is saved: how many times faster is one over the time left."),
-            (share * factor, "The rest of the step still takes its time: add up what is left of it, part by part."),
-            (1 / (share - share / factor), "That is one over the time saved: take one over the time left."),
             (1 / (1 - share), "That is the bound for an infinite factor: the part still takes share / factor."),
             (1 / (1 - share) + share / factor, "One over the whole sum: put the time that is left in parentheses."),
             (1 / (share + (1 - share) / factor), "The part that `share` names gets faster, and the rest does not."),

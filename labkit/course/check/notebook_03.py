@@ -1,26 +1,27 @@
-"""Checks of notebook 03: busy and idle time, what bounds a step, three traces to diagnose, HTA's wall time."""
+"""Checks of notebook 03: busy time, idle time by cause, and a rule that tells what bounds a training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pandas import DataFrame
 
-from labkit.course.check.answers import drawn, exercise, expect, failing, require, require_kind
+from labkit.course.check.answers import drawn, exercise, expect, failing, require
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate import replay, step_operators, write_trace
 from labkit.trace import Trace
 from labkit.traces.intervals import busy as right_busy
-from labkit.traces.verdict import bound_by as right_bound_by
+from labkit.traces.tables import find_gaps
 
-BOUNDS = ("data", "host", "compute", "memory", "communication", "several")
-WORDS = f"That is none of the words: give the word alone, one of {', '.join(BOUNDS)}."
-Launches = tuple[list[float], list[float], list[float], list[float]]  # calls, begins and ends of kernels; steps
-ANOTHER_WORD = (lambda got, _: got not in BOUNDS, WORDS)
-UNKNOWN = {"A": "compute", "B": "data", "C": "host"}  # the bottleneck of each of `unknown_traces`
+BOUNDS = ("compute", "data", "host")
+CAUSES = ("host_wait", "kernel_wait", "other")
+Kernels = tuple[list[float], list[float], list[float]]  # the calls that launched them, their begins and their ends
 
 
 def _many_kernels(random: Random) -> dict[str, tuple[list[float], list[float], str]]:
@@ -81,97 +82,111 @@ def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
         require(kept, f"the arrays you were given were changed: {copy}")
 
 
-@exercise()
-def idle_by_hand(answer: Mapping[str, float]) -> None:
-    """Compares the idle times read off the trace of six kernels with the right ones, in microseconds."""
-    alone = "Those are the gaps of stream 7 alone: while it pauses, stream 20 may be busy. When is neither of them?"
-    launched = "One of the gaps is not the host's fault: its kernel had been launched when the gap began."
-    late = "kernel_wait and other are swapped: a gap that is long, although its kernel had been launched, is `other`."
-    expect(
-        answer,
-        {"host_wait": 38, "kernel_wait": 2, "other": 40},
-        [
-            (lambda got, _: sum(got.values()) <= 1, "The times are asked for in microseconds, as the trace has them."),
-            ({"host_wait": 1, "kernel_wait": 1, "other": 1}, "That is how many gaps there are: how long are they?"),
-            ({"kernel_wait": 40, "other": 2}, late),
-            ({"host_wait": 40, "other": 38}, "host_wait and other are swapped: which kernel was launched too late?"),
-            ({"host_wait": 166}, "Those are the gaps of both streams, added up: when is neither of them busy?"),
-            ({"kernel_wait": 4}, alone),
-            ({"host_wait": 46}, alone),
-            ({"host_wait": 78}, launched),
-            ({"host_wait": 80}, launched),
-            ({"host_wait": 50}, "A copy (Memcpy) keeps the GPU busy, too: the gap ends where the copy begins."),
-            (lambda got, _: sum(got.values()) == 90, "Wall time begins with the first kernel: no gap before it."),
-        ],
-        "For each of the three gaps, find the kernel that ends it: had its launch begun when the gap began? If so, is "
-        "the gap shorter than 30 microseconds? A cause without a gap has 0.",
-        "the trace of six kernels",
-    )
-
-
-def _any_costs(random: Random) -> list[tuple[dict[str, float], str]]:
-    """Other inputs to `bound_by`: costs around a tenth, of which the first is more or less than twice the second."""
+def _any_launches(random: Random) -> list[Kernels]:
+    """Other inputs to `idle_by_cause`: kernels that partly overlap, with gaps of every cause, in any order."""
     cases = []
-    for _ in range(30):
-        first = random.uniform(0.05, 0.6)
-        costs = [first, *(first * random.uniform(0, random.choice((0.45, 0.9))) for _ in range(4))]
-        random.shuffle(costs)
-        names = [f"cost_of_{part}" for part in BOUNDS[:-1]]
-        others = {name: random.random() for name in ("idle_of_wall", "long_delays_of_kernels")}
-        shares = {f"{part}_of_busy": random.random() for part in ("compute", "memory", "communication")}
-        numbers = others | dict(mean_queue=random.uniform(0, 900)) | shares | dict(zip(names, costs, strict=True))
-        cases.append((numbers, "Which cost is the largest, is it a tenth, and is it twice the next?"))
+    for _ in range(3):
+        begin = [10.0]
+        while len(begin) < 40:
+            begin.append(begin[-1] + random.choice((random.uniform(2, 20), random.uniform(40, 90))))
+        random.shuffle(begin)
+        launched = [one - random.uniform(3, 60) for one in begin]
+        cases.append((launched, begin, [one + random.choice((random.uniform(3, 15), 30.0)) for one in begin]))
     return cases
 
 
-@exercise(right_bound_by)
-def bound_by(answer: Callable[[Mapping[str, float]], str]) -> None:
-    """Compares ``answer(numbers)`` with `labkit.traces.verdict.bound_by`."""
-    busy_gpu = dict(
-        idle_of_wall=0.02,
-        long_delays_of_kernels=0.97,
-        mean_queue=800.0,
-        compute_of_busy=0.9,
-        memory_of_busy=0.1,
-        communication_of_busy=0.0,
-        cost_of_data=0.0,
-        cost_of_host=0.01,
-        cost_of_compute=0.85,
-        cost_of_memory=0.08,
-        cost_of_communication=0.0,
-    )
-    short_queue = dict(long_delays_of_kernels=0.01, mean_queue=0.5)
-    late_host = busy_gpu | short_queue | dict(idle_of_wall=0.6, cost_of_host=0.55, cost_of_compute=0.02)
-    just_idle = late_host | dict(idle_of_wall=0.45, cost_of_host=0.4)
-    two = busy_gpu | dict(idle_of_wall=0.39, cost_of_data=0.29, cost_of_host=0.36, cost_of_compute=0.02)
-    hidden = busy_gpu | dict(compute_of_busy=0.6, communication_of_busy=0.9, cost_of_compute=0.3, cost_of_memory=0.0)
-    little = busy_gpu | dict(cost_of_compute=0.05, cost_of_memory=0.0)
-    full = "97% of the kernels waited long, and the GPU was hardly idle: a full queue. (Costs go from 0 to 1.)"
-    cliff = "The GPU is idle for less than half of the time, and still nothing costs as much as the host."
-    half = "Data costs 29% and the host 36%: the host's cost is not twice that, so none dominates."
-    behind = (
-        "Communication runs for 90% of the busy time, but hidden behind other kernels: without it little is gained."
-    )
-    nothing = "No part costs a tenth of the wall time: several would have to be faster at once."
-    usual = [
-        (busy_gpu, full),
-        (late_host, "90% compute is a share of the busy time, and the cost of compute is 2%."),
-        (late_host | dict(mean_queue=400.0), "The queue is long on average; the host costs most all the same."),
-        (just_idle, cliff),
-        (two, half),
-        (two | dict(cost_of_host=0.1), "The loading of data costs 29%, and twice as much as any other part."),
-        (hidden, behind),
-        (little, nothing),
-        (little | dict(cost_of_compute=0.12), "The cost of compute is over a tenth, and the next cost is 1%."),
-        (busy_gpu | dict(cost_of_compute=0.2, cost_of_memory=0.5), "Copies cost 50%: that is memory."),
-        (hidden | dict(cost_of_compute=0.1, cost_of_communication=0.4), "Communication can dominate, too."),
-        (hidden | dict(cost_of_compute=0.25, cost_of_communication=0.4), "The first has to cost twice the second."),
+@exercise(find_gaps)
+def idle_by_cause(answer: Callable[[np.ndarray, np.ndarray, np.ndarray], dict[str, float]]) -> None:
+    """Compares ``answer(launched, begin, end)`` with the causes of `labkit.Trace.idle`, in microseconds."""
+    by_hand: Kernels = ([0, 6, 12, 100, 106, 112], [10, 42, 30, 108, 120, 190], [40, 62, 70, 118, 150, 200])
+    shuffled: Kernels = ([90, 2, 31, 5], [140, 20, 45, 60], [150, 30, 75, 65])
+    for launched, begin, end in drawn([by_hand, shuffled], _any_launches):
+        kernels = DataFrame({"call_begin": launched, "begin": begin, "end": end}, dtype=float).sort_values("begin")
+        gaps = find_gaps(kernels.reset_index(drop=True))
+        us, cause = gaps["us"].to_numpy(), gaps["cause"].to_numpy()
+        late, short = cause == "host_wait", us < 30
+        since = kernels["begin"].to_numpy()[1:] - kernels["end"].to_numpy()[:-1]
+        sums = {"from zero": us.sum() + min(begin), "from the kernel before": since[since > 0].sum()}
+
+        def total(causes: np.ndarray, us: np.ndarray = us) -> dict[str, float]:
+            return {name: float(us[causes == name].sum()) for name in CAUSES}
+
+        def adds_up_to(name: str, sums: dict[str, float] = sums) -> Callable[[dict[str, float], Any], bool]:
+            return lambda got, _: math.isclose(sum(got.values()), sums[name])
+
+        right = total(cause)
+        swapped = dict(zip(CAUSES, (right["host_wait"], right["other"], right["kernel_wait"]), strict=True))
+        expect(
+            answer(*(np.array(one, dtype=float) for one in (launched, begin, end))),
+            right,
+            [
+                (total(cause, np.ones_like(us)), "That is how many gaps there are: add up their microseconds."),
+                (swapped, "kernel_wait and other are swapped: a long gap in front of a launched kernel is `other`."),
+                (
+                    total(np.where(late, np.where(short, "kernel_wait", "other"), "host_wait")),
+                    "The launch that begins *after* the gap began is late, and that gap is host_wait.",
+                ),
+                (
+                    total(np.where(short, "kernel_wait", np.where(late, "host_wait", "other"))),
+                    "Ask for the launch first: a short gap is the host's, too, if the launch was late.",
+                ),
+                (
+                    total(np.where(short, "kernel_wait", "other")),
+                    "Every kernel is launched before it begins. Had its launch begun when the *gap* began?",
+                ),
+                (adds_up_to("from zero"), "Wall time begins with the first kernel: there is no gap before it."),
+                (
+                    adds_up_to("from the kernel before"),
+                    "A kernel may end before one that began earlier: a gap begins at the latest end so far (max).",
+                ),
+            ],
+            "Take the kernels in the order they began. A gap lies between the latest end so far and a later begin.",
+            f"launched {launched}, begin {begin}, end {end}"[:300],
+        )
+
+
+def _patients(random: Random) -> list[tuple[str, float, DataFrame, str]]:
+    """Bottleneck, idle share and gaps of six trainings, and what gives each of them away."""
+
+    def gaps(data: tuple[int, float, float], others: tuple[int, float, float]) -> DataFrame:
+        rows = [
+            {"us": random.uniform(low, high), "cause": "host_wait", "range_at_begin": name}
+            for name, (n, low, high) in {"data": data, "generators backward": others}.items()
+            for _ in range(n)
+        ]
+        return DataFrame(rows).sort_values("us", ascending=False, ignore_index=True)
+
+    few_long = "Few gaps begin in the range data, but they hold nearly all of the idle time: add up `us`."
+    return [
+        ("compute", random.uniform(0.01, 0.06), gaps((2, 3e3, 5e3), (90, 1, 9)), "The GPU is hardly ever idle."),
+        ("data", random.uniform(0.4, 0.6), gaps((4, 4e4, 9e4), (900, 2, 9)), few_long),
+        ("data", random.uniform(0.3, 0.4), gaps((3, 5e3, 9e3), (90, 2, 9)), few_long),
+        ("host", random.uniform(0.4, 0.7), gaps((0, 0, 1), (500, 20, 60)), "No gap begins in the range data."),
+        (
+            "host",
+            random.uniform(0.4, 0.7),
+            gaps((1, 3e3, 4e3), (500, 40, 60)),
+            "The largest gap begins in the range data, but all other gaps together are much longer.",
+        ),
+        (
+            "host",
+            random.uniform(0.3, 0.4),
+            gaps((9, 20, 30), (300, 40, 60)),
+            "A few of the gaps begin in the range data, with little of the idle time.",
+        ),
     ]
-    for numbers, hint in drawn(usual, _any_costs):
-        told = ", ".join(f"{name} {value:g}" for name, value in numbers.items())
-        with failing(KeyError, f"there is no such number: the keys are {', '.join(numbers)}"):
-            got = answer(dict(numbers))
-        expect(got, right_bound_by(numbers), [ANOTHER_WORD], hint, told)
+
+
+@exercise()
+def diagnose(answer: Callable[[float, DataFrame], str]) -> None:
+    """Compares ``answer(idle, gaps)`` with the bottleneck of trainings that differ clearly."""
+    for right, idle, gaps, hint in _patients(drawn(Random(0), lambda random: random)):
+        in_data = gaps.loc[gaps["range_at_begin"] == "data", "us"].sum() / gaps["us"].sum()
+        where = f"idle for {idle:.0%} of the wall time, {in_data:.0%} of that in gaps that begin in the range data"
+        with failing(KeyError, f"there is no such column: the columns are {', '.join(gaps)}"):
+            got = answer(idle, gaps.copy())
+        unknown = (lambda got, _: got not in BOUNDS, f"That is none of the words: {', '.join(BOUNDS)}.")
+        expect(got, right, [unknown], hint, where)
 
 
 def unknown_traces(folder: Path | str) -> dict[str, Trace]:
@@ -183,70 +198,3 @@ def unknown_traces(folder: Path | str) -> dict[str, Trace]:
         "C": replay(operators[1], host_us=60.0),
     }
     return {name: Trace(write_trace(one, Path(folder, f"{name}.json.gz"))) for name, one in played.items()}
-
-
-@exercise()
-def diagnosis(answer: Mapping[str, str]) -> None:
-    """Compares a diagnosis of `unknown_traces`, by name, with their bottlenecks."""
-    hints = {
-        "A": "Nearly every kernel started long after its launch: was the GPU idle meanwhile?",
-        "B": "The queue is empty, but why? `gaps()` says which of labkit's ranges the host was in at the largest gaps.",
-        "C": "Which share of the wall time was the GPU idle? Was the queue full or empty in most of the idle time?",
-    }
-    kinds = (
-        lambda got, right: {got, right} <= {"compute", "memory", "communication"},
-        "The GPU is busy, that is right: which kind of kernel has the largest share of the busy time?",
-    )
-    require_kind(answer, f"a dict with the keys {[*UNKNOWN]}")
-    for name, right in UNKNOWN.items():
-        require_kind(answer[name], "a word", asked=f"trace {name}: ")
-        expect(answer[name].strip().lower(), right, [ANOTHER_WORD, kinds], hints[name], f"trace {name}")
-
-
-def _many_launches(random: Random) -> list[Launches]:
-    """Other inputs to `hta_wall`: launches of three to five steps, and kernels that begin some time after them."""
-    cases = []
-    for _ in range(6):
-        steps = [100.0 * number for number in range(random.randrange(3, 6))]
-        launched = sorted(random.uniform(0, steps[-1] + 90) for _ in range(30))
-        launched += [steps[-2] + 80, steps[-1] + 5]
-        begin = [call + random.uniform(5, 60) for call in launched]
-        begin[-2] = steps[-1] + 20
-        cases.append((launched, begin, [one + random.uniform(1, 40) for one in begin], steps))
-    return cases
-
-
-@exercise()
-def hta_wall(answer: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], float]) -> None:
-    """Compares ``answer(launched, begin, end, steps)`` with the wall time that HTA counts."""
-    usual: list[Launches] = [
-        ([1.0, 12.0, 90.0, 101.0], [10.0, 20.0, 130.0, 150.0], [25.0, 40.0, 145.0, 160.0], [0.0, 100.0]),
-        ([5.0, 95.0, 40.0, 205.0], [20.0, 250.0, 60.0, 280.0], [50.0, 270.0, 300.0, 290.0], [0.0, 100.0, 200.0]),
-        ([3.0, np.nan, 60.0, 120.0], [12.0, 500.0, 70.0, 130.0], [22.0, 510.0, 90.0, 140.0], [0.0, 50.0, 110.0]),
-    ]
-    for case in drawn(usual, _many_launches):
-        launched, begin, end, steps = map(np.array, case)
-        got = answer(launched.copy(), begin.copy(), end.copy(), steps.copy())
-        kept, last = launched < steps.max(), steps.max()
-        first, of_first_step = begin[kept].min(), launched < np.sort(steps)[1]
-        began = (
-            "Those are the kernels that *began* before the last step. HTA asks when they were launched: a kernel of an "
-        )
-        mistakes = [
-            (end.max() - begin.min(), "That is the wall time of all kernels: HTA leaves some of them out."),
-            (end[begin < last].max() - first, began + "earlier step may still wait when the last one begins."),
-            ((end - begin)[kept].sum(), "That is the sum of the durations. The wall time has the pauses in it, too."),
-            (right_busy(begin[kept], end[kept]), "That is the busy time: the pauses belong to the wall time, too."),
-            (end[kept].max(), "That is the last end: the wall time begins with the first kernel, not at 0."),
-            (end[kept][-1] - begin[kept][0], "The kernel launched last need not end last: take the largest end."),
-            (last - first, "A kernel that HTA keeps counts whole, after the last step began, too."),
-            (
-                end[of_first_step].max() - first,
-                "Those are the kernels of the first step: all steps but the last count.",
-            ),
-        ]
-        right = end[kept].max() - first
-        otherwise = f"It should be {right:g}: of the kernels launched before the last step, last end less first begin."
-        expect(
-            got, right, mistakes, otherwise, f"launched {case[0]}, begin {case[1]}, end {case[2]}, steps {steps}"[:300]
-        )

@@ -121,7 +121,6 @@ LACKING = (
     "your answer has {}, which one of the tables lacks. A table has 100 rows only, so a missing operator is not one "
     "that took no time: leave it out."
 )
-PREFIX = 'Some names begin like others, such as "aten::add" and "aten::add_": match whole names.'
 
 
 @exercise(right_growth)
@@ -147,14 +146,7 @@ def growth(answer: Callable[[pandas.DataFrame, pandas.DataFrame, int], Mapping[s
         us = [table.set_index("name")[column][name] for table in (before, after)]
         return (us[1] - us[0]) / 1e3 / steps
 
-    def of_prefix(name: str) -> float:
-        us = [table.loc[table["name"].str.startswith(name), "self_cuda_us"].sum() for table in (before, after)]
-        return (us[1] - us[0]) / 1e3 / steps
-
     own = [table.set_index("name")["self_cuda_us"] for table in (before, after)]
-    operators = [us[us.index.str.startswith("aten::")] for us in own]
-    shares = [after_us / after_us.sum() - before_us / before_us.sum() for before_us, after_us in (own, operators)]
-    of_shares = "That is a difference of shares: a share falls when another part grows. Subtract the times."
     of_steps = "Those are all steps together: how much longer does *one* step take?"
     expect(
         got,
@@ -165,9 +157,6 @@ def growth(answer: Callable[[pandas.DataFrame, pandas.DataFrame, int], Mapping[s
             ({name: steps * ms for name, ms in right.items()}, of_steps),
             ({name: in_ms(name, "cuda_total_us") for name in right}, TOTAL),
             ({name: (own[1] / own[0])[name] for name in right}, "That is a ratio: how many milliseconds is it?"),
-            *(({name: scale * one[name] for name in right}, of_shares) for one in shares for scale in (1, 100)),
-            ({name: of_prefix(name) for name in right}, PREFIX),
-            ({"aten::add": of_prefix("aten::add")}, PREFIX),
         ],
         "Take each operator's own GPU time after, minus that before, in milliseconds of one step.",
         f"two profiles of {steps} steps",

@@ -1,0 +1,7 @@
+# expects: labkit's own labkit.variants.streams.Streams
+from labkit.variants import streams
+
+
+class TwoStreams:
+    side = ()
+    cycles = streams.Streams.cycles
