@@ -118,6 +118,7 @@ def _keep(ctx: Any, inputs: tuple[Tensor, float, float], output: tuple[Tensor, T
     x, _, ctx.slope = inputs
     ctx.save_for_backward(x, output[1])
     ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)  # or a kernel would fill a gradient of the statistics with zeros
 
 
 def _gradients(ctx: Any, dy: Tensor, of_statistics: None) -> tuple[Tensor, None, None]:

@@ -1,0 +1,9 @@
+# expects: a set of places is expected
+def races(accesses):
+    """The places on which programs race, as a set. accesses: (program, place, "load" or "store" or "atomic"), ..."""
+    found = set()
+    for program, place, kind in accesses:
+        for other, there, other_kind in accesses:
+            if place == there and program != other and {kind, other_kind} not in ({"load"}, {"atomic"}):
+                found.add(place)
+    return sorted(found)
