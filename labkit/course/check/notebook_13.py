@@ -102,111 +102,84 @@ def add(answer: Callable) -> None:
 
 
 def _planes() -> Iterator[tuple[str, Tensor, int]]:
-    """Pictures, in words and as tensors, and the size of the blocks that they are done in."""
+    """Pictures in float64, and the size of the blocks that their planes are done in."""
     torch.manual_seed(drawn(0, a_seed))
     height, width = drawn((5, 7), lambda random: (random.randrange(3, 9), random.randrange(3, 9)))
-    yield "planes smaller than a block", torch.randn(2, 2, height, width, dtype=torch.float64), 128
-    yield "planes larger than a block", torch.randn(1, 3, height, width, dtype=torch.float64) * 2 + 0.5, 8
-    yield "planes with a mean of 1,000 in float32", torch.randn(1, 2, 16, 16) + 1000, 64
+    for words, block in (("planes smaller than a block", 128), ("planes larger than a block", 8)):
+        yield words, torch.randn(2, 2, height, width, dtype=torch.float64) + 0.5, block
 
 
 @exercise()
 def norm_relu(answer: Callable) -> None:
     """Runs the kernel ``answer(x, y, mean, rstd, n, eps, BLOCK)``, one program for each plane."""
+
+    def run(x: Tensor, block: int, where: str) -> tuple[Tensor, Tensor, Tensor]:
+        y, mean, rstd = torch.full_like(x, EMPTY), *torch.full((2, 4), EMPTY, dtype=x.dtype)
+        _run(answer, 4, x, y, mean, rstd, x[0, 0].numel(), 1e-5, BLOCK=block, where=where)
+        return y, mean, rstd
+
+    def normed(x: Tensor, m: Tensor, variance: Tensor) -> Tensor:
+        return ((x - m) / (variance + 1e-5).sqrt()).relu()
+
     for words, x, block in _planes():
-        n, eps = x.shape[2] * x.shape[3], 1e-5
-        planes = x.shape[0] * x.shape[1]
-        y, mean, rstd = torch.full_like(x, EMPTY), *(torch.full((planes,), EMPTY, dtype=x.dtype) for _ in range(2))
+        n = x[0, 0].numel()
         where = f"{words}, n = {n}, BLOCK = {block}"
-        _run(answer, planes, x, y, mean, rstd, n, eps, BLOCK=block, where=where)
-        variance, m = torch.var_mean(x.double(), (2, 3), correction=0, keepdim=True)
-        centred, deviation = x.double() - m, (variance + eps).sqrt()
-        padded = -(-n // block) * block
-        masked_in = (variance + (padded - n) / n * m**2 + eps).sqrt()
-        if x.dtype == torch.float32:
-            close = (y - (centred / deviation).relu()).abs().max() < 1e-3
-            require(
-                bool(close),
-                f"{where}: the numbers cancel. The mean of x * x minus m * m is the difference of two numbers near "
-                "1,000,000, of which float32 keeps seven digits. Sum up (x - m) * (x - m) in a second pass.",
-            )
-        else:
-            _compare_norm(y, centred, deviation, variance, masked_in, x, n, padded, block, where)
-        for name, got, right in (("mean", mean, m), ("rstd", rstd, 1 / deviation)):
-            require(
-                torch.allclose(got.double(), right.view(-1), rtol=1e-3),
-                f"{where}: y is right, but {name} is not what the backward pass needs: "
-                + ("each program stores the mean of its plane." if name == "mean" else "store 1 / deviation, as used."),
-            )
-
-
-def _compare_norm(
-    y: Tensor,
-    centred: Tensor,
-    deviation: Tensor,
-    variance: Tensor,
-    masked_in: Tensor,
-    x: Tensor,
-    n: int,
-    padded: int,
-    block: int,
-    where: str,
-) -> None:
-    """Compares the result of `norm_relu` with those of likely mistakes."""
-    h = centred / deviation
-    first = h.relu().flatten(2)
-    first[..., block:] = EMPTY
-    by_padded = x - x.sum((2, 3), keepdim=True) / padded
-    one_plane = torch.full_like(x, EMPTY).flatten(0, 1)
-    one_plane[0] = h.relu().flatten(0, 1)[0]
-    expect(
-        y,
-        h.relu(),
-        [
-            (torch.full_like(x, EMPTY), "Nothing is written to y."),
-            (h, "That is the norm without ReLU: no number of y is below 0."),
-            (-(-h).relu(), "ReLU keeps the positive numbers: the larger of h and 0."),
-            ((centred * deviation).relu(), "It multiplies by the deviation: r is 1 / sqrt(variance + eps)."),
-            ((centred / (variance + 1e-5)).relu(), "It divides by the variance: the square root is missing."),
-            (centred.relu(), "The mean is subtracted, but nothing is divided by the deviation."),
-            (
-                (centred / masked_in).relu(),
-                "Places behind the end count in the variance: they were loaded as 0, so that "
-                "their distance is -m. Set it to 0 there, with tl.where(i < n, ..., 0.0).",
-            ),
-            (
-                (centred / (variance * n / (n - 1) + 1e-5).sqrt()).relu(),
-                "Divide the sum of squares by n: instance norm "
-                "takes the variance of these pixels, not an estimate (n - 1).",
-            ),
-            (
-                lambda got, right: (
-                    torch.allclose((got > 0).double(), (by_padded > 0).double())
-                    and padded != n
-                    and not torch.equal(by_padded > 0, h > 0)
+        y, mean, rstd = run(x, block, where)
+        variance, m = torch.var_mean(x, (2, 3), correction=0, keepdim=True)
+        places = -(-n // block) * block  # of all blocks, masked ones as well
+        small_m = m * n / places
+        right = normed(x, m, variance)
+        first = torch.where(torch.arange(n).view(x.shape[2:]) < block, right, EMPTY)
+        one_plane = torch.full_like(x, EMPTY)
+        one_plane[0, 0] = right[0, 0]
+        expect(
+            y,
+            right,
+            [
+                (torch.full_like(x, EMPTY), "Nothing is written to y."),
+                ((x - m) / (variance + 1e-5).sqrt(), "That is the norm without ReLU: no number of y is below 0."),
+                (-normed(-x, -m, variance), "ReLU keeps the positive numbers: the larger of h and 0."),
+                (((x - m) * (variance + 1e-5).sqrt()).relu(), "It multiplies by the deviation: r is 1 / deviation."),
+                (((x - m) / (variance + 1e-5)).relu(), "It divides by the variance: the square root is missing."),
+                ((x - m).relu(), "The mean is subtracted, but nothing is divided by the deviation."),
+                (
+                    normed(x, m, variance + (places - n) / n * m**2),
+                    "Places behind the end count in the variance, where x was loaded as 0 and the distance is -m. Set "
+                    "it to 0 there: tl.where(i < n, ..., 0.0).",
                 ),
-                "The mean is too small: divide the sum by n, not by the blocks' size, of which some places are masked.",
-            ),
-            (
-                first.view_as(x),
-                "Only the first block of each plane is written: the last pass goes over all blocks, too.",
-            ),
-            (one_plane.view_as(x), "All programs do the first plane: plane p begins at x + p * n."),
-            (
-                lambda got, right: bool(got.isnan().any()),
-                "There is NaN in y: a masked load has no number there. Give it one: other=0.0.",
-            ),
-            (lambda got, right: not got.eq(EMPTY).logical_not().all(), "Some places of y were never written."),
-        ],
-        "Mean, variance and result are three passes over the plane's blocks: print each for a small plane.",
-        where,
+                (normed(x, m, variance * n / (n - 1)), "Divide the squares by n: n - 1 is for estimates from samples."),
+                (normed(x, small_m, variance + (m - small_m) ** 2), "The mean is too small: divide the sum by n."),
+                (first, "Only the first block of each plane is written: the last pass goes over all blocks, too."),
+                (one_plane, "All programs do the first plane: plane p begins at x + p * n."),
+                (
+                    lambda got, right: bool(got.isnan().any()),
+                    "There is NaN in y: a masked load has no number there. Give it one: other=0.0.",
+                ),
+            ],
+            "Mean, variance and result are three passes over the plane's blocks: print each for a small plane.",
+            where,
+        )
+        _kept(mean, m, f"{where}: y is right, but mean is not: store the mean of each plane, for the backward pass.")
+        deviation = (variance + 1e-5).sqrt()
+        _kept(rstd, 1 / deviation, f"{where}: y is right, but rstd is not: store 1 / deviation, as you used it.")
+    far = torch.randn(2, 2, 16, 16) + 1000
+    y, *_ = run(far, 64, "a mean of 1,000 in float32")
+    variance, m = torch.var_mean(far.double(), (2, 3), correction=0, keepdim=True)
+    require(
+        bool((y - normed(far, m, variance)).abs().max() < 1e-3),
+        "a mean of 1,000 in float32: the numbers cancel. Two sums near 1,000,000 leave few digits of their difference: "
+        "sum up (x - m) * (x - m) in a second pass.",
     )
+
+
+def _kept(got: Tensor, right: Tensor, message: str) -> None:
+    require(torch.allclose(got, right.view(-1)), message)
 
 
 @exercise()
 def norm_relu_backward(answer: Callable) -> None:
     """Runs the kernel ``answer(x, dy, dx, mean, rstd, n, BLOCK)``, and compares dx with autograd's gradient."""
-    for words, x, block in list(_planes())[:2]:
+    for words, x, block in _planes():
         n, planes = x.shape[2] * x.shape[3], x.shape[0] * x.shape[1]
         dy, dx = torch.randn_like(x) + 0.3, torch.full_like(x, EMPTY)
         variance, m = torch.var_mean(x, (2, 3), correction=0, keepdim=True)

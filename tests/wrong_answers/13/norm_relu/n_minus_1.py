@@ -1,4 +1,4 @@
-# expects: not an estimate
+# expects: n - 1 is for estimates
 def norm_relu(x, y, mean, rstd, n, eps, BLOCK: tl.constexpr):
     """Writes relu(instance_norm(x)) to y, and of each plane the mean, and 1 / deviation."""
     plane = tl.program_id(0)
