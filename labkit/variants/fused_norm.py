@@ -61,7 +61,7 @@ class FusedNorm(SpeedUp):
         for norm in filter(_is_plain, layers) if self.inactive(self.model) is None else ():
             after, slope = behind.get(norm), 1.0
             # A custom network may use either elsewhere, too, where the other is not beside it.
-            if isinstance(after, nn.ReLU | nn.LeakyReLU) and layers.count(norm) == layers.count(after) == 1:
+            if type(after) in (nn.ReLU, nn.LeakyReLU) and layers.count(norm) == layers.count(after) == 1:
                 slope = getattr(after, "negative_slope", 0.0)
                 self.forwards[after] = lambda x: x
             self.forwards[norm] = functools.partial(norm_and_activation, eps=norm.eps, slope=slope)
@@ -79,7 +79,7 @@ class FusedNorm(SpeedUp):
 
 def _is_plain(layer: nn.Module) -> bool:
     """True for an instance norm without weights and running statistics."""
-    return isinstance(layer, nn.InstanceNorm2d) and not (layer.affine or layer.track_running_stats)
+    return type(layer) is nn.InstanceNorm2d and not (layer.affine or layer.track_running_stats)
 
 
 # ---- operators of PyTorch's kind, which autograd, CUDA graphs and our recordings of operators see
