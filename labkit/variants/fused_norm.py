@@ -57,7 +57,7 @@ class FusedNorm(SpeedUp):
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         layers = [layer for _, layer in self.model.named_modules(remove_duplicate=False)]
         behind = dict(pair for row in layers if type(row) is nn.Sequential for pair in itertools.pairwise(row))
-        self.forwards: dict[nn.Module, Callable] = {}  # what the layers do instead
+        self.forwards: dict[Any, Callable] = {}  # of each layer, what it does instead
         for norm in filter(_is_plain, layers) if self.inactive(self.model) is None else ():
             after, slope = behind.get(norm), 1.0
             # A custom network may use either elsewhere, too, where the other is not beside it.
