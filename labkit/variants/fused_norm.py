@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from labkit.models.model import Model
 from labkit.models.step import Batch
@@ -31,8 +32,9 @@ class FusedNorm(SpeedUp):
     derivatives, as of a gradient penalty, are refused.
 
     Improves: memory traffic, launches. Does not help beside "compile", which fuses such layers itself, nor where the
-    convolutions fill the time. Without a GPU, TRITON_INTERPRET=1 in the environment lets Triton's interpreter run the
-    kernels: slowly, for tests and lessons.
+    convolutions fill the time. A launch from Python costs the host more than one of PyTorch's: at small batches take
+    "graph", too. Without a GPU, TRITON_INTERPRET=1 in the environment lets Triton's interpreter run the kernels:
+    slowly, for tests and lessons.
     """
 
     name = "fused_norm"
@@ -82,55 +84,58 @@ def _is_plain(layer: nn.Module) -> bool:
     return type(layer) is nn.InstanceNorm2d and not (layer.affine or layer.track_running_stats)
 
 
-# ---- operators of PyTorch's kind, which autograd, CUDA graphs and our recordings of operators see
+# ---- operators of PyTorch's kind, which CUDA graphs and our recordings of operators see
 
 
 def norm_and_activation(x: Tensor, eps: float = 1e-5, slope: float = 0.0) -> Tensor:
     """Instance norm of x (..., H, W), of which negative results are multiplied by `slope`: 0 for ReLU, 1 for none."""
-    return fused_norm(x.contiguous(), eps, slope)[0]
+    return NormAndActivation.apply(x.contiguous(), eps, slope)
 
 
-@torch.library.custom_op("labkit::fused_norm", mutates_args=())
+class NormAndActivation(torch.autograd.Function):
+    """The same for a contiguous x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, eps: float, slope: float) -> Tensor:
+        y, statistics = torch.ops.labkit.fused_norm(x, eps, slope)
+        ctx.save_for_backward(x, statistics)
+        ctx.slope = slope
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
+        return torch.ops.labkit.fused_norm_backward(*ctx.saved_tensors, dy.contiguous(), ctx.slope), None, None
+
+
 def fused_norm(x: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor]:
-    """The result for a contiguous x; and all planes' means, then 1 / deviations, in float32 at least."""
-    y, statistics = _results(x, eps, slope)
-    launch(fused_norm_kernel, x, y, statistics, EPS=eps, SLOPE=slope)
+    """The result; and all planes' means, then 1 / deviations, in float32 at least."""
+    y, statistics = (
+        torch.empty_like(x),
+        x.new_empty(2, *x.shape[:-2], dtype=torch.promote_types(x.dtype, torch.float32)),
+    )
+    launch(fused_norm_kernel, x, statistics, y, EPS=eps, SLOPE=slope)
     return y, statistics
 
 
-@fused_norm.register_fake
-def _results(x: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x), x.new_empty(2, *x.shape[:-2], dtype=torch.promote_types(x.dtype, torch.float32))
-
-
-@torch.library.custom_op("labkit::fused_norm_backward", mutates_args=())
-def fused_norm_backward(x: Tensor, dy: Tensor, statistics: Tensor, slope: float) -> Tensor:
+def fused_norm_backward(x: Tensor, statistics: Tensor, dy: Tensor, slope: float) -> Tensor:
     """The gradient of x, for that of the result."""
     dx = torch.empty_like(x)
-    launch(fused_norm_backward_kernel, x, dy, statistics, dx, SLOPE=slope)
+    launch(fused_norm_backward_kernel, x, statistics, dy, dx, SLOPE=slope)
     return dx
 
 
-fused_norm_backward.register_fake(lambda x, dy, statistics, slope: torch.empty_like(x))
-
-
-def _keep(ctx: Any, inputs: tuple[Tensor, float, float], output: tuple[Tensor, Tensor]) -> None:
-    x, _, ctx.slope = inputs
-    ctx.save_for_backward(x, output[1])
-    ctx.mark_non_differentiable(output[1])
-    ctx.set_materialize_grads(False)  # or a kernel would fill a gradient of the statistics with zeros
-
-
-def _gradients(ctx: Any, dy: Tensor, of_statistics: None) -> tuple[Tensor, None, None]:
-    x, statistics = ctx.saved_tensors
-    return fused_norm_backward(x, dy.contiguous(), statistics, ctx.slope), None, None
-
-
-fused_norm.register_autograd(_gradients, setup_context=_keep)
+# `torch.library.custom_op` would say it in fewer lines, but a call would cost the host half as much again.
+OPERATORS = torch.library.Library("labkit", "DEF")
+for operator in (fused_norm, fused_norm_backward):
+    OPERATORS.define(operator.__name__ + torch.library.infer_schema(operator, mutates_args=()))
+    OPERATORS.impl(operator.__name__, operator, "CompositeExplicitAutograd")
 
 
 def launch(kernel: Callable, x: Tensor, *others: Tensor, **constants: float) -> None:
     """Runs a kernel on every plane of x (..., H, W), that is each channel of each picture."""
+    if x.is_meta:  # it has shapes, and no numbers
+        return
     n = x.shape[-2] * x.shape[-1]
     planes, columns = x.numel() // n, min(BLOCK, 2 ** math.ceil(math.log2(n)))
     rows = min(BLOCK // columns, 2 ** math.ceil(math.log2(planes)))
@@ -153,7 +158,7 @@ def as_triton(kernel: Callable) -> Any:
 
 
 def fused_norm_kernel(  # type: ignore[no-untyped-def]
-    x, y, statistics, planes, n, EPS: tl.constexpr, SLOPE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+    x, statistics, y, planes, n, EPS: tl.constexpr, SLOPE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Writes the activated norm of x to y."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None].to(tl.int64)
@@ -179,7 +184,7 @@ def fused_norm_kernel(  # type: ignore[no-untyped-def]
 
 
 def fused_norm_backward_kernel(  # type: ignore[no-untyped-def]
-    x, dy, statistics, dx, planes, n, SLOPE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+    x, statistics, dy, dx, planes, n, SLOPE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Writes r * (g - mean(g) - h * mean(g * h)) to dx, for the norm h, its gradient g, and r = 1 / deviation."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None].to(tl.int64)
