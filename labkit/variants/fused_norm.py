@@ -141,7 +141,7 @@ def launch(kernel: Callable, x: Tensor, *others: Tensor, **constants: float) -> 
     rows = min(BLOCK // columns, 2 ** math.ceil(math.log2(planes)))
     with torch.cuda.device_of(x):
         runnable = as_triton(kernel)[(math.ceil(planes / rows),)]
-        runnable(x, *others, planes, n, **constants, ROWS=rows, BLOCK=columns)
+        runnable(x, *others, planes, n, **constants, ROWS=rows, BLOCK=columns, num_warps=8)
 
 
 @functools.cache
