@@ -1,7 +1,9 @@
 """What many tests need: small networks, small pictures, one thread."""
 
+import contextlib
 import functools
 import gc
+import importlib
 import sys
 
 import pytest
@@ -11,6 +13,12 @@ import torch
 import labkit
 from labkit import cli
 
+with pytest.MonkeyPatch.context() as patch, contextlib.suppress(ImportError):
+    if not torch.cuda.is_available():
+        patch.setenv(
+            "TRITON_INTERPRET", "1"
+        )  # so imported, its interpreter can run kernels of tests that set this, too
+    importlib.import_module("triton.language")
 torch.set_num_threads(1)  # the machine's other cores belong to other tests
 
 # Files whose tests take a minute or more: on several cores they come first, right after the notebooks, so that no core

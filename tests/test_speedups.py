@@ -14,7 +14,7 @@ import labkit
 from labkit import devices, measure
 from labkit.measure.updates import Update
 from labkit.simulate import step_operators
-from labkit.variants import rows, two_devices
+from labkit.variants import fused_norm, rows, two_devices
 from labkit.variants.registry import SPEEDUPS
 
 KNOWN = SPEEDUPS
@@ -53,6 +53,33 @@ def quick_compiler(monkeypatch):
     """Traces what torch.compile would compile, and runs that as it is: inductor takes minutes."""
     for name in ("compile", "compile_regions"):
         monkeypatch.setattr(KNOWN[name], "backend", "aot_eager")
+
+
+@pytest.fixture(autouse=True)
+def quick_kernels(monkeypatch):
+    """Lets fused_norm act here, on formulas: test_fused_norm.py runs its kernels, in Triton's slow interpreter."""
+
+    def launch(kernel, x, *others, SLOPE, EPS=None):
+        if kernel is fused_norm.fused_norm_kernel:
+            statistics, y = others
+            picture = x.to(statistics.dtype)
+            variance, mean = torch.var_mean(picture, (-2, -1), correction=0)
+            torch.stack([mean, (variance + EPS).rsqrt()], out=statistics)
+            y.copy_(
+                torch.nn.functional.leaky_relu(
+                    (picture - mean[..., None, None]) * statistics[1, ..., None, None], SLOPE
+                )
+            )
+        else:
+            statistics, dy, dx = others
+            m, r = statistics[..., None, None]
+            h = (x.to(m.dtype) - m) * r
+            g = torch.where(h > 0, dy, SLOPE * dy).to(m.dtype)
+            mean_g, mean_gh = (value.mean((-2, -1), keepdim=True) for value in (g, g * h))
+            dx.copy_(r * (g - mean_g - h * mean_gh))
+
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(fused_norm, "launch", launch)
 
 
 @pytest.fixture(autouse=True)
@@ -254,7 +281,7 @@ def test_emulated_bf16_is_refused(tiny, monkeypatch):
         labkit.make_step(on_gpu, "bf16")
 
 
-@pytest.mark.parametrize("name", ["streams", "batched", "accumulate", "data_parallel"])
+@pytest.mark.parametrize("name", ["streams", "batched", "accumulate", "data_parallel", "fused_norm"])
 def test_batch_norm_is_refused_by_what_it_would_change(tiny, name):
     with pytest.raises(labkit.LabkitError, match=f"speed-up '{name}': batch norm.*use instance norm"):
         labkit.make_step(tiny(norm="batch"), name)

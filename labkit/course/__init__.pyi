@@ -9,6 +9,7 @@ from labkit.course.figures.learning import passes_figure as passes_figure
 from labkit.course.figures.learning import tradeoff_figure as tradeoff_figure
 from labkit.course.figures.many_gpus import many_gpus_figure as many_gpus_figure
 from labkit.course.figures.many_gpus import many_gpus_widget as many_gpus_widget
+from labkit.course.figures.measuring import bytes_bars as bytes_bars
 from labkit.course.figures.measuring import roofline_figure as roofline_figure
 from labkit.course.figures.measuring import size_bars as size_bars
 from labkit.course.figures.measuring import timing_strips as timing_strips

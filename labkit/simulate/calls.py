@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 Shape = tuple[int, ...]
 
 UPLOAD = "upload"
+NAMESPACES = ("aten", "labkit")  # PyTorch's operators, and our own: other calls are the profiler's
 
 
 class Call(NamedTuple):
@@ -39,7 +40,7 @@ def call_on(device_type: str, operator: Any, args: tuple, kwargs: dict, result: 
     """The call that a `TorchDispatchMode` sees, if this type of device runs it; None for the host's own operators."""
     inputs = _tensors_in([args, kwargs])
     outputs = _tensors_in(result) or _tensors_in(args[:1])  # _foreach ones write to their first list, return nothing
-    if operator.namespace != "aten" or not outputs or outputs[0].device.type != device_type:
+    if operator.namespace not in NAMESPACES or not outputs or outputs[0].device.type != device_type:
         return None
     from_host = inputs and all(tensor.device.type != device_type for tensor in inputs)
     return Call(UPLOAD if from_host else operator.name().partition(".")[0], inputs, outputs)

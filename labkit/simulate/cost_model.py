@@ -129,6 +129,11 @@ PARTS: dict[str, dict[str, float]] = {
         "batch_norm_transform_input": 1,
     },
     "aten::native_batch_norm_backward": {"batch_norm_backward": 5 / 3},
+    # Our own kernels of instance norm and activation count as moving 2x and 3x, but read x three times, and both inputs
+    # twice. We assume that the statistics are as slow as batch norm's, that later readings of x find it in the cache,
+    # and that the backward pass takes as long as batch norm's, which reads as much.
+    "labkit::fused_norm": {"fused_norm": (2.4 + 1) / 2},
+    "labkit::fused_norm_backward": {"fused_norm_backward": 5 / 3},
     "aten::reflection_pad2d": {"reflection_pad2d": 1.8},  # CALIBRATED: at 1 / 1.8 of the memory's rate, both ways
     "aten::reflection_pad2d_backward": {"fill": 1 / 3, "reflection_pad2d_backward": 1.8 * 2 / 3},
     "aten::copy_": {"Memcpy DtoD (Device -> Device)": 1},

@@ -19,6 +19,7 @@ from labkit.variants.compile import Compile, CompileRegions
 from labkit.variants.data_parallel import DataParallel
 from labkit.variants.fp16 import FP16
 from labkit.variants.fused_adam import FusedAdam
+from labkit.variants.fused_norm import FusedNorm
 from labkit.variants.graph import Graph
 from labkit.variants.out_of_place import OutOfPlace
 from labkit.variants.recompute import Recompute
@@ -40,6 +41,7 @@ STACKED: list[type[SpeedUp]] = [
     Compile,
     CompileRegions,
     OutOfPlace,
+    FusedNorm,
     Rows,
     ChannelsLast,
     Recompute,

@@ -31,4 +31,9 @@ from labkit.course.check.notebook_11 import best_interval as best_interval
 from labkit.course.check.notebook_11 import plan_to_buy as plan_to_buy
 from labkit.course.check.notebook_12 import is_record as is_record
 from labkit.course.check.notebook_12 import my_entry as my_entry
+from labkit.course.check.notebook_13 import add as add
+from labkit.course.check.notebook_13 import norm_relu as norm_relu
+from labkit.course.check.notebook_13 import norm_relu_backward as norm_relu_backward
+from labkit.course.check.notebook_13 import races as races
+from labkit.course.check.notebook_13 import traffic as traffic
 from labkit.course.stand_ins import replay_side_by_side as replay_side_by_side

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from labkit.measure.roofline import roofline_seconds
-from labkit.show.style import COLOURS, LINES, UNUSED
+from labkit.show.style import BELOW, COLOURS, LEGEND_BELOW, LINES, UNUSED, look
 from labkit.stamp import describe
 
 TICKS = [digit * 10**power for power in range(-2, 7) for digit in (1, 2, 5)]
@@ -37,6 +37,29 @@ def size_bars(sizes: Mapping[str, tuple[int, int]]) -> go.Figure:
     return figure.update_layout(
         title="Parameters are not work", showlegend=False, height=320, meta={"text": f"{told}."}
     )
+
+
+def bytes_bars(moved: pandas.DataFrame) -> go.Figure:
+    """Bytes that operators have to move: a bar for each step, divided by the kinds of operators.
+
+    Args:
+        moved: GB, with a row for each step and a column for each kind; ``attrs["stamp"]`` says what was counted.
+    """
+    figure = go.Figure()
+    for kind, colour in zip(moved, [*LINES[: len(moved.columns) - 1], UNUSED], strict=True):
+        figure.add_bar(name=kind, y=list(moved.index), x=moved[kind], orientation="h", marker=look(colour))
+    figure.update_yaxes(autorange="reversed").update_xaxes(title="GB", title_standoff=4)
+    title = f"What a step has to move<br><sub>{html.escape(moved.attrs['stamp'])}</sub>"
+    words = "; ".join(f"{step}: {row.sum():.0f} GB" for step, row in moved.iterrows())
+    figure.update_layout(
+        title=title,
+        barmode="stack",
+        height=340,
+        margin_b=BELOW,
+        legend=LEGEND_BELOW,
+        meta={"text": f"{moved.attrs['stamp']}. {words}.", "table": moved.round(1).to_html(border=0)},
+    )
+    return figure
 
 
 def timing_strips(seconds: Mapping[str, Sequence[float]], title: str) -> go.Figure:
