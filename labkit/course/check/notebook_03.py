@@ -1,4 +1,4 @@
-"""Checks of notebook 03: busy time, idle time by cause, and a rule that tells what bounds a training."""
+"""Checks of notebook 03: busy time, idle time by cause, a rule for what bounds a training, and HTA's wall time."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from labkit.traces.tables import find_gaps
 
 BOUNDS = ("compute", "data", "host")
 CAUSES = ("host_wait", "kernel_wait", "other")
+Launches = tuple[list[float], list[float], list[float], list[float]]  # calls, begins and ends of kernels; steps
 Kernels = tuple[list[float], list[float], list[float]]  # the calls that launched them, their begins and their ends
 
 
@@ -198,3 +199,52 @@ def unknown_traces(folder: Path | str) -> dict[str, Trace]:
         "C": replay(operators[1], host_us=60.0),
     }
     return {name: Trace(write_trace(one, Path(folder, f"{name}.json.gz"))) for name, one in played.items()}
+
+
+def _many_launches(random: Random) -> list[Launches]:
+    """Other inputs to `hta_wall`: launches of three to five steps, and kernels that begin some time after them."""
+    cases = []
+    for _ in range(6):
+        steps = [100.0 * number for number in range(random.randrange(3, 6))]
+        launched = sorted(random.uniform(0, steps[-1] + 90) for _ in range(30))
+        launched += [steps[-2] + 80, steps[-1] + 5]
+        begin = [call + random.uniform(5, 60) for call in launched]
+        begin[-2] = steps[-1] + 20
+        cases.append((launched, begin, [one + random.uniform(1, 40) for one in begin], steps))
+    return cases
+
+
+@exercise()
+def hta_wall(answer: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], float]) -> None:
+    """Compares ``answer(launched, begin, end, steps)`` with the wall time that HTA counts."""
+    usual: list[Launches] = [
+        ([1.0, 12.0, 90.0, 101.0], [10.0, 20.0, 130.0, 150.0], [25.0, 40.0, 145.0, 160.0], [0.0, 100.0]),
+        ([5.0, 95.0, 40.0, 205.0], [20.0, 250.0, 60.0, 280.0], [50.0, 270.0, 300.0, 290.0], [0.0, 100.0, 200.0]),
+        ([3.0, np.nan, 60.0, 120.0], [12.0, 500.0, 70.0, 130.0], [22.0, 510.0, 90.0, 140.0], [0.0, 50.0, 110.0]),
+    ]
+    for case in drawn(usual, _many_launches):
+        launched, begin, end, steps = map(np.array, case)
+        got = answer(launched.copy(), begin.copy(), end.copy(), steps.copy())
+        kept, last = launched < steps.max(), steps.max()
+        first, of_first_step = begin[kept].min(), launched < np.sort(steps)[1]
+        began = (
+            "Those are the kernels that *began* before the last step. HTA asks when they were launched: a kernel of an "
+        )
+        mistakes = [
+            (end.max() - begin.min(), "That is the wall time of all kernels: HTA leaves some of them out."),
+            (end[begin < last].max() - first, began + "earlier step may still wait when the last one begins."),
+            ((end - begin)[kept].sum(), "That is the sum of the durations. The wall time has the pauses in it, too."),
+            (right_busy(begin[kept], end[kept]), "That is the busy time: the pauses belong to the wall time, too."),
+            (end[kept].max(), "That is the last end: the wall time begins with the first kernel, not at 0."),
+            (end[kept][-1] - begin[kept][0], "The kernel launched last need not end last: take the largest end."),
+            (last - first, "A kernel that HTA keeps counts whole, after the last step began, too."),
+            (
+                end[of_first_step].max() - first,
+                "Those are the kernels of the first step: all steps but the last count.",
+            ),
+        ]
+        right = end[kept].max() - first
+        otherwise = f"It should be {right:g}: of the kernels launched before the last step, last end less first begin."
+        expect(
+            got, right, mistakes, otherwise, f"launched {case[0]}, begin {case[1]}, end {case[2]}, steps {steps}"[:300]
+        )
