@@ -14,6 +14,7 @@ from pathlib import Path
 # Functions and classes that are the answer of an exercise, by module.
 ANSWERS = {
     "course/floats": ("limits", "rounding_outcomes"),
+    "course/kept": ("kept_bytes",),
     "course/many_nodes": ("best_interval", "plan_to_buy"),
     "course/one_process": ("average_gradients",),
     "data/batches": ("positions",),

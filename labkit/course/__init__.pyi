@@ -25,6 +25,8 @@ from labkit.course.figures.sweeps import host_figure as host_figure
 from labkit.course.figures.sweeps import host_widget as host_widget
 from labkit.course.floats import limits as limits
 from labkit.course.floats import rounding_outcomes as rounding_outcomes
+from labkit.course.kept import kept_bytes as kept_bytes
+from labkit.course.kept import saved_tensors as saved_tensors
 from labkit.course.ledger import Ledger as Ledger
 from labkit.course.ledger import scores as scores
 from labkit.course.lessons import Listening as Listening

@@ -15,6 +15,7 @@ from labkit.course.check.notebook_05 import captured as captured
 from labkit.course.check.notebook_05 import estimate as estimate
 from labkit.course.check.notebook_05 import repaired as repaired
 from labkit.course.check.notebook_06 import accumulate as accumulate
+from labkit.course.check.notebook_06 import kept_bytes as kept_bytes
 from labkit.course.check.notebook_06 import limits as limits
 from labkit.course.check.notebook_06 import rounding_outcomes as rounding_outcomes
 from labkit.course.check.notebook_06 import update as update

@@ -1,4 +1,4 @@
-"""Checks of notebook 06: floats by hand, gradients in float16, one scaler for two optimisers, accumulation."""
+"""Checks of notebook 06: floats by hand, gradients in float16, one scaler for two optimisers, memory, accumulation."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from labkit.course.check.answers import a_seed, drawn, exercise, expect, require, require_each
 from labkit.course.floats import limits as right_limits
 from labkit.course.floats import rounding_outcomes as right_outcomes
+from labkit.course.kept import kept_bytes as right_kept
 from labkit.models.cyclegan import CycleGAN
 from labkit.models.step import Step
 from labkit.variants.registry import SPEEDUPS, make_step
@@ -219,3 +220,64 @@ def _gradients(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[dict[str, Te
 
 def _flat(gradients: Iterable[Tensor]) -> Tensor:
     return torch.cat([gradient.flatten() for gradient in gradients])
+
+
+def _any_saved(random: Random) -> list[tuple[str, Tensor]]:
+    """Tensors as layers save them, some of them weights, or views of memory that another layer saved before."""
+    saved: list[tuple[str, Tensor]] = []
+    kinds = random.sample(("Conv2d", "ReLU", "InstanceNorm2d", "Tanh", "Linear"), 3)
+    for kind in kinds * 2:
+        shared, own = (torch.rand(random.randrange(2, 9), 4, dtype=random.choice(FLOATS)) for _ in range(2))
+        saved += [(kind, own), (kind, shared), (kind, nn.Parameter(torch.rand(random.randrange(2, 9))))]
+        saved += [(random.choice(kinds), view) for view in (shared, shared[:1], shared.T)]
+        saved.append((kind, torch.rand(6)[: random.randrange(1, 6)]))
+    return saved
+
+
+@exercise(right_kept)
+def kept_bytes(answer: Callable[[list[tuple[str, Tensor]]], Mapping[str, int]]) -> None:
+    """Compares ``answer(saved)`` with `labkit.course.kept_bytes`."""
+    picture, weight = torch.rand(2, 8), nn.Parameter(torch.rand(3, 3))
+    usual = [("Conv2d", picture), ("Conv2d", weight), ("ReLU", torch.rand(5).half()), ("Conv2d", picture[0])]
+    usual += [("ReLU", picture.T), ("ReLU", torch.rand(4)), ("Linear", torch.rand(6)[:2]), ("Conv2d", torch.rand(7))]
+    saved = drawn(usual, _any_saved)
+    right = right_kept(saved)
+    pictures = [(layer, tensor) for layer, tensor in saved if not isinstance(tensor, nn.Parameter)]
+    by_memory = {tensor.untyped_storage().data_ptr(): (layer, tensor) for layer, tensor in reversed(pictures)}
+
+    def summed(of: Iterable[tuple[str, Tensor]], size: Callable[[Tensor], int]) -> dict[str, int]:
+        pairs = list(of)
+        return {kind: sum(size(tensor) for layer, tensor in pairs if layer == kind) for kind in right}
+
+    def whole(tensor: Tensor) -> int:
+        return tensor.untyped_storage().nbytes()
+
+    expect(
+        answer(list(saved)),
+        right,
+        [
+            (summed(saved, whole), WEIGHTS_AND_VIEWS),
+            (
+                right_kept((layer, tensor.detach()) for layer, tensor in saved),
+                "Weights are there anyway: leave them out.",
+            ),
+            (summed(pictures, whole), VIEWS),
+            (summed({id(tensor): (layer, tensor) for layer, tensor in reversed(pictures)}.values(), whole), VIEWS),
+            (
+                summed(by_memory.values(), lambda tensor: tensor.nbytes),
+                "A view keeps all of its memory alive, not only its own part.",
+            ),
+            (
+                summed(by_memory.values(), lambda tensor: tensor.numel()),
+                "Those are numbers, not bytes: float16 has 2, float32 has 4.",
+            ),
+            (right_kept(reversed(saved)), "Memory belongs to the layer that saved it first."),
+        ],
+        "Each memory counts once, whole, for the layer that saved it first; weights do not count.",
+        f"{len(saved)} tensors of {', '.join(sorted({layer for layer, _ in saved}))}",
+    )
+
+
+FLOATS = (torch.float32, torch.float16)
+VIEWS = "Several tensors are views of one memory, which is kept once: remember which you have seen."
+WEIGHTS_AND_VIEWS = "Weights are there anyway, and several tensors are views of one memory: neither counts again."
