@@ -67,12 +67,12 @@ def test_every_cheat_belongs_to_an_exercise():
 
 def test_what_is_refused_in_grading_is_refused_at_home_in_the_same_words(monkeypatch):
     exercises = {one.name: one for one in EXERCISES if one.notebook.startswith("03")}
-    busy, by_hand = exercises["busy"], exercises["idle_by_hand"]
+    busy, by_cause = exercises["busy"], exercises["idle_by_cause"]
     answers = [
         (busy, "import os\nfolder = os.getcwd()", busy.solution),  # of no use to the answer
-        (by_hand, by_hand.solution),
+        (by_cause, by_cause.solution),
         (busy, "import pickle\ndef helper(x): return pickle.dumps(x)", f"mine = helper([])\n{busy.solution}"),
-        (by_hand, f"import os\n{by_hand.solution}"),
+        (by_cause, f"import os\n{by_cause.solution}"),
     ]
     graded = [run(*answer) for answer in answers]
     RunExercises.end()

@@ -22,7 +22,8 @@ from labkit.data.images import read_picture, write_picture
 EXAMPLES = Path(__file__).parents[1] / "examples"
 DOCS = EXAMPLES.parent / "docs"
 COMMANDS = {  # of labkit, that each page shows
-    "clusters.md": {"train", "sweep", "exchange_weights"},
+    "clusters.md": {"train", "exchange_weights"},
+    "training.md": {"train", "translate"},
     "export.md": {"export"},
     "watching.md": {"train", "translate", "export"},
     "reference.md": {"train", "translate"},

@@ -27,7 +27,6 @@ ANSWERS = {
     "networks/light": ("grouped_block", "inverted_block", "separable_block"),
     "networks/resnet": ("Skip", "ResidualBlock"),
     "simulate/communication": ("ring_us",),
-    "speedrun/judge": ("verdict",),
     "traces/intervals": ("busy",),
     "traces/tables": ("find_gaps", "idle_causes"),
     "variants/accumulate": ("Accumulate",),

@@ -60,7 +60,7 @@ class FusedNorm(SpeedUp):
         layers = [layer for _, layer in self.model.named_modules(remove_duplicate=False)]
         behind = dict(pair for row in layers if type(row) is nn.Sequential for pair in itertools.pairwise(row))
         self.forwards: dict[Any, Callable] = {}  # of each layer, what it does instead
-        for norm in filter(_is_plain, layers) if self.inactive(self.model) is None else ():
+        for norm in filter(_is_plain, layers) if FusedNorm.inactive(self.model) is None else ():
             after, slope = behind.get(norm), 1.0
             # A custom network may use either elsewhere, too, where the other is not beside it.
             if type(after) in (nn.ReLU, nn.LeakyReLU) and layers.count(norm) == layers.count(after) == 1:

@@ -1,4 +1,6 @@
 # expects: this is labkit's own labkit.models.losses.cycle_loss
+from functools import partial
+
 from labkit.models import losses
 
 cycle_loss = partial(losses.cycle_loss)
