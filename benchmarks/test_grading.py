@@ -100,7 +100,15 @@ BUSY = """def busy(begin, end):
         covered += max(0.0, end[place] - max(latest, begin[place]))
         latest = max(latest, end[place])
     return covered"""
-BY_HAND = 'idle_by_hand = {"host_wait": 38, "kernel_wait": 2, "other": 40}'
+BY_CAUSE = """def idle_by_cause(launched, begin, end):
+    us = {"host_wait": 0.0, "kernel_wait": 0.0, "other": 0.0}
+    latest = begin.min()
+    for place in np.argsort(begin):
+        if (gap := begin[place] - latest) > 0:
+            cause = "host_wait" if launched[place] > latest else "kernel_wait" if gap < 30 else "other"
+            us[cause] += gap
+        latest = max(latest, end[place])
+    return us"""
 # Of notebooks that are right when they are run from top to bottom, the cells that differ: by the cell that they replace
 # (with a list, by several of its name), or before which they come ("+").
 HONEST = {
@@ -110,12 +118,15 @@ HONEST = {
     },
     "import": {"+busy": "import numpy as numbers", "busy": BUSY.replace("np.", "numbers.")},
     "elsewhere": {"busy": "# TODO: your code here\nraise NotImplementedError", "+busy_check": BUSY},
-    "computed": {"+idle_by_hand": "gaps = [38, 2]", "idle_by_hand": BY_HAND.replace("38", "gaps[0]")},
+    "computed": {"+idle_by_cause": "limits = [30, 2]", "idle_by_cause": BY_CAUSE.replace("30", "limits[0]")},
     "figure": {"busy": f"import plotly.express as px\npx.line(y=[1, 2]).show()\nprint('first')\n{BUSY}"},
-    "timed": {"busy": f"%%time\n{BUSY}", "idle_by_hand": f"%precision 3\n%time {BY_HAND}"},
-    "dict_import": {"idle_by_hand": "import math\n" + BY_HAND.replace("38", "math.floor(38.5)")},
-    "copied": {"busy": [BUSY, BUSY], "idle_by_hand": [BY_HAND, "# my notes"]},
-    "split": {"idle_by_hand": ["mine = 38", BY_HAND.replace("38", "mine")], "+hta_wall": "1 / 0"},
+    "timed": {
+        "busy": f"%%time\n{BUSY}",
+        "idle_by_cause": f"%precision 3\n{BY_CAUSE}\n%time idle_by_cause(*map(np.array, ([0], [1], [2])))",
+    },
+    "own_import": {"idle_by_cause": "import math\n" + BY_CAUSE.replace("30", "math.floor(30.5)")},
+    "copied": {"busy": [BUSY, BUSY], "idle_by_cause": [BY_CAUSE, "# my notes"]},
+    "split": {"idle_by_cause": ["mine = 30", BY_CAUSE.replace("30", "mine")], "+hta_wall": "1 / 0"},
     "setup": {"setup": "import math", "busy": BUSY.replace("-np.inf", "-math.inf")},
 }
 
