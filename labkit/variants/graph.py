@@ -43,7 +43,7 @@ class Graph(SpeedUp):
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.device = next(self.model.parameters()).device
-        self.acts = Graph.inactive(self.model) is None
+        self.acts = self.inactive(self.model) is None
         self.start_over()
         optimizers = super().build(betas)
         if self.acts:
