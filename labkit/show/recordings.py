@@ -14,7 +14,7 @@ import pandas
 import plotly.graph_objects as go
 
 from labkit.errors import LabkitError
-from labkit.show.style import ABOVE, BELOW, CLEAR, LEGEND_BELOW, escaped, look, panels, shortened
+from labkit.show.style import ABOVE, BELOW, CLEAR, LEGEND_BELOW, escaped, look, mark_simulated, panels, shortened
 from labkit.trace import Trace
 from labkit.traces.rank import Rank
 
@@ -188,7 +188,7 @@ def bars(
 def finish(
     figure: go.Figure, title: str, traces: Traces, table: pandas.DataFrame, note: str | Mapping[str, str] = ""
 ) -> go.Figure:
-    """Adds the title, the stamps of the traces under it, and the text alternative.
+    """Adds the title, the stamps of the traces under it, SIMULATED where it applies, and the text alternative.
 
     Args:
         figure: it is changed.
@@ -205,13 +205,19 @@ def finish(
         note = "; ".join(f"{name}: {text}" for name, text in note.items() if text)
     note = f"{note}. " if note else ""
     figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor=CLEAR)
-    return figure.update_layout(
+    figure.update_layout(
         # Not Plotly's subtitle, which a FigureWidget draws over the title.
         title=dict(text=f"{title}<br><sub>{escaped(stamp)}</sub>", yref="container", y=1, yanchor="top", pad_t=16),
         margin=dict(t=ABOVE, b=20 if any(isinstance(one, go.Table) for one in figure.data) else BELOW),
         legend=LEGEND_BELOW,
         meta={"text": f"{title}. {note}Stamps: {stamp}.", "table": readable(table).to_html(index=False, border=0)},
     )
+    recordings = named(traces)
+    simulated = [name for name, trace in recordings.items() if (trace.stamp or {}).get("SIMULATED")]
+    if simulated or "SIMULATED" in title:
+        everything = "SIMULATED" in title or len(simulated) == len(recordings)
+        mark_simulated(figure, whose="" if everything else ", ".join(simulated))
+    return figure
 
 
 def stamped(trace: Trace) -> str:

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from labkit.course.figures.sweeps import LOOKS, MEMORIES
 from labkit.errors import LabkitError
-from labkit.show.style import BELOW, HOST, KERNEL, KINDS, LEGEND_BELOW, LINES, WALL, look, panels
+from labkit.show.style import BELOW, HOST, KERNEL, KINDS, LEGEND_BELOW, LINES, WALL, look, mark_simulated, panels
 from labkit.show.widgets import WIDE, controlled, steps_slider
 
 PARTS = {  # of a step: name, colour, hatching
@@ -55,7 +55,8 @@ def many_gpus_figure(table: pandas.DataFrame, gpus: int, network: str, batch: in
         f"<br><sub>{host_us:g} µs of the host a launch; {point['images_per_s']:,.0f} images a second</sub>"
     )
     layout = dict(barmode="stack", legend=LEGEND_BELOW, margin_b=BELOW)
-    return figure.update_layout(title=title, **layout, meta={"text": _in_words(point)})
+    figure.update_layout(title=title, **layout, meta={"text": _in_words(point)})
+    return mark_simulated(figure, panels=2)
 
 
 def many_gpus_widget(table: pandas.DataFrame) -> ipywidgets.VBox:
@@ -86,7 +87,7 @@ def _add_curves(figure: go.Figure, table: pandas.DataFrame, point: pandas.Series
     )
     ticks = sorted(set(table["gpus"]))
     figure.update_xaxes(type="log", tickvals=ticks, title="GPUs", row=1, col=1)
-    figure.update_yaxes(tickformat=".0%", range=[0, 1.05], row=1, col=1)
+    figure.update_yaxes(tickformat=".0%", range=[0, 1.12], row=1, col=1)
 
 
 def _add_step(figure: go.Figure, point: pandas.Series) -> None:
@@ -121,7 +122,7 @@ def _in_words(point: pandas.Series) -> str:
     parts = ", ".join(f"{PARTS[part][0]} {ms:,.2f}" for part, ms in _parts_ms(point).items())
     return (
         f"SIMULATED {point['device']}, data parallel, {point['gpus']:,} GPUs over {point['network']}, batch "
-        f"{point['batch']} on each replica, {point['host_us']:g} microseconds of the host a launch: {point['images_per_s']:,.0f} images a second, efficiency "
-        f"{point['efficiency']:.1%}. A step takes {point['step_us'] / 1e3:,.2f} milliseconds: {parts}. A GPU needs "
-        f"{point['memory'] / 1e9:,.1f} gigabytes."
+        f"{point['batch']} on each replica, {point['host_us']:g} microseconds of the host a launch: "
+        f"{point['images_per_s']:,.0f} images a second, efficiency {point['efficiency']:.1%}. A step takes "
+        f"{point['step_us'] / 1e3:,.2f} milliseconds: {parts}. A GPU needs {point['memory'] / 1e9:,.1f} gigabytes."
     )
