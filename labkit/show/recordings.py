@@ -146,7 +146,8 @@ def bars(
     Args:
         table: with the columns `value`, the bar's length, and `series`, one of `looks`. It may have `place`, the label
             on the y axis (else the recording); `panel`, if there are several; `begin`, where bars begin that do not
-            begin at 0; and `hover`, the text at the pointer. A row without a `series` keeps a place free.
+            begin at 0; `hover`, the text at the pointer; and `text`, that on the bar. A row without a `series` keeps a
+            place free.
         looks: of the series, in the legend's order.
         unit: title of the x axis.
         beside: the column whose values stand beside one another at a place; None to stack the bars.
@@ -172,6 +173,7 @@ def bars(
                 **dict(y=list(rows["place"]), x=list(rows["value"]), orientation="h", row=number, col=1),
                 **dict(hovertext=list(rows["hover"]), hoverinfo="text", marker=look(colour, pattern)),
                 **dict(name=name, legendgroup=series, showlegend=series not in in_legend),
+                text=list(rows["text"]) if "text" in rows else None,
                 base=list(rows["begin"]) if "begin" in rows else None,
                 offsetgroup=rows[beside].iloc[0] if beside else None,
             )

@@ -149,6 +149,11 @@ def table_of(cells: pandas.DataFrame, widths: Sequence[float] | None = None) -> 
     return figure.update_layout(height=260 + 16 * lines + 10 * len(cells), margin=dict(l=20, r=20))
 
 
+def time_unit(longest_us: float) -> tuple[float, str]:
+    """Microseconds in the unit of an axis of times up to `longest_us`, and the unit's name."""
+    return (1e3, "milliseconds") if longest_us > 1e4 else (1.0, "microseconds")
+
+
 def escaped(name: str) -> str:
     """A name as Plotly shows it literally, and not as HTML."""
     return html.escape(name, quote=False)
