@@ -4,7 +4,7 @@ import pandas
 import plotly.graph_objects as go
 import pytest
 
-from labkit.course import many_gpus_figure, many_gpus_widget
+from labkit.course import many_gpus_figure, many_gpus_widget, ring_figure
 from labkit.errors import LabkitError
 
 
@@ -54,3 +54,12 @@ def test_the_hosts_slider_takes_the_curves_of_that_host(table):
     assert figure.data[0].y[-1] == pytest.approx(0.7)
     host.value = 40.0
     assert list(figure.data[0].y) == [1, 1, 1, 1] and "40 microseconds of the host" in words.value
+
+
+def test_each_round_of_the_ring_moves_as_much_and_the_last_leaves_every_sum_everywhere():
+    frames = [[list(bar.y) for bar in frame.data] for frame in ring_figure().frames]  # parts, and in them ranks
+    assert frames[0] == [[1] * 4] * 4 and frames[-1] == [[4] * 4] * 4
+    assert sum(part.count(4) for part in frames[3]) == 4, "one complete sum on each rank"
+    for before, after in zip(frames, frames[1:], strict=False):
+        changed = [(part, rank) for part in range(4) for rank in range(4) if before[part][rank] != after[part][rank]]
+        assert sorted(rank for _, rank in changed) == [0, 1, 2, 3], "each rank receives one part"

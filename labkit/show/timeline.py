@@ -64,7 +64,9 @@ def timeline(traces: Traces, begin_us: float, end_us: float) -> go.Figure:
     for row, (begin, end) in enumerate(windows, start=1):
         figure.update_xaxes(range=(begin / unit_us, end / unit_us), row=row, col=1)
     count, there = sum(len(bar.x) for bar in figure.data), table["events"].sum()
-    figure.update_traces(marker_line_width=0.5 if count < 300 else 0, textposition="inside", insidetextanchor="middle")
+    figure.update_traces(
+        marker_line_width=0.5 if count < 300 else 0, textposition="inside", insidetextanchor="middle", textangle=0
+    )
     figure.update_yaxes(showgrid=False, zeroline=False).update_layout(barmode="overlay")
     thinned = f", {there:,} events thinned to {count:,} bars" if count < there else ""
     begin, end = windows[0]
