@@ -20,7 +20,7 @@ def test_the_figure_tells_a_host_bound_from_a_busy_gpu(steps):
     assert slow.data[0].y[0] == 1 and slow.data[0].y[-1] > fast.data[0].y[-1]
     assert slow.data[1].y[0] > 0.9 and list(slow.data[2].y) == list(fast.data[2].y)
     assert list(slow.data[2].y) == [held / 1e9 for _, held in steps.values()]
-    assert slow.layout.title.text.startswith("SIMULATED") and slow.layout.meta["text"].startswith("SIMULATED")
+    assert "SIMULATED" in slow.layout.title.text and slow.layout.meta["text"].startswith("SIMULATED")
     assert f"{slow.data[0].y[-1]:.2f}" in slow.layout.meta["text"] and "batch 16" in slow.layout.meta["text"]
 
 

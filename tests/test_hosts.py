@@ -26,7 +26,7 @@ def table():
 def test_each_step_is_a_line_in_each_batch_s_panel(table):
     figure = course.host_figure(table, 40.0)
     assert type(figure) is go.Figure and "SIMULATED" in figure.layout.title.text
-    assert [note.text for note in figure.layout.annotations] == ["batch 1", "batch 16"]
+    assert [note.text for note in figure.layout.annotations[:2]] == ["batch 1", "batch 16"]
     assert [line.name for line in figure.data] == ["baseline", "as a &lt;graph&gt;"] * 2
     assert [line.showlegend for line in figure.data] == [True, True, False, False]
     assert list(figure.data[0].x) == [10, 40, 150] and list(figure.data[0].y) == [40, 120, 450]

@@ -16,7 +16,10 @@ def parts(widget):
 @pytest.mark.parametrize("figure", [queue_figure(), queue_figure(streams=2, graph=True), overlap_figure()])
 def test_every_figure_says_that_it_is_simulated(figure):
     assert type(figure) is go.Figure
-    assert "SIMULATED" in figure.layout.title.text
+    assert "<b>SIMULATED</b>" in figure.layout.title.text
+    stamped = [(note.xref, note.yref) for note in figure.layout.annotations if note.text == "<b>SIMULATED</b>"]
+    assert stamped == [(f"x{n} domain", f"y{n} domain") for n in ("", *range(2, len(stamped) + 1))]
+    assert len(stamped) == len(list(figure.select_xaxes())), "a panel cut out of the figure would not say so"
     assert figure.layout.meta["text"].startswith("SIMULATED")
     axes = [axis.title.text for axis in figure.select_xaxes()]
     assert axes[0] == "microseconds" and None not in axes

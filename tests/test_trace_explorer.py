@@ -35,6 +35,8 @@ def test_the_timeline_has_host_and_streams_as_lanes(two_streams):
     compute = next(bar for bar in figure.data if bar.name == "compute")
     drawn = {(y, base): x for y, base, x in zip(compute.y, compute.base, compute.x, strict=True)}
     assert drawn == {("stream 7", 100): 100, ("stream 7", 210): 90, ("stream 20", 250): 100}
+    calls = next(bar for bar in figure.data if bar.name == "CUDA call")
+    assert compute.text[0].startswith("gemm") and not any(calls.text), "few kernels have their names in their bars"
     assert "relu" in "".join(compute.hovertext) and "thinned" not in figure.layout.title.text
     assert totals(figure)["two", "stream 7"] == ("2", "190.0")
     cut = timeline({"two": two_streams}, 150, 220)
@@ -48,7 +50,8 @@ def test_a_timeline_is_thinned_truly_and_says_so(load):
     trace = load(trace)
     figure = timeline(trace, 0, 20_000)
     drawn = [time for bar in figure.data for time in bar.x]
-    assert len(drawn) <= MOST_BARS and sum(drawn) == pytest.approx(2000 * (4 + 4))
+    assert len(drawn) <= MOST_BARS and sum(drawn) == pytest.approx(2000 * (4 + 4) / 1e3)
+    assert "milliseconds" in figure.layout.xaxis.title.text
     assert "4,000" in figure.layout.title.text and f"{len(drawn):,} bars" in figure.layout.title.text
     few = thin(events_between(trace.ranks[0], 0, 1000), 0, 1000)
     assert len(few) == 200 and (few["events"] == 1).all()

@@ -37,12 +37,22 @@ def notes(figure):
     return [note.text for note in figure.layout.annotations]
 
 
+def test_each_panel_says_whose_times_are_simulated(two_streams, tmp_path):
+    replayed = SyntheticTrace(labkit={"SIMULATED": True, "device": "SIMULATED A100"})
+    replayed.launch(0, 10, 20)
+    file = replayed.save(tmp_path / "replayed.json")
+    alone = show.trace({"replayed": file}, "kinds")
+    assert notes(alone).count("<b>SIMULATED</b>") == 2 and "<b>SIMULATED</b> A100" in alone.layout.title.text
+    assert notes(show.trace({"two": two_streams, "replayed": file}, "kinds")).count("<b>SIMULATED</b>: replayed") == 2
+    assert not any("SIMULATED" in note for note in notes(show.trace({"two": two_streams}, "kinds")))
+
+
 @pytest.mark.parametrize("view", [*OF_A_GPU, *ON_A_CPU])
 def test_every_figure_says_its_subject_and_the_stamps(view, two_streams, one_kernel):
     figure = show.trace({"two": two_streams, "one": one_kernel}, view)
     assert type(figure) is go.Figure
     stamps = "two: NVIDIA Imaginary, torch 2.11.0; one: not recorded by labkit"
-    title, stamp = figure.layout.title.text.removesuffix("</sub>").split("<br><sub>")
+    title, stamp = re.sub("</?b>", "", figure.layout.title.text).removesuffix("</sub>").split("<br><sub>")
     assert title and stamp == stamps
     text = figure.layout.meta["text"]
     assert text.startswith(title) and text.endswith(f"{stamps}.")

@@ -17,6 +17,7 @@ from labkit.course.figures.scaling import scaling_figure as scaling_figure
 from labkit.course.figures.scaling import scaling_widget as scaling_widget
 from labkit.course.figures.simulations import overlap_figure as overlap_figure
 from labkit.course.figures.simulations import overlap_widget as overlap_widget
+from labkit.course.figures.ring import ring_figure as ring_figure
 from labkit.course.figures.simulations import queue_figure as queue_figure
 from labkit.course.figures.simulations import queue_widget as queue_widget
 from labkit.course.figures.sweeps import batch_figure as batch_figure

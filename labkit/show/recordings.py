@@ -14,7 +14,7 @@ import pandas
 import plotly.graph_objects as go
 
 from labkit.errors import LabkitError
-from labkit.show.style import ABOVE, BELOW, CLEAR, LEGEND_BELOW, escaped, look, panels, shortened
+from labkit.show.style import ABOVE, BELOW, CLEAR, LEGEND_BELOW, escaped, look, mark_simulated, panels, shortened
 from labkit.trace import Trace
 from labkit.traces.rank import Rank
 
@@ -146,7 +146,8 @@ def bars(
     Args:
         table: with the columns `value`, the bar's length, and `series`, one of `looks`. It may have `place`, the label
             on the y axis (else the recording); `panel`, if there are several; `begin`, where bars begin that do not
-            begin at 0; and `hover`, the text at the pointer. A row without a `series` keeps a place free.
+            begin at 0; `hover`, the text at the pointer; and `text`, that on the bar. A row without a `series` keeps a
+            place free.
         looks: of the series, in the legend's order.
         unit: title of the x axis.
         beside: the column whose values stand beside one another at a place; None to stack the bars.
@@ -172,6 +173,7 @@ def bars(
                 **dict(y=list(rows["place"]), x=list(rows["value"]), orientation="h", row=number, col=1),
                 **dict(hovertext=list(rows["hover"]), hoverinfo="text", marker=look(colour, pattern)),
                 **dict(name=name, legendgroup=series, showlegend=series not in in_legend),
+                text=list(rows["text"]) if "text" in rows else None,
                 base=list(rows["begin"]) if "begin" in rows else None,
                 offsetgroup=rows[beside].iloc[0] if beside else None,
             )
@@ -188,7 +190,7 @@ def bars(
 def finish(
     figure: go.Figure, title: str, traces: Traces, table: pandas.DataFrame, note: str | Mapping[str, str] = ""
 ) -> go.Figure:
-    """Adds the title, the stamps of the traces under it, and the text alternative.
+    """Adds the title, the stamps of the traces under it, SIMULATED where it applies, and the text alternative.
 
     Args:
         figure: it is changed.
@@ -205,13 +207,19 @@ def finish(
         note = "; ".join(f"{name}: {text}" for name, text in note.items() if text)
     note = f"{note}. " if note else ""
     figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor=CLEAR)
-    return figure.update_layout(
+    figure.update_layout(
         # Not Plotly's subtitle, which a FigureWidget draws over the title.
         title=dict(text=f"{title}<br><sub>{escaped(stamp)}</sub>", yref="container", y=1, yanchor="top", pad_t=16),
         margin=dict(t=ABOVE, b=20 if any(isinstance(one, go.Table) for one in figure.data) else BELOW),
         legend=LEGEND_BELOW,
         meta={"text": f"{title}. {note}Stamps: {stamp}.", "table": readable(table).to_html(index=False, border=0)},
     )
+    recordings = named(traces)
+    simulated = [name for name, trace in recordings.items() if (trace.stamp or {}).get("SIMULATED")]
+    if simulated or "SIMULATED" in title:
+        everything = "SIMULATED" in title or len(simulated) == len(recordings)
+        mark_simulated(figure, whose="" if everything else ", ".join(simulated))
+    return figure
 
 
 def stamped(trace: Trace) -> str:

@@ -110,7 +110,24 @@ def panels(heights: Mapping[str, float], notes: Mapping[str, str] | None = None,
         subplot_titles=list(titles.values()),
         shared_xaxes=shared,
     )
-    return figure.update_layout(height=height + ABOVE + BELOW).update_annotations(font_size=13)
+    return figure.update_layout(height=height + ABOVE + BELOW).update_annotations(font_size=13, x=0, xanchor="left")
+
+
+def mark_simulated(figure: go.Figure, panels: int | None = None, whose: str = "") -> go.Figure:
+    """Writes SIMULATED in bold on the edge of each panel, where a cropped picture keeps it, and in the title.
+
+    Args:
+        figure: it is changed. It has its title.
+        panels: how many show simulated numbers, from the first on; None for all.
+        whose: the recordings that were simulated, if others were not.
+    """
+    stamp = f"<b>SIMULATED</b>{whose and ': '}{escaped(whose)}"
+    axes = dict.fromkeys((trace.xaxis or "x", trace.yaxis or "y") for trace in figure.data if "xaxis" in trace)
+    look = dict(showarrow=False, font=dict(size=11, color="#555555"), bgcolor="rgba(255, 255, 255, 0.9)", borderpad=2)
+    place = dict(x=1, xanchor="right", y=1, yanchor="middle")  # half outside, since it hides what lies below
+    for x, y in list(axes)[:panels]:
+        figure.add_annotation(text=stamp, xref=f"{x} domain", yref=f"{y} domain", bordercolor=INK, **place, **look)
+    return figure.update_layout(title_text=figure.layout.title.text.replace("SIMULATED", "<b>SIMULATED</b>"))
 
 
 def table_of(cells: pandas.DataFrame, widths: Sequence[float] | None = None) -> go.Figure:
@@ -130,6 +147,11 @@ def table_of(cells: pandas.DataFrame, widths: Sequence[float] | None = None) -> 
     columns = dict(values=cells.T.values.tolist(), **look)
     figure = go.Figure(go.Table(header=header, cells=columns, columnwidth=list(parts)))
     return figure.update_layout(height=260 + 16 * lines + 10 * len(cells), margin=dict(l=20, r=20))
+
+
+def time_unit(longest_us: float) -> tuple[float, str]:
+    """Microseconds in the unit of an axis of times up to `longest_us`, and the unit's name."""
+    return (1e3, "milliseconds") if longest_us > 1e4 else (1.0, "microseconds")
 
 
 def escaped(name: str) -> str:

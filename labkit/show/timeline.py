@@ -10,12 +10,13 @@ import plotly.graph_objects as go
 
 from labkit.errors import LabkitError
 from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined
-from labkit.show.style import FAINT, HOST, KINDS, PLAYERS, UNUSED, WALL, escaped, panels, shortened
+from labkit.show.style import FAINT, HOST, KINDS, PLAYERS, UNUSED, WALL, escaped, panels, shortened, time_unit
 from labkit.trace import Trace
 from labkit.traces.rank import CALLS, Rank
 
 MOST_BARS = 1500
 QUEUE_POINTS = 2000
+NAMED_BARS = 30  # more have no room for names
 # Of each series of bars, in the order of the legend. Players' ranges begin with their names.
 COLOURS = {"step": UNUSED, **PLAYERS, "other range": UNUSED, "CUDA call": HOST, **KINDS}
 LOOKS: Looks = {series: (series, colour, "/" if series == "step" else "") for series, colour in COLOURS.items()}
@@ -54,11 +55,18 @@ def timeline(traces: Traces, begin_us: float, end_us: float) -> go.Figure:
         drawn += [table.assign(panel=name) for table in (pandas.DataFrame({"place": lanes}), shown.assign(hover=hover))]
         told.append(_totals(name, *windows[-1], events, lanes))
     table = pandas.concat(told)
-    figure = bars(pandas.concat(drawn), LOOKS, "microseconds since the first event", shared=False)
-    for row, window in enumerate(windows, start=1):
-        figure.update_xaxes(range=window, row=row, col=1)
+    unit_us, unit = time_unit(max(end for _, end in windows))
+    places = pandas.concat(drawn)
+    places[["begin", "value"]] /= unit_us
+    if len(places) <= NAMED_BARS:
+        places["text"] = [_name_inside(bar, (end_us - begin_us) / unit_us) for bar in places.itertuples()]
+    figure = bars(places, LOOKS, f"{unit} since the first event", shared=False)
+    for row, (begin, end) in enumerate(windows, start=1):
+        figure.update_xaxes(range=(begin / unit_us, end / unit_us), row=row, col=1)
     count, there = sum(len(bar.x) for bar in figure.data), table["events"].sum()
-    figure.update_traces(marker_line_width=0.5 if count < 300 else 0)
+    figure.update_traces(
+        marker_line_width=0.5 if count < 300 else 0, textposition="inside", insidetextanchor="middle", textangle=0
+    )
     figure.update_yaxes(showgrid=False, zeroline=False).update_layout(barmode="overlay")
     thinned = f", {there:,} events thinned to {count:,} bars" if count < there else ""
     begin, end = windows[0]
@@ -72,19 +80,25 @@ def queue(traces: Traces) -> go.Figure:
     recordings = table.groupby("recording", sort=False)
     figure = panels(dict.fromkeys(recordings.groups, 190))
     thinned = False
+    unit_us, unit = time_unit(table["time_us"].max())
     for number, (name, rows) in enumerate(recordings, start=1):
         shown = rows.iloc[thin_steps(rows["waiting"].to_numpy())]
         thinned |= len(shown) < len(rows)
         figure.add_scatter(
-            **dict(x=shown["time_us"].to_numpy(), y=shown["waiting"].to_numpy(), name=escaped(name), showlegend=False),
+            **dict(
+                x=shown["time_us"].to_numpy() / unit_us,
+                y=shown["waiting"].to_numpy(),
+                name=escaped(name),
+                showlegend=False,
+            ),
             **dict(mode="lines", line=dict(shape="hv", color=WALL, width=1), row=number, col=1),
             **dict(fill="tozeroy", fillcolor=FAINT),
-            hovertemplate="from %{x:,.1f} µs on, %{y} kernels wait<extra></extra>",
+            hovertemplate=f"from %{{x:,.3f}} {unit} on, %{{y}} kernels wait<extra></extra>",
         )
         figure.add_hline(y=rows["mean"].iloc[0], line=dict(color=HOST, dash="dash"), row=number, col=1)
     figure.update_yaxes(title="kernels waiting", rangemode="tozero").update_xaxes(tickformat=",")
     thinning = f"; drawn with {QUEUE_POINTS:,} points, each maximum kept" if thinned else ""
-    figure.update_xaxes(title=f"microseconds since the first event{thinning}", row=len(recordings), col=1)
+    figure.update_xaxes(title=f"{unit} since the first event{thinning}", row=len(recordings), col=1)
     told = recordings.agg(kernels_waiting_mean=("mean", "first"), kernels_waiting_most=("waiting", "max"))
     title = "Launch queue: kernels launched but not started (dashed: mean)"
     return finish(figure, title, traces, told.reset_index())
@@ -135,6 +149,15 @@ def _lanes(rank: Rank, events: pandas.DataFrame) -> list[str]:
     """Those of the host in which something happened, and all streams."""
     streams = [f"stream {stream}" for stream in sorted(rank.kernels["stream"].unique())]
     return [*(lane for lane in LANES if (events["lane"] == lane).any()), *streams]
+
+
+def _name_inside(bar: Any, whole: float) -> str:
+    """The name of a kernel or copy as it fits into its bar, perhaps its first word; none for the host's bars."""
+    if bar.series not in KINDS:
+        return ""
+    name, room = shortened(bar.name), 100 * bar.value / whole
+    word = name if len(name) <= room else name.split()[0]
+    return escaped(word) if len(word) <= 2 * room else ""  # Plotly makes letters smaller where they need it
 
 
 def _hover(bar: Any) -> str:

@@ -18,7 +18,19 @@ from labkit.errors import check_known
 from labkit.show.communication import communication
 from labkit.show.hta import hta
 from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, named, percent, repeated
-from labkit.show.style import HOST, KERNEL, KINDS, LINES, PATTERNS, UNUSED, WALL, escaped, range_look, shortened
+from labkit.show.style import (
+    HOST,
+    KERNEL,
+    KINDS,
+    LINES,
+    PATTERNS,
+    UNUSED,
+    WALL,
+    escaped,
+    range_look,
+    shortened,
+    time_unit,
+)
 from labkit.show.timeline import queue, timeline
 from labkit.show.verdict import achieved, path, remedies, summary
 from labkit.trace import Trace
@@ -84,18 +96,19 @@ def steps(traces: Traces) -> go.Figure:
     A step that differs from the others stands out, and should not be taken for a typical one.
     """
     table = joined(traces, lambda trace: trace.temporal(by="step"))
-    drawn = table.assign(value=table["us"], place=table["step"].astype(str), series=table["part"])
+    unit_us, unit = time_unit(table["us"].max())
+    drawn = table.assign(value=table["us"] / unit_us, place=table["step"].astype(str), series=table["part"])
     drawn["panel"] = table["recording"]
     parts, walls = drawn[drawn["part"].isin(list(PARTS))], drawn[drawn["part"] == "wall"]
     overlap = (parts.groupby(["recording", "step"])["share_of_wall"].sum() > 1.001).any()
     note = "Bars beyond the wall time: kinds that ran at the same time" if overlap else ""
-    figure = bars(parts, PARTS, f"microseconds. {note}".rstrip(". "))
+    figure = bars(parts, PARTS, f"{unit}. {note}".rstrip(". "))
     for number, (_, rows) in enumerate(walls.groupby("panel", sort=False), start=1):
         figure.add_scatter(
-            **dict(x=rows["us"], y=rows["place"], mode="markers", row=number, col=1),
+            **dict(x=rows["value"], y=rows["place"], mode="markers", row=number, col=1),
             **dict(name="wall time", legendgroup="wall", showlegend=number == 1),
             marker=dict(symbol="line-ns", size=10, line=dict(color=WALL, width=2)),
-            hovertemplate="step %{y}: wall time %{x:,.1f} µs<extra></extra>",
+            hovertemplate=f"step %{{y}}: wall time %{{x:,.1f}} {unit}<extra></extra>",
         )
     figure.update_yaxes(title="step")
     return finish(figure, "Where the time of each step went on the GPU", traces, table, note)

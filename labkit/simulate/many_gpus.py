@@ -53,6 +53,7 @@ def scaling(
         | column | meaning |
         |---|---|
         | SIMULATED, device | True; for which device |
+        | host_us | microseconds of host time for every launch |
         | scaling | "weak" or "strong" |
         | network, gpus | the row's network and number of GPUs |
         | batch | pictures of each domain on a GPU in a step |
@@ -94,6 +95,7 @@ def scaling(
                 {
                     "SIMULATED": True,
                     "device": device,
+                    "host_us": host_us,
                     "scaling": "weak" if len(counted) == 1 else "strong",
                     "network": name,
                     "gpus": number,

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from labkit.course.figures.sweeps import LOOKS, MEMORIES
 from labkit.errors import LabkitError
-from labkit.show.style import BELOW, HOST, KERNEL, KINDS, LEGEND_BELOW, LINES, WALL, look, panels
+from labkit.show.style import BELOW, HOST, KERNEL, KINDS, LEGEND_BELOW, LINES, WALL, look, mark_simulated, panels
 from labkit.show.widgets import WIDE, controlled, steps_slider
 
 PARTS = {  # of a step: name, colour, hatching
@@ -20,22 +20,25 @@ PARTS = {  # of a step: name, colour, hatching
 }
 
 
-def many_gpus_figure(table: pandas.DataFrame, gpus: int, network: str, batch: int) -> go.Figure:
+def many_gpus_figure(table: pandas.DataFrame, gpus: int, network: str, batch: int, host_us: float) -> go.Figure:
     """The efficiency of a step over the number of GPUs, a line for each network, and one of its points in detail.
 
     Args:
-        table: of `labkit.simulate.scaling`; or several of them, one below the other, of different batch sizes.
-        gpus, network, batch: of a row of the table.
+        table: of `labkit.simulate.scaling`; or several of them, one below the other, of different batch sizes
+            and hosts.
+        gpus, network, batch, host_us: of a row of the table.
 
     Raises:
         LabkitError: there is no such row, or several.
     """
-    chosen = table[(table["gpus"] == gpus) & (table["network"] == network) & (table["batch"] == batch)]
+    curves = table[(table["batch"] == batch) & (table["host_us"] == host_us)]
+    chosen = curves[(curves["gpus"] == gpus) & (curves["network"] == network)]
     if len(chosen) != 1:
         raise LabkitError(
-            f"gpus={gpus}, network={network!r}, batch={batch}: {len(chosen)} rows of the table, and the figure is of "
-            f"one. It has GPUs {sorted(set(table['gpus']))}, networks {sorted(set(table['network']))}, "
-            f"batches {sorted(set(table['batch']))}."
+            f"gpus={gpus}, network={network!r}, batch={batch}, host_us={host_us:g}: {len(chosen)} rows of the table, "
+            f"and the figure is of one. It has GPUs {sorted(set(table['gpus']))}, networks "
+            f"{sorted(set(table['network']))}, batches {sorted(set(table['batch']))}, hosts "
+            f"{sorted(set(table['host_us']))}."
         )
     point = chosen.iloc[0]
     heights = {
@@ -44,16 +47,20 @@ def many_gpus_figure(table: pandas.DataFrame, gpus: int, network: str, batch: in
         "memory of a GPU (counted)": 95,
     }
     figure = panels(heights, shared=False)
-    _add_curves(figure, table[table["batch"] == batch], point)
+    _add_curves(figure, curves, point)
     _add_step(figure, point)
     _add_memory(figure, table, point)
-    title = f"SIMULATED {point['device']}: {gpus:,} GPUs are worth <b>{gpus * point['efficiency']:,.1f}</b>"
+    title = (
+        f"SIMULATED {point['device']}: {gpus:,} GPUs are worth <b>{gpus * point['efficiency']:,.1f}</b>"
+        f"<br><sub>{host_us:g} µs of the host a launch; {point['images_per_s']:,.0f} images a second</sub>"
+    )
     layout = dict(barmode="stack", legend=LEGEND_BELOW, margin_b=BELOW)
-    return figure.update_layout(title=title, **layout, meta={"text": _in_words(point)})
+    figure.update_layout(title=title, **layout, meta={"text": _in_words(point)})
+    return mark_simulated(figure, panels=2)
 
 
 def many_gpus_widget(table: pandas.DataFrame) -> ipywidgets.VBox:
-    """`many_gpus_figure`, with a slider for the number of GPUs and menus of networks and batch sizes.
+    """`many_gpus_figure`, with sliders for GPUs and host, and menus of networks and batch sizes.
 
     Everything is in the table, so nothing is computed while the slider moves.
     """
@@ -61,6 +68,7 @@ def many_gpus_widget(table: pandas.DataFrame) -> ipywidgets.VBox:
         "gpus": steps_slider("GPUs", sorted(set(table["gpus"]))),
         "network": ipywidgets.Dropdown(options=list(table["network"].unique()), description="network", **WIDE),
         "batch": ipywidgets.Dropdown(options=sorted(set(table["batch"])), description="batch", **WIDE),
+        "host_us": steps_slider("host, µs a launch", sorted(set(table["host_us"]))),
     }
     return controlled(functools.partial(many_gpus_figure, table), controls)
 
@@ -79,7 +87,7 @@ def _add_curves(figure: go.Figure, table: pandas.DataFrame, point: pandas.Series
     )
     ticks = sorted(set(table["gpus"]))
     figure.update_xaxes(type="log", tickvals=ticks, title="GPUs", row=1, col=1)
-    figure.update_yaxes(tickformat=".0%", range=[0, 1.05], row=1, col=1)
+    figure.update_yaxes(tickformat=".0%", range=[0, 1.12], row=1, col=1)
 
 
 def _add_step(figure: go.Figure, point: pandas.Series) -> None:
@@ -114,7 +122,7 @@ def _in_words(point: pandas.Series) -> str:
     parts = ", ".join(f"{PARTS[part][0]} {ms:,.2f}" for part, ms in _parts_ms(point).items())
     return (
         f"SIMULATED {point['device']}, data parallel, {point['gpus']:,} GPUs over {point['network']}, batch "
-        f"{point['batch']} on each replica: {point['images_per_s']:,.0f} images a second, efficiency "
-        f"{point['efficiency']:.1%}. A step takes {point['step_us'] / 1e3:,.2f} milliseconds: {parts}. A GPU needs "
-        f"{point['memory'] / 1e9:,.1f} gigabytes."
+        f"{point['batch']} on each replica, {point['host_us']:g} microseconds of the host a launch: "
+        f"{point['images_per_s']:,.0f} images a second, efficiency {point['efficiency']:.1%}. A step takes "
+        f"{point['step_us'] / 1e3:,.2f} milliseconds: {parts}. A GPU needs {point['memory'] / 1e9:,.1f} gigabytes."
     )

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from labkit.show.style import FAINT, HOST, KERNEL, UNUSED, WALL
+from labkit.show.style import FAINT, HOST, KERNEL, UNUSED, WALL, mark_simulated
 from labkit.show.widgets import controlled, slider
 from labkit.simulate import GAP_US, Launch, Timeline, play, replay_graph
 
@@ -35,8 +35,7 @@ def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, gr
     turn = streams * (GRAPH_US / KERNELS if graph else host_us) - GAP_US  # kernels as long as this let both keep pace
     bound = "host bound" if kernel_us < turn else "compute bound"
     titles = (
-        "Who works when: a line leads from each launch to its kernel"
-        + ("; two kernels fit the GPU at a time" if streams > 1 else ""),
+        "Lines lead from launches to kernels" + ("; two kernels fit the GPU at a time" if streams > 1 else ""),
         f"The queue, kernels launched but not started: {f'at most {depth}' if depth else 'always empty'}",
         "Each stream's time",
         f"Host bound below {turn:g} µs" if turn > 0 else "Always compute bound",
@@ -45,6 +44,7 @@ def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, gr
     heights = [0.4, 0.22, 0.38]
     spacing = dict(vertical_spacing=0.15, horizontal_spacing=0.16)  # room for titles on narrow screens, too
     figure = make_subplots(3, 2, specs=specs, row_heights=heights, subplot_titles=titles, **spacing)
+    _titles_left(figure)
     _add_lanes(figure, timeline)
     _add_queue(figure, timeline)
     _add_shares(figure, timeline)
@@ -59,7 +59,7 @@ def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, gr
         legend=dict(orientation="h", y=-0.1, traceorder="normal"),
         meta={"text": _queue_in_words(timeline, bound, turn)},
     )
-    return figure
+    return mark_simulated(figure)
 
 
 def overlap_figure(share: float = 0.6) -> go.Figure:
@@ -70,12 +70,13 @@ def overlap_figure(share: float = 0.6) -> go.Figure:
     one, two = _on_one_and_two_streams(share, OVERLAPPING)
     sums, walls = two.kernel_sum / one.kernel_sum, two.busy / one.busy
     titles = (
-        f"The same {OVERLAPPING} kernels: a bar's height is the share of the multiprocessors it gets (grey: unused)",
-        "Sum of durations, and wall time (union)",
-        "Two streams, compared with one",
+        f"The same {OVERLAPPING} kernels: a bar's height is the share of the GPU it gets",
+        "Sum, and wall (union)",
+        "Two streams, over one",
     )
     specs = [[{"colspan": 2}, None], [{}, {}]]
     figure = make_subplots(2, 2, specs=specs, vertical_spacing=0.2, horizontal_spacing=0.16, subplot_titles=titles)
+    _titles_left(figure)
     _add_gpu(figure, one, share, bottom=1.2)
     _add_gpu(figure, two, share, bottom=0)
     figure.update_xaxes(title="microseconds", range=[0, one.wall], row=1, col=1)
@@ -94,7 +95,7 @@ def overlap_figure(share: float = 0.6) -> go.Figure:
             f"the wall time, which is the union of all kernels, {two.busy:.0f}, {walls:.2f} times as much."
         },
     )
-    return figure
+    return mark_simulated(figure)
 
 
 def queue_widget() -> ipywidgets.VBox:
@@ -112,6 +113,12 @@ def queue_widget() -> ipywidgets.VBox:
 def overlap_widget() -> ipywidgets.VBox:
     """`overlap_figure`, with a control for the share of the multiprocessors that each kernel fills."""
     return controlled(overlap_figure, {"share": slider("share of the GPU", 0.6, 0.1, 1, 0.05)})
+
+
+def _titles_left(figure: go.Figure) -> None:
+    """Leaves the right corner of each panel to the stamp."""
+    for title, axis in zip(figure.layout.annotations, figure.select_xaxes(), strict=True):
+        title.update(x=axis.domain[0], xanchor="left", font_size=13)
 
 
 def _played(host_us: float, kernel_us: float, streams: int, graph: bool) -> Timeline:

@@ -11,7 +11,7 @@ import ipywidgets
 import pandas
 import plotly.graph_objects as go
 
-from labkit.show.style import HOST, KERNEL, LEGEND_BELOW, LINES, UNUSED, WALL, panels
+from labkit.show.style import HOST, KERNEL, LEGEND_BELOW, LINES, UNUSED, WALL, mark_simulated, panels
 from labkit.show.widgets import WIDE, controlled, slider, steps_slider
 from labkit.simulate.cost_model import ROOFLINES
 from labkit.simulate.operator_replay import HOST_US, replay
@@ -49,12 +49,13 @@ def host_figure(table: pandas.DataFrame, host_us: float) -> go.Figure:
     figure.add_vline(x=host_us, line=dict(color=HOST, width=3))
     figure.update_xaxes(title="microseconds of the host for a launch", row=len(batches), col=1)
     words = [_in_words(point) for point in table[table["host_us"] == host_us].itertuples()]
-    return figure.update_layout(
+    figure.update_layout(
         title=f"SIMULATED: time of a step; marked: {host_us:g} µs for a launch",
         legend=LEGEND_BELOW,
         margin=dict(b=110),
         meta={"text": f"SIMULATED time of a step. With {host_us:g} µs for a launch: {'; '.join(words)}."},
     )
+    return mark_simulated(figure)
 
 
 def host_widget(table: pandas.DataFrame) -> ipywidgets.VBox:
@@ -101,10 +102,11 @@ def batch_figure(steps: Batches, device: str = "A100", host_us: float = HOST_US)
         for batch, fast, share, size in zip(batches, speed, idle, held, strict=True)
     )
     where = f"{device}, {host_us:g} µs a launch"
-    return figure.update_layout(
+    figure.update_layout(
         title=f"SIMULATED: the effect of a larger batch<br><sub>{where}</sub>",
         meta={"text": f"SIMULATED, {where}. {told}."},
     )
+    return mark_simulated(figure, panels=2)
 
 
 def batch_widget(steps: Mapping[str, Batches]) -> ipywidgets.VBox:
