@@ -13,11 +13,11 @@ from labkit.course.figures.measuring import bytes_bars as bytes_bars
 from labkit.course.figures.measuring import roofline_figure as roofline_figure
 from labkit.course.figures.measuring import size_bars as size_bars
 from labkit.course.figures.measuring import timing_strips as timing_strips
+from labkit.course.figures.ring import ring_figure as ring_figure
 from labkit.course.figures.scaling import scaling_figure as scaling_figure
 from labkit.course.figures.scaling import scaling_widget as scaling_widget
 from labkit.course.figures.simulations import overlap_figure as overlap_figure
 from labkit.course.figures.simulations import overlap_widget as overlap_widget
-from labkit.course.figures.ring import ring_figure as ring_figure
 from labkit.course.figures.simulations import queue_figure as queue_figure
 from labkit.course.figures.simulations import queue_widget as queue_widget
 from labkit.course.figures.sweeps import batch_figure as batch_figure
