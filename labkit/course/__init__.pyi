@@ -60,6 +60,5 @@ from labkit.course.shipped import study as study
 from labkit.course.shipped import study_pictures as study_pictures
 from labkit.course.stand_ins import FakeGPU as FakeGPU
 from labkit.course.stand_ins import Tape as Tape
-from labkit.course.surveys import comparison_of as comparison_of
 from labkit.course.surveys import races_of as races_of
 from labkit.course.work_log import WorkLog as WorkLog

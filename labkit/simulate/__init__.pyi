@@ -9,7 +9,6 @@ from labkit.simulate.communication import all_reduce_us as all_reduce_us
 from labkit.simulate.communication import ring_us as ring_us
 from labkit.simulate.cost_model import ROOFLINES as ROOFLINES
 from labkit.simulate.cost_model import parts_of as parts_of
-from labkit.simulate.cost_model import surveyed_roofline as surveyed_roofline
 from labkit.simulate.launch_queue import GAP_US as GAP_US
 from labkit.simulate.launch_queue import Launch as Launch
 from labkit.simulate.launch_queue import Timeline as Timeline

@@ -30,7 +30,6 @@ from labkit.course.check.notebook_10 import positions as positions
 from labkit.course.check.notebook_10 import ring_us as ring_us
 from labkit.course.check.notebook_11 import best_interval as best_interval
 from labkit.course.check.notebook_11 import plan_to_buy as plan_to_buy
-from labkit.course.check.notebook_12 import is_record as is_record
 from labkit.course.check.notebook_12 import my_entry as my_entry
 from labkit.course.check.notebook_13 import add as add
 from labkit.course.check.notebook_13 import norm_relu as norm_relu

@@ -30,9 +30,7 @@ NAMES = frozenset(
     "get_ipython IPython In Out "
     # of PyTorch: they change operations for everyone
     "TorchFunctionMode TorchDispatchMode cpp_extension _C "
-    "register_module_forward_hook register_module_forward_pre_hook "
-    # of labkit: the right answers to an exercise whose answer is a dict
-    "FAULT_OF".split()
+    "register_module_forward_hook register_module_forward_pre_hook".split()
 )
 MEMBERS = NAMES - {"eval"} | {"library", "overrides", "outcome"}  # not to be read from an object, or imported
 SPECIAL = frozenset(
