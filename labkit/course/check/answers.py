@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, ParamSpec, TypeVar
 
 from numpy import ndarray
-from torch import Tensor, allclose, nn
+from torch import Tensor, allclose
 
 from labkit.course.check import guard, own
 
@@ -262,8 +262,3 @@ def rounded(got: Any, right: Any) -> bool:
     if isinstance(right, Mapping):
         return all(rounded(got[key], right[key]) for key in right)
     return any(math.isclose(got, round(right, places), rel_tol=1e-9) for places in range(4))
-
-
-def with_layers(layers: Iterable[nn.Module], places: Mapping[int, nn.Module]) -> nn.Sequential:
-    """The same layers, with other ones at some places (nn.Identity() to leave one out), as in a likely mistake."""
-    return nn.Sequential(*(places.get(place, layer) for place, layer in enumerate(layers)))
