@@ -49,9 +49,7 @@ from labkit.course.paper import paper_profile as paper_profile
 from labkit.course.paper import paper_traces as paper_traces
 from labkit.course.paper_model import paper_errors as paper_errors
 from labkit.course.races import find_races as find_races
-from labkit.course.resnet50 import replay_resnet50 as replay_resnet50
 from labkit.course.resnet50 import resnet50_errors as resnet50_errors
-from labkit.course.resnet50 import resnet50_operators as resnet50_operators
 from labkit.course.shipped import deviation_models as deviation_models
 from labkit.course.shipped import gpu_results as gpu_results
 from labkit.course.shipped import gpu_trace as gpu_trace

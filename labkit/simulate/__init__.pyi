@@ -1,6 +1,5 @@
 from labkit.simulate.collectives import Collective as Collective
 from labkit.simulate.collectives import SharedStep as SharedStep
-from labkit.simulate.collectives import fake_ranks as fake_ranks
 from labkit.simulate.collectives import shared_step as shared_step
 from labkit.simulate.communication import NETWORKS as NETWORKS
 from labkit.simulate.communication import Link as Link

@@ -67,10 +67,7 @@ def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
             got,
             right,
             [
-                (
-                    (last - first).sum(),
-                    "That is the sum of the durations: the time of an overlap counts once.",
-                ),
+                ((last - first).sum(), "That is the sum of the durations: the time of an overlap counts once."),
                 (wall, "That is the time from the first begin to the last end: the time between kernels is idle."),
                 (wall - right, "That is how long the GPU was idle: the rest of the wall time is busy."),
                 ((last - first)[:1].sum(), "That is the first kernel alone: `return` belongs outside the loop."),

@@ -39,10 +39,7 @@ def multiply_adds(answer: Callable[[int, int, int, int], int]) -> None:
             right,
             [
                 (2 * right, "Here a multiplication with its addition counts once; FLOPs count them as two."),
-                (
-                    right * groups,
-                    "That ignores groups: how many input channels does one output channel see?",
-                ),
+                (right * groups, "That ignores groups: how many input channels does one output channel see?"),
                 (right / groups, "That is one group's share: how many groups are there, and do they all compute?"),
                 (right // kernel, "How many input pixels does the kernel lie on, in both directions?"),
             ],

@@ -29,26 +29,38 @@ def positions(answer: Callable[[int, int, int, int], range]) -> None:
     """Compares ``answer(k, batch_size, rank, ranks)`` with `labkit.data.batches.positions`."""
     for case in drawn([(0, 4, 0, 2), (0, 4, 1, 2), (3, 4, 1, 2), (5, 8, 2, 4), (2, 3, 0, 1)], _other_parts):
         k, batch_size, rank, ranks = case
-        got, right = answer(*case), list(right_positions(*case))
+        got, each, begin = answer(*case), batch_size // ranks, k * batch_size
         require_kind(got, "a range")
-        each, begin = batch_size // ranks, k * batch_size
-        whole = list(range(begin, begin + batch_size))
-        mistakes = {
-            "That is the whole batch: every rank would see the same pictures. Take a part of it.": whole,
-            "So every rank takes the first part of the batch: where does the part of this rank begin?": whole[:each],
-            "Each picture is seen once, but by turns: here the parts follow each other.": whole[rank::ranks],
-            "Batch k begins after k whole batches, of all ranks together.": list(
-                range(k * each + rank * each, k * each + (rank + 1) * each)
-            ),
-            "The part begins after the parts of the ranks before it: how many pictures are those?": list(
-                range(begin + rank, begin + rank + each)
-            ),
-            "That is the part of the first batch: batch k begins later.": list(range(rank * each, (rank + 1) * each)),
-        }
-        where = f"batch {k} of {batch_size}, rank {rank} of {ranks}: {list(got)}."
-        for message, wrong in mistakes.items():
-            require(list(got) == right or list(got) != wrong, f"{where} {message}")
-        require(list(got) == right, f"{where} How many does each rank take, and which one comes first?")
+
+        def part(begin: int, n: int = each) -> str:
+            return str([*range(begin, begin + n)])
+
+        expect(
+            str([*got]),
+            str([*right_positions(*case)]),
+            [
+                (
+                    part(begin, batch_size),
+                    "That is the whole batch: every rank would see the same pictures. Take a part of it.",
+                ),
+                (
+                    part(begin),
+                    "So every rank takes the first part of the batch: where does the part of this rank begin?",
+                ),
+                (
+                    str([*range(begin + rank, begin + batch_size, ranks)]),
+                    "Each picture is seen once, but by turns: here the parts follow each other.",
+                ),
+                (part((k + rank) * each), "Batch k begins after k whole batches, of all ranks together."),
+                (
+                    part(begin + rank),
+                    "The part begins after the parts of the ranks before it: how many pictures are those?",
+                ),
+                (part(rank * each), "That is the part of the first batch: batch k begins later."),
+            ],
+            "How many does each rank take, and which one comes first?",
+            f"batch {k} of {batch_size}, rank {rank} of {ranks}",
+        )
 
 
 @exercise(right_average)
@@ -131,20 +143,11 @@ def ring_us(answer: Callable[[float, int, float, float], float]) -> None:
             [
                 (one_way, "After so many rounds each rank has the sum of one part only: the sums must travel, too."),
                 (2 * ranks * (latency_us + sending / ranks), "With n ranks n - 1 rounds are enough, twice."),
-                (
-                    2 * (ranks - 1) * (latency_us + sending),
-                    "In each round a rank sends one of n parts.",
-                ),
+                (2 * (ranks - 1) * (latency_us + sending), "In each round a rank sends one of n parts."),
                 (2 * (ranks - 1) * sending / ranks, "Every message has its latency, too."),
-                (
-                    latency_us + 2 * (ranks - 1) * sending / ranks,
-                    "There is a message in every round.",
-                ),
+                (latency_us + 2 * (ranks - 1) * sending / ranks, "There is a message in every round."),
                 (right / 1e6, "That is seconds: microseconds are asked for."),
-                (
-                    2 * (ranks - 1) * (latency_us + sending / ranks / 1e6),
-                    "Bytes over bandwidth are seconds.",
-                ),
+                (2 * (ranks - 1) * (latency_us + sending / ranks / 1e6), "Bytes over bandwidth are seconds."),
             ],
             "How many rounds are there, and how long is one?",
             f"{size:g} bytes, {ranks} ranks, {latency_us:g} us, {bytes_per_s:g} bytes/s",
