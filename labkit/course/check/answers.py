@@ -102,6 +102,11 @@ def drawn(usual: T, other: Callable[[Random], T]) -> T:
     return other(_INPUTS[-1]) if _INPUTS else usual
 
 
+def cases(usual: list[T], another: Callable[[Random], T]) -> list[T]:
+    """The inputs of several calls of an answer: `usual`, and if `hidden` runs the check twelve that `another` draws."""
+    return drawn(usual, lambda random: [another(random) for _ in range(12)])
+
+
 def a_seed(random: Random) -> int:
     """A seed for `torch.manual_seed`."""
     return random.randrange(2**31)

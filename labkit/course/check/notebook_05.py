@@ -15,6 +15,7 @@ from torch import Tensor
 from labkit.course.check.answers import (
     WrongAnswer,
     a_seed,
+    cases,
     drawn,
     exercise,
     expect,
@@ -50,9 +51,9 @@ def adds_up(a: Tensor, memory: SimpleNamespace) -> Tensor:  # noqa: D103
     return memory.total.add_(a)
 
 
-def _other_steps(random: Random) -> list[tuple[int, int, int]]:
+def _other_step(random: Random) -> tuple[int, int, int]:
     """Launches, microseconds of the host for each, and microseconds of kernels, to `estimate`."""
-    return [(random.randrange(1, 5000), random.randrange(5, 60), random.randrange(5_000, 200_000)) for _ in range(8)]
+    return random.randrange(1, 5000), random.randrange(5, 60), random.randrange(5_000, 200_000)
 
 
 @exercise()
@@ -61,7 +62,7 @@ def estimate(answer: Callable[[float, float, float], tuple[float, float]]) -> No
     turns = "Host and GPU do not take turns: while the GPU works, the host launches the next kernels."
     shorter = "The step is over when both are done: take the longer of the two."
     usual = [(3000, 40, 45_000), (3000, 10, 45_000), (1, 20, 45_000), (1000, 45, 45_000)]
-    for launches, host_us, busy_us in drawn(usual, _other_steps):
+    for launches, host_us, busy_us in cases(usual, _other_step):
         host, got = launches * host_us, answer(launches, host_us, busy_us)
         step, idle = max(host, busy_us), 1 - busy_us / max(host, busy_us)
         where = f"{launches} launches of {host_us} us on the host, kernels of {busy_us} us"

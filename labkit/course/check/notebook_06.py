@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import torch
 from torch import Tensor, nn
 
-from labkit.course.check.answers import a_seed, drawn, exercise, expect, require, require_each
+from labkit.course.check.answers import a_seed, cases, drawn, exercise, expect, require, require_each
 from labkit.course.floats import limits as right_limits
 from labkit.course.floats import rounding_outcomes as right_outcomes
 from labkit.models.cyclegan import CycleGAN
@@ -20,16 +20,16 @@ from labkit.variants.registry import SPEEDUPS, make_step
 SCALE = 256.0  # of the losses, in the check of `update`
 
 
-def _other_formats(random: Random) -> dict[str, tuple[int, int]]:
-    """Formats of floats that Python's own can hold: bits of exponent and mantissa, to `limits`."""
-    bits = [(random.randrange(3, 10), random.randrange(2, 20)) for _ in range(4)]
-    return {f"a float of {1 + sum(one)} bits": one for one in bits}
+def _other_format(random: Random) -> tuple[str, tuple[int, int]]:
+    """A format of floats that Python's own can hold: its name, bits of exponent and mantissa, to `limits`."""
+    exponent, mantissa = random.randrange(3, 10), random.randrange(2, 20)
+    return f"a float of {1 + exponent + mantissa} bits", (exponent, mantissa)
 
 
 @exercise(right_limits)
 def limits(answer: Callable[[int, int], Mapping[str, float]]) -> None:
     """Compares ``answer(exponent_bits, mantissa_bits)`` with `labkit.course.floats.limits`."""
-    for name, bits in drawn({"float16": (5, 10), "bfloat16": (8, 7)}, _other_formats).items():
+    for name, bits in cases([("float16", (5, 10)), ("bfloat16", (8, 7))], _other_format):
         right = right_limits(*bits)
         half, one_bit = {"eps": right["eps"] / 2}, {"max": right["max"] / (2 - right["eps"])}
         expect(
@@ -58,7 +58,7 @@ def rounding_outcomes(answer: Callable[[Tensor, float], Mapping[str, float]]) ->
     gradients = torch.tensor(drawn([0.0, 0.0, 1e-9, -3e-8, 2e-7, 1e-6, -5e-5, 1e-3, 0.5, -2.0], _any_gradients))
     n = len(gradients) - 2
     late = {"flushed": right_outcomes(gradients, 1.0)["flushed"]}
-    for scale in drawn([1.0, 2.0**10, 2.0**17], lambda random: [2.0 ** random.randrange(20) for _ in range(4)]):
+    for scale in cases([1.0, 2.0**10, 2.0**17], lambda random: 2.0 ** random.randrange(20)):
         given = gradients.clone()
         got, right = answer(given, scale), right_outcomes(gradients, scale)
         require(torch.equal(given, gradients), "the gradients you were given were changed: make new tensors.")

@@ -8,26 +8,23 @@ from random import Random
 import torch
 from torch import Tensor
 
-from labkit.course.check.answers import WrongAnswer, a_seed, drawn, exercise, expect, failing, require, require_kind
+from labkit.course.check.answers import a_seed, cases, drawn, exercise, expect, failing, require, require_kind
 from labkit.course.one_process import FAULTS, of_each, of_rank, several_ranks, train_with_fault
 from labkit.course.one_process import average_gradients as right_average
 from labkit.data.batches import positions as right_positions
 from labkit.simulate.communication import ring_us as right_ring
 
 
-def _other_parts(random: Random) -> list[tuple[int, int, int, int]]:
+def _other_part(random: Random) -> tuple[int, int, int, int]:
     """Batch, its size, rank and ranks, to `positions`."""
-    cases = []
-    for _ in range(6):
-        ranks = random.randrange(1, 8)
-        cases.append((random.randrange(9), ranks * random.randrange(1, 6), random.randrange(ranks), ranks))
-    return cases
+    ranks = random.randrange(1, 8)
+    return random.randrange(9), ranks * random.randrange(1, 6), random.randrange(ranks), ranks
 
 
 @exercise(right_positions)
 def positions(answer: Callable[[int, int, int, int], range]) -> None:
     """Compares ``answer(k, batch_size, rank, ranks)`` with `labkit.data.batches.positions`."""
-    for case in drawn([(0, 4, 0, 2), (0, 4, 1, 2), (3, 4, 1, 2), (5, 8, 2, 4), (2, 3, 0, 1)], _other_parts):
+    for case in cases([(0, 4, 0, 2), (0, 4, 1, 2), (3, 4, 1, 2), (5, 8, 2, 4), (2, 3, 0, 1)], _other_part):
         k, batch_size, rank, ranks = case
         got, each, begin = answer(*case), batch_size // ranks, k * batch_size
         require_kind(got, "a range")
@@ -81,8 +78,8 @@ def average_gradients(answer: Callable[[Iterable[Tensor]], None]) -> None:
     for weight, value, of_ranks in zip(weights, before, gradients, strict=True):
         moved = any(not torch.equal(of_rank(weight.detach(), rank), value) for rank in range(n))
         require(not moved, "it changes the weights: average the gradients, weight.grad.")
-        if weight.grad is None:
-            raise WrongAnswer("afterwards there is no gradient: the optimiser needs it.")
+        require(weight.grad is not None, "afterwards there is no gradient: the optimiser needs it.")
+        assert weight.grad is not None
         total = torch.stack(of_ranks).sum(0)
         for rank in range(n):
             got, own = of_rank(weight.grad, rank), of_ranks[rank]
@@ -122,18 +119,15 @@ SYMPTOMS = {  # of the fault that was not found: what shows it
 }
 
 
-def _other_rings(random: Random) -> list[tuple[float, int, float, float]]:
+def _other_ring(random: Random) -> tuple[float, int, float, float]:
     """Bytes, ranks, microseconds of latency and bytes per second, to `ring_us`."""
-    return [
-        (random.uniform(0, 9e6), random.randrange(2, 64), random.uniform(0, 20), random.uniform(1e9, 9e9))
-        for _ in range(5)
-    ]
+    return random.uniform(0, 9e6), random.randrange(2, 64), random.uniform(0, 20), random.uniform(1e9, 9e9)
 
 
 @exercise(right_ring)
 def ring_us(answer: Callable[[float, int, float, float], float]) -> None:
     """Compares ``answer(size, ranks, latency_us, bytes_per_s)`` with `labkit.simulate.ring_us`."""
-    for case in drawn([(8e6, 4, 10.0, 1e9), (0.0, 8, 5.0, 1e9), (1e6, 2, 0.0, 2e9)], _other_rings):
+    for case in cases([(8e6, 4, 10.0, 1e9), (0.0, 8, 5.0, 1e9), (1e6, 2, 0.0, 2e9)], _other_ring):
         size, ranks, latency_us, bytes_per_s = case
         right, sending = right_ring(*case), 1e6 * size / bytes_per_s
         one_way = (ranks - 1) * (latency_us + sending / ranks)
