@@ -204,7 +204,7 @@ def expect(
 
     Args:
         got: the answer, which must be of the same `kind` as `right`.
-        right: a number, a word, a tensor, or a dict or tuple of those.
+        right: a number, a word, a tensor, or a dict or tuple of numbers or words.
         mistakes: the result of each likely mistake and its message. Of a dict, the keys that give the mistake away are
             enough. A mistake that leads to the right result here is skipped. In place of a result there may be a
             function of `got` and `right` that recognises the mistake.
@@ -245,7 +245,7 @@ def _same(a: Any, b: Any) -> bool:
         return all(_same(a[key], b[key]) for key in b)
     if isinstance(b, tuple):
         return all(map(_same, a, b))
-    if isinstance(b, Tensor):
+    if isinstance(a, Tensor):
         return a.shape == b.shape and allclose(a, b, rtol=1e-4, atol=1e-5)
     return a == b if isinstance(b, str) else math.isclose(a, b, abs_tol=0 if b else 1e-9)
 

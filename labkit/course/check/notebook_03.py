@@ -104,13 +104,12 @@ def idle_by_cause(answer: Callable[[np.ndarray, np.ndarray, np.ndarray], dict[st
         us, cause = gaps["us"].to_numpy(), gaps["cause"].to_numpy()
         late, short = cause == "host_wait", us < 30
         since = kernels["begin"].to_numpy()[1:] - kernels["end"].to_numpy()[:-1]
-        sums = {"from zero": us.sum() + min(begin), "from the kernel before": since[since > 0].sum()}
 
         def total(causes: np.ndarray, us: np.ndarray = us) -> dict[str, float]:
             return {name: float(us[causes == name].sum()) for name in CAUSES}
 
-        def adds_up_to(name: str, sums: dict[str, float] = sums) -> Callable[[dict[str, float], Any], bool]:
-            return lambda got, _: math.isclose(sum(got.values()), sums[name])
+        def adds_up_to(us: float) -> Callable[[dict[str, float], Any], bool]:
+            return lambda got, _: math.isclose(sum(got.values()), us)
 
         right = total(cause)
         swapped = dict(zip(CAUSES, (right["host_wait"], right["other"], right["kernel_wait"]), strict=True))
@@ -132,9 +131,12 @@ def idle_by_cause(answer: Callable[[np.ndarray, np.ndarray, np.ndarray], dict[st
                     total(np.where(short, "kernel_wait", "other")),
                     "Every kernel is launched before it begins. Had its launch begun when the *gap* began?",
                 ),
-                (adds_up_to("from zero"), "Wall time begins with the first kernel: there is no gap before it."),
                 (
-                    adds_up_to("from the kernel before"),
+                    adds_up_to(us.sum() + min(begin)),
+                    "Wall time begins with the first kernel: there is no gap before it.",
+                ),
+                (
+                    adds_up_to(since[since > 0].sum()),
                     "A kernel may end before one that began earlier: a gap begins at the latest end so far (max).",
                 ),
             ],
@@ -143,44 +145,35 @@ def idle_by_cause(answer: Callable[[np.ndarray, np.ndarray, np.ndarray], dict[st
         )
 
 
-def _patients(random: Random) -> list[tuple[str, float, DataFrame, str]]:
-    """Bottleneck, idle share and gaps of six trainings, and what gives each of them away."""
-
-    def gaps(data: tuple[int, float, float], others: tuple[int, float, float]) -> DataFrame:
-        rows = [
-            {"us": random.uniform(low, high), "cause": "host_wait", "range_at_begin": name}
-            for name, (n, low, high) in {"data": data, "generators backward": others}.items()
-            for _ in range(n)
-        ]
-        return DataFrame(rows).sort_values("us", ascending=False, ignore_index=True)
-
-    few_long = "Few gaps begin in the range data, but they hold nearly all of the idle time: add up `us`."
-    return [
-        ("compute", random.uniform(0.01, 0.06), gaps((2, 3e3, 5e3), (90, 1, 9)), "The GPU is hardly ever idle."),
-        ("data", random.uniform(0.4, 0.6), gaps((4, 4e4, 9e4), (900, 2, 9)), few_long),
-        ("data", random.uniform(0.3, 0.4), gaps((3, 5e3, 9e3), (90, 2, 9)), few_long),
-        ("host", random.uniform(0.4, 0.7), gaps((0, 0, 1), (500, 20, 60)), "No gap begins in the range data."),
-        (
-            "host",
-            random.uniform(0.4, 0.7),
-            gaps((1, 3e3, 4e3), (500, 40, 60)),
-            "The largest gap begins in the range data, but all other gaps together are much longer.",
-        ),
-        (
-            "host",
-            random.uniform(0.3, 0.4),
-            gaps((9, 20, 30), (300, 40, 60)),
-            "A few of the gaps begin in the range data, with little of the idle time.",
-        ),
-    ]
+FEW_LONG = "Few gaps begin in the range data, but they hold nearly all of the idle time: add up `us`."
+MOSTLY_OTHERS = "The largest gap begins in the range data, but all other gaps together are much longer."
+FEW_SHORT = "A few of the gaps begin in the range data, with little of the idle time."
+# Trainings: the bottleneck and its idle share; gaps that begin in the range data, and others: their number and us, from
+# and to; what gives the bottleneck away.
+PATIENTS = [
+    ("compute", (0.01, 0.06), (2, 3e3, 5e3), (90, 1, 9), "The GPU is hardly ever idle."),
+    ("data", (0.4, 0.6), (4, 4e4, 9e4), (900, 2, 9), FEW_LONG),
+    ("data", (0.3, 0.4), (3, 5e3, 9e3), (90, 2, 9), FEW_LONG),
+    ("host", (0.4, 0.7), (0, 0, 1), (500, 20, 60), "No gap begins in the range data."),
+    ("host", (0.4, 0.7), (1, 3e3, 4e3), (500, 40, 60), MOSTLY_OTHERS),
+    ("host", (0.3, 0.4), (9, 20, 30), (300, 40, 60), FEW_SHORT),
+]
 
 
 @exercise()
 def diagnose(answer: Callable[[float, DataFrame], str]) -> None:
     """Compares ``answer(idle, gaps)`` with the bottleneck of trainings that differ clearly."""
-    for right, idle, gaps, hint in _patients(drawn(Random(0), lambda random: random)):
-        in_data = gaps.loc[gaps["range_at_begin"] == "data", "us"].sum() / gaps["us"].sum()
-        where = f"idle for {idle:.0%} of the wall time, {in_data:.0%} of that in gaps that begin in the range data"
+    random = drawn(Random(0), lambda random: random)
+    for right, idle_share, in_data, others, hint in PATIENTS:
+        idle = random.uniform(*idle_share)
+        rows = [
+            {"us": random.uniform(low, high), "cause": "host_wait", "range_at_begin": name}
+            for name, (n, low, high) in {"data": in_data, "generators backward": others}.items()
+            for _ in range(n)
+        ]
+        gaps = DataFrame(rows).sort_values("us", ascending=False, ignore_index=True)
+        data_share = gaps.loc[gaps["range_at_begin"] == "data", "us"].sum() / gaps["us"].sum()
+        where = f"idle for {idle:.0%} of the wall time, {data_share:.0%} of that in gaps that begin in the range data"
         with failing(KeyError, f"there is no such column: the columns are {', '.join(gaps)}"):
             got = answer(idle, gaps.copy())
         unknown = (lambda got, _: got not in BOUNDS, f"That is none of the words: {', '.join(BOUNDS)}.")
