@@ -1,7 +1,6 @@
 """The checks of the notebooks' exercises, one file for each notebook; a check's message names the likely mistake.
 
-The checks, listed in ``__init__.pyi``, are loaded when they are first used: `check.cycle_loss` needs neither plotly nor
-HTA.
+The checks, listed in ``__init__.pyi``, are loaded when they are first used: most need neither plotly nor HTA.
 """
 
 import os
