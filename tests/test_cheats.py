@@ -101,8 +101,6 @@ def test_no_honest_answer_is_taken_for_a_cheat(exercise):
 @pytest.mark.parametrize(
     "answer",
     [
-        "from labkit.course.one_process import FAULT_OF as faults",
-        "faults = dict(course.FAULT_OF)",
         "import os",
         "from labkit.course import check as judge",
         "from labkit import course\ncourse.check.hidden = print",

@@ -7,7 +7,8 @@ import torch.distributed as dist
 from several_ranks import run
 
 import labkit
-from labkit.simulate import fake_ranks, shared_step, step_memory, step_operators
+from labkit.simulate import shared_step, step_memory, step_operators
+from labkit.simulate.collectives import fake_ranks
 from labkit.trace import Trace
 
 TYPES = {"float": ("float32", 4)}

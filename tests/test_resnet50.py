@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 import labkit
-from labkit.course import replay_resnet50, resnet50_errors, resnet50_operators
+from labkit.course.resnet50 import replay_resnet50, resnet50_errors, resnet50_operators
 from labkit.simulate import write_trace
 from labkit.simulate.recorded_replay import read_launches
 

@@ -8,11 +8,11 @@ import pandas
 import pytest
 
 from labkit import show
-from labkit.course.surveys import comparison_of
 from labkit.errors import LabkitError
 from labkit.measure import pick
 from labkit.measure.compare import AGAIN
 from labkit.measure.results import as_json
+from tools.evidence import comparison_of
 from tools.survey_items import Item
 
 TIMES_FASTER = ("times_faster", "times_faster_low", "times_faster_high")

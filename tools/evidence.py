@@ -18,7 +18,7 @@ import argparse
 import gzip
 import json
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -27,14 +27,15 @@ from typing import Any
 import pandas
 
 import labkit
-from labkit.course import comparison_of, races_of, resnet50_errors
+from labkit.course import races_of, resnet50_errors
 from labkit.course.shipped import DATA, shipped_as
 from labkit.errors import LabkitError
 from labkit.files import atomic_write
 from labkit.measure import pick
-from labkit.measure.results import read
+from labkit.measure.results import from_json, read
 from labkit.measure.results import write as write_results
-from labkit.simulate import Replay, read_launches, replay, step_operators, surveyed_roofline, what_if
+from labkit.simulate import Replay, read_launches, replay, step_operators, what_if
+from labkit.simulate.cost_model import Roofline
 from labkit.simulate.operators import GPU_ONLY
 from labkit.traces.dialects import CATEGORIES
 from labkit.traces.reading import GPU_WORK
@@ -159,6 +160,45 @@ def _as_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), default=float)
 
 
+def comparison_of(
+    results: Mapping, generator: str = "resnet_9blocks", batch_size: int = 1, scope: str = "step"
+) -> pandas.DataFrame:
+    """The timings of one CycleGAN, batch and scope: one row a stack of speed-ups, "a+b", as `labkit.compare` has them.
+
+    Each stack was timed against a baseline in its own comparison; the baseline's two rows are from the comparison of
+    the baseline alone. A stack that a correctness row of the survey found wrong is "not equivalent". share_of_peak is
+    of the device's fastest matrix product in float32, with TF32 where it has that.
+
+    Args:
+        results: from `labkit.gpu_results`.
+        generator, batch_size: which CycleGAN, on 256 x 256 pictures.
+        scope: "step", or "forward" for its two cycles alone.
+
+    Raises:
+        LabkitError: the survey has no such timings.
+    """
+    timings = f"timing/{scope}/{generator}/256/b{batch_size}/tf32=default/"
+    if f"{timings}baseline" not in results["rows"]:
+        raise LabkitError(
+            f"no baseline of {generator}, batch {batch_size}, {scope} in this survey: run `python -m tools.survey` "
+            "again to continue it, or choose another."
+        )
+    baseline = from_json(results["rows"][f"{timings}baseline"]["comparison"])
+    stacks = [key.removeprefix(timings) for key in results["rows"] if key.startswith(timings)]
+    others = [stack for stack in stacks if stack != "baseline"]
+    table = pandas.concat(
+        [baseline, *(from_json(results["rows"][timings + stack]["comparison"]).loc[[stack]] for stack in others)]
+    )
+    correctness = [row for row in results["rows"].values() if row["kind"] == "correctness" and not row["ok"]]
+    wrong = table.index.isin(["+".join(row["speedups"]) for row in correctness])
+    table.loc[wrong, ["verdict", "why"]] = "not equivalent", "the survey found it wrong: see its correctness row"
+    if "device" in results["rows"]:
+        rates = results["rows"]["device"]["matmul_flop_per_s"]
+        table["share_of_peak"] = table["flop_per_s"] / max(rates["float32"], rates.get("tf32", 0.0))
+    table.attrs = {"stamp": baseline.attrs["stamp"], "seconds": {}}
+    return table
+
+
 def comparisons(results: dict, scope: str) -> Iterator[tuple[str, int, pandas.DataFrame]]:
     """Generator, batch size and the timings of it, of those that were surveyed."""
     for generator in ("resnet_9blocks", "unet_256"):
@@ -167,6 +207,21 @@ def comparisons(results: dict, scope: str) -> Iterator[tuple[str, int, pandas.Da
                 yield generator, batch_size, comparison_of(results, generator, batch_size, scope)
             except LabkitError:
                 continue  # not in this survey
+
+
+def surveyed_roofline(results: Mapping) -> Roofline:
+    """The limits of a GPU as its survey measured them: the rates of large matrix products and copies, in full.
+
+    Args:
+        results: from `labkit.gpu_results`.
+    """
+    measured = results["rows"]["device"]
+    rates = dict(measured["matmul_flop_per_s"])
+    no_tensor_cores = () if "tf32" in rates else ("float32",)
+    rates["float32"] = rates.pop("tf32", rates["float32"])  # as PyTorch computes convolutions by default
+    bytes_per_s = measured["copy_bytes_per_s"]
+    device = f"{results['stamp']['device']}, as surveyed"
+    return Roofline(device, rates, bytes_per_s, flops_share=1.0, bytes_share=1.0, no_tensor_cores=no_tensor_cores)
 
 
 def best_stacks(results: dict) -> pandas.DataFrame:

@@ -52,9 +52,7 @@ from labkit.course.paper import paper_profile as paper_profile
 from labkit.course.paper import paper_traces as paper_traces
 from labkit.course.paper_model import paper_errors as paper_errors
 from labkit.course.races import find_races as find_races
-from labkit.course.resnet50 import replay_resnet50 as replay_resnet50
 from labkit.course.resnet50 import resnet50_errors as resnet50_errors
-from labkit.course.resnet50 import resnet50_operators as resnet50_operators
 from labkit.course.shipped import deviation_models as deviation_models
 from labkit.course.shipped import gpu_results as gpu_results
 from labkit.course.shipped import gpu_trace as gpu_trace
@@ -63,6 +61,5 @@ from labkit.course.shipped import study as study
 from labkit.course.shipped import study_pictures as study_pictures
 from labkit.course.stand_ins import FakeGPU as FakeGPU
 from labkit.course.stand_ins import Tape as Tape
-from labkit.course.surveys import comparison_of as comparison_of
 from labkit.course.surveys import races_of as races_of
 from labkit.course.work_log import WorkLog as WorkLog

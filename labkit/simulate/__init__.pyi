@@ -1,6 +1,5 @@
 from labkit.simulate.collectives import Collective as Collective
 from labkit.simulate.collectives import SharedStep as SharedStep
-from labkit.simulate.collectives import fake_ranks as fake_ranks
 from labkit.simulate.collectives import shared_step as shared_step
 from labkit.simulate.communication import NETWORKS as NETWORKS
 from labkit.simulate.communication import Link as Link
@@ -9,7 +8,6 @@ from labkit.simulate.communication import all_reduce_us as all_reduce_us
 from labkit.simulate.communication import ring_us as ring_us
 from labkit.simulate.cost_model import ROOFLINES as ROOFLINES
 from labkit.simulate.cost_model import parts_of as parts_of
-from labkit.simulate.cost_model import surveyed_roofline as surveyed_roofline
 from labkit.simulate.launch_queue import GAP_US as GAP_US
 from labkit.simulate.launch_queue import Launch as Launch
 from labkit.simulate.launch_queue import Timeline as Timeline

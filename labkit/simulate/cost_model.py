@@ -259,18 +259,3 @@ def foreach_launches(operator: Operator) -> int:
     lists = min(max(1, len(operator.inputs) // tensors), max(FOREACH_TENSORS))
     elements = sum(math.prod(shape) for shape in operator.outputs)
     return max(math.ceil(tensors / FOREACH_TENSORS[lists]), math.ceil(elements / FOREACH_ELEMENTS))
-
-
-def surveyed_roofline(results: Mapping) -> Roofline:
-    """The limits of a GPU as its survey measured them: the rates of large matrix products and copies, in full.
-
-    Args:
-        results: from `labkit.gpu_results`.
-    """
-    measured = results["rows"]["device"]
-    rates = dict(measured["matmul_flop_per_s"])
-    no_tensor_cores = () if "tf32" in rates else ("float32",)
-    rates["float32"] = rates.pop("tf32", rates["float32"])  # as PyTorch computes convolutions by default
-    bytes_per_s = measured["copy_bytes_per_s"]
-    device = f"{results['stamp']['device']}, as surveyed"
-    return Roofline(device, rates, bytes_per_s, flops_share=1.0, bytes_share=1.0, no_tensor_cores=no_tensor_cores)

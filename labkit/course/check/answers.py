@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, ParamSpec, TypeVar
 
 from numpy import ndarray
-from torch import Tensor, allclose, nn
+from torch import Tensor, allclose
 
 from labkit.course.check import guard, own
 
@@ -100,6 +100,11 @@ _INPUTS: list[Random] = []  # while `hidden` runs a check: the source of its inp
 def drawn(usual: T, other: Callable[[Random], T]) -> T:
     """An input of a check: `usual`, and if `hidden` runs the check what `other` draws."""
     return other(_INPUTS[-1]) if _INPUTS else usual
+
+
+def cases(usual: list[T], another: Callable[[Random], T]) -> list[T]:
+    """The inputs of several calls of an answer: `usual`, and if `hidden` runs the check twelve that `another` draws."""
+    return drawn(usual, lambda random: [another(random) for _ in range(12)])
 
 
 def a_seed(random: Random) -> int:
@@ -199,7 +204,7 @@ def expect(
 
     Args:
         got: the answer, which must be of the same `kind` as `right`.
-        right: a number, a word, a tensor, or a dict or tuple of those.
+        right: a number, a word, a tensor, or a dict or tuple of numbers or words.
         mistakes: the result of each likely mistake and its message. Of a dict, the keys that give the mistake away are
             enough. A mistake that leads to the right result here is skipped. In place of a result there may be a
             function of `got` and `right` that recognises the mistake.
@@ -240,7 +245,7 @@ def _same(a: Any, b: Any) -> bool:
         return all(_same(a[key], b[key]) for key in b)
     if isinstance(b, tuple):
         return all(map(_same, a, b))
-    if isinstance(b, Tensor):
+    if isinstance(a, Tensor):
         return a.shape == b.shape and allclose(a, b, rtol=1e-4, atol=1e-5)
     return a == b if isinstance(b, str) else math.isclose(a, b, abs_tol=0 if b else 1e-9)
 
@@ -262,8 +267,3 @@ def rounded(got: Any, right: Any) -> bool:
     if isinstance(right, Mapping):
         return all(rounded(got[key], right[key]) for key in right)
     return any(math.isclose(got, round(right, places), rel_tol=1e-9) for places in range(4))
-
-
-def with_layers(layers: Iterable[nn.Module], places: Mapping[int, nn.Module]) -> nn.Sequential:
-    """The same layers, with other ones at some places (nn.Identity() to leave one out), as in a likely mistake."""
-    return nn.Sequential(*(places.get(place, layer) for place, layer in enumerate(layers)))

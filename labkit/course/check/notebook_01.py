@@ -7,15 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from labkit.course.check.answers import (
-    a_seed,
-    drawn,
-    exercise,
-    expect,
-    failing,
-    require,
-    with_layers,
-)
+from labkit.course.check.answers import a_seed, drawn, exercise, expect, failing, require
 from labkit.models.losses import cycle_loss as right_cycle_loss
 from labkit.networks.resnet import ResidualBlock as RightBlock
 
@@ -43,21 +35,21 @@ def residual_block(answer: type[nn.Module]) -> None:
         require(not mistake, told + "two 3x3 convolutions, channels in, channels out, with biases; nn.InstanceNorm2d.")
 
     pad, norm, relu, second_pad, second_norm = 0, 2, 3, 4, 6  # places in right.conv_block
-    none = nn.Identity()
 
-    def residual(places: dict[int, nn.Module]) -> Tensor:
-        return with_layers(right.conv_block, places)(x)
+    def residual(other: nn.Module, *places: int) -> Tensor:
+        layers = enumerate(right.conv_block)
+        return nn.Sequential(*(other if place in places else layer for place, layer in layers))(x)
 
     with torch.no_grad():
         for mine, value in zip(weights, right.parameters(), strict=True):
             mine.copy_(value)
-        given, change = x.clone(), residual({})
+        given, change = x.clone(), right.conv_block(x)
         fails = "x + F(x) fails: is each of the two convolutions padded by 1, so that sizes are kept?"
         with failing(RuntimeError, fails):
             got = block(given)
         beside = isinstance(got, Tensor) and got.shape == (batch, 2 * channels, height, width)
         require(not beside, "the channels have doubled: add F(x) to x, instead of putting it beside x (torch.cat).")
-        zeros, edge = nn.ZeroPad2d(1), nn.ReplicationPad2d(1)
+        zeros, edge, none = nn.ZeroPad2d(1), nn.ReplicationPad2d(1), nn.Identity()
         expect(
             got,
             x + change,
@@ -66,18 +58,12 @@ def residual_block(answer: type[nn.Module]) -> None:
                 (2 * change, "you return F(x) + F(x): is x overwritten before the sum? Put F(x) under another name."),
                 (torch.relu(x + change), "no ReLU after the sum: it would cut off the negative half of x."),
                 (x + torch.relu(change), "no ReLU after the second norm: F(x) must be able to subtract, too."),
-                (
-                    x + residual({pad: zeros, second_pad: zeros}),
-                    "pad by reflection (nn.ReflectionPad2d), not by zeros.",
-                ),
-                (
-                    x + residual({pad: edge, second_pad: edge}),
-                    "pad by reflection, not by repeating the edge.",
-                ),
-                (x + residual({relu: none}), "there is no ReLU between the two convolutions."),
-                (x + residual({norm: none, second_norm: none}), "nn.InstanceNorm2d is missing after the convolutions."),
-                (x + residual({second_norm: none}), "nn.InstanceNorm2d is missing after the second convolution."),
-                (x + residual({norm: none}), "nn.InstanceNorm2d is missing after the first convolution."),
+                (x + residual(zeros, pad, second_pad), "pad by reflection (nn.ReflectionPad2d), not by zeros."),
+                (x + residual(edge, pad, second_pad), "pad by reflection, not by repeating the edge."),
+                (x + residual(none, relu), "there is no ReLU between the two convolutions."),
+                (x + residual(none, norm, second_norm), "nn.InstanceNorm2d is missing after the convolutions."),
+                (x + residual(none, second_norm), "nn.InstanceNorm2d is missing after the second convolution."),
+                (x + residual(none, norm), "nn.InstanceNorm2d is missing after the first convolution."),
             ],
             "the numbers differ. The order is: pad, convolve, norm, ReLU, pad, convolve, norm; then add x.",
         )

@@ -49,17 +49,11 @@ def alternate(answer: Callable) -> None:
             f"each step has to run warmup + rounds times: here {warm} + {rounds}.",
         ),
         (order == right_order, f"the order is {' '.join(order)}: {turns}"),
-        (
-            got["a"] is not got["b"],
-            "the steps share one list: make a new one for each, {name: [] for name in steps}.",
-        ),
+        (got["a"] is not got["b"], "the steps share one list: make a new one for each, {name: [] for name in steps}."),
         (min(times) >= 0, "there are negative times: take the clock after the step minus the clock before it."),
         (max(times) < 100, "the times are in milliseconds or less: leave them in seconds, as `clock` has them."),
         (max(times) < 4.0, "the first, slow rounds count: leave the warm-up out."),
-        (
-            len(times) == 2 * rounds,
-            f"{len(times)} times came back, not 2 x {rounds}: keep those with turn >= warmup.",
-        ),
+        (len(times) == 2 * rounds, f"{len(times)} times came back, not 2 x {rounds}: keep those with turn >= warmup."),
         (max(times) > 0.5, "only the launch is measured: synchronise after the step, and then read `clock()`."),
         (max(times) < 2.5, "a time also holds those of the steps before it: read the clock before each step."),
     )

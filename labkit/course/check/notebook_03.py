@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pandas import DataFrame
 
-from labkit.course.check.answers import drawn, exercise, expect, failing, require
+from labkit.course.check.answers import cases, drawn, exercise, expect, failing, require
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate import replay, step_operators, write_trace
 from labkit.trace import Trace
@@ -22,43 +22,46 @@ from labkit.traces.tables import find_gaps
 BOUNDS = ("compute", "data", "host")
 CAUSES = ("host_wait", "kernel_wait", "other")
 Launches = tuple[list[float], list[float], list[float], list[float]]  # calls, begins and ends of kernels; steps
-Kernels = tuple[list[float], list[float], list[float]]  # the calls that launched them, their begins and their ends
+Launched = tuple[list[float], list[float], list[float]]  # the calls that launched kernels, their begins and their ends
 
 
-def _many_kernels(random: Random) -> dict[str, tuple[list[float], list[float], str]]:
-    """Other inputs to `busy`: kernels of which some overlap, in any order."""
-    cases = {}
-    for n in random.sample(range(1, 20), 6):
-        begin = [round(random.uniform(0, 100), 2) for _ in range(n)]
-        end = [round(one + random.uniform(0.1, 20), 2) for one in begin]
-        cases[f"{n} kernels"] = begin, end, "Add up the times that at least one kernel covers."
-    return cases
+Kernels = tuple[str, list[float], list[float], str]  # in words, begins and ends, and a hint
+
+
+def _other_kernels(random: Random) -> Kernels:
+    """Kernels of which some overlap, in any order, to `busy`."""
+    begin = [round(random.uniform(0, 100), 2) for _ in range(random.randrange(1, 20))]
+    end = [round(one + random.uniform(0.1, 20), 2) for one in begin]
+    return f"{len(begin)} kernels", begin, end, "Add up the times that at least one kernel covers."
 
 
 @exercise(right_busy)
 def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
     """Compares ``answer(begin, end)`` with `labkit.traces.intervals.busy`."""
-    usual: dict[str, tuple[list[float], list[float], str]] = {
-        "kernels one after the other": ([0, 10, 25], [10, 20, 30], "Add up the times that kernels cover."),
-        "two that overlap": ([0, 10], [15, 30], "Where they overlap, the time counts once."),
-        "a short one inside a long one": (
+    usual: list[Kernels] = [
+        ("kernels one after the other", [0, 10, 25], [10, 20, 30], "Add up the times that kernels cover."),
+        ("two that overlap", [0, 10], [15, 30], "Where they overlap, the time counts once."),
+        (
+            "a short one inside a long one",
             [0, 10, 30],
             [50, 20, 70],
             "A kernel that ends before one that began earlier adds nothing: keep the latest end so far (max).",
         ),
-        "kernels not in the order they began": (
+        (
+            "kernels not in the order they began",
             [10, 0, 60, 30],
             [25, 20, 75, 40],
             "Sort by begin, and each end along with it.",
         ),
-        "times between microseconds": (
+        (
+            "times between microseconds",
             [0.25, 0.5, 3.0],
             [1.0, 1.75, 3.5],
             "Kernels begin and end between two whole microseconds: neither round nor count these.",
         ),
-        "no kernel": ([], [], "Nothing is covered."),
-    }
-    for what, (begin, end, hint) in drawn(usual, _many_kernels).items():
+        ("no kernel", [], [], "Nothing is covered."),
+    ]
+    for what, begin, end, hint in cases(usual, _other_kernels):
         first, last = np.array(begin, dtype=float), np.array(end, dtype=float)
         right, wall = right_busy(first.copy(), last.copy()), last.max(initial=0) - first.min(initial=0)
         with failing(() if begin else (IndexError, ValueError), "without any kernel your function should return 0.0"):
@@ -67,10 +70,7 @@ def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
             got,
             right,
             [
-                (
-                    (last - first).sum(),
-                    "That is the sum of the durations: the time of an overlap counts once.",
-                ),
+                ((last - first).sum(), "That is the sum of the durations: the time of an overlap counts once."),
                 (wall, "That is the time from the first begin to the last end: the time between kernels is idle."),
                 (wall - right, "That is how long the GPU was idle: the rest of the wall time is busy."),
                 ((last - first)[:1].sum(), "That is the first kernel alone: `return` belongs outside the loop."),
@@ -83,37 +83,33 @@ def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
         require(kept, f"the arrays you were given were changed: {copy}")
 
 
-def _any_launches(random: Random) -> list[Kernels]:
-    """Other inputs to `idle_by_cause`: kernels that partly overlap, with gaps of every cause, in any order."""
-    cases = []
-    for _ in range(3):
-        begin = [10.0]
-        while len(begin) < 40:
-            begin.append(begin[-1] + random.choice((random.uniform(2, 20), random.uniform(40, 90))))
-        random.shuffle(begin)
-        launched = [one - random.uniform(3, 60) for one in begin]
-        cases.append((launched, begin, [one + random.choice((random.uniform(3, 15), 30.0)) for one in begin]))
-    return cases
+def _other_launched(random: Random) -> Launched:
+    """Kernels that partly overlap, with gaps of every cause, in any order, to `idle_by_cause`."""
+    begin = [10.0]
+    while len(begin) < 40:
+        begin.append(begin[-1] + random.choice((random.uniform(2, 20), random.uniform(40, 90))))
+    random.shuffle(begin)
+    launched = [one - random.uniform(3, 60) for one in begin]
+    return launched, begin, [one + random.choice((random.uniform(3, 15), 30.0)) for one in begin]
 
 
 @exercise(find_gaps)
 def idle_by_cause(answer: Callable[[np.ndarray, np.ndarray, np.ndarray], dict[str, float]]) -> None:
     """Compares ``answer(launched, begin, end)`` with the causes of `labkit.Trace.idle`, in microseconds."""
-    by_hand: Kernels = ([0, 6, 12, 100, 106, 112], [10, 42, 30, 108, 120, 190], [40, 62, 70, 118, 150, 200])
-    shuffled: Kernels = ([90, 2, 31, 5], [140, 20, 45, 60], [150, 30, 75, 65])
-    for launched, begin, end in drawn([by_hand, shuffled], _any_launches):
+    by_hand: Launched = ([0, 6, 12, 100, 106, 112], [10, 42, 30, 108, 120, 190], [40, 62, 70, 118, 150, 200])
+    shuffled: Launched = ([90, 2, 31, 5], [140, 20, 45, 60], [150, 30, 75, 65])
+    for launched, begin, end in cases([by_hand, shuffled], _other_launched):
         kernels = DataFrame({"call_begin": launched, "begin": begin, "end": end}, dtype=float).sort_values("begin")
         gaps = find_gaps(kernels.reset_index(drop=True))
         us, cause = gaps["us"].to_numpy(), gaps["cause"].to_numpy()
         late, short = cause == "host_wait", us < 30
         since = kernels["begin"].to_numpy()[1:] - kernels["end"].to_numpy()[:-1]
-        sums = {"from zero": us.sum() + min(begin), "from the kernel before": since[since > 0].sum()}
 
         def total(causes: np.ndarray, us: np.ndarray = us) -> dict[str, float]:
             return {name: float(us[causes == name].sum()) for name in CAUSES}
 
-        def adds_up_to(name: str, sums: dict[str, float] = sums) -> Callable[[dict[str, float], Any], bool]:
-            return lambda got, _: math.isclose(sum(got.values()), sums[name])
+        def adds_up_to(us: float) -> Callable[[dict[str, float], Any], bool]:
+            return lambda got, _: math.isclose(sum(got.values()), us)
 
         right = total(cause)
         swapped = dict(zip(CAUSES, (right["host_wait"], right["other"], right["kernel_wait"]), strict=True))
@@ -135,9 +131,12 @@ def idle_by_cause(answer: Callable[[np.ndarray, np.ndarray, np.ndarray], dict[st
                     total(np.where(short, "kernel_wait", "other")),
                     "Every kernel is launched before it begins. Had its launch begun when the *gap* began?",
                 ),
-                (adds_up_to("from zero"), "Wall time begins with the first kernel: there is no gap before it."),
                 (
-                    adds_up_to("from the kernel before"),
+                    adds_up_to(us.sum() + min(begin)),
+                    "Wall time begins with the first kernel: there is no gap before it.",
+                ),
+                (
+                    adds_up_to(since[since > 0].sum()),
                     "A kernel may end before one that began earlier: a gap begins at the latest end so far (max).",
                 ),
             ],
@@ -146,44 +145,35 @@ def idle_by_cause(answer: Callable[[np.ndarray, np.ndarray, np.ndarray], dict[st
         )
 
 
-def _patients(random: Random) -> list[tuple[str, float, DataFrame, str]]:
-    """Bottleneck, idle share and gaps of six trainings, and what gives each of them away."""
-
-    def gaps(data: tuple[int, float, float], others: tuple[int, float, float]) -> DataFrame:
-        rows = [
-            {"us": random.uniform(low, high), "cause": "host_wait", "range_at_begin": name}
-            for name, (n, low, high) in {"data": data, "generators backward": others}.items()
-            for _ in range(n)
-        ]
-        return DataFrame(rows).sort_values("us", ascending=False, ignore_index=True)
-
-    few_long = "Few gaps begin in the range data, but they hold nearly all of the idle time: add up `us`."
-    return [
-        ("compute", random.uniform(0.01, 0.06), gaps((2, 3e3, 5e3), (90, 1, 9)), "The GPU is hardly ever idle."),
-        ("data", random.uniform(0.4, 0.6), gaps((4, 4e4, 9e4), (900, 2, 9)), few_long),
-        ("data", random.uniform(0.3, 0.4), gaps((3, 5e3, 9e3), (90, 2, 9)), few_long),
-        ("host", random.uniform(0.4, 0.7), gaps((0, 0, 1), (500, 20, 60)), "No gap begins in the range data."),
-        (
-            "host",
-            random.uniform(0.4, 0.7),
-            gaps((1, 3e3, 4e3), (500, 40, 60)),
-            "The largest gap begins in the range data, but all other gaps together are much longer.",
-        ),
-        (
-            "host",
-            random.uniform(0.3, 0.4),
-            gaps((9, 20, 30), (300, 40, 60)),
-            "A few of the gaps begin in the range data, with little of the idle time.",
-        ),
-    ]
+FEW_LONG = "Few gaps begin in the range data, but they hold nearly all of the idle time: add up `us`."
+MOSTLY_OTHERS = "The largest gap begins in the range data, but all other gaps together are much longer."
+FEW_SHORT = "A few of the gaps begin in the range data, with little of the idle time."
+# Trainings: the bottleneck and its idle share; gaps that begin in the range data, and others: their number and us, from
+# and to; what gives the bottleneck away.
+PATIENTS = [
+    ("compute", (0.01, 0.06), (2, 3e3, 5e3), (90, 1, 9), "The GPU is hardly ever idle."),
+    ("data", (0.4, 0.6), (4, 4e4, 9e4), (900, 2, 9), FEW_LONG),
+    ("data", (0.3, 0.4), (3, 5e3, 9e3), (90, 2, 9), FEW_LONG),
+    ("host", (0.4, 0.7), (0, 0, 1), (500, 20, 60), "No gap begins in the range data."),
+    ("host", (0.4, 0.7), (1, 3e3, 4e3), (500, 40, 60), MOSTLY_OTHERS),
+    ("host", (0.3, 0.4), (9, 20, 30), (300, 40, 60), FEW_SHORT),
+]
 
 
 @exercise()
 def diagnose(answer: Callable[[float, DataFrame], str]) -> None:
     """Compares ``answer(idle, gaps)`` with the bottleneck of trainings that differ clearly."""
-    for right, idle, gaps, hint in _patients(drawn(Random(0), lambda random: random)):
-        in_data = gaps.loc[gaps["range_at_begin"] == "data", "us"].sum() / gaps["us"].sum()
-        where = f"idle for {idle:.0%} of the wall time, {in_data:.0%} of that in gaps that begin in the range data"
+    random = drawn(Random(0), lambda random: random)
+    for right, idle_share, in_data, others, hint in PATIENTS:
+        idle = random.uniform(*idle_share)
+        rows = [
+            {"us": random.uniform(low, high), "cause": "host_wait", "range_at_begin": name}
+            for name, (n, low, high) in {"data": in_data, "generators backward": others}.items()
+            for _ in range(n)
+        ]
+        gaps = DataFrame(rows).sort_values("us", ascending=False, ignore_index=True)
+        data_share = gaps.loc[gaps["range_at_begin"] == "data", "us"].sum() / gaps["us"].sum()
+        where = f"idle for {idle:.0%} of the wall time, {data_share:.0%} of that in gaps that begin in the range data"
         with failing(KeyError, f"there is no such column: the columns are {', '.join(gaps)}"):
             got = answer(idle, gaps.copy())
         unknown = (lambda got, _: got not in BOUNDS, f"That is none of the words: {', '.join(BOUNDS)}.")
@@ -201,17 +191,14 @@ def unknown_traces(folder: Path | str) -> dict[str, Trace]:
     return {name: Trace(write_trace(one, Path(folder, f"{name}.json.gz"))) for name, one in played.items()}
 
 
-def _many_launches(random: Random) -> list[Launches]:
-    """Other inputs to `hta_wall`: launches of three to five steps, and kernels that begin some time after them."""
-    cases = []
-    for _ in range(6):
-        steps = [100.0 * number for number in range(random.randrange(3, 6))]
-        launched = sorted(random.uniform(0, steps[-1] + 90) for _ in range(30))
-        launched += [steps[-2] + 80, steps[-1] + 5]
-        begin = [call + random.uniform(5, 60) for call in launched]
-        begin[-2] = steps[-1] + 20
-        cases.append((launched, begin, [one + random.uniform(1, 40) for one in begin], steps))
-    return cases
+def _other_launches(random: Random) -> Launches:
+    """Launches of three to five steps, and kernels that begin some time after them, to `hta_wall`."""
+    steps = [100.0 * number for number in range(random.randrange(3, 6))]
+    launched = sorted(random.uniform(0, steps[-1] + 90) for _ in range(30))
+    launched += [steps[-2] + 80, steps[-1] + 5]
+    begin = [call + random.uniform(5, 60) for call in launched]
+    begin[-2] = steps[-1] + 20
+    return launched, begin, [one + random.uniform(1, 40) for one in begin], steps
 
 
 @exercise()
@@ -222,7 +209,7 @@ def hta_wall(answer: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], 
         ([5.0, 95.0, 40.0, 205.0], [20.0, 250.0, 60.0, 280.0], [50.0, 270.0, 300.0, 290.0], [0.0, 100.0, 200.0]),
         ([3.0, np.nan, 60.0, 120.0], [12.0, 500.0, 70.0, 130.0], [22.0, 510.0, 90.0, 140.0], [0.0, 50.0, 110.0]),
     ]
-    for case in drawn(usual, _many_launches):
+    for case in cases(usual, _other_launches):
         launched, begin, end, steps = map(np.array, case)
         got = answer(launched.copy(), begin.copy(), end.copy(), steps.copy())
         kept, last = launched < steps.max(), steps.max()

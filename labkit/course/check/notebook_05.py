@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from labkit.course.check.answers import (
     WrongAnswer,
     a_seed,
+    cases,
     drawn,
     exercise,
     expect,
@@ -51,9 +51,9 @@ def adds_up(a: Tensor, memory: SimpleNamespace) -> Tensor:  # noqa: D103
     return memory.total.add_(a)
 
 
-def _other_steps(random: Random) -> list[tuple[int, int, int]]:
+def _other_step(random: Random) -> tuple[int, int, int]:
     """Launches, microseconds of the host for each, and microseconds of kernels, to `estimate`."""
-    return [(random.randrange(1, 5000), random.randrange(5, 60), random.randrange(5_000, 200_000)) for _ in range(8)]
+    return random.randrange(1, 5000), random.randrange(5, 60), random.randrange(5_000, 200_000)
 
 
 @exercise()
@@ -62,7 +62,7 @@ def estimate(answer: Callable[[float, float, float], tuple[float, float]]) -> No
     turns = "Host and GPU do not take turns: while the GPU works, the host launches the next kernels."
     shorter = "The step is over when both are done: take the longer of the two."
     usual = [(3000, 40, 45_000), (3000, 10, 45_000), (1, 20, 45_000), (1000, 45, 45_000)]
-    for launches, host_us, busy_us in drawn(usual, _other_steps):
+    for launches, host_us, busy_us in cases(usual, _other_step):
         host, got = launches * host_us, answer(launches, host_us, busy_us)
         step, idle = max(host, busy_us), 1 - busy_us / max(host, busy_us)
         where = f"{launches} launches of {host_us} us on the host, kernels of {busy_us} us"
@@ -85,13 +85,16 @@ def batched(answer: Any) -> None:
     """
     torch.manual_seed(drawn(0, a_seed))
     model = small().double()
+    sizes: defaultdict[str, list[int]] = defaultdict(list)  # of the batches that went through each network
+    for name, network in model.named_children():
+        network.register_forward_pre_hook(lambda _, inputs, name=name: sizes[name].append(len(inputs[0])))
     shape = drawn([2, 3, 32, 32], lambda random: [random.randrange(1, 4), 3, *random.choices((24, 28, 36), k=2)])
     real, other, third = (torch.rand(shape, dtype=torch.float64) * 2 - 1 for _ in range(3))
     plain, step = cast(CycleGANStep, make_step(model)), cast(CycleGANStep, make_step(model, answer))
-    _check_cycle(step, plain, model, real, other)
+    _check_cycle(step, plain.cycle(model.G_A, model.G_B, real, other), sizes, real, other)
     right = plain.judge(model.D_A, real, third)
-    with _passes(model) as sizes:
-        verdicts = step.judge(model.D_A, real, third)
+    sizes.clear()
+    verdicts = step.judge(model.D_A, real, third)
     runs = len(sizes["D_A"])
     require(len(verdicts) == 2, "judge returns two tensors, the verdicts on real and those on fake.")
     require_each(
@@ -116,10 +119,10 @@ def batched(answer: Any) -> None:
     require(not wrong, f"after one update {', '.join(wrong)} differ from the baseline's: is a gradient cut off?")
 
 
-def _check_cycle(step: CycleGANStep, plain: CycleGANStep, model: CycleGAN, real: Tensor, other: Tensor) -> None:
-    right = plain.cycle(model.G_A, model.G_B, real, other)
-    with _passes(model) as sizes:
-        cycle = step.cycle(model.G_A, model.G_B, real, other)
+def _check_cycle(step: CycleGANStep, right: Cycle, sizes: dict[str, list[int]], real: Tensor, other: Tensor) -> None:
+    model = cast(CycleGAN, step.model)
+    sizes.clear()
+    cycle = step.cycle(model.G_A, model.G_B, real, other)
     require(isinstance(cycle, Cycle), f"cycle returns a Cycle(fake, back, same), not {kind(cycle)}.")
     n, runs = len(real), len(sizes["G_A"])
     mixed = "fake and same are mixed up: chunk gives the parts in the order in which cat put them together."
@@ -136,21 +139,6 @@ def _check_cycle(step: CycleGANStep, plain: CycleGANStep, model: CycleGAN, real:
     with failing((TypeError, AttributeError), none):
         alone = step.cycle(model.G_A, model.G_B, real, None)
         require(alone.same is None and _equal(alone.fake, right.fake), none)
-
-
-@contextmanager
-def _passes(model: nn.Module) -> Iterator[dict[str, list[int]]]:
-    """Inside the block, collects the batch size of each pass through each network."""
-    sizes = defaultdict(list)
-    hooks = [
-        network.register_forward_pre_hook(lambda _, inputs, name=name: sizes[name].append(len(inputs[0])))
-        for name, network in model.named_children()
-    ]
-    try:
-        yield sizes
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _equal(a: object, b: Tensor | None) -> bool:
@@ -204,10 +192,7 @@ def captured(answer: type) -> None:
     same_memory = "the second call has changed the first result: replays write to the same memory. Return a clone."
     same_example = "the example that was handed to you has changed: keep a clone of it as the memory that replays read."
     require_each(
-        (
-            len(calls) == 1,
-            f"after two calls the body has run {len(calls)} times: record it once, in __init__.",
-        ),
+        (len(calls) == 1, f"after two calls the body has run {len(calls)} times: record it once, in __init__."),
         (torch.equal(first, kept), same_memory),
         (torch.equal(example, torch.full(shape, 5.0)), same_example),
     )

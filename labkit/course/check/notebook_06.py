@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
+from unittest.mock import Mock
 
 import torch
 from torch import Tensor, nn
 
-from labkit.course.check.answers import a_seed, drawn, exercise, expect, require, require_each
+from labkit.course.check.answers import a_seed, cases, drawn, exercise, expect, require, require_each
 from labkit.course.floats import limits as right_limits
 from labkit.course.floats import rounding_outcomes as right_outcomes
 from labkit.course.kept import kept_bytes as right_kept
@@ -20,16 +21,16 @@ from labkit.variants.registry import SPEEDUPS, make_step
 SCALE = 256.0  # of the losses, in the check of `update`
 
 
-def _other_formats(random: Random) -> dict[str, tuple[int, int]]:
-    """Formats of floats that Python's own can hold: bits of exponent and mantissa, to `limits`."""
-    bits = [(random.randrange(3, 10), random.randrange(2, 20)) for _ in range(4)]
-    return {f"a float of {1 + sum(one)} bits": one for one in bits}
+def _other_format(random: Random) -> tuple[str, tuple[int, int]]:
+    """A format of floats that Python's own can hold: its name, bits of exponent and mantissa, to `limits`."""
+    exponent, mantissa = random.randrange(3, 10), random.randrange(2, 20)
+    return f"a float of {1 + exponent + mantissa} bits", (exponent, mantissa)
 
 
 @exercise(right_limits)
 def limits(answer: Callable[[int, int], Mapping[str, float]]) -> None:
     """Compares ``answer(exponent_bits, mantissa_bits)`` with `labkit.course.floats.limits`."""
-    for name, bits in drawn({"float16": (5, 10), "bfloat16": (8, 7)}, _other_formats).items():
+    for name, bits in cases([("float16", (5, 10)), ("bfloat16", (8, 7))], _other_format):
         right = right_limits(*bits)
         half, one_bit = {"eps": right["eps"] / 2}, {"max": right["max"] / (2 - right["eps"])}
         expect(
@@ -58,7 +59,7 @@ def rounding_outcomes(answer: Callable[[Tensor, float], Mapping[str, float]]) ->
     gradients = torch.tensor(drawn([0.0, 0.0, 1e-9, -3e-8, 2e-7, 1e-6, -5e-5, 1e-3, 0.5, -2.0], _any_gradients))
     n = len(gradients) - 2
     late = {"flushed": right_outcomes(gradients, 1.0)["flushed"]}
-    for scale in drawn([1.0, 2.0**10, 2.0**17], lambda random: [2.0 ** random.randrange(20) for _ in range(4)]):
+    for scale in cases([1.0, 2.0**10, 2.0**17], lambda random: 2.0 ** random.randrange(20)):
         given = gradients.clone()
         got, right = answer(given, scale), right_outcomes(gradients, scale)
         require(torch.equal(given, gradients), "the gradients you were given were changed: make new tensors.")
@@ -80,18 +81,6 @@ def rounding_outcomes(answer: Callable[[Tensor, float], Mapping[str, float]]) ->
         )
 
 
-class CountingScaler(torch.amp.GradScaler):
-    """A scaler that counts its updates."""
-
-    def __init__(self) -> None:
-        super().__init__("cpu", init_scale=SCALE)
-        self.updates = 0
-
-    def update(self, new_scale: float | Tensor | None = None) -> None:  # noqa: D102
-        self.updates += 1
-        super().update(new_scale)
-
-
 def _any_two(random: Random) -> dict[str, Tensor]:
     """Gradients of two players to `update`: the generators' is longer than 1, the discriminators' shorter."""
     angles = torch.tensor([random.uniform(0.2, 1.3) for _ in range(2)])
@@ -104,13 +93,15 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
     """Checks one ``answer(scaler, optimizers, max_norm)``: an update of two players under one scaler."""
     usual = {"generators": torch.tensor([3.0, 4.0]), "discriminators": torch.tensor([0.0, 0.5])}
     gradients = drawn(usual, _any_two)
-    clipped = gradients | {"generators": gradients["generators"] / gradients["generators"].norm()}
     norm_of_both = torch.cat([*gradients.values()]).norm()
+    leaves_out = "they must not take a step with it. scaler.step(optimizer) leaves that step out by itself."
     once = "Call it once, after both players: it changes the scale that the second player's gradients carry."
     left_over = "gradients are left over and would be added to the next step's: zero_grad() in either case."
     still_scaled = "These gradients are still scaled: scaler.unscale_(optimizer) divides them by the scale."
     for overflowed in (None, "discriminators", "generators"):
-        scaler = CountingScaler()
+        scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
+        updates = Mock(wraps=scaler.update)
+        scaler.update = updates  # type: ignore[method-assign]
         weights = {player: nn.Parameter(torch.zeros(2)) for player in gradients}
         optimizers = {player: torch.optim.SGD([weight], lr=1.0) for player, weight in weights.items()}
         for player, weight in weights.items():
@@ -118,26 +109,27 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
         if overflowed:
             weights[overflowed].grad = torch.tensor([math.inf, 1.0])
         answer(scaler, optimizers, 1.0)
-        moved = {player: -weight.detach() for player, weight in weights.items()}
         where = f"an inf in the gradient of the {overflowed}: " if overflowed else "finite gradients: "
-        for player, change in moved.items():
-            if player == overflowed:
-                stays = "they must not take a step with it. scaler.step(optimizer) leaves that step out by itself."
-                require(not change.any(), where + stays)
-            elif overflowed:
-                require(bool(change.any()), f"{where}the {player} must take their step all the same.")
+        for player, weight in weights.items():
+            still = not weight.any()
+            require_each(
+                (still or player != overflowed, leaves_out),
+                (not still or overflowed in (None, player), f"the {player} must take their step all the same."),
+                where=where,
+            )
         require_each(
-            (scaler.updates > 0, "the scale never adapts: call scaler.update()."),
-            (scaler.updates == 1, f"scaler.update() was called {scaler.updates} times. {once}"),
+            (updates.call_count > 0, "the scale never adapts: call scaler.update()."),
+            (updates.call_count == 1, f"scaler.update() was called {updates.call_count} times. {once}"),
             where=where,
         )
         for player, gradient in gradients.items():
             if player == overflowed:
                 continue
             direction = gradient / gradient.norm()
+            clipped = gradient if gradient.norm() < 1 else direction
             expect(
-                moved[player],
-                clipped[player],
+                -weights[player].detach(),
+                clipped,
                 [
                     (direction / SCALE, "Clipped while still scaled: call scaler.unscale_(optimizer) before you clip."),
                     (gradient / norm_of_both, "Each player's gradients have their own norm: clip them apart."),
@@ -146,7 +138,7 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
                     (SCALE * gradient, still_scaled),
                 ],
                 "Unscale, clip, step.",
-                f"{where}the {player} should move by {clipped[player]}",
+                f"{where}the {player} should move by {clipped}",
             )
         require(all(weight.grad is None or not weight.grad.any() for weight in weights.values()), where + left_over)
 
@@ -209,13 +201,12 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
 def _gradients(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[dict[str, Tensor], Tensor]:
     """Each player's gradient on a batch, and the gradient of the generators' loss for the discriminators' weights."""
     batch = step.inputs(real_a, real_b)
-    generators, discriminators = step.players["generators"], step.players["discriminators"]
-    of_g = torch.stack([*step.losses("generators", batch).values()]).sum()
-    own, strange = (
-        _flat(torch.autograd.grad(of_g, weights, retain_graph=True)) for weights in (generators, discriminators)
-    )
-    of_d = torch.stack([*step.losses("discriminators", batch).values()]).sum()
-    return {"generators": own, "discriminators": _flat(torch.autograd.grad(of_d, discriminators))}, strange
+    losses = {player: torch.stack([*step.losses(player, batch).values()]).sum() for player in step.players}
+
+    def of(player: str, weights_of: str) -> Tensor:
+        return _flat(torch.autograd.grad(losses[player], step.players[weights_of], retain_graph=True))
+
+    return {player: of(player, player) for player in losses}, of("generators", "discriminators")
 
 
 def _flat(gradients: Iterable[Tensor]) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +43,7 @@ def translator_losses(answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
             ((right[1], right[0]), "the adversarial loss comes first, then the deviation."),
         ]
     got = answer(encoder, translator, judge, real_a, weight)
-    expect(got, tuple(loss.item() for loss in right), _numbers(mistakes), "compare each loss with its formula.")
+    expect(got, tuple(loss.item() for loss in right), mistakes, "compare each loss with its formula.")
     require(all(loss.requires_grad for loss in got), "no gradient reaches the translator: detach only the code.")
     for name, loss in zip(("adversarial loss", "deviation"), got, strict=True):
         weights = [encoder.weight, translator.weight]
@@ -51,10 +51,6 @@ def translator_losses(answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
         missing = f"no gradient of the {name} reaches the translator: detach only the code."
         require(of_translator is not None, missing)
         require(of_encoder is None, f"gradients of the {name} reach the encoder: detach its code.")
-
-
-def _numbers(mistakes: Iterable[tuple[tuple[Tensor, Tensor], str]]) -> list[tuple[tuple[float, ...], str]]:
-    return [(tuple(loss.item() for loss in losses), message) for losses, message in mistakes]
 
 
 @exercise(CodeDiscriminator)

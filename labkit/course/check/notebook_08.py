@@ -9,7 +9,7 @@ import pandas
 import torch
 from torch import Tensor, nn
 
-from labkit.course.check.answers import a_seed, drawn, exercise, expect, kind, require, require_each, require_kind
+from labkit.course.check.answers import a_seed, cases, drawn, exercise, expect, require, require_each, require_kind
 from labkit.measure.quality import within_spread as right_within
 from labkit.measure.roofline import flop_counter
 from labkit.measure.roofline import multiply_adds as right_multiply_adds
@@ -17,21 +17,16 @@ from labkit.networks.light import grouped_block, inverted_block, separable_block
 from labkit.networks.resnet import ResidualBlock
 
 
-def _other_layers(random: Random) -> list[tuple[int, int, int, int]]:
+def _other_layer(random: Random) -> tuple[int, int, int, int]:
     """Channels in and out, kernel and groups, to `multiply_adds`."""
-    layers = []
-    for _ in range(5):
-        groups = random.choice((1, 2, 4, 8))
-        layers.append(
-            (groups * random.randrange(1, 30), groups * random.randrange(1, 30), random.randrange(1, 8), groups)
-        )
-    return layers
+    groups = random.choice((1, 2, 4, 8))
+    return groups * random.randrange(1, 30), groups * random.randrange(1, 30), random.randrange(1, 8), groups
 
 
 @exercise(right_multiply_adds)
 def multiply_adds(answer: Callable[[int, int, int, int], int]) -> None:
     """Compares ``answer(in_channels, out_channels, kernel, groups)`` with `labkit.measure.multiply_adds`."""
-    for layer in drawn([(64, 128, 1, 1), (64, 128, 3, 1), (64, 128, 3, 4), (64, 64, 3, 64)], _other_layers):
+    for layer in cases([(64, 128, 1, 1), (64, 128, 3, 1), (64, 128, 3, 4), (64, 64, 3, 64)], _other_layer):
         in_channels, out_channels, kernel, groups = layer
         right = right_multiply_adds(*layer)
         expect(
@@ -39,10 +34,7 @@ def multiply_adds(answer: Callable[[int, int, int, int], int]) -> None:
             right,
             [
                 (2 * right, "Here a multiplication with its addition counts once; FLOPs count them as two."),
-                (
-                    right * groups,
-                    "That ignores groups: how many input channels does one output channel see?",
-                ),
+                (right * groups, "That ignores groups: how many input channels does one output channel see?"),
                 (right / groups, "That is one group's share: how many groups are there, and do they all compute?"),
                 (right // kernel, "How many input pixels does the kernel lie on, in both directions?"),
             ],
@@ -57,7 +49,7 @@ def light_block(answer: Callable[[int], nn.Module]) -> None:
     torch.manual_seed(drawn(0, a_seed))
     channels = drawn(64, lambda random: random.choice((64, 80, 96)))
     block = answer(channels)
-    require(isinstance(block, nn.Module), f"an nn.Module is expected, not {kind(block)}.")
+    require(isinstance(block, nn.Module), f"an nn.Module is expected, not {block!r:.40}.")
     share = _flops(block, channels) / _flops(ResidualBlock(channels), channels)
     require(share <= 0.25, f"with {channels} channels it has {share:.2f} of the plain block's FLOPs, not a quarter.")
     block = _without_norms(answer(channels).double())  # they let each pixel depend on all others

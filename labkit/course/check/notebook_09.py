@@ -8,7 +8,7 @@ from random import Random
 
 import pandas
 
-from labkit.course.check.answers import drawn, exercise, expect, failing
+from labkit.course.check.answers import cases, drawn, exercise, expect, failing
 from labkit.measure.autotune import pick as right_pick
 
 
@@ -19,17 +19,6 @@ def _any_table(random: Random) -> dict[str, tuple[str, float, float]]:
     for i in range(random.randrange(6, 12)):
         rows[f"step {i}"] = random.choice(verdicts), random.uniform(0.5, 3), random.uniform(2e9, 9e9)
     return rows
-
-
-def _any_choices(table: pandas.DataFrame) -> Callable[[Random], list[tuple[pandas.DataFrame, float, str]]]:
-    """Parts of a table and memories, to `pick`."""
-    hint = "The fastest whose verdict is `faster` and whose memory is there, else the baseline."
-
-    def some(random: Random) -> list[tuple[pandas.DataFrame, float, str]]:
-        sizes = [random.randrange(1, len(table)) for _ in range(8)]
-        return [(table.iloc[:size], random.uniform(2e9, 9e9), hint) for size in sizes]
-
-    return some
 
 
 @exercise(right_pick)
@@ -60,7 +49,12 @@ def pick(answer: Callable[[pandas.DataFrame, float], str]) -> None:
         (hopeless, math.inf, "Nothing is faster and computes the same: stay with the baseline."),
         (unknown, 6e9, "Memory that is not known (NaN, as on a CPU) is no reason against a step."),
     ]
-    for given, memory_bytes, hint in drawn(usual, _any_choices(table)):
+    fastest = "The fastest whose verdict is `faster` and whose memory is there, else the baseline."
+
+    def any_choice(random: Random) -> tuple[pandas.DataFrame, float, str]:
+        return table.iloc[: random.randrange(1, len(table))], random.uniform(2e9, 9e9), fastest
+
+    for given, memory_bytes, hint in cases(usual, any_choice):
         right, where = right_pick(given, memory_bytes), f"with {memory_bytes:g} bytes"
         with failing((ValueError, IndexError), f"{where} your function fails, it should return {right!r}. {hint}"):
             got = answer(given.copy(), memory_bytes)

@@ -8,47 +8,56 @@ from random import Random
 import torch
 from torch import Tensor
 
-from labkit.course.check.answers import WrongAnswer, a_seed, drawn, exercise, expect, failing, require, require_kind
+from labkit.course.check.answers import a_seed, cases, drawn, exercise, expect, failing, require, require_kind
 from labkit.course.one_process import FAULTS, of_each, of_rank, several_ranks, train_with_fault
 from labkit.course.one_process import average_gradients as right_average
 from labkit.data.batches import positions as right_positions
 from labkit.simulate.communication import ring_us as right_ring
 
 
-def _other_parts(random: Random) -> list[tuple[int, int, int, int]]:
+def _other_part(random: Random) -> tuple[int, int, int, int]:
     """Batch, its size, rank and ranks, to `positions`."""
-    cases = []
-    for _ in range(6):
-        ranks = random.randrange(1, 8)
-        cases.append((random.randrange(9), ranks * random.randrange(1, 6), random.randrange(ranks), ranks))
-    return cases
+    ranks = random.randrange(1, 8)
+    return random.randrange(9), ranks * random.randrange(1, 6), random.randrange(ranks), ranks
 
 
 @exercise(right_positions)
 def positions(answer: Callable[[int, int, int, int], range]) -> None:
     """Compares ``answer(k, batch_size, rank, ranks)`` with `labkit.data.batches.positions`."""
-    for case in drawn([(0, 4, 0, 2), (0, 4, 1, 2), (3, 4, 1, 2), (5, 8, 2, 4), (2, 3, 0, 1)], _other_parts):
+    for case in cases([(0, 4, 0, 2), (0, 4, 1, 2), (3, 4, 1, 2), (5, 8, 2, 4), (2, 3, 0, 1)], _other_part):
         k, batch_size, rank, ranks = case
-        got, right = answer(*case), list(right_positions(*case))
+        got, each, begin = answer(*case), batch_size // ranks, k * batch_size
         require_kind(got, "a range")
-        each, begin = batch_size // ranks, k * batch_size
-        whole = list(range(begin, begin + batch_size))
-        mistakes = {
-            "That is the whole batch: every rank would see the same pictures. Take a part of it.": whole,
-            "So every rank takes the first part of the batch: where does the part of this rank begin?": whole[:each],
-            "Each picture is seen once, but by turns: here the parts follow each other.": whole[rank::ranks],
-            "Batch k begins after k whole batches, of all ranks together.": list(
-                range(k * each + rank * each, k * each + (rank + 1) * each)
-            ),
-            "The part begins after the parts of the ranks before it: how many pictures are those?": list(
-                range(begin + rank, begin + rank + each)
-            ),
-            "That is the part of the first batch: batch k begins later.": list(range(rank * each, (rank + 1) * each)),
-        }
-        where = f"batch {k} of {batch_size}, rank {rank} of {ranks}: {list(got)}."
-        for message, wrong in mistakes.items():
-            require(list(got) == right or list(got) != wrong, f"{where} {message}")
-        require(list(got) == right, f"{where} How many does each rank take, and which one comes first?")
+
+        def part(begin: int, n: int = each) -> str:
+            return str([*range(begin, begin + n)])
+
+        expect(
+            str([*got]),
+            str([*right_positions(*case)]),
+            [
+                (
+                    part(begin, batch_size),
+                    "That is the whole batch: every rank would see the same pictures. Take a part of it.",
+                ),
+                (
+                    part(begin),
+                    "So every rank takes the first part of the batch: where does the part of this rank begin?",
+                ),
+                (
+                    str([*range(begin + rank, begin + batch_size, ranks)]),
+                    "Each picture is seen once, but by turns: here the parts follow each other.",
+                ),
+                (part((k + rank) * each), "Batch k begins after k whole batches, of all ranks together."),
+                (
+                    part(begin + rank),
+                    "The part begins after the parts of the ranks before it: how many pictures are those?",
+                ),
+                (part(rank * each), "That is the part of the first batch: batch k begins later."),
+            ],
+            "How many does each rank take, and which one comes first?",
+            f"batch {k} of {batch_size}, rank {rank} of {ranks}",
+        )
 
 
 @exercise(right_average)
@@ -69,8 +78,8 @@ def average_gradients(answer: Callable[[Iterable[Tensor]], None]) -> None:
     for weight, value, of_ranks in zip(weights, before, gradients, strict=True):
         moved = any(not torch.equal(of_rank(weight.detach(), rank), value) for rank in range(n))
         require(not moved, "it changes the weights: average the gradients, weight.grad.")
-        if weight.grad is None:
-            raise WrongAnswer("afterwards there is no gradient: the optimiser needs it.")
+        require(weight.grad is not None, "afterwards there is no gradient: the optimiser needs it.")
+        assert weight.grad is not None
         total = torch.stack(of_ranks).sum(0)
         for rank in range(n):
             got, own = of_rank(weight.grad, rank), of_ranks[rank]
@@ -110,18 +119,15 @@ SYMPTOMS = {  # of the fault that was not found: what shows it
 }
 
 
-def _other_rings(random: Random) -> list[tuple[float, int, float, float]]:
+def _other_ring(random: Random) -> tuple[float, int, float, float]:
     """Bytes, ranks, microseconds of latency and bytes per second, to `ring_us`."""
-    return [
-        (random.uniform(0, 9e6), random.randrange(2, 64), random.uniform(0, 20), random.uniform(1e9, 9e9))
-        for _ in range(5)
-    ]
+    return random.uniform(0, 9e6), random.randrange(2, 64), random.uniform(0, 20), random.uniform(1e9, 9e9)
 
 
 @exercise(right_ring)
 def ring_us(answer: Callable[[float, int, float, float], float]) -> None:
     """Compares ``answer(size, ranks, latency_us, bytes_per_s)`` with `labkit.simulate.ring_us`."""
-    for case in drawn([(8e6, 4, 10.0, 1e9), (0.0, 8, 5.0, 1e9), (1e6, 2, 0.0, 2e9)], _other_rings):
+    for case in cases([(8e6, 4, 10.0, 1e9), (0.0, 8, 5.0, 1e9), (1e6, 2, 0.0, 2e9)], _other_ring):
         size, ranks, latency_us, bytes_per_s = case
         right, sending = right_ring(*case), 1e6 * size / bytes_per_s
         one_way = (ranks - 1) * (latency_us + sending / ranks)
@@ -131,20 +137,11 @@ def ring_us(answer: Callable[[float, int, float, float], float]) -> None:
             [
                 (one_way, "After so many rounds each rank has the sum of one part only: the sums must travel, too."),
                 (2 * ranks * (latency_us + sending / ranks), "With n ranks n - 1 rounds are enough, twice."),
-                (
-                    2 * (ranks - 1) * (latency_us + sending),
-                    "In each round a rank sends one of n parts.",
-                ),
+                (2 * (ranks - 1) * (latency_us + sending), "In each round a rank sends one of n parts."),
                 (2 * (ranks - 1) * sending / ranks, "Every message has its latency, too."),
-                (
-                    latency_us + 2 * (ranks - 1) * sending / ranks,
-                    "There is a message in every round.",
-                ),
+                (latency_us + 2 * (ranks - 1) * sending / ranks, "There is a message in every round."),
                 (right / 1e6, "That is seconds: microseconds are asked for."),
-                (
-                    2 * (ranks - 1) * (latency_us + sending / ranks / 1e6),
-                    "Bytes over bandwidth are seconds.",
-                ),
+                (2 * (ranks - 1) * (latency_us + sending / ranks / 1e6), "Bytes over bandwidth are seconds."),
             ],
             "How many rounds are there, and how long is one?",
             f"{size:g} bytes, {ranks} ranks, {latency_us:g} us, {bytes_per_s:g} bytes/s",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from labkit.course.blocks import OutOfBounds, Run, launch
-from labkit.course.check.answers import WrongAnswer, a_seed, drawn, exercise, expect, require
+from labkit.course.check.answers import WrongAnswer, a_seed, cases, drawn, exercise, expect, require, require_each
 
 EMPTY = -777.0  # in results, before a kernel has written them
 BEHIND = {
@@ -29,15 +30,15 @@ def _run(answer: Callable, programs: int, *arguments: Any, where: str, **constan
         raise WrongAnswer(f"{where}: {error}. {BEHIND[error.kind]}") from error
 
 
-def _other_traffic(random: Random) -> list[tuple[int, int, float]]:
-    return [(random.randrange(1, 10**7), random.choice([2, 4, 8]), random.uniform(1e11, 5e12)) for _ in range(3)]
+def _other_traffic(random: Random) -> tuple[int, int, float]:
+    return random.randrange(1, 10**7), random.choice([2, 4, 8]), random.uniform(1e11, 5e12)
 
 
 @exercise()
 def traffic(answer: Callable[[int, int, float], dict[str, float]]) -> None:
     """Compares ``answer(values, itemsize, bytes_per_s)`` with the bytes that three kernels and one have to move."""
     usual = [(1_048_576, 4, 1.555e12), (16_777_216, 2, 3.35e12)]
-    for values, itemsize, bytes_per_s in drawn(usual, _other_traffic):
+    for values, itemsize, bytes_per_s in cases(usual, _other_traffic):
         size = values * itemsize
         fused_us = 1e6 * 2 * size / bytes_per_s
         expect(
@@ -72,8 +73,7 @@ def traffic(answer: Callable[[int, int, float], dict[str, float]]) -> None:
 def add(answer: Callable) -> None:
     """Runs the kernel ``answer(x, y, out, n, BLOCK)`` on lengths that are no multiples of a block."""
     usual = [(1000, 256), (256, 256), (5, 8)]
-    lengths = drawn(usual, lambda random: [(random.randrange(100, 999), 2 ** random.randrange(4, 8)) for _ in range(3)])
-    for n, block in lengths:
+    for n, block in cases(usual, lambda random: (random.randrange(100, 999), 2 ** random.randrange(4, 8))):
         torch.manual_seed(drawn(0, a_seed))
         x, y, out = torch.rand(n), torch.rand(n), torch.full((n,), EMPTY)
         programs = -(-n // block)
@@ -101,12 +101,23 @@ def add(answer: Callable) -> None:
         )
 
 
-def _planes() -> Iterator[tuple[str, Tensor, int]]:
-    """Pictures in float64, and the size of the blocks that their planes are done in."""
+def _planes() -> Iterator[tuple[str, Tensor, int, Tensor, Tensor]]:
+    """The case in words, four planes in float64, the size of the blocks they are done in, their means and variances."""
     torch.manual_seed(drawn(0, a_seed))
     height, width = drawn((5, 7), lambda random: (random.randrange(3, 9), random.randrange(3, 9)))
     for words, block in (("planes smaller than a block", 128), ("planes larger than a block", 8)):
-        yield words, torch.randn(2, 2, height, width, dtype=torch.float64) + 0.5, block
+        x = torch.randn(2, 2, height, width, dtype=torch.float64) + 0.5
+        yield f"{words}, n = {height * width}, BLOCK = {block}", x, block, *_mean_and_variance(x)
+
+
+def _mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.mean((2, 3), keepdim=True), x.var((2, 3), correction=0, keepdim=True)
+
+
+def _first_blocks(right: Tensor, block: int) -> Tensor:
+    """The result if only the first block of each plane is written."""
+    places = torch.arange(right[0, 0].numel()).view(right.shape[2:])
+    return torch.where(places < block, right, EMPTY)
 
 
 @exercise()
@@ -121,15 +132,12 @@ def norm_relu(answer: Callable) -> None:
     def normed(x: Tensor, m: Tensor, variance: Tensor) -> Tensor:
         return ((x - m) / (variance + 1e-5).sqrt()).relu()
 
-    for words, x, block in _planes():
-        n = x[0, 0].numel()
-        where = f"{words}, n = {n}, BLOCK = {block}"
+    for where, x, block, m, variance in _planes():
         y, mean, rstd = run(x, block, where)
-        variance, m = torch.var_mean(x, (2, 3), correction=0, keepdim=True)
+        n, deviation = x[0, 0].numel(), (variance + 1e-5).sqrt()
         places = -(-n // block) * block  # of all blocks, masked ones as well
         small_m = m * n / places
         right = normed(x, m, variance)
-        first = torch.where(torch.arange(n).view(x.shape[2:]) < block, right, EMPTY)
         one_plane = torch.full_like(x, EMPTY)
         one_plane[0, 0] = right[0, 0]
         expect(
@@ -137,9 +145,9 @@ def norm_relu(answer: Callable) -> None:
             right,
             [
                 (torch.full_like(x, EMPTY), "Nothing is written to y."),
-                ((x - m) / (variance + 1e-5).sqrt(), "That is the norm without ReLU: no number of y is below 0."),
+                ((x - m) / deviation, "That is the norm without ReLU: no number of y is below 0."),
                 (-normed(-x, -m, variance), "ReLU keeps the positive numbers: the larger of h and 0."),
-                (((x - m) * (variance + 1e-5).sqrt()).relu(), "It multiplies by the deviation: r is 1 / deviation."),
+                (((x - m) * deviation).relu(), "It multiplies by the deviation: r is 1 / deviation."),
                 (((x - m) / (variance + 1e-5)).relu(), "It divides by the variance: the square root is missing."),
                 ((x - m).relu(), "The mean is subtracted, but nothing is divided by the deviation."),
                 (
@@ -149,7 +157,10 @@ def norm_relu(answer: Callable) -> None:
                 ),
                 (normed(x, m, variance * n / (n - 1)), "Divide the squares by n: n - 1 is for estimates from samples."),
                 (normed(x, small_m, variance + (m - small_m) ** 2), "The mean is too small: divide the sum by n."),
-                (first, "Only the first block of each plane is written: the last pass goes over all blocks, too."),
+                (
+                    _first_blocks(right, block),
+                    "Only the first block of each plane is written: the last pass goes over all blocks, too.",
+                ),
                 (one_plane, "All programs do the first plane: plane p begins at x + p * n."),
                 (
                     lambda got, right: bool(got.isnan().any()),
@@ -159,34 +170,27 @@ def norm_relu(answer: Callable) -> None:
             "Mean, variance and result are three passes over the plane's blocks: print each for a small plane.",
             where,
         )
-        _kept(mean, m, f"{where}: y is right, but mean is not: store the mean of each plane, for the backward pass.")
-        deviation = (variance + 1e-5).sqrt()
-        _kept(rstd, 1 / deviation, f"{where}: y is right, but rstd is not: store 1 / deviation, as you used it.")
+        require_each(
+            (torch.allclose(mean, m.view(-1)), "mean is not: store the mean of each plane, for the backward pass."),
+            (torch.allclose(rstd, 1 / deviation.view(-1)), "rstd is not: store 1 / deviation, as you used it."),
+            where=f"{where}: y is right, but ",
+        )
     far = torch.randn(2, 2, 16, 16) + 1000
     y, *_ = run(far, 64, "a mean of 1,000 in float32")
-    variance, m = torch.var_mean(far.double(), (2, 3), correction=0, keepdim=True)
     require(
-        bool((y - normed(far, m, variance)).abs().max() < 1e-3),
+        bool((y - normed(far, *_mean_and_variance(far.double()))).abs().max() < 1e-3),
         "a mean of 1,000 in float32: the numbers cancel. Two sums near 1,000,000 leave few digits of their difference: "
         "sum up (x - m) * (x - m) in a second pass.",
     )
 
 
-def _kept(got: Tensor, right: Tensor, message: str) -> None:
-    require(torch.allclose(got, right.view(-1)), message)
-
-
 @exercise()
 def norm_relu_backward(answer: Callable) -> None:
     """Runs the kernel ``answer(x, dy, dx, mean, rstd, n, BLOCK)``, and compares dx with autograd's gradient."""
-    for words, x, block in _planes():
-        n, planes = x.shape[2] * x.shape[3], x.shape[0] * x.shape[1]
+    for where, x, block, m, variance in _planes():
+        n, r = x[0, 0].numel(), (variance + 1e-5).rsqrt()
         dy, dx = torch.randn_like(x) + 0.3, torch.full_like(x, EMPTY)
-        variance, m = torch.var_mean(x, (2, 3), correction=0, keepdim=True)
-        r = (variance + 1e-5).rsqrt()
-        where = f"{words}, n = {n}, BLOCK = {block}"
-        given = (m.view(planes).clone(), r.view(planes).clone())
-        _run(answer, planes, x, dy, dx, *given, n, BLOCK=block, where=where)
+        _run(answer, 4, x, dy, dx, m.flatten().clone(), r.flatten().clone(), n, BLOCK=block, where=where)
         h = (x - m) * r
         x.requires_grad_()
         (right,) = torch.autograd.grad(F.instance_norm(x, eps=1e-5).relu(), x, dy)
@@ -198,8 +202,6 @@ def norm_relu_backward(answer: Callable) -> None:
             return values.mean((2, 3), keepdim=True)
 
         a, b = mean_of(g), mean_of(g * h)
-        first = right.flatten(2).clone()
-        first[..., block:] = EMPTY
         expect(
             dx,
             right,
@@ -223,19 +225,41 @@ def norm_relu_backward(answer: Callable) -> None:
                     "ReLU's mask belongs into the sums, too: sum up g, not dy.",
                 ),
                 (r * (dy - a - h * b), "ReLU's mask is in the sums only: the last line takes g, too, not dy."),
-                (first.view_as(x), "Only the first block is written: the second pass goes over all blocks, too."),
+                (
+                    _first_blocks(right, block),
+                    "Only the first block is written: the second pass goes over all blocks, too.",
+                ),
             ],
             "Compare with the text: g, two means, and r * (g - mean(g) - h * mean(g * h)).",
             where,
         )
 
 
-def _clash(one: tuple[int, str, str], other: tuple[int, str, str]) -> bool:
-    """Whether two accesses race."""
-    kinds = {one[2], other[2]}
-    return one[0] != other[0] and one[1] == other[1] and kinds not in ({"load"}, {"atomic"})
+Access = tuple[int, str, str]  # a program, a place, and "load", "store" or "atomic"
 
 
+def _raced(accesses: list[Access], clash: Callable[[set[str]], bool], one_program: bool = False) -> str:
+    """The places on which the kinds of two accesses clash, of two programs, or of one program as well."""
+    pairs = itertools.product(accesses, accesses)
+    met = [(one, other) for one, other in pairs if one[1] == other[1] and (one_program or one[0] != other[0])]
+    return ", ".join(sorted({one[1] for one, other in met if clash({one[2], other[2]})}))
+
+
+def _clash(kinds: set[str]) -> bool:
+    """Whether two programs' accesses of these kinds race."""
+    return kinds not in ({"load"}, {"atomic"})
+
+
+NO_CLASHES: list[tuple[Callable[[set[str]], bool], str]] = [  # wrong rules, and what they overlook
+    (lambda kinds: kinds != {"atomic"}, "Programs that only load leave the place as it is: that is no race."),
+    (lambda kinds: kinds != {"load"}, "Atomic additions wait for each other: two of them are no race."),
+    (
+        lambda kinds: "store" in kinds,
+        "An atomic addition writes: a plain load of another program finds the number before or after it.",
+    ),
+    (lambda kinds: kinds == {"store"}, "A load races as well, with a store of another program: which comes first?"),
+]
+IN_ORDER = "One program does its loads and stores in order: a race needs two programs."
 CASES = [
     [(0, "s[0]", "store"), (1, "s[0]", "store"), (1, "s[1]", "store")],
     [(0, "x[0]", "load"), (1, "x[0]", "load"), (0, "y[0]", "store"), (1, "y[1]", "store")],
@@ -247,55 +271,25 @@ CASES = [
 ]
 
 
-def _other_accesses(random: Random) -> list[list[tuple[int, str, str]]]:
-    kinds = ["load", "load", "store", "atomic"]
-    return [
-        [
-            (random.randrange(4), f"s[{random.randrange(4)}]", random.choice(kinds))
-            for _ in range(random.randrange(3, 9))
-        ]
-        for _ in range(12)
-    ]
+def _other_accesses(random: Random) -> list[Access]:
+    def access() -> Access:
+        kind = random.choice(["load", "load", "store", "atomic"])
+        return random.randrange(4), f"s[{random.randrange(4)}]", kind
+
+    return [access() for _ in range(random.randrange(3, 9))]
 
 
 @exercise()
-def races(answer: Callable[[list[tuple[int, str, str]]], set[str]]) -> None:
+def races(answer: Callable[[list[Access]], set[str]]) -> None:
     """Compares ``answer(accesses)`` with the places on which programs race."""
-    for accesses in drawn(CASES, _other_accesses):
+    for accesses in cases(CASES, _other_accesses):
         got = answer(list(accesses))
         require(isinstance(got, set), f"a set of places is expected, not a {type(got).__name__}.")
-
-        def found(clash: Callable, accesses: list[tuple[int, str, str]] = accesses) -> str:
-            return ", ".join(sorted({one[1] for one in accesses for other in accesses if clash(one, other)}))
-
-        def meet(one: tuple, other: tuple) -> bool:
-            return one[0] != other[0] and one[1] == other[1]
-
+        mistakes = [(_raced(accesses, rule), message) for rule, message in NO_CLASHES]
         expect(
             ", ".join(sorted(got)),
-            found(_clash),
-            [
-                (
-                    found(lambda one, other: meet(one, other) and {one[2], other[2]} != {"atomic"}),
-                    "Programs that only load leave the place as it is: that is no race.",
-                ),
-                (
-                    found(lambda one, other: meet(one, other) and {one[2], other[2]} != {"load"}),
-                    "Atomic additions wait for each other: two of them are no race.",
-                ),
-                (
-                    found(lambda one, other: meet(one, other) and "store" in (one[2], other[2])),
-                    "An atomic addition writes: a plain load of another program finds the number before or after it.",
-                ),
-                (
-                    found(lambda one, other: meet(one, other) and one[2] == other[2] == "store"),
-                    "A load races as well, with a store of another program: which comes first?",
-                ),
-                (
-                    found(lambda one, other: _clash((0, *one[1:]), (1, *other[1:]))),
-                    "One program does its loads and stores in order: a race needs two programs.",
-                ),
-            ],
+            _raced(accesses, _clash),
+            [*mistakes, (_raced(accesses, _clash, one_program=True), IN_ORDER)],
             "A race is one place, two programs, and at least one of them writes, other than both atomically.",
             f"accesses {accesses}",
         )

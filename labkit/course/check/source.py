@@ -30,9 +30,7 @@ NAMES = frozenset(
     "get_ipython IPython In Out "
     # of PyTorch: they change operations for everyone
     "TorchFunctionMode TorchDispatchMode cpp_extension _C "
-    "register_module_forward_hook register_module_forward_pre_hook "
-    # of labkit: the right answers to an exercise whose answer is a dict
-    "FAULT_OF".split()
+    "register_module_forward_hook register_module_forward_pre_hook".split()
 )
 MEMBERS = NAMES - {"eval"} | {"library", "overrides", "outcome"}  # not to be read from an object, or imported
 SPECIAL = frozenset(
@@ -52,17 +50,11 @@ def tampering(source: str | ast.AST) -> str | None:
         tree = ast.parse(source) if isinstance(source, str) else source
     except SyntaxError:
         return None
-    for line, what in strange(tree):
-        return f"line {line}: {FOUND.format(what)}"
-    return None
-
-
-def strange(tree: ast.AST, packages: frozenset[str] = PACKAGES) -> Iterator[tuple[int, str]]:
-    """Lines of a program, and what each does beyond computing with its own objects and with these packages."""
     own = set(_bound(tree))
     for node in ast.walk(tree):
-        for what in _strange(node, own, packages):
-            yield getattr(node, "lineno", 1), what
+        for what in _strange(node, own):
+            return f"line {getattr(node, 'lineno', 1)}: {FOUND.format(what)}"
+    return None
 
 
 def _bound(tree: ast.AST) -> Iterator[str]:
@@ -76,15 +68,15 @@ def _bound(tree: ast.AST) -> Iterator[str]:
             yield node.name
 
 
-def _strange(node: ast.AST, own: set[str], packages: frozenset[str]) -> Iterator[str]:
+def _strange(node: ast.AST, own: set[str]) -> Iterator[str]:
     """What is strange about one node of the syntax tree of a program, which itself gives values to the names `own`."""
     if isinstance(node, ast.Import):
         for alias in node.names:
-            yield from _module(alias.name, packages)
+            yield from _module(alias.name)
     elif isinstance(node, ast.ImportFrom):
-        yield from _module(node.module or ".", packages)
+        yield from _module(node.module or ".")
         for alias in node.names:
-            yield from _module(f"{node.module}.{alias.name}", packages)
+            yield from _module(f"{node.module}.{alias.name}")
             yield from _name(alias.name, MEMBERS)
             yield from _hidden(alias.name)
     elif isinstance(node, ast.Name):
@@ -96,7 +88,7 @@ def _strange(node: ast.AST, own: set[str], packages: frozenset[str]) -> Iterator
         if ast.unparse(node.value) not in ("self", "cls", "super()"):
             yield from _hidden(node.attr)
         if node.attr == "check":
-            yield from _module(f"labkit.{ast.unparse(node)}", packages)
+            yield from _module(f"labkit.{ast.unparse(node)}")
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield from _name(node.value, frozenset())  # as in getattr(function, "__globals__")
     elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("getattr", "attrgetter")):
@@ -116,8 +108,8 @@ def _hidden(name: str) -> Iterator[str]:
         yield f"`{name}`"
 
 
-def _module(name: str, packages: frozenset[str]) -> Iterator[str]:
-    if name.split(".")[0] not in packages:
+def _module(name: str) -> Iterator[str]:
+    if name.split(".")[0] not in PACKAGES:
         yield f"`import {name.split('.')[0]}`"
     yield from (f"`{part}`" for part in name.split(".") if part in MEMBERS)
     if name.startswith("labkit.") and "check" in name.split("."):
