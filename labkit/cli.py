@@ -46,7 +46,7 @@ register(app, sweep, context_settings={"allow_extra_args": True, "ignore_unknown
 
 
 def main() -> None:
-    """Runs the command line; errors that the user can fix are printed as one line, without a traceback."""
+    """Runs the command line. Errors that the user can fix are printed as one line, without a traceback."""
     warnings.showwarning = lambda message, *_, **__: print(f"labkit: {message}", file=sys.stderr)
     if sys.argv[1:] == ["--version"]:
         sys.exit(print(f"labkit {labkit.__version__}"))

@@ -53,7 +53,7 @@ def cudnn_benchmark() -> Iterator[None]:
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """The reason in a few words if an error means that a device or the host is out of memory; None for other errors."""
+    """The reason in a few words if an error means that a device or the host is out of memory, otherwise None."""
     if isinstance(error, OUT_OF_MEMORY):
         return str(error).partition(". ")[0] or type(error).__name__
     # PyTorch has no class of errors for the host's memory, only this text.

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 
 class LabkitError(Exception):
-    """Something the caller gave labkit cannot be used; the message says what to do instead."""
+    """Something the caller gave labkit cannot be used. The message says what to do instead."""
 
 
 class DataError(LabkitError):

@@ -17,7 +17,7 @@ from labkit.errors import LabkitError
 
 @contextmanager
 def atomic_write(path: Path | str, error: type[LabkitError] = LabkitError) -> Iterator[Path]:
-    """Gives a temporary path in the same folder to write to; when the block ends, that file replaces `path`.
+    """Gives a temporary path in the same folder to write to. When the block ends, that file replaces `path`.
 
     An interruption or a full disk leaves the old file untouched. The temporary name begins with ".part-" and ends as
     `path` does, for writers that choose their format by the suffix. Missing folders are made. One process may write
@@ -47,7 +47,7 @@ def atomic_write(path: Path | str, error: type[LabkitError] = LabkitError) -> It
 
 
 def link(source: Path, target: Path) -> None:
-    """Gives a file a second name, so that it takes no more room; where there are no such links it is copied.
+    """Gives a file a second name, so that it takes no more room. Where there are no such links, it is copied.
 
     The file must not be changed later, only replaced: a change would show under both names.
 
@@ -62,7 +62,7 @@ def link(source: Path, target: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Makes `folder`; raises `LabkitError` if nothing can be written there: better before measuring than after."""
+    """Makes `folder`, and raises `LabkitError` if nothing can be written there: better before measuring than after."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -74,7 +74,7 @@ def check_folder(folder: Path) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Inside, nobody else may hold this lock. It ends with the process, even if that is killed.
 
-    The file ".lock" stays; that it exists means nothing. A warning says if the file system has no locks.
+    The file ".lock" stays, and its existence means nothing. A warning says if the file system has no locks.
 
     Raises:
         LabkitError: another process or thread holds it, or nothing can be written there.

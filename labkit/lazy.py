@@ -1,7 +1,7 @@
 """Packages whose names are loaded when they are first used, and are known to editors and type checkers all the same.
 
 The names of such a package stand in its ``__init__.pyi``, as SPEC 1 of Scientific Python has it: type checkers read
-that file, and `attach` takes from it where each name lives. `lazy_loader` does this too; it is not used here, since a
+that file, and `attach` takes from it where each name lives. `lazy_loader` does this too, but is not used here, since a
 GPU machine that only records seldom has it.
 """
 

@@ -37,7 +37,7 @@ def number() -> int:
 
 
 def count() -> int:
-    """The number of ranks; 1 for a process by itself."""
+    """The number of ranks, 1 for a process by itself."""
     return dist.get_world_size() if _grouped() else 1
 
 
@@ -64,7 +64,7 @@ def started_by_torchrun() -> bool:
 
 @contextmanager
 def process_group() -> Iterator[None]:
-    """Inside, this process is one of the ranks that torchrun started; without torchrun nothing changes.
+    """Inside, this process is one of the ranks that torchrun started. Without torchrun nothing changes.
 
     On a machine with GPUs "cuda" then means this rank's own one. The ranks end together: if one is lost, each of the
     others raises the error below within `TIMEOUT`.
@@ -115,7 +115,7 @@ def _lost(error: RuntimeError) -> bool:
 
 
 def start(processes: int, arguments: list[str]) -> int:
-    """Runs labkit's command line with these arguments in several processes on this machine; gives its exit status.
+    """Runs labkit's command line with these arguments in several processes on this machine. Gives its exit status.
 
     The same as ``torchrun --standalone --nproc-per-node=<processes> -m labkit <arguments>``, with as many threads for
     each as there are cores for it.
@@ -182,7 +182,7 @@ def largest(values: list[float]) -> list[float]:
 class Agreement:
     """Wishes of which every rank hears in the same step, so that all of them save or stop together.
 
-    A wish is a number, 0 if there is none; the ranks agree on the largest.
+    A wish is a number, 0 if there is none. The ranks agree on the largest.
 
     The ranks put their wishes together while the next step runs, so an answer is one step old and nobody waits for it.
     A process by itself has its answer immediately.
@@ -201,7 +201,7 @@ class Agreement:
         return answer
 
     def settled(self, n: int = 0) -> tuple[int, ...]:
-        """The answer that is still under way; no wish if there is none."""
+        """The answer that is still under way, or no wish if there is none."""
         if self._asked is None:
             return (0,) * n
         work, flags = self._asked

@@ -54,7 +54,7 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of this labkit, if it runs from a clone; with a + if a file of it has changed since."""
+    """The commit of this labkit, if it runs from a clone, with a + if a file of it has changed since."""
     clone = Path(__file__).parents[1]
     if not (clone / ".git").exists():  # an installed labkit may lie inside another project's clone
         return None

@@ -1,7 +1,7 @@
 """Sweeps: Optuna proposes settings, and submitit runs each trial as a job of its own, on this machine or on Slurm.
 
 One driver submits the jobs and is the only one that writes the study, so nothing is shared and nothing is locked. A job
-that was killed is submitted again and goes on from its checkpoint; a driver that was killed is started again.
+that was killed is submitted again and goes on from its checkpoint. A driver that was killed is started again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def sweep(
     slurm: str = "",
     prune_after: int | None = None,
 ) -> pandas.DataFrame:
-    """Searches the settings for which `objective` is smallest; the same call goes on with a sweep that was stopped.
+    """Searches the settings for which `objective` is smallest. The same call goes on with a sweep that was stopped.
 
     Each trial is a job, so `objective` runs in a process of its own: on this machine, with its own share of the
     processors or its own GPU, or as a job of Slurm. A job that is killed runs `objective` again with the same folder
@@ -62,24 +62,24 @@ def sweep(
     outlive their driver, and the next driver waits for them.
 
     Args:
-        objective: called as ``objective(folder, **settings)``, with the trial's own folder, a `Path`; gives the number
-            to minimise. `labkit.sweeps.Train` is a run of `labkit train`.
+        objective: called as ``objective(folder, **settings)``, with the trial's own folder, a `Path`. It gives the
+            number to minimise. `labkit.sweeps.Train` is a run of `labkit train`.
         space: by setting one of Optuna's distributions, or "LOW:HIGH" (whole numbers if both are), "LOW:HIGH:log" or
             "A,B,C".
         trials: how many there are. A later call may ask for more.
         out: folder of the sweep: the study ``sweep.db`` and a folder for each trial.
-        at_once: jobs at the same time; None takes one for each GPU, or else for each processor, and 8 on Slurm.
+        at_once: jobs at the same time. None takes one for each GPU, or else for each processor, and 8 on Slurm.
         cluster: "local" or "slurm".
         slurm: options of sbatch for each job, such as "--gpus=1 --cpus-per-task=4 --time=04:00:00".
         prune_after: stops a trial whose best score after this step or later is worse than the median of the others at
-            the same step, once five have ended. `objective` appends its scores to ``scores.csv`` in the trial's folder;
-            the columns are "step" and "score", or what `objective.score` names. None stops no trial.
+            the same step, once five have ended. `objective` appends its scores to ``scores.csv`` in the trial's folder.
+            The columns are "step" and "score", or what `objective.score` names. None stops no trial.
 
     Returns:
         the table of all trials, as from `labkit.sweeps.table`.
 
     Raises:
-        LabkitError: an argument cannot be used; `out` holds another sweep; or a trial ended by an error that its
+        LabkitError: an argument cannot be used, `out` holds another sweep, or a trial ended by an error that its
             settings do not explain, such as a full disk.
     """
     check_known("cluster", cluster, ("local", "slurm"))
@@ -146,7 +146,7 @@ class _Driver:
                     running[slot] = trial, self.submitted(trial, slot)
 
     def submitted(self, trial: optuna.Trial, slot: int) -> submitit.Job:
-        """A new job for this trial, which waits for one of an earlier driver; on Slurm such a job itself."""
+        """A new job for this trial, which waits for an earlier driver's job. On Slurm, that earlier job itself."""
         folder, executor, old = _folder(self.out, trial.number), self.executors[slot], trial.user_attrs.get("job")
         executor.folder = folder / JOBS  # each trial's own: submitit names files by process, and numbers come again
         if old and self.cluster == "slurm":
@@ -256,7 +256,7 @@ def distribution(name: str, given: Any) -> BaseDistribution:
 
     Args:
         name: of the setting, for errors.
-        given: "LOW:HIGH" (whole numbers if both are), "LOW:HIGH:log" or "A,B,C"; or a distribution of Optuna's, which
+        given: "LOW:HIGH" (whole numbers if both are), "LOW:HIGH:log" or "A,B,C", or a distribution of Optuna's, which
             is returned.
 
     Raises:
@@ -285,7 +285,7 @@ def _value(text: str) -> Any:
 
 
 def table(out: Path | str) -> pandas.DataFrame:
-    """The trials of a sweep so far, the best first; those that were not trained to the end come last.
+    """The trials of a sweep so far, the best first. Those that were not trained to the end come last.
 
     Returns:
         One row a trial, by its number:

@@ -72,7 +72,7 @@ class Setup:
         self.batch_size, self.device = batch_size, device
 
     def make(self, seed: int = 0) -> "labkit.models.Model":
-        """A new model, on its device; the seed determines its weights."""
+        """A new model, on its device. The seed determines its weights."""
         import torch
 
         torch.manual_seed(seed)

@@ -47,7 +47,7 @@ def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False
         traces: Trace files, or folders with a file of each rank.
 
     Options:
-        out: The page to write; else beside the first trace, under its name.
+        out: The page to write. By default, beside the first trace and under its name.
         as_json: Print the verdict and the tables as one JSON object, and write no page.
     """
     opened = {path.name: labkit.Trace(path) for path in traces}
@@ -83,7 +83,7 @@ def compare(
         stacks: Each a speed-up, or several with commas: bf16 bf16,batched. Without any, all that can save time here.
 
     Options:
-        out: Folder for compare.json and compare.html; replaces them.
+        out: Folder for compare.json and compare.html. Older ones are replaced.
         data: Whose networks and size: 'fruit', or else photographs.
         rounds: Measurements of each, in turn.
     """
@@ -122,8 +122,8 @@ def speedrun(
         entry: The file with your entry.
 
     Options:
-        against: A record's name, a file, or 'none'; else the record of this board.
-        seeds: One, and others by the same option again; else five that the judge draws.
+        against: A record's name, a file, or 'none'. By default, the record of this board.
+        seeds: A seed. Repeat the option for others. By default, the judge draws five.
         submit: The name to write a record under, into data/speedrun.
         limit: CPU seconds that a training may take.
         device: cpu or cuda: each has a board of its own.

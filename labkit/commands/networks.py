@@ -30,7 +30,7 @@ def translate(
         run: Folder of a run, its checkpoint, or a generator of the public reference (.pth).
         step: A step that train --keep-every kept, in the place of the last.
         direction: AtoB or BtoA.
-        size: Resize to a square of so many pixels; else pictures keep their size.
+        size: Resize to a square of this many pixels. By default, pictures keep their size.
         overwrite: Overwrite files that exist.
         skip_existing: Pass over pictures whose file exists.
         device: auto, cpu or cuda.
@@ -61,7 +61,7 @@ def export(
     Options:
         run: Folder of a run, its checkpoint, or a generator of the public reference (.pth).
         step: A step that train --keep-every kept, in the place of the last.
-        direction: AtoB or BtoA; --reference writes both.
+        direction: AtoB or BtoA. --reference writes both.
         reference: Write the networks as the public reference saves them.
     """
     run = at_step(run, step)

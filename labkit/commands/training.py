@@ -58,7 +58,7 @@ def train(
     processes: int = 1,
     **model_options: Any,
 ) -> None:
-    """Train a model; run the same command again to resume after a stop.
+    """Train a model. Run the same command again to resume after a stop.
 
     Pictures:
         data: 'fruit', a public set (horse2zebra), or a folder with trainA, trainB.
@@ -74,11 +74,11 @@ def train(
         epochs: The same in rounds of pictures.
         lr: Adam's learning rate.
         lr_policy: How it falls: linear, step or cosine.
-        decay_steps: linear: last steps, in which it falls; step: steps from one fall to the next.
+        decay_steps: With linear, the last steps, in which it falls. With step, the steps from one fall to the next.
         seed: Of first weights and batches.
 
     Saving, and what is printed:
-        out: Folder of the run; one that is there goes on.
+        out: Folder of the run. A run that is there goes on.
         save_minutes: Minutes between checkpoints.
         keep_every: Steps between checkpoints to keep.
         allow_new_data: Go on with more or fewer pictures.
@@ -88,7 +88,7 @@ def train(
         as_json: Print one JSON object only.
 
     Several processes, and speed:
-        speedups: Names, with commas (bf16,batched); auto measures them, and takes what helps.
+        speedups: Names, with commas (bf16,batched), or auto, which measures them and takes those that help.
         workers: Processes that prepare batches.
         processes: Processes that share each batch.
     """
@@ -155,7 +155,7 @@ def train(
 
 
 def schedule(policy: str, decay: int | None, recipe: recipes.Recipe) -> Callable[[int], float] | None:
-    """From the number of steps done to the factor on the learning rate; None leaves that constant.
+    """From the number of steps done to the factor on the learning rate, or None to keep it constant.
 
     Raises:
         LabkitError: the policy is unknown, or the number does not suit it.
@@ -202,7 +202,7 @@ def sweep(
     score: str | None = None,
     show: bool = False,
 ) -> None:
-    """Search settings of labkit train; run the same command again to go on after a stop.
+    """Search settings of labkit train. Run the same command again to go on after a stop.
 
     All options of labkit train can be given. One with a range, LOW:HIGH or LOW:HIGH:log, or with choices, A,B,C, is
     searched: --lr, --batch-size and the arguments of the model. From 0:1 whole numbers are drawn, from 0.0:1 others.
@@ -211,7 +211,7 @@ def sweep(
 
     Options:
         out: Folder of the sweep: its study, and a run for each trial.
-        trials: How many; a later call may ask for more.
+        trials: How many. A later call may ask for more.
         at_once: Jobs at the same time: one for each GPU or processor, 8 on Slurm.
         cluster: local, or slurm: each trial is a job of its own.
         slurm: Options of sbatch for each job.

@@ -72,7 +72,7 @@ _run = Run()  # the launch that is going on
 
 
 class Pointer:
-    """Places in the memory of a tensor, called by the kernel's argument; adding numbers leads to other places."""
+    """Places in the memory of a tensor, called by the kernel's argument. Adding numbers leads to other places."""
 
     def __init__(self, name: str, values: np.ndarray, before: np.ndarray, places: Any = 0):
         self.name, self.values, self.before, self.places = name, values, before, places
@@ -93,7 +93,7 @@ def launch(kernel: Callable, programs: int, *arguments: Any, together: bool = Fa
     Args:
         kernel: a function that uses `tl` as Triton's language.
         programs: their number.
-        arguments, constants: the kernel's arguments; tensors are contiguous and on the CPU.
+        arguments, constants: the kernel's arguments. Tensors are contiguous and on the CPU.
         together: True lets all loads find what was in memory before the launch, as if all programs began at once.
 
     Raises:
@@ -155,6 +155,6 @@ def store(pointer: Pointer, value: Any, mask: Any = None) -> None:
 
 
 def atomic_add(pointer: Pointer, value: Any, mask: Any = None) -> None:
-    """Adds the numbers to those in memory; no other program comes between reading and writing."""
+    """Adds the numbers to those in memory. No other program comes between reading and writing."""
     places, used = pointer.masked(mask, "atomic")
     np.add.at(pointer.values, places[used], np.broadcast_to(value, places.shape)[used])

@@ -10,8 +10,12 @@ def limits(exponent_bits: int, mantissa_bits: int) -> dict[str, float]:
     """The range and the precision of a binary floating-point format with a sign bit.
 
     Returns:
-        "eps", the distance from 1 to the next larger number; "max", the largest finite number; "tiny", the smallest
-        positive one with all its bits; "smallest", the smallest positive one at all, a subnormal.
+        | key | meaning |
+        |---|---|
+        | eps | the distance from 1 to the next larger number |
+        | max | the largest finite number |
+        | tiny | the smallest positive number with all its bits |
+        | smallest | the smallest positive number at all, a subnormal |
 
     Source: IEEE 754-2019, section 3.3: of the exponents the lowest is for zero and subnormals, the highest for inf and
     nan.
@@ -27,10 +31,10 @@ def rounding_outcomes(gradients: Tensor, scale: float) -> dict[str, float]:
 
     Args:
         gradients: of any shape, in float32. Zeros among them do not count.
-        scale: positive; what a loss is multiplied by before the backward pass.
+        scale: a positive number, by which a loss is multiplied before the backward pass.
 
     Returns:
-        Shares from 0 to 1: "flushed" to zero; "subnormal", kept with fewer than all bits; "overflowed" to inf or -inf.
+        Shares from 0 to 1: "flushed" to zero, "subnormal" (with fewer than all bits), and "overflowed" to inf or -inf.
 
     Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.2.
     """

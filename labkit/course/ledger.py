@@ -66,13 +66,13 @@ class Ledger:
                 part.write_text(json.dumps(everything, indent=1), encoding="utf-8")
 
     def table(self) -> pandas.DataFrame:
-        """This notebook's predictions; see `scores`."""
+        """This notebook's predictions. See `scores`."""
         table = scores(self.path)
         return table[table["notebook"] == self.notebook].drop(columns="notebook").reset_index(drop=True)
 
 
 def read(path: Path | str) -> dict[str, dict]:
-    """The entries of all notebooks, by notebook and by name of the prediction; none if there is no file yet.
+    """The entries of all notebooks, by notebook and by name of the prediction, or none if there is no file yet.
 
     Raises:
         LabkitError: the file is damaged.
@@ -89,7 +89,7 @@ def read(path: Path | str) -> dict[str, dict]:
 def scores(path: Path | str | None = None) -> pandas.DataFrame:
     """One row for each prediction: notebook, what, guess, measured, and off_by, the factor between the two values.
 
-    off_by is at least 1, and 1 is exact; infinite if only one of the two is 0; NaN if one of them is missing.
+    off_by is at least 1, and 1 is exact. It is infinite if only one of the two is 0, and NaN if one of them is missing.
     """
     rows = [
         {"notebook": notebook, "what": what, "guess": entry["guess"], "measured": entry["measured"]}

@@ -58,7 +58,7 @@ class Listening(Step):
 
 
 def learning_summary(curves: pandas.DataFrame, seconds: float) -> pandas.DataFrame:
-    """The cost of each step, its cost to the goal, and its best look within `seconds`; medians over the seeds.
+    """Medians over the seeds: the cost of each step, its cost to the goal, and its best look within `seconds`.
 
     A run that never reached the goal counts as infinite, so a median of infinity says that most runs failed.
 
@@ -67,8 +67,14 @@ def learning_summary(curves: pandas.DataFrame, seconds: float) -> pandas.DataFra
         seconds: of training, for the columns "fg in ... s", "bg in ... s" and "changed in ... s" (percent).
 
     Returns:
-        A row a name, in the order of `curves`. The columns: GFLOP a step; ms a step; images, seconds and TFLOP to the
-        goal; runs that reached it ("60%"); and the three of the best look.
+        A row for each name, in the order of `curves`.
+
+        | column | meaning |
+        |---|---|
+        | GFLOP a step, ms a step | the cost of a step |
+        | images to the goal, seconds to the goal, TFLOP to the goal | the cost until the goal is reached |
+        | runs that reached it | a share, such as "60%" |
+        | fg in ... s, bg in ... s, changed in ... s | the best look |
 
     Raises:
         LabkitError: a run has no look that early.
@@ -93,7 +99,7 @@ def learning_summary(curves: pandas.DataFrame, seconds: float) -> pandas.DataFra
 
 
 def work_by_player(operators: Iterable[Operator]) -> Counter[str]:
-    """FLOPs of a step by player, for example "generators"; players without FLOPs are left out.
+    """FLOPs of a step by player, for example "generators". Players without FLOPs are left out.
 
     Args:
         operators: of one step, from `labkit.simulate`.

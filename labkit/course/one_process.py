@@ -76,7 +76,7 @@ def train_with_fault(fault: int, a: Sequence[Tensor], b: Sequence[Tensor], optim
     The network turns colours into colours, with 3 x 3 weights.
 
     Args:
-        fault: a key of `FAULTS`; 0 for none.
+        fault: a key of `FAULTS`, or 0 for none.
         a, b: of each rank the pictures to start from and those to reach, (N, 3, H, W).
         optimizer: "SGD" or "Adam".
     """

@@ -44,7 +44,7 @@ def paper_profile(name: str) -> pandas.DataFrame:
         name: one of `PROFILES`, for example "resnet_b16_streams".
 
     Returns:
-        A row for each printed name; several kernels can have the same one, which the profiler cut to 55 characters.
+        A row for each printed name. The profiler cut names to 55 characters, so several kernels can have the same one.
 
         | column | unit | meaning |
         |---|---|---|

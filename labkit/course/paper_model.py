@@ -46,7 +46,7 @@ def paper_errors() -> pandas.DataFrame:
         | column | meaning |
         |---|---|
         | profile | a name for `labkit.course.paper_profile` |
-        | part | the step, from its first kernel to its last; the work on the GPU; and its kinds |
+        | part | the step (from its first kernel to its last), the work on the GPU, or one kind of this work |
         | table_ms, SIMULATED_ms | recorded and replayed, a step |
         | ratio | SIMULATED over recorded: 1 is right |
         | share | of the recorded work on the GPU |

@@ -10,9 +10,10 @@ that waits for another takes over its knowledge: of each pair of numbers, the la
 before this operation" then reads: the clock of this operation's stream says 7 or more for side 1. The clocks need no
 GPU, only the order in which the program launches and waits. So they find a race even on a day when it does no harm.
 
-Sources: Lamport 1978, "Time, Clocks, and the Ordering of Events in a Distributed System" (happens before); Mattern
-1989, "Virtual Time and Global States of Distributed Systems" (vector clocks); PyTorch's notes "CUDA semantics", on
-streams and on memory, and its page on `Tensor.record_stream`.
+Sources:
+- Lamport 1978, "Time, Clocks, and the Ordering of Events in a Distributed System" (happens before).
+- Mattern 1989, "Virtual Time and Global States of Distributed Systems" (vector clocks).
+- PyTorch's notes "CUDA semantics", on streams and on memory, and its page on `Tensor.record_stream`.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class RaceRecorder(TorchDispatchMode):
         self.clocks.host_waits(self.clocks.point(stream))
 
     def reuse(self, stream: Stream) -> None:
-        """New memory on a stream may be any that the program has let go of there; see PyTorch's `record_stream`."""
+        """New memory on a stream may be any that the program has let go of there. See PyTorch's `record_stream`."""
         for memory in [memory for memory in self.lent if memory.owner is stream and memory.is_free()]:
             self.sightings += self.still_used(memory)
             del self.lent[memory]
@@ -210,7 +211,7 @@ class RaceRecorder(TorchDispatchMode):
             yield
 
     def races(self) -> list[Race]:
-        """One race for each kind and pair of streams, in the order they were seen; "record_stream" comes last."""
+        """One race for each kind and pair of streams, in the order they were seen, but with "record_stream" last."""
         grouped = defaultdict(list)
         for sighting in [*self.sightings, *self.lent_memory()]:
             grouped[sighting.kind, sighting.pair].append(sighting)
@@ -243,7 +244,7 @@ def as_race(sightings: list[Sighting]) -> Race:
 
 
 def record(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[RaceRecorder, dict[str, Tensor]]:
-    """Watches the step compute the generators' losses; also returns the losses. `step` may keep stub streams.
+    """Watches the step compute the generators' losses, and returns the losses, too. `step` may keep stub streams.
 
     Raises:
         WrongAnswer: as for `find_races`.

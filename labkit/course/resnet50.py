@@ -85,8 +85,11 @@ def replay_resnet50(recording: Trace) -> Replay:
 def resnet50_errors(recording: Trace) -> pandas.DataFrame:
     """The replay beside its recording, in milliseconds a step.
 
-    Columns: part; recorded_ms; SIMULATED_ms; ratio, SIMULATED over recorded: 1 is right. The parts are wall, busy and
-    idle of the GPU, and then the kernels by kind, the longest first.
+    | column | meaning |
+    |---|---|
+    | part | wall, busy and idle of the GPU, and then the kernels by kind, the longest first |
+    | recorded_ms, SIMULATED_ms | recorded and replayed, a step |
+    | ratio | SIMULATED over recorded: 1 is right |
     """
     (rank,) = recording.ranks.values()
     steps = len(rank.steps)

@@ -43,7 +43,7 @@ def gpu_trace(
     afresh: bool = False,
     host_us: float = RECORDED_HOST_US,
 ) -> Trace:
-    """The trace of CycleGAN's training step on 256 x 256 pictures; its stamp names the GPU.
+    """The trace of CycleGAN's training step on 256 x 256 pictures. Its stamp names the GPU.
 
     A recording is looked for in data/traces/<device>/, and the first one found is returned. If there is none, the step
     is replayed without a GPU: the trace is SIMULATED, and its stamp says so.
@@ -53,10 +53,11 @@ def gpu_trace(
         batch_size: pictures of each domain.
         generator: as for `labkit.CycleGAN`.
         afresh: record on this machine's GPU instead, into out/recorded.
-        host_us: SIMULATED: the host's microseconds for every launch; a profiler slows it down.
+        host_us: SIMULATED: the host's microseconds for every launch. A profiler slows the host down.
 
     Raises:
-        LabkitError: afresh without a GPU; or a speed-up is unknown, or has no recording and cannot be replayed.
+        LabkitError: `afresh` without a GPU, or a speed-up that is unknown, or that has no recording and cannot be
+            replayed.
     """
     name = trace_name(generator, batch_size, speedups)
     if afresh:
@@ -74,15 +75,15 @@ def gpu_trace(
 
 
 def public_trace(name: str) -> Trace:
-    """A GPU recording of a real training that others have published; its stamp names the device and the source.
+    """A GPU recording of a real training that others have published. Its stamp names the device and the source.
 
     Args:
-        name: "resnet50_workers0" and "resnet50_workers4", the same training of ResNet-50 on a V100 without and with
-            loader workers; "v100_nanoseconds", times in nanoseconds; "a100_streams", one rank of eight, on several
+        name: "resnet50_workers0" and "resnet50_workers4" are the same training of ResNet-50 on a V100, without and with
+            loader workers. "v100_nanoseconds" has times in nanoseconds. "a100_streams" is one rank of eight, on several
             streams. data/README.md says where they come from.
 
     Raises:
-        LabkitError: there is no such recording here; only a clone of labkit has them, an installed package does not.
+        LabkitError: there is no such recording here. Only a clone of labkit has them, an installed package does not.
     """
     files = {file.name.removesuffix(".json.gz"): file for file in PUBLIC.glob("*.json.gz")}
     if not files:
@@ -97,7 +98,7 @@ def trace_name(generator: str, batch_size: int, speedups: Iterable[str]) -> str:
 
 
 def shipped_as(row: Mapping) -> str | None:
-    """`trace_name` for a row of a survey's results; None for a trace that `gpu_trace` is never asked for."""
+    """`trace_name` for a row of a survey's results, or None for a trace that `gpu_trace` is never asked for."""
     if any(row[name] != value for name, value in ASKED_FOR.items()):
         return None
     return trace_name(row["settings"]["generator"], row["batch_size"], row["speedups"])
@@ -111,7 +112,7 @@ def _recorded(name: str, speedups: tuple[str, ...], batch_size: int, generator: 
 def gpu_results() -> dict[str, dict]:
     """The results of surveys on GPUs, by device, in the form of `labkit.measure.results.read`.
 
-    The files are data/results/<device>.json; the dict is empty if none is shipped.
+    The files are data/results/<device>.json. The dict is empty if none is shipped.
     """
     from labkit.measure.results import read  # takes a second, and only this needs it
 
@@ -122,12 +123,12 @@ def study(name: str) -> pandas.DataFrame:
     """The measurements of many training runs on the fruit, made by the tools that data/README.md names.
 
     Args:
-        name: as `tools/studies.py` measures them: "one_generator", "ablation", "deviation", "lighter" or "batch";
-            "apart" or "averaged", the same of several processes; "jobs", seconds of trainings at once; or "full_size",
+        name: as `tools/studies.py` measures them: "one_generator", "ablation", "deviation", "lighter" or "batch", or
+            "apart" or "averaged" for several processes. "jobs" holds seconds of trainings at once, and "full_size"
             times of single steps in the form of `labkit.compare`.
 
     Raises:
-        LabkitError: there is no such study here; only a clone of labkit has them, an installed package does not.
+        LabkitError: there is no such study here. Only a clone of labkit has them, an installed package does not.
     """
     return measure.load(_studied(f"{name}.json"))
 

@@ -22,9 +22,9 @@ INPUTS = tuple(torch.tensor(values) for values in ([1.0, 2.0, 3.0], [-1.0, 0.5, 
 
 
 class FakeGPU:
-    """Takes work and returns at once, as a GPU does; time passes on its own clock, in SIMULATED seconds.
+    """Takes work and returns at once, as a GPU does. Time passes on its own clock, in SIMULATED seconds.
 
-    A launch costs the host `launch` seconds. Pieces of work are done one after the other; `synchronise` is the only
+    A launch costs the host `launch` seconds. Pieces of work are done one after the other. `synchronise` is the only
     thing that waits for them.
     """
 
@@ -34,7 +34,7 @@ class FakeGPU:
         self.free_at = 0.0  # when the device has done all it was given
 
     def launch(self, seconds: float) -> None:
-        """Hands over work of `seconds`; the host goes on after the launch."""
+        """Hands over work of `seconds`. The host goes on after the launch."""
         self.now += self.launch_cost
         self.free_at = max(self.free_at, self.now) + seconds
 
@@ -48,15 +48,15 @@ class FakeGPU:
 
 
 class Tape(TorchDispatchMode):
-    """Inside `with`, keeps every tensor operation with the memory it reads and writes; `replay` does them again.
+    """Inside `with`, keeps every tensor operation with the memory it reads and writes. `replay` does them again.
 
     Nothing else is kept: no Python, so no branch, no loop, and no number but as it was when the tape was recorded.
     Random numbers of torch's generator are drawn anew. A CUDA graph does the same, but for one thing: the operations
     are done while this tape is recorded, too. Source: PyTorch's notes "CUDA semantics", section "CUDA Graphs".
 
     Raises:
-        RuntimeError: while recording, if the host asks for a tensor's value, as with .item() or an `if`; or, in
-            `replay`, if a tensor has moved in memory: a graph would go on reading the old place.
+        RuntimeError: while recording, if the host asks for a tensor's value, as with .item() or an `if`. In `replay`,
+            if a tensor has moved in memory: a graph would go on reading the old place.
     """
 
     def __init__(self) -> None:
@@ -94,8 +94,8 @@ def replay_side_by_side(
 ) -> tuple[list[Tensor], list[Tensor] | str]:
     """The results of ``step(a, memory)`` for inputs of one shape: called each time, and recorded once and replayed.
 
-    Both begin with the same `memory`: `rate`, a Python number; `rate_tensor`, a 0-d tensor; `total`, a tensor of the
-    input's shape. If the step cannot be recorded, the error's text stands in place of the second list.
+    Both begin with the same `memory`, which holds a Python number `rate`, a 0-d tensor `rate_tensor`, and a tensor
+    `total` of the input's shape. If the step cannot be recorded, the error's text stands in place of the second list.
     """
 
     def fresh() -> SimpleNamespace:

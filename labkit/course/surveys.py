@@ -19,7 +19,8 @@ def races_of(results: Mapping) -> pandas.DataFrame:
     | column | meaning |
     |---|---|
     | model | its name or its generator's, with settings |
-    | batch_size, speedups | of both; "baseline" or "a+b" |
+    | batch_size | of both |
+    | speedups | of both: "baseline" or "a+b" |
     | median_s, peak_bytes | as in `labkit.compare` |
     | times_faster, times_faster_low, times_faster_high | than CycleGAN, with a 95% interval |
 

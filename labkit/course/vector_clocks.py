@@ -1,4 +1,4 @@
-"""How far each CUDA stream knows every other one to have come; `labkit.course.races` explains it."""
+"""Vector clocks: how far each CUDA stream knows every other one to have come. `labkit.course.races` explains them."""
 
 from __future__ import annotations
 

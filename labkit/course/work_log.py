@@ -39,7 +39,7 @@ class WorkLog:
         Args:
             hypothesis: what was changed, and why it should be faster.
             bar: the bar of a breakdown, or the row of a table, that should move.
-            seconds: the result, for example of a training or of a step; None if it did not run.
+            seconds: the result, for example of a training or of a step, or None if it did not run.
             conclusion: what the result says of the hypothesis.
             stopped: why no more was tried in this direction.
             assistant: what a coding assistant contributed, if one did.
@@ -57,7 +57,7 @@ class WorkLog:
         )  # fmt: skip
 
     def table(self) -> pandas.DataFrame:
-        """A row for each attempt, numbered from 1; the column "times faster" compares with the first that ran."""
+        """A row for each attempt, numbered from 1. The column "times faster" compares with the first that ran."""
         table = pandas.DataFrame(self.attempts, index=range(1, len(self.attempts) + 1)).rename_axis("attempt")
         if not self.attempts:
             return table

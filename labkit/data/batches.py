@@ -30,13 +30,14 @@ class Pictures(Protocol):
 class UnpairedData:
     """Pictures of domain A and of domain B, with no pairing between them.
 
-    Each of the four sets yields ``uint8`` tensors of shape (3, H, W). Training pictures are at least
-    `size` pixels wide and high and are cropped at random to (3, size, size); test pictures already have that size.
-    If there are `sizes`, training pictures are not cropped: these are their heights and widths. `flip` says whether
-    half of them are mirrored, left to right. `options` are further settings that change the pictures.
+    Each of the four sets yields ``uint8`` tensors of shape (3, H, W). Training pictures are at least `size` pixels wide
+    and high and are cropped at random to (3, size, size). Test pictures already have that size. If there are `sizes`,
+    training pictures are not cropped: these are their heights and widths. `flip` says whether half of them are
+    mirrored, left to right. `options` are further settings that change the pictures.
 
     Raises:
-        DataError: a set has floats in place of ``uint8``; one that is not a tensor or a list, when a picture is used.
+        DataError: a set has floats in place of ``uint8``. If the set is not a tensor or a list, this is
+            noticed only when a picture is used.
     """
 
     name: str
@@ -57,7 +58,7 @@ class UnpairedData:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a run on these data has to keep when it resumes; the defaults are not named."""
+        """The settings that a run on these data has to keep when it resumes. Defaults are left out."""
         pictures = [len(self.train_a), len(self.train_b)]
         settings = {"data": self.name, "pictures": pictures, "size": self.size, **self.options}
         return settings if self.flip else {**settings, "flip": False}
@@ -70,8 +71,8 @@ class UnpairedData:
     def example(self, seed: int, position: int) -> tuple[Tensor, Tensor]:
         """The training example at `position` of the endless sequence that `seed` stands for.
 
-        A goes through its pictures in an order shuffled for each epoch; B is drawn at random, so that no pairs
-        form. Both are cropped and flipped at random.
+        A goes through its pictures in an order shuffled for each epoch. B is drawn at random, so that no pairs form.
+        Both are cropped and flipped at random.
 
         Returns:
             two ``float32`` tensors of shape (3, size, size), or (3, H, W) of one of the `sizes`, in [-1, 1].
@@ -117,7 +118,7 @@ def to_float(pictures: Tensor) -> Tensor:
 
 
 def to_uint8(pictures: Tensor) -> Tensor:
-    """Pictures in [-1, 1], of any shape and float type, as ``uint8``; values outside are clipped."""
+    """Pictures in [-1, 1], of any shape and float type, as ``uint8``. Values outside are clipped."""
     return pictures.float().add(1).mul(127.5).round().clamp(0, 255).to(torch.uint8)
 
 

@@ -56,22 +56,22 @@ def folders(
 ) -> UnpairedData:
     """The pictures in the folders trainA, trainB, testA and testB of `path`, prepared as by the public reference.
 
-    Training pictures are resized to a square of 286/256 of `size` (bicubic, antialiased, from any shape),
-    from which `size` is cropped at random later; test pictures are resized to `size`. Where a test folder is missing
-    or holds no picture, the first few training pictures stand in. Folders in these folders are searched, too.
+    Training pictures are resized to a square of 286/256 of `size` (bicubic, antialiased, from any shape), from which
+    `size` is cropped at random later. Test pictures are resized to `size`. Where a test folder is missing or holds no
+    picture, the first few training pictures stand in. Folders in these folders are searched, too.
 
-    Every picture is decoded once here. Those that cannot be read, or whose shorter side is below `size`, are left
-    out, each with a warning that names it. The resized pictures of a folder stay in memory if they
-    take at most 2 GB; otherwise each is read from its file again when it is needed.
+    Every picture is decoded once here. Those that cannot be read, or whose shorter side is below `size`, are left out,
+    each with a warning that names it. The resized pictures of a folder stay in memory if they take at most 2 GB.
+    Otherwise each is read from its file again when it is needed.
 
     Args:
         path: the folder of these folders.
         size: pixels of the square that networks see.
         preprocess: another way to resize, one of the reference's. "scale_width" and "scale_width_and_crop" resize to a
-            width of `load_size` and a height in proportion, at least `size`; "crop" and "none" leave the size as it is.
+            width of `load_size` and a height in proportion, at least `size`. "crop" and "none" leave the size as it is.
             "scale_width" and "none" crop nothing, and round both sides to multiples of 4, which networks need: such
             pictures may differ in size, and then need a batch size of 1. All four crop test pictures from the middle.
-        load_size: pixels to resize to before the crop, instead of 286/256 of `size`; "crop" and "none" ignore it.
+        load_size: pixels to resize to before the crop, instead of 286/256 of `size`. "crop" and "none" ignore it.
         flip: whether half of the training pictures are mirrored, left to right.
 
     Raises:
@@ -104,7 +104,7 @@ def folders(
 
 
 def preparation(mode: str, size: int, load_size: int) -> tuple[Transform, Transform]:
-    """One of the reference's five ways to prepare ``uint8`` pictures (3, H, W); `folders` describes them.
+    """One of the reference's five ways to prepare ``uint8`` pictures (3, H, W). `folders` describes them.
 
     Returns:
         the transform of training pictures, which are cropped at random later, and that of test pictures, to (3, size,
@@ -186,7 +186,7 @@ class PictureFiles:
 
 
 def _find(path: Path) -> dict[str, list[Path]]:
-    """The picture files of the four sets; the two test sets may have none."""
+    """The picture files of the four sets. The two test sets may have none."""
     files = {name: find_pictures(path / name) if (path / name).is_dir() else [] for name in SETS}
     for name in ("trainA", "trainB"):
         if not files[name]:
@@ -198,7 +198,7 @@ def _find(path: Path) -> dict[str, list[Path]]:
 
 
 def download(name: str, root: Path | str = "datasets") -> Path:
-    """The folder `root`/`name` with the public set `name`, ready for `labkit.folders`; downloaded if not yet there.
+    """The folder `root`/`name` with the public set `name`, ready for `labkit.folders`. It is downloaded if missing.
 
     The archive is downloaded and unpacked in a temporary folder inside `root`. When all of it is checked and there, its
     folder is renamed to `root`/`name`: a folder of this name is thus complete, and returned without using the network.

@@ -1,8 +1,8 @@
 """Apples <-> oranges: scenes rendered with either fruit, so a translation can be compared with the truth.
 
-A scene is a pure function of (seed, index): one or two fruits, their light and their background. Rendered with
-apples it is a picture of domain A, with oranges the same scene in domain B. Training takes the two domains from
-different scenes, so nothing is paired; the test scenes are rendered both ways, and only evaluation sees that.
+A scene is a pure function of (seed, index): one or two fruits, their light and their background. Rendered with apples
+it is a picture of domain A, with oranges the same scene in domain B. Training takes the two domains from different
+scenes, so nothing is paired. The test scenes are rendered both ways, and only evaluation sees that.
 
 Lengths here are in units of the picture, as in `painting`, or of a fruit's radius where that is said.
 """
@@ -36,7 +36,7 @@ REACH = 1.4  # radii: a fruit, its stem included, stays within this distance of 
 class Painted:
     """Training pictures of one fruit, each painted when it is first asked for, and kept.
 
-    ``pictures[i]`` is a ``uint8`` tensor of shape (3, size, size); a slice of n pictures is one of shape
+    ``pictures[i]`` is a ``uint8`` tensor of shape (3, size, size). A slice of n pictures is one of shape
     (n, 3, size, size).
     """
 
@@ -58,9 +58,9 @@ class Painted:
 
 @dataclass
 class FruitData(UnpairedData):
-    """Rendered apples (A) and oranges (B), ``uint8``; those to test on are two tensors of shape (N, 3, size, size).
+    """Rendered apples (A) and oranges (B), ``uint8``. Those to test on are two tensors of shape (N, 3, size, size).
 
-    `test_a[i]` and `test_b[i]` show the same scene; no two training pictures do. `test_mask` is a ``bool`` tensor of
+    `test_a[i]` and `test_b[i]` show the same scene. No two training pictures do. `test_mask` is a ``bool`` tensor of
     shape (N, 1, size, size): True wherever either fruit covers at least a part of the pixel. Outside it the two
     pictures are equal.
     """
@@ -94,7 +94,7 @@ def training_pictures(n: int, size: int, seed: int) -> tuple[Painted, Painted]:
 
 
 def scenes(indices: Sequence[int], size: int = 64, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Render the same scenes with apples and with oranges; 0, 1, 2... are those that `fruit` trains apples on.
+    """Render the same scenes with apples and with oranges. `fruit` trains apples on scenes 0, 1, 2...
 
     Returns:
         apples and oranges, two ``uint8`` tensors of shape (N, 3, size, size), and where they may differ, a
@@ -134,7 +134,7 @@ def _render(painters: Sequence[Painter], indices: Sequence[int], size: int, seed
 
 @dataclass
 class _Place:
-    """Where a fruit lies: centre, radius, the angle its stem leans to the right (radians); dice for the rest."""
+    """A fruit's place: centre, radius, the angle its stem leans to the right (radians), and dice for the rest."""
 
     x: float
     y: float
@@ -199,7 +199,7 @@ class _View:
 
     Attributes:
         window: that part of a picture of shape (3, H, W): an index for it, of shape (3, h, w).
-        u, v: position of each pixel in radii from the centre, shape (h, w); the stem is at v = -1.
+        u, v: position of each pixel in radii from the centre, shape (h, w). The stem is at v = -1.
         light: direction of the lamp, along u, v and towards the viewer.
         pixel: width of a pixel in radii.
         down, across: positions for noise, shape (h,) and (w,), in [0, 1] over the whole window.

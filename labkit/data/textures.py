@@ -54,7 +54,7 @@ def noise(
 
     Args:
         y, x: where to evaluate it, in [0, 1], of shape (H,) and (W,).
-        cells: of the coarsest grid, along y and x; each further octave has twice as many.
+        cells: of the coarsest grid, along y and x. Each further octave has twice as many.
         fall: strength of an octave relative to the one before.
 
     Returns:
@@ -79,7 +79,7 @@ def _spline(positions: ndarray, cells: int) -> ndarray:
 
 
 def colour(hue: float, saturation: float, value: float) -> ndarray:
-    """A colour of shape (3, 1, 1); `hue` is a part of the colour circle (0 red, 1/3 green, 2/3 blue)."""
+    """A colour of shape (3, 1, 1). `hue` is a part of the colour circle (0 red, 1/3 green, 2/3 blue)."""
     return np.array(hsv_to_rgb(hue % 1.0, saturation, value), np.float32).reshape(3, 1, 1)
 
 
@@ -133,7 +133,7 @@ def _leaves(dice: Dice, at: ndarray) -> ndarray:
 
 
 def _table(dice: Dice, at: ndarray) -> ndarray:
-    """A wooden table before a plain wall; its far edge stays above the foot of every fruit."""
+    """A wooden table before a plain wall. Its far edge stays above the foot of every fruit."""
     y = at[:, None]
     wall, _ = _two_colours(dice)
     blotches = noise(dice, "blotches", at, at, (3, 3), octaves=4)

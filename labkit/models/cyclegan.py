@@ -95,10 +95,10 @@ class CycleGANStep(Step):
 
 
 class CycleGAN(Model):
-    """G_A translates A to B, G_B translates B to A; D_A judges pictures of B, D_B pictures of A.
+    """G_A translates A to B, and G_B translates B to A. D_A judges pictures of B, and D_B pictures of A.
 
     Custom networks keep their initial weights, and ngf, ndf, n_layers and norm are ignored for them. A generator takes
-    pictures (B, 3, H, W) in [-1, 1] and returns as many of the same size; a discriminator returns verdicts of any
+    pictures (B, 3, H, W) in [-1, 1] and returns as many of the same size. A discriminator returns verdicts of any
     shape. Sides of pictures are multiples of their attribute `size_multiple` and at least `min_size`, by default 4 and
     16. Weights with ``requires_grad=False`` stay as they are. A checkpoint does not hold the code of custom networks,
     so `labkit.load_model` asks for them again.
@@ -114,10 +114,10 @@ class CycleGAN(Model):
         norm: "instance", "batch", "none" or "instance_blocks".
         lambda_a: weight of the cycle A -> B -> A.
         lambda_b: weight of the cycle B -> A -> B.
-        lambda_identity: weight of the identity loss relative to lambda_a and lambda_b; 0 leaves it out.
+        lambda_identity: weight of the identity loss relative to lambda_a and lambda_b. 0 leaves it out.
         gan_mode: "lsgan", "vanilla" or "wgangp". The last one is without a gradient penalty, as in the reference's
             CycleGAN, so its discriminators are not bounded. `labkit.models.gradient_penalty` is the missing term.
-        pool_size: earlier fakes that the discriminators may be shown; with 0 they see only the newest.
+        pool_size: earlier fakes that the discriminators may be shown. With 0 they see only the newest.
 
     Raises:
         LabkitError: an argument is unknown or out of range, or a custom network has no weights.

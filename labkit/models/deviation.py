@@ -82,7 +82,7 @@ class DeviationGANStep(Step):
         return losses
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The codes of both batches, (B, 4 * ngf, H / 4, W / 4); `batch` keeps them scaled and without gradients."""
+        """The codes of both batches, (B, 4 * ngf, H / 4, W / 4). `batch` keeps them scaled and without gradients."""
         codes = self.of_both_domains("encoder", batch["real_a"], batch["real_b"])
         for domain, code in zip("AB", codes, strict=True):
             # Of the pictures' type even if autocast computed it in 16 bits: the pool keeps it from step to step.
@@ -108,17 +108,17 @@ class DeviationGAN(Model):
     starts (at the identity), whether gradients of translator and discriminator reach the encoder (no), which norm the
     deviation is measured in (L1), its weight (1), on which domain it acts (the one that is translated), the
     autoencoder's normalisation (none), and the learning rates. The defaults are those that worked on the fruit at
-    64 x 64 pixels with ngf=16, ndf=16, blocks=3; nobody has tried them on photographs.
+    64 x 64 pixels with ngf=16, ndf=16, blocks=3. Nobody has tried them on photographs.
 
     Args:
         ngf, ndf: filters in the encoder's first layer and, four times as many, in the discriminator's on codes.
         blocks: residual blocks of a translator.
-        translators: 1 translates A to B only; 2 undoes "one generator" with T_B and D_B for B to A.
-        autoencoders: 1, shared by both domains; 2 undoes that, with one for A and another for B.
+        translators: 1 translates A to B only. 2 undoes "one generator" with T_B and D_B for B to A.
+        autoencoders: 1, shared by both domains. 2 undoes that, with one for A and another for B.
         stage: the players that learn: "joint" (all), "autoencoder" (it alone) or "translation" (the others). To train
             the autoencoder first, train a model of stage "autoencoder", then load its state_dict into one of
             "translation".
-        judged: "codes"; "pictures" undoes that, with a PatchGAN on decoded codes.
+        judged: "codes". "pictures" undoes that, with a PatchGAN on decoded codes.
         consistency: "deviation_source", "deviation_both" or "cycle". The loss that keeps a translation near its source.
             With "deviation_source" T_A should leave codes of A nearly unchanged, with "deviation_both" also codes of B,
             if it is given those. "cycle" undoes the deviation loss: codes are translated there and back, which needs
@@ -127,7 +127,7 @@ class DeviationGAN(Model):
             nothing. It and the next two are ignored where `consistency` does not have their loss.
         lambda_identity: weight of the deviation of codes that are of the target domain already.
         lambda_cycle: weight of the cycle of codes.
-        pool_size: earlier codes or pictures that a discriminator may be shown; with 0 it sees only the newest.
+        pool_size: earlier codes or pictures that a discriminator may be shown. With 0 it sees only the newest.
 
     Raises:
         LabkitError: an argument is unknown or out of range, or a cycle is asked for without a way back.

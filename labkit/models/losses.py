@@ -17,9 +17,9 @@ def adversarial_loss(verdict: Tensor, is_real: bool, mode: str = "lsgan") -> Ten
     Args:
         verdict: unbounded numbers of any shape.
         is_real: the answer to aim at, True for "real".
-        mode: "lsgan", the mean squared difference (Mao et al. 2017); "vanilla", the cross-entropy of the verdicts
-            taken as logits (Goodfellow et al. 2014); or "wgangp", the mean verdict, negated for "real" (Arjovsky et
-            al. 2017), which has no bound unless a `gradient_penalty` is added.
+        mode: "lsgan" is the mean squared difference (Mao et al. 2017). "vanilla" is the cross-entropy of the verdicts
+            taken as logits (Goodfellow et al. 2014). "wgangp" is the mean verdict, negated for "real" (Arjovsky et al.
+            2017), which has no bound unless a `gradient_penalty` is added.
     """
     if mode == "wgangp":
         return -verdict.mean() if is_real else verdict.mean()

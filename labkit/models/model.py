@@ -53,7 +53,7 @@ class Model(nn.Module):
         raise NotImplementedError
 
     def check(self, real_a: Tensor, real_b: Tensor, values: bool) -> None:
-        """Checks a batch; also its `values`, for which the host waits for the device.
+        """Checks a batch. With `values` it checks the numbers, too, for which the host waits for the device.
 
         Raises:
             DataError: the networks cannot take these pictures.

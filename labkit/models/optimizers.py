@@ -15,7 +15,7 @@ IMPLEMENTATION_FLAGS = ("fused", "foreach", "capturable")
 
 
 def set_rates(optimizer: Optimizer, rates: list[float]) -> None:
-    """Sets the learning rate of each group; a rate on the device keeps its address, from which a CUDA graph reads."""
+    """Sets the learning rate of each group. A rate on the device keeps its address, from which a CUDA graph reads."""
     for group, lr in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = group["lr"].fill_(lr) if isinstance(group["lr"], Tensor) else lr
 

@@ -31,9 +31,9 @@ class Draws(list[Draw]):
 class Pool:
     """Keeps `size` fakes and swaps half of the new ones for old ones.
 
-    Until the pool is full, every picture is kept and returned. After that each picture is, with probability 1/2,
-    kept in place of a random older one, which is returned instead of it. A pool of size 0 returns all pictures
-    and keeps none. Source: Shrivastava et al. 2017; Zhu et al. 2017, section 4.
+    Until the pool is full, every picture is kept and returned. After that each picture is, with probability 1/2, kept
+    in place of a random older one, which is returned instead of it. A pool of size 0 returns all pictures and keeps
+    none. Sources: Shrivastava et al. 2017 and Zhu et al. 2017, section 4.
 
     The decisions are drawn on the host, from random numbers that belong to the pool. The pictures stay on the device
     in one buffer of fixed shape, where one gather and one scatter exchange them. So the exchange can be recorded into a
@@ -123,7 +123,7 @@ class MixedPool(Pool):
 
     @classmethod
     def like(cls, pool: Pool) -> MixedPool:
-        """An empty pool of the same size; `pool` itself if it is of this kind."""
+        """An empty pool of the same size, or `pool` itself if it is of this kind."""
         return pool if isinstance(pool, cls) else cls(pool.size, pool.random.getrandbits(32))
 
     def draw(self, n: int, *shape: int) -> Draws:

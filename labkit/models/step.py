@@ -43,7 +43,7 @@ class Step:
 
     Args:
         model: a `CycleGAN`, a `DeviationGAN`, or another model with players.
-        lr: Adam's learning rate for every player; None takes the model's own.
+        lr: Adam's learning rate for every player. None takes the model's own.
         betas: Adam's decay rates.
 
     Raises:
@@ -109,7 +109,7 @@ class Step:
         return network(first), network(second)
 
     def finish(self) -> None:
-        """Brings together what several processes have learned; `labkit.fit` calls it after the last step."""
+        """Brings together what several processes have learned. `labkit.fit` calls it after the last step."""
 
     # ---- making a step
 
@@ -143,7 +143,7 @@ class Step:
         return torch.optim.Adam(weights, lr=lr, betas=betas, **self.adam_options())
 
     def adam_options(self) -> dict[str, bool]:
-        """Keyword arguments of `torch.optim.Adam` that choose its implementation; most other optimisers take them."""
+        """Keyword arguments of `torch.optim.Adam` that choose its implementation. Most other optimisers take them."""
         return {}
 
     def check(self, real_a: Tensor, real_b: Tensor) -> None:

@@ -1,6 +1,6 @@
 """Networks round codes: pictures in, codes at a quarter of the size, codes translated and judged, pictures out.
 
-Source: the article's "single generator" for CycleGAN; `labkit.DeviationGAN` lists the choices that it leaves open.
+Source: the article's "single generator" for CycleGAN. `labkit.DeviationGAN` lists the choices that it leaves open.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from labkit.networks.resnet import ResidualBlock
 class Encoder(nn.Module):
     """A ResNet generator's way down, without normalisation: a picture becomes a code.
 
-    Shapes: (B, 3, H, W) in [-1, 1] -> (B, 4 * width, H / 4, W / 4); H and W multiples of 4.
+    Shapes: (B, 3, H, W) in [-1, 1] -> (B, 4 * width, H / 4, W / 4). H and W are multiples of 4.
 
     Instance norm would take the absolute colours out of a code, and the decoder could not put them back.
     """
@@ -38,7 +38,7 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """Lighter than a ResNet generator's way up: half the channels, a 3x3 convolution at the end, no normalisation.
 
-    Shapes: (B, 4 * width, H / 4, W / 4) -> (B, 3, H, W) in [-1, 1]; `width` at least 2.
+    Shapes: (B, 4 * width, H / 4, W / 4) -> (B, 3, H, W) in [-1, 1]. `width` is at least 2.
     """
 
     def __init__(self, width: int = 64):
@@ -110,7 +110,7 @@ def scaled(code: Tensor) -> tuple[Tensor, Tensor]:
 class CodeGenerator(Generator):
     """Encoder, translator of scaled codes, and decoder as one generator.
 
-    Shapes: (B, 3, H, W) in [-1, 1] in and out; H and W multiples of 4, at least 8.
+    Shapes: (B, 3, H, W) in [-1, 1] in and out. H and W are multiples of 4, at least 8.
     """
 
     size_multiple, min_size = 4, 8

@@ -1,4 +1,4 @@
-"""Generators by name: a picture in, a picture of the same size out; and the U-Nets among them.
+"""Generators by name, and the U-Nets among them: a picture in, a picture of the same size out.
 
 Architecture and state_dict names are those of the public reference (github.com/junyanz/pytorch-CycleGAN-and-pix2pix),
 so that checkpoints published for it load.
@@ -20,7 +20,7 @@ from labkit.networks.resnet import ResnetGenerator
 class UnetGenerator(Generator):
     """Halve the picture `halvings` times down to one pixel, then double it back, each level beside its skip.
 
-    Shapes: (B, 3, H, W) in [-1, 1] in and out; H and W multiples of 2**halvings. Source: Isola et al. 2017,
+    Shapes: (B, 3, H, W) in [-1, 1] in and out. H and W are multiples of 2**halvings. Source: Isola et al. 2017,
     appendix 6.1.1, without dropout, as the reference uses it for CycleGAN.
     """
 
@@ -40,10 +40,10 @@ class UnetGenerator(Generator):
 
 
 class UnetLevel(nn.Module):
-    """One level of the U: halve, run the levels inside, double; its input is passed on beside the result.
+    """One level of the U: halve, run the levels inside, double. Its input is passed on beside the result.
 
-    Shapes: (B, outer, H, W) in, (B, 2 * outer, H, W) out; the outermost level gives (B, 3, H, W). The LeakyReLU
-    works in place, so the skip carries its result, as in the reference.
+    Shapes: (B, outer, H, W) in, (B, 2 * outer, H, W) out. The outermost level gives (B, 3, H, W). The LeakyReLU works
+    in place, so the skip carries its result, as in the reference.
     """
 
     def __init__(self, outer: int, inner: int, inside: UnetLevel | None, norm: str, outermost: bool = False):
@@ -78,7 +78,7 @@ GENERATORS: dict[str, Callable[[int, str], Generator]] = {
 
 
 def make_generator(network: str | nn.Module, width: int = 64, norm: str = "instance") -> Generator:
-    """The generator of this name, with `width` filters in its first layer; or a copy of a custom one.
+    """The generator of this name, with `width` filters in its first layer, or a copy of a custom one.
 
     Raises:
         LabkitError: the name or the norm is unknown, the two do not go together, there are no filters, or a custom

@@ -29,7 +29,7 @@ def norm_layer(norm: str, channels: int) -> nn.Module:
 
 
 def initialise(network: nn.Module) -> None:
-    """Initial weights of Zhu et al. 2017 (appendix 7.1): normal(0, 0.02), biases zero; batch norm scales around 1."""
+    """Initial weights of Zhu et al. 2017 (appendix 7.1): normal(0, 0.02), zero biases, batch norm scales around 1."""
     for layer in network.modules():
         if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d)):
             nn.init.normal_(layer.weight, 0.0, 0.02)
@@ -41,7 +41,7 @@ def initialise(network: nn.Module) -> None:
 
 
 def initialise_unnormalised(layers: Iterable[nn.Module]) -> None:
-    """Kaiming weights, which keep the variance from layer to layer where nothing normalises; biases zero."""
+    """Kaiming weights, which keep the variance from layer to layer where nothing normalises, and zero biases."""
     for layer in layers:
         if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d)):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
@@ -80,7 +80,7 @@ def custom_copy(argument: str, network: object) -> Any:
     """A copy of a custom network, with the attributes `size_multiple` and `min_size`.
 
     Raises:
-        LabkitError: it is no module with weights; `argument` ("generator" or "discriminator") is named.
+        LabkitError: it is no module with weights. The message names `argument` ("generator" or "discriminator").
     """
     if not isinstance(network, nn.Module) or next(network.parameters(), None) is None:
         raise LabkitError(
@@ -110,12 +110,12 @@ def check_translates(network: nn.Module, picture: Tensor) -> None:
 
 
 def changed_buffer(network: Generator) -> str | None:
-    """The name of a buffer that each pass in training changes, such as a running mean; None if there is none."""
+    """The name of a buffer that each pass in training changes, such as a running mean, or None if there is none."""
     return _trial(network)[0]
 
 
 def batch_matters(network: Generator) -> str | None:
-    """The reason why pictures may not be batched differently for a custom network; None if there is none."""
+    """The reason why pictures may not be batched differently for a custom network, or None if there is none."""
     changed, together, alone = _trial(network)
     if changed:
         return f"each pass of {type(network).__name__} changes its buffer {changed!r}"

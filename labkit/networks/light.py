@@ -22,7 +22,7 @@ SQUEEZE = 4  # how many times fewer channels decide about the gates than there a
 def separable_block(channels: int, norm: str = "instance") -> Skip:
     """A residual block whose convolutions are depthwise separable: 3x3 in each channel, then 1x1 across them.
 
-    Source: Howard et al. 2017 ("MobileNets"), section 3.1; nothing is between the two, as in Chollet 2017 ("Xception").
+    Source: Howard et al. 2017 ("MobileNets"), section 3.1. Nothing is between the two, as in Chollet 2017 ("Xception").
     """
     bias = norm == "instance"
 
@@ -59,7 +59,7 @@ def grouped_block(channels: int, norm: str = "instance") -> Skip:
 class SqueezeExcitation(nn.Module):
     """A gate between 0 and 1 for each channel, decided in `squeezed` channels from the means of all.
 
-    Shapes: (B, channels, H, W) in and out. Source: Hu et al. 2018; with SiLU, as in Tan, Le 2019 ("EfficientNet"):
+    Shapes: (B, channels, H, W) in and out. Source: Hu et al. 2018, but with SiLU, as in Tan, Le 2019 ("EfficientNet"):
     after instance norm the means hardly differ from picture to picture, so a ReLU that is off would stay off.
     """
 

@@ -14,7 +14,7 @@ DISCRIMINATORS = ("basic", "n_layers", "pixel")
 
 
 class PatchDiscriminator(Discriminator):
-    """PatchGAN: 4x4 convolutions, `n_layers` of them with stride 2; with three, a verdict sees 70x70 pixels.
+    """PatchGAN: 4x4 convolutions, `n_layers` of them with stride 2. With three, a verdict sees 70x70 pixels.
 
     Shapes: (B, 3, H, W) in [-1, 1] -> (B, 1, h, w), one unbounded verdict a patch, h about H / 2**n_layers. The
     first layer is not normalised. Source: Isola et al. 2017, appendix 6.1.2.
@@ -68,7 +68,7 @@ class PixelDiscriminator(Discriminator):
 def make_discriminator(
     network: str | nn.Module, width: int = 64, n_layers: int = 3, norm: str = "instance"
 ) -> Discriminator:
-    """The discriminator of this name; or a copy of a custom one.
+    """The discriminator of this name, or a copy of a custom one.
 
     "basic" is a PatchGAN of three strided layers, "n_layers" one of `n_layers`, and "pixel" judges single pixels.
     `norm="instance_blocks"` speaks of residual blocks, which no discriminator has: it is instance norm here.

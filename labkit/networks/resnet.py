@@ -29,7 +29,7 @@ class Skip(nn.Module):
 class ResidualBlock(Skip):
     """x + F(x): two reflection-padded 3x3 convolutions with normalisation, ReLU between them.
 
-    Shapes: (B, channels, H, W) in and out, H and W at least 2; between the convolutions there are `inner` channels, by
+    Shapes: (B, channels, H, W) in and out, H and W at least 2. Between the convolutions there are `inner` channels, by
     default as many. Source: Johnson et al. 2016, as used by Zhu et al. 2017 (appendix 7.2).
     """
 
@@ -49,14 +49,14 @@ class ResidualBlock(Skip):
 class ResnetGenerator(Generator):
     """Two strided convolutions down, `blocks` residual blocks at a quarter of the size, two transposed convolutions up.
 
-    Shapes: (B, 3, H, W) in [-1, 1] in and out; H and W multiples of 4, at least 8. Source: Zhu et al. 2017,
+    Shapes: (B, 3, H, W) in [-1, 1] in and out. H and W are multiples of 4, at least 8. Source: Zhu et al. 2017,
     appendix 7.2.
 
     `norm="instance_blocks"` normalises inside the residual blocks only, so that the absolute colour of a
     background survives. The layers without normalisation then start from Kaiming weights, and the last layer from 0.3
     times these: otherwise tanh saturates in the first step.
 
-    Each ``block(channels, norm)`` keeps its shape, (B, channels, h, w); `labkit.networks.light` has others.
+    Each ``block(channels, norm)`` keeps its shape, (B, channels, h, w). `labkit.networks.light` has others.
     """
 
     size_multiple, min_size = 4, 8

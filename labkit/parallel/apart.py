@@ -5,9 +5,9 @@ epoch. `apart` makes the step of one of these processes: ranks under torchrun, o
 
 A player's losses take the weights of all players as they were before the step: each one's update comes after the fakes
 that the next one needs. So with an exchange before every step the ranks compute what one process does, the same numbers
-in the same order. Two choices of the model are different: with judged="pictures" the translator's losses need the
-decoder after its update, and here they get it before; and with the exchange every n steps, n > 1, weights of others are
-up to n - 1 steps old.
+in the same order. Two choices of the model are different. With judged="pictures" the translator's losses need the
+decoder after its update, and here they get it before. With the exchange every n steps, n > 1, weights of others are up
+to n - 1 steps old.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def apart(
     the other jobs have written last, and waits for none of them.
 
     All processes need the same pictures and the same seed. ``step.state_dict()`` is that of the whole model, so its
-    checkpoints load anywhere; those of a job have the other modules as it saw them last.
+    checkpoints load anywhere. Those of a job have the other modules as it saw them last.
 
     Args:
         model: a `DeviationGAN` of stage "joint".
@@ -62,11 +62,11 @@ def apart(
         exchange_every: steps from one exchange to the next.
         lr: as for `labkit.make_step`.
         module: "autoencoder", "translator" or "discriminator", for a job of its own.
-        folder: that the jobs share; one job for each module may write there.
+        folder: one that the jobs share. One job for each module may write there.
         patience_s: seconds after which a job whose weights are still the same is named in a `StalePartnerWarning`.
 
     Raises:
-        LabkitError: model, speed-ups or numbers do not fit; or there is not a rank for each module.
+        LabkitError: model, speed-ups or numbers do not fit, or there is not a rank for each module.
     """
     if not isinstance(model, DeviationGAN) or model.stage != "joint":
         raise LabkitError("Only the modules of a DeviationGAN of stage 'joint' can be trained apart.")
@@ -141,7 +141,7 @@ class Apart(Step):
 
 
 class RanksApart(Apart):
-    """Each rank trains a module; all exchange weights at the same step."""
+    """Each rank trains a module, and all exchange weights at the same step."""
 
     ranks = len(STAGES["joint"])
     loss_names: list[str] | None = None  # of all ranks
@@ -161,7 +161,7 @@ class RanksApart(Apart):
         return dict(zip(self.loss_names, values.unbind(), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the whole model, the same on every rank; every rank has to ask for it."""
+        """The state of the whole model, the same on every rank. Every rank has to ask for it."""
         players = list(self.players)
         everyone = dict(zip(players, ranks.gathered(super().state_dict()), strict=True))
         newest: dict[str, Tensor] = {}
@@ -210,7 +210,7 @@ class JobsApart(Apart):
             torch.save(note, part)
 
     def take(self, player: str) -> None:
-        """Takes a player's weights, if there are newer ones; says so if there have been none for long."""
+        """Takes a player's weights, if there are newer ones, and says so if there have been none for long."""
         path = self.folder / player / FILE
         note = checkpoints.read(path) if path.exists() else None
         if note is not None and note["settings"] != self.model.settings:

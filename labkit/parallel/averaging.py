@@ -2,7 +2,7 @@
 
 Far fewer bytes go through the network than with `data_parallel`, one exchange in `average_every` steps, and another
 algorithm is computed: the ranks' weights drift apart between two exchanges. Sources: Stich 2019, "Local SGD Converges
-Fast and Communicates Little"; Douillard et al. 2023, "DiLoCo", algorithm 1. The averaging is PyTorch's own,
+Fast and Communicates Little", and Douillard et al. 2023, "DiLoCo", algorithm 1. The averaging is PyTorch's own,
 torch.distributed.algorithms.model_averaging.
 """
 
@@ -70,7 +70,7 @@ class Averaged(Step):
 
     Attributes:
         average_every: steps from one average to the next.
-        outer: settings of the outer optimiser; None takes the mean itself.
+        outer: settings of the outer optimiser. None takes the mean itself.
         done: steps so far.
     """
 
@@ -115,7 +115,7 @@ class Averaged(Step):
         average_parameters(self.model.parameters(), dist.group.WORLD)  # type: ignore[arg-type]  # there is one
 
     def state_dict(self) -> dict[str, Any]:
-        """The mean of the weights, with rank 0's moments and pools, and the state of every rank; all have to ask."""
+        """The mean of the weights, with rank 0's moments and pools, and the state of every rank. All have to ask."""
         everyone = ranks.gathered(super().state_dict())
         models = [of_rank["model"] for of_rank in everyone]
         outer = None

@@ -8,10 +8,10 @@ time that a rank waits, is (p - 1) / (m + p - 1) if all stages take equally long
 - "1f1b": as soon as a rank can, one forward and one backward pass in turn. Rank k of p keeps those of p - k at most.
 
 So a pipeline needs batches of many pictures: with CycleGAN's batch of 1 the ranks would work one after another. The
-ranks exchange (B, channels, H, W) numbers once a boundary in either pass; split blocks do so in every block.
+ranks exchange (B, channels, H, W) numbers once a boundary in either pass. Split blocks do so in every block.
 
-Sources: Huang et al. 2019, "GPipe", section 2; Narayanan et al. 2019, "PipeDream", section 3.2. PipeDream updates the
-weights while batches overlap; here each batch ends before the update, as in Narayanan et al. 2021, "Efficient
+Sources: Huang et al. 2019, "GPipe", section 2, and Narayanan et al. 2019, "PipeDream", section 3.2. PipeDream updates
+the weights while batches overlap. Here each batch ends before the update, as in Narayanan et al. 2021, "Efficient
 large-scale language model training on GPU clusters", section 2.2.
 """
 
@@ -46,7 +46,7 @@ class Pipeline:
     Args:
         generator: a ResNet generator, on the device of this rank, with the same weights on every rank.
         microbatches: the number of parts of a batch.
-        loss: from the translated pictures and the targets, a mean over pictures; the last rank computes it.
+        loss: from the translated pictures and the targets, a mean over pictures. The last rank computes it.
         schedule: "gpipe" or "1f1b".
 
     Raises:
@@ -84,14 +84,14 @@ class Pipeline:
         )
 
     def step(self, pictures: Tensor, targets: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Forward and backward pass of a batch; gradients are added to `.grad` of the stage's weights.
+        """Forward and backward pass of a batch. Gradients are added to `.grad` of the stage's weights.
 
         Args:
-            pictures: (B, 3, H, W) in [-1, 1], read by the first rank only; the shape is the same in every call.
+            pictures: (B, 3, H, W) in [-1, 1], read by the first rank only. The shape is the same in every call.
             targets: B of whatever `loss` takes, read by the last rank only.
 
         Returns:
-            On the last rank the translated pictures, (B, 3, H, W) in [-1, 1], and the loss; None on the others.
+            On the last rank the translated pictures, (B, 3, H, W) in [-1, 1], and the loss. On the others None.
 
         Raises:
             DataError: the microbatches cannot share the batch evenly.
@@ -133,7 +133,7 @@ def _cuts(generator: ResnetGenerator, stages: int) -> tuple[int, ...]:
 
 
 def _work(generator: ResnetGenerator) -> list[int]:
-    """Floating-point operations of each layer; how they compare does not depend on the size of the pictures."""
+    """Floating-point operations of each layer. Their ratios do not depend on the size of the pictures."""
     work, picture = [], torch.empty(1, 3, 64, 64, device="meta")
     for layer in copy.deepcopy(generator.model).to("meta", torch.float32):
         with flop_counter() as counter, torch.no_grad():

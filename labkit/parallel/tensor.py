@@ -2,7 +2,7 @@
 
 Source: Shoeybi et al. 2019, "Megatron-LM", section 3, which does the same with the two matrices of a transformer's MLP.
 By hand, since `torch.distributed.tensor` (DTensor) computes a wrong result, without an error, for a convolution that is
-split by channel, height or width (PyTorch 2.15; pytorch#186129, #191926; tests/test_model_parallel.py).
+split by channel, height or width (PyTorch 2.15, pytorch#186129 and #191926, tests/test_model_parallel.py).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _norm_of(block: nn.Module) -> str:
 
 
 class _ToEveryRank(torch.autograd.Function):
-    """The identity; in the backward pass the ranks' gradients are added up ("f" in the paper)."""
+    """The identity. In the backward pass the ranks' gradients are added up ("f" in the paper)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class _ToEveryRank(torch.autograd.Function):
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """Adds the ranks' summands up; in the backward pass the identity ("g" in the paper)."""
+    """Adds the ranks' summands up, and is the identity in the backward pass ("g" in the paper)."""
 
     @staticmethod
     def forward(ctx: Any, summand: Tensor) -> Tensor:

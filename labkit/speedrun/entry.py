@@ -26,7 +26,7 @@ class Entry:
         steps: calls of `step`.
         batch_size: pictures of each domain in a batch.
         pictures: training pictures of each domain. They are painted when they are first used, which takes time too.
-        schedule: from the number of steps done to the factor on the learning rate; needs a `labkit.Step`.
+        schedule: from the number of steps done to the factor on the learning rate. It needs a `labkit.Step`.
     """
 
     model: Model

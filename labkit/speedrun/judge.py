@@ -2,7 +2,7 @@
 
 for each seed:
     yardstick          how fast is this machine now?
-    runner, a process  trains; the judge's clock times it, and only weights come back, from nine moments
+    runner, a process  trains while the judge's clock runs, and only weights come back, from nine moments
     yardstick
     weights  ->  score fg and bg on test scenes of a seed that the entry never sees
 
@@ -115,7 +115,7 @@ class Judge:
 
     Attributes:
         limit: CPU seconds that a training may take.
-        test_seed: of the test scenes; an entry never sees it.
+        test_seed: of the test scenes. An entry never sees it.
         pictures: by the text of an entry, what its last run makes of the first test scenes, (8, 3, 64, 64) in [-1, 1].
     """
 
@@ -138,7 +138,7 @@ class Judge:
         return self.orders.setdefault(seed, self.drawn[len(self.orders) % len(self.drawn)])
 
     def heat(self, source: str, seed: int, channels: str | None = None) -> Heat:
-        """Trains an entry, given as its text, with one seed; `channels` is as the judge draws it, unless it is given.
+        """Trains an entry, given as its text, with one seed. `channels` is as the judge draws it, unless it is given.
 
         Raises:
             BrokenRule: it broke a rule.
@@ -184,7 +184,7 @@ def _run(do: str, task: dict[str, Any], source: str, folder: Path, limit: float)
     """Has a process do a task in `folder`, see `labkit.speedrun.runner`: its CPU seconds and wall seconds.
 
     Args:
-        limit: of CPU seconds; several times that is the limit of wall time, for a process that does not compute.
+        limit: of CPU seconds. Several times that is the limit of wall time, for a process that does not compute.
 
     Raises:
         BrokenRule, LabkitError: it did not come to its regular end.

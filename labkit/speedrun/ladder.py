@@ -1,6 +1,6 @@
 """The ladder: the records so far, each with its entry's text, its times, and its pictures, in data/speedrun.
 
-NAME.py      the entry; a student's repository has that of the first only
+NAME.py      the entry (a student's repository has only that of the first)
 NAME.json    the stamp, the seeds, both entries' heats, the record before
 NAME.webp    test pictures, and below each what the entry makes of it
 """
@@ -37,7 +37,7 @@ def records(board: str = "cpu", folder: Path = FOLDER) -> list[dict[str, Any]]:
 
 
 def gain(record: Mapping[str, Any]) -> float | None:
-    """How many times as fast a record is as the one before, in the same race; None for the first."""
+    """The factor by which a record is faster than the one before, in the same race, or None for the first."""
     before = [heat["seconds"] for heat in record["heats_before"]]
     return statistics.median(before) / record["seconds"] if before else None
 

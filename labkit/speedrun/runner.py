@@ -66,13 +66,13 @@ def export(file: str) -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """Linux's prctl; other systems have none."""
+    """Linux's prctl, which other systems do not have."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value)
 
 
 def wait_for_all(child: int) -> int:
-    """Waits for all processes that this one or its descendants started; the exit status of `child`."""
+    """Waits for all processes that this one or its descendants started, and gives the exit status of `child`."""
     status = 1
     while True:
         try:

@@ -37,19 +37,19 @@ class Callback:
     """
 
     def on_start(self, run: Run) -> None:
-        """Before the first step; `run.done` is above 0 if the run resumes."""
+        """Before the first step. `run.done` is above 0 if the run resumes."""
 
     def on_step(self, run: Run) -> None:
-        """After each step; its losses come with the next report."""
+        """After each step. Its losses come with the next report."""
 
     def on_report(self, run: Run) -> None:
         """After each look at the losses: those of all `run.done` steps are in `run.losses`."""
 
     def on_sample(self, run: Run, grid: Tensor) -> None:
-        """After each sample; `grid` holds the sample pictures, a ``uint8`` tensor of shape (3, H, W)."""
+        """After each sample. `grid` holds the sample pictures, a ``uint8`` tensor of shape (3, H, W)."""
 
     def on_save(self, run: Run, path: Path) -> None:
-        """After the checkpoint was written; `path` is its file."""
+        """After the checkpoint was written. `path` is its file."""
 
     def on_end(self, run: Run) -> None:
         """At the end, also if the run ends by an error or by Ctrl-C. All that can be saved has been."""
@@ -75,7 +75,7 @@ class Callbacks:
     """The callbacks of a run, as a context: `on_start` is called when it begins, and `on_end` when it ends.
 
     Attributes:
-        error: the first error of a callback, or of the pictures; the loop saves the run, and calls `raise_error`.
+        error: the first error of a callback, or of the pictures. The loop saves the run, and calls `raise_error`.
     """
 
     def __init__(self, run: Run, callbacks: Sequence[Callback | Callable[[Run], None]]):
@@ -107,11 +107,11 @@ class Callbacks:
             self.error = error
 
     def saves(self) -> bool:
-        """True if a callback wants this step saved; the same on every rank."""
+        """True if a callback wants this step saved, the same on every rank."""
         return any(callback.saves(self.run) for callback in self.all)
 
     def raise_error(self) -> None:
-        """Raises the error of a callback, if there was one; of several ranks on each of them."""
+        """Raises the error of a callback, if there was one, on every rank."""
         text = ranks.first(None if self.error is None else str(self.error) or type(self.error).__name__)
         if self.error is not None:
             raise self.error
@@ -196,7 +196,7 @@ class TensorBoard(Callback):
     A run that resumes goes on in the same folder, and TensorBoard forgets the points of steps that were lost.
 
     Args:
-        folder: for the files of events; it is made if it is missing.
+        folder: for the files of events. It is made if it is missing.
     """
 
     def __init__(self, folder: Path | str):

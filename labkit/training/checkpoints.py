@@ -28,8 +28,8 @@ def save(state: dict, folder: Path) -> None:
     """Writes `state` as the checkpoint of `folder`, beside the old one first and then in its place.
 
     Raises:
-        DivergedError: a number of its step is not finite; the old checkpoint stays.
-        CheckpointError: the disk does not take it; the old checkpoint stays.
+        DivergedError: a number of its step is not finite. The old checkpoint stays.
+        CheckpointError: the disk does not take it. The old checkpoint stays.
     """
     file = folder / FILE
     floats = [tensor for tensor in _tensors(state["step"]) if tensor.is_floating_point()]
@@ -73,7 +73,7 @@ def load_model(
     Args:
         path: the folder or the file.
         device: where the model goes.
-        step: a step whose checkpoint was kept in the folder; None takes the newest checkpoint.
+        step: a step whose checkpoint was kept in the folder. None takes the newest checkpoint.
         networks: generator=... and discriminator=..., the networks of your own that the run was made with, as
             `labkit.CycleGAN` takes them. A checkpoint holds their weights and not their code, so that reading one runs
             nothing. Your modules stay as they are: the model has copies.

@@ -49,8 +49,8 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
 
     Args:
         model: a model, a generator, a run's folder, its checkpoint, or a generator of the public reference (.pth).
-        path: the file to write; an older one is replaced. Missing folders are made.
-        direction: "AtoB" or "BtoA"; ignored for a single generator.
+        path: the file to write. An older one is replaced. Missing folders are made.
+        direction: "AtoB" or "BtoA", ignored for a single generator.
 
     Returns:
         the path, and the largest difference from PyTorch at any of the two sizes.

@@ -44,44 +44,43 @@ def fit(
 ) -> Run:
     """Trains for `steps` steps, or resumes up to that number if `checkpoint` already holds a part of them.
 
-    A resumed run ends with the same weights as an uninterrupted one, also after ``kill -9``: bit for bit on a CPU; on a
-    GPU as far as its kernels give the same bits twice.
-    Ctrl-C, SIGTERM and SIGHUP let the step under way finish, save, and raise a `KeyboardInterrupt` that says how to
-    resume. A bar shows the progress, or a line every 30 seconds where there is no terminal; the environment variable
-    ``TQDM_DISABLE=1`` hides both.
+    A resumed run ends with the same weights as an uninterrupted one, also after ``kill -9``: bit for bit on a CPU, and
+    on a GPU as far as its kernels give the same bits twice. Ctrl-C, SIGTERM and SIGHUP let the step under way finish,
+    save, and raise a `KeyboardInterrupt` that says how to resume. A bar shows the progress, or a line every 30 seconds
+    where there is no terminal. The environment variable ``TQDM_DISABLE=1`` hides both.
 
     Under torchrun every rank calls this inside `labkit.ranks.process_group`, with a step of the speed-up
     "data_parallel". The ranks share each batch, so the pictures are the same whatever their number, which may change on
     resuming. Rank 0 alone writes files, draws the progress bar, and calls the callbacks.
 
     Args:
-        step: from `labkit.make_step`; its model decides device and float type.
+        step: from `labkit.make_step`. Its model decides device and float type.
         data: from `labkit.fruit` or `labkit.folders`. Or a dataset (anything with a length and items by number) whose
             items are (a, b) or ``{"A": a, "B": b}``, one picture of each domain: floats in [-1, 1] of shape (3, H, W),
             all of one size, or ``uint8`` or PIL pictures. Its items may draw from the random numbers of torch, Python
             and NumPy: these are seeded for each item, so that a run resumes exactly.
         steps: the step to train up to.
         batch_size: pictures of each domain in a step, of all ranks together.
-        checkpoint: a folder for checkpoint, sample pictures and ``losses.csv``, for one run at a time; None keeps none.
+        checkpoint: a folder for checkpoint, sample pictures and ``losses.csv``, for one run at a time. None keeps none.
             A run whose pictures are no longer as many as they were goes on after `labkit.accept_new_data`.
         seed: settles which batches are drawn.
-        workers: processes that prepare batches; 0 prepares them between the steps.
-        schedule: from the number of steps done to the factor on the learning rate; None leaves it constant.
+        workers: processes that prepare batches. 0 prepares them between the steps.
+        schedule: from the number of steps done to the factor on the learning rate. None leaves it constant.
         report_every: steps between two reports of the losses, each of which waits for the device once.
         sample_every: steps between two samples of translations: a `CollapseWarning` if they are all alike, and a
             grid, ``samples/<step>.png``: pictures of A above their translations, then, if the model translates those,
             pictures of B above theirs.
-        save_minutes: minutes between two checkpoints; one is written at the end in any case. `labkit.KeepEvery` is a
+        save_minutes: minutes between two checkpoints. One is written at the end in any case. `labkit.KeepEvery` is a
             callback that keeps some of them.
-        callbacks: told of reports, samples, checkpoints and the end; a function is called with the `Run` after every
+        callbacks: told of reports, samples, checkpoints and the end. A function is called with the `Run` after every
             look at the losses, for instance to draw them. An error in one ends the run after it was saved.
 
     Raises:
         LabkitError: the arguments or the data do not fit, or another run trains into the folder.
-        CheckpointError: the checkpoint is damaged, or of another model or other batches; or one cannot be written, for
+        CheckpointError: the checkpoint is damaged, or of another model or other batches, or one cannot be written, for
             instance on a full disk. The last good one stays.
-        TrainingError: a loss is no longer finite; the last good checkpoint is kept. Or a worker died; the run was
-            saved.
+        TrainingError: a loss is no longer finite, and the last good checkpoint is kept. Or a worker died, and the run
+            was saved.
     """
     pictures = open_data(data)
     _check(pictures, step, batch_size, steps=steps, report_every=report_every, sample_every=sample_every)

@@ -54,8 +54,8 @@ def init_from(model: Model, path: Path | str) -> None:
     Optimisers, pools and schedule are new, and so are pictures and all settings that do not concern the networks.
 
     Args:
-        model: of the same kind and with the same networks; its weights are replaced.
-        path: a run's folder, its checkpoint or one that it kept; or a folder in which the public reference saved
+        model: of the same kind and with the same networks. Its weights are replaced.
+        path: a run's folder, its checkpoint or one that it kept, or a folder in which the public reference saved
             ``latest_net_G_A.pth``, ``..._G_B.pth``, ``..._D_A.pth`` and ``..._D_B.pth``. Its dropout, if any, is gone.
 
     Raises:
@@ -87,7 +87,7 @@ def export_reference(model: nn.Module | Path | str, folder: Path | str) -> list[
 
     Args:
         model: a `labkit.CycleGAN`, a run's folder, or its checkpoint.
-        folder: where the files go; it is made if it is missing.
+        folder: where the files go. It is made if it is missing.
 
     Returns:
         the files written.

@@ -25,13 +25,13 @@ class Run:
     """A training run: its progress, and every loss of every step so far.
 
     Attributes:
-        step: the step that is trained with; its `model` is the run's.
+        step: the step that is trained with. Its `model` is the run's.
         steps: the step to train up to.
-        folder: of checkpoint and sample pictures; None if neither is kept.
-        batches: the settings of its batches; a checkpoint with other settings is not resumed.
+        folder: of checkpoint and sample pictures, or None if neither is kept.
+        batches: the settings of its batches. A checkpoint with other settings is not resumed.
         done: steps done, those before resuming included.
-        saved: the step of the newest checkpoint; 0 if there is none.
-        losses: by name, one number for each step up to the last report; NaN for steps without a loss of this name.
+        saved: the step of the newest checkpoint, or 0 if there is none.
+        losses: by name, one number for each step up to the last report, with NaN for steps without a loss of this name.
     """
 
     step: Step
@@ -57,7 +57,7 @@ class Run:
         """Moves the losses of the steps since the last look into the history: the loop's only wait for the device.
 
         Raises:
-            TrainingError: a loss is not finite; the steps before it are in the history.
+            TrainingError: a loss is not finite. The steps before it are in the history.
         """
         if not self.pending:
             return
@@ -87,8 +87,8 @@ def resumed(run: Run) -> Iterator[None]:
     """Inside, the run's folder is locked, and the run continues from the checkpoint in it, if there is one.
 
     Raises:
-        LabkitError: nothing can be written there, or another run trains into the folder; the checkpoint is of other
-            optimisers; or the ranks differ in the run's settings.
+        LabkitError: nothing can be written there, another run trains into the folder, the checkpoint is of other
+            optimisers, or the ranks differ in the run's settings.
         CheckpointError: the checkpoint is damaged, or of another model or other batches.
         RuntimeError: it is of a custom network with other layers.
     """
@@ -119,8 +119,8 @@ def save(run: Run) -> None:
     """Writes the checkpoint of a run that has a folder. Every rank has to call this, although rank 0 alone writes.
 
     Raises:
-        CheckpointError: the disk does not take it; the checkpoint before is kept.
-        TrainingError: a loss or a weight is not finite; the checkpoint before is kept.
+        CheckpointError: the disk does not take it. The checkpoint before is kept.
+        TrainingError: a loss or a weight is not finite. The checkpoint before is kept.
     """
     run.look()
     if run.folder is None:

@@ -11,7 +11,7 @@ from labkit.errors import LabkitError
 def linear_schedule(constant: int, decay: int, epoch: int = 1) -> Callable[[int], float]:
     """The reference's learning-rate schedule: 1 for `constant` steps, then down to nearly 0 over `decay` steps.
 
-    The factor changes once every `epoch` steps; the reference's own run is
+    The factor changes once every `epoch` steps. The reference's own run is
     ``linear_schedule(100 * n, 100 * n, epoch=n)`` with n the steps of an epoch. After all of them it is 0.
 
     Returns:

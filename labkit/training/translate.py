@@ -42,11 +42,11 @@ def translate(
         model: a `labkit.CycleGAN`, a `labkit.DeviationGAN`, or a generator from `labkit.load_generator`.
         source: a picture, or a folder with folders in it. Pictures in it that cannot be read, or are too large for the
             memory, are left out, with a warning.
-        target: where the result goes; its suffix (.png, .jpg, .webp) is its format. Folders keep names, and folders in
+        target: where the result goes. Its suffix (.png, .jpg, .webp) is its format. Folders keep names, and folders in
             them, and write PNG.
-        direction: "AtoB" or "BtoA"; ignored for a single generator.
+        direction: "AtoB" or "BtoA", ignored for a single generator.
         size: resizes each picture to `size` by `size` pixels before, as test pictures are in training and in the public
-            reference; the result has this size. None leaves each picture its own.
+            reference. The result has this size. None leaves each picture its own.
         overwrite: whether files that exist may be overwritten.
         skip_existing: whether pictures whose file exists already are passed over, also with `overwrite`.
 

@@ -40,7 +40,7 @@ class SpeedUp(Step):
 
     @classmethod
     def unsuited(cls, model: Model) -> str | None:
-        """The reason why it cannot be used with this model, on the device it is on; None if it can."""
+        """The reason why it cannot be used with this model, on the device it is on, or None if it can."""
         if issubclass(cls, CycleGANStep) and not isinstance(model, CycleGAN):
             return f"it changes how CycleGAN's two cycles run; {model.kind} has none"
         if cls.batch_norm_would is None:
@@ -51,7 +51,7 @@ class SpeedUp(Step):
 
     @classmethod
     def emulated(cls, model: Model) -> str | None:
-        """The reason why it is slow on the model's device, which only emulates its arithmetic; None if it is not."""
+        """The reason why it is slow on the model's device, which only emulates its arithmetic, or None if it is not."""
         on_cpu = next(model.parameters()).device.type == "cpu"
         if cls.computes_in is None or not on_cpu or not devices.emulates(cls.computes_in):
             return None
@@ -61,12 +61,12 @@ class SpeedUp(Step):
 
     @staticmethod
     def inactive(model: Model) -> str | None:
-        """The reason why it changes nothing on the model's device, where it does no harm; None if it acts."""
+        """The reason why it changes nothing on the model's device, where it does no harm, or None if it acts."""
         return None
 
     @classmethod
     def skip_in_autotune(cls, model: Model) -> str | None:
-        """The reason why `labkit.autotune` should not try it to save time; None if it should."""
+        """The reason why `labkit.autotune` should not try it to save time, or None if it should."""
         return None if cls.improves not in ("memory", "pictures a second") else f"it improves {cls.improves}"
 
 

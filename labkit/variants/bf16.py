@@ -16,10 +16,10 @@ class BF16(SpeedUp):
     Differs from the baseline in one seam, `losses`. Autocast goes round the losses only: it keeps a cast copy of
     every weight until it ends, so one that stayed open from step to step would go on with weights from before.
 
-    Improves: compute time, by up to the ratio of the device's 16-bit to 32-bit rate; memory for activations, to half.
-    Does not help where the host is the bottleneck: casting adds launches. Needs hardware that computes in bfloat16:
-    NVIDIA GPUs from Ampere (8.0) on; a T4 only emulates it, so use fp16 there. Processors need AVX512-BF16 or AMX; the
-    others emulate it, several times slower than float32.
+    Improves: compute time, by up to the ratio of the device's 16-bit to 32-bit rate, and memory for activations, to
+    half. Does not help where the host is the bottleneck: casting adds launches. Needs hardware that computes in
+    bfloat16: NVIDIA GPUs from Ampere (8.0) on. A T4 only emulates it, so use fp16 there. Processors without
+    AVX512-BF16 or AMX emulate it, too, several times slower than float32.
     """
 
     name = "bf16"

@@ -13,7 +13,7 @@ from labkit.variants import SpeedUp
 class ChannelsLast(SpeedUp):
     """Puts weights and pictures into the memory format NHWC, in which convolution kernels are often faster.
 
-    Differs from the baseline in two seams: `build` converts the weights once, and the model keeps them so; `inputs`
+    Differs from the baseline in two seams. `build` converts the weights once, and the model keeps them so. `inputs`
     converts each batch. Shapes and values stay the same.
 
     Improves: compute time of convolutions, and the transposing kernels round them, above all in 16 bits on GPUs. Does

@@ -75,7 +75,7 @@ class CompileRegions(Compile):
     nine blocks are the same program with other weights: compiled once, it serves all. PyTorch calls this regional
     compilation. Discriminators, which have no blocks, stay as they are.
 
-    Improves: memory traffic, as "compile" does, but within a region only; the first step starts several times sooner.
+    Improves: memory traffic, as "compile" does, but within a region only. The first step starts several times sooner.
     Does not help on a GPU that waits for the host: each region is called from Python. The model keeps its regions.
     """
 

@@ -25,8 +25,8 @@ class DataParallel(SpeedUp):
     starts to average a gradient over the ranks while the backward pass still computes others. One for each player and
     not for each network: within a step a generator runs three times, but its player once, and it is after a forward
     pass that DDP expects the backward pass. `learn` averages once for all parts of an accumulated batch, and `run`
-    averages the losses. Each rank's pool holds its share of the pictures, and draws from random numbers of its own;
-    a checkpoint holds the whole. Source: Li et al. 2020, "PyTorch Distributed".
+    averages the losses. Each rank's pool holds its share of the pictures, and draws from random numbers of its own. A
+    checkpoint holds the whole. Source: Li et al. 2020, "PyTorch Distributed".
 
     Improves: pictures a second, with every further device. Does not help where a step is short, as with small pictures,
     fast devices or a slow network: the gradients of all weights go through the network in every step. Nor with a
@@ -76,7 +76,7 @@ class DataParallel(SpeedUp):
         return self.ddp[player](batch) if self.ddp else super().losses(player, batch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the whole run, the same on every rank; every rank has to ask for it."""
+        """The state of the whole run, the same on every rank. Every rank has to ask for it."""
         state = super().state_dict()
         if self.ddp:
             everyone = ranks.gathered(state["pools"])
@@ -109,7 +109,7 @@ class _Player(nn.Module):
 
 
 def merge_shares(shares: list[dict[str, Any]], size: int) -> dict[str, Any]:
-    """The state of a pool of `size` from the states of its shares, one of each rank; `share_of` takes it apart."""
+    """The state of a pool of `size` from the states of its shares, one of each rank. `share_of` takes it apart."""
     kept = [share["pictures"] for share in shares]
     pictures = None if kept[0] is None else kept[0].new_zeros(size, *kept[0].shape[1:])
     for rank, of_rank in enumerate(kept):

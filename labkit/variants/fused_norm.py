@@ -27,7 +27,7 @@ class FusedNorm(SpeedUp):
 
     Differs from the baseline in one seam, `learn`, round which it puts the kernels, written in Triton, in the place of
     these layers. PyTorch launches three kernels for the norm and one for the activation, each of which reads the
-    picture again or writes it; here a single program reads and writes each channel of a picture. The backward pass
+    picture again or writes it. Here a single program reads and writes each channel of a picture. The backward pass
     computes the activation's sign once more from the norm's input. 16-bit pictures are summed up in float32. Second
     derivatives, as of a gradient penalty, are refused.
 
@@ -109,7 +109,7 @@ class NormAndActivation(torch.autograd.Function):
 
 
 def fused_norm(x: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor]:
-    """The result; and all planes' means, then 1 / deviations, in float32 at least."""
+    """The result, and all planes' means and then 1 / deviations, in float32 at least."""
     y, statistics = (
         torch.empty_like(x),
         x.new_empty(2, *x.shape[:-2], dtype=torch.promote_types(x.dtype, torch.float32)),

@@ -121,7 +121,7 @@ class Graph(SpeedUp):
         main.wait_stream(self.stream)
 
     def capture(self, body: Callable[[], None]) -> Callable[[], None]:
-        """A function that replays the device's work in `body`; none of it is done yet."""
+        """A function that replays the device's work in `body`. None of it is done yet."""
         graph = torch.cuda.CUDAGraph()
         # The outer `with` leaves the stream even if ending the recording fails, which the inner one does not. Only this
         # thread's calls are watched: the loader's may pin memory meanwhile.

@@ -49,7 +49,7 @@ class Recompute(SpeedUp, CycleGANStep):
 
 
 def _custom_network_changes(model: Model) -> str | None:
-    """The reason why a second pass through a custom network would not repeat the first; None if it would.
+    """The reason why a second pass through a custom network would not repeat the first, or None if it would.
 
     Batch norm is ignored: a second pass only updates its running statistics again.
     """

@@ -63,7 +63,7 @@ def make_step(
     accumulate: int | None = None,
     emulate: bool = False,
 ) -> Step:
-    """The training step of `model` with speed-ups stacked on it; without any, the reference's update.
+    """The training step of `model` with speed-ups stacked on it. Without any, it is the reference's update.
 
     Args:
         model: a `labkit.CycleGAN` or a `labkit.DeviationGAN`.
@@ -71,14 +71,14 @@ def make_step(
             `labkit.models.step.Step`. Named ones stack in one fixed order. Your own go round them, the first one
             outermost. A class that rounds to 16 bits says ``tolerance = "16-bit"``, or `labkit.compare` holds it to
             float32.
-        lr, betas: Adam's, for every player; `lr=None` takes the model's own.
-        accumulate: with a number, the speed-up "accumulate" in that many parts; by its name alone it makes two.
+        lr, betas: Adam's, for every player. `lr=None` takes the model's own.
+        accumulate: with a number, the speed-up "accumulate" in that many parts. By its name alone it makes two.
         emulate: True lets "bf16" and "fp16" run on a processor that only emulates these types. They are then several
             times slower than the baseline, but round as elsewhere.
 
     Raises:
-        LabkitError: a name is unknown, two of them exclude each other, or one does not suit model or device; a class
-            overrides no seam; or a number is out of range.
+        LabkitError: a name is unknown, two of them exclude each other, one does not suit model or device, a class
+            overrides no seam, or a number is out of range.
     """
     if not isinstance(model, Model):
         raise LabkitError(f"model={model!r:.60}: give a model, such as labkit.CycleGAN().")

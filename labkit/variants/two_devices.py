@@ -18,16 +18,16 @@ class TwoDevices(SpeedUp, CycleGANStep):
 
     Differs from the baseline in two seams. `build` moves the two networks and gives each two hooks: one takes its
     pictures to the network's GPU, the other one brings the result back. So losses, pools and the batch stay on the main
-    GPU, and names in checkpoints stay; the model stays so in other steps made from it. `cycles` starts both ways out
+    GPU, and names in checkpoints stay. The model stays so in other steps made from it. `cycles` starts both ways out
     before both ways back, without `cycle`. A GPU computes in the order of the launches: if one cycle were launched
     after the other, the second GPU would wait for G_A's first fake before it did anything. Autograd sends the gradients
     back over the same way, and launches each GPU's part of the backward pass from a thread of its own.
 
     Improves: compute time, at best to one half, since each generator makes three of the six passes and each
-    discriminator half of the judgements; memory on the main GPU, since weights, moments and activations are shared.
-    Does not help where the host is the bottleneck: it launches for both GPUs in the forward pass, and there are copies
-    besides. Nor does it help much with a slow connection between the GPUs, since the pictures travel. Each way back
-    needs the fake of the other GPU, so whichever is late makes the other one wait.
+    discriminator half of the judgements. Also memory on the main GPU, since weights, moments and activations are
+    shared. Does not help where the host is the bottleneck: it launches for both GPUs in the forward pass, and there are
+    copies besides. Nor does it help much with a slow connection between the GPUs, since the pictures travel. Each way
+    back needs the fake of the other GPU, so whichever is late makes the other one wait.
     """
 
     name = "two_devices"
@@ -72,7 +72,7 @@ class TwoDevices(SpeedUp, CycleGANStep):
 
 
 def next_device(here: torch.device) -> torch.device:
-    """The GPU after `here`, and after the last one the first; `here` itself if there is no other."""
+    """The GPU after `here`, and after the last one the first, or `here` itself if there is no other."""
     n = torch.cuda.device_count() if here.type == "cuda" else 1
     return torch.device(here.type, ((here.index or 0) + 1) % n) if n > 1 else here
 

@@ -1,4 +1,4 @@
-"""The checks of the notebooks' exercises, one file for each notebook; a check's message names the likely mistake.
+"""The checks of the notebooks' exercises, one file for each notebook. A check's message names the likely mistake.
 
 The checks, listed in ``__init__.pyi``, are loaded when they are first used: most need neither plotly nor HTA.
 """

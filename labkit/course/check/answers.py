@@ -51,7 +51,7 @@ KINDS = (  # the kind that is expected, the kind that came, and the likely reaso
 
 
 class WrongAnswer(AssertionError):
-    """An exercise's answer is not right yet; the message names the likely mistake and where to look."""
+    """An exercise's answer is not right yet. The message names the likely mistake and where to look."""
 
 
 def exercise(*labkits: Callable) -> Callable[[Callable[P, None]], Callable[P, None]]:
@@ -115,7 +115,7 @@ def a_seed(random: Random) -> int:
 def hidden(check: Callable[..., None], *answer: object) -> None:
     """Runs a check again with other inputs and sizes, so that only an answer that works for all of them passes.
 
-    The variable LABKIT_CHECK_SEED, which grading sets, decides the inputs; without it they differ each time.
+    The variable LABKIT_CHECK_SEED, which grading sets, decides the inputs. Without it they differ each time.
     """
     seed = os.environ.get("LABKIT_CHECK_SEED") or str(Random().randrange(2**31))
     _INPUTS.append(Random(f"{seed} {check.__name__}"))
@@ -209,7 +209,7 @@ def expect(
             enough. A mistake that leads to the right result here is skipped. In place of a result there may be a
             function of `got` and `right` that recognises the mistake.
         otherwise: the message for any other wrong answer.
-        where: the input in words; every message begins with it and with the answer, or a dict's wrong values.
+        where: the input in words. Every message begins with it and with the answer, or a dict's wrong values.
 
     Raises:
         WrongAnswer: with the message of the first mistake that fits, or `otherwise`.

@@ -26,7 +26,7 @@ def needed(cells: list[str], exercise: set[int]) -> list[int]:
     """The places of an exercise's cells, and of those that give a name its value which they use, in order.
 
     Args:
-        cells: the sources of all that may run, down to the check of the exercise; its own are among them.
+        cells: the sources of all that may run, down to the check of the exercise, including its own.
         exercise: the places of its answers and its check.
     """
     read, left, found = [names(cell) for cell in cells], [*exercise], {*exercise}

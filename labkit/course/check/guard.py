@@ -51,7 +51,7 @@ class Guard(ast.NodeTransformer):
 
 
 def refused() -> str | None:
-    """Why a cell that the present one needs does not count, at home in the words of grading; None if all of them do."""
+    """At home, grading's reason why a cell that the present one needs does not count, or None if all of them do."""
     if not (get_ipython := getattr(builtins, "get_ipython", None)):
         return None  # a program
     cells = [plain(cell) for cell in get_ipython().history_manager.input_hist_raw]
@@ -85,7 +85,7 @@ def _is_checks(one: type) -> bool:
 
 
 def _functions(owner: Any) -> dict[str, Any]:
-    """What can be called, by name; of a Python function its code, too, which can be replaced without the function."""
+    """Everything that can be called, by name, with a Python function's code, which can be replaced on its own, too."""
     called = {name: value for name, value in vars(owner).items() if name not in IPYTHONS and _is_function(value)}
     return {name: (value, getattr(value, "__code__", None)) for name, value in called.items()}
 
@@ -95,7 +95,7 @@ def _is_function(value: object) -> bool:
 
 
 def changed() -> str | None:
-    """The full name of a function that is not the one from before the answers; None where nothing is graded."""
+    """The full name of a function that is not the one from before the answers, or None where nothing is graded."""
     for owner_name, owner, before in _BEFORE:
         now = _functions(owner)
         names = before if isinstance(owner, ModuleType) else before | now  # modules may load more of theirs

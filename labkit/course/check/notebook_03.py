@@ -181,7 +181,7 @@ def diagnose(answer: Callable[[float, DataFrame], str]) -> None:
 
 
 def unknown_traces(folder: Path | str) -> dict[str, Trace]:
-    """Three traces to diagnose, SIMULATED, by name; they are written to `folder`."""
+    """Three SIMULATED traces to diagnose, by name. They are written to `folder`."""
     operators = {batch_size: step_operators(CycleGAN(), batch_size=batch_size) for batch_size in (1, 4)}
     played = {
         "A": replay(operators[4], host_us=6.0),

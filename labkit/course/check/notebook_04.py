@@ -47,7 +47,7 @@ def streams(answer: type) -> None:
     """Compares a class that runs the two cycles on two streams with the baseline, and checks the rules of streams.
 
     Args:
-        answer: overrides `cycles`; it is tried alone, and with "bf16".
+        answer: a class that overrides `cycles`. It is tried alone, and with "bf16".
 
     Raises:
         WrongAnswer: the losses differ, the cycles are not on two side streams, there is a race, nothing overlaps, the

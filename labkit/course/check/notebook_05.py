@@ -39,7 +39,7 @@ ADVICE = {  # for each step of `repaired`, what to do if its replay is wrong
 
 
 def clips(a: Tensor, memory: SimpleNamespace) -> Tensor:
-    """A step of `repaired` as it should be; the others are below."""
+    """A step of `repaired` as it should be. The others are below."""
     return torch.where(a.norm() > 2, a * 2 / a.norm(), a)
 
 

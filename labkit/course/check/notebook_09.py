@@ -13,7 +13,7 @@ from labkit.measure.autotune import pick as right_pick
 
 
 def _any_table(random: Random) -> dict[str, tuple[str, float, float]]:
-    """Other rows, under other names, to `pick`; the baseline comes first."""
+    """Other rows, under other names, to `pick`. The baseline comes first."""
     verdicts = ("faster", "faster", "no difference", "slower", "not equivalent", "noise")
     rows = {"the baseline": ("baseline", 1.0, random.uniform(3e9, 9e9))}
     for i in range(random.randrange(6, 12)):

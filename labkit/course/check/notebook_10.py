@@ -62,7 +62,7 @@ def positions(answer: Callable[[int, int, int, int], range]) -> None:
 
 @exercise(right_average)
 def average_gradients(answer: Callable[[Iterable[Tensor]], None]) -> None:
-    """Lets ``answer(weights)`` work on three ranks in this process; the gradients should become their means."""
+    """Lets ``answer(weights)`` work on three ranks in this process. The gradients should become their means."""
     random = torch.Generator().manual_seed(drawn(0, a_seed))
     n = drawn(3, lambda random: random.randrange(3, 7))
     shapes = drawn([[2, 3], [4]], lambda random: [[random.randrange(2, 6), 3], [random.randrange(2, 6)], [2, 2, 2]])

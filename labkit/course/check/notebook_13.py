@@ -23,7 +23,7 @@ BEHIND = {
 
 
 def _run(answer: Callable, programs: int, *arguments: Any, where: str, **constants: Any) -> Run:
-    """Launches an answer's kernel; a use of memory that is not there is explained."""
+    """Launches an answer's kernel, and explains a use of memory that is not there."""
     try:
         return launch(answer, programs, *arguments, **constants)
     except OutOfBounds as error:

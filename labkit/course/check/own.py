@@ -60,7 +60,7 @@ def _entries(right: Any) -> dict[str, FunctionType]:
 
 
 def not_own(answer: object, rights: tuple[Callable, ...], called: list[str]) -> str | None:
-    """Why a right answer does not count as a student's own, in words; None if it does.
+    """The reason why a right answer does not count as a student's own, in words, or None if it does count.
 
     It does not hold against copying: the text of labkit's function, typed in, is an answer like any other.
 
@@ -87,7 +87,7 @@ def not_own(answer: object, rights: tuple[Callable, ...], called: list[str]) -> 
 
 
 def _layers(answer: Any) -> Iterator[Any]:
-    """The classes that a class builds on, and itself; a function or object in its decorators, outermost first."""
+    """The classes that a class builds on, and itself. Of another object, the layers of decorators, outermost first."""
     if isinstance(answer, type):
         yield from reversed(answer.__mro__[:-1])
         return
@@ -97,12 +97,12 @@ def _layers(answer: Any) -> Iterator[Any]:
 
 
 def _inner(outer: Any) -> Any:
-    """The function in a partial, a method or a decorated function; None if there is no other."""
+    """The function in a partial, a method or a decorated function, or None if there is no other."""
     return outer.func if isinstance(outer, partial) else getattr(outer, "__wrapped__", getattr(outer, "__func__", None))
 
 
 def _codes(answer: Any) -> Iterator[CodeType]:
-    """The code of a function; of a class or an object, of its methods."""
+    """The code of a function, or of all methods of a class or an object."""
     methods = [answer]
     if not isinstance(answer, FunctionType):
         methods = list(vars(answer if isinstance(answer, type) else type(answer)).values())

@@ -42,7 +42,7 @@ FOUND = "{} has no business in an answer: it could change the check itself. An a
 
 
 def tampering(source: str | ast.AST) -> str | None:
-    """The first reason not to run an answer, in words that name the line; None if there is none.
+    """The first reason not to run an answer, in words that name the line, or None if there is none.
 
     Source that is no Python has no reason: Python will say what is wrong with it.
     """

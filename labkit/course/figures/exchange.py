@@ -17,7 +17,7 @@ from labkit.stamp import describe
 
 
 def exchange_figure(curves: pandas.DataFrame, megabytes: pandas.Series, name: str) -> go.Figure:
-    """fg and bg over the pictures seen, one way of exchanging in colour, the others grey; and the traffic of each.
+    """fg and bg over the pictures seen and the traffic of each way of exchanging, one in colour, the others grey.
 
     Args:
         curves: `labkit.study` of "apart" or "averaged".

@@ -24,8 +24,8 @@ def many_gpus_figure(table: pandas.DataFrame, gpus: int, network: str, batch: in
     """The efficiency of a step over the number of GPUs, a line for each network, and one of its points in detail.
 
     Args:
-        table: of `labkit.simulate.scaling`; or several of them, one below the other, of different batch sizes
-            and hosts.
+        table: of `labkit.simulate.scaling`, or several such tables, one below the other, of different batch sizes and
+            hosts.
         gpus, network, batch, host_us: of a row of the table.
 
     Raises:

@@ -43,7 +43,7 @@ def bytes_bars(moved: pandas.DataFrame) -> go.Figure:
     """Bytes that operators have to move: a bar for each step, divided by the kinds of operators.
 
     Args:
-        moved: GB, with a row for each step and a column for each kind; ``attrs["stamp"]`` says what was counted.
+        moved: GB, with a row for each step and a column for each kind. ``attrs["stamp"]`` says what was counted.
     """
     figure = go.Figure()
     for kind, colour in zip(moved, [*LINES[: len(moved.columns) - 1], UNUSED], strict=True):
@@ -79,13 +79,13 @@ def timing_strips(seconds: Mapping[str, Sequence[float]], title: str) -> go.Figu
 
 
 def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: float, title: str) -> go.Figure:
-    """FLOP/s against FLOP per byte, a point for each network, under the roof of the two rates; logarithmic axes.
+    """FLOP/s against FLOP per byte on logarithmic axes, a point for each network, under the roof of the two rates.
 
-    Left of the bend memory is the limit; right of it arithmetic is.
+    Left of the bend memory is the limit, and right of it arithmetic is.
 
     Args:
         costs: from `labkit.simulate.network_costs`.
-        flops_per_s, bytes_per_s: the highest rates of this device; see `labkit.measure.roofline`.
+        flops_per_s, bytes_per_s: the highest rates of this device. See `labkit.measure.roofline`.
         title: of the figure.
     """
     bend = flops_per_s / bytes_per_s

@@ -31,7 +31,7 @@ def scaling_figure(gradients: Mapping[str, Tensor], exponent: int = 0) -> go.Fig
     """The sizes of gradients, multiplied by 2 to the power of `exponent`, in the range of float16.
 
     Args:
-        gradients: by player, such as "generators": any shape, in float32; zeros are left out.
+        gradients: by player, such as "generators": any shape, in float32. Zeros are left out.
         exponent: of the scale.
     """
     figure, words = go.Figure(), []

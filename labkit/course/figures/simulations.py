@@ -127,7 +127,7 @@ def _played(host_us: float, kernel_us: float, streams: int, graph: bool) -> Time
 
 
 def _on_one_and_two_streams(share: float, kernels: int) -> tuple[Timeline, Timeline]:
-    """All kernels on one stream, and half of them on each of two; launched already, and without pauses."""
+    """All kernels on one stream, and half of them on each of two. They are launched already, and without pauses."""
     two = [Launch("kernel", 0, ALONE_US, stream=2 * i // kernels, share=share) for i in range(kernels)]
     one = [replace(launch, stream=0) for launch in two]
     return play(one, gap_us=0), play(two, gap_us=0)

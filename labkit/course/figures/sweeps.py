@@ -25,12 +25,12 @@ Batches = Mapping[int, tuple[Sequence[Operator], int]]  # by batch size, a step'
 def host_figure(table: pandas.DataFrame, host_us: float) -> go.Figure:
     """The time of a step over the host's time for a launch, SIMULATED, a panel for each batch size.
 
-    Where a line rises, the step is host bound; where it is flat, the GPU's own work takes longer.
+    Where a line rises, the step is host bound. Where it is flat, the GPU's own work takes longer.
 
     Args:
         table: a row for each replay, with the columns batch (pictures), step (its name), host_us, wall_us,
             idle_share (0 to 1), launches.
-        host_us: one of the table's; it is marked and put into words.
+        host_us: one of the table's, which is marked and put into words.
     """
     batches = list(table["batch"].unique())
     figure = panels({f"batch {batch}": 230 for batch in batches})
