@@ -31,14 +31,14 @@ class Trace(Recorded):
     corner of the table, as the name of its columns.
 
     Attributes:
-        ranks: the events of each rank; see `labkit.traces.rank.Rank`.
-        only_steps: the first and the last step, if `steps` made this trace; None for a whole recording.
+        ranks: the events of each rank, as a `labkit.traces.rank.Rank`.
+        only_steps: the first and the last step if `steps` made this trace, or None for a whole recording.
 
     Args:
         path: a file ending in .json or .json.gz, or a folder of such files, one of each rank.
 
     Raises:
-        TraceError: there is no trace, or it cannot be read; the message names the file, the cause and the remedy.
+        TraceError: there is no trace, or it cannot be read. The message names the file, the cause and the remedy.
     """
 
     def summary(self) -> pandas.DataFrame:
@@ -46,12 +46,13 @@ class Trace(Recorded):
 
         | column | unit | meaning |
         |---|---|---|
-        | bound_by | | the part of the work with the largest cost; "several"; or "unknown" |
+        | bound_by | | the part of the work with the largest cost, or "several", or "unknown" |
         | first_remedy, times_faster_at_most | | the first row of `remedies` |
-        | why | | in words; what `audit` found comes first |
+        | why | | the reasons in words, beginning with what `audit` found |
         | wall_us | microseconds | |
         | idle_of_wall | 0 to 1 | |
-        | host_wait_of_idle, data_of_idle | 0 to 1 | the host was late; it was loading data |
+        | host_wait_of_idle | 0 to 1 | the host was late |
+        | data_of_idle | 0 to 1 | the host was loading data |
         | compute_of_busy, memory_of_busy, communication_of_busy | 0 to 1 | |
         | long_delays_of_kernels | 0 to 1 | that began over 100 us after their launch |
         | mean_queue | kernels | that waited |
@@ -59,8 +60,8 @@ class Trace(Recorded):
 
         bound_by is a part if its cost is at least a tenth and at least twice the next cost. "several" says that parts
         hide behind each other, or more than one has to get faster. "unknown": the trace cannot be played again, or too
-        much of it is lost. "memory" means copies and memsets; whether arithmetic or memory limits a kernel, only a
-        trace with shapes tells: see `achieved`. If three gaps or fewer are most of the idle time, `why` names them.
+        much of it is lost. "memory" means copies and memsets. Only a trace with shapes tells whether arithmetic or
+        memory limits a kernel: see `achieved`. If three gaps or fewer are most of the idle time, `why` names them.
 
         Raises:
             TraceError: there is no GPU activity.
@@ -81,7 +82,7 @@ class Trace(Recorded):
         """Time of the communication with other ranks, and how much of it was exposed: one row a rank.
 
         Works for a trace that was recorded on a CPU with gloo, too. There the wall time is that of the recorded steps,
-        and PyTorch's operators take the place of the kernels; Python's own time between two operators does not count
+        and PyTorch's operators take the place of the kernels. Python's own time between two operators does not count
         as work.
 
         | column | unit | meaning |
@@ -95,9 +96,9 @@ class Trace(Recorded):
         | straggler | a rank | that the others waited for: it waited least |
         | ranks | | "2 of 8": how many have a file here |
 
-        waited_us and straggler are NaN if there is only one rank, if ranks differ in the number of their collectives,
-        or if all waited equally; straggler also if ranks have no file. Communication is NaN if the trace is of one of
-        several ranks, and none was found in it.
+        waited_us and straggler are NaN if there is only one rank, or if ranks differ in the number of their
+        collectives, or have none. straggler is also NaN if all waited equally, or if ranks have no file. Communication
+        is NaN if the trace is of one of several ranks, and none was found in it.
         """
         table = self._table(communication.communication)
         waited = pandas.Series(communication.waited_us(self.ranks))
@@ -133,12 +134,12 @@ class Trace(Recorded):
         |---|---|---|
         | range, count | | |
         | total_us, mean_us | microseconds | to launch the range's work, on a GPU, not to do it |
-        | us_per_step | microseconds | total_us over the number of recorded steps; NaN if no step is marked |
+        | us_per_step | microseconds | total_us over the number of recorded steps, or NaN if no step is marked |
         """
         return self._table(tables.ranges)
 
     def audit(self) -> pandas.DataFrame:
-        """What is wrong with the recording, one row a finding; no row if nothing was found. Works on any trace.
+        """What is wrong with the recording, one row a finding, and none if nothing was found. Works on any trace.
 
         | column | meaning |
         |---|---|
@@ -146,12 +147,21 @@ class Trace(Recorded):
         | example | the name of one of them or, of the profiler's own warnings, the text |
         | tables | those that cannot be trusted for it |
 
-        The findings: events left out in reading; launches without a kernel, except while a graph is captured; replays
-        of a graph with fewer kernels than others; kernels without a launch, or before it; correlations used twice;
-        kernels of a stream that overlap by over 10 us; calls of a thread that cross; times of other clocks, in other
-        units or an hour from the rest; ranks without a file; and warnings that the profiler wrote into the file. What
-        would make every table wrong is refused in reading instead. `summary` and `remedies` say first what can mislead
-        them, and give no factor if that is more than a twentieth of the recording.
+        The findings are
+
+        - events left out in reading,
+        - launches without a kernel, except while a graph is captured,
+        - replays of a graph with fewer kernels than others,
+        - kernels without a launch, or before it,
+        - correlations used twice,
+        - kernels of a stream that overlap by over 10 us,
+        - calls of a thread that cross,
+        - times of other clocks, in other units or an hour from the rest,
+        - ranks without a file, and
+        - warnings that the profiler wrote into the file.
+
+        What would make every table wrong is refused in reading instead. `summary` and `remedies` say first what can
+        mislead them, and give no factor if that is more than a twentieth of the recording.
         """
         return self._table(lambda rank: audit.audit(rank, self.ranks.values()))
 
@@ -173,8 +183,8 @@ class Trace(Recorded):
 
         Raises:
             TraceError: there is no GPU activity.
-            LabkitError: no launch is in the trace; too much of it is lost; an unchanged replay differs from it by more
-                than a fifth; or the host waited in a way that does not show.
+            LabkitError: no launch is in the trace, too much of it is lost, an unchanged replay differs from it by more
+                than a fifth, or the host waited in a way that does not show.
 
         Warns:
             ReplayWarning: it differs by more than a twentieth, or something is lost or missing.
@@ -196,22 +206,26 @@ class Trace(Recorded):
     def critical_path(self, by: str = "kind") -> pandas.DataFrame:
         """The chain of events that determines the wall time, through host and GPU: its rows add up to the wall time.
 
-        Making work beside this path faster gains nothing; on it, at most its time here, since another chain may be
-        almost as long. See `labkit.traces.critical_path`.
+        Making work beside this path faster gains nothing. Making work on the path faster gains at most its time here,
+        since another chain may be almost as long. See `labkit.traces.critical_path`.
 
         | column | unit | meaning |
         |---|---|---|
-        | where | | "host", "GPU", or "between" |
-        | what | | on the host "data loading" or the innermost range; on the GPU the kind of kernel; between see below |
+        | where, what | | see below |
         | us, share_of_wall | microseconds | |
         | events | | how many parts of the path |
 
-        Between host and GPU are "launch latency" (from a launch to its kernel), "pause between kernels", and "unknown
-        wait", a pause of more than 30 us, or before kernels whose launch is not in the trace.
+        | where | what |
+        |---|---|
+        | host | "data loading" or the innermost range |
+        | GPU | the kind of kernel |
+        | between | "launch latency", from a launch to its kernel |
+        | between | "pause between kernels" |
+        | between | "unknown wait", a pause of more than 30 us, or before kernels whose launch is not in the trace |
 
         Args:
-            by: "kind" for these rows; "name" for a row of each kernel's name and each of the host's operators, with the
-                column `name`.
+            by: "kind" for these rows, or "name" for a row of each kernel's name and each of the host's operators, with
+                the column `name`.
 
         Raises:
             TraceError: there is no GPU activity.
@@ -229,10 +243,10 @@ class Trace(Recorded):
         |---|---|---|
         | name | | |
         | operator | | that launched most of them |
-        | count, us | a step | of this trace; plain sums if neither has steps |
+        | count, us | a step | of this trace, or plain sums if neither has steps |
         | count_other, us_other | a step | of the other one |
         | difference_us | microseconds | of the other trace beyond this one |
-        | change | | "appeared", "vanished"; "more often", "less often" (counts, by 5 %); "slower", "faster"; "same" |
+        | change | | "appeared", "vanished", "more often" or "less often" (counts, by 5 %), "slower", "faster", "same" |
 
         If one kernel vanished under an operator and another appeared, a library chose another algorithm.
 
@@ -253,13 +267,13 @@ class Trace(Recorded):
         | us | microseconds | on the GPU, of all |
         | flops, bytes | | the least of one call |
         | tflop_per_s, gb_per_s | | |
-        | share_of_peak | 0 to 1 | of the lower of the two roofs; with a roofline |
-        | limit | | the roof that this is: "compute" or "memory"; with a roofline |
+        | share_of_peak | 0 to 1 | of the lower of the two roofs, if a roofline is given |
+        | limit | | the roof that this is, "compute" or "memory", if a roofline is given |
 
         NaN is what the trace does not tell: see `labkit.traces.achieved`.
 
         Args:
-            roofline: of the recorded device, for example `labkit.simulate.ROOFLINES["A100"]`; its peaks count in full.
+            roofline: of the recorded device, for example `labkit.simulate.ROOFLINES["A100"]`. Its peaks count in full.
                 Mind the types: the peak of float32 is that of TF32 where the device has it.
 
         Raises:

@@ -28,11 +28,11 @@ def autotune(make_model: Callable[[], Model], batch: Batch, rounds: int = 8) -> 
     """The speed-ups that make a step of this model faster on this device, and a line of reasons for each.
 
     Each is measured alone. Then, the fastest first, each is added to those chosen so far, and stays if the step gets
-    faster by more than noise and still computes the same. If nothing helps, nothing is chosen; a line says so if the
+    faster by more than noise and still computes the same. If nothing helps, nothing is chosen. A line says so if the
     machine was too busy to tell. Several ranks try and choose the same, each with its part of the batch.
 
     Args:
-        make_model: makes the model, on its device; it is called for every step that is tried.
+        make_model: makes the model, on its device. It is called for every step that is tried.
         batch: as in training, (B, 3, H, W) in [-1, 1].
         rounds: measurements of each, at least 6.
     """
@@ -78,7 +78,7 @@ def remembered(folder: Path, make_model: Callable[[], Model], batch: Batch) -> t
 
 
 def pick(table: pandas.DataFrame, memory_bytes: float = math.inf) -> str:
-    """The name of the fastest step of a comparison that computes the same and fits; the baseline if none is faster.
+    """The name of the fastest step of a comparison that computes the same and fits, or the baseline if none is faster.
 
     Args:
         table: from `labkit.compare`.
@@ -89,7 +89,7 @@ def pick(table: pandas.DataFrame, memory_bytes: float = math.inf) -> str:
 
 
 def candidates(make_model: Callable[[], Model]) -> tuple[list[str], list[str]]:
-    """The speed-ups that may save time with this model on its device; and a line each why the others do not."""
+    """The speed-ups that may save time with this model on its device, and a line each why the others do not."""
     names, said, model = [], [], make_model()
     for name, speedup in SPEEDUPS.items():
         if reason := (
@@ -106,5 +106,5 @@ def candidates(make_model: Callable[[], Model]) -> tuple[list[str], list[str]]:
 
 
 def shared() -> tuple[str, ...]:
-    """The speed-up that every step of several ranks needs; none for a process by itself."""
+    """The speed-up that every step of several ranks needs, or none for a process by itself."""
     return ("data_parallel",) if ranks.count() > 1 else ()

@@ -43,12 +43,13 @@ def compare(
     cuDNN's benchmark mode is on meanwhile, as in `labkit.fit`.
 
     Args:
-        steps: functions that make a step, by name; the first is the baseline. Each is called after the same seed, so
+        steps: functions that make a step, by name. The first is the baseline. Each is called after the same seed, so
             that steps of the same networks begin with the same weights. No two may share a model.
-        batch: (real_a, real_b), (B, 3, H, W) in [-1, 1], on the models' device; this rank's part, if there are several.
-        rounds: measurements of each step; at least 6, or there is no 95% interval.
+        batch: (real_a, real_b), (B, 3, H, W) in [-1, 1], on the models' device. With several ranks it is this
+            rank's part.
+        rounds: measurements of each step, at least 6, or there is no 95% interval.
         warmup: rounds that do not count.
-        clock: gives seconds; by default wall time.
+        clock: gives seconds, by default wall time.
 
     Returns:
         One row a step, and a second row of the baseline ("... again"), whose difference from the first is noise.
@@ -56,12 +57,13 @@ def compare(
 
         | column | unit | meaning |
         |---|---|---|
-        | verdict, why | | see below; the reason in words |
+        | verdict | | see below |
+        | why | | the reason in words |
         | median_s | s | of a step |
         | spread | | half the interquartile range over the median |
         | times_faster, times_faster_low, times_faster_high | | than the baseline, with a 95% interval |
         | images_per_s | 1/s | pictures of either domain, of all ranks |
-        | peak_bytes | B | at most in use, with weights and optimiser; NaN on a CPU, where PyTorch does not count |
+        | peak_bytes | B | at most in use, with weights and optimiser, NaN on a CPU, where PyTorch does not count |
         | flop_per_s | 1/s | floating-point operations |
         | share_of_peak | | flop_per_s over the device's measured rate of float32 matrix products |
         | loss_difference | | the largest relative difference of a loss of the first step |
@@ -116,7 +118,7 @@ def _compare(
     failed: dict[str, tuple[str, str]] = {}  # verdict and reason
 
     def attempt(name: str, call: Callable[[], object]) -> None:
-        """Calls something of this step, unless the step has failed before; an error costs the step's own row only."""
+        """Calls something of this step, unless the step has failed before. An error costs the step's own row only."""
         if name in failed:
             return
         try:
@@ -194,10 +196,10 @@ class FirstUpdates(NamedTuple):
 
 
 def first_updates(step: Step, batch: Batch, name: str, held: int = 0) -> FirstUpdates:
-    """Runs a new step three times; the device `held` as many bytes before the step was made.
+    """Runs a new step three times. `held` is the number of bytes on the device before the step was made.
 
     Raises:
-        LabkitError: it fails, or returns no losses; the message calls it by its `name`.
+        LabkitError: it fails, or returns no losses. The message calls it by its `name`.
     """
     networks = {weight: tuple(value.shape) for weight, value in step.model.state_dict().items()}
     plain = make_step(copy.deepcopy(step.model).requires_grad_(True))  # as if no network were frozen
@@ -216,7 +218,7 @@ def first_updates(step: Step, batch: Batch, name: str, held: int = 0) -> FirstUp
 def _numbers(
     updates: FirstUpdates, first: FirstUpdates, seconds: list[float], baseline: list[float], images: int, peak: float
 ) -> dict[str, float]:
-    """The numbers of a row; without the distance from the baseline for another model."""
+    """The numbers of a row, for another model without the distance from the baseline."""
     median, faster = statistics.median(seconds), ratios(baseline, seconds)
     low, high = interval(faster)
     numbers = {

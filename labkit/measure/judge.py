@@ -33,7 +33,7 @@ class Judge:
 
     Args:
         maker: makes the baseline.
-        baseline: a step of it that has been timed; its state changes here.
+        baseline: a step of it that has been timed. Its state changes here.
         batch: (real_a, real_b), as in the timing.
     """
 
@@ -42,7 +42,7 @@ class Judge:
         self.timed = State.of(baseline)
 
     def difference(self, maker: Maker, step: Step) -> tuple[str | None, str]:
-        """What the step computes otherwise than the baseline, or None; and why float64 could not be tried, or ""."""
+        """What the step computes otherwise than the baseline (or None), and why float64 could not be tried (or "")."""
         reason, note = None, ""
         if all(base in SPEEDUPS.values() for base in declaring_16_bits(step)):  # autocast leaves float64 alone
             for dtype, allowed in ((torch.float64, FLOAT64), (torch.float32, FLOAT32)):

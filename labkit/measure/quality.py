@@ -1,4 +1,4 @@
-"""How good a translation is, and how good it is after how much: images, time, FLOPs; over several seeds.
+"""How good a translation is, and how good it is after how many images, seconds and FLOPs, over several seeds.
 
 Only fruit can be measured, since its test scenes exist with either fruit.
 """
@@ -25,7 +25,7 @@ GOAL = {"fg": 9.0, "bg": 4.0}  # percent: from here on people see oranges in the
 
 
 def quality(model: Model, data: UnpairedData) -> dict[str, float]:
-    """How far translated apples are from the truth, in percent of the range from black to white; lower is better.
+    """How far translated apples are from the truth, in percent of the range from black to white. Lower is better.
 
     Returns:
         ``{"fg": ..., "bg": ..., "changed": ...}``. fg: inside the outline of the fruit, the mean difference from the
@@ -34,7 +34,7 @@ def quality(model: Model, data: UnpairedData) -> dict[str, float]:
         between an orange and its translation, which could have left it alone.
 
     Raises:
-        LabkitError: `data` has no paired truth; only `labkit.fruit` has.
+        LabkitError: `data` has no paired truth. Only `labkit.fruit` has.
     """
     if not isinstance(data, FruitData):
         raise LabkitError(
@@ -81,7 +81,7 @@ def time_to_quality(curves: pandas.DataFrame, fg: float = GOAL["fg"], bg: float 
         curves: from `labkit.study`.
 
     Returns:
-        One row a run, by name and seed: images, seconds and flops; all NaN for a run that never reached the goal.
+        One row a run, by name and seed: images, seconds and flops, all NaN for a run that never reached the goal.
     """
     passed = (curves["fg"] <= fg) & (curves["bg"] <= bg)
     run = [curves["name"], curves["seed"]]

@@ -50,7 +50,7 @@ def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: 
 
     Args:
         step: from `labkit.make_step`.
-        batch: (real_a, real_b), used for every step; or an iterator over such pairs, the wait for which is recorded.
+        batch: (real_a, real_b), used for every step, or an iterator over such pairs. The wait for them is recorded.
         path: a file ending in .json or, compressed, in .json.gz. Of several ranks each writes its own, beside it:
             trace.rank1.json.gz. `labkit.Trace` reads a folder of them as one run.
         steps: how many to record, after three warm-up steps. HTA leaves out the last.
@@ -67,7 +67,7 @@ def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: 
 
 @cudnn_benchmark()
 def profiled(step: Step, batch: Batch | Iterator[Batch], steps: int = 20, shapes: bool = False) -> profile:
-    """The profiler after `steps` steps, for its tables; see `record` for the arguments."""
+    """The profiler after `steps` steps, for its tables. The arguments are those of `record`."""
     if steps < 1:
         raise LabkitError(f"steps={steps}: there is nothing to record. Give at least 1.")
     stream = itertools.repeat(batch) if isinstance(batch, tuple) else batch
@@ -103,7 +103,7 @@ def preserving_state(step: Step) -> Iterator[None]:
 
 
 def export(profiler: profile, path: Path) -> Path:
-    """Writes a profiler's trace; of several ranks each under a name of its own.
+    """Writes a profiler's trace. Of several ranks each writes under a name of its own.
 
     Raises:
         LabkitError: it cannot be written.
@@ -126,8 +126,12 @@ def check_writable(path: Path) -> None:
 def operators(profiler: profile) -> pandas.DataFrame:
     """Time by operator, one a row, the most expensive first.
 
-    Columns: calls; self_cpu_us and self_gpu_us, the time in the operator but not in operators it called, summed over
-    the recorded steps, in microseconds. labkit's ranges are left out: `labkit.Trace.ranges` has them.
+    | column | unit | meaning |
+    |---|---|---|
+    | calls | | |
+    | self_cpu_us, self_gpu_us | microseconds | in the operator but not in those it called, over all recorded steps |
+
+    labkit's ranges are left out: `labkit.Trace.ranges` has them.
     """
     import pandas
 

@@ -16,7 +16,7 @@ TABLE_FORMAT, SURVEY_FORMAT = 1, 2
 
 
 def save(table: pandas.DataFrame, path: Path | str) -> Path:
-    """Writes a table of measurements with its ``attrs`` as JSON; NaN becomes null.
+    """Writes a table of measurements with its ``attrs`` as JSON. NaN becomes null.
 
     Raises:
         LabkitError: the file cannot be written.
@@ -41,7 +41,7 @@ def write(content: dict, path: Path) -> None:
 
 
 def read(path: Path, version: int = SURVEY_FORMAT, parts: tuple[str, ...] = ("stamp", "rows", "skipped")) -> dict:
-    """The JSON of a file with these parts; by default the results of a survey, as `tools.survey` writes them.
+    """The JSON of a file with these parts, by default the results of a survey, as `tools.survey` writes them.
 
     Raises:
         LabkitError: the file is missing, damaged, or of another format.
@@ -56,7 +56,7 @@ def read(path: Path, version: int = SURVEY_FORMAT, parts: tuple[str, ...] = ("st
 
 
 def as_json(table: pandas.DataFrame) -> dict:
-    """A table as JSON can hold it; `from_json` takes it back."""
+    """A table as JSON can hold it. `from_json` takes it back."""
     rows = json.loads(table.to_json(orient="records", double_precision=15))
     return {"format": TABLE_FORMAT, "attrs": table.attrs, "index": list(table.index), "rows": rows}
 

@@ -25,7 +25,7 @@ class Size(NamedTuple):
 def count(network: nn.Module, size: int = 256) -> Size:
     """Counts parameters and, on a (1, 3, size, size) picture, floating-point operations.
 
-    Convolutions are counted; normalisation and activations are not, as is usual. Nothing is computed: the network
+    Convolutions are counted, but normalisation and activations are not, as is usual. Nothing is computed: the network
     runs on PyTorch's meta device, which knows shapes only.
     """
     shapes_only = copy.deepcopy(network).to("meta")
@@ -62,7 +62,7 @@ FLOPS = flop_counter().flop_registry  # by operator, the formula for its floatin
 
 
 def step_flops(step: Step, batch: Batch) -> int:
-    """Floating-point operations of one whole step, forward and backward; a multiplication and an addition are two.
+    """Floating-point operations of one whole step, forward and backward. A multiplication and an addition are two.
 
     Counts convolutions and matrix products, as is usual. Runs the step once, and restores its state.
     """
@@ -83,7 +83,7 @@ def matmul_rate(device: torch.device | str = "cpu", dtype: torch.dtype = torch.f
 
 
 def copy_rate(device: torch.device | str = "cpu") -> float:
-    """Bytes/s of a copy within the device's memory; each byte counts twice, once read and once written."""
+    """Bytes/s of a copy within the device's memory. Each byte counts twice, once read and once written."""
     n = 2**28 if torch.device(device).type == "cuda" else 2**25
     source = torch.ones(n, device=device)
     target = torch.empty_like(source)

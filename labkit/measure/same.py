@@ -50,7 +50,7 @@ EXPLAINED = 0.2  # a term is blamed if it explains this share of a difference
 
 
 def same(step: Step, baseline: Step, batch: Batch, allowed: Tolerances) -> str | None:
-    """The first part of an update that a step computes otherwise than the baseline; None if all parts agree.
+    """The first part of an update that a step computes otherwise than the baseline, or None if all parts agree.
 
     Both steps have to be in the same state, and both take the update.
 
@@ -206,7 +206,7 @@ class ByTerm:
 
 
 def _terms(step: Step, state: dict[str, Any], batch: Batch) -> dict[str, Gradients]:
-    """The gradient of each loss term of the plain step in this state; `step` itself stays as it is.
+    """The gradient of each loss term of the plain step in this state. `step` itself stays as it is.
 
     There are none where the memory does not suffice for one more step, or with several ranks.
     """

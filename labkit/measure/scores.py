@@ -44,17 +44,17 @@ def fid_and_kid(
     """The Frechet and the kernel Inception distance between two sets of pictures.
 
     Inception (of the package torch-fidelity, which resizes pictures to 299 by 299 pixels) turns each picture into 2048
-    numbers. FID compares their means and covariances; KID, an unbiased estimate of the squared maximum mean discrepancy
+    numbers. FID compares their means and covariances. KID, an unbiased estimate of the squared maximum mean discrepancy
     with a cubic kernel, takes the mean over 100 subsets of at most 1000 pictures. Sources: Heusel et al. 2017, section
-    2 and appendix A1; Binkowski et al. 2018, section 4.
+    2 and appendix A1, and Binkowski et al. 2018, section 4.
 
     Compare values of FID only if they are of as many pictures: it falls with their number, and below 2048 pictures,
     whose covariance has not full rank, it is far too high. KID has no such bias.
 
     Args:
-        real, fake: folders, or sets of ``uint8`` tensors (3, H, W), such as a tensor (N, 3, H, W); at least two each.
+        real, fake: folders, or sets of ``uint8`` tensors (3, H, W), such as a tensor (N, 3, H, W), at least two each.
         device: where Inception computes.
-        weights: the file of Inception's weights, if it cannot be downloaded; None downloads it once, 95 MB.
+        weights: the file of Inception's weights, if it cannot be downloaded. None downloads it once, 95 MB.
 
     Raises:
         LabkitError: Inception's weights cannot be loaded.
@@ -100,12 +100,13 @@ def _inception(weights: Path | str | None) -> nn.Module:
 
 
 class Scores(Callback):
-    """Appends a row to ``scores.csv`` now and then, and at the end of the run; lower numbers are better.
+    """Appends a row to ``scores.csv`` now and then, and at the end of the run. Lower numbers are better.
 
     | column | meaning |
     |---|---|
     | step | the steps done |
-    | shortfall, fg, bg | for fruit: see `labkit.quality`; shortfall: the larger of fg and bg as shares of the goals |
+    | shortfall | for fruit: the larger of fg and bg as shares of the goals |
+    | fg, bg | for fruit: see `labkit.quality` |
     | kid, fid | for photographs: from the translated test pictures of A to the test pictures of B |
 
     Args:

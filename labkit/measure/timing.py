@@ -1,4 +1,4 @@
-"""Timing with a warm-up, synchronisation, alternation and a spread; the flags that timings depend on."""
+"""Timing with a warm-up, synchronisation, alternation and a spread, and the flags that timings depend on."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def spread(seconds: list[float]) -> float:
 
 @contextmanager
 def flags(tf32: str) -> Iterator[None]:
-    """Sets TF32 "on", "off" or, as "default", as PyTorch has it; and cuDNN's benchmark mode, as the public reference.
+    """Sets TF32 "on", "off" or, as "default", as PyTorch has it.
 
-    Afterwards the flags are as before.
+    cuDNN's benchmark mode is set as in the public reference. Afterwards the flags are as before.
     """
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     before = cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32

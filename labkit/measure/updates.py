@@ -24,7 +24,7 @@ def run(step: Step, batch: Batch, name: str) -> dict[str, Tensor]:
     """Runs the step once.
 
     Raises:
-        LabkitError: it fails, or returns no losses; the message calls it by its `name`, and says in which player it
+        LabkitError: it fails, or returns no losses. The message calls it by its `name`, and says in which player it
             fails.
     """
     try:
@@ -72,7 +72,7 @@ class State(NamedTuple):
 
 
 class Distance(NamedTuple):
-    """How far an update is from another; NaN if a loss or gradient is missing or is not a number.
+    """How far an update is from another, NaN if a loss or gradient is missing or is not a number.
 
     losses: the largest relative difference. gradients: the largest ||difference|| / ||gradient|| of a network.
     cosine: the smallest between the two gradients of a network.
@@ -125,7 +125,7 @@ def _worst(choose: Callable[[list[float]], float], numbers: list[float]) -> floa
 
 
 def relative(value: float, right: float) -> float:
-    """The difference as a share of the right value; 0 if both are 0, as a deviation loss is at first."""
+    """The difference as a share of the right value, or 0 if both are 0, as a deviation loss is at first."""
     return 0.0 if value == right else abs(value - right) / (abs(right) or math.nan)
 
 
@@ -143,5 +143,5 @@ def by_network(by_name: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
 
 
 def vector(by_name: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> Tensor:
-    """The values of the weights in `like` as one vector; zeros for a weight without a value."""
+    """The values of the weights in `like` as one vector, with zeros for a weight without a value."""
     return torch.cat([by_name.get(name, torch.zeros_like(part)).flatten().double() for name, part in like.items()])

@@ -35,9 +35,10 @@ is noise, and a ratio within it means nothing.</p>"""
 
 
 def comparison_figure(tables: Tables, measure: str = "times_faster") -> go.Figure:
-    """Each step's `measure` as a point, with its interval where it has one; the grey band is the baseline's own noise.
+    """Each step's `measure` as a point, with its interval where it has one.
 
-    A step that does nothing on a device, does not fit, or computes something else has no point but the reason for it.
+    The grey band is the baseline's own noise. A step that does nothing on a device, does not fit, or computes something
+    else has no point but the reason for it.
 
     Args:
         tables: from `labkit.compare`, one, or several by the name of their device.

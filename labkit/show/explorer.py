@@ -32,7 +32,7 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
 
     You can look at one recording or at all, at all steps or some. Launches have sliders for the cutoffs, and the
     timeline has one for its interval. Steps are counted from the first recorded one, because their numbers may differ
-    between recordings; the figure shows their numbers under its title.
+    between recordings. The figure shows their numbers under its title.
     For a trace recorded on a CPU the explorer names the missing events, and shows the operators.
 
     Args:
@@ -75,7 +75,7 @@ class _Explorer:
         return {name: trace for name, trace in self.traces.items() if self.recording.value in (name, ALL)}
 
     def _parts(self) -> dict[str, Trace]:
-        """The chosen steps of the chosen recordings; if they are all, with what was recorded between and after them."""
+        """The chosen steps of the chosen recordings. All steps include what was recorded between and after them."""
         if self.steps.value == (1, self.steps.max):
             return self._recordings()
         return {
@@ -95,7 +95,7 @@ class _Explorer:
         self._fitting = False
 
     def _fit_interval(self) -> None:
-        """From the first to the last event; at first, the first tenth of the first recording's wall time."""
+        """Allows times up to the last event, and chooses the first tenth of the first recording's wall time."""
         times = []
         for rank in each_rank(self._parts()).values():
             first = rank.recording.events["begin"].min()
@@ -125,7 +125,7 @@ class _Explorer:
         return drawn
 
     def _changed(self, limiting: bool, _change: object) -> None:
-        """Redraws after a change by the user; `limiting` is a control that sets limits to others."""
+        """Redraws after a change by the user. `limiting` is a control that sets limits to others."""
         if self._fitting:
             return
         if limiting:
@@ -162,5 +162,5 @@ def _link(file: Path) -> str:
 
 
 def _step_numbers(trace: Trace) -> list[int]:
-    """The numbers of the recorded steps; those of the first rank if there are several."""
+    """The numbers of the recorded steps, or those of the first rank if there are several."""
     return next(iter(trace.ranks.values())).steps["step"].tolist()

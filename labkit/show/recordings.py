@@ -31,11 +31,11 @@ _ANALYSES: WeakKeyDictionary[Trace, TraceAnalysis] = WeakKeyDictionary()
 
 
 def named(traces: Traces) -> dict[str, Trace]:
-    """Traces by name; a single trace is named after its file.
+    """Traces by name. A single trace is named after its file.
 
     Args:
-        traces: a `labkit.Trace`, the path of a trace or of a folder with one of each rank, or HTA's `TraceAnalysis`; or
-            several of them by name.
+        traces: a `labkit.Trace`, the path of a trace or of a folder with one of each rank, HTA's `TraceAnalysis`, or
+            several of these by name.
 
     Raises:
         LabkitError: there is none, or something else.
@@ -129,7 +129,7 @@ def joined(
 
 
 def repeated(table: pandas.DataFrame, column: str, values: Mapping[str, pandas.Series]) -> pandas.DataFrame:
-    """The rows of a table once for each of the `values`, which become the bars; `column` takes their names."""
+    """The rows of a table once for each of the `values`, which become the bars. `column` takes their names."""
     return pandas.concat(table.assign(value=of_name, **{column: name}) for name, of_name in values.items())
 
 
@@ -143,14 +143,21 @@ def bars(
 ) -> go.Figure:
     """Horizontal bars, a bar for each row of a table. The other columns of the row are shown at the pointer.
 
+    | column | meaning |
+    |---|---|
+    | value | the bar's length |
+    | series | one of `looks`. A row without it keeps a place free |
+    | place | the label on the y axis, else the recording |
+    | panel | if there are several |
+    | begin | where bars begin that do not begin at 0 |
+    | hover | the text at the pointer |
+    | text | the text on the bar |
+
     Args:
-        table: with the columns `value`, the bar's length, and `series`, one of `looks`. It may have `place`, the label
-            on the y axis (else the recording); `panel`, if there are several; `begin`, where bars begin that do not
-            begin at 0; `hover`, the text at the pointer; and `text`, that on the bar. A row without a `series` keeps a
-            place free.
+        table: with the columns `value` and `series`. It may have the others.
         looks: of the series, in the legend's order.
         unit: title of the x axis.
-        beside: the column whose values stand beside one another at a place; None to stack the bars.
+        beside: the column whose values stand beside one another at a place, or None to stack the bars.
         notes: a text above each panel. Panels that are named here but have no rows are drawn empty.
         shared: whether all panels have the same x axis.
     """
@@ -197,7 +204,7 @@ def finish(
         title: of the figure.
         traces: a trace, or traces by name.
         table: the text alternative.
-        note: about the table; or notes by recording, of which empty ones are left out.
+        note: about the table, or notes by recording, of which empty ones are left out.
     """
     stamps: dict[str, list[str]] = {}
     for name, trace in named(traces).items():

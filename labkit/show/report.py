@@ -104,7 +104,7 @@ def _in_sentences(each: Trace) -> Iterator[str]:
 
 
 def _typical_step(traces: dict[str, Trace]) -> go.Figure:
-    """The timeline of the step with the median wall time, of each trace; of the whole trace if no step is marked."""
+    """The timeline of each trace's step with the median wall time, or of the whole trace if no step is marked."""
     parts, longest = {}, 0.0
     for name, each in traces.items():
         try:

@@ -78,7 +78,7 @@ def ladder(records: Sequence[Mapping[str, Any]], folder: Path = FOLDER) -> go.Fi
 
 
 def heats(entries: Mapping[str, Sequence[Heat]]) -> go.Figure:
-    """fg and bg over the calibrated seconds of trainings, a line for each heat; the goal is dotted.
+    """fg and bg over the calibrated seconds of trainings, a line for each heat. The goal is dotted.
 
     Args:
         entries: heats by the entry's name, from `labkit.speedrun.race`.

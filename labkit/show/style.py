@@ -118,7 +118,7 @@ def mark_simulated(figure: go.Figure, panels: int | None = None, whose: str = ""
 
     Args:
         figure: it is changed. It has its title.
-        panels: how many show simulated numbers, from the first on; None for all.
+        panels: how many show simulated numbers, from the first on, or None for all.
         whose: the recordings that were simulated, if others were not.
     """
     stamp = f"<b>SIMULATED</b>{whose and ': '}{escaped(whose)}"
@@ -135,7 +135,7 @@ def table_of(cells: pandas.DataFrame, widths: Sequence[float] | None = None) -> 
 
     Args:
         cells: HTML, under the columns' names.
-        widths: of the columns, relative to one another; None makes all as wide.
+        widths: of the columns, relative to one another. None makes all as wide.
     """
     parts = np.array(widths or [1] * len(cells.columns))
     characters = 640 / 7.5 * parts / parts.sum()  # in each column of a narrow figure

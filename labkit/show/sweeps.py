@@ -15,9 +15,15 @@ from labkit.sweeps import load_study, table
 def sweep_figures(out: Path | str) -> dict[str, go.Figure]:
     """Optuna's figures of a sweep, by name: those for which it has enough finished trials.
 
-    "history": values in the order of the trials. "learning": scores during each trial. "importances": how much of the
-    difference between good and bad trials each setting explains (PED-ANOVA; Watanabe, Bansal, Hutter 2023). "slice":
-    value over each setting. "coordinates": all settings of a trial as one line.
+    | figure | meaning |
+    |---|---|
+    | history | values in the order of the trials |
+    | learning | scores during each trial |
+    | importances | how much of the difference between good and bad trials each setting explains (PED-ANOVA) |
+    | slice | value over each setting |
+    | coordinates | all settings of a trial as one line |
+
+    Source of PED-ANOVA: Watanabe, Bansal and Hutter 2023.
 
     Args:
         out: the sweep's folder.

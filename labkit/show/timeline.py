@@ -33,7 +33,7 @@ def timeline(traces: Traces, begin_us: float, end_us: float) -> go.Figure:
 
     Args:
         traces: a trace, or traces by name.
-        begin_us: where to begin, in microseconds since the first event; for a part made by `Trace.steps`, since the
+        begin_us: where to begin, in microseconds since the first event or, for a part made by `Trace.steps`, since the
             first event of its first step.
         end_us: where to end, counted in the same way. The axis has the times since the recording's first event.
 
@@ -122,7 +122,7 @@ def events_between(rank: Rank, begin_us: float, end_us: float) -> pandas.DataFra
 
 
 def thin(events: pandas.DataFrame, begin_us: float, end_us: float, most: int = MOST_BARS) -> pandas.DataFrame:
-    """Bars, at most about `most`: events and, in `took`, their durations; in `events`, how many were joined.
+    """Bars, at most about `most`, with their durations in `took` and the number of joined events in `events`.
 
     A joined bar has the name and colour of the longest of its events.
     """
@@ -152,7 +152,7 @@ def _lanes(rank: Rank, events: pandas.DataFrame) -> list[str]:
 
 
 def _name_inside(bar: Any, whole: float) -> str:
-    """The name of a kernel or copy as it fits into its bar, perhaps its first word; none for the host's bars."""
+    """The name of a kernel or copy as it fits into its bar, perhaps its first word. The host's bars have none."""
     if bar.series not in KINDS:
         return ""
     name, room = shortened(bar.name), 100 * bar.value / whole

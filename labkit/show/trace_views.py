@@ -66,8 +66,8 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
         view: "temporal", "summary", "remedies", "steps", "idle", "gaps", "kinds", "kernels", "memory", "launches",
             "queue", "streams", "timeline", "communication", "ranges", "operators", "path" (the critical one),
             "achieved" or "hta".
-        settings: of the view. "launches" takes `runtime_cutoff` and `delay_cutoff`, in microseconds; "streams" takes
-            `within`, one of labkit's ranges; "timeline" needs `begin_us` and `end_us`; and "hta" takes `table`. See
+        settings: of the view. "launches" takes `runtime_cutoff` and `delay_cutoff`, in microseconds. "streams" takes
+            `within`, one of labkit's ranges. "timeline" needs `begin_us` and `end_us`, and "hta" takes `table`. See
             the function of the view's name in `labkit.show`'s modules.
 
     Raises:
@@ -187,11 +187,11 @@ def launches(traces: Traces, runtime_cutoff: float = 50, delay_cutoff: float = 1
 
 
 def streams(traces: Traces, within: str = "all") -> go.Figure:
-    """How many streams were busy at the same time; and the union of all kernels beside the sum of their durations.
+    """How many streams were busy at the same time, and the union of all kernels beside the sum of their durations.
 
     Args:
         traces: a trace, or traces by name.
-        within: one of labkit's ranges, to count only the kernels launched in it; "all" for the whole trace.
+        within: one of labkit's ranges, to count only the kernels launched in it, or "all" for the whole trace.
     """
     table = joined(traces, Trace.concurrency)
     check_known("within", within, table["range"].unique())
@@ -213,7 +213,7 @@ def streams(traces: Traces, within: str = "all") -> go.Figure:
 
 
 def ranges(traces: Traces) -> go.Figure:
-    """Time on the host in labkit's ranges, on average of a step; of a CPU's traces as well.
+    """Time on the host in labkit's ranges, on average of a step. Works for a CPU's traces, too.
 
     On a GPU this is the time to launch the work of a range, not to do it. A range within another counts in both.
     """
@@ -235,7 +235,7 @@ def ranges(traces: Traces) -> go.Figure:
 
 
 def operators(traces: Traces) -> go.Figure:
-    """The operators and CUDA calls in which the host spent most time of its own; of a CPU's traces as well."""
+    """The operators and CUDA calls in which the host spent most time of its own. Works for a CPU's traces, too."""
     table = joined(traces, Trace.operators).assign(ms=lambda table: table["self_us"] / 1e3)
     unit = "own time, milliseconds"
     return _ranking(table, traces, TOP_OPERATORS, HOSTS, "Operators by their own time on the host", unit)

@@ -54,7 +54,7 @@ class FilmStrip:
     HTML, which stays in the notebook when it is saved.
 
     Args:
-        pictures: test pictures of domain A, (N, 3, H, W) in [-1, 1]; they are the first row.
+        pictures: test pictures of domain A, (N, 3, H, W) in [-1, 1]. They are the first row.
     """
 
     def __init__(self, pictures: Tensor) -> None:
@@ -86,7 +86,7 @@ def _html_row(name: str, pictures: Tensor) -> str:
 
 
 def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
-    """Every loss of a run over its steps, as a moving mean over 25 steps; solid for domain A, dashed for B.
+    """Every loss of a run over its steps, as a moving mean over 25 steps, solid for domain A and dashed for B.
 
     Cycle, identity and reconstruction losses fall as translations become faithful. The two adversarial losses, G and
     D, do not have to fall, because each depends on how good the opponent is.
@@ -125,7 +125,7 @@ def picture_rows(rows: Mapping[str, Tensor], title: str, text: str) -> go.Figure
     """Rows of pictures under their names.
 
     Args:
-        rows: by name, (N, 3, H, W), ``uint8`` or floats in [-1, 1]; all pictures have the same size.
+        rows: by name, (N, 3, H, W), ``uint8`` or floats in [-1, 1]. All pictures have the same size.
         title: of the figure.
         text: the text alternative: a description of the pictures.
     """

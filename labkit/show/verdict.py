@@ -79,7 +79,7 @@ def path(traces: Traces) -> go.Figure:
 def achieved(traces: Traces) -> go.Figure:
     """Convolutions, matrix products and normalisation by their shapes: time, and the rates that they achieved.
 
-    Recordings without shapes have no bars; if none has shapes, it is a `TraceError`.
+    Recordings without shapes have no bars. If none has shapes, it is a `TraceError`.
     """
     lacking: dict[str, str] = {}
     table = joined(traces, Trace.achieved, lacking)

@@ -122,7 +122,7 @@ class FigureInPlace(go.FigureWidget):
 
 
 def controlled(draw: Callable[..., go.Figure], controls: Mapping[str, ipywidgets.Widget]) -> ipywidgets.VBox:
-    """A figure under its controls and above its text alternative; a line shown before it says how to revive it.
+    """A figure under its controls and above its text alternative. A line shown before it says how to revive it.
 
     Args:
         draw: makes the figure.

@@ -37,7 +37,7 @@ class Call(NamedTuple):
 
 
 def call_on(device_type: str, operator: Any, args: tuple, kwargs: dict, result: Any) -> Call | None:
-    """The call that a `TorchDispatchMode` sees, if this type of device runs it; None for the host's own operators."""
+    """The call that a `TorchDispatchMode` sees, if this type of device runs it, or None for the host's own."""
     inputs = _tensors_in([args, kwargs])
     outputs = _tensors_in(result) or _tensors_in(args[:1])  # _foreach ones write to their first list, return nothing
     if operator.namespace not in NAMESPACES or not outputs or outputs[0].device.type != device_type:

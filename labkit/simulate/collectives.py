@@ -2,7 +2,7 @@
 
 The other ranks are not there: PyTorch's process group "fake" has any number of them, and its collectives return
 immediately. Under it runs the real `DistributedDataParallel` (DDP), so the buckets that it fills with gradients, their
-order and their sizes are the real ones. Sources: Li et al. 2020, "PyTorch Distributed", section 4;
+order and their sizes are the real ones. Sources: Li et al. 2020, "PyTorch Distributed", section 4, and
 torch.testing._internal.distributed.fake_pg.
 """
 
@@ -37,7 +37,7 @@ class Collective:
         name: of PyTorch's operator, for example `c10d::allreduce_`.
         bytes: the size of the exchanged tensors on each rank.
         dtype: the type of their numbers, for example "float32".
-        range: labkit's range round it, without "labkit: "; "" for the losses, which belong to no player.
+        range: labkit's range round it, without "labkit: ", or "" for the losses, which belong to no player.
         ready: how many of the step's operators come before it. The data is ready when they have run.
         awaited: the position of the first operator that comes after it in any case, since it may read the result.
     """
@@ -91,11 +91,11 @@ def shared_step(
         batch_size: pictures of each domain on each rank.
         size: height and width of the pictures, in pixels.
         accumulate: the number of micro-batches, as for `labkit.make_step`.
-        ranks: how many share the step. The collectives do not depend on it; the pool's share does.
+        ranks: how many share the step. The collectives do not depend on it, but the pool's share does.
 
     Raises:
-        LabkitError: this process is in a process group; or a speed-up cannot be recorded, does not suit the model or
-            excludes data_parallel; or the batch does not fit the model.
+        LabkitError: this process is in a process group, the batch does not fit the model, or a speed-up cannot be
+            recorded, does not suit the model or excludes data_parallel.
     """
     names = (*speedups, "data_parallel")
     with LiveBytes() as live, _RanksThatAreNotThere(), fake_ranks(ranks):
@@ -169,7 +169,7 @@ class _CollectiveRecorder(Recorder):
     """Inside `with`, collects the operators and, in the list `collectives`, the collectives.
 
     Attributes:
-        gradients: the number of gradients in the bucket that is being exchanged; 0 outside of a bucket.
+        gradients: the number of gradients in the bucket that is being exchanged, 0 outside of a bucket.
     """
 
     def __init__(self, schedule: Schedule) -> None:

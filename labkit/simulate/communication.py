@@ -2,15 +2,18 @@
 
 A message of n bytes takes latency + n / bandwidth on a link. An all-reduce of n bytes among g ranks takes
 
-- as a ring, 2 (g - 1) messages of n / g bytes one after the other: the most bandwidth, and a latency that grows with g;
+- as a ring, 2 (g - 1) messages of n / g bytes one after the other: the most bandwidth, and a latency that grows with g,
 - as a tree, 2 log2(g) messages in which the n bytes follow one another up to the root and down again: little latency.
 
 We take the faster one, as NCCL does. With several machines (nodes) the GPUs of each node first add up a part each,
 then each part is summed over the nodes, and in the end the GPUs of a node exchange their parts.
 
-Sources: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in MPICH", section 4;
-Sanders, Speck and Träff 2009, "Two-tree algorithms for full bandwidth broadcast, reduction and scan"; NCCL's tuning
-constants, src/graph/tuning.cc and src/graph/topo.h; NVIDIA's data sheets of H100 and ConnectX-7.
+Sources:
+
+- Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in MPICH", section 4
+- Sanders, Speck and Träff 2009, "Two-tree algorithms for full bandwidth broadcast, reduction and scan"
+- NCCL's tuning constants, src/graph/tuning.cc and src/graph/topo.h
+- NVIDIA's data sheets of H100 and ConnectX-7
 
 `torch._inductor.comm_analysis` has NCCL's own model, and tests/test_communication.py compares the two. Within a node
 they agree within a factor of 1.6 for every size, and within a tenth for large messages. Among nodes PyTorch's lets all
@@ -36,7 +39,7 @@ class Link:
     Attributes:
         name: of the hardware.
         latency_us: of one message, in microseconds.
-        bytes_per_s: of large messages in one direction, for each rank; between nodes for the whole node.
+        bytes_per_s: of large messages in one direction, for each rank or, between nodes, for the whole node.
     """
 
     name: str
@@ -50,7 +53,7 @@ class Network:
 
     Attributes:
         inside: between the GPUs of a node.
-        between: between nodes; None if there is only one.
+        between: between nodes, or None if there is only one.
         gpus_per_node: how many GPUs a node has.
         start_us: microseconds that every collective takes before its first message.
     """
@@ -106,7 +109,7 @@ def fastest_us(size: float, ranks: int, link: Link) -> float:
 def ring_us(size: float, ranks: int, latency_us: float, bytes_per_s: float) -> float:
     """Microseconds of an all-reduce of `size` bytes in a ring.
 
-    In each of ranks - 1 rounds every rank sends one of `ranks` parts to its neighbour, which adds its own; in as many
+    In each of ranks - 1 rounds every rank sends one of `ranks` parts to its neighbour, which adds its own. In as many
     further rounds the sums go round. Source: Thakur et al. 2005, section 4.
     """
     return 2 * (ranks - 1) * (latency_us + 1e6 * size / ranks / bytes_per_s)

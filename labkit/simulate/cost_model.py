@@ -161,7 +161,7 @@ def kernels(
 ) -> list[Kernel]:
     """The kernels that the operators launch, in their order.
 
-    `durations` holds microseconds by `Operator.signature`, for all kernels of the operator together; the roofline says
+    `durations` holds microseconds by `Operator.signature`, for all kernels of the operator together. The roofline says
     how they divide it. An operator that is not in `durations` takes the duration of the roofline.
 
     Raises:

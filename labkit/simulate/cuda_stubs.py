@@ -36,7 +36,7 @@ class Timekeeper(ABC):
     Attributes:
         main: the stream that is current at the beginning.
         entered: the streams of the `with torch.cuda.stream(...)` blocks the program is in, the current one last.
-        made: how many streams the program has made; `main` does not count.
+        made: how many streams the program has made, without `main`.
     """
 
     def __init__(self) -> None:
@@ -229,7 +229,7 @@ class Schedule(Timekeeper):
 
         As in PyTorch, a backward operator is on the stream of its forward operator and waits for the operators that
         wrote its inputs. After the backward pass the current stream waits for all others. A sum of gradients has no
-        forward operator; here it is on the stream of the last gradient.
+        forward operator. Here it is on the stream of the last gradient.
         """
         writers = [self._writers[address][1] for address in map(_address, reads) if address in self._writers]
         is_backward = torch._C._current_graph_task_id() != -1
@@ -292,7 +292,7 @@ class Autocast(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
     def in_16_bits(self, arg: Any) -> Any:
-        """A tensor's copy in 16 bits; other arguments unchanged."""
+        """A tensor's copy in 16 bits, and other arguments unchanged."""
         if not isinstance(arg, Tensor) or arg.dtype == self.dtype:
             return arg
         if not (self.cache_enabled and arg.is_leaf and arg.requires_grad):

@@ -11,8 +11,8 @@ The model leaves out caches and the way to memory that kernels share, copies and
 the moment it ends. A real GPU also shares in another way: it gives multiprocessors to blocks as they become free, so
 the first kernel can keep the second one waiting. In the model both slow down alike.
 
-Sources: the CUDA C++ Programming Guide on streams, events and graphs; for the idle split, HTA (Holistic Trace
-Analysis), https://hta.readthedocs.io.
+Sources: the CUDA C++ Programming Guide on streams, events and graphs, and for the idle split HTA (Holistic
+Trace Analysis), https://hta.readthedocs.io.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Launch:
 class Timeline:
     """A played list of launches: when the host made each of them, and when and on which stream its kernel ran.
 
-    The arrays are in the order of the launches; times are in microseconds.
+    The arrays are in the order of the launches, and times are in microseconds.
     """
 
     kernel_start: np.ndarray
@@ -71,7 +71,7 @@ class Timeline:
 
     @property
     def kernel_sum(self) -> float:
-        """The sum of all kernels' durations; kernels that overlap count twice."""
+        """The sum of all kernels' durations. Kernels that overlap count twice."""
         return float((self.kernel_end - self.kernel_start).sum())
 
     @property
@@ -95,7 +95,7 @@ class Timeline:
         return self.kernel_start - self.host_end
 
     def queue_depth(self) -> tuple[np.ndarray, np.ndarray]:
-        """Times, and the number of kernels that are launched but not started from each time on; 0 before the first."""
+        """Times, and the number of kernels that are launched but not started from each time on, 0 before the first."""
         return queue_lengths(self.host_end, self.kernel_start)
 
     def idle(self, stream: int = 0) -> dict[str, float]:
@@ -124,7 +124,7 @@ def play(
 
     Args:
         launches: in the order in which the host makes them.
-        synchronise: positions of launches; after each of these the host waits until the GPU is done or, in a mapping,
+        synchronise: positions of launches. After each of these the host waits until the GPU is done or, in a mapping,
             until the kernels at the given positions have ended.
         queue_limit: while so many kernels of a stream are launched and not started, its next launch waits.
         gap_us: the pause of a stream between two kernels, in microseconds.
@@ -162,8 +162,8 @@ def run(
     """Plays launches whose kernels do not slow each other down, so that each begin and end is known at the launch.
 
     Args:
-        host_us, kernel_us, streams, after: of each launch; see `Launch`.
-        waits: by the position of a launch, the kernels for whose end the host waits after it; None for all.
+        host_us, kernel_us, streams, after: of each launch, as in `Launch`.
+        waits: by the position of a launch, the kernels for whose end the host waits after it, or None for all.
         queue_limit, gap_us: as for `play`.
     """
     begin: list[float] = []

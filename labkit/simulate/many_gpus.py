@@ -52,7 +52,8 @@ def scaling(
     Returns:
         | column | meaning |
         |---|---|
-        | SIMULATED, device | True; for which device |
+        | SIMULATED | True |
+        | device | the device that is simulated |
         | host_us | microseconds of host time for every launch |
         | scaling | "weak" or "strong" |
         | network, gpus | the row's network and number of GPUs |
@@ -60,14 +61,15 @@ def scaling(
         | step_us | microseconds of a step |
         | communication_us | the sum over its collectives |
         | exposed_us | how much shorter the step would be if they took no time |
-        | steps_per_s, images_per_s | of all GPUs; pictures of each domain |
+        | steps_per_s | of all GPUs |
+        | images_per_s | pictures of each domain, of all GPUs |
         | efficiency | pictures a second and GPU over those of one GPU by itself |
         | memory | bytes of tensors on a GPU |
 
         ``attrs["stamp"]`` has all assumptions.
 
     Raises:
-        LabkitError: the device is unknown; there is no step; or a number of GPUs is not one of whole nodes.
+        LabkitError: the device is unknown, there is no step, or a number of GPUs is not one of whole nodes.
     """
     check_known("device", device, ROOFLINES)
     counted = {step.batch_size: step for step in ([steps] if isinstance(steps, SharedStep) else steps)}

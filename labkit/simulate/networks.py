@@ -24,11 +24,11 @@ def network_costs(networks: Mapping[str, nn.Module], picture: Tensor) -> pandas.
     limits the time, and fewer FLOPs do not shorten it.
 
     Args:
-        networks: by name, on the picture's device; their gradients are dropped.
+        networks: by name, on the picture's device. Their gradients are dropped.
         picture: (B, 3, H, W) in [-1, 1], of a size that all networks take.
 
     Returns:
-        A row a network: parameters; flops; bytes_moved; flop_per_byte; median_s. ``attrs["stamp"]`` names
+        A row a network: parameters, flops, bytes_moved, flop_per_byte, median_s. ``attrs["stamp"]`` names
         the device, ``attrs["seconds"]`` holds every measurement.
     """
     seconds = alternate({name: _pass(network, picture) for name, network in networks.items()}, ROUNDS, warmup=1)

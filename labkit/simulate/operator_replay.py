@@ -34,7 +34,7 @@ def replay(
     """Plays `steps` steps of these operators, each on its own stream: SIMULATED.
 
     As in a recording of `labkit.record`, the host waits for the GPU after each step. Do not read the result as times,
-    but as ratios between replays with the same constants; see `labkit.simulate.cost_model`.
+    but as ratios between replays with the same constants: see `labkit.simulate.cost_model`.
 
     Args:
         operators: of one step, from `step_operators`.

@@ -43,10 +43,10 @@ class Operator:
     Attributes:
         inputs, outputs: the shapes of the tensors that it reads and writes.
         dtype: the type of its first output, for example "float32".
-        flops: for convolutions and matrix products; a multiplication and an addition count as two.
-        bytes_moved: the least that has to be read and written; 0 for a view.
+        flops: for convolutions and matrix products. A multiplication and an addition count as two.
+        bytes_moved: the least that has to be read and written, 0 for a view.
         range: labkit's range round it, without "labkit: ".
-        stream: 0 for the main stream; the others count from 1, in the order they were made.
+        stream: 0 for the main stream. The others count from 1, in the order they were made.
         after: the positions, in the list of operators, of the operators on other streams that it waits for.
     """
 
@@ -217,13 +217,13 @@ class Recorder(TorchDispatchMode):
 
     @property
     def range(self) -> str:
-        """The innermost of labkit's ranges that we are in, without "labkit: "; "" outside of all."""
+        """The innermost of labkit's ranges that we are in, without "labkit: ", or "" outside of all."""
         ours = [entered.removeprefix(RANGE) for entered in self._ranges if entered.startswith(RANGE)]
         return ours[-1] if ours else ""
 
 
 def _bytes_moved(call: Call) -> int:
-    """Every input is read and every output written once; of the pool's buffer only the slots that are exchanged."""
+    """Every input is read and every output written once, but of the pool's buffer only the slots that are exchanged."""
     if call.name == "aten::index":
         return 2 * _bytes(call.outputs)
     if call.name == "aten::index_copy_":
@@ -245,7 +245,7 @@ class LiveBytes(TorchDispatchMode):
     `now` counts the living tensors, `peak` is the largest value of `now`. Views share the memory of their base.
 
     Args:
-        device: the type of the device, such as "cpu"; tensors on other devices do not count.
+        device: the type of the device, such as "cpu". Tensors on other devices do not count.
     """
 
     def __init__(self, device: str = "meta") -> None:

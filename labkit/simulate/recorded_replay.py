@@ -51,7 +51,7 @@ def what_if(
     Args:
         trace: with host and GPU.
         host: a factor on the host's time, but not on its waits or on the loading of data.
-        kernels: a factor on the durations of all kernels; or factors by text, each for the kernels whose name
+        kernels: a factor on the durations of all kernels, or factors by text, each for the kernels whose name
             contains the text, for example {"gemm": 0.5, "Memcpy": 0.0}. The host's time to launch them stays.
         graph: whether one call launches each step, as a CUDA graph. This call and the loading of data then are all of
             the host's time in a step: waits in the middle of the step are left out.
@@ -62,9 +62,9 @@ def what_if(
 
     Raises:
         TraceError: the trace holds no GPU activity.
-        LabkitError: a factor is negative or no number; the trace has several ranks, and `rank` names none of them; it
-            has no launches or, for a graph, no steps; a text is in no kernel's name; or the unchanged replay differs
-            from the recording by more than `REFUSED`.
+        LabkitError: a factor is negative or no number, a text is in no kernel's name, `rank` names none of several
+            ranks, the trace has no launches or, for a graph, no steps, or the unchanged replay differs from the
+            recording by more than `REFUSED`.
 
     Warns:
         ReplayWarning: it differs by more than `TOLD`.
@@ -169,7 +169,7 @@ def settings(found: Dependencies) -> tuple[int, float]:
 
 
 def waited(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
-    """How long a rank waited for others in each of its kernels, in the order of `in_order`; None if unknown.
+    """How long a rank waited for others in each of its kernels, in the order of `in_order`, or None if unknown.
 
     All ranks leave a collective together, so the one that was in it for the shortest time did not wait.
     """

@@ -52,7 +52,7 @@ class Remedies:
         ranks: all ranks of the training, this one too.
 
     Attributes:
-        doubt: what is wrong with the recording or its replay, in a sentence or two; "" if nothing is.
+        doubt: what is wrong with the recording or its replay, in a sentence or two, or "" if nothing is.
 
     Raises:
         TraceError, LabkitError: as `labkit.Trace.remedies`.

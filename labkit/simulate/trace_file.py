@@ -32,7 +32,7 @@ class Source(NamedTuple):
     """Where a launch comes from.
 
     `call` numbers the CUDA calls and `operator` PyTorch's operators, each in their order. Launches with the same
-    number come from the same call or operator; one call launches all kernels of a graph. -1 stands for no operator, ""
+    number come from the same call or operator. One call launches all kernels of a graph. -1 stands for no operator, ""
     for no range, step -1 for outside of all steps.
     """
 
@@ -48,10 +48,10 @@ class Replay:
     """Launches to play, with everything that the model and the trace need to know of them: SIMULATED.
 
     Attributes:
-        launches: in their order; streams have the numbers that PyTorch's profiler gives them.
+        launches: in their order. Streams have the numbers that PyTorch's profiler gives them.
         sources: where each launch comes from.
         synchronised: positions of the launches after which the host waits for the GPU, or for the kernels at the
-            positions to which they are mapped; as for `labkit.simulate.play`.
+            positions to which they are mapped, as for `labkit.simulate.play`.
         device: the device that the replay stands for.
         assumed: more entries for the stamp of the trace.
         gap_us, queue_limit: as for `labkit.simulate.play`.
@@ -209,7 +209,7 @@ def _arrow(number: int, time: float, process: int, thread: int) -> Event:
 def _event(
     category: str, name: str, begin: float, end: float, process: int = HOST, thread: int = HOST, **args: Any
 ) -> Event:
-    """A complete event of the trace; times in microseconds, written to the nanosecond.
+    """A complete event of the trace, with times in microseconds, written to the nanosecond.
 
     Events of the host end a nanosecond early. Otherwise rounding could make an event contain the next one.
     """

@@ -1,6 +1,6 @@
 """What convolutions, matrix products and normalisation achieved: FLOP/s and bytes/s, by operator and shapes.
 
-The shapes of inputs stand in a trace that was recorded with `record_shapes=True`; those of outputs never do. A
+The shapes of inputs stand in a trace that was recorded with `record_shapes=True`. Those of outputs never do. A
 convolution's output follows from its stride and padding (PyTorch since 2.1 records them, as "Concrete Inputs"), or else
 from the gradient that its backward pass gets, if all backward passes of these shapes agree. Otherwise its work is not
 known.
@@ -70,7 +70,7 @@ class Inputs(NamedTuple):
 
 
 class Work(NamedTuple):
-    """FLOPs and bytes of a call; NaN if they are not known."""
+    """FLOPs and bytes of a call, NaN if they are not known."""
 
     flops: float
     bytes_moved: float
@@ -115,7 +115,7 @@ def achieved(rank: Rank, roofline: Roofline | None) -> pandas.DataFrame:
 
 
 def _calls(rank: Rank) -> tuple[pandas.DataFrame, list[Inputs], dict[tuple[Shape, Shape], Shape]]:
-    """The operators with known shapes, with the column `caller`; all inputs; and outputs as `work_of` takes them."""
+    """The operators with known shapes, with the column `caller`, all inputs, and outputs as `work_of` takes them."""
     host = times(rank)
     host = host[host["inputs"] >= 0].copy()
     read = [_inputs(text) for text in rank.recording.inputs]
@@ -133,13 +133,13 @@ def _inputs(text: str) -> Inputs:
 
 
 def _shape(dims: Any) -> Shape:
-    """A tensor's shape; () for anything else, such as a list of tensors."""
+    """A tensor's shape, or () for anything else, such as a list of tensors."""
     whole = isinstance(dims, list) and all(isinstance(size, int) for size in dims)
     return tuple(dims) if whole else ()
 
 
 def _value(text: Any) -> Any:
-    """What "[1, 1]" or "False" says; None for a text that says nothing."""
+    """The value of a text such as "[1, 1]" or "False", or None for a text that holds none."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError):
@@ -193,7 +193,7 @@ def _flops(summed: Shape, weight: Shape) -> int:
 
 
 def _output(name: str, inputs: Inputs) -> Shape | None:
-    """The shape of a convolution's output by its stride, padding and so on; None if they are not in the trace."""
+    """The shape of a convolution's output by its stride, padding and so on, or None if they are not in the trace."""
     told = [inputs.values[place] if 0 <= place < len(inputs.values) else None for place in FORWARD[name]]
     if told[0] is None or told[1] is None:
         return None
@@ -208,7 +208,7 @@ def _output(name: str, inputs: Inputs) -> Shape | None:
 
 
 def _bytes(inputs: Inputs, written: Sequence[Shape]) -> float:
-    """The tensors read and written, in their own types; what is written has the type of the first tensor."""
+    """The bytes of the tensors read and written, where a written tensor has the type of the first one read."""
     types = [
         DTYPES.get(kind, ("", math.nan))[1] if shape else 0
         for kind, shape in zip(inputs.types, inputs.dims, strict=False)
@@ -224,7 +224,7 @@ def _dtype_name(inputs: Inputs) -> str:
 
 
 def _under(roofline: Roofline, flops: float, bytes_moved: float, dtype: str) -> tuple[float, str]:
-    """The least seconds of a call, and which roof says so; NaN and "" if it is not known."""
+    """The least seconds of a call and the roof that says so, or NaN and "" if they are not known."""
     computing = flops / roofline.flops_per_s.get(dtype, math.nan) if flops else 0.0
     moving = bytes_moved / roofline.bytes_per_s
     if math.isnan(computing + moving):

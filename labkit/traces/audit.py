@@ -55,7 +55,7 @@ def findings(rank: Rank) -> list[Finding]:
 
 
 def doubts(rank: Rank) -> tuple[str, bool]:
-    """What a verdict has to say first, "" if nothing; and whether so much is wrong that there can be no verdict."""
+    """The doubts that a verdict has to say first, or "", and whether so much is wrong that there can be no verdict."""
     serious = [finding for finding in findings(rank) if finding.misleads > 0]
     said = [f"{finding.events:,} {finding.what}" for finding in serious]
     sentence = f"This recording is not sound: {'; '.join(said)} (see Trace.audit)." if said else ""
@@ -63,7 +63,7 @@ def doubts(rank: Rank) -> tuple[str, bool]:
 
 
 def missing_ranks(ranks: Collection[Rank]) -> int:
-    """How many ranks of a run have no file in the folder; 0 for a single file, or if the files do not say."""
+    """How many ranks of a run have no file in the folder, 0 for a single file or if the files do not say."""
     return max(0, max(rank.world_size for rank in ranks) - len(ranks)) if len(ranks) > 1 else 0
 
 

@@ -26,7 +26,7 @@ class Columns:
     """Collects events.
 
     Attributes:
-        single: how many begins and ends have no other half; known after `table`.
+        single: how many begins and ends have no other half, known after `table`.
         uncategorised: how many complete events have no category.
         looks_like_gpu: the name of the first of them that ran on a stream, else None.
         waits_on: by the correlation of a call that waits for an event, the stream in which that was recorded, and the
@@ -49,7 +49,7 @@ class Columns:
 
     @property
     def categories(self) -> set[str]:
-        """The categories of the events, as the file has them; and other texts."""
+        """The categories of the events, as the file has them, and other texts."""
         return {text for text in self._texts if isinstance(text, str)}
 
     def add(self, events: list[Any]) -> None:
@@ -145,7 +145,7 @@ class Columns:
         self.add(complete)
 
     def table(self) -> pandas.DataFrame:
-        """The events with the columns of `Recording.events`; NaN stands for a time that is missing.
+        """The events with the columns of `Recording.events`, where NaN stands for a time that is missing.
 
         Raises:
             TraceError: times are not in microseconds, or lie years apart.
@@ -200,7 +200,9 @@ class _Numbered(dict[Any, int]):
 
 
 def nanoseconds(microseconds: Any) -> int:
-    """A time as an integer, to the nearest nanosecond, at most `LATEST_NS`; `NO_TIME` for none, NaN or -Infinity.
+    """A time as an integer, to the nearest nanosecond and at most `LATEST_NS`.
+
+    None, NaN and -Infinity become `NO_TIME`.
 
     Raises:
         ValueError: it is no number.
@@ -223,7 +225,7 @@ def nanoseconds(microseconds: Any) -> int:
 
 
 def whole(value: Any) -> int:
-    """An integer; -1 for None.
+    """An integer, or -1 for None.
 
     Raises:
         ValueError: it is none.
@@ -245,7 +247,7 @@ def number(value: Any) -> int:
 
 
 def number_or_text(value: Any) -> Any:
-    """A process or thread: the same whether it was written as 7 or as "7"; None if it is missing."""
+    """A process or thread, the same whether it was written as 7 or as "7", or None if it is missing."""
     if type(value) is int or value is None:
         return value
     text = str(value)

@@ -45,7 +45,7 @@ def collectives(rank: Rank) -> pandas.DataFrame:
 
 
 def waited_us(ranks: Mapping[int, Rank]) -> dict[int, float]:
-    """How much longer each rank was in its collectives than the one that was in them least; NaN if it is unknown.
+    """How much longer each rank was in its collectives than the one that was in them least, NaN if it is unknown.
 
     All ranks leave a collective together, so who is in it for the shortest time came last, and did not wait. It is
     unknown if there is only one rank, or if the ranks have different numbers of collectives, or none.
@@ -76,7 +76,7 @@ def _on_cpu(rank: Rank) -> tuple[np.ndarray, np.ndarray, pandas.DataFrame]:
 
 
 def _steps(rank: Rank) -> tuple[np.ndarray, np.ndarray]:
-    """Begins and ends of the recorded steps; the whole recording if no step is marked."""
+    """Begins and ends of the recorded steps, or of the whole recording if no step is marked."""
     times = rank.steps if len(rank.steps) else rank.recording.events
     union = Union(times["begin"], times["end"])
     return (union.begin, union.end) if len(rank.steps) else (union.begin[:1], union.end[-1:])

@@ -6,7 +6,7 @@ was since the host had worked until then, back to the last time when it had to w
 with a full queue for a kernel to begin. `labkit.traces.dependencies` reads these waits from the recording.
 
 The idea is that of HTA's critical path (https://hta.readthedocs.io, "Lightweight Critical Path Analysis"). There the
-path runs through one step as the host sees it, and operators on the path follow the threads; here it covers the time
+path runs through one step as the host sees it, and operators on the path follow the threads. Here it covers the time
 from the first to the last GPU activity, as every table of `labkit.Trace`, and there is one host.
 """
 
@@ -31,7 +31,10 @@ LAUNCHED, WAITED, FOLLOWED = range(3)  # reasons for a kernel to begin: of two a
 
 
 class Piece(NamedTuple):
-    """A part of the path: `kernel` is a place in `Dependencies.kernels`, -1 for the host; "" is no kind yet."""
+    """A part of the path.
+
+    `kernel` is a place in `Dependencies.kernels`, or -1 for the host. `what` is "" until its kind is known.
+    """
 
     begin: float
     end: float
@@ -50,7 +53,11 @@ def critical_path(rank: Rank, by: str) -> pandas.DataFrame:
 def segments(rank: Rank) -> pandas.DataFrame:
     """The path from the first GPU activity to the end of the last, in parts that follow each other without a gap.
 
-    Columns: begin_us; us; where; what; name, of the kernel or, on the host, of the innermost operator or call.
+    | column | unit | meaning |
+    |---|---|---|
+    | begin_us, us | microseconds | |
+    | where, what | | as in `labkit.Trace.critical_path` |
+    | name | | of the kernel or, on the host, of the innermost operator or call |
 
     Raises:
         TraceError: there is no GPU activity.
@@ -74,7 +81,7 @@ def segments(rank: Rank) -> pandas.DataFrame:
 
 
 def _walk_back(rank: Rank, found: Dependencies) -> Iterator[Piece]:
-    """The parts of the path, the last one first; none is empty."""
+    """The parts of the path, the last one first. None of them is empty."""
     table = found.kernels
     start, begin, end = rank.start, table["begin"].tolist(), table["end"].tolist()
     before = _previous_of_stream(table).tolist()

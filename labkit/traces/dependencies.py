@@ -41,8 +41,8 @@ class Dependencies:
         made: when the host would have made each launch without a wait in its call, in microseconds.
         depth: of each launch, how many kernels of its stream were launched and not started when its call began.
         copies: whether each of them is a copy that blocked the host: its call ended after it did.
-        waits: by the position of the last launch before it, the kernels that had to end before the host could go on;
-            also those that had ended anyway.
+        waits: by the position of the last launch before it, the kernels that had to end before the host could go
+            on, including those that had ended anyway.
         delays: the waits that held the host up, by the same position: the kernel that it waited for last, and whether
             for its end (True) or, with a full queue, for its begin.
         after: for each kernel the kernels of other streams that it waited for, at most one of each stream.

@@ -15,7 +15,9 @@ SAME = 0.05  # counts and means that differ by at most so much, of the larger on
 
 
 def differences(ours: Mapping[int, Rank], theirs: Mapping[int, Rank]) -> pandas.DataFrame:
-    """The table that `labkit.Trace.diff` explains; of two traces of one rank each, whatever their ranks.
+    """The table that `labkit.Trace.diff` explains.
+
+    Two traces of one rank each are compared, whatever their ranks.
 
     Raises:
         TraceError: the traces have no rank in common, or only one of two has steps.
@@ -68,7 +70,7 @@ def changes(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> pandas.DataFram
 
 
 def _per_step(rank: Rank) -> pandas.DataFrame:
-    """Count and us of the kernels by name, over the number of steps; and the operator."""
+    """Count and us of the kernels by name, over the number of steps, and the operator."""
     steps = max(1, len(rank.steps))
     operators = rank.operators[rank.operators["category"] == OPERATORS]
     launchers = Nested(operators).names_at(rank.kernels["call_begin"])

@@ -28,9 +28,14 @@ PYTHON = "python_function"  # category of Python's functions, if the recording h
 def divide(rank: Rank, begin: np.ndarray, end: np.ndarray, copies: pandas.DataFrame) -> dict[str, np.ndarray]:
     """The host's time before each launch, from `begin` to `end` in microseconds, by cause.
 
-    `DATA`; `START_UP`, first calls that take far longer than later ones, the capture of graphs, loading and compiling;
-    `MEMORY`, calls that give and free memory; `WAITS`, what is left of calls that wait when the wait is over; `OTHER`,
-    other stretches of over a millisecond, such as Python's own work; and `LAUNCHES`, the rest.
+    | cause | meaning |
+    |---|---|
+    | `DATA` | loading data |
+    | `START_UP` | first calls that take far longer than later ones, the capture of graphs, loading and compiling |
+    | `MEMORY` | calls that give and free memory |
+    | `WAITS` | what is left of calls that wait when the wait is over |
+    | `OTHER` | other stretches of over a millisecond, such as Python's own work |
+    | `LAUNCHES` | the rest |
 
     Args:
         copies: the copies that blocked the host, with call_begin and call_end.
@@ -70,11 +75,11 @@ def filled_by(rank: Rank, begin: ArrayLike, end: ArrayLike, call: ArrayLike) -> 
     """The name of what the launching thread spent most of each gap with, and the share of the gap that it covers.
 
     Operators, calls, ranges and Python's functions count, those of one name together. Of all that cover more than half
-    of a gap it is the one that covers least, so the innermost; if none does, the one that covers most.
+    of a gap it is the one that covers least, so the innermost. If none does, it is the one that covers most.
 
     Args:
         begin, end: of the gaps, in microseconds.
-        call: the place in `Rank.operators` of the call that launched the kernel after the gap; -1 for unknown.
+        call: the place in `Rank.operators` of the call that launched the kernel after the gap, or -1 if unknown.
     """
     begin, end, events = np.asarray(begin), np.asarray(end), rank.recording.events
     python = events[events["category"] == PYTHON]

@@ -64,9 +64,9 @@ def time_at_each_level(unions: Iterable[Union], start: float, stop: float) -> np
 class Nesting:
     """Intervals within intervals, as the calls of one thread are: which one is the innermost at each instant.
 
-    `instants` are in order. From each to the next, the interval at that place in `holder` is the innermost; -1 is no
-    interval. Rounded times can let a child end after its parent. It is then cut off at its parent's end. `parent` is
-    the place of the interval round each one, -1 for none.
+    `instants` are in order. From each to the next, the interval at that place in `holder` is the innermost, and -1
+    is no interval. Rounded times can let a child end after its parent. It is then cut off at its parent's end. `parent`
+    is the place of the interval round each one, -1 for none.
     """
 
     def __init__(self, begin: ArrayLike, end: ArrayLike) -> None:
@@ -92,7 +92,7 @@ class Nesting:
         self.instants, self.holder = np.array(instants[:-1], dtype=float), np.array(holder[:-1], dtype=int)
 
     def at(self, times: ArrayLike) -> np.ndarray:
-        """The place of the innermost interval at each time; -1 if there is none, or if the time is NaN."""
+        """The place of the innermost interval at each time, or -1 if there is none or the time is NaN."""
         place = np.searchsorted(self.instants, times, side="right") - 1
         return np.where(place >= 0, self.holder[place], -1)
 

@@ -29,10 +29,14 @@ def operators(rank: Rank) -> pandas.DataFrame:
 
 
 def times(rank: Rank) -> pandas.DataFrame:
-    """`Rank.operators` with the columns kind, "operator" or "CUDA call", and the times of each row, in microseconds.
+    """`Rank.operators` with these columns as well:
 
-    own: the host's time in it without its children; own_gpu: of the work on the GPU that it launched itself, an
-    operator also through its calls; all_gpu: with that of its children.
+    | column | unit | meaning |
+    |---|---|---|
+    | kind | | "operator" or "CUDA call" |
+    | own | microseconds | the host's time in it without its children |
+    | own_gpu | microseconds | of the work on the GPU that it launched itself, an operator also through its calls |
+    | all_gpu | microseconds | of that work and of the work that its children launched |
     """
     host = rank.operators
     own, own_gpu, all_gpu = np.zeros(len(host)), np.zeros(len(host)), np.zeros(len(host))

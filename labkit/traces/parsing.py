@@ -1,4 +1,4 @@
-"""A trace file -> its events, without ever holding the whole text; and errors for files that are none."""
+"""Reads the events of a trace file without ever holding the whole text, with errors for files that are no traces."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NoTraceError(TraceError):
 
 
 def parse(file: Path, on_events: Callable[[list[Any]], None]) -> dict[str, Any]:
-    """Calls `on_events` with the entries of the list "traceEvents", many at a time; gives the file's other entries.
+    """Calls `on_events` with the entries of the list "traceEvents", many at a time, and gives the file's other entries.
 
     Numbers with a fraction are texts in events, and floats in the other entries.
 
@@ -154,7 +154,7 @@ class _Text:
         return [self.value(EXACT)]
 
     def _read_on(self) -> bool:
-        """Adds the next piece to what is left of this one; whether there was one."""
+        """Adds the next piece to what is left of this one, and returns whether there was one."""
         if piece := self._stream.read(PIECE):
             self._text, self._at = self._text[self._at :] + piece, 0
             self._one_by_one_until = 0

@@ -86,11 +86,20 @@ class Rank:
     def kernels(self) -> pandas.DataFrame:
         """Kernels and memory operations, in the order they began.
 
-        Columns: name, kind (compute, memory, communication), stream, begin, end, duration; correlation; external; and,
-        NaN where the trace holds no call that launched it: call_begin, call_duration, delay (from the end of the call
-        to the begin of the kernel, at least 0), sharing (how many that call launched, more than 1 in a CUDA graph);
-        call (the place of that call in `operators`, or -1), step (-1 outside of all steps), range (the place in
-        `ranges` of the innermost range round the call, or -1).
+        | column | unit | meaning |
+        |---|---|---|
+        | name, stream | | |
+        | kind | | compute, memory or communication |
+        | begin, end, duration | microseconds | |
+        | correlation, external | | |
+        | call_begin, call_duration | microseconds | of the call that launched it |
+        | delay | microseconds | from the end of the call to the begin of the kernel, at least 0 |
+        | sharing | | how many that call launched, more than 1 in a CUDA graph |
+        | call | | the place of that call in `operators`, or -1 |
+        | step | | -1 outside of all steps |
+        | range | | the place in `ranges` of the innermost range round the call, or -1 |
+
+        From call_begin to sharing the values are NaN where the trace holds no call that launched the kernel.
 
         Raises:
             TraceError: the trace holds no GPU activity, or the activity of several GPUs.
@@ -138,7 +147,7 @@ class Rank:
 
     @cached_property
     def calls(self) -> pandas.DataFrame:
-        """The calls with a correlation in the order they began; `call` is their place in `operators`."""
+        """The calls with a correlation in the order they began. `call` is their place in `operators`."""
         known = self.operators["category"].isin(CALLS) & (self.operators["correlation"] > 0)
         calls = self.operators[known].rename_axis("call").reset_index().sort_values("begin", kind="stable")
         return calls.drop_duplicates(["correlation", "begin", "duration"])
@@ -184,7 +193,7 @@ class Rank:
 
     @property
     def world_size(self) -> int:
-        """How many ranks the recorded process was one of, as the trace says; 1 if it does not."""
+        """The number of ranks in the recorded run, as the trace says, or 1 if it does not."""
         size = entry(self.recording.meta, "distributedInfo").get("world_size")
         return size if isinstance(size, int) else 1
 

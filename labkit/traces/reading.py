@@ -1,4 +1,4 @@
-"""Trace files -> events; and errors for every bad file."""
+"""Reads the events of trace files, with an error for every bad file."""
 
 from __future__ import annotations
 
@@ -29,19 +29,29 @@ ON_HOST = ("cpu_op", "user_annotation", *CALLS)
 class Recording:
     """The content of one trace file.
 
+    `events` has a row for each event:
+
+    | column | unit | meaning |
+    |---|---|---|
+    | category | | by the name that PyTorch gives it today |
+    | name, pid, tid | | |
+    | stream, correlation | | -1 without |
+    | external | | "External id", -1 without |
+    | begin, duration, end | microseconds | since the first event |
+    | inputs | | the place of the operator's inputs in the list of this name, -1 without |
+
+    Each time is the float nearest to a whole number of nanoseconds, and the nanoseconds are exact: equal times are
+    equal, and `round(1000 * begin)` gives them back.
+
     Attributes:
         file: the path it was read from.
-        rank: the rank of the recorded process; 0 if the file does not say.
+        rank: the rank of the recorded process, 0 if the file does not say.
         meta: the file's top-level entries other than the events.
-        events: one event a row: category, by the name that PyTorch gives it today; name; pid and tid; stream,
-            correlation and external ("External id"), -1 without; and begin, duration and end in microseconds since
-            the first event. Each of these is the float nearest to a whole number of nanoseconds, and the nanoseconds
-            are exact: equal times are equal, and `round(1000 * begin)` gives them back.
-            `inputs` is the place of the operator's inputs in the list of this name, -1 without.
-        inputs: the different shapes, types and values of inputs, as text; see `labkit.traces.achieved`.
+        events: the table above.
+        inputs: the different shapes, types and values of inputs, as text. See `labkit.traces.achieved`.
         waits_on: what calls waited for that wait for an event: see `labkit.traces.columns.Columns`.
         left_out: how many entries of the file are no row of `events` though they might have been, by the reason.
-        other_device: the device that it was recorded on, if that is neither a CPU nor a GPU; else "".
+        other_device: the device that it was recorded on if that is neither a CPU nor a GPU, else "".
     """
 
     file: Path
@@ -55,7 +65,7 @@ class Recording:
 
     @property
     def stamp(self) -> dict[str, Any] | None:
-        """The stamp that `labkit.record` or `write_trace` put into the file; None without."""
+        """The stamp that `labkit.record` or `write_trace` put into the file, or None."""
         return entry(self.meta, "labkit") or None
 
     @property
@@ -127,7 +137,7 @@ def trace_files(path: Path | str) -> list[Path]:
 
 
 def read_file(file: Path) -> Recording:
-    """Reads one trace; see `read`."""
+    """Reads one trace, as `read` does."""
     columns = Columns(file)
     collecting = gc.isenabled()
     gc.disable()  # JSON has no circles, and looking for them among millions of objects takes a third of the time

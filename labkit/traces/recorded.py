@@ -19,8 +19,8 @@ class Recorded:
     """The ranks of a recording, and what their GPUs did. `labkit.Trace` has the other tables, and the predictions.
 
     Attributes:
-        ranks: the events of each rank; see `labkit.traces.rank.Rank`.
-        only_steps: the first and the last step, if `steps` made this trace; None for a whole recording.
+        ranks: the events of each rank, as a `labkit.traces.rank.Rank`.
+        only_steps: the first and the last step if `steps` made this trace, or None for a whole recording.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -43,7 +43,7 @@ class Recorded:
 
         Args:
             first: a step by its number, which `temporal(by="step")` and ProfilerStep's name show.
-            last: another step; None for `first` alone.
+            last: another step, or None for `first` alone.
 
         Raises:
             LabkitError: `last` comes before `first`.
@@ -62,17 +62,23 @@ class Recorded:
 
         | column | unit | meaning |
         |---|---|---|
-        | part | | wall = busy + idle; within busy compute, memory, communication; and two of HTA's, below |
-        | us | microseconds | the three kinds may overlap, and then add up to more than busy |
+        | part | | see below |
+        | us | microseconds | |
         | share_of_wall | 0 to 1 | |
         | share_of_busy | 0 to 1 | NaN for wall and idle |
 
-        non_compute is the busy time without compute, compute_and_communication the time in which both ran.
+        | part | meaning |
+        |---|---|
+        | wall | busy and idle together |
+        | busy, idle | with and without work on any stream |
+        | compute, memory, communication | within busy. They may overlap, and then add up to more than busy |
+        | non_compute | HTA's: the busy time without compute |
+        | compute_and_communication | HTA's: the time in which both ran |
 
         Take care which share is quoted: 93% of a busy time that is only 10% of the wall time is not "compute-bound".
 
         Args:
-            by: "rank" for these rows of each rank; "step" for these rows of each step, with its number in the column
+            by: "rank" for these rows of each rank, or "step" for these rows of each step, with its number in the column
                 `step`. A step lasts from its first GPU activity to the first of the next step, so the steps add up to
                 the whole except for kernels that ran before them.
 
@@ -118,7 +124,7 @@ class Recorded:
         | operator_at_begin, operator_at_end | | the innermost operator or call at these instants, or "(none)" |
         | range_at_begin, range_at_end | | the innermost range at these instants, or "(none)" |
         | next_kernel | | that ended the gap |
-        | launch_delay_us | microseconds | from the end of its launch to its begin; NaN if that is not in the trace |
+        | launch_delay_us | microseconds | from the end of its launch to its begin, NaN without a launch in the trace |
 
         A short delay says that the GPU waited for the host, a long one that the kernel waited.
 
@@ -137,12 +143,13 @@ class Recorded:
         | count | | |
         | total_us, mean_us | microseconds | sum and mean of the durations |
         | share_of_busy | 0 to 1 | of the device's busy time: where streams overlap, the sum is more than 1 |
-        | max_us, min_us, std_us | microseconds | by name: of the durations; the deviation of a single one is NaN |
+        | max_us, min_us | microseconds | by name: of the durations |
+        | std_us | microseconds | by name: the deviation of the durations, NaN for a single one |
 
         Args:
-            by: "name" for a row of each name; "kind" for a row of each kind, without `name`; "memory" for a row of
-                each memory operation, with `operation` (DtoD, HtoD, DtoH, Memset, ...) and `pageable`, whether the
-                host's memory was not pinned, in place of `kind` and `name`.
+            by: "name" for a row of each name, "kind" for a row of each kind, without `name`, or "memory" for a row of
+                each memory operation. In place of `kind` and `name` these have `operation` (DtoD, HtoD, DtoH, Memset,
+                ...) and `pageable`, whether the host's memory was not pinned.
         """
         table_of = {
             "name": tables.kernels_by_name,
@@ -164,7 +171,7 @@ class Recorded:
 
         The last row counts the kernels without a launch, the others are of the rest, and NaN if there is none. A
         kernel may be in several rows. On a busy GPU a long delay is a full queue and no fault: see `queue` and
-        `summary`. A graph's call is shared among its kernels; as in HTA, long calls do not count as shorter kernels.
+        `summary`. A graph's call is shared among its kernels. As in HTA, long calls do not count as shorter kernels.
 
         Args:
             runtime_cutoff: microseconds on the host in one call.
@@ -182,7 +189,7 @@ class Recorded:
         | mean | kernels | over the wall time, the same in all rows of a rank |
 
         A queue that is never empty keeps the GPU busy: long delays then mean that the host is ahead. Kernels without a
-        launch in the trace are left out; `launches` counts them.
+        launch in the trace are left out, and `launches` counts them.
 
         Raises:
             TraceError: there is no GPU activity, or no launch in the trace.
@@ -197,8 +204,8 @@ class Recorded:
         | range | | "all", or the range in which the host launched the kernels |
         | busy_streams | streams | 0, 1, 2, ... |
         | us, share_of_wall | microseconds | how long that many were busy with kernels of this range |
-        | union_us | microseconds | in which at least one was; the same in all rows of a range |
-        | sum_us | microseconds | of the kernels' durations; the same in all rows of a range |
+        | union_us | microseconds | in which at least one was, the same in all rows of a range |
+        | sum_us | microseconds | of the kernels' durations, the same in all rows of a range |
 
         The wall time of a range goes from its first to its last kernel, summed over all runs of the range. Kernels that
         overlap last longer, so compare the unions of two recordings, not the sums.
@@ -213,7 +220,7 @@ class Recorded:
         return stamped(table, self.stamp)
 
     def _of(self, rank: Rank, of_rank: Callable[[Rank], pandas.DataFrame]) -> pandas.DataFrame:
-        """One rank's table; its error also says if other ranks differ in having a GPU."""
+        """One rank's table. Its error also says if other ranks differ in having a GPU."""
         try:
             return of_rank(rank)
         except TraceError as error:

@@ -39,7 +39,7 @@ def temporal_by_step(rank: Rank) -> pandas.DataFrame:
 
 
 def _parts(rank: Rank, begin: np.ndarray, end: np.ndarray) -> pandas.DataFrame:
-    """The parts of each window of time from `begin` to `end`; the column `window` holds the window's number."""
+    """The parts of each window of time from `begin` to `end`, with the window's number in the column `window`."""
     kernels, wall = rank.kernels, end - begin
     busy = rank.busy.covered(begin, end)
     times = {"wall": wall, "busy": busy, "idle": wall - busy}
@@ -67,8 +67,11 @@ def share(part: pandas.Series, whole: pandas.Series | float) -> pandas.Series:
 def find_gaps(kernels: pandas.DataFrame) -> pandas.DataFrame:
     """The gaps in which none of these kernels ran, between the first and the last kernel.
 
-    Columns: begin, end, us; cause, as `labkit.Trace.idle` explains; next, the place in `kernels` of the kernel that
-    ended the gap.
+    | column | unit | meaning |
+    |---|---|---|
+    | begin, end, us | microseconds | |
+    | cause | | as `labkit.Trace.idle` explains |
+    | next | | the place in `kernels` of the kernel that ended the gap |
     """
     begin, end = Union(kernels["begin"], kernels["end"]).gaps()
     following = np.searchsorted(kernels["begin"], end, side="left")  # kernels are in the order they began
@@ -136,7 +139,7 @@ def kernels_by_name(rank: Rank) -> pandas.DataFrame:
 
 
 def memory_operations(rank: Rank) -> pandas.DataFrame:
-    """One row a kind of memory operation; operations on pageable memory have rows of their own."""
+    """One row a kind of memory operation. Operations on pageable memory have rows of their own."""
     ours = rank.kernels[rank.kernels["kind"] == "memory"]
     direction = ours["name"].str.extract(r"^Memcpy (\w+)", expand=False)
     operation = direction.fillna(ours["name"].where(~ours["name"].str.startswith("Memset"), "Memset"))
@@ -175,7 +178,7 @@ def launches(rank: Rank, runtime_cutoff: float, delay_cutoff: float) -> pandas.D
 
 
 def _shares(rank: Rank, these: pandas.Series, among: pandas.Series) -> dict[str, float]:
-    """How many kernels are in `these`, and their shares of the kernels in `among`; NaN if `among` is empty."""
+    """How many kernels are in `these`, and their shares of the kernels in `among`, NaN if `among` is empty."""
     if not among.any():
         return dict.fromkeys(("kernels", "share_of_kernels", "gpu_us", "share_of_gpu_time", "share_of_wall"), np.nan)
     ours, time = rank.kernels[these], rank.kernels["duration"]

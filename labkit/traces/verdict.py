@@ -35,8 +35,8 @@ def summary(rank: Rank, remedies: pandas.DataFrame | None, costs: Mapping[str, f
 
     Args:
         rank: the recording.
-        remedies: the rows of `labkit.Trace.remedies`; None if the recording cannot be played again.
-        costs: the shares of the wall time that would be gone without each of `PARTS`; NaN if that is not known.
+        remedies: the rows of `labkit.Trace.remedies`, or None if the recording cannot be played again.
+        costs: the shares of the wall time that would be gone without each of `PARTS`, NaN if that is not known.
         doubt: what is wrong with the recording, in words: comes first.
     """
     numbers = _numbers(rank) | {f"cost_of_{part}": costs.get(part, np.nan) for part in PARTS}
@@ -67,7 +67,7 @@ def _numbers(rank: Rank) -> dict[str, float]:
 
 
 def bound_by(numbers: Mapping[str, float]) -> str:
-    """The bottleneck: "data", "host", "compute", "memory" or "communication"; or "several", or "unknown".
+    """The bottleneck: "data", "host", "compute", "memory" or "communication", or "several", or "unknown".
 
     `labkit.Trace.summary` explains the rule. `numbers` are columns of its table: cost_of_data and so on, shares of the
     wall time from 0 to 1. Shares of the idle and of the busy time play no part: two causes may hide behind each other.
