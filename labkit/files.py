@@ -31,6 +31,7 @@ def atomic_write(path: Path | str, error: type[LabkitError] = LabkitError) -> It
     part = path.with_name(f".part-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)  # of a process that was killed: it may be a second name of the file to be linked
         yield part
         with open(part, "rb+") as file:
             os.fsync(file.fileno())  # or a power cut could leave the new name with none of its bytes

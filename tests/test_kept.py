@@ -63,9 +63,14 @@ def test_where_there_are_no_links_files_are_copied(tiny, fruit, tmp_path, monkey
     assert not newest.samefile(kept) and newest.read_bytes() == kept.read_bytes()
 
 
-def test_a_kill_between_checkpoint_and_link_loses_no_kept_step(tiny, fruit, tmp_path):
+@pytest.mark.parametrize("killed", ["before the link", "while it had its temporary name"])
+def test_a_kill_between_checkpoint_and_link_loses_no_kept_step(tiny, fruit, tmp_path, killed):
     train(tiny, fruit, 2, tmp_path)
-    (tmp_path / "kept" / "000002.pt").unlink()
+    kept = tmp_path / "kept" / "000002.pt"
+    if killed == "before the link":
+        kept.unlink()
+    else:
+        kept.rename(kept.with_name(f".part-{kept.name}"))
     train(tiny, fruit, 4, tmp_path)
     assert listing(tmp_path) == NAMES
 
