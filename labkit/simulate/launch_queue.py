@@ -177,18 +177,22 @@ def run(
         host_start.append(now)
         now += work
         queue = begun[stream]
-        if len(queue) >= queue_limit:
-            now = max(now, queue[-queue_limit])
+        if len(queue) >= queue_limit and queue[-queue_limit] > now:
+            now = queue[-queue_limit]
         host_end.append(now)
-        time = max(now, free[stream])
+        time = free[stream]
+        if now > time:  # max(now, time) would take several times as long, and this runs for every kernel
+            time = now
         for other in others:
-            time = max(time, end[other])
+            if end[other] > time:
+                time = end[other]
         begin.append(time)
         queue.append(time)
         time += lasting
         end.append(time)
         free[stream] = time + gap_us
-        latest = max(latest, time)
+        if time > latest:
+            latest = time
         if i in waits:
             kernels = waits[i]
             now = max(now, latest if kernels is None else max(end[kernel] for kernel in kernels))

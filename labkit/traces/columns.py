@@ -221,7 +221,9 @@ def nanoseconds(microseconds: Any) -> int:
         if not fraction.is_finite() or fraction.adjusted() > LARGEST_POWER:
             return NO_TIME
         exact = round(fraction * 1000)
-    return max(-LATEST_NS, min(LATEST_NS, exact))
+    if -LATEST_NS <= exact <= LATEST_NS:  # a comparison is many times as fast as min and max
+        return exact
+    return LATEST_NS if exact > 0 else -LATEST_NS
 
 
 def whole(value: Any) -> int:

@@ -83,8 +83,9 @@ class Nesting:
                 instants.append(ends[open_ones.pop()])
                 holder.append(open_ones[-1] if open_ones else -1)
             if open_ones:
-                parent[number] = open_ones[-1]
-                ends[number] = min(ends[number], ends[open_ones[-1]])
+                parent[number] = outer = open_ones[-1]
+                if ends[outer] < ends[number]:
+                    ends[number] = ends[outer]
             open_ones.append(number)
             instants.append(begun)
             holder.append(number)
