@@ -10,13 +10,12 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
-CELL = (Path(__file__).parents[1] / "tools" / "first_cell.py").read_text()
+TOOLS = Path(__file__).parents[1] / "tools"
+CELL = (TOOLS / "first_cell.py").read_text()
 CELL = re.sub(r'^REPO = "[^"]*"', 'REPO = ""', CELL, flags=re.MULTILINE)  # a fork may have filled it in
 FAKE_PIP = "import json, pathlib, sys\npathlib.Path('pip.json').write_text(json.dumps(sys.argv[1:]))\n"
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -24,11 +23,13 @@ needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not i
 
 @pytest.fixture
 def course(tmp_path):
-    """The course's folder: a labkit, a notebook folder and some data."""
+    """The course's folder: a labkit, the script that installs it, a notebook folder and some data."""
     folder = tmp_path / "course"
     for name, text in {"labkit/__init__.py": '__version__ = "0.1.0"\n', "data/a.json": "{}", "notebooks/a": ""}.items():
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text(text)
+    (folder / "tools").mkdir()
+    shutil.copy(TOOLS / "install_here.py", folder / "tools")
     return folder
 
 
@@ -69,32 +70,6 @@ def run(tmp_path):
     return run
 
 
-@pytest.fixture
-def colab():
-    """Colab's session API on this machine: call it with the notebook's path, get the variables that point to it."""
-    servers = []
-
-    def start(path: str) -> dict[str, str]:
-        class Sessions(BaseHTTPRequestHandler):
-            def do_GET(self):
-                self.send_response(200 if self.path == "/api/sessions" else 404)
-                self.end_headers()
-                self.wfile.write(json.dumps([{"path": path}]).encode())
-
-            def log_message(self, *arguments):
-                pass
-
-        server = HTTPServer(("127.0.0.1", 0), Sessions)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return {"COLAB_JUPYTER_IP": "127.0.0.1", "KMP_TARGET_PORT": str(server.server_port)}
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
 def test_does_nothing_where_labkit_is_importable(run, course, tmp_path):
     process, asked = run(tmp_path / "elsewhere", pythonpath=course)
     assert process.stdout == f"labkit 0.1.0 from {course}\n"
@@ -119,39 +94,18 @@ def test_clones_the_address_it_is_told(run, repository, tmp_path, way):
 
 
 @needs_git
-@pytest.mark.parametrize("branch", ["main", "spring/2027/groups"])
-def test_clones_where_colab_opened_the_notebook_from(run, repository, colab, tmp_path, branch):
-    subprocess.run(["git", "-C", str(repository), "branch", "--force", "-m", "main", branch], check=True)
-    variables = colab(f"fileId=https%3A//github.com/OWNER/NAME/blob/{branch}/notebooks/01_build_cyclegan.ipynb")
-    # git is told to find that address in the local repository
-    variables |= {
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": f"url.{repository}.insteadOf",
-        "GIT_CONFIG_VALUE_0": "https://github.com/OWNER/NAME",
-    }
-    process, asked = run(tmp_path / "content", **variables)
-    assert asked[3] == f"{tmp_path / 'content' / 'labkit-course'}[lab]", process.stderr
-    assert process.stdout.endswith(f"labkit 0.1.0 from {tmp_path / 'content' / 'labkit-course'}\n")
+def test_a_mere_folder_named_labkit_is_not_taken_for_the_package(run, repository, tmp_path):
+    (tmp_path / "labkit").mkdir()  # beside the cell, where Python looks first
+    process, _ = run(tmp_path / "content", repo=str(repository))
+    assert process.stdout.endswith(f"labkit 0.1.0 from {tmp_path / 'content' / 'labkit-course'}\n"), process.stderr
 
 
 @needs_git
-def test_says_why_the_course_cannot_be_cloned(run, tmp_path):
-    process, asked = run(tmp_path / "content", repo=str(tmp_path / "nowhere"))
+@pytest.mark.parametrize("repo", ["", "nowhere"], ids=["no address", "a wrong one"])
+def test_says_what_to_do_when_the_course_cannot_be_cloned(run, tmp_path, repo):
+    process, asked = run(tmp_path / "content", repo=repo)
     assert process.returncode == 1 and asked is None
-    last = process.stderr.strip().splitlines()
-    said = next(line for line in last if line.startswith("RuntimeError"))
-    assert "nowhere cannot be cloned: is it public? git says:" in said and "does not exist" in said + last[-1]
-    assert "CalledProcessError" not in process.stderr
-
-
-@pytest.mark.parametrize("place", ["a machine without anything", "Colab, opened from Drive", "Colab, API gone"])
-def test_says_what_to_do_when_nothing_is_known(run, colab, tmp_path, place):
-    variables = {}
-    if place == "Colab, opened from Drive":
-        variables = colab("fileId=1AbC-dEf")
-    elif place == "Colab, API gone":
-        variables = {"COLAB_JUPYTER_IP": "127.0.0.1", "KMP_TARGET_PORT": "1"}
-    process, asked = run(tmp_path / "content", **variables)
-    assert process.returncode == 1 and asked is None
-    last = process.stderr.strip().splitlines()[-1]
-    assert last == "RuntimeError: labkit is not here: set REPO, above, to the course's address and run this again"
+    assert process.stderr.strip().splitlines()[-1] == (
+        "RuntimeError: labkit is not here: set REPO, above, to the course's public address; "
+        f"fatal: repository '{repo}' does not exist"
+    )

@@ -30,7 +30,7 @@ COPIED = (
         "requirements.txt",
         ".gitignore",
     ),
-    *(".devcontainer", "data", "labkit", "tools/exercises.py", "docs/fruit.png"),
+    *(".devcontainer", "data", "labkit", "docs/fruit.png", "tools/exercises.py", "tools/install_here.py"),
 )
 KEPT_BACK = re.compile(r"data/speedrun/(?!cyclegan)\w+\.py")  # entries that would do as an answer of notebook 12
 TEMPLATES = ROOT / "tools" / "student"  # README.md, AGENTS.md and Makefile

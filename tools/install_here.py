@@ -1,0 +1,19 @@
+"""Install the labkit of this clone into the Python that runs this script, which the notebooks' first cell does.
+
+Only the standard library is imported, and in the running process `import labkit` works from here on.
+"""
+
+import subprocess
+import sys
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+CLONE = Path(__file__).resolve().parents[1]
+# A notebook's kernel may have loaded these already: they stay as they are.
+KEPT = ("torch", "torchvision", "numpy", "pandas", "IPython", "ipykernel")
+
+print("Installing labkit from", CLONE)
+pins = [f"{name}=={version(name)}" for name in KEPT if find_spec(name)]
+subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "-e", f"{CLONE}[lab]", *pins], check=True)
+sys.path.insert(0, str(CLONE))  # pip's entry is read only by processes that start after it
