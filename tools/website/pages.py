@@ -14,7 +14,7 @@ START = "index.md"  # the README, which Sphinx wants under this name
 BADGE = r"^\[!\[.*\n"  # a picture from GitHub, linked to GitHub
 MORE = ("CONTRIBUTING.md", "TEACHING.md", "CHANGELOG.md", "data/README.md")  # documents beside the README and docs/
 FILES = ("Makefile", "LICENSE", "pyproject.toml", "nbgrader_config.py", "CITATION.cff")  # that documents link to
-FOLDERS = ("docs", "examples", "labkit/course/drawings", "data/speedrun", "data/paper")
+FOLDERS = ("docs", "examples", "labkit", "labkit/course/drawings", "data/speedrun", "data/paper")
 # For teachers alone: their document, and entries that would do as an answer of notebook 12.
 TEACHERS = re.compile(r"TEACHING\.md|data/speedrun/(?!cyclegan)\w+\.py")
 API = {  # the name of a page -> the modules on it
@@ -46,7 +46,8 @@ def gather(executed: list[Path], source: Path, solutions: bool) -> None:
     """
     shutil.rmtree(source, ignore_errors=True)
     for folder in FOLDERS:
-        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        # The checks in labkit/course know the answers.
+        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__", "course"))
     for name in (*MORE, *FILES):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source / name)
