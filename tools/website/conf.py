@@ -43,6 +43,23 @@ def visit_math(writer: object, node: nodes.Element) -> None:
     raise nodes.SkipNode
 
 
+def tables(app: object, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
+    """The Markdown tables of a docstring, as tables of Sphinx's language."""
+    text = []
+    for previous, line in zip(["", *lines], lines, strict=False):
+        indent, bar, row = line.partition("|")
+        if not bar or indent.strip():
+            text.append(line)
+            continue
+        if not previous.strip().startswith("|"):
+            text += ["", f"{indent}.. list-table::", f"{indent}   :header-rows: 1", ""]
+        if row.strip("|- "):
+            first, *cells = (cell.strip() for cell in row.removesuffix("|").split("|"))
+            text += [f"{indent}   * - {first}", *(f"{indent}     - {cell}" for cell in cells)]
+    lines[:] = text
+
+
 def setup(app: object) -> None:
     """Sphinx calls this."""
+    app.connect("autodoc-process-docstring", tables)
     app.add_html_math_renderer("mathml", inline_renderers=(visit_math, None), block_renderers=(visit_math, None))

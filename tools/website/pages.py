@@ -12,7 +12,8 @@ from tools.website.notebooks import ROOT, page
 
 START = "index.md"  # the README, which Sphinx wants under this name
 BADGE = r"^\[!\[.*\n"  # a picture from GitHub, linked to GitHub
-MORE = ("CONTRIBUTING.md", "TEACHING.md", "CHANGELOG.md", "data/README.md")  # documents beside the README and docs/
+# Documents beside the README and docs/
+MORE = ("CONTRIBUTING.md", "TEACHING.md", "CHANGELOG.md", "data/README.md", "data/paper/README.md")
 FILES = ("Makefile", "LICENSE", "pyproject.toml", "nbgrader_config.py", "CITATION.cff")  # that documents link to
 FOLDERS = ("docs", "examples", "labkit", "labkit/course/drawings", "data/speedrun", "data/paper")
 # For teachers alone: their document, and entries that would do as an answer of notebook 12.
