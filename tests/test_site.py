@@ -8,6 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from tools.notebooks import CLAIMS_TITLE
 from tools.website import notebooks, pages
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +63,7 @@ def test_students_pages_have_no_solution_and_no_hidden_test(path):
     answers = [answer for cell in course.cells for answer in SOLUTION.findall(cell.source)]
     teachers, students = ("\n".join(cell.source for cell in pages[solutions].cells) for solutions in (True, False))
     assert answers and all(answer in teachers and answer.strip() not in students for answer in answers)
-    assert "### BEGIN" not in students and "check.hidden" not in students
+    assert "### BEGIN" not in students and "check.hidden" not in students and CLAIMS_TITLE not in students
 
 
 def test_what_is_for_teachers_is_not_among_students_documents(tmp_path):

@@ -16,6 +16,7 @@ from traitlets.config import PyFileConfigLoader
 
 import labkit.show.style  # noqa: F401  registers the template of labkit's figures
 from labkit.show.widgets import REVIVE
+from tools.assignments import without_our_own
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "out" / "website"
@@ -71,6 +72,7 @@ def page(notebook: NotebookNode, solutions: bool) -> NotebookNode:
 
 def without_solutions(notebook: NotebookNode) -> NotebookNode:
     """As students get it, by nbgrader; outputs of other cells stay, since the figures are among them."""
+    notebook = without_our_own(notebook)
     for cell in notebook.cells:
         if cell.cell_type == "code" and "### BEGIN SOLUTION" in cell.source:
             cell.outputs = []
