@@ -75,7 +75,7 @@ def comparison_figure(tables: Tables, measure: str = "times_faster") -> go.Figur
             why = f"{row['verdict']}: {row['why']}" if row["verdict"] else "not known here"
             note = f"{device}: {why}" if len(tables) > 1 else why
             place = dict(xref="paper", x=0.01, y=html.escape(name), xanchor="left")
-            figure.add_annotation(text=html.escape(note[:110]), showarrow=False, **place)
+            figure.add_annotation(text=html.escape(note[:110]), showarrow=False, yanchor="bottom", **place)
             told.append(f"{name}: {why}")
         words.append(f"{device}: {'; '.join(told)}.")
     order = list(dict.fromkeys(name for table in tables.values() for name in table.index))
