@@ -336,7 +336,8 @@ def test_an_unknown_measure_is_refused(table):
 def test_the_widget_redraws_one_figure_in_place(table):
     choice, figure, words = show.comparison(table).children
     choice.value = "peak_bytes"
-    assert "peak memory" in figure.layout.title.text and list(figure.data[0].x) == [4, 2] and "peak" in words.value
+    drawn = figure.figure
+    assert "peak memory" in drawn.layout.title.text and list(drawn.data[0].x) == [4, 2] and "peak" in words.value
 
 
 def test_the_report_opens_without_a_network(table, tmp_path):

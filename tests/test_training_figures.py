@@ -39,4 +39,4 @@ def test_losses_are_drawn_as_the_mean_of_the_last_25_steps():
 def test_losses_that_grow_are_drawn_into_the_same_figure(tiny, fruit):
     live = show.LiveLosses(4)
     labkit.fit(labkit.make_step(tiny()), fruit, 4, report_every=2, callbacks=[live])
-    assert len(live.figure.data) == 8 and len(live.figure.data[0].y) == 4
+    assert len(live.figure.figure.data) == 8 and len(live.figure.figure.data[0].y) == 4

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import html
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any
@@ -163,3 +164,8 @@ def shortened(name: str, length: int = 44) -> str:
     """The first `length` characters of a kernel's name, without the prefixes that most kernels share."""
     name = re.sub(r"^void |\(anonymous namespace\)::|at::native::", "", name)
     return name if len(name) <= length else f"{name[: length - 2]} …"
+
+
+def label(name: str) -> str:
+    """A name beside a bar, in one line or two."""
+    return "<br>".join(map(escaped, textwrap.wrap(shortened(name, 84), 44)))
