@@ -6,13 +6,13 @@ import textwrap
 from typing import Any
 
 import ipywidgets
-import numpy as np
 import plotly.graph_objects as go
 
 from labkit.errors import LabkitError
 from labkit.show.hta import TABLES
 from labkit.show.recordings import Traces, each_rank, named
 from labkit.show.style import escaped
+from labkit.show.timeline import length_us
 from labkit.show.trace_views import VIEWS, trace
 from labkit.show.widgets import WIDE, controlled
 from labkit.trace import Trace
@@ -42,7 +42,7 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
         "runtime_cutoff": ipywidgets.FloatSlider(50, max=500, step=5, description="call longer than, µs", **times),
         "delay_cutoff": ipywidgets.FloatSlider(100, max=1000, step=5, description="delay over, µs", **times),
         "table": ipywidgets.Dropdown(options=list(TABLES), description="HTA's table", **WIDE),
-        "interval": _interval(recordings, times),
+        "interval": ipywidgets.FloatRangeSlider(value=(0, 10), description="percent of the time", **times),
     }
     shown_by = dict(runtime_cutoff="launches", delay_cutoff="launches", table="hta", interval="timeline")
     names = [*recordings, ALL] if len(recordings) > 1 else [*recordings]
@@ -59,34 +59,24 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
         for name, control in of_view.items():
             control.layout.display = "" if shown_by[name] == view else "none"
         settings = {name: value for name, value in values.items() if shown_by[name] == view}
-        if view == "timeline":
-            settings = dict(zip(("begin_us", "end_us"), settings["interval"], strict=True))
         chosen = {name: one for name, one in recordings.items() if recording in (name, ALL)}
         try:
             if first_and_last != (1, steps):  # all steps include what was recorded between and after them
                 chosen = {name: _part(one, *first_and_last) for name, one in chosen.items()}
+            if view == "timeline":
+                percent_us = length_us(chosen) / 100
+                begin, end = values["interval"]
+                settings = dict(begin_us=begin * percent_us, end_us=end * percent_us)
             return trace(chosen, view, **settings)
         except LabkitError as error:  # events are missing, or it cannot be played again
             title = "<br>".join(map(escaped, textwrap.wrap(str(error), 80)))
             return go.Figure(layout=dict(title=title, meta={"text": str(error)}))
 
     controls["first_and_last"].layout.display = "" if steps > 1 else "none"
-    files = [
-        f"{escaped(name)}: <code>{escaped(str(one.recording.file.resolve()))}</code>"
-        for name, one in each_rank(recordings).items()
-    ]
+    files = {name: rank.recording.file.resolve() for name, rank in each_rank(recordings).items()}
+    named_files = "; ".join(escaped(f"{name}: {file}") for name, file in files.items())
     box = controlled(draw, controls)
-    return ipywidgets.VBox([*box.children, ipywidgets.HTML(PERFETTO + "; ".join(files))])
-
-
-def _interval(recordings: dict[str, Trace], settings: dict[str, Any]) -> ipywidgets.FloatRangeSlider:
-    """A slider for times up to the last event, at the first tenth of the first recording's work on the GPU."""
-    ranks = list(each_rank(recordings).values())
-    times = [one.recording.events[["begin", "end"]].agg({"begin": "min", "end": "max"}) for one in ranks]
-    begin = ranks[0].start - times[0]["begin"] if ranks[0].has_gpu else 0.0
-    end = begin + (times[0]["end"] - times[0]["begin"] - begin) / 10
-    most = np.ceil(max(one["end"] - one["begin"] for one in times))
-    return ipywidgets.FloatRangeSlider(value=(begin, end), max=most, step=1, description="interval, µs", **settings)
+    return ipywidgets.VBox([*box.children, ipywidgets.HTML(PERFETTO + named_files)])
 
 
 def _part(trace: Trace, first: int, last: int) -> Trace:

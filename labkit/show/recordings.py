@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 Recording = Trace | Path | str  # or a TraceAnalysis of HTA's
 Traces = Recording | Mapping[str, Recording]
 Looks = Mapping[str, tuple[str, str, str]]  # of a series of bars: its name in the legend, colour and hatching
-DRAWING = ["rank", "panel", "place", "series", "value", "text"]  # columns that say how to draw a row
-
+DRAWING = ["rank", "panel", "place", "series", "value", "begin", "text"]  # columns that say how to draw a row
 
 _ANALYSES: WeakKeyDictionary[Trace, TraceAnalysis] = WeakKeyDictionary()
 
@@ -72,13 +71,11 @@ def analysis_of(trace: Trace) -> TraceAnalysis:
     """
     if trace in _ANALYSES:
         return _ANALYSES[trace]
-    log = logging.getLogger("hta")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    files = {number: str(rank.recording.file) for number, rank in trace.ranks.items()}
+    logging.getLogger("hta").setLevel(logging.ERROR)
     try:
         from hta.trace_analysis import TraceAnalysis
 
-        files = {number: str(rank.recording.file) for number, rank in trace.ranks.items()}
         _ANALYSES[trace] = TraceAnalysis(trace_files=files, trace_dir="")
     except ImportError as error:
         raise LabkitError(f"{error}. HTA is the package traceinsight: pip install traceinsight") from error
@@ -87,8 +84,6 @@ def analysis_of(trace: Trace) -> TraceAnalysis:
             f"HTA cannot read {', '.join(files.values())} ({type(error).__name__}: {str(error)[:200]}). labkit's own "
             "views of this trace do not need HTA. With pandas 3, HTA 0.6.1 fails on some traces: pip install 'pandas<3'"
         ) from error
-    finally:
-        log.setLevel(level)
     return _ANALYSES[trace]
 
 
@@ -202,7 +197,6 @@ def finish(
     stamp = "; ".join(f"{', '.join(names)}: {of_these}" for of_these, names in stamps.items())
     figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor=CLEAR)
     figure.update_layout(
-        # Not Plotly's subtitle, which a FigureWidget draws over the title.
         title=dict(text=f"{title}<br><sub>{escaped(stamp)}</sub>", yref="container", y=1, yanchor="top", pad_t=16),
         margin=dict(t=ABOVE, b=20 if any(isinstance(one, go.Table) for one in figure.data) else BELOW),
         legend=LEGEND_BELOW,
@@ -211,10 +205,9 @@ def finish(
             "table": readable(table).to_html(index=False, border=0),
         },
     )
-    recordings = named(traces)
-    simulated = [name for name, trace in recordings.items() if (trace.stamp or {}).get("SIMULATED")]
+    simulated = [name for name, trace in named(traces).items() if (trace.stamp or {}).get("SIMULATED")]
     if simulated or "SIMULATED" in title:
-        everything = "SIMULATED" in title or len(simulated) == len(recordings)
+        everything = "SIMULATED" in title or len(simulated) == len(named(traces))
         mark_simulated(figure, whose="" if everything else ", ".join(simulated))
     return figure
 
@@ -246,18 +239,13 @@ def readable(table: pandas.DataFrame) -> pandas.DataFrame:
     return pandas.DataFrame(columns)
 
 
-def percent(share: float) -> str:
-    """A share with a percent sign, or "n/a" if it is NaN."""
-    return "n/a" if pandas.isna(share) else f"{share:.1%}"
-
-
 def _told(column: str, value: Any) -> str:
     if isinstance(value, str | bool):
         return str(value).replace(" us", " µs")
     if pandas.isna(value):
         return "n/a"
     if "share" in column or re.search("_of_(wall|idle|busy|kernels)$|^cost_of_", column):
-        return percent(value)
+        return f"{value:.1%}"
     if column.startswith("times_faster"):
         return f"{value:.2f}"
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"

@@ -97,13 +97,11 @@ def _in_sentences(each: Trace) -> Iterator[str]:
 
 def _typical_step(traces: dict[str, Trace]) -> go.Figure:
     """The timeline of each trace's step with the median wall time, or of the whole trace if no step is marked."""
-    parts, lengths = {}, []
+    parts = {}
     for name, each in traces.items():
         try:
             steps = each.temporal(by="step").query("part == 'wall'").sort_values("us")
             parts[name] = each.steps(int(steps["step"].iloc[(len(steps) - 1) // 2]))
         except LabkitError:
             parts[name] = each
-        rank = next(iter(parts[name].ranks.values()))
-        lengths.append(rank.stop - float(rank.recording.events["begin"].min()))
-    return trace(parts, "timeline", begin_us=0.0, end_us=max(lengths))
+    return trace(parts, "timeline")

@@ -40,7 +40,6 @@ PLAYERS = {
 }
 # Kinds of GPU activity: Okabe and Ito's yellow, and a wine of Paul Tol's that goes with their palette.
 KINDS = {"compute": KERNEL, "memory": "#F0E442", "communication": "#882255"}
-PATTERNS = ("", "/", ".", "x", "-", "+")  # of recordings, where colours have another meaning
 ABOVE, BETWEEN, BELOW = 100, 75, 90  # pixels for the title, for a panel's name and ticks, and for the legend
 LEGEND_BELOW = dict(orientation="h", traceorder="normal", x=0, y=0, yref="container", yanchor="bottom")
 

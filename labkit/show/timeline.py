@@ -21,7 +21,13 @@ LOOKS: Looks = {series: (series, colour, "/" if series == "step" else "") for se
 LANES = ("steps", "ranges", "CUDA calls")  # of the host, above the streams
 
 
-def timeline(traces: Traces, begin_us: float, end_us: float) -> go.Figure:
+def length_us(traces: Traces) -> float:
+    """The time from the first event to the last of the longest recording, or part of a recording."""
+    events = [rank.recording.events for rank in each_rank(traces).values()]
+    return float(max(one["end"].max() - one["begin"].min() for one in events))
+
+
+def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None) -> go.Figure:
     """The activities of host and GPU over time: steps, labkit's ranges, CUDA calls, and each stream.
 
     Several recordings or ranks are drawn below one another. Each begins at its own first event and covers the same
@@ -33,12 +39,14 @@ def timeline(traces: Traces, begin_us: float, end_us: float) -> go.Figure:
         traces: a trace, or traces by name.
         begin_us: where to begin, in microseconds since the first event or, for a part made by `Trace.steps`, since the
             first event of its first step.
-        end_us: where to end, counted in the same way. The axis has the times since the recording's first event.
+        end_us: where to end, counted in the same way, or None for the last event. The axis has the times since the
+            recording's first event.
 
     Raises:
         LabkitError: it does not begin before it ends.
         TraceError: there is no GPU activity.
     """
+    end_us = length_us(traces) if end_us is None else end_us
     if not begin_us < end_us:
         raise LabkitError(f"begin_us={begin_us}, end_us={end_us}: the interval has to begin before it ends.")
     ranks = each_rank(traces)
@@ -47,11 +55,13 @@ def timeline(traces: Traces, begin_us: float, end_us: float) -> go.Figure:
         first = float(rank.recording.events["begin"].min())
         windows.append((first + begin_us, first + end_us))
         events = events_between(rank, *windows[-1])
-        lanes = _lanes(rank, events)
+        lanes = [lane for lane in LANES if (events["lane"] == lane).any()]
+        lanes += [f"stream {stream}" for stream in sorted(rank.kernels["stream"].unique())]
         shown = thin(events, *windows[-1], MOST_BARS // len(ranks))
         drawn += [table.assign(panel=name) for table in (pandas.DataFrame({"place": lanes}), shown)]
-        told.append(_totals(name, *windows[-1], events, lanes))
-    table = pandas.concat(told)
+        totals = events.groupby("lane").agg(events=("name", "size"), total_us=("took", "sum")).reindex(lanes).fillna(0)
+        told.append(totals.astype({"events": int}).rename_axis("lane").reset_index().assign(recording=name))
+    table = pandas.concat(told)[["recording", "lane", "events", "total_us"]]
     unit_us, unit = time_unit(max(end for _, end in windows))
     places = pandas.concat(drawn)
     places = places.assign(begin=places["begin_us"] / unit_us, value=places["total_us"] / unit_us)
@@ -89,7 +99,7 @@ def queue(traces: Traces) -> go.Figure:
         figure.add_hline(y=rows["mean"].iloc[0], line=dict(color=HOST, dash="dash"), row=number, col=1)
     figure.update_yaxes(title="kernels waiting", rangemode="tozero").update_xaxes(tickformat=",")
     thinned = recordings.size().max() > QUEUE_POINTS // 2
-    thinning = f"; at most {QUEUE_POINTS:,} points, each minimum and maximum kept" if thinned else ""
+    thinning = f"; thinned to {QUEUE_POINTS:,} points, extremes kept" if thinned else ""
     figure.update_xaxes(title=f"{unit} since the first event{thinning}", row=len(recordings), col=1)
     told = recordings.agg(kernels_waiting_mean=("mean", "first"), kernels_waiting_most=("waiting", "max"))
     title = "Launch queue: kernels launched but not started (dashed: mean)"
@@ -97,7 +107,7 @@ def queue(traces: Traces) -> go.Figure:
 
 
 def events_between(rank: Rank, begin_us: float, end_us: float) -> pandas.DataFrame:
-    """The events between two times, cut at these times: lane, series (for the colour), name, begin, end."""
+    """The events between two times, cut at these times: lane, series (for the colour), name, begin, end, took."""
     calls = rank.operators[rank.operators["category"].isin(CALLS)]
     players = rank.ranges["name"].str.partition(" ")[0] if len(rank.ranges) else rank.ranges["name"]
     kernels = rank.kernels
@@ -110,7 +120,8 @@ def events_between(rank: Rank, begin_us: float, end_us: float) -> pandas.DataFra
     columns = ["lane", "series", "name", "begin", "end"]
     events = pandas.concat([lane[columns] for lane in lanes if len(lane)], ignore_index=True)
     events = events[(events["end"] > begin_us) & (events["begin"] < end_us)]
-    return events.assign(begin=events["begin"].clip(lower=begin_us), end=events["end"].clip(upper=end_us))
+    begin, end = events["begin"].clip(lower=begin_us), events["end"].clip(upper=end_us)
+    return events.assign(begin=begin, end=end, took=end - begin)
 
 
 def thin(events: pandas.DataFrame, begin_us: float, end_us: float, most: int = MOST_BARS) -> pandas.DataFrame:
@@ -122,9 +133,7 @@ def thin(events: pandas.DataFrame, begin_us: float, end_us: float, most: int = M
     if len(events) > most:
         in_a_lane = most // events["lane"].nunique()
         part = np.minimum((events["begin"] - begin_us) // ((end_us - begin_us) / in_a_lane), in_a_lane - 1)
-    longest_first = events.assign(part=part, took=events["end"] - events["begin"]).sort_values(
-        "took", ascending=False, kind="stable"
-    )
+    longest_first = events.assign(part=part).sort_values("took", ascending=False, kind="stable")
     bars = longest_first.groupby(["lane", "part"], sort=False).agg(
         series=("series", "first"),
         name=("name", "first"),
@@ -135,16 +144,3 @@ def thin(events: pandas.DataFrame, begin_us: float, end_us: float, most: int = M
     )
     bars["total_us"] = bars["total_us"].clip(upper=bars.pop("end") - bars["begin_us"])  # several threads overlap
     return bars.reset_index().drop(columns="part").rename(columns={"lane": "place"})
-
-
-def _lanes(rank: Rank, events: pandas.DataFrame) -> list[str]:
-    """Those of the host in which something happened, and all streams."""
-    streams = [f"stream {stream}" for stream in sorted(rank.kernels["stream"].unique())]
-    return [*(lane for lane in LANES if (events["lane"] == lane).any()), *streams]
-
-
-def _totals(name: str, begin: float, end: float, events: pandas.DataFrame, lanes: list[str]) -> pandas.DataFrame:
-    """For each lane of a recording the number of its events, and the sum of their durations."""
-    took = (events["end"] - events["begin"]).groupby(events["lane"]).agg(["size", "sum"]).reindex(lanes, fill_value=0)
-    columns = {"recording": name, "from_us": begin, "to_us": end, "lane": lanes}
-    return pandas.DataFrame({**columns, "events": took["size"].astype(int), "total_us": took["sum"].astype(float)})

@@ -6,7 +6,7 @@ Most are bars, and `VIEWS` says which columns of which table they draw. A trace 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
@@ -49,14 +49,11 @@ SHARES: Looks = {
     "share_of_wall": ("share of the wall time in which any of them ran", WALL, ""),
 }
 COMMUNICATION: Looks = {
-    "compute_alone_us": ("compute and copies alone", KERNEL, ""),
-    "hidden_us": ("communication, hidden under them", KINDS["communication"], "/"),
-    "exposed_us": ("communication, exposed", KINDS["communication"], ""),
-    "neither_us": ("neither", UNUSED, ""),
+    "hidden_us": ("hidden under other work", KINDS["communication"], "/"),
+    "exposed_us": ("exposed", KINDS["communication"], ""),
 }
 HOSTS: Looks = {"operator": ("operator", UNUSED, ""), "CUDA call": ("CUDA call", HOST, "")}
 PLACES: Looks = {"host": ("host", HOST, ""), "GPU": ("GPU", KERNEL, ""), "between": ("between", UNUSED, "")}
-STREAMS = (UNUSED, KERNEL, "#2E8BC9", "#0F6CA6", "#0B4F7D")  # 0, 1, 2, ... busy streams: the more, the darker
 
 
 def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
@@ -100,7 +97,8 @@ class Bars:
     Attributes:
         title: of the figure.
         table: makes it, of a trace and the view's settings.
-        looks: of the series of bars, perhaps made from the table. Rows of other series are only in the text.
+        looks: of the series of bars. Rows of other series are only in the text. None draws all rows, each series in a
+            colour of its own.
         series: the column that says which of the series a row belongs to. Without it, the series are columns of the
             table, and their bars stand beside one another, or are stacked if there is one place for a recording.
         value: the column with the lengths of the bars, which are shares or microseconds.
@@ -112,7 +110,7 @@ class Bars:
 
     title: str
     table: Callable[..., pandas.DataFrame]
-    looks: Looks | Callable[[pandas.DataFrame], Looks]
+    looks: Looks | None
     axis: str
     series: str = ""
     value: str = ""
@@ -131,7 +129,7 @@ class Bars:
         if self.first and not stacked:
             place = (table.groupby("recording").cumcount() + 1).astype(str) + ". " + place
         drawn = table.assign(place=place) if stacked else table.assign(place=place, panel=table["recording"])
-        looks = self.looks(table) if callable(self.looks) else self.looks
+        looks = self.looks or _looks(table[self.series].astype(str).unique())
         if self.series:
             drawn = drawn.assign(series=table[self.series].astype(str), value=table[self.value])
             drawn = drawn[drawn["series"].isin(list(looks))]
@@ -178,24 +176,13 @@ def _gaps(trace: Trace) -> pandas.DataFrame:
 def _streams(trace: Trace, within: str = "all") -> pandas.DataFrame:
     table = trace.concurrency()
     check_known("within", within, table["range"].unique())
-    return table[table["range"] == within]
+    return table[table["range"] == within].assign(series="streams busy: " + table["busy_streams"].astype(str))
 
 
-def _stream_looks(table: pandas.DataFrame) -> Looks:
-    levels = range(table["busy_streams"].max() + 1)
-    return {str(n): (f"streams busy: {n}", STREAMS[min(n, len(STREAMS) - 1)], "") for n in levels}
-
-
-def _communication(trace: Trace) -> pandas.DataFrame:
-    table = trace.communication()
-    alone = table["compute_us"] - table["hidden_us"].fillna(0)
-    neither = table["wall_us"] - table["compute_us"] - table["exposed_us"].fillna(0)
-    return table.assign(compute_alone_us=alone, neither_us=neither)
-
-
-def _range_looks(table: pandas.DataFrame) -> Looks:
+def _looks(series: Iterable[str]) -> Looks:
+    """Looks of ranges, where a player has its own, or of anything else."""
     others, looks = cycle((UNUSED, *LINES)), {}
-    for name in table["range"].unique():
+    for name in series:
         colour, pattern = range_look(name)
         looks[name] = escaped(name), next(others) if colour == UNUSED else colour, pattern
     return looks
@@ -287,22 +274,22 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
     "streams": Bars(
         title="Streams busy at the same time",
         table=_streams,
-        looks=_stream_looks,
-        series="busy_streams",
+        looks=None,
+        series="series",
         value="share_of_wall",
         axis="{} of the wall time",
     ),
     "timeline": timeline,
     "communication": Bars(
         title="Communication between ranks: hidden under other work, or exposed",
-        table=_communication,
+        table=Trace.communication,
         looks=COMMUNICATION,
         axis="{}",
     ),
     "ranges": Bars(
         title="Time of the host by range, of a step on average",
         table=Trace.ranges,
-        looks=_range_looks,
+        looks=None,
         series="range",
         value="us_per_step",
         axis="{} a step, on the host",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas
 import plotly.express as px
 import plotly.graph_objects as go
-from IPython.display import HTML, DisplayHandle, display
-from PIL import Image
+from IPython.display import DisplayHandle, display
 from torch import Tensor
 from torchvision.utils import make_grid
 
@@ -50,39 +47,26 @@ class LiveLosses:
 class FilmStrip:
     """Translations of the same pictures during a run, a row after each look at the losses.
 
-    Pass it as ``labkit.fit(callbacks=[...])``. The rows appear in the output of the cell that trains. They are plain
-    HTML, which stays in the notebook when it is saved.
+    Pass it as ``labkit.fit(callbacks=[...])``. The rows appear in the output of the cell that trains.
 
     Args:
         pictures: test pictures of domain A, (N, 3, H, W) in [-1, 1]. They are the first row.
     """
 
     def __init__(self, pictures: Tensor) -> None:
-        self.pictures = pictures
-        self.rows = [_html_row("test pictures", self.pictures)]
+        self.rows = {"test pictures": pictures}
         self.shown: DisplayHandle | None = None
 
     def __call__(self, run: Run) -> None:
-        translated = run_network(run.model.translator("AtoB"), self.pictures)
-        self.rows.append(_html_row(f"after {run.done} steps", translated))
-        view = HTML("".join(self.rows))
+        pictures = self.rows["test pictures"]
+        self.rows[f"after {run.done} steps"] = run_network(run.model.translator("AtoB"), pictures)
+        figure = picture_rows(
+            self.rows, "Translations of the test pictures", f"Rows of pictures: {', '.join(self.rows)}."
+        )
         if self.shown is None:
-            self.shown = display(view, display_id=True)
+            self.shown = display(figure, display_id=True)
         else:
-            self.shown.update(view)
-
-
-def _html_row(name: str, pictures: Tensor) -> str:
-    """A row of pictures beside its name, as HTML that needs no other file."""
-    grid = make_grid(to_uint8(pictures), nrow=len(pictures), pad_value=255)
-    file = io.BytesIO()
-    Image.fromarray(grid.permute(1, 2, 0).numpy()).save(file, "jpeg", quality=90)
-    source = b64encode(file.getvalue()).decode()
-    return (
-        '<div style="display: flex; align-items: center"><span style="width: 8em; flex: none">'
-        f'{name}</span><img style="min-width: 0" alt="{len(pictures)} pictures, {name}" '
-        f'src="data:image/jpeg;base64,{source}"></div>'
-    )
+            self.shown.update(figure)
 
 
 def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
