@@ -78,13 +78,7 @@ def _idle(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -
 def _kernels(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
     types, kernels = analysis.get_gpu_kernel_breakdown(visualize=False, include_memory_kernels=True)
     kernels = kernels[(kernels["rank"] == hta_number) & (kernels["name"] != "others")].set_index("name")
-    names = {
-        "sum (us)": "total_us",
-        "max (us)": "max_us",
-        "min (us)": "min_us",
-        "stddev": "std_us",
-        "mean (us)": "mean_us",
-    }
+    names = {"sum (us)": "total_us", "max (us)": "max_us", "min (us)": "min_us", "stddev": "std_us"}
     ours = trace.kernels().query("rank == @number").set_index("name").fillna({"std_us": 0.0})
     top = kernels.nlargest(TOP, "sum (us)").index
     theirs, ours = kernels.loc[top, list(names)].stack(), ours.loc[top, list(names.values())].stack()
@@ -128,10 +122,8 @@ def _queue(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) 
     for stream, kernels in trace.ranks[number].kernels.dropna(subset="call_begin").groupby("stream"):
         times, waiting = queue_lengths(kernels["call_begin"].to_numpy(), kernels["begin"].to_numpy())
         of_stream = theirs.reindex([stream]).iloc[0]
-        rows[f"stream {stream}, mean queue_length"] = [
-            of_stream["mean"],
-            np.average(waiting[:-1], weights=np.diff(times)),
-        ]
+        mean = np.average(waiting[:-1], weights=np.diff(times))
+        rows[f"stream {stream}, mean queue_length"] = [of_stream["mean"], mean]
         rows[f"stream {stream}, max queue_length"] = [of_stream["max"], float(waiting.max())]
     return pandas.DataFrame.from_dict(rows, "index", columns=["HTA", "labkit"])
 
@@ -170,7 +162,7 @@ def reasons(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int,
         "HTA rounds to whole microseconds, unless HTA_DISABLE_NS_ROUNDING=1 is set before it is loaded": (
             (rank.kernels["begin"] % 1).any() and not (work["ts"] % 1).any()
         ),
-        "of a kind with many kernels, HTA gives a kernel's sum as its max, min and mean": table == "kernels",
+        "of a kind with many kernels, HTA gives a kernel's sum as its max and min": table == "kernels",
         f"HTA does not know {len(strange):,} kernels as launched, those of {', '.join(strange.unique())}": (
             table in ("launches", "queue") and len(strange)
         ),

@@ -39,8 +39,7 @@ def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None)
         traces: a trace, or traces by name.
         begin_us: where to begin, in microseconds since the first event or, for a part made by `Trace.steps`, since the
             first event of its first step.
-        end_us: where to end, counted in the same way, or None for the last event. The axis has the times since the
-            recording's first event.
+        end_us: where to end, counted in the same way, or None for the last event.
 
     Raises:
         LabkitError: it does not begin before it ends.
@@ -50,26 +49,23 @@ def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None)
     if not begin_us < end_us:
         raise LabkitError(f"begin_us={begin_us}, end_us={end_us}: the interval has to begin before it ends.")
     ranks = each_rank(traces)
-    windows, drawn, told = [], [], []
+    drawn, told = [], []
     for name, rank in ranks.items():
-        first = float(rank.recording.events["begin"].min())
-        windows.append((first + begin_us, first + end_us))
-        events = events_between(rank, *windows[-1])
+        events = events_between(rank, begin_us, end_us)
         lanes = [lane for lane in LANES if (events["lane"] == lane).any()]
         lanes += [f"stream {stream}" for stream in sorted(rank.kernels["stream"].unique())]
-        shown = thin(events, *windows[-1], MOST_BARS // len(ranks))
+        shown = thin(events, begin_us, end_us, MOST_BARS // len(ranks))
         drawn += [table.assign(panel=name) for table in (pandas.DataFrame({"place": lanes}), shown)]
         totals = events.groupby("lane").agg(events=("name", "size"), total_us=("took", "sum")).reindex(lanes).fillna(0)
         told.append(totals.astype({"events": int}).rename_axis("lane").reset_index().assign(recording=name))
     table = pandas.concat(told)[["recording", "lane", "events", "total_us"]]
-    unit_us, unit = time_unit(max(end for _, end in windows))
+    unit_us, unit = time_unit(end_us)
     places = pandas.concat(drawn)
     places = places.assign(begin=places["begin_us"] / unit_us, value=places["total_us"] / unit_us)
     if len(places) <= NAMED_BARS:
         places["text"] = places["name"].where(places["series"].isin(list(KINDS)), "").map(shortened).map(escaped)
-    figure = bars(places, LOOKS, f"{unit} since the first event", shared=False)
-    for row, (begin, end) in enumerate(windows, start=1):
-        figure.update_xaxes(range=(begin / unit_us, end / unit_us), row=row, col=1)
+    figure = bars(places, LOOKS, f"{unit} since the first event")
+    figure.update_xaxes(range=(begin_us / unit_us, end_us / unit_us))
     count, there = sum(len(bar.x) for bar in figure.data), table["events"].sum()
     figure.update_traces(
         marker_line_width=0.5 if count < 300 else 0, textposition="inside", insidetextanchor="middle", textangle=0
@@ -77,9 +73,7 @@ def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None)
     figure.update_yaxes(showgrid=False, zeroline=False)
     figure.update_layout(barmode="overlay", uniformtext=dict(minsize=7, mode="hide"))
     thinned = f", {there:,} events thinned to {count:,} bars" if count < there else ""
-    begin, end = windows[0]
-    span = f"{begin:,.0f} to {end:,.0f} µs" if len(windows) == 1 else f"{end - begin:,.0f} µs of each"
-    return finish(figure, f"Timeline of host and GPU, {span}{thinned}", traces, table)
+    return finish(figure, f"Timeline of host and GPU, {begin_us:,.0f} to {end_us:,.0f} µs{thinned}", traces, table)
 
 
 def queue(traces: Traces) -> go.Figure:
@@ -107,7 +101,10 @@ def queue(traces: Traces) -> go.Figure:
 
 
 def events_between(rank: Rank, begin_us: float, end_us: float) -> pandas.DataFrame:
-    """The events between two times, cut at these times: lane, series (for the colour), name, begin, end, took."""
+    """The events between two times, cut at these times: lane, series (for the colour), name, begin, end, took.
+
+    All times are microseconds since the rank's first event.
+    """
     calls = rank.operators[rank.operators["category"].isin(CALLS)]
     players = rank.ranges["name"].str.partition(" ")[0] if len(rank.ranges) else rank.ranges["name"]
     kernels = rank.kernels
@@ -119,6 +116,7 @@ def events_between(rank: Rank, begin_us: float, end_us: float) -> pandas.DataFra
     )
     columns = ["lane", "series", "name", "begin", "end"]
     events = pandas.concat([lane[columns] for lane in lanes if len(lane)], ignore_index=True)
+    events[["begin", "end"]] -= rank.recording.events["begin"].min()
     events = events[(events["end"] > begin_us) & (events["begin"] < end_us)]
     begin, end = events["begin"].clip(lower=begin_us), events["end"].clip(upper=end_us)
     return events.assign(begin=begin, end=end, took=end - begin)

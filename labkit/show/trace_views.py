@@ -15,45 +15,36 @@ import pandas
 import plotly.graph_objects as go
 
 from labkit.errors import LabkitError, check_known
+from labkit.show import style
 from labkit.show.hta import hta
 from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, named, readable, repeated
-from labkit.show.style import (
-    HOST,
-    KERNEL,
-    KINDS,
-    LINES,
-    UNUSED,
-    WALL,
-    escaped,
-    label,
-    range_look,
-    shortened,
-    table_of,
-    time_unit,
-)
 from labkit.show.timeline import queue, timeline
 from labkit.simulate.recorded_replay import ReplayWarning
 from labkit.trace import Trace
 from labkit.traces.rank import NOWHERE
 
-ACTIVITIES: Looks = {kind: (kind, colour, "") for kind, colour in {"idle": UNUSED, **KINDS}.items()}
+ACTIVITIES: Looks = {kind: (kind, colour, "") for kind, colour in {"idle": style.UNUSED, **style.KINDS}.items()}
 CAUSES: Looks = {
-    "host_wait": ("waits for the host (host_wait)", HOST, "/"),
-    "kernel_wait": ("pauses between kernels (kernel_wait)", UNUSED, ""),
+    "host_wait": ("waits for the host (host_wait)", style.HOST, "/"),
+    "kernel_wait": ("pauses between kernels (kernel_wait)", style.UNUSED, ""),
     "other": ("waits for something else (other)", "#DDDDDD", "x"),
     "unknown": ("not known (unknown)", "#FFFFFF", "."),
 }
 SHARES: Looks = {
-    "share_of_kernels": ("share of the kernels", UNUSED, ""),
-    "share_of_gpu_time": ("share of the GPU time (sum of durations)", KERNEL, ""),
-    "share_of_wall": ("share of the wall time in which any of them ran", WALL, ""),
+    "share_of_kernels": ("share of the kernels", style.UNUSED, ""),
+    "share_of_gpu_time": ("share of the GPU time (sum of durations)", style.KERNEL, ""),
+    "share_of_wall": ("share of the wall time in which any of them ran", style.WALL, ""),
 }
 COMMUNICATION: Looks = {
-    "hidden_us": ("hidden under other work", KINDS["communication"], "/"),
-    "exposed_us": ("exposed", KINDS["communication"], ""),
+    "hidden_us": ("hidden under other work", style.KINDS["communication"], "/"),
+    "exposed_us": ("exposed", style.KINDS["communication"], ""),
 }
-HOSTS: Looks = {"operator": ("operator", UNUSED, ""), "CUDA call": ("CUDA call", HOST, "")}
-PLACES: Looks = {"host": ("host", HOST, ""), "GPU": ("GPU", KERNEL, ""), "between": ("between", UNUSED, "")}
+HOSTS: Looks = {"operator": ("operator", style.UNUSED, ""), "CUDA call": ("CUDA call", style.HOST, "")}
+PLACES: Looks = {
+    "host": ("host", style.HOST, ""),
+    "GPU": ("GPU", style.KERNEL, ""),
+    "between": ("between", style.UNUSED, ""),
+}
 
 
 def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
@@ -125,7 +116,7 @@ class Bars:
         if self.first:
             table = table.groupby("recording", sort=False).head(self.first)
         stacked = self.place == "recording"
-        place = table[self.place].astype(str).map(label)
+        place = table[self.place].astype(str).map(style.label)
         if self.first and not stacked:
             place = (table.groupby("recording").cumcount() + 1).astype(str) + ". " + place
         drawn = table.assign(place=place) if stacked else table.assign(place=place, panel=table["recording"])
@@ -140,8 +131,8 @@ class Bars:
         if drawn.empty:
             raise LabkitError(f"{self.title}: no row of the table for {', '.join(missing)}.")
         shares = "share" in (self.value or next(iter(looks)))
-        unit_us, unit = (1.0, "share") if shares else time_unit(drawn["value"].max())
-        axis = ". ".join([self.axis.format(unit), *map(escaped, notes)])
+        unit_us, unit = (1.0, "share") if shares else style.time_unit(drawn["value"].max())
+        axis = ". ".join([self.axis.format(unit), *map(style.escaped, notes)])
         figure = bars(drawn.assign(value=drawn["value"] / unit_us), looks, axis, not (self.series or stacked))
         if shares:
             figure.update_xaxes(tickformat=".0%")
@@ -154,10 +145,12 @@ class Bars:
 def summary(traces: Traces) -> go.Figure:
     """What bounds each recording, why, and the numbers that say so: a table with a column for each recording."""
     table = joined(traces, Trace.summary)
-    cells = readable(table).set_index("recording").map(escaped)
+    cells = readable(table).set_index("recording").map(style.escaped)
     cells.iloc[:, 0] = "<b>" + cells.iloc[:, 0] + "</b>"
-    cells = cells.T.reset_index(names="").rename(columns=escaped)
-    return finish(table_of(cells), "What bounds each recording (first remedy and costs: SIMULATED)", traces, table)
+    cells = cells.T.reset_index(names="").rename(columns=style.escaped)
+    return finish(
+        style.table_of(cells), "What bounds each recording (first remedy and costs: SIMULATED)", traces, table
+    )
 
 
 def _steps(trace: Trace) -> pandas.DataFrame:
@@ -181,10 +174,10 @@ def _streams(trace: Trace, within: str = "all") -> pandas.DataFrame:
 
 def _looks(series: Iterable[str]) -> Looks:
     """Looks of ranges, where a player has its own, or of anything else."""
-    others, looks = cycle((UNUSED, *LINES)), {}
+    others, looks = cycle((style.UNUSED, *style.LINES)), {}
     for name in series:
-        colour, pattern = range_look(name)
-        looks[name] = escaped(name), next(others) if colour == UNUSED else colour, pattern
+        colour, pattern = style.range_look(name)
+        looks[name] = style.escaped(name), next(others) if colour == style.UNUSED else colour, pattern
     return looks
 
 
@@ -196,7 +189,7 @@ def _remedies(trace: Trace) -> pandas.DataFrame:
 def _path(trace: Trace) -> pandas.DataFrame:
     table = trace.critical_path(by="name")
     name = table["name"].where(table["name"] != NOWHERE, table["what"])
-    return table.assign(text=name.map(shortened).map(escaped))
+    return table.assign(text=name.map(style.shortened).map(style.escaped))
 
 
 def _achieved(trace: Trace) -> pandas.DataFrame:
@@ -220,7 +213,7 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
     "remedies": Bars(
         title="Times faster at most without each cause: SIMULATED",
         table=_remedies,
-        looks={"cost": ("", HOST, "")},
+        looks={"cost": ("", style.HOST, "")},
         series="series",
         value="share_of_wall",
         axis="{} of the wall time that would be gone",
@@ -316,7 +309,7 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
     "achieved": Bars(
         title="The dearest convolutions, matrix products and normalisations by shapes, and their rates",
         table=_achieved,
-        looks={"all": ("", KERNEL, "")},
+        looks={"all": ("", style.KERNEL, "")},
         series="series",
         value="us",
         axis="{} on the GPU",

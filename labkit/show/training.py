@@ -18,14 +18,6 @@ from labkit.show.style import COLOURS
 from labkit.show.widgets import FigureInPlace
 from labkit.training.run import Run
 
-TERMS = {
-    "G": "deceive D",
-    "D": "discriminator",
-    "cycle": "cycle",
-    "idt": "identity",
-    "dev": "deviation",
-    "rec": "reconstruction",
-}
 WINDOW = 25  # steps of the moving mean
 SCALE = 2  # screen pixels for a picture's pixel
 
@@ -80,21 +72,12 @@ def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
         steps: the length of the run, which sets the x axis.
     """
     figure = go.Figure()
-    smooth = {
-        name: pandas.Series(values, dtype=float).rolling(WINDOW, min_periods=1).mean().tolist()
-        for name, values in losses.items()
-    }
+    smooth = pandas.DataFrame(dict(losses)).rolling(WINDOW, min_periods=1).mean()
     for name, values in smooth.items():
         term, _, domain = name.partition("_")
-        term = term if term in TERMS else name  # a loss of your own
-        figure.add_scatter(
-            x=list(range(1, len(values) + 1)),
-            y=values,
-            name=name,
-            line=dict(color=COLOURS.get(term), dash="dash" if domain == "B" else "solid"),
-            hovertemplate=f"{TERMS.get(term, 'loss')} ({name}): %{{y:.3f}} at step %{{x}}<extra></extra>",
-        )
-    last = ", ".join(f"{name} {values[-1]:.2f}" for name, values in smooth.items() if values)
+        line = dict(color=COLOURS.get(term), dash="dash" if domain == "B" else "solid")
+        figure.add_scatter(x=values.index + 1, y=values, name=name, line=line)
+    last = ", ".join(f"{name} {values.iloc[-1]:.2f}" for name, values in smooth.items() if len(values))
     figure.update_layout(
         title=f"Weighted training losses, mean of {WINDOW} steps",
         xaxis=dict(title="step", range=[0, steps]),
