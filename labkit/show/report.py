@@ -40,7 +40,8 @@ def trace_report(traces: Traces, path: Path | str) -> Path:
     traces = named(traces)
     parts: list[str | go.Figure] = []
     for name, each in traces.items():
-        parts += [f"<h2>{html.escape(name)}</h2>", *_in_sentences(each)]
+        heading = f"<h2>{html.escape(name)}</h2>" if len(traces) > 1 else ""
+        parts += [heading, *_in_sentences(each)]
     errors = []
     for view in SHOWN:
         try:
@@ -87,10 +88,12 @@ def _in_sentences(each: Trace) -> Iterator[str]:
             rank = f"Rank {row.rank}: " if len(each.ranks) > 1 else ""
             yield f"<p>{rank}<b>Bound by: {html.escape(row.bound_by)}.</b> {html.escape(row.why)}</p>"
         with warnings.catch_warnings(action="ignore", category=ReplayWarning):
-            remedies = each.remedies().rename(columns={"rank": "of_rank"})
+            remedies = each.remedies()
     except LabkitError as error:
         yield f"<p>{html.escape(str(error))}</p>"
         return
+    if len(each.ranks) > 1:
+        remedies["cause"] = "rank " + remedies["rank"].astype(str) + ": " + remedies["cause"]
     shown = readable(remedies.drop(columns="us"))
     yield "<h3>What to try, and how many times faster at most (SIMULATED)</h3>" + shown.to_html(index=False, border=0)
 

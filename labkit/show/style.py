@@ -146,7 +146,7 @@ def table_of(cells: pandas.DataFrame, widths: Sequence[float] | None = None) -> 
     header = dict(values=[f"<b>{name}</b>" if name else "" for name in cells], **look)
     columns = dict(values=cells.T.values.tolist(), **look)
     figure = go.Figure(go.Table(header=header, cells=columns, columnwidth=list(parts)))
-    return figure.update_layout(height=260 + 16 * lines + 10 * len(cells), margin=dict(l=20, r=20))
+    return figure.update_layout(height=190 + 16 * lines + 10 * len(cells), margin=dict(l=20, r=20))
 
 
 def time_unit(longest_us: float) -> tuple[float, str]:
@@ -167,4 +167,4 @@ def shortened(name: str, length: int = 44) -> str:
 
 def label(name: str) -> str:
     """A name beside a bar, in one line or two."""
-    return "<br>".join(map(escaped, textwrap.wrap(shortened(name, 84), 44)))
+    return "<br>".join(map(escaped, textwrap.wrap(shortened(name, 200), 44, max_lines=2, placeholder=" …")))

@@ -36,7 +36,7 @@ SHARES: Looks = {
     "share_of_wall": ("share of the wall time in which any of them ran", style.WALL, ""),
 }
 COMMUNICATION: Looks = {
-    "hidden_us": ("hidden under other work", style.KINDS["communication"], "/"),
+    "hidden_us": ("hidden under other work", "#D9A9BF", "/"),
     "exposed_us": ("exposed", style.KINDS["communication"], ""),
 }
 HOSTS: Looks = {"operator": ("operator", style.UNUSED, ""), "CUDA call": ("CUDA call", style.HOST, "")}
@@ -137,7 +137,8 @@ class Bars:
         if shares:
             figure.update_xaxes(tickformat=".0%")
         figure.update_traces(textposition="inside" if stacked else "auto", insidetextanchor="middle", textangle=0)
-        figure.update_layout(uniformtext=dict(minsize=9, mode="hide"))  # names that do not fit into their bars
+        hide = dict(minsize=9, mode="hide")  # names that do not fit into their bars
+        figure.update_layout(uniformtext=hide, showlegend=self.place != self.series)
         notes += [f"{name}: {why}" for name, why in lacking.items()] + [str(doubt.message) for doubt in doubts]
         return finish(figure, self.title, traces, table, notes)
 
@@ -188,8 +189,10 @@ def _remedies(trace: Trace) -> pandas.DataFrame:
 
 def _path(trace: Trace) -> pandas.DataFrame:
     table = trace.critical_path(by="name")
-    name = table["name"].where(table["name"] != NOWHERE, table["what"])
-    return table.assign(text=name.map(style.shortened).map(style.escaped))
+    names = table["name"].where(table["name"] != NOWHERE, table["what"])
+    characters = (100 * table["share_of_wall"]).astype(int)  # that fit into each part
+    fit = [style.shortened(name, n) if n > 5 else "" for name, n in zip(names, characters, strict=True)]
+    return table.assign(text=pandas.Series(fit, dtype=str).map(style.escaped))
 
 
 def _achieved(trace: Trace) -> pandas.DataFrame:
@@ -280,12 +283,14 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         axis="{}",
     ),
     "ranges": Bars(
-        title="Time of the host by range, of a step on average",
-        table=Trace.ranges,
+        title="The ranges that took most of the host's time, of a step on average",
+        table=lambda trace: trace.ranges().sort_values("us_per_step", ascending=False, kind="stable"),
         looks=None,
         series="range",
         value="us_per_step",
         axis="{} a step, on the host",
+        place="range",
+        first=15,
     ),
     "operators": Bars(
         title="Operators and CUDA calls by their own time on the host",
