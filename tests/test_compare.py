@@ -318,11 +318,6 @@ def test_the_figure_draws_what_was_measured_and_says_why_the_rest_was_not(table)
     assert "&lt;fast&gt;</td>" in figure.layout.meta["table"] and "it leaves out idt_A" in figure.layout.meta["table"]
 
 
-def test_several_devices_share_a_figure(table):
-    figure = show.comparison_figure({"one": table, "other": table}, "peak_bytes")
-    assert [points.name for points in figure.data] == ["one", "other"] and list(figure.data[1].x) == [4, 2]
-
-
 def test_where_nothing_was_measured_the_reasons_still_have_their_places(table):
     figure = show.comparison_figure(table.assign(peak_bytes=float("nan")), "peak_bytes")
     assert figure.layout.yaxis.type == "category"  # else Plotly looks for numbers in the names of the annotations

@@ -64,7 +64,6 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             | "kernels" | those that took most time | |
             | "launches" | how many kernels waited, beside how much time they took | `runtime_cutoff`, `delay_cutoff` |
             | "queue" | launched kernels that had not begun | |
-            | "streams" | how many were busy at the same time: `Trace.concurrency` | `within`, a range |
             | "timeline" | host and GPU over time | `begin_us`, `end_us` |
             | "communication" | hidden under other work, or exposed | |
             | "ranges", "operators" | the host's time. For a CPU's traces, too | |
@@ -102,9 +101,9 @@ class Bars:
     title: str
     table: Callable[..., pandas.DataFrame]
     looks: Looks | None
-    axis: str
     series: str = ""
-    value: str = ""
+    value: str = "share_of_wall"
+    axis: str = "{} of the wall time"
     place: str = "recording"
     first: int | None = None
 
@@ -130,7 +129,7 @@ class Bars:
         notes = [f"Nothing to show: {', '.join(missing)}"] if missing else []
         if drawn.empty:
             raise LabkitError(f"{self.title}: no row of the table for {', '.join(missing)}.")
-        shares = "share" in (self.value or next(iter(looks)))
+        shares = "share" in (self.value if self.series else next(iter(looks)))
         unit_us, unit = (1.0, "share") if shares else style.time_unit(drawn["value"].max())
         axis = ". ".join([self.axis.format(unit), *map(style.escaped, notes)])
         figure = bars(drawn.assign(value=drawn["value"] / unit_us), looks, axis, not (self.series or stacked))
@@ -165,12 +164,6 @@ def _gaps(trace: Trace) -> pandas.DataFrame:
     inside = ~table["range_at_end"].isin([NOWHERE]) & (table["range_at_end"] != table["filled_by"])
     place = table["filled_by"].replace(NOWHERE, "nothing that was recorded")
     return table.assign(place=place + (", in " + table["range_at_end"]).where(inside, ""))
-
-
-def _streams(trace: Trace, within: str = "all") -> pandas.DataFrame:
-    table = trace.concurrency()
-    check_known("within", within, table["range"].unique())
-    return table[table["range"] == within].assign(series="streams busy: " + table["busy_streams"].astype(str))
 
 
 def _looks(series: Iterable[str]) -> Looks:
@@ -209,7 +202,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         table=Trace.temporal,
         looks=ACTIVITIES,
         series="part",
-        value="share_of_wall",
         axis="{} of the wall time (beyond 100%: kinds that ran at the same time)",
     ),
     "summary": summary,
@@ -218,7 +210,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         table=_remedies,
         looks={"cost": ("", style.HOST, "")},
         series="series",
-        value="share_of_wall",
         axis="{} of the wall time that would be gone",
         place="cause",
     ),
@@ -236,8 +227,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         table=lambda trace: trace.idle().query("scope == 'device'"),
         looks=CAUSES,
         series="cause",
-        value="share_of_wall",
-        axis="{} of the wall time",
     ),
     "gaps": Bars(
         title="The largest gaps, and what the host did in most of each",
@@ -267,14 +256,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         place="what",
     ),
     "queue": queue,
-    "streams": Bars(
-        title="Streams busy at the same time",
-        table=_streams,
-        looks=None,
-        series="series",
-        value="share_of_wall",
-        axis="{} of the wall time",
-    ),
     "timeline": timeline,
     "communication": Bars(
         title="Communication between ranks: hidden under other work, or exposed",
@@ -307,7 +288,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         table=_path,
         looks=PLACES,
         series="where",
-        value="share_of_wall",
         axis="{} of the wall time: the 15 longest parts of the path",
         first=15,
     ),
