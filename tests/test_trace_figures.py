@@ -232,8 +232,8 @@ def test_a_thinned_queue_keeps_its_maximum(load):
 
 def test_host_time_by_range_is_that_of_a_step(load, two_streams, one_kernel, on_a_cpu):
     figure = show.trace({"two": two_streams, "one": one_kernel, "cpu": on_a_cpu}, "ranges")
-    assert bars(figure) == {("generators forward", "1. generators forward"): 195, ("data", "2. data"): 15}
-    assert bars(figure, "x2") == {("generators forward", "1. generators forward"): 40}
+    assert bars(figure) == {("generators", "1. generators forward"): 195, ("other range", "2. data"): 15}
+    assert bars(figure, "x2") == {("generators", "1. generators forward"): 40}
     assert notes(figure) == ["two", "cpu"] and "Nothing to show: one" in figure.layout.meta["text"]
     unmarked = SyntheticTrace()
     unmarked.range("labkit: data", 0, 30)

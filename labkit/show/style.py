@@ -21,7 +21,6 @@ import pandas
 import plotly.graph_objects as go
 from IPython.display import HTML, display
 from plotly import io
-from plotly.colors import hex_to_rgb
 from plotly.subplots import make_subplots
 
 INK = "#767676"  # the grey with most contrast on JupyterLab's dark #111111 (4.2), given 4.5 on white
@@ -77,19 +76,6 @@ def look(colour: str, pattern: str = "") -> dict[str, Any]:
     """A bar's colour and hatching, with a thin edge so that pale bars stand out from the background."""
     edge = dict(color="#555555", width=0.5)
     return dict(color=colour, line=edge, pattern=dict(shape=pattern, fgcolor="#333333", size=7))
-
-
-def range_look(name: str) -> tuple[str, str]:
-    """Colour and hatching of a bar for one of labkit's ranges, such as "generators backward".
-
-    Generators are blue, discriminators orange, an autoencoder light blue. The forward pass has the palest shade, and
-    the optimizer is hatched.
-    """
-    player, _, phase = name.partition(" ")
-    colour = PLAYERS.get(player, UNUSED)
-    if phase == "forward":
-        colour = f"rgba{(*hex_to_rgb(colour), 0.55)}"  # not the trace's opacity, which the legend would not show
-    return colour, "/" if phase == "optimizer" else ""
 
 
 def panels(heights: Mapping[str, float], notes: Mapping[str, str] | None = None, shared: bool = True) -> go.Figure:
