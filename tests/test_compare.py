@@ -329,13 +329,6 @@ def test_an_unknown_measure_is_refused(table):
         show.comparison_figure(table, "speed")
 
 
-def test_the_widget_redraws_one_figure_in_place(table):
-    choice, figure, words = show.comparison(table).children
-    choice.value = "peak_bytes"
-    drawn = figure.figure
-    assert "peak memory" in drawn.layout.title.text and list(drawn.data[0].x) == [4, 2] and "peak" in words.value
-
-
 def test_the_report_opens_without_a_network(table, tmp_path):
     page = show.comparison_report(table, tmp_path / "new" / "compare.html").read_text()
     assert "<script src" not in page and "<link" not in page and page.count("<details>") == 3

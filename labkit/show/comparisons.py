@@ -1,12 +1,10 @@
-"""The result of `labkit.compare`: a figure, a widget, and a report that opens without a network."""
+"""The result of `labkit.compare`: a figure, and a report that opens without a network."""
 
 from __future__ import annotations
 
-import functools
 import html
 from pathlib import Path
 
-import ipywidgets
 import pandas
 import plotly.express as px
 import plotly.graph_objects as go
@@ -14,7 +12,6 @@ import plotly.graph_objects as go
 from labkit.errors import check_known
 from labkit.show.page import write_page
 from labkit.show.style import KERNEL, UNUSED, WALL, in_words
-from labkit.show.widgets import controlled
 from labkit.stamp import describe
 
 # The columns that can be compared: a label, and the number by which to divide.
@@ -69,12 +66,6 @@ def comparison_figure(table: pandas.DataFrame, measure: str = "times_faster") ->
         height=210 + 36 * len(rows),
         meta={"text": f"Training steps compared, {label}. Measured on: {stamp}.", "table": words},
     )
-
-
-def comparison(table: pandas.DataFrame) -> ipywidgets.VBox:
-    """`comparison_figure`, with a menu of the quantities."""
-    choice = ipywidgets.Dropdown(options=[(name, measure) for measure, (name, _) in MEASURES.items()])
-    return controlled(functools.partial(comparison_figure, table), {"measure": choice})
 
 
 def comparison_report(table: pandas.DataFrame, path: Path | str) -> Path:
