@@ -62,6 +62,8 @@ UNREADABLE = {
     "no times": ("strange.json", b'{"traceEvents": [{"dur": 1, "cat": "kernel"}]}', "no time"),
     "nested deeply": ("deep.json", b'{"traceEvents": [' + b"[" * 100_000, "nested"),
     "text after the end": ("after.json", text().encode() + b'{"traceEvents": []}', "no JSON"),
+    "half a character": ("half.json", text().replace("relu", r"\ud83d").encode(), "no JSON"),
+    "a number among the events": ("three.json", text().replace("[", "[3, ", 1).encode(), "none that torch.profiler"),
     "no comma between events": ("comma.json", text().replace("}, {", "} {").encode(), "no JSON"),
     "without categories": ("names.json", text().replace('"cat"', '"kind"').encode(), "5 events have no category"),
     "old autograd profiler": (
@@ -71,7 +73,7 @@ UNREADABLE = {
         "ends.json", b'{"traceEvents": [{"ph": "E", "cat": "cpu_op", "name": "a", "ts": 0}]}', "1 are a begin or an end"
     ),
     "a text for arguments": (
-        "junk.json", text().replace('"args": {', '"args": "none", "of": {').encode(), "no number.*has no attribute"
+        "junk.json", text().replace('"args": {', '"args": "none", "of": {').encode(), "none that torch.profiler writes"
     ),
 }  # fmt: skip
 
@@ -90,7 +92,7 @@ SENSELESS = {
     "a negative duration": (ON_GPU, dict(dur=-5), "1 of 5 events have a negative duration.* 'gemm'"),
     "an endless kernel": (ON_GPU, dict(dur=INFINITY), "no time, or an infinite"),
     "begin left out": (ON_GPU, dict(ts=None), "no time, or an infinite"),
-    "a time in words": (ON_GPU, dict(ts="noon"), "is no number.*noon"),
+    "a time in words": (ON_GPU, dict(ts="noon"), "none that torch.profiler writes.*ts"),
     "no stream": (ON_GPU, dict(args={"correlation": 1}), "no stream, though"),
     "a stream in words": (ON_GPU, dict(args={"stream": "default", "correlation": 1}), "no stream, though"),
     "a kernel without its duration": (ON_GPU, dict(dur=None), "no time, or an infinite.*'gemm'"),
@@ -101,11 +103,10 @@ SENSELESS = {
     "one kernel in nanoseconds": (ON_GPU, dict(ts=1.7e18), "nanoseconds"),
     "one event of 1970": (ON_GPU, dict(ts=-1.7e15), "days apart.*units"),
     "a correlation of 30 digits": (["cuda_runtime"], dict(args={"correlation": 10**30}), "more than 64 bits"),
-    "an infinite correlation": (["cuda_runtime"], dict(args={"correlation": INFINITY}), "is no number"),
-    "an External id in words": (["cpu_op"], dict(args={"External id": "first"}), "is no number.*first"),
+    "an External id in words": (["cpu_op"], dict(args={"External id": "first"}), "none that torch.*External id"),
     "a step of 20 digits": (["cpu_op"], dict(name="ProfilerStep#12345678901234567890"), "number that no step can have"),
-    "a list for a name": (ON_GPU, dict(name=["gemm"]), "is no number.*unhashable"),
-    "a correlation in words": (ON_GPU, dict(args={"stream": 7, "correlation": "x"}), "is no number.*x"),
+    "a list for a name": (ON_GPU, dict(name=["gemm"]), "none that torch.profiler writes.*name"),
+    "a correlation in words": (ON_GPU, dict(args={"stream": 7, "correlation": "x"}), "none that torch.*correlation"),
 }
 
 
@@ -128,10 +129,6 @@ def shuffled(trace):
 
 def twice(trace):
     trace.events = trace.events * 2
-
-
-def with_a_number(trace):
-    trace.events.insert(0, 3)
 
 
 def rename(name):
@@ -176,12 +173,10 @@ def with_arguments(categories, **changes):
 # What does no harm: the GPU was idle for 50 of 200 us, 10 of them for the host, whatever is done to the file.
 HARMLESS = {
     "out of order": shuffled,
-    "a number among the events": with_a_number,
     "each event twice": twice,
     "a very long name": rename("k" * 100_000),
     "HTML in names": rename("<script>alert(1)</script>&<b"),
     "names of every script": rename("ядро 核 \U0001f600\u202e\x00"),
-    "half a character": rename("\ud83d"),
     "no name": rename(None),
     "times since 1970": since_1970,
     "an operator that overlaps its neighbour": lambda trace: trace.operator("aten::relu", 50, 500),

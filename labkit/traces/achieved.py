@@ -13,6 +13,7 @@ has to be moved: every input is read and every output written once.
 from __future__ import annotations
 
 import ast
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -126,7 +127,7 @@ def _calls(rank: Rank) -> tuple[pandas.DataFrame, list[Inputs], dict[tuple[Shape
 
 
 def _inputs(text: str) -> Inputs:
-    dims, types, values = ast.literal_eval(text)
+    dims, types, values = json.loads(text)
     read = tuple(_value(value) for value in values or [])
     shapes = tuple(_shape(shape) for shape in dims or [])
     return Inputs(shapes, tuple(map(str, types or [])), read + (None,) * (len(shapes) - len(read)))

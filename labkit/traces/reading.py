@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import warnings
 from dataclasses import dataclass, field
@@ -139,14 +138,14 @@ def trace_files(path: Path | str) -> list[Path]:
 def read_file(file: Path) -> Recording:
     """Reads one trace, as `read` does."""
     columns = Columns(file)
-    collecting = gc.isenabled()
-    gc.disable()  # JSON has no circles, and looking for them among millions of objects takes a third of the time
     try:
         meta = parse(file, columns.add)
-    finally:
-        if collecting:
-            gc.enable()
-    columns.pair()
+        columns.pair()
+    except OverflowError as error:
+        raise TraceError(
+            f"{file}: a stream, correlation or External id is a number of more than 64 bits. Choose a file that "
+            "torch.profiler wrote."
+        ) from error
     _check_present(file, columns)
     table = columns.table()
     needed = table["category"].isin([*GPU_WORK, *ON_HOST])
