@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas
 
-from labkit.errors import LabkitError, check_known
+from labkit.errors import LabkitError
 from labkit.traces import audit, communication, critical_path, difference, operators, tables, verdict
 from labkit.traces.rank import Rank
 from labkit.traces.reading import TraceError
@@ -203,7 +203,7 @@ class Trace(Recorded):
             self._played[rank] = Remedies(rank, self.ranks.values())
         return self._played[rank]
 
-    def critical_path(self, by: str = "kind") -> pandas.DataFrame:
+    def critical_path(self) -> pandas.DataFrame:
         """The chain of events that determines the wall time, through host and GPU: its rows add up to the wall time.
 
         Making work beside this path faster gains nothing. Making work on the path faster gains at most its time here,
@@ -212,6 +212,7 @@ class Trace(Recorded):
         | column | unit | meaning |
         |---|---|---|
         | where, what | | see below |
+        | name | | of the kernel or, on the host, of the innermost operator or call |
         | us, share_of_wall | microseconds | |
         | events | | how many parts of the path |
 
@@ -223,16 +224,11 @@ class Trace(Recorded):
         | between | "pause between kernels" |
         | between | "unknown wait", a pause of more than 30 us, or before kernels whose launch is not in the trace |
 
-        Args:
-            by: "kind" for these rows, or "name" for a row of each kernel's name and each of the host's operators, with
-                the column `name`.
-
         Raises:
             TraceError: there is no GPU activity.
             LabkitError: no launch is in the trace.
         """
-        check_known("by", by, critical_path.COLUMNS)
-        return self._table(lambda rank: critical_path.critical_path(rank, by))
+        return self._table(critical_path.critical_path)
 
     def diff(self, other: Trace) -> pandas.DataFrame:
         """The kernels of another trace against this one's, step by step, the largest difference first.

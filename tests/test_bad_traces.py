@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import re
 import warnings
 
@@ -65,7 +64,7 @@ UNREADABLE = {
     "half a character": ("half.json", text().replace("relu", r"\ud83d").encode(), "no JSON"),
     "a number among the events": ("three.json", text().replace("[", "[3, ", 1).encode(), "none that torch.profiler"),
     "no comma between events": ("comma.json", text().replace("}, {", "} {").encode(), "no JSON"),
-    "without categories": ("names.json", text().replace('"cat"', '"kind"').encode(), "5 events have no category"),
+    "without categories": ("names.json", text().replace('"cat"', '"kind"').encode(), "5 have a duration but no cat"),
     "old autograd profiler": (
         "old.json", b'{"traceEvents": [{"ph": "X", "name": "add", "ts": 1, "dur": 2, "pid": "CPU"}]}', "1 have a dura"
     ),
@@ -98,13 +97,11 @@ SENSELESS = {
     "a kernel without its duration": (ON_GPU, dict(dur=None), "no time, or an infinite.*'gemm'"),
     "an operator of no known duration": (["cpu_op"], dict(dur=NAN), "no time, or an infinite.*'aten::conv2d'"),
     "an operator without a thread": (["cpu_op"], dict(tid=None), "no thread .tid.*'aten::conv2d'"),
-    "a kernel without a category": (ON_GPU, dict(cat=None), "no category .cat., 'gemm' among them"),
     "a time beyond all numbers": (ON_GPU, dict(ts=1e300), "no time, or an infinite"),
     "one kernel in nanoseconds": (ON_GPU, dict(ts=1.7e18), "nanoseconds"),
-    "one event of 1970": (ON_GPU, dict(ts=-1.7e15), "days apart.*units"),
+    "one event of 1970": (ON_GPU, dict(ts=-1.7e15), "days apart.*nanoseconds"),
     "a correlation of 30 digits": (["cuda_runtime"], dict(args={"correlation": 10**30}), "more than 64 bits"),
     "an External id in words": (["cpu_op"], dict(args={"External id": "first"}), "none that torch.*External id"),
-    "a step of 20 digits": (["cpu_op"], dict(name="ProfilerStep#12345678901234567890"), "number that no step can have"),
     "a list for a name": (ON_GPU, dict(name=["gemm"]), "none that torch.profiler writes.*name"),
     "a correlation in words": (ON_GPU, dict(args={"stream": 7, "correlation": "x"}), "none that torch.*correlation"),
 }
@@ -292,14 +289,6 @@ def test_a_rank_is_read_however_it_is_written(tmp_path, rank):
     trace = sound()
     trace.meta["distributedInfo"] = {"rank": rank}
     assert list(Trace(trace.save(tmp_path / "trace.json")).ranks) == [3]
-
-
-def test_a_pipe_is_not_waited_for(tmp_path):
-    pipe = getattr(os, "mkfifo", None) or pytest.skip("this system has no named pipes")
-    pipe(tmp_path / "trace.json")
-    for path in (tmp_path, tmp_path / "trace.json"):
-        with pytest.raises(TraceError, match="trace.json: is no file but a folder, pipe"):
-            Trace(path)
 
 
 def test_launches_without_kernels_are_a_profiler_without_permission(tmp_path):

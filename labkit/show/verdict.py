@@ -58,7 +58,7 @@ def remedies(traces: Traces) -> go.Figure:
 
 def path(traces: Traces) -> go.Figure:
     """The critical path as one bar: the kernels, operators and pauses on it, the longest first."""
-    table = joined(traces, lambda trace: trace.critical_path(by="name"))
+    table = joined(traces, Trace.critical_path)
     if table.empty:
         raise LabkitError("there is no critical path: the kernels on the GPU took no time at all.")
     table = table.groupby("recording", sort=False).head(PARTS_OF_PATH)

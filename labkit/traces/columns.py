@@ -17,7 +17,7 @@ from labkit.traces.parsing import NULL, Arguments, Event, TraceError
 
 LARGEST_POWER = 30  # of ten, in a time that is still a number
 NO_TIME = -(1 << 62)  # in place of a time that is missing, not a number or infinite
-LATEST_NS = (1 << 62) - 1  # since 1970: the year 2116. A greater time is none in microseconds
+LATEST_NS = (1 << 62) - 1  # since 1970: the year 2116. A later time is none in microseconds
 LONGEST_NS = 1 << 53  # 104 days: until then a float of microseconds is exact to the nanosecond
 STREAM = "stream "  # PyTorch 1.8 to 1.10 name the GPU's threads so
 NO_ARGUMENTS = Arguments()
@@ -30,7 +30,6 @@ class Columns:
     Attributes:
         single: how many begins and ends have no other half, known after `table`.
         uncategorised: how many complete events have no category.
-        looks_like_gpu: the name of the first of them that ran on a stream, else None.
         waits_on: by the correlation of a call that waits for an event, the stream in which that was recorded, and the
             correlation of the call that recorded it.
         inputs: the different shapes, types and values of inputs of the operators in `SHAPED`, as JSON.
@@ -39,7 +38,6 @@ class Columns:
     def __init__(self, file: Path) -> None:
         self.file = file
         self.single = self.uncategorised = 0
-        self.looks_like_gpu: str | None = None
         self.waits_on: dict[int, tuple[int, int]] = {}
         self.inputs: dict[str, int] = _Numbered()
         self._halves: list[Event] = []
@@ -64,12 +62,10 @@ class Columns:
             self._halves.append(event)
         if event.ph != "X" or event.cat == "Trace":  # the span of the whole recording
             return
-        arguments = event.args or NO_ARGUMENTS
         if event.cat is None:
             self.uncategorised += 1
-            if arguments.stream is not None and self.looks_like_gpu is None:
-                self.looks_like_gpu = str(event.name)
             return
+        arguments = event.args or NO_ARGUMENTS
         texts, tid, stream = self._texts, event.tid, arguments.stream
         if stream is None and isinstance(tid, str) and tid.startswith(STREAM):
             stream = tid.removeprefix(STREAM)
@@ -135,7 +131,12 @@ class Columns:
         begin, duration = values["begin"], values["duration"]
         known = begin != NO_TIME
         first, last = (int(begin[known].min()), int(begin[known].max())) if known.any() else (0, 0)
-        self._check_times(first, last)
+        if last >= LATEST_NS or last - first > LONGEST_NS:
+            raise TraceError(
+                f"{self.file}: its events lie {(last - first) / 86_400e9:,.0f} days apart, or a century from now. Times "
+                "in it are nanoseconds, or of another clock. A trace counts in microseconds: divide ts and dur by 1000, "
+                "or record again."
+            )
         lasting = np.abs(duration) <= LONGEST_NS
         begin = begin - first
         return pandas.DataFrame(
@@ -153,19 +154,6 @@ class Columns:
                 "inputs": values["inputs"],
             }
         )
-
-    def _check_times(self, first: int, last: int) -> None:
-        if last >= LATEST_NS:
-            raise TraceError(
-                f"{self.file}: an event begins a century from now or later: its times are nanoseconds, or numbers of "
-                "another clock. A trace counts in microseconds: divide ts and dur by 1000, or record again."
-            )
-        if last - first > LONGEST_NS:
-            raise TraceError(
-                f"{self.file}: its first and its last event are {(last - first) / 86_400e9:.0f} days apart. Either the "
-                "clock was set while it was recorded, or its times are in different units (host in microseconds, GPU "
-                "in nanoseconds) or of different clocks. Record again, or bring all of ts and dur to microseconds."
-            )
 
 
 class _Numbered(dict[Any, int]):
