@@ -8,13 +8,12 @@ import numpy as np
 import pandas
 
 from labkit.errors import LabkitError
-from labkit.traces import audit, communication, critical_path, difference, operators, tables, verdict
+from labkit.traces import achieved, audit, communication, critical_path, difference, operators, tables, verdict
 from labkit.traces.rank import Rank
 from labkit.traces.reading import TraceError
 from labkit.traces.recorded import Recorded, stamped
 
 if TYPE_CHECKING:
-    from labkit.simulate.cost_model import Roofline
     from labkit.simulate.remedies import Remedies
 
 
@@ -254,7 +253,7 @@ class Trace(Recorded):
         """
         return stamped(difference.differences(self.ranks, other.ranks), self.stamp, other.stamp)
 
-    def achieved(self, roofline: Roofline | None = None) -> pandas.DataFrame:
+    def achieved(self) -> pandas.DataFrame:
         """The rates that convolutions, matrix products and normalisation achieved, by operator and shapes.
 
         | column | unit | meaning |
@@ -263,18 +262,10 @@ class Trace(Recorded):
         | us | microseconds | on the GPU, of all |
         | flops, bytes | | the least of one call |
         | tflop_per_s, gb_per_s | | |
-        | share_of_peak | 0 to 1 | of the lower of the two roofs, if a roofline is given |
-        | limit | | the roof that this is, "compute" or "memory", if a roofline is given |
 
         NaN is what the trace does not tell: see `labkit.traces.achieved`.
-
-        Args:
-            roofline: of the recorded device, for example `labkit.simulate.ROOFLINES["A100"]`. Its peaks count in full.
-                Mind the types: the peak of float32 is that of TF32 where the device has it.
 
         Raises:
             TraceError: there is no GPU activity, or the trace was recorded without record_shapes=True.
         """
-        from labkit.traces.achieved import achieved
-
-        return self._table(lambda rank: achieved(rank, roofline))
+        return self._table(achieved.achieved)

@@ -273,17 +273,6 @@ def test_only_counters_are_named_as_what_they_are(tmp_path):
         Trace(trace.save(tmp_path / "trace.json")).temporal()
 
 
-def test_a_rank_on_a_gpu_beside_one_on_a_cpu_is_told(tmp_path):
-    sound().save(tmp_path / "a.json")
-    trace = SyntheticTrace(rank="1")
-    trace.operator("aten::add", 0, 9)
-    trace.save(tmp_path / "b.json")
-    opened = Trace(tmp_path)
-    assert list(opened.ranks) == [0, 1] and set(opened.operators()["rank"]) == {0, 1}
-    with pytest.raises(TraceError, match=r"b.json: no GPU activity.*Other ranks.*on a GPU \(0\).*move b.json away"):
-        opened.temporal()
-
-
 @pytest.mark.parametrize("rank", ["3", 3, 3.0, " 3 "])
 def test_a_rank_is_read_however_it_is_written(tmp_path, rank):
     trace = sound()
