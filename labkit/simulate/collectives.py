@@ -72,43 +72,34 @@ class SharedStep:
         return sum(collective.bytes for collective in self.collectives if collective.range)
 
 
-def shared_step(
-    model: Model,
-    *speedups: str | type,
-    batch_size: int = 1,
-    size: int = 256,
-    accumulate: int | None = None,
-    ranks: int = 2,
-) -> SharedStep:
-    """The operators and collectives of one step of `model` under the speed-up "data_parallel".
+def shared_step(model: Model, *speedups: str | type, batch_size: int = 1, size: int = 256) -> SharedStep:
+    """The operators and collectives of one step of `model` under the speed-up "data_parallel", on one of two ranks.
 
     The step is the third: after its first backward pass DDP divides the gradients into buckets in the order in which
-    they were ready, and before that there is one bucket only. `model` itself is not touched.
+    they were ready, and before that there is one bucket only. With more ranks the collectives are the same, and only
+    the pool's share gets smaller. `model` itself is not touched.
 
     Args:
         model: a `labkit.CycleGAN` or another model with players.
         speedups: further ones, as for `step_operators`.
         batch_size: pictures of each domain on each rank.
         size: height and width of the pictures, in pixels.
-        accumulate: the number of micro-batches, as for `labkit.make_step`.
-        ranks: how many share the step. The collectives do not depend on it, but the pool's share does.
 
     Raises:
         LabkitError: this process is in a process group, the batch does not fit the model, or a speed-up cannot be
             recorded, does not suit the model or excludes data_parallel.
     """
     names = (*speedups, "data_parallel")
-    with LiveBytes() as live, _RanksThatAreNotThere(), fake_ranks(ranks):
-        step_and_batch = meta_step(model, *names, batch_size=batch_size, size=size, accumulate=accumulate)
-        with step_and_batch as (step, batch, schedule):
-            recorder = _CollectiveRecorder(schedule)
-            for ddp in step.ddp.values():  # type: ignore[attr-defined]
-                _prepare(ddp, recorder)
-            for _ in range(2):
-                step(*batch)
-            memory = live.peak  # before we record, which keeps every tensor
-            with recorder:
-                step(*batch)
+    counted_step = meta_step(model, *names, batch_size=batch_size, size=size)
+    with LiveBytes() as live, _RanksThatAreNotThere(), fake_ranks(2), counted_step as (step, batch, schedule):
+        recorder = _CollectiveRecorder(schedule)
+        for ddp in step.ddp.values():  # type: ignore[attr-defined]
+            _prepare(ddp, recorder)
+        for _ in range(2):
+            step(*batch)
+        memory = live.peak  # before we record, which keeps every tensor
+        with recorder:
+            step(*batch)
     return SharedStep(tuple(recorder.operators), tuple(recorder.collectives), batch_size, memory)
 
 
