@@ -32,7 +32,7 @@ Shape = tuple[int, ...]
 
 UPLOAD = "upload"
 NAMESPACES = ("aten", "labkit")  # PyTorch's operators, and our own: other calls are the profiler's
-GPU_ONLY = {"graph", "compile", "compile_regions", "channels_last"}  # fail on the meta device
+GPU_ONLY = {"graph", "compile", "channels_last"}  # fail on the meta device
 # Operators that do not read their first argument: they overwrite it, or take only its shape.
 WRITE_ONLY = {
     f"aten::{name}" for name in ("copy_", "fill_", "zero_", "new_zeros", "zeros_like", "ones_like", "full_like")

@@ -15,7 +15,7 @@ from labkit.variants.accumulate import Accumulate
 from labkit.variants.batched import Batched
 from labkit.variants.bf16 import BF16
 from labkit.variants.channels_last import ChannelsLast
-from labkit.variants.compile import Compile, CompileRegions
+from labkit.variants.compile import Compile
 from labkit.variants.data_parallel import DataParallel
 from labkit.variants.fp16 import FP16
 from labkit.variants.fused_adam import FusedAdam
@@ -23,7 +23,6 @@ from labkit.variants.fused_norm import FusedNorm
 from labkit.variants.graph import Graph
 from labkit.variants.out_of_place import OutOfPlace
 from labkit.variants.recompute import Recompute
-from labkit.variants.rows import Rows
 from labkit.variants.streams import Streams
 from labkit.variants.two_devices import TwoDevices
 
@@ -39,10 +38,8 @@ STACKED: list[type[SpeedUp]] = [
     Accumulate,
     DataParallel,
     Compile,
-    CompileRegions,
     OutOfPlace,
     FusedNorm,
-    Rows,
     ChannelsLast,
     Recompute,
     Streams,
@@ -161,5 +158,4 @@ def excluded(name: str) -> set[str]:
 
 def overridden(speedup: type[SpeedUp]) -> list[str]:
     """The seams of a step that a speed-up overrides."""
-    classes = speedup.__mro__[: speedup.__mro__.index(SpeedUp)]  # its class, and "compile" for "compile_regions"
-    return [name for name in seams(CycleGANStep) if any(name in vars(base) for base in classes)]
+    return [name for name in seams(CycleGANStep) if name in vars(speedup)]
