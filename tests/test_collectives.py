@@ -110,13 +110,6 @@ def test_the_group_ends_with_the_context_even_after_an_error():
     assert not dist.is_initialized()
 
 
-def test_a_process_that_has_a_group_is_refused_and_keeps_it(tiny):
-    with fake_ranks(4):
-        with pytest.raises(labkit.LabkitError, match="rank 0 of 4.*torchrun"):
-            shared_step(tiny(), size=16)
-        assert dist.get_world_size() == 4
-
-
 def test_a_real_trace_of_two_ranks_has_its_communication(real, folder):
     trace = Trace(folder / "traces")
     table = trace.communication()

@@ -14,11 +14,11 @@ import labkit
 from labkit import devices, measure
 from labkit.measure.updates import Update
 from labkit.simulate import step_operators
-from labkit.variants import fused_norm, two_devices
+from labkit.variants import fused_norm
 from labkit.variants.registry import SPEEDUPS
 
 KNOWN = SPEEDUPS
-EMULATES, NEXT_DEVICE = devices.emulates, two_devices.next_device  # as they are: tests have others in their place
+EMULATES = devices.emulates  # as it is: tests have another in its place
 
 
 def exact(names):
@@ -79,12 +79,6 @@ def quick_kernels(monkeypatch):
 
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setattr(fused_norm, "launch", launch)
-
-
-@pytest.fixture(autouse=True)
-def second_device(monkeypatch):
-    """Lets two_devices act here: its second device is the CPU by another name."""
-    monkeypatch.setattr(two_devices, "next_device", lambda here: torch.device("cpu:0"))
 
 
 def make(tiny, names, *own, like=None, **settings):
@@ -215,12 +209,10 @@ def test_fp16_s_scale_goes_on_from_a_checkpoint(tiny, batch):
     [
         ("streams", "no CUDA streams"),
         ("graph", "no CUDA graphs"),
-        ("two_devices", "no second GPU"),
         ("data_parallel", "one process"),
     ],
 )
-def test_what_cannot_act_here_says_so_once_and_is_the_baseline(tiny, batch, monkeypatch, name, reason):
-    monkeypatch.setattr(two_devices, "next_device", NEXT_DEVICE)
+def test_what_cannot_act_here_says_so_once_and_is_the_baseline(tiny, batch, name, reason):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         step = labkit.make_step(tiny(), name)
@@ -290,8 +282,7 @@ def test_the_table_says_everything_about_every_speedup():
     table = labkit.speedups()
     assert list(table.index) == list(KNOWN)
     assert (table.drop(columns="not_with").map(len) > 0).all(axis=None)
-    assert table.loc["graph", "not_with"] == "data_parallel, two_devices", "it is they that say so"
-    assert table.loc[["compile", "data_parallel", "streams"], "not_with"].str.contains("two_devices").all()
+    assert table.loc["graph", "not_with"] == "data_parallel", "it is this one that says so"
     assert table.loc["batched", "not_with"] == "" and table.loc["streams", "seam"] == "cycles"
     assert {"losses", "backward", "state_dict"} <= set(table.loc["fp16", "seam"].split(", "))
 

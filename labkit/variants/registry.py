@@ -24,15 +24,13 @@ from labkit.variants.graph import Graph
 from labkit.variants.out_of_place import OutOfPlace
 from labkit.variants.recompute import Recompute
 from labkit.variants.streams import Streams
-from labkit.variants.two_devices import TwoDevices
 
 if TYPE_CHECKING:
     import pandas
 
 # Outermost first. A graph records all the others. A batch is split before any network runs, and the ranks exchange
-# gradients round everything that computes them. Recompute hands its checkpoints to what orders the passes (streams,
-# two_devices). Autocast is set inside of streams and checkpoints, so that each side stream and each second pass casts
-# for itself.
+# gradients round everything that computes them. Recompute hands its checkpoints to what orders the passes (streams).
+# Autocast is set inside of streams and checkpoints, so that each side stream and each second pass casts for itself.
 STACKED: list[type[SpeedUp]] = [
     Graph,
     Accumulate,
@@ -43,7 +41,6 @@ STACKED: list[type[SpeedUp]] = [
     ChannelsLast,
     Recompute,
     Streams,
-    TwoDevices,
     Batched,
     BF16,
     FP16,
