@@ -105,7 +105,7 @@ def shared_step(model: Model, *speedups: str | type, batch_size: int = 1, size: 
 
 @contextmanager
 def fake_ranks(count: int) -> Iterator[None]:
-    """Inside, this process is rank 0 of `count`, and no other one exists: collectives leave their tensors as they are."""
+    """Inside, this process is rank 0 of `count`. No other one exists: collectives leave their tensors as they are."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     dist.init_process_group("fake", rank=0, world_size=count, store=FakeStore())
