@@ -193,11 +193,11 @@ def test_what_fails_costs_its_own_row_only(compared):
 
 
 class RaisesInARound:
-    calls, error = 0, ZeroDivisionError("division by zero")
+    calls, at, error = 0, 6, ZeroDivisionError("division by zero")
 
     def __call__(self, real_a, real_b):
         self.calls += 1
-        if self.calls == 6:
+        if self.calls == self.at:
             raise self.error
         return super().__call__(real_a, real_b)
 
@@ -215,6 +215,15 @@ def test_what_fails_in_a_timing_round_costs_its_own_row_only(compared):
         "baseline again",
         "fast",
     }
+
+
+def test_memory_that_does_not_suffice_after_the_timing_costs_that_look_only(compared):
+    class NoMemoryLater(RaisesInARound):
+        at, error = 11, torch.OutOfMemoryError("CUDA out of memory.")  # after three updates and seven rounds
+
+    clock = Clock()
+    row = compared(clock, hungry=[NoMemoryLater, clock.taking(0.5)]).loc["hungry"]
+    assert row["verdict"] == "faster" and row["why"].endswith("did not suffice for another look after the timing")
 
 
 def test_a_baseline_that_fails_in_a_timing_round_is_refused(tiny, batch):
