@@ -15,7 +15,7 @@ import labkit
 from labkit.measure.roofline import step_flops
 from labkit.simulate import ROOFLINES, cost_model, parts_of, program_operators, replay, step_operators, write_trace
 from labkit.simulate.cost_model import Roofline, kernels
-from labkit.simulate.operators import GPU_ONLY
+from labkit.simulate.operators import GPU_ONLY, QuickBatchNorm
 from labkit.variants.registry import SPEEDUPS
 
 
@@ -73,6 +73,21 @@ def test_operators_and_flops_are_those_of_a_real_step(tiny, batch, settings):
     names = Counter(operator.name for operator in recorded if not operator.range.endswith("optimizer"))
     names["aten::lift_fresh"] = names.pop("upload")  # on a CPU there is nowhere to copy the pool's draws to
     assert names == +real.names
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_quick_batch_norm_has_the_results_of_pytorch_s_own(dtype, weighted):
+    def results():
+        picture = torch.empty(2, 3, 8, 8, device="meta", dtype=dtype)
+        weight, mean = torch.empty(3, device="meta") if weighted else None, torch.empty(3, device="meta")
+        own = (picture, picture, weight, None, None, mean, mean, True, 1e-5, [True, weighted, weighted])
+        results = torch.ops.aten.native_batch_norm_backward(*own)
+        return [(one.shape, one.dtype, one.stride()) for one in results if one is not None]
+
+    with QuickBatchNorm():
+        quick = results()
+    assert quick == results() and len(quick) == 1 + 2 * weighted
 
 
 def test_adam_goes_over_all_weights_at_once_as_on_a_gpu(small):

@@ -97,7 +97,7 @@ def program_operators(run: Callable[[], object]) -> list[Operator]:
 
     Call it once before, if its first step differs from the later ones: an optimiser makes its state in it.
     """
-    with Recorder() as recorder:
+    with QuickBatchNorm(), Recorder() as recorder:
         run()
     return recorder.operators
 
@@ -142,13 +142,28 @@ def meta_step(
         pool.buffer = None  # no parameter, so it stayed behind; the first step makes a new one on the meta device
     real_a, real_b = (torch.empty(batch_size, 3, size, size, device="meta") for _ in range(2))
     schedule = Schedule()
-    with stubs_for_cuda(schedule, ON_META):
+    with stubs_for_cuda(schedule, ON_META), QuickBatchNorm():
         step = make_step(model, *speedups)
         step.range_checked = True  # the pictures have no values, so their range cannot be checked
         for optimizer in step.optimizers.values():
             for group in optimizer.param_groups:
                 group["foreach"] = not group["fused"]  # PyTorch's own choice on a GPU
         yield step, (real_a, real_b), schedule
+
+
+class QuickBatchNorm(TorchDispatchMode):
+    """Inside `with`, the backward pass of batch norm on the meta device makes its results at once.
+
+    PyTorch would run dozens of operators in Python to find the shapes of its results, which takes as long as the rest
+    of the step.
+    """
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if operator is torch.ops.aten.native_batch_norm_backward.default and args[0].is_meta:
+            _, picture, weight, *_, wanted = args
+            of = (picture, weight, weight)  # the bias is as large as the weight
+            return tuple(torch.empty_like(like) if want else None for like, want in zip(of, wanted, strict=True))
+        return operator(*args, **(kwargs or {}))
 
 
 class Recorder(TorchDispatchMode):
