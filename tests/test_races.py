@@ -417,36 +417,6 @@ def parts(*ways):
     return made + 1
 
 
-def asked(until):
-    main, side, made = forked()
-    with torch.cuda.stream(side):
-        doubled = 2 * made
-        done = torch.cuda.Event()
-        done.record()
-    until(side, done)
-    doubled.record_stream(main)
-    return doubled + 1
-
-
-def polled(side, done):
-    while not done.query():
-        pass
-
-
-def polled_stream(side, done):
-    while not side.query():
-        pass
-
-
-def ignored(side, done):
-    done.query()
-
-
-def waits_if_it_must(side, done):
-    if not done.query():
-        torch.cuda.current_stream().wait_event(done)
-
-
 def first_item(tensor):
     return tensor[0, 0].item()
 
@@ -474,10 +444,6 @@ EVEN, ODD = (slice(None), slice(0, None, 2)), (slice(None), slice(1, None, 2))
         "every second column": (lambda: parts(EVEN, ODD), set()),
         "halves that overlap": (lambda: parts(slice(3), slice(2, None)), {"between"}),
         "a column and a row": (lambda: parts(EVEN, slice(1)), {"between"}),
-        "query until done": (lambda: asked(polled), set()),
-        "stream.query until done": (lambda: asked(polled_stream), set()),
-        "query, and wait if not": (lambda: asked(waits_if_it_must), set()),
-        "query, whatever it says": (lambda: asked(ignored), {"after"}),
     }.values(),
     ids=lambda value: "",
 )

@@ -59,7 +59,7 @@ def gpu_plan() -> list[Item]:
     of two, energy, and the light generators; last memory, TF32, batch 4, and what else compiles. Among the traces are
     those that notebooks 03 to 06 ask `labkit.gpu_trace` for.
     """
-    left_out = (*COMPILED, *MEMORY, ("rows",), ("compile_regions",))  # for later; and for processors
+    left_out = (*COMPILED, *MEMORY)  # for later
     alone: list[Stack] = [(name,) for name in SPEEDUPS if (name,) not in left_out]
     others = [stack for stack in alone if stack != ("graph",)]
     small: dict[str, Any] = dict(settings=SMALL, size=128, tf32="off", steps=50)  # a race shows only now and then

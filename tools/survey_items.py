@@ -24,7 +24,7 @@ from labkit.measure.updates import relative, run
 from labkit.models import MODELS
 from labkit.models.cyclegan import CycleGAN, CycleGANStep, Journey
 from labkit.models.step import Step
-from labkit.simulate.calls import call_on, signature
+from labkit.simulate.operators import call_on, signature
 from labkit.variants.registry import SPEEDUPS, make_step
 
 MAX_TRACES, MAX_BYTES = 7, 9_000_000  # with the results eight files, which together stay below 64 MiB
@@ -260,7 +260,7 @@ def measure_durations(item: Item, device: torch.device, out: Path) -> tuple[dict
 
 
 def operator_durations(step: Step, batch: Batch) -> dict[str, float]:
-    """Microseconds that each operator of the step takes on its device, by `labkit.simulate.calls.signature`.
+    """Microseconds that each operator of the step takes on its device, by `labkit.simulate.operators.signature`.
 
     Each signature is measured where it first occurs, ten times in a row on the very tensors of the step; afterwards
     the step has its state from before. On a GPU all ten are launched while it is still busy with other work, so that

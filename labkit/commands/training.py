@@ -48,7 +48,6 @@ def train(
     out: Path,
     save_minutes: float = 5.0,
     keep_every: int | None = None,
-    allow_new_data: bool = False,
     scores: int = 0,
     no_tensorboard: bool = False,
     quiet: bool = False,
@@ -81,7 +80,6 @@ def train(
         out: Folder of the run. A run that is there goes on.
         save_minutes: Minutes between checkpoints.
         keep_every: Steps between checkpoints to keep.
-        allow_new_data: Go on with more or fewer pictures.
         scores: Scores, into scores.csv.
         no_tensorboard: Write no TensorBoard log.
         quiet: Print errors only.
@@ -105,25 +103,20 @@ def train(
     recipe, batch_size = setup.recipe, setup.batch_size
     with printing(quiet, as_json):
         network = setup.make(seed)
-        resumes = (out / checkpoints.FILE).exists()
-        if init_from and resumes:
+        if init_from and (out / checkpoints.FILE).exists():
             typer.echo(f"{out}: this run goes on from its own checkpoint, so --init-from is ignored")
         elif init_from:
             labkit.init_from(network, init_from)
             typer.echo(f"{out}: starts from the weights in {init_from}")
         prepared = dict(preprocess=preprocess, load_size=load_size, flip=not no_flip)
         pictures = open_pictures(data, recipe.size, seed, prepared)
-        if allow_new_data and resumes:
-            if labkit.ranks.number() == 0:
-                labkit.accept_new_data(out, pictures)
-            labkit.ranks.all_equal({"--allow-new-data": True})  # which no rank passes before rank 0 has written
         if epochs:
             recipe = dataclasses.replace(recipe, steps=-(-epochs * pictures.epoch // batch_size))
         names = names_in(speedups)
         if names == ["auto"]:
             names, reasons = labkit.measure.remembered(out, setup.make, setup.noise())
             typer.echo("\n".join(reasons))
-        if {"compile", "compile_regions"} & set(names):
+        if "compile" in names:
             typer.echo("the networks are compiled in the first step, which can take minutes")
         callbacks: list[labkit.Callback] = []
         if scores:

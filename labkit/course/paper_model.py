@@ -9,10 +9,9 @@ import pandas
 
 from labkit.course.paper import STEPS, paper_profile
 from labkit.models.cyclegan import CycleGAN
-from labkit.simulate.calls import UPLOAD
 from labkit.simulate.cost_model import ROOFLINES
 from labkit.simulate.operator_replay import RECORDED_HOST_US, replay
-from labkit.simulate.operators import Operator, step_operators
+from labkit.simulate.operators import UPLOAD, Operator, step_operators
 
 # The course paper did not pin its pictures, so they came at 2.8 GB/s: 1.57 MB in 0.56 ms (resnet_b1_baseline).
 DEVICE = with_changes(ROOFLINES["A100"], host_bytes_per_s=2.8e9 / ROOFLINES["A100"].bytes_share)
