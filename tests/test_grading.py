@@ -98,22 +98,20 @@ def course(tmp_path_factory, path_to_alembic):
     return made
 
 
-def answered(course: Course, answers: dict[str, str], setup: str = "") -> nbformat.NotebookNode:
+def answered(course: Course, answers: dict[str, str]) -> nbformat.NotebookNode:
     """The students' notebook with answers filled in."""
     notebook = nbformat.read(course.root / "release" / NAME / f"{NAME}.ipynb", as_version=4)
     for cell in notebook.cells:
         cell.source = answers.get(cell.metadata.get("nbgrader", {}).get("grade_id"), cell.source)
-    notebook.cells[0].source += setup
+    notebook.cells[0].source += answers.get("added to setup", "")
     return notebook
 
 
-def submit(course: Course, folder: Path, students: dict[str, dict[str, str]]) -> None:
-    """Hand in, in nbgrader's layout."""
-    for student, answers in students.items():
-        path = folder / student / NAME / f"{NAME}.ipynb"
-        path.parent.mkdir(parents=True)
-        setup = answers.get("setup", "")
-        nbformat.write(answered(course, answers, setup), path)
+def hand_in(folder: Path, student: str, notebook: nbformat.NotebookNode) -> None:
+    """Put a student's notebook into a folder with nbgrader's layout."""
+    path = folder / student / NAME / f"{NAME}.ipynb"
+    path.parent.mkdir(parents=True)
+    nbformat.write(notebook, path)
 
 
 LOOP = "while True:\n    try:\n        while True: pass\n    except BaseException: pass"
@@ -151,21 +149,12 @@ def one():
         while True: file.write(bytes(10**7))
 """
 FORGES = """
-for file in range(3, 9):
+for file in range(3, 30):
     try:
-        os.write(file, b'{"ended": ""}\\n[]\\n{"cell": "1", "done": true}\\n' * 9)
+        os.write(file, b'{"text": "two: right", "error": null}\\n{"ended": "", "cells": []}\\n' * 9)
     except OSError:
         pass
-"""
-FORGES_DONE = """
-def two():
-    for file in range(3, 30):
-        for cell in range(9):
-            try:
-                os.write(file, b'{"cell": "%d", "done": true}\\n' % cell)
-            except OSError:
-                pass
-    os._exit(0)
+os._exit(0)
 """
 STUDENTS = {
     "right": RIGHT,
@@ -176,30 +165,25 @@ STUDENTS = {
     "loops": RIGHT | {"two": LOOP},
     "sleeps": RIGHT | {"two": "import time\ntry:\n    time.sleep(600)\nexcept BaseException:\n    time.sleep(600)"},
     "memory": RIGHT | {"two": "def two():\n    return bytes(10**11)"},
-    "many": RIGHT | {"two": "x = [os.fork() and bytearray(10**7) for _ in range(12)]\nimport time\ntime.sleep(100)"},
     "writes": RIGHT
     | {"one": "def one():\n    print('x' * 10**6)\n    return 1", "two": "while True: print('x' * 1000)"},
     "forks": RIGHT | {"two": "while True: os.fork()"},
-    "deletes": RIGHT
-    | {"two": "import shutil\nshutil.rmtree('/', ignore_errors=True)\nshutil.rmtree('/tmp')" + FULL_DISK},
+    "deletes": RIGHT | {"two": f"import shutil\nshutil.rmtree('/', ignore_errors=True)\n{FULL_DISK}"},
     "kills": RIGHT | {"two": "for pid in (1, os.getppid(), -1):\n    os.kill(pid, 9)"},
     "spies": RIGHT | {"two": SPY},
     "warns": RIGHT | {"two": "import warnings\ndef two():\n    warnings.warn('old')\n    return 2"},
-    "imports": RIGHT | {"setup": "\nimport math", "two": "def two():\n    return math.floor(2.5)"},
+    "imports": RIGHT | {"added to setup": "\nimport math", "two": "def two():\n    return math.floor(2.5)"},
     "forges": RIGHT | {"two": FORGES},
-    "forges_done": RIGHT | {"two": FORGES_DONE},
     "silences": RIGHT | {"two": "check.right = lambda name: None\ndef two():\n    return 2"},
 }
 STOPPED = {
     "exits": "crashed",
-    "forges_done": "crashed",
+    "forges": "crashed",
     "silences": "unconfirmed",
     "loops": "time",
     "sleeps": "time",
     "writes": "time",
 }
-
-
 COPIED = marks("two", solution=True)
 # Cells that come into a notebook which is right otherwise: before the answer to "two" (6), after it (7), or later.
 HONEST = {
@@ -239,17 +223,14 @@ def honest(course: Course, changes: dict) -> nbformat.NotebookNode:
 def graded(course, tmp_path_factory):
     """The course after `make grade`, with the lines that it printed."""
     folder = tmp_path_factory.mktemp("handed_in")
-    submit(course, folder, STUDENTS)
-    damaged = folder / "damaged" / NAME
-    damaged.mkdir(parents=True)
-    (damaged / f"{NAME}.ipynb").write_text("no notebook")
+    for student, answers in STUDENTS.items():
+        hand_in(folder, student, answered(course, answers))
     deleted = answered(course, RIGHT)
     del deleted.cells[3:8]  # of exercise one and two all but the text
+    hand_in(folder, "deleted", deleted)
     for name, changes in (HONEST | {"broken": BROKEN}).items():
-        (folder / name / NAME).mkdir(parents=True)
-        nbformat.write(honest(course, changes), folder / name / NAME / f"{NAME}.ipynb")
-    (folder / "deleted" / NAME).mkdir(parents=True)
-    nbformat.write(deleted, folder / "deleted" / NAME / f"{NAME}.ipynb")
+        hand_in(folder, name, honest(course, changes))
+    (folder / "damaged.ipynb").write_text("no notebook")
     (folder / "right" / NAME / "labkit").mkdir()
     (folder / "right" / NAME / "labkit" / "__init__.py").write_text("raise RuntimeError('of a student')")
     roster = folder / "students.csv"
@@ -315,7 +296,7 @@ def test_deleted_cells_come_back_and_only_their_points_are_lost(graded):
 
 @needs_namespaces
 def test_what_cannot_be_graded_is_named(graded):
-    assert "damaged/01_tiny/01_tiny.ipynb: not a notebook that can be read" in graded[1]
+    assert "damaged.ipynb: not a notebook that can be read" in graded[1]
     assert "labkit/__init__.py: not a notebook" in graded[1]
     assert "sandbox: namespaces" in graded[1] and "SEED=5" in graded[1]
 
@@ -325,16 +306,9 @@ def test_the_table_has_a_row_for_everybody_and_a_column_for_what_was_handed_out(
     with open(course.root / "grades.csv", encoding="utf-8", newline="") as file:
         rows = {row["student"]: row for row in csv.DictReader(file)}
     assert set(rows) == {*STUDENTS, *HONEST, "broken", "deleted", "absent"}
-    assert rows["right"] == {
-        "student": "right",
-        "last_name": "Right",
-        "first_name": "Ada",
-        f"{NAME} one (of 2)": "2",
-        f"{NAME} two (of 2)": "2",
-        f"{NAME} three (of 2)": "2",
-        f"{NAME} (of 6)": "6",
-        f"{NAME} notes": "",
-    }
+    points = [f"{NAME} {name} (of 2)" for name in EXERCISES]
+    assert [*rows["right"]] == ["student", "last_name", "first_name", *points, f"{NAME} (of 6)", f"{NAME} notes"]
+    assert [*rows["right"].values()] == ["right", "Right", "Ada", "2", "2", "2", "6", ""]
     assert set(rows["absent"].values()) == {"absent", "Absent", "Bob", ""}, "nothing handed in is not 0 points"
     assert rows["exits"][f"{NAME} notes"] == "crashed: two; not in the class list"
 
@@ -348,8 +322,8 @@ def test_the_report_counts_misconceptions(graded, course, tmp_path):
     rows = [[cell.text for cell in row.find_all(["th", "td"])] for row in page.find_all("tr")]
     assert ["minus", "1", "WrongAnswer: two: the sign is wrong"] in rows
     assert ["another mistake", "1", "WrongAnswer: two: 7 is not 2"] in rows
-    assert {"fails with NameError", "NameError", "Stopped: crashed", "not answered"} <= {row[0] for row in rows if row}
-    assert ["damaged/01_tiny/01_tiny.ipynb", "not a notebook that can be read (NotJSONError)"] in rows
+    assert {"NameError", "Stopped: crashed", "not answered"} <= {row[0] for row in rows if row}
+    assert ["damaged.ipynb", "not a notebook that can be read (NotJSONError)"] in rows
     assert SECRET not in page.text
 
 
@@ -392,17 +366,16 @@ def with_written(tmp_path_factory, path_to_alembic):
     nbformat.write(notebook, source)
     course.directory.assignment_id = NAME
     GenerateAssignment(coursedir=course.directory, config=course.config).start()
-    submit(course, course.root / "submitted", {"ada": RIGHT | {"two": "def two():\n    return 7", "written": "Mine."}})
-    submit(course, course.root / "submitted", {"eve": RIGHT | {"two": SHOWS, "written": f"**Bold** {ATTACKS}"}})
-    path = course.root / "submitted" / "eve" / NAME / f"{NAME}.ipynb"
-    hostile = nbformat.read(path, as_version=4)
+    answers = {"two": "def two():\n    return 7", "written": "Mine."}
+    hand_in(course.root / "submitted", "ada", answered(course, RIGHT | answers))
+    hostile = answered(course, RIGHT | {"two": SHOWS, "written": f"**Bold** {ATTACKS}"})
     hostile.metadata["title"] = ATTACKS
     extra = marks(f'x"{ATTACKS}', solution=True) | {"tags": [ATTACKS.replace(",", "")]}
     hostile.cells += [
         new_markdown_cell(ATTACKS, metadata=extra),
         new_raw_cell(ATTACKS, metadata={"raw_mimetype": "text/html"}),
     ]
-    nbformat.write(hostile, path)
+    hand_in(course.root / "submitted", "eve", hostile)
     return course
 
 
@@ -479,7 +452,7 @@ def test_no_script_of_a_student_is_in_a_page(with_written):
 @needs_namespaces
 def test_a_submission_without_marks_has_a_note_instead(with_written, tmp_path):
     shutil.copytree(with_written.root, tmp_path / "course")
-    submit(with_written, tmp_path / "course" / "submitted", {"bob": RIGHT})
+    hand_in(tmp_path / "course" / "submitted", "bob", answered(with_written, RIGHT))
     report.write_marks(Course(tmp_path / "course"), tmp_path / "grades.csv", [])
     assert "bob,,,,,,not graded" in (tmp_path / "grades.csv").read_text()
 
