@@ -39,10 +39,11 @@ def mistake(message: str, known: dict[str, str]) -> str:
         message: the one that the student reads.
         known: the names of mistakes by the part of the message that tells them, in small letters.
     """
-    if fitting := [part for part in known if part in message.casefold()]:
+    wrong = message.startswith("WrongAnswer")
+    if wrong and (fitting := [part for part in known if part in message.casefold()]):
         return known[max(fitting, key=len)]  # which says most
     found = re.search(TELLING, message)
-    return found[0] if found else OTHER if message.startswith("WrongAnswer") else message
+    return found[0] if found else OTHER if wrong else message
 
 
 def write_class(course: Course, notebook: str, path: Path, wrong_answers: Path = WRONG_ANSWERS) -> None:
@@ -89,7 +90,7 @@ def write_marks(course: Course, path: Path, people: list[dict[str, str]]) -> Non
         marks = pd.DataFrame(index=submitted, columns=[*most], dtype=float)
         notes = {student: [reasons.get(student, "not graded")] for student in submitted}
         for one in course.graded(notebook):
-            marks.loc[one.student] = {name: exercise.points for name, exercise in one.exercises.items()}
+            marks.loc[one.student] = pd.Series({name: each.points for name, each in one.exercises.items()}, dtype=float)
             notes[one.student] = one.notes
         for student in set(submitted) - set(ids) if people else []:
             notes[student] = [*notes[student], "not in the class list"]
