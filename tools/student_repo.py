@@ -2,9 +2,9 @@
 
     python -m tools.student_repo OUT https://github.com/OWNER/NAME     # or: make student-repo OUT=... REPO=...
 
-OUT becomes a git repository, or gets one more commit if it is one that was made by this program. Each commit has a tag,
-release-1, release-2, ... The address is the one under which students will find it: the notebooks' first cell and their
-links to Colab need it. Solutions, wrong answers, tests and the pages for teachers stay behind.
+OUT becomes a git repository, or gets one more commit if it is one that was made by this program. The address is the one
+under which students will find it: the notebooks' first cell and their links to Colab need it. Solutions, wrong answers,
+tests and the pages for teachers stay behind.
 """
 
 import argparse
@@ -86,15 +86,14 @@ def prepare(out: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def make(out: Path, repo: str, notebooks: list[Path]) -> str:
-    """Write the repository with these notebooks; returns its last tag, a new one if anything has changed."""
+def make(out: Path, repo: str, notebooks: list[Path]) -> None:
+    """Write the repository with these notebooks, and commit what has changed."""
     git(ROOT, "var", "GIT_COMMITTER_IDENT")  # whoever is unknown to git learns so before anything is written
     prepare(out)
     for name in git(ROOT, "ls-files", *COPIED).splitlines():
-        if KEPT_BACK.fullmatch(name):
-            continue
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, out / name)
+        if not KEPT_BACK.fullmatch(name):
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, out / name)
     packing.pack(out / "labkit")
     (out / "exercises").mkdir()
     exercises(notebooks, out / "exercises", repo)
@@ -102,12 +101,8 @@ def make(out: Path, repo: str, notebooks: list[Path]) -> str:
     for name in ("Makefile", "AGENTS.md"):
         shutil.copy(TEMPLATES / name, out / name)
     git(out, "add", "--all")
-    tags = git(out, "tag", "--list", "release-*").splitlines()
-    if not git(out, "status", "--porcelain"):
-        return f"release-{len(tags)}"
-    git(out, "commit", "--quiet", "--message", f"{MADE_HERE}, commit {git(ROOT, 'rev-parse', 'HEAD')}")
-    git(out, "tag", f"release-{len(tags) + 1}")
-    return f"release-{len(tags) + 1}"
+    if git(out, "status", "--porcelain"):
+        git(out, "commit", "--quiet", "--message", f"{MADE_HERE}, commit {git(ROOT, 'rev-parse', 'HEAD')}")
 
 
 if __name__ == "__main__":
@@ -116,5 +111,5 @@ if __name__ == "__main__":
     parser.add_argument("repo", help="its address, such as https://github.com/OWNER/NAME")
     arguments = parser.parse_args()
     address = arguments.repo.rstrip("/").removesuffix(".git")
-    tag = make(arguments.out.resolve(), address, sorted(ROOT.glob("notebooks/*.ipynb")))
-    print(f"{arguments.out} is at {tag}; to publish it: git -C {arguments.out} push --follow-tags {address} main {tag}")
+    make(arguments.out.resolve(), address, sorted(ROOT.glob("notebooks/*.ipynb")))
+    print(f"To publish it: git -C {arguments.out} push {address} main")
