@@ -39,7 +39,7 @@ def convert(course: Course, converter: type[Autograde | GenerateFeedback], noteb
     if result["success"]:
         return ""
     told = [line for line in result.get("log", result["error"]).splitlines() if "Error: " in line]
-    return f"not graded: {told[-1] if told else result['error'].strip().splitlines()[-1]}"
+    return told[-1] if told else result["error"].strip().splitlines()[-1]
 
 
 def grade(course: Course, notebook: str) -> dict[str, str]:
@@ -49,7 +49,8 @@ def grade(course: Course, notebook: str) -> dict[str, str]:
         begun = time.monotonic()
         if failure := convert(course, Autograde, notebook, student):
             failed[student] = failure
-        print(f"{notebook} {student}: {failure or 'graded'} ({time.monotonic() - begun:.1f} s)", flush=True)
+        how = f"not graded: {failure}" if failure else "graded"
+        print(f"{notebook} {student}: {how} ({time.monotonic() - begun:.1f} s)", flush=True)
     return failed
 
 
@@ -60,7 +61,7 @@ def write_pages(course: Course, notebook: str) -> None:
     """
     # All at once: to load the page's template takes longer than to fill it.
     if failure := convert(course, GenerateFeedback, notebook, "*"):
-        print(f"{notebook}, feedback: {failure}")
+        print(f"{notebook} has not all of its feedback: {failure}")
     report.write_class(course, notebook, course.root / f"{notebook}.html")
     print(f"The class: {course.root / notebook}.html")
     if folders := sorted(course.root.glob(f"submitted/*/{notebook}/{MOODLE_FOLDER}")):
@@ -101,7 +102,8 @@ def gather(course: Course, folder: Path, people: list[dict[str, str]]) -> tuple[
     exercises = {name: {*points_of(cells)} for name, cells in course.released().items()}
     found, left = collect(folder, exercises, course.root / "submitted", people)
     print(f"{len(found)} notebooks of {len({one.student for one in found})} students in {folder}")
-    print(*(f"  not graded: {path}: {why}" for path, why in left.items()), sep="\n")
+    for path, why in left.items():
+        print(f"  not graded: {path}: {why}")
     return {one.notebook for one in found}, left
 
 

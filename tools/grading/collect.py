@@ -62,7 +62,7 @@ def files(folder: Path) -> Iterator[tuple[str, bytes]]:
                 try:
                     shutil.unpack_archive(path, unpacked)
                 except Exception:  # damaged, or with a password
-                    yield name, b""
+                    yield name or path.name, b""
                 yield from ((f"{name}/{inner}".strip("/"), content) for inner, content in files(Path(unpacked)))
         elif path.is_file() and not path.is_symlink():
             yield name, path.read_bytes()
@@ -140,7 +140,7 @@ def read_roster(roster: Path | None) -> list[dict[str, str]]:
     people = pd.read_csv(io.StringIO(text), sep=separator, dtype=str, keep_default_na=False)
     if "id" not in people:
         raise ValueError(f"{roster}: a column `id` is missing; it has {', '.join(people)}")
-    return people[people["id"] != ""].to_dict("records")
+    return people[people["id"] != ""].drop_duplicates("id").to_dict("records")
 
 
 def collect(

@@ -76,28 +76,30 @@ def different(messages: pd.Series) -> str:
 def write_marks(course: Course, path: Path, people: list[dict[str, str]]) -> None:
     """Write the marks of all notebooks that any student handed in; empty where a student did not.
 
-    The sum of a notebook is empty, too, as long as a teacher has to read an answer.
-
     Args:
         people: the class list; those who handed nothing in get a row, too.
     """
     ids = [row["id"] for row in people]
     tables = [pd.DataFrame(people, ids).reindex(columns=["last_name", "first_name"] if people else [])]
-    for notebook in course.released():
-        if not (submitted := course.submitted(notebook)):
-            continue
-        most, reasons = course.exercises(notebook), course.runs().get(notebook, {}).get("not_graded", {})
-        marks = pd.DataFrame(index=submitted, columns=[*most], dtype=float)
-        notes = {student: [reasons.get(student, "not graded")] for student in submitted}
-        for one in course.graded(notebook):
-            marks.loc[one.student] = pd.Series({name: each.points for name, each in one.exercises.items()}, dtype=float)
-            notes[one.student] = one.notes
-        for student in set(submitted) - set(ids) if people else []:
-            notes[student] = [*notes[student], "not in the class list"]
-        marks["sum"] = marks.sum(axis=1, skipna=False)
-        marks.columns = [f"{notebook} {name} (of {points:g})" for name, points in most.items()] + [
-            f"{notebook} (of {sum(most.values()):g})"
-        ]
-        marks[f"{notebook} notes"] = pd.Series({student: "; ".join(all_notes) for student, all_notes in notes.items()})
-        tables.append(marks)
+    tables += [marks(course, notebook, ids) for notebook in course.released() if course.submitted(notebook)]
     pd.concat(tables, axis=1).sort_index().to_csv(path, index_label="student", float_format="%g")
+
+
+def marks(course: Course, notebook: str, ids: list[str]) -> pd.DataFrame:
+    """The columns of a notebook, a row for each student who handed it in: points of each exercise, sum, and notes.
+
+    The sum is empty as long as a teacher has to read an answer.
+    """
+    submitted, most = course.submitted(notebook), course.exercises(notebook)
+    reasons = course.runs().get(notebook, {}).get("not_graded", {})
+    table = pd.DataFrame(index=submitted, columns=[*most], dtype=float)
+    notes = {student: [f"not graded: {reasons.get(student, 'not yet')}"] for student in submitted}
+    for one in course.graded(notebook):
+        table.loc[one.student] = pd.Series({name: each.points for name, each in one.exercises.items()}, dtype=float)
+        notes[one.student] = one.notes
+    for student in set(submitted) - set(ids) if ids else []:
+        notes[student] = [*notes[student], "not in the class list"]
+    table.columns = [f"{notebook} {name} (of {points:g})" for name, points in most.items()]
+    table[f"{notebook} (of {sum(most.values()):g})"] = table.sum(axis=1, skipna=False)
+    table[f"{notebook} notes"] = pd.Series({student: "; ".join(found) for student, found in notes.items()})
+    return table
