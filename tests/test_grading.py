@@ -187,7 +187,6 @@ STOPPED = {
 COPIED = marks("two", solution=True)
 # Cells that come into a notebook which is right otherwise: before the answer to "two" (6), after it (7), or later.
 HONEST = {
-    "helper": {6: ["def helper():\n    return 2"], "two": "def two():\n    return helper()"},
     "helpers": {
         6: ["def helper():\n    return other()", "def other():\n    return 2"],
         "two": "def two():\n    return helper()",
@@ -200,8 +199,7 @@ HONEST = {
     "earlier": {"two": "def two():\n    return 2 * one()"},
     "elsewhere": {7: ["def two():\n    return 2"]},
     "modulo": {"two": "def two():\n    return (\n        12\n        % 10\n    )"},
-    "timed": {"two": "%%time\ndef two():\n    return 2"},
-    "drawn": {"two": "%matplotlib inline\nprint('a figure')\ndef two():\n    return 2"},
+    "timed": {"two": "%%time\n%matplotlib inline\nprint('a figure')\ndef two():\n    return 2"},
     "copied": {7: [("def two():\n    return 2", COPIED)]},
     "left": {"two": "def two():\n    return 2", 8: [("# TODO: your code here", COPIED)]},
     "split": {"two": "def two():", 7: [("    return 2", COPIED)]},
@@ -295,6 +293,7 @@ def test_what_cannot_be_graded_is_named(graded):
     assert "damaged.ipynb: not a notebook that can be read" in graded[1]
     assert "labkit/__init__.py: not a notebook" in graded[1]
     assert "sandbox: namespaces" in graded[1] and "SEED=5" in graded[1]
+    assert "has not all of its feedback" not in graded[1]
 
 
 @needs_namespaces
