@@ -9,7 +9,7 @@ import torch
 from pandas import DataFrame
 from torch.utils._pytree import tree_leaves
 
-from labkit.course.check.answers import WrongAnswer, ask, drawn, exercise, expect, hint, kind, require, require_kind
+from labkit.course.check.answers import ask, drawn, exercise, expect, hint, kind, require, require_kind
 from labkit.course.paper import growth as right_growth
 from labkit.course.races import record
 from labkit.models.cyclegan import Cycle, CycleGAN, Journey
@@ -57,17 +57,14 @@ def streams(answer: type) -> None:
         overlap = any(clocks.begun[late][early] < clocks.of[early][early] for early, late in pairs)
         for holds, message in (
             (not wrong, f"{', '.join(wrong)} differ from the baseline's: return A -> B -> A first."),
-            (
-                sides,
-                "all work ran on main: launch each cycle in `with torch.cuda.stream(...)`, on its own side stream.",
-            ),
+            (len(sides) > 0, "all work ran on main: launch each cycle in `with torch.cuda.stream(...)` of its own."),
             (len(sides) > 1, "only one side stream has work: give each cycle a side stream of its own."),
             (not in_class, "the streams are kept in the class, which every step shares: keep them in self."),
             (clocks.made == 2, f"{clocks.made} side streams were made, and two are needed: one for each cycle."),
             *((False, race.message) for race in recorder.races()),
             (overlap, "one side stream begins when the other is done, so nothing overlaps: let main wait after both."),
         ):
-            require(bool(holds), ("with 'bf16': " if others else "") + message)
+            require(holds, ("with 'bf16': " if others else "") + message)
     step = make_step(model, answer)
     first, again = (record(step, real_a, real_b)[0].clocks for _ in range(2))
     waits = "the host waits, in a `synchronize` or for a value, and launches nothing: wait_stream lets the GPU wait."

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import torch
 from torch import Tensor, nn
 
-from labkit.course.check.answers import a_seed, cases, drawn, exercise, expect, require, require_each
+from labkit.course.check.answers import ask, cases, drawn, exercise, expect, require
 from labkit.course.floats import limits as right_limits
 from labkit.course.floats import rounding_outcomes as right_outcomes
 from labkit.course.kept import kept_bytes as right_kept
@@ -60,14 +60,12 @@ def rounding_outcomes(answer: Callable[[Tensor, float], Mapping[str, float]]) ->
     n = len(gradients) - 2
     late = {"flushed": right_outcomes(gradients, 1.0)["flushed"]}
     for scale in cases([1.0, 2.0**10, 2.0**17], lambda random: 2.0 ** random.randrange(20)):
-        given = gradients.clone()
-        got, right = answer(given, scale), right_outcomes(gradients, scale)
-        require(torch.equal(given, gradients), "the gradients you were given were changed: make new tensors.")
+        right = right_outcomes(gradients, scale)
         with_zeros, below_tiny = (2 + n * right["flushed"]) / (n + 2), right["flushed"] + right["subnormal"]
         told = ", ".join(f"{outcome} {share:.3g}" for outcome, share in right.items())
         nearest = f"Flushed are those of the {n} that `.half()` rounds, to the nearest, to 0: a share from 0 to 1."
         expect(
-            got,
+            ask(answer, gradients, scale),
             right,
             [
                 ({"flushed": with_zeros}, "A gradient that was zero before is not flushed: leave the zeros out first."),
@@ -94,9 +92,6 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
     usual = {"generators": torch.tensor([3.0, 4.0]), "discriminators": torch.tensor([0.0, 0.5])}
     gradients = drawn(usual, _any_two)
     norm_of_both = torch.cat([*gradients.values()]).norm()
-    leaves_out = "they must not take a step with it. scaler.step(optimizer) leaves that step out by itself."
-    once = "Call it once, after both players: it changes the scale that the second player's gradients carry."
-    left_over = "gradients are left over and would be added to the next step's: zero_grad() in either case."
     still_scaled = "These gradients are still scaled: scaler.unscale_(optimizer) divides them by the scale."
     for overflowed in (None, "discriminators", "generators"):
         scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
@@ -109,28 +104,17 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
         if overflowed:
             weights[overflowed].grad = torch.tensor([math.inf, 1.0])
         answer(scaler, optimizers, 1.0)
-        where = f"an inf in the gradient of the {overflowed}: " if overflowed else "finite gradients: "
-        for player, weight in weights.items():
-            still = not weight.any()
-            require_each(
-                (still or player != overflowed, leaves_out),
-                (not still or overflowed in (None, player), f"the {player} must take their step all the same."),
-                where=where,
-            )
-        require_each(
-            (updates.call_count > 0, "the scale never adapts: call scaler.update()."),
-            (updates.call_count == 1, f"scaler.update() was called {updates.call_count} times. {once}"),
-            where=where,
-        )
+        where = f"an inf in the gradient of the {overflowed}" if overflowed else "finite gradients"
         for player, gradient in gradients.items():
-            if player == overflowed:
-                continue
             direction = gradient / gradient.norm()
             clipped = gradient if gradient.norm() < 1 else direction
+            right = torch.zeros(2) if player == overflowed else clipped
             expect(
                 -weights[player].detach(),
-                clipped,
+                right,
                 [
+                    (lambda got, _: not got.isfinite().all(), "scaler.step(optimizer) leaves that step out by itself."),
+                    (torch.zeros(2), f"The {player} must take their step all the same."),
                     (direction / SCALE, "Clipped while still scaled: call scaler.unscale_(optimizer) before you clip."),
                     (gradient / norm_of_both, "Each player's gradients have their own norm: clip them apart."),
                     (gradient, "Clip the gradients to max_norm, after unscaling and before the step."),
@@ -138,9 +122,16 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
                     (SCALE * gradient, still_scaled),
                 ],
                 "Unscale, clip, step.",
-                f"{where}the {player} should move by {clipped}",
+                f"{where}: the {player} should move by {right}",
             )
-        require(all(weight.grad is None or not weight.grad.any() for weight in weights.values()), where + left_over)
+        calls = updates.call_count
+        once = "Call it once, after both players: it changes the scale that the second player's gradients carry."
+        require(calls > 0, f"{where}: the scale never adapts: call scaler.update().")
+        require(calls == 1, f"{where}: scaler.update() was called {calls} times. {once}")
+        left_over = (
+            f"{where}: gradients are left over and would be added to the next step's: zero_grad() in either case."
+        )
+        require(all(weight.grad is None or not weight.grad.any() for weight in weights.values()), left_over)
 
 
 @exercise(SPEEDUPS["accumulate"])
@@ -161,17 +152,12 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
                 loss.register_hook(lambda _gradient: waiting.discard(player))
             return losses
 
-    torch.manual_seed(drawn(0, a_seed))
-    pictures, size, parts = drawn(
-        (4, 16, [4, 2]), lambda random: (6, random.choice((20, 24)), random.sample((2, 3, 6), 2))
-    )
+    usual = (4, 16, [4, 2])
+    pictures, size, parts = drawn(usual, lambda random: (6, random.choice((20, 24)), random.sample((2, 3, 6), 2)))
     model = CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4, pool_size=0)
     step = make_step(model.double(), PartByPart)  # in float32 rounding can turn a gradient of so small networks
     real_a, real_b = (torch.rand(pictures, 3, size, size, dtype=torch.float64) * 2 - 1 for _ in range(2))
-    through = (
-        "also holds the generators' loss, which passes through the discriminators on its way back: use "
-        "backward(inputs=step.players[...])."
-    )
+    through = "also holds the generators' loss, on its way back: use backward(inputs=step.players[...])."
     cleared = "is the last part's only: nothing may clear gradients between the parts."
     for k in parts:
         times = f"is {k} times too large: each loss is a mean, so divide it by k before backward()."
@@ -179,23 +165,21 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
         last, _ = _gradients(step, real_a.chunk(k)[-1], real_b.chunk(k)[-1])
         before = [weight.detach().clone() for weight in model.parameters()]
         answer(step, real_a, real_b, k)
-        got = {player: [weight.grad for weight in weights] for player, weights in step.players.items()}
-        for weight in model.parameters():
-            weight.requires_grad_().grad = None
         changed = "the weights have changed: leave the gradients in them, and do not let the optimisers step."
         require(all(map(torch.equal, model.parameters(), before)), changed)
         for player, whole in right.items():
             where = f"k = {k}, the {player}' gradient"
-            gradients = [gradient for gradient in got[player] if gradient is not None]
+            gradients = [weight.grad for weight in step.players[player] if weight.grad is not None]
             missing = f"{where} is missing: backward() for both players, in every part."
-            require(len(gradients) == len(got[player]), missing)
+            require(len(gradients) == len([*step.players[player]]), missing)
             passing = [(a * whole + b * strange, through) for a in (1, k) for b in (1, k) if player == "discriminators"]
             wrong = [*passing, (k * whole, times), (last[player], cleared), (last[player] / k, cleared)]
             largest = whole.abs().max()  # so that tolerances mean the same for every model
             mistakes = [(gradient / largest, f"{where} {message}") for gradient, message in wrong]
             expect(_flat(gradients) / largest, whole / largest, mistakes, f"{where} is not the whole batch's.")
-        at_end = "all parts were kept for one backward() at the end, which takes the memory of the whole batch"
-        require(not kept, f"the gradients are right, but {at_end}: backward() in every part.")
+        model.requires_grad_().zero_grad()
+    at_end = "all parts were kept for one backward() at the end, which takes the memory of the whole batch"
+    require(not kept, f"the gradients are right, but {at_end}: backward() in every part.")
 
 
 def _gradients(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -218,7 +202,8 @@ def _any_saved(random: Random) -> list[tuple[str, Tensor]]:
     saved: list[tuple[str, Tensor]] = []
     kinds = random.sample(("Conv2d", "ReLU", "InstanceNorm2d", "Tanh", "Linear"), 3)
     for kind in kinds * 2:
-        shared, own = (torch.rand(random.randrange(2, 9), 4, dtype=random.choice(FLOATS)) for _ in range(2))
+        types = random.choices((torch.float32, torch.float16), k=2)
+        shared, own = (torch.rand(random.randrange(2, 9), 4, dtype=dtype) for dtype in types)
         saved += [(kind, own), (kind, shared), (kind, nn.Parameter(torch.rand(random.randrange(2, 9))))]
         saved += [(random.choice(kinds), view) for view in (shared, shared[:1], shared.T)]
         saved.append((kind, torch.rand(6)[: random.randrange(1, 6)]))
@@ -235,31 +220,25 @@ def kept_bytes(answer: Callable[[list[tuple[str, Tensor]]], Mapping[str, int]]) 
     right = right_kept(saved)
     pictures = [(layer, tensor) for layer, tensor in saved if not isinstance(tensor, nn.Parameter)]
     by_memory = {tensor.untyped_storage().data_ptr(): (layer, tensor) for layer, tensor in reversed(pictures)}
+    first = [*by_memory.values()]
 
-    def summed(of: Iterable[tuple[str, Tensor]], size: Callable[[Tensor], int]) -> dict[str, int]:
-        pairs = list(of)
-        return {kind: sum(size(tensor) for layer, tensor in pairs if layer == kind) for kind in right}
+    def summed(of: list[tuple[str, Tensor]], size: Callable[[Tensor], int]) -> dict[str, int]:
+        return {kind: sum(size(tensor) for layer, tensor in of if layer == kind) for kind in right}
 
-    def whole(tensor: Tensor) -> int:
-        return tensor.untyped_storage().nbytes()
-
+    views = summed(pictures, lambda tensor: tensor.untyped_storage().nbytes())
+    weights_too = right_kept((layer, tensor.detach()) for layer, tensor in saved)
     expect(
         answer(list(saved)),
         right,
         [
-            (summed(saved, whole), WEIGHTS_AND_VIEWS),
+            (weights_too, "Weights are there anyway: leave them out."),
+            (views, "Several tensors are views of one memory, which is kept once: remember which you have seen."),
             (
-                right_kept((layer, tensor.detach()) for layer, tensor in saved),
-                "Weights are there anyway: leave them out.",
-            ),
-            (summed(pictures, whole), VIEWS),
-            (summed({id(tensor): (layer, tensor) for layer, tensor in reversed(pictures)}.values(), whole), VIEWS),
-            (
-                summed(by_memory.values(), lambda tensor: tensor.nbytes),
+                summed(first, lambda tensor: tensor.nbytes),
                 "A view keeps all of its memory alive, not only its own part.",
             ),
             (
-                summed(by_memory.values(), lambda tensor: tensor.numel()),
+                summed(first, lambda tensor: tensor.numel()),
                 "Those are numbers, not bytes: float16 has 2, float32 has 4.",
             ),
             (right_kept(reversed(saved)), "Memory belongs to the layer that saved it first."),
@@ -267,8 +246,3 @@ def kept_bytes(answer: Callable[[list[tuple[str, Tensor]]], Mapping[str, int]]) 
         "Each memory counts once, whole, for the layer that saved it first; weights do not count.",
         f"{len(saved)} tensors of {', '.join(sorted({layer for layer, _ in saved}))}",
     )
-
-
-FLOATS = (torch.float32, torch.float16)
-VIEWS = "Several tensors are views of one memory, which is kept once: remember which you have seen."
-WEIGHTS_AND_VIEWS = "Weights are there anyway, and several tensors are views of one memory: neither counts again."

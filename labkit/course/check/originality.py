@@ -1,9 +1,9 @@
 """Whether an answer is a student's own work, and its check the one that was written.
 
 Three looks keep marks honest. `tampering` reads an answer's source before it runs: an answer is a few lines of Python
-about tensors and numbers, so it may import the packages in `PACKAGES` only, use none of the names in `NAMES`, and change
-attributes of its own objects only. `changed` compares the functions that checks work with before and after an answer,
-while answers are graded. `calls_of` and `not_own` know labkit's own answer to an exercise.
+about tensors and numbers, so it may import the packages in `PACKAGES` only, use none of the names in `NAMES`, and
+change attributes of its own objects only. `changed` compares the functions that checks work with before and after an
+answer, while answers are graded. `calls_of` and `not_own` know labkit's own answer to an exercise.
 
 They hold as far as the lists do: Python lets a program change all of itself, and a judge in the same process with it.
 Nor is this a sandbox: `make grade` keeps files and the network out of reach.
@@ -108,7 +108,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _changes(node: ast.AST, own: set[str]) -> Iterator[str]:
-    """An attribute or an item that a node changes, unless it is reached from a name to which the program gives a value."""
+    """An attribute or item that a node changes, other than of an object to which the program gives a name."""
     if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
         root: ast.expr = node
         while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
