@@ -39,7 +39,7 @@ def residual_block(answer: type[nn.Module]) -> None:
     with torch.no_grad():
         for mine, value in zip(weights, right.parameters(), strict=True):
             mine.copy_(value)
-        change, none = right.conv_block(x), nn.Identity()
+        change, none, zeros = right.conv_block(x), nn.Identity(), nn.ZeroPad2d(1)
         expect(
             ask(block, x, if_it_fails="Is each of the two convolutions padded by 1, so that sizes are kept?"),
             x + change,
@@ -48,10 +48,7 @@ def residual_block(answer: type[nn.Module]) -> None:
                 (2 * change, "you return F(x) + F(x): is x overwritten before the sum? Put F(x) under another name."),
                 (torch.relu(x + change), "no ReLU after the sum: it would cut off the negative half of x."),
                 (x + torch.relu(change), "no ReLU after the second norm: F(x) must be able to subtract, too."),
-                (
-                    x + residual(nn.ZeroPad2d(1), pad, second_pad),
-                    "pad by reflection (nn.ReflectionPad2d), not by zeros.",
-                ),
+                (x + residual(zeros, pad, second_pad), "pad by reflection (nn.ReflectionPad2d), not by zeros."),
                 (x + residual(none, relu), "there is no ReLU between the two convolutions."),
                 (x + residual(none, norm, second_norm), "nn.InstanceNorm2d is missing after the convolutions."),
                 (x + residual(none, second_norm), "nn.InstanceNorm2d is missing after the second convolution."),

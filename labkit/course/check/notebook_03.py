@@ -100,10 +100,7 @@ def idle_by_cause(answer: Callable[[np.ndarray, np.ndarray, np.ndarray], dict[st
                 (total(np.where(late, by_length, "host_wait")), "A launch that begins *after* the gap began is late."),
                 (total(launch_first), "Ask for the launch first: a short gap is the host's, if the launch was late."),
                 (total(by_length), "Each is launched before it begins. Had its launch begun when the *gap* began?"),
-                (
-                    adds_up_to(us.sum() + min(begin)),
-                    "There is no gap before it: wall time begins with the first kernel.",
-                ),
+                (adds_up_to(us.sum() + min(begin)), "Wall time begins with the first kernel: no gap before it counts."),
                 (adds_up_to(since[since > 0].sum()), INSIDE),
             ],
             "Take the kernels in the order they began. A gap lies between the latest end so far and a later begin.",
@@ -183,13 +180,10 @@ def hta_wall(answer: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], 
             right,
             [
                 (end.max() - begin.min(), "That is the wall time of all kernels: HTA leaves some of them out."),
-                (
-                    end[begin < last].max() - first,
-                    "Those *began* before the last step: HTA asks when they were launched.",
-                ),
+                (end[begin < last].max() - first, "Those *began* before: HTA asks when they were launched."),
                 (
                     (end - begin)[kept].sum(),
-                    "That is the sum of the durations. The wall time has the pauses in it, too.",
+                    "That is the sum of the durations: the pauses belong to the wall time, too.",
                 ),
                 (right_busy(begin[kept], end[kept]), "That is the busy time: the pauses belong to the wall time, too."),
                 (end[kept].max(), "That is the last end: the wall time begins with the first kernel, not at 0."),

@@ -37,7 +37,7 @@ def estimate(answer: Callable[[float, float, float], tuple[float, float]]) -> No
                 (lambda got, _, both=host + busy_us: got[0] == both, "Host and GPU do not take turns: they overlap."),
                 (
                     lambda got, right: got[0] < right[0],
-                    "The step is over when both are done: take the longer of the two.",
+                    "A step is over when both are done: take the longer of the two.",
                 ),
                 (lambda got, right: got[0] == right[0], "Idle is the share in which the GPU has no kernel."),
             ],

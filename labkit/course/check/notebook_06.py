@@ -233,14 +233,8 @@ def kept_bytes(answer: Callable[[list[tuple[str, Tensor]]], Mapping[str, int]]) 
         [
             (weights_too, "Weights are there anyway: leave them out."),
             (views, "Several tensors are views of one memory, which is kept once: remember which you have seen."),
-            (
-                summed(first, lambda tensor: tensor.nbytes),
-                "A view keeps all of its memory alive, not only its own part.",
-            ),
-            (
-                summed(first, lambda tensor: tensor.numel()),
-                "Those are numbers, not bytes: float16 has 2, float32 has 4.",
-            ),
+            (summed(first, lambda tensor: tensor.nbytes), "A view keeps all of its memory alive, not only its part."),
+            (summed(first, torch.numel), "Those are numbers, not bytes: float16 has 2, float32 has 4."),
             (right_kept(reversed(saved)), "Memory belongs to the layer that saved it first."),
         ],
         "Each memory counts once, whole, for the layer that saved it first; weights do not count.",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from statistics import mean
 
-from labkit.course.check.answers import cases, exercise, expect, failing
+from labkit.course.check.answers import ask, cases, exercise, expect
 from labkit.course.many_nodes import best_interval as right_interval
 from labkit.course.many_nodes import plan_to_buy as right_plan
 
@@ -43,29 +44,15 @@ def plan_to_buy(answer: Callable[[float, Plans], str]) -> None:
         used = {name: one_process / step / len(plans[name][0]) for name, step in steps.items()}
         fastest = min((name for name in steps if steps[name] < one_process), key=lambda name: steps[name], default="")
         where = f"one process {one_process:g} s, plans {dict(plans)}"
-        with failing(ValueError, f"{where}: no plan need be worth its machines: then return 'one process'."):
-            got = answer(one_process, plans)
         expect(
-            got,
+            ask(answer, one_process, plans, where=where, if_it_fails="No plan need be worth its machines."),
             right,
             [
                 (fastest, "That plan is faster, but does it use its machines to a half?"),
-                (
-                    by(lambda seconds, exchange: max(seconds)),
-                    "The network is not free: the exchange takes time in every step.",
-                ),
-                (
-                    by(lambda seconds, exchange: sum(seconds) + exchange),
-                    "The times do not add up: they work side by side.",
-                ),
-                (
-                    by(lambda seconds, exchange: sum(seconds) / len(seconds) + exchange),
-                    "The step is not done after the mean: who is last?",
-                ),
-                (
-                    max(used, key=lambda name: used[name]),
-                    "Several plans are worth it: take the fastest step among them.",
-                ),
+                (by(lambda times, exchange: max(times)), "The exchange takes time in every step, too."),
+                (by(lambda times, exchange: sum(times) + exchange), "Do not add up: they work side by side."),
+                (by(lambda times, exchange: mean(times) + exchange), "A step is not done after the mean: who is last?"),
+                (max(used, key=used.__getitem__), "Several are worth it: take the fastest step among them."),
             ],
             "The seconds of a step first, then which plans are worth it, then the fastest of these.",
             where,
