@@ -134,7 +134,7 @@ def ask(answer: Callable[..., T], *given: Any, where: str = "", if_it_fails: str
 
 def _unchanged(value: Any, before: Any) -> bool:
     if isinstance(before, Tensor):
-        return torch.equal(value, before)
+        return bool(value.equal(before))
     if isinstance(before, ndarray):
         return array_equal(value, before, equal_nan=True)
     return not isinstance(before, DataFrame) or value.equals(before)

@@ -90,17 +90,17 @@ def growth(answer: Callable[[DataFrame, DataFrame, int], Mapping[str, float]]) -
     factors = drawn([1.0] * len(PROFILED), lambda random: [random.uniform(0.6, 1.6) for _ in PROFILED])
     steps = drawn(2, lambda random: random.randrange(3, 9))
     pairs = [(name, factor, both) for factor, (name, both) in zip(factors, PROFILED.items(), strict=True)]
-    tables = [
+    before, after = (
         DataFrame(
             [(name, *(factor * us for us in both[side])) for name, factor, both in pairs if both[side]],
             columns=["name", "self_cuda_us", "cuda_total_us"],
         )
         for side in (0, 1)
-    ]
-    totals = [table.assign(self_cuda_us=table["cuda_total_us"]) for table in tables]
-    own = [table.set_index("name")["self_cuda_us"] for table in tables]
-    right = right_growth(*tables, steps)
-    got = ask(answer, *tables, steps)
+    )
+    totals = [table.assign(self_cuda_us=table["cuda_total_us"]) for table in (before, after)]
+    own = [table.set_index("name")["self_cuda_us"] for table in (before, after)]
+    right = right_growth(before, after, steps)
+    got = ask(answer, before, after, steps)
     require_kind(got, "a dict")
     lacking = {*got} & ({*own[0].index} ^ {*own[1].index})
     told = f"your answer has {', '.join(lacking)}, which one of the tables lacks: "
@@ -113,10 +113,10 @@ def growth(answer: Callable[[DataFrame, DataFrame, int], Mapping[str, float]]) -
         got,
         right,
         [
-            (right_growth(*tables[::-1], steps), "The sign is turned round: growth is after - before."),
+            (right_growth(after, before, steps), "The sign is turned round: growth is after - before."),
             ({name: 1e3 * ms for name, ms in right.items()}, "Those are microseconds: a millisecond has 1000 of them."),
-            (right_growth(*tables, 1), "Those are all steps together: how much longer does *one* step take?"),
-            (right_growth(*totals, steps), "That is the total time, with that of other rows: take self_cuda_us."),
+            (right_growth(before, after, 1), "Those are all steps together: how much longer does *one* step take?"),
+            (right_growth(totals[0], totals[1], steps), "That is the total time, with that of other rows: take self_cuda_us."),
             ({name: (own[1] / own[0])[name] for name in right}, "That is a ratio: how many milliseconds is it?"),
         ],
         "Take each operator's own GPU time after, minus that before, in milliseconds of one step.",

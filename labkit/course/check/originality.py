@@ -75,27 +75,27 @@ def tampering(source: str | ast.AST) -> str | None:
 
 
 def _strange(node: ast.AST) -> Iterator[str]:
-    """The names in one node of a program's syntax tree that an answer has no use for."""
-    banned: set[str] = set()
+    """What one node of a program's syntax tree names that an answer has no use for."""
+    banned: list[str] = []
     match node:
         case ast.Import(names) | ast.ImportFrom(names=names):
             for alias in names:
                 package, *inside = ".".join(filter(None, [getattr(node, "module", ""), alias.name])).split(".")
-                yield from [f"`import {package}`"] if package not in PACKAGES else []
+                yield from [] if package in PACKAGES else [f"`import {package}`"]
                 yield from ["the judge,"] if package == "labkit" and "check" in inside else []
-                banned |= {name for name in inside if name in MEMBERS or _is_hidden(name)}
+                banned += [name for name in inside if name in MEMBERS or _is_hidden(name)]
         case ast.Attribute(attr="check"):
             yield "the judge,"
         case ast.Attribute(owner, name):
             hidden = _is_hidden(name) and ast.unparse(owner) not in ("self", "cls", "super()")
-            banned |= {name} if name in MEMBERS or hidden or _is_special(name) else set()
+            banned += [name] if name in MEMBERS or hidden or _is_special(name) else []
         case ast.Name(name):
-            banned |= {name} if name in NAMES or _is_special(name) else set()
+            banned += [name] if name in NAMES or _is_special(name) else []
         case ast.FunctionDef(name) | ast.ClassDef(name) | ast.Constant(str(name)):  # as in getattr(one, "__globals__")
-            banned |= {name} if _is_special(name) else set()
+            banned += [name] if _is_special(name) else []
         case ast.Call(function, given) if ast.unparse(function).endswith(("getattr", "attrgetter")):
-            banned |= {one.value for one in given if isinstance(one, ast.Constant) and _is_hidden(str(one.value))}
-    yield from (f"`{name}`" for name in sorted(banned))
+            banned += [str(getattr(one, "value", "")) for one in given if _is_hidden(str(getattr(one, "value", "")))]
+    yield from (f"`{name}`" for name in banned)
 
 
 def _is_special(name: str) -> bool:
