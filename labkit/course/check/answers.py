@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import wraps
+from inspect import signature
 from numbers import Real
 from random import Random
 from typing import Any, ParamSpec, TypeVar
@@ -234,6 +235,39 @@ def expect(
     raise WrongAnswer(told + otherwise)
 
 
+Mistakes = Iterator[tuple[Any, str]]
+
+
+def formula(
+    right: Callable, usual: list[tuple], other: Callable[[Random], tuple]
+) -> Callable[[Callable[..., Mistakes]], Callable[[Callable], None]]:
+    """Makes the check of an exercise whose answer gives a result for its arguments, and does nothing else.
+
+    The decorated function has the arguments of a case. It yields the result of each likely mistake with its message, as
+    `expect` takes them, and at last None with the message for any other wrong answer.
+
+    Args:
+        right: gives the right results.
+        usual: the arguments of each case.
+        other: draws those of the hidden test's cases.
+    """
+
+    def decorate(mistakes: Callable[..., Mistakes]) -> Callable[[Callable], None]:
+        @exercise(right)
+        @wraps(mistakes)
+        def check(answer: Callable) -> None:
+            for case in cases(usual, other):
+                *wrong, (_, otherwise) = mistakes(*case)
+                pairs = zip(signature(mistakes).parameters, case, strict=True)
+                where = ", ".join(f"{name} {_shown(value)}" for name, value in pairs)[:300]
+                got = ask(answer, *case, where=where, if_it_fails=otherwise)
+                expect(got, right(*case), wrong, otherwise, where)
+
+        return check
+
+    return decorate
+
+
 def _plain(value: Any) -> Any:
     """Numbers in place of tensors and arrays without dimensions, in a dict or tuple as well."""
     if isinstance(value, Mapping):
@@ -273,4 +307,4 @@ def _answer(got: Any, right: Any) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))})"
-    return f"{value:.6g}" if isinstance(value, Real) else repr(value)
+    return f"{value:.6g}" if isinstance(value, Real) else str(value)

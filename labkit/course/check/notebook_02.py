@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from labkit.course.check.answers import drawn, exercise, expect, require, require_kind
+from labkit.course.check.answers import Mistakes, drawn, exercise, expect, formula, require, require_kind
 from labkit.course.stand_ins import FakeGPU
 from labkit.measure.roofline import amdahl as right_amdahl
 from labkit.measure.timing import alternate as right_alternate
@@ -60,26 +60,18 @@ def alternate(answer: Callable) -> None:
         expect({name: tuple(mine[name]) for name in its}, {name: tuple(its[name]) for name in its}, [], before)
 
 
-@exercise(right_amdahl)
-def amdahl(answer: Callable[[float, float], float]) -> None:
+@formula(
+    right_amdahl,
+    [(0.6, 4.0), (0.9, math.inf)],
+    lambda random: (random.uniform(0.1, 0.9), random.choice((random.uniform(2, 9), math.inf))),
+)
+def amdahl(share: float, factor: float) -> Mistakes:
     """Compares ``answer(share, factor)`` with `labkit.measure.roofline.amdahl`."""
-    # with the usual numbers no two mistakes give the same result
-    share, factor = drawn((0.6, 4.0), lambda random: (random.uniform(0.1, 0.9), random.uniform(2, 9)))
     left = 1 - share + share / factor
-    expect(
-        answer(share, factor),
-        right_amdahl(share, factor),
-        [
-            (factor, "That is the part's own factor: the rest of the step takes as long as before."),
-            (left, "That is the time that is left: how many times faster is one over it."),
-            (1 - left, "That is the share of the time that is saved: how many times faster is one over the time left."),
-            (1 / (1 - share), "That is the bound for an infinite factor: the part still takes share / factor."),
-            (1 / (1 - share) + share / factor, "One over the whole sum: put the time that is left in parentheses."),
-            (1 / (share + (1 - share) / factor), "The part that `share` names gets faster, and the rest does not."),
-            (1 - share + share * factor, "The part takes share / factor of the time, not share * factor."),
-        ],
-        "Of the time 1, 1 - share stays and share / factor is left.",
-        f"share {share:g}, factor {factor:g}",
-    )
-    infinite = "Divide `share` by `factor` all the same: that gives 0, and the rest still takes its time."
-    expect(answer(share, math.inf), 1 / (1 - share), [], infinite, f"share {share:g}, an infinite factor")
+    yield factor, "That is the part's own factor: the rest of the step takes as long as before."
+    yield left, "That is the time that is left: how many times faster is one over it."
+    yield 1 - left, "That is the share of the time that is saved: how many times faster is one over the time left."
+    yield 1 / (1 - share), "That is the bound for an infinite factor: the part still takes share / factor."
+    yield 1 / (1 - share) + share / factor, "One over the whole sum: put the time that is left in parentheses."
+    yield 1 / (share + (1 - share) / factor), "The part that `share` names gets faster, and the rest does not."
+    yield None, "Of the time 1, 1 - share stays: divide `share` by `factor` for the rest, also where that gives 0."

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from pandas import DataFrame
 
-from labkit.course.check.answers import ask, cases, drawn, exercise, expect
+from labkit.course.check.answers import Mistakes, ask, cases, drawn, exercise, expect, formula
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate import replay, step_operators, write_trace
 from labkit.trace import Trace
@@ -19,10 +20,12 @@ from labkit.traces.intervals import busy as right_busy
 from labkit.traces.tables import find_gaps
 
 BOUNDS = ("compute", "data", "host")
-CAUSES = ("host_wait", "kernel_wait", "other")
-Times = list[float]
-Kernels = tuple[str, Times, Times, str]  # in words, begins and ends, and a hint
+Kernels = tuple[str, list[float], list[float], str]  # in words, begins and ends, and a hint
 INSIDE = "A kernel that ends before one that began earlier adds nothing: keep the latest end so far (max)."
+
+
+def _arrays(*values: Sequence[float]) -> tuple[np.ndarray, ...]:
+    return tuple(np.array(one, dtype=float) for one in values)
 
 
 def _other_kernels(random: Random) -> Kernels:
@@ -44,7 +47,7 @@ def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
         ("no kernel", [], [], "Nothing is covered: return 0.0."),
     ]
     for what, begin, end, advice in cases(usual, _other_kernels):
-        first, last = np.array(begin, dtype=float), np.array(end, dtype=float)
+        first, last = _arrays(begin, end)
         right, wall = right_busy(first.copy(), last.copy()), last.max(initial=0) - first.min(initial=0)
         where = f"{what}, begin {begin}, end {end}"
         expect(
@@ -61,51 +64,58 @@ def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
         )
 
 
-def _other_launched(random: Random) -> tuple[Times, Times, Times]:
+def _other_launched(random: Random) -> tuple[np.ndarray, ...]:
     """Kernels that partly overlap, with gaps of every cause, in any order, to `idle_by_cause`."""
     begin = [10.0]
     while len(begin) < 40:
         begin.append(begin[-1] + random.choice((random.uniform(2, 20), random.uniform(40, 90))))
     random.shuffle(begin)
     launched = [one - random.uniform(3, 60) for one in begin]
-    return launched, begin, [one + random.choice((random.uniform(3, 15), 30.0)) for one in begin]
+    return _arrays(launched, begin, [one + random.choice((random.uniform(3, 15), 30.0)) for one in begin])
 
 
-@exercise(find_gaps)
-def idle_by_cause(answer: Callable[[np.ndarray, np.ndarray, np.ndarray], dict[str, float]]) -> None:
+def _total(us: ArrayLike, cause: np.ndarray) -> dict[str, float]:
+    return {name: float(np.where(cause == name, us, 0).sum()) for name in ("host_wait", "kernel_wait", "other")}
+
+
+def _gaps(launched: np.ndarray, begin: np.ndarray, end: np.ndarray) -> DataFrame:
+    kernels = DataFrame({"call_begin": launched, "begin": begin, "end": end}).sort_values("begin")
+    return find_gaps(kernels.reset_index(drop=True))
+
+
+def _right_causes(launched: np.ndarray, begin: np.ndarray, end: np.ndarray) -> dict[str, float]:
+    gaps = _gaps(launched, begin, end)
+    return _total(gaps["us"], gaps["cause"].to_numpy())
+
+
+@formula(
+    _right_causes,
+    [
+        _arrays([0, 6, 12, 100, 106, 112], [10, 42, 30, 108, 120, 190], [40, 62, 70, 118, 150, 200]),
+        _arrays([90, 2, 31, 5], [140, 20, 45, 60], [150, 30, 75, 65]),
+    ],
+    _other_launched,
+)
+def idle_by_cause(launched: np.ndarray, begin: np.ndarray, end: np.ndarray) -> Mistakes:
     """Compares ``answer(launched, begin, end)`` with the causes of `labkit.Trace.idle`, in microseconds."""
-    by_hand = [0.0, 6, 12, 100, 106, 112], [10.0, 42, 30, 108, 120, 190], [40.0, 62, 70, 118, 150, 200]
-    shuffled = [90.0, 2, 31, 5], [140.0, 20, 45, 60], [150.0, 30, 75, 65]
-    for launched, begin, end in cases([by_hand, shuffled], _other_launched):
-        kernels = DataFrame({"call_begin": launched, "begin": begin, "end": end}).sort_values("begin")
-        gaps = find_gaps(kernels.reset_index(drop=True))
-        us, cause = gaps["us"].to_numpy(), gaps["cause"].to_numpy()
-        since = kernels["begin"].to_numpy()[1:] - kernels["end"].to_numpy()[:-1]
-        late, by_length = cause == "host_wait", np.where(us < 30, "kernel_wait", "other")
+    gaps, order = _gaps(launched, begin, end), np.argsort(begin)
+    us, cause = gaps["us"].to_numpy(), gaps["cause"].to_numpy()
+    since = begin[order][1:] - end[order][:-1]
+    late, by_length = cause == "host_wait", np.where(us < 30, "kernel_wait", "other")
+    short_first = np.where(us < 30, "kernel_wait", np.where(late, "host_wait", "other"))
+    swapped = np.where(late, "host_wait", np.where(us < 30, "other", "kernel_wait"))
+    yield _total(1, cause), "That is how many gaps there are: add up their microseconds."
+    yield _total(us, swapped), "kernel_wait and other are swapped: a long gap before a launched kernel is `other`."
+    yield _total(us, np.where(late, by_length, "host_wait")), "A launch that begins *after* the gap began is late."
+    yield _total(us, short_first), "Ask for the launch first: a short gap is the host's, too, if the launch was late."
+    yield _total(us, by_length), "Each is launched before it begins. Had its launch begun when the *gap* began?"
+    yield _adds_up_to(us.sum() + min(begin)), "Wall time begins with the first kernel: no gap before it counts."
+    yield _adds_up_to(since[since > 0].sum()), INSIDE
+    yield None, "Take the kernels in the order they began. A gap lies between the latest end so far and a later begin."
 
-        def total(causes: np.ndarray, us: np.ndarray = us) -> dict[str, float]:
-            return {name: float(us[causes == name].sum()) for name in CAUSES}
 
-        def adds_up_to(us: float) -> Callable[[dict[str, float], dict[str, float]], bool]:
-            return lambda got, _: math.isclose(sum(got.values()), us)
-
-        launch_first = np.where(by_length == "other", np.where(late, "host_wait", "other"), "kernel_wait")
-        swapped = np.where(late, "host_wait", np.where(us < 30, "other", "kernel_wait"))
-        expect(
-            ask(answer, *map(np.array, (launched, begin, end))),
-            total(cause),
-            [
-                (total(cause, np.ones_like(us)), "That is how many gaps there are: add up their microseconds."),
-                (total(swapped), "kernel_wait and other are swapped: a long gap before a launched kernel is `other`."),
-                (total(np.where(late, by_length, "host_wait")), "A launch that begins *after* the gap began is late."),
-                (total(launch_first), "Ask for the launch first: a short gap is the host's, if the launch was late."),
-                (total(by_length), "Each is launched before it begins. Had its launch begun when the *gap* began?"),
-                (adds_up_to(us.sum() + min(begin)), "Wall time begins with the first kernel: no gap before it counts."),
-                (adds_up_to(since[since > 0].sum()), INSIDE),
-            ],
-            "Take the kernels in the order they began. A gap lies between the latest end so far and a later begin.",
-            f"launched {launched}, begin {begin}, end {end}"[:300],
-        )
+def _adds_up_to(us: float) -> Callable[[dict[str, float], Any], bool]:
+    return lambda got, _: math.isclose(sum(got.values()), us)
 
 
 FEW_LONG = "Few gaps begin in the range data, but they hold nearly all of the idle time: add up `us`."
@@ -152,45 +162,39 @@ def unknown_traces(folder: Path | str) -> dict[str, Trace]:
     return {name: Trace(write_trace(one, Path(folder, f"{name}.json.gz"))) for name, one in played.items()}
 
 
-def _other_launches(random: Random) -> tuple[Times, Times, Times, Times]:
+def _other_launches(random: Random) -> tuple[np.ndarray, ...]:
     """Launches of three to five steps, and kernels that begin some time after them, to `hta_wall`."""
     steps = [100.0 * number for number in range(random.randrange(3, 6))]
     launched = sorted(random.uniform(0, steps[-1] + 90) for _ in range(30))
     launched += [steps[-2] + 80, steps[-1] + 5]
     begin = [call + random.uniform(5, 60) for call in launched]
     begin[-2] = steps[-1] + 20
-    return launched, begin, [one + random.uniform(1, 40) for one in begin], steps
+    return _arrays(launched, begin, [one + random.uniform(1, 40) for one in begin], steps)
 
 
-@exercise()
-def hta_wall(answer: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], float]) -> None:
+def _right_wall(launched: np.ndarray, begin: np.ndarray, end: np.ndarray, steps: np.ndarray) -> float:
+    return end[launched < steps.max()].max() - begin[launched < steps.max()].min()
+
+
+@formula(
+    _right_wall,
+    [
+        _arrays([1, 12, 90, 101], [10, 20, 130, 150], [25, 40, 145, 160], [0, 100]),
+        _arrays([5, 95, 40, 205], [20, 250, 60, 280], [50, 270, 300, 290], [0, 100, 200]),
+        _arrays([3, np.nan, 60, 120], [12, 500, 70, 130], [22, 510, 90, 140], [0, 50, 110]),
+    ],
+    _other_launches,
+)
+def hta_wall(launched: np.ndarray, begin: np.ndarray, end: np.ndarray, steps: np.ndarray) -> Mistakes:
     """Compares ``answer(launched, begin, end, steps)`` with the wall time that HTA counts."""
-    usual = [
-        ([1.0, 12.0, 90.0, 101.0], [10.0, 20.0, 130.0, 150.0], [25.0, 40.0, 145.0, 160.0], [0.0, 100.0]),
-        ([5.0, 95.0, 40.0, 205.0], [20.0, 250.0, 60.0, 280.0], [50.0, 270.0, 300.0, 290.0], [0.0, 100.0, 200.0]),
-        ([3.0, np.nan, 60.0, 120.0], [12.0, 500.0, 70.0, 130.0], [22.0, 510.0, 90.0, 140.0], [0.0, 50.0, 110.0]),
-    ]
-    for case in cases(usual, _other_launches):
-        launched, begin, end, steps = map(np.array, case)
-        kept, last = launched < steps.max(), steps.max()
-        first, of_first_step = begin[kept].min(), launched < np.sort(steps)[1]
-        right = end[kept].max() - first
-        expect(
-            ask(answer, launched, begin, end, steps),
-            right,
-            [
-                (end.max() - begin.min(), "That is the wall time of all kernels: HTA leaves some of them out."),
-                (end[begin < last].max() - first, "Those *began* before: HTA asks when they were launched."),
-                (
-                    (end - begin)[kept].sum(),
-                    "That is the sum of the durations: the pauses belong to the wall time, too.",
-                ),
-                (right_busy(begin[kept], end[kept]), "That is the busy time: the pauses belong to the wall time, too."),
-                (end[kept].max(), "That is the last end: the wall time begins with the first kernel, not at 0."),
-                (end[kept][-1] - begin[kept][0], "The kernel launched last need not end last: take the largest end."),
-                (last - first, "A kernel that HTA keeps counts whole, after the last step began, too."),
-                (end[of_first_step].max() - first, "That is the first step alone: all steps but the last count."),
-            ],
-            f"It should be {right:g}: of the kernels launched before the last step, last end less first begin.",
-            f"launched {case[0]}, begin {case[1]}, end {case[2]}, steps {steps}"[:300],
-        )
+    kept, last, of_first_step = launched < steps.max(), steps.max(), launched < np.sort(steps)[1]
+    first = begin[kept].min()
+    yield end.max() - begin.min(), "That is the wall time of all kernels: HTA leaves some of them out."
+    yield end[begin < last].max() - first, "Those *began* before the last step: HTA asks when they were launched."
+    yield (end - begin)[kept].sum(), "That is the sum of the durations. The wall time has the pauses in it, too."
+    yield right_busy(begin[kept], end[kept]), "That is the busy time: the pauses belong to the wall time, too."
+    yield end[kept].max(), "That is the last end: the wall time begins with the first kernel, not at 0."
+    yield end[kept][-1] - begin[kept][0], "The kernel launched last need not end last: take the largest end."
+    yield last - first, "A kernel that HTA keeps counts whole, after the last step began, too."
+    yield end[of_first_step].max() - first, "Those are the kernels of the first step: all steps but the last count."
+    yield None, "Of the kernels launched before the last step, take the last end less the first begin."

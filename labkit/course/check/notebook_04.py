@@ -116,7 +116,10 @@ def growth(answer: Callable[[DataFrame, DataFrame, int], Mapping[str, float]]) -
             (right_growth(after, before, steps), "The sign is turned round: growth is after - before."),
             ({name: 1e3 * ms for name, ms in right.items()}, "Those are microseconds: a millisecond has 1000 of them."),
             (right_growth(before, after, 1), "Those are all steps together: how much longer does *one* step take?"),
-            (right_growth(totals[0], totals[1], steps), "That is the total time, with that of other rows: take self_cuda_us."),
+            (
+                right_growth(totals[0], totals[1], steps),
+                "That is the total time, with that of other rows: take self_cuda_us.",
+            ),
             ({name: (own[1] / own[0])[name] for name in right}, "That is a ratio: how many milliseconds is it?"),
         ],
         "Take each operator's own GPU time after, minus that before, in milliseconds of one step.",

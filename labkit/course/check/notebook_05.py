@@ -5,41 +5,34 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
-from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from labkit.course.check.answers import WrongAnswer, cases, drawn, exercise, expect, hint, kind, require
+from labkit.course.check.answers import Mistakes, WrongAnswer, drawn, exercise, expect, formula, hint, kind, require
 from labkit.course.stand_ins import replay_side_by_side
 from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep
 from labkit.variants.registry import SPEEDUPS, make_step
 
 
-def _other_step(random: Random) -> tuple[int, int, int]:
-    """Launches, microseconds of the host for each, and microseconds of kernels, to `estimate`."""
-    return random.randrange(1, 5000), random.randrange(5, 60), random.randrange(5_000, 200_000)
+def _right_estimate(launches: float, host_us: float, busy_us: float) -> tuple[float, float]:
+    step = max(launches * host_us, busy_us)
+    return step, 1 - busy_us / step
 
 
-@exercise()
-def estimate(answer: Callable[[float, float, float], tuple[float, float]]) -> None:
+@formula(
+    _right_estimate,
+    [(3000, 40, 45_000), (3000, 10, 45_000), (1, 20, 45_000), (1000, 45, 45_000)],
+    lambda random: (random.randrange(1, 5000), random.randrange(5, 60), random.randrange(5_000, 200_000)),
+)
+def estimate(launches: float, host_us: float, busy_us: float) -> Mistakes:
     """Checks ``answer(launches, host_us, busy_us)``: the microseconds of a step and the GPU's idle share."""
-    usual = [(3000, 40, 45_000), (3000, 10, 45_000), (1, 20, 45_000), (1000, 45, 45_000)]
-    for launches, host_us, busy_us in cases(usual, _other_step):
-        host = launches * host_us
-        step = max(host, busy_us)
-        expect(
-            answer(launches, host_us, busy_us),
-            (step, 1 - busy_us / step),
-            [
-                ((host + busy_us,), "Host and GPU do not take turns: while the GPU works, the host launches."),
-                ((min(host, busy_us),), "The step is over when both are done: take the longer of the two."),
-            ],
-            f"The step takes {step} us, and idle is the share in which the GPU has no kernel.",
-            f"{launches} launches of {host_us} us on the host, kernels of {busy_us} us",
-        )
+    host = launches * host_us
+    yield (host + busy_us,), "Host and GPU do not take turns: while the GPU works, the host launches the next kernels."
+    yield (min(host, busy_us),), "The step is over when both are done: take the longer of the two."
+    yield None, "First the microseconds of the step, then the share of it in which the GPU has no kernel."
 
 
 small = partial(CycleGAN, generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)

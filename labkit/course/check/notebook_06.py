@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from unittest.mock import Mock
 
 import torch
 from torch import Tensor, nn
 
-from labkit.course.check.answers import ask, cases, drawn, exercise, expect, require
+from labkit.course.check.answers import Mistakes, drawn, exercise, expect, formula, require
 from labkit.course.floats import limits as right_limits
 from labkit.course.floats import rounding_outcomes as right_outcomes
 from labkit.course.kept import kept_bytes as right_kept
@@ -21,62 +21,40 @@ from labkit.variants.registry import SPEEDUPS, make_step
 SCALE = 256.0  # of the losses, in the check of `update`
 
 
-def _other_format(random: Random) -> tuple[str, tuple[int, int]]:
-    """A format of floats that Python's own can hold: its name, bits of exponent and mantissa, to `limits`."""
-    exponent, mantissa = random.randrange(3, 10), random.randrange(2, 20)
-    return f"a float of {1 + exponent + mantissa} bits", (exponent, mantissa)
-
-
-@exercise(right_limits)
-def limits(answer: Callable[[int, int], Mapping[str, float]]) -> None:
+@formula(right_limits, [(5, 10), (8, 7)], lambda random: (random.randrange(3, 10), random.randrange(2, 20)))
+def limits(exponent_bits: int, mantissa_bits: int) -> Mistakes:
     """Compares ``answer(exponent_bits, mantissa_bits)`` with `labkit.course.floats.limits`."""
-    for name, bits in cases([("float16", (5, 10)), ("bfloat16", (8, 7))], _other_format):
-        right = right_limits(*bits)
-        half, one_bit = {"eps": right["eps"] / 2}, {"max": right["max"] / (2 - right["eps"])}
-        expect(
-            answer(*bits),
-            right,
-            [
-                (half, "The 1 in front of the point is not stored: all mantissa bits come after it."),
-                (lambda got, right: got["max"] >= 1.5 * right["max"], "The highest exponent is kept for inf and nan."),
-                ({"tiny": right["tiny"] / 2}, "The lowest exponent of all is kept for zero and subnormals."),
-                (one_bit, "With the largest exponent, all bits of the mantissa can be 1: nearly 2 times that."),
-            ],
-            f"Right is {', '.join(f'{limit} {value:g}' for limit, value in right.items())}.",
-            f"{name}, with {bits[0]} bits of exponent and {bits[1]} of mantissa",
-        )
+    right = right_limits(exponent_bits, mantissa_bits)
+    most = 1.5 * right["max"]
+    yield {"eps": right["eps"] / 2}, "The 1 in front of the point is not stored: all mantissa bits come after it."
+    yield (lambda got, _: got["max"] >= most), "The highest exponent is kept for inf and nan."
+    yield {"tiny": right["tiny"] / 2}, "The lowest exponent of all is kept for zero and subnormals."
+    yield {"max": most / (3 - 1.5 * right["eps"])}, "With the largest exponent, all bits of the mantissa can be 1."
+    yield None, f"Right is {', '.join(f'{limit} {value:g}' for limit, value in right.items())}."
 
 
-def _any_gradients(random: Random) -> list[float]:
-    """Gradients of all sizes, and two zeros, to `rounding_outcomes`."""
+def _any_gradients(random: Random) -> tuple[Tensor, float]:
+    """Gradients of all sizes and two zeros, and a scale, to `rounding_outcomes`."""
     sizes = [10 ** random.uniform(-9, 1) for _ in range(random.randrange(10, 30))]
-    return [0.0, 0.0, *(random.choice((-1, 1)) * size for size in sizes)]
+    return torch.tensor([0.0, 0.0, *(random.choice((-1, 1)) * size for size in sizes)]), 2.0 ** random.randrange(20)
 
 
-@exercise(right_outcomes)
-def rounding_outcomes(answer: Callable[[Tensor, float], Mapping[str, float]]) -> None:
+GRADIENTS = torch.tensor([0.0, 0.0, 1e-9, -3e-8, 2e-7, 1e-6, -5e-5, 1e-3, 0.5, -2.0])
+
+
+@formula(right_outcomes, [(GRADIENTS, scale) for scale in (1.0, 2.0**10, 2.0**17)], _any_gradients)
+def rounding_outcomes(gradients: Tensor, scale: float) -> Mistakes:
     """Compares ``answer(gradients, scale)`` with `labkit.course.floats.rounding_outcomes`."""
-    gradients = torch.tensor(drawn([0.0, 0.0, 1e-9, -3e-8, 2e-7, 1e-6, -5e-5, 1e-3, 0.5, -2.0], _any_gradients))
-    n = len(gradients) - 2
-    late = {"flushed": right_outcomes(gradients, 1.0)["flushed"]}
-    for scale in cases([1.0, 2.0**10, 2.0**17], lambda random: 2.0 ** random.randrange(20)):
-        right = right_outcomes(gradients, scale)
-        with_zeros, below_tiny = (2 + n * right["flushed"]) / (n + 2), right["flushed"] + right["subnormal"]
-        told = ", ".join(f"{outcome} {share:.3g}" for outcome, share in right.items())
-        nearest = f"Flushed are those of the {n} that `.half()` rounds, to the nearest, to 0: a share from 0 to 1."
-        expect(
-            ask(answer, gradients, scale),
-            right,
-            [
-                ({"flushed": with_zeros}, "A gradient that was zero before is not flushed: leave the zeros out first."),
-                ({"flushed": below_tiny}, "A value below `finfo.tiny` need not be zero: ask which are 0 in float16."),
-                (late, "Scale first, while they are in float32: what float16 has flushed, no scale brings back."),
-                (lambda got, right: not math.isclose(got["flushed"], right["flushed"]), nearest),
-                (lambda got, right: got["overflowed"] != right["overflowed"], "Is -inf counted as well? `isinf` does."),
-            ],
-            "Subnormal are those below `finfo.tiny` in size that are not 0; mind the sign.",
-            f"{n} gradients and 2 zeros, scale {scale:g}, where right is {told}",
-        )
+    right, n = right_outcomes(gradients, scale), len(gradients) - 2
+    with_zeros, below_tiny = (2 + n * right["flushed"]) / (n + 2), right["flushed"] + right["subnormal"]
+    late = right_outcomes(gradients, 1.0)["flushed"]
+    yield {"flushed": with_zeros}, "A gradient that was zero before is not flushed: leave the zeros out first."
+    yield {"flushed": below_tiny}, "A value below `finfo.tiny` need not be zero: ask which are 0 in float16."
+    yield {"flushed": late}, "Scale first, while they are in float32: what float16 has flushed, no scale brings back."
+    nearest = f"Flushed are those of the {n} that `.half()` rounds, to the nearest, to 0: a share from 0 to 1."
+    yield (lambda got, right: not math.isclose(got["flushed"], right["flushed"])), nearest
+    yield (lambda got, right: got["overflowed"] != right["overflowed"]), "Is -inf counted as well? `isinf` does."
+    yield None, "Subnormal are those below `finfo.tiny` in size that are not 0; mind the sign."
 
 
 def _any_two(random: Random) -> dict[str, Tensor]:
@@ -157,10 +135,7 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
     model = CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4, pool_size=0)
     step = make_step(model.double(), PartByPart)  # in float32 rounding can turn a gradient of so small networks
     real_a, real_b = (torch.rand(pictures, 3, size, size, dtype=torch.float64) * 2 - 1 for _ in range(2))
-    through = "also holds the generators' loss, on its way back: use backward(inputs=step.players[...])."
-    cleared = "is the last part's only: nothing may clear gradients between the parts."
     for k in parts:
-        times = f"is {k} times too large: each loss is a mean, so divide it by k before backward()."
         right, strange = _gradients(step, real_a, real_b)
         last, _ = _gradients(step, real_a.chunk(k)[-1], real_b.chunk(k)[-1])
         before = [weight.detach().clone() for weight in model.parameters()]
@@ -172,11 +147,21 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
             gradients = [weight.grad for weight in step.players[player] if weight.grad is not None]
             missing = f"{where} is missing: backward() for both players, in every part."
             require(len(gradients) == len([*step.players[player]]), missing)
-            passing = [(a * whole + b * strange, through) for a in (1, k) for b in (1, k) if player == "discriminators"]
-            wrong = [*passing, (k * whole, times), (last[player], cleared), (last[player] / k, cleared)]
+            both = whole + strange if player == "discriminators" else whole
             largest = whole.abs().max()  # so that tolerances mean the same for every model
-            mistakes = [(gradient / largest, f"{where} {message}") for gradient, message in wrong]
-            expect(_flat(gradients) / largest, whole / largest, mistakes, f"{where} is not the whole batch's.")
+            expect(
+                torch.cat([gradient.flatten() for gradient in gradients]) / largest,
+                whole / largest,
+                [
+                    (
+                        both / largest,
+                        f"{where} also holds the generators' loss: use backward(inputs=step.players[...]).",
+                    ),
+                    (k * whole / largest, f"{where} is {k} times too large: divide it by k before backward()."),
+                    (last[player] / k / largest, f"{where}: nothing may clear gradients between the parts."),
+                ],
+                f"{where} is not the whole batch's.",
+            )
         model.requires_grad_().zero_grad()
     at_end = "all parts were kept for one backward() at the end, which takes the memory of the whole batch"
     require(not kept, f"the gradients are right, but {at_end}: backward() in every part.")
@@ -188,13 +173,10 @@ def _gradients(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[dict[str, Te
     losses = {player: torch.stack([*step.losses(player, batch).values()]).sum() for player in step.players}
 
     def of(player: str, weights_of: str) -> Tensor:
-        return _flat(torch.autograd.grad(losses[player], step.players[weights_of], retain_graph=True))
+        gradients = torch.autograd.grad(losses[player], step.players[weights_of], retain_graph=True)
+        return torch.cat([gradient.flatten() for gradient in gradients])
 
     return {player: of(player, player) for player in losses}, of("generators", "discriminators")
-
-
-def _flat(gradients: Iterable[Tensor]) -> Tensor:
-    return torch.cat([gradient.flatten() for gradient in gradients])
 
 
 def _any_saved(random: Random) -> list[tuple[str, Tensor]]:

@@ -9,7 +9,7 @@ import pandas
 import torch
 from torch import Tensor, nn
 
-from labkit.course.check.answers import ask, cases, drawn, exercise, expect, require, require_kind
+from labkit.course.check.answers import Mistakes, ask, drawn, exercise, formula, require, require_kind
 from labkit.measure.quality import within_spread as right_within
 from labkit.measure.roofline import flop_counter
 from labkit.measure.roofline import multiply_adds as right_multiply_adds
@@ -23,24 +23,15 @@ def _other_layer(random: Random) -> tuple[int, int, int, int]:
     return groups * random.randrange(1, 30), groups * random.randrange(1, 30), random.randrange(1, 8), groups
 
 
-@exercise(right_multiply_adds)
-def multiply_adds(answer: Callable[[int, int, int, int], int]) -> None:
+@formula(right_multiply_adds, [(64, 128, 1, 1), (64, 128, 3, 1), (64, 128, 3, 4), (64, 64, 3, 64)], _other_layer)
+def multiply_adds(in_channels: int, out_channels: int, kernel: int, groups: int) -> Mistakes:
     """Compares ``answer(in_channels, out_channels, kernel, groups)`` with `labkit.measure.multiply_adds`."""
-    for layer in cases([(64, 128, 1, 1), (64, 128, 3, 1), (64, 128, 3, 4), (64, 64, 3, 64)], _other_layer):
-        in_channels, out_channels, kernel, groups = layer
-        right = right_multiply_adds(*layer)
-        expect(
-            answer(*layer),
-            right,
-            [
-                (2 * right, "Here a multiplication with its addition counts once; FLOPs count them as two."),
-                (right * groups, "That ignores groups: how many input channels does one output channel see?"),
-                (right / groups, "That is one group's share: how many groups are there, and do they all compute?"),
-                (right // kernel, "How many input pixels does the kernel lie on, in both directions?"),
-            ],
-            "Which inputs does one output value need, and how many values has an output pixel?",
-            f"{in_channels} -> {out_channels} channels, kernel {kernel}, groups={groups}",
-        )
+    right = right_multiply_adds(in_channels, out_channels, kernel, groups)
+    yield 2 * right, "Here a multiplication with its addition counts once; FLOPs count them as two."
+    yield right * groups, "That ignores groups: how many input channels does one output channel see?"
+    yield right / groups, "That is one group's share: how many groups are there, and do they all compute?"
+    yield right // kernel, "How many input pixels does the kernel lie on, in both directions?"
+    yield None, "Which inputs does one output value need, and how many values has an output pixel?"
 
 
 @exercise(separable_block, grouped_block, inverted_block)

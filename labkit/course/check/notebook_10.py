@@ -8,7 +8,18 @@ from random import Random
 import torch
 from torch import Tensor
 
-from labkit.course.check.answers import ask, cases, drawn, exercise, expect, hint, require, require_kind
+from labkit.course.check.answers import (
+    Mistakes,
+    ask,
+    cases,
+    drawn,
+    exercise,
+    expect,
+    formula,
+    hint,
+    require,
+    require_kind,
+)
 from labkit.course.one_process import FAULTS, of_each, of_rank, several_ranks, train_with_fault
 from labkit.course.one_process import average_gradients as right_average
 from labkit.data.batches import positions as right_positions
@@ -105,28 +116,18 @@ SYMPTOMS = {  # of the fault that was not found: what shows it
 
 
 def _other_ring(random: Random) -> tuple[float, int, float, float]:
-    """Bytes, ranks, microseconds of latency and bytes per second, to `ring_us`."""
     return random.uniform(0, 9e6), random.randrange(2, 64), random.uniform(0, 20), random.uniform(1e9, 9e9)
 
 
-@exercise(right_ring)
-def ring_us(answer: Callable[[float, int, float, float], float]) -> None:
+@formula(right_ring, [(8e6, 4, 10.0, 1e9), (0.0, 8, 5.0, 1e9), (1e6, 2, 0.0, 2e9)], _other_ring)
+def ring_us(size: float, ranks: int, latency_us: float, bytes_per_s: float) -> Mistakes:
     """Compares ``answer(size, ranks, latency_us, bytes_per_s)`` with `labkit.simulate.ring_us`."""
-    for case in cases([(8e6, 4, 10.0, 1e9), (0.0, 8, 5.0, 1e9), (1e6, 2, 0.0, 2e9)], _other_ring):
-        size, ranks, latency_us, bytes_per_s = case
-        sending, rounds = 1e6 * size / bytes_per_s, 2 * (ranks - 1)
-        message = latency_us + sending / ranks
-        expect(
-            answer(*case),
-            right_ring(*case),
-            [
-                ((ranks - 1) * message, "Then each rank has the sum of one part only: the sums must travel, too."),
-                (2 * ranks * message, "With n ranks n - 1 rounds are enough, twice."),
-                (rounds * (latency_us + sending), "In each round a rank sends one of n parts."),
-                (rounds * sending / ranks, "Every message has its latency, too."),
-                (latency_us + rounds * sending / ranks, "There is a message in every round."),
-                (rounds * (latency_us + sending / ranks / 1e6), "Bytes over bandwidth are seconds."),
-            ],
-            "How many rounds are there, and how long is one?",
-            f"{size:g} bytes, {ranks} ranks, {latency_us:g} us, {bytes_per_s:g} bytes/s",
-        )
+    sending, rounds = 1e6 * size / bytes_per_s, 2 * (ranks - 1)
+    message = latency_us + sending / ranks
+    yield (ranks - 1) * message, "After so many rounds a rank has the sum of one part only: the sums must travel, too."
+    yield 2 * ranks * message, "With n ranks n - 1 rounds are enough, twice."
+    yield rounds * (latency_us + sending), "In each round a rank sends one of n parts."
+    yield rounds * sending / ranks, "Every message has its latency, too."
+    yield latency_us + rounds * sending / ranks, "There is a message in every round."
+    yield rounds * (latency_us + sending / ranks / 1e6), "Bytes over bandwidth are seconds."
+    yield None, "How many rounds are there, and how long is one?"

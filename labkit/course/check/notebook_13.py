@@ -12,7 +12,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from labkit.course.blocks import OutOfBounds, launch
-from labkit.course.check.answers import WrongAnswer, ask, cases, drawn, exercise, expect, require, require_kind
+from labkit.course.check.answers import (
+    Mistakes,
+    WrongAnswer,
+    ask,
+    cases,
+    drawn,
+    exercise,
+    expect,
+    formula,
+    require,
+    require_kind,
+)
 
 EMPTY = -777.0  # in results, before a kernel has written them
 
@@ -32,36 +43,32 @@ def _run(answer: Callable, programs: int, out: Tensor, *arguments: Any, where: s
     require(not bool(out.isnan().any()), none)
 
 
-def _other_traffic(random: Random) -> tuple[int, int, float]:
-    return random.randrange(1, 10**7), random.choice([2, 4, 8]), random.uniform(1e11, 5e12)
+def _right_traffic(values: int, itemsize: int, bytes_per_s: float) -> dict[str, float]:
+    size = values * itemsize
+    return {"apart": 5 * size, "fused": 2 * size, "times_faster": 2.5, "fused_us": 1e6 * 2 * size / bytes_per_s}
 
 
-@exercise()
-def traffic(answer: Callable[[int, int, float], dict[str, float]]) -> None:
+@formula(
+    _right_traffic,
+    [(1_048_576, 4, 1.555e12), (16_777_216, 2, 3.35e12)],
+    lambda random: (random.randrange(1, 10**7), random.choice([2, 4, 8]), random.uniform(1e11, 5e12)),
+)
+def traffic(values: int, itemsize: int, bytes_per_s: float) -> Mistakes:
     """Compares ``answer(values, itemsize, bytes_per_s)`` with the bytes that three kernels and one have to move."""
-    usual = [(1_048_576, 4, 1.555e12), (16_777_216, 2, 3.35e12)]
-    for values, itemsize, bytes_per_s in cases(usual, _other_traffic):
-        size = values * itemsize
-        us = 1e6 * 2 * size / bytes_per_s
-        expect(
-            answer(values, itemsize, bytes_per_s),
-            {"apart": 5 * size, "fused": 2 * size, "times_faster": 2.5, "fused_us": us},
-            [
-                ({"apart": 5 * values}, "Those are numbers, not bytes: each takes `itemsize` bytes."),
-                ({"apart": 3 * size}, "That is what the three kernels read. What they write has to move, too."),
-                ({"apart": 4 * size}, "The norm reads its input twice: for the mean and variance, and to normalise."),
-                ({"apart": 6 * size}, "The first kernel writes no picture, only two numbers a plane: leave those out."),
-                ({"apart": 2 * size}, "Only one kernel can do with that: count what each of the three moves."),
-                ({"fused": size}, "A kernel reads its input and writes its result: both move."),
-                ({"fused": 3 * size}, "At the least, one kernel reads each number once and keeps it until it is used."),
-                ({"fused": 4 * size}, "h never has to be in memory: the one kernel passes it on."),
-                ({"times_faster": 0.4}, "That is below 1: divide the bytes apart by those of the one kernel."),
-                ({"fused_us": us / 1e6}, "Those are seconds: a second has 1e6 microseconds."),
-                ({"fused_us": 2.5 * us}, "That is the time of the three kernels: take the bytes of the one."),
-            ],
-            "Write down for each of the three kernels what it reads and what it writes.",
-            f"{values} values of {itemsize} bytes, {bytes_per_s:.4g} bytes/s",
-        )
+    size = values * itemsize
+    us = 1e6 * 2 * size / bytes_per_s
+    yield {"apart": 5 * values}, "Those are numbers, not bytes: each takes `itemsize` bytes."
+    yield {"apart": 3 * size}, "That is what the three kernels read. What they write has to move, too."
+    yield {"apart": 4 * size}, "The norm reads its input twice: for the mean and variance, and to normalise."
+    yield {"apart": 6 * size}, "The first kernel writes no picture, only two numbers a plane: leave those out."
+    yield {"apart": 2 * size}, "Only one kernel can do with that: count what each of the three reads and writes."
+    yield {"fused": size}, "A kernel reads its input and writes its result: both move."
+    yield {"fused": 3 * size}, "At the least, one kernel reads each number once and keeps it until it is used."
+    yield {"fused": 4 * size}, "h never has to be in memory: the one kernel passes it on."
+    yield {"times_faster": 0.4}, "That is below 1: divide the bytes apart by those of the one kernel."
+    yield {"fused_us": us / 1e6}, "Those are seconds: a second has 1e6 microseconds."
+    yield {"fused_us": 2.5 * us}, "That is the time of the three kernels: take the bytes of the one."
+    yield None, "Write down for each of the three kernels what it reads and what it writes."
 
 
 @exercise()
