@@ -48,7 +48,11 @@ KINDS = (  # the kind that is expected, the kind that came, and the likely reaso
     ("", "None", "Is a `return` missing?"),
     (r"a tensor of shape \(\)", "a number", "Leave out .item() and float(): a number carries no gradient."),
     (r"a number|a tensor of shape \(\)", "a tensor|an array|a list", "Is a sum or a mean over all values missing?"),
-    ("a dict", "a dict", "Is a key missing or misspelt? A `return` inside a loop ends the loop at its first turn."),
+    (
+        "a dict",
+        "a dict",
+        "Is a key missing, misspelt or too many? A `return` inside a loop ends the loop at its first turn.",
+    ),
 )
 
 
@@ -214,7 +218,7 @@ def expect(
 
     Args:
         got: the answer, which must be of the same `kind` as `right`.
-        right: a number, a word, a tensor, or a dict or tuple of numbers or words.
+        right: a number, a word, a set, a range, a tensor, or a dict or tuple of numbers or words.
         mistakes: the result of each likely mistake and its message. Of a dict, the keys that give the mistake away are
             enough. A mistake that leads to the right result here is skipped. In place of a result there may be a
             function of `got` and `right` that recognises the mistake.
@@ -290,7 +294,7 @@ def _same(a: Any, b: Any) -> bool:
         return all(map(_same, a, b))
     if isinstance(a, Tensor):
         return a.shape == b.shape and torch.allclose(a, b, rtol=1e-4, atol=1e-5)
-    return a == b if isinstance(b, str) else math.isclose(a, b, abs_tol=0 if b else 1e-9)
+    return a == b if isinstance(b, str | set | range) else math.isclose(a, b, abs_tol=0 if b else 1e-9)
 
 
 def _rounded(got: Any, right: Any) -> bool:
@@ -305,6 +309,8 @@ def _answer(got: Any, right: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return f"({', '.join(map(_shown, value))})"
+    if isinstance(value, Tensor | DataFrame):
+        return kind(value)
     return f"{value:.6g}" if isinstance(value, Real) else str(value)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from random import Random
 
 import torch
 from pandas import DataFrame
 from torch.utils._pytree import tree_leaves
 
-from labkit.course.check.answers import ask, drawn, exercise, expect, hint, kind, require, require_kind
+from labkit.course.check.answers import Mistakes, drawn, exercise, formula, hint, kind, require
 from labkit.course.paper import growth as right_growth
 from labkit.course.races import record
 from labkit.models.cyclegan import Cycle, CycleGAN, Journey
@@ -84,44 +85,28 @@ PROFILED: dict[str, tuple[Sequence[float], Sequence[float]]] = {
 }
 
 
-@exercise(right_growth)
-def growth(answer: Callable[[DataFrame, DataFrame, int], Mapping[str, float]]) -> None:
+def _profiles(random: Random) -> tuple[DataFrame, DataFrame, int]:
+    """Two profiles of some steps, to `growth`."""
+    factors = {name: random.uniform(0.6, 1.6) for name in PROFILED}
+
+    def table(side: int) -> DataFrame:
+        rows = [(name, *(factors[name] * us for us in both[side])) for name, both in PROFILED.items() if both[side]]
+        return DataFrame(rows, columns=["name", "self_cuda_us", "cuda_total_us"])
+
+    return table(0), table(1), random.randrange(3, 9)
+
+
+@formula(right_growth, [_profiles(Random(0))], _profiles)
+def growth(before: DataFrame, after: DataFrame, steps: int) -> Mistakes:
     """Compares ``answer(before, after, steps)`` with `labkit.course.growth`, on two small tables of a profiler."""
-    factors = drawn([1.0] * len(PROFILED), lambda random: [random.uniform(0.6, 1.6) for _ in PROFILED])
-    steps = drawn(2, lambda random: random.randrange(3, 9))
-    pairs = [(name, factor, both) for factor, (name, both) in zip(factors, PROFILED.items(), strict=True)]
-    before, after = (
-        DataFrame(
-            [(name, *(factor * us for us in both[side])) for name, factor, both in pairs if both[side]],
-            columns=["name", "self_cuda_us", "cuda_total_us"],
-        )
-        for side in (0, 1)
-    )
+    right, own = right_growth(before, after, steps), [one.set_index("name")["self_cuda_us"] for one in (before, after)]
     totals = [table.assign(self_cuda_us=table["cuda_total_us"]) for table in (before, after)]
-    own = [table.set_index("name")["self_cuda_us"] for table in (before, after)]
-    right = right_growth(before, after, steps)
-    got = ask(answer, before, after, steps)
-    require_kind(got, "a dict")
-    lacking = {*got} & ({*own[0].index} ^ {*own[1].index})
-    told = f"your answer has {', '.join(lacking)}, which one of the tables lacks: "
-    require(not lacking, told + "it is not one of the first 100, and may have taken time. Leave it out.")
-    kernels = (
-        "your answer has rows that are not operators, whose time is in operators' rows already: aten:: begins those."
+    yield right_growth(after, before, steps), "The sign is turned round: growth is after - before."
+    yield {name: 1e3 * ms for name, ms in right.items()}, "Those are microseconds: a millisecond has 1000 of them."
+    yield right_growth(before, after, 1), "Those are all steps together: how much longer does *one* step take?"
+    yield (
+        right_growth(totals[0], totals[1], steps),
+        "That is the total time, with that of other rows: take self_cuda_us.",
     )
-    require(all(name.startswith("aten::") for name in got), kernels)
-    expect(
-        got,
-        right,
-        [
-            (right_growth(after, before, steps), "The sign is turned round: growth is after - before."),
-            ({name: 1e3 * ms for name, ms in right.items()}, "Those are microseconds: a millisecond has 1000 of them."),
-            (right_growth(before, after, 1), "Those are all steps together: how much longer does *one* step take?"),
-            (
-                right_growth(totals[0], totals[1], steps),
-                "That is the total time, with that of other rows: take self_cuda_us.",
-            ),
-            ({name: (own[1] / own[0])[name] for name in right}, "That is a ratio: how many milliseconds is it?"),
-        ],
-        "Take each operator's own GPU time after, minus that before, in milliseconds of one step.",
-        f"two profiles of {steps} steps",
-    )
+    yield {name: (own[1] / own[0])[name] for name in right}, "That is a ratio: how many milliseconds is it?"
+    yield None, "Take each operator's own GPU time after, minus that before, in milliseconds of one step."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from unittest.mock import Mock
 
@@ -106,10 +106,8 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
         once = "Call it once, after both players: it changes the scale that the second player's gradients carry."
         require(calls > 0, f"{where}: the scale never adapts: call scaler.update().")
         require(calls == 1, f"{where}: scaler.update() was called {calls} times. {once}")
-        left_over = (
-            f"{where}: gradients are left over and would be added to the next step's: zero_grad() in either case."
-        )
-        require(all(weight.grad is None or not weight.grad.any() for weight in weights.values()), left_over)
+        none_left = all(weight.grad is None or not weight.grad.any() for weight in weights.values())
+        require(none_left, f"{where}: gradients are left over, and would be added to the next step's: zero_grad().")
 
 
 @exercise(SPEEDUPS["accumulate"])
@@ -153,10 +151,7 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
                 torch.cat([gradient.flatten() for gradient in gradients]) / largest,
                 whole / largest,
                 [
-                    (
-                        both / largest,
-                        f"{where} also holds the generators' loss: use backward(inputs=step.players[...]).",
-                    ),
+                    (both / largest, f"{where} also holds the generators' loss: backward(inputs=step.players[...])."),
                     (k * whole / largest, f"{where} is {k} times too large: divide it by k before backward()."),
                     (last[player] / k / largest, f"{where}: nothing may clear gradients between the parts."),
                 ],
@@ -179,46 +174,32 @@ def _gradients(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[dict[str, Te
     return {player: of(player, player) for player in losses}, of("generators", "discriminators")
 
 
-def _any_saved(random: Random) -> list[tuple[str, Tensor]]:
+def _any_saved(random: Random) -> tuple[list[tuple[str, Tensor]]]:
     """Tensors as layers save them, some of them weights, or views of memory that another layer saved before."""
     saved: list[tuple[str, Tensor]] = []
     kinds = random.sample(("Conv2d", "ReLU", "InstanceNorm2d", "Tanh", "Linear"), 3)
     for kind in kinds * 2:
         types = random.choices((torch.float32, torch.float16), k=2)
-        shared, own = (torch.rand(random.randrange(2, 9), 4, dtype=dtype) for dtype in types)
-        saved += [(kind, own), (kind, shared), (kind, nn.Parameter(torch.rand(random.randrange(2, 9))))]
-        saved += [(random.choice(kinds), view) for view in (shared, shared[:1], shared.T)]
-        saved.append((kind, torch.rand(6)[: random.randrange(1, 6)]))
-    return saved
+        shared, own = (torch.zeros(random.randrange(2, 9), 4, dtype=dtype) for dtype in types)
+        saved += [(kind, own), (kind, shared), (kind, nn.Parameter(torch.zeros(random.randrange(2, 9))))]
+        saved += [(random.choice(kinds), view) for view in (shared[:1], shared.T)]
+        saved.append((kind, torch.zeros(6)[: random.randrange(1, 6)]))
+    return (saved,)
 
 
-@exercise(right_kept)
-def kept_bytes(answer: Callable[[list[tuple[str, Tensor]]], Mapping[str, int]]) -> None:
+@formula(right_kept, [_any_saved(Random(0))], _any_saved)
+def kept_bytes(saved: list[tuple[str, Tensor]]) -> Mistakes:
     """Compares ``answer(saved)`` with `labkit.course.kept_bytes`."""
-    picture, weight = torch.rand(2, 8), nn.Parameter(torch.rand(3, 3))
-    usual = [("Conv2d", picture), ("Conv2d", weight), ("ReLU", torch.rand(5).half()), ("Conv2d", picture[0])]
-    usual += [("ReLU", picture.T), ("ReLU", torch.rand(4)), ("Linear", torch.rand(6)[:2]), ("Conv2d", torch.rand(7))]
-    saved = drawn(usual, _any_saved)
-    right = right_kept(saved)
     pictures = [(layer, tensor) for layer, tensor in saved if not isinstance(tensor, nn.Parameter)]
-    by_memory = {tensor.untyped_storage().data_ptr(): (layer, tensor) for layer, tensor in reversed(pictures)}
-    first = [*by_memory.values()]
+    first = {tensor.untyped_storage().data_ptr(): (layer, tensor) for layer, tensor in reversed(pictures)}.values()
 
-    def summed(of: list[tuple[str, Tensor]], size: Callable[[Tensor], int]) -> dict[str, int]:
-        return {kind: sum(size(tensor) for layer, tensor in of if layer == kind) for kind in right}
+    def summed(of: Iterable[tuple[str, Tensor]], size: Callable[[Tensor], int]) -> dict[str, int]:
+        return {kind: sum(size(tensor) for layer, tensor in of if layer == kind) for kind in right_kept(saved)}
 
     views = summed(pictures, lambda tensor: tensor.untyped_storage().nbytes())
-    weights_too = right_kept((layer, tensor.detach()) for layer, tensor in saved)
-    expect(
-        answer(list(saved)),
-        right,
-        [
-            (weights_too, "Weights are there anyway: leave them out."),
-            (views, "Several tensors are views of one memory, which is kept once: remember which you have seen."),
-            (summed(first, lambda tensor: tensor.nbytes), "A view keeps all of its memory alive, not only its part."),
-            (summed(first, torch.numel), "Those are numbers, not bytes: float16 has 2, float32 has 4."),
-            (right_kept(reversed(saved)), "Memory belongs to the layer that saved it first."),
-        ],
-        "Each memory counts once, whole, for the layer that saved it first; weights do not count.",
-        f"{len(saved)} tensors of {', '.join(sorted({layer for layer, _ in saved}))}",
-    )
+    yield right_kept((layer, one.detach()) for layer, one in saved), "Weights are there anyway: leave them out."
+    yield views, "Several tensors are views of one memory, which is kept once: remember which you have seen."
+    yield summed(first, lambda tensor: tensor.nbytes), "A view keeps all of its memory alive, not only its own part."
+    yield summed(first, torch.numel), "Those are numbers, not bytes: float16 has 2, float32 has 4."
+    yield right_kept(reversed(saved)), "Memory belongs to the layer that saved it first."
+    yield None, "Each memory counts once, whole, for the layer that saved it first; weights do not count."

@@ -8,18 +8,7 @@ from random import Random
 import torch
 from torch import Tensor
 
-from labkit.course.check.answers import (
-    Mistakes,
-    ask,
-    cases,
-    drawn,
-    exercise,
-    expect,
-    formula,
-    hint,
-    require,
-    require_kind,
-)
+from labkit.course.check.answers import Mistakes, ask, drawn, exercise, expect, formula, hint, require, require_kind
 from labkit.course.one_process import FAULTS, of_each, of_rank, several_ranks, train_with_fault
 from labkit.course.one_process import average_gradients as right_average
 from labkit.data.batches import positions as right_positions
@@ -32,31 +21,24 @@ def _other_part(random: Random) -> tuple[int, int, int, int]:
     return random.randrange(9), ranks * random.randrange(1, 6), random.randrange(ranks), ranks
 
 
-@exercise(right_positions)
-def positions(answer: Callable[[int, int, int, int], range]) -> None:
+@formula(right_positions, [(0, 4, 0, 2), (0, 4, 1, 2), (3, 4, 1, 2), (5, 8, 2, 4), (2, 3, 0, 1)], _other_part)
+def positions(k: int, batch_size: int, rank: int, ranks: int) -> Mistakes:
     """Compares ``answer(k, batch_size, rank, ranks)`` with `labkit.data.batches.positions`."""
-    for case in cases([(0, 4, 0, 2), (0, 4, 1, 2), (3, 4, 1, 2), (5, 8, 2, 4), (2, 3, 0, 1)], _other_part):
-        k, batch_size, rank, ranks = case
-        got, each, begin = answer(*case), batch_size // ranks, k * batch_size
-        require_kind(got, "a range")
-
-        def part(begin: int, n: int = each, step: int = 1) -> str:
-            return str([*range(begin, begin + n * step, step)])
-
-        expect(
-            str([*got]),
-            str([*right_positions(*case)]),
-            [
-                (part(begin, batch_size), "Take a part of the batch: so every rank would see the same pictures."),
-                (part(begin), "That is the first part for every rank: where does the part of this rank begin?"),
-                (part(begin + rank, step=ranks), "That is by turns: here the parts follow each other."),
-                (part((k + rank) * each), "Batch k begins after k whole batches, of all ranks together."),
-                (part(begin + rank), "The part begins after those of the ranks before: how many pictures are those?"),
-                (part(rank * each), "That is the part of the first batch: batch k begins later."),
-            ],
-            "How many does each rank take, and which one comes first?",
-            f"batch {k} of {batch_size}, rank {rank} of {ranks}",
-        )
+    each, begin = batch_size // ranks, k * batch_size
+    by_turns = range(begin + rank, begin + batch_size, ranks)
+    yield range(begin, begin + batch_size), "So every rank would see the same pictures: take a part of the batch."
+    yield range(begin, begin + each), "That is the first part for every rank: where does the part of this rank begin?"
+    yield by_turns, "Each picture is seen once, but by turns: here the parts follow each other."
+    yield (
+        range((k + rank) * each, (k + rank + 1) * each),
+        "Batch k begins after k whole batches, of all ranks together.",
+    )
+    yield (
+        range(begin + rank, begin + rank + each),
+        "It begins after the earlier ranks' parts: how many pictures are those?",
+    )
+    yield range(rank * each, (rank + 1) * each), "That is the part of the first batch: batch k begins later."
+    yield None, "How many does each rank take, and which one comes first?"
 
 
 @exercise(right_average)

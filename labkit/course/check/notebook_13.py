@@ -12,18 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from labkit.course.blocks import OutOfBounds, launch
-from labkit.course.check.answers import (
-    Mistakes,
-    WrongAnswer,
-    ask,
-    cases,
-    drawn,
-    exercise,
-    expect,
-    formula,
-    require,
-    require_kind,
-)
+from labkit.course.check.answers import Mistakes, WrongAnswer, cases, drawn, exercise, expect, formula, require
 
 EMPTY = -777.0  # in results, before a kernel has written them
 
@@ -79,9 +68,7 @@ def add(answer: Callable) -> None:
         x, y, out = torch.rand(n), torch.rand(n), torch.full((n,), EMPTY)
         where = f"n = {n}, BLOCK = {block}"
         _run(answer, -(-n // block), out, x, y, out, n, BLOCK=block, where=where)
-        expect(
-            out, x + y, [(x, "That is x alone: load y, too.")], "Add the numbers of x and y at the same place.", where
-        )
+        expect(out, x + y, [(x, "That is x alone: load y, too.")], "Add the numbers at the same place.", where)
 
 
 def _planes() -> Iterator[tuple[str, Tensor, int, Tensor, Tensor]]:
@@ -163,10 +150,7 @@ def norm_relu_backward(answer: Callable) -> None:
                 (g - a - h * b, "The factor r is missing: h is (x - m) * r."),
                 ((g - a - h * b) / r, "It divides by r, which is 1 / deviation already: multiply."),
                 (r * (g - a - of_x * h), "The second sum is over g * h, not g * x."),
-                (
-                    r * (g - a - b),
-                    "The second mean counts times h: a pixel far from the mean moves the deviation more.",
-                ),
+                (r * (g - a - b), "The second mean counts times h: far pixels move the deviation more."),
                 (r * (g + a + h * b), "Both means are subtracted: the norm takes away what all pixels have in common."),
                 (r * (g - n * a - h * n * b), "Those are sums: divide both by n."),
                 (r * (g - a_of_dy - h * b_of_dy), "ReLU's mask belongs into the sums, too: sum up g, not dy."),
@@ -180,10 +164,10 @@ def norm_relu_backward(answer: Callable) -> None:
 Access = tuple[int, str, str]  # a program, a place, and "load", "store" or "atomic"
 
 
-def _raced(accesses: list[Access], clash: Callable[[set[str]], bool], programs: int = 2) -> str:
+def _raced(accesses: list[Access], clash: Callable[[set[str]], bool], programs: int = 2) -> set[str]:
     """The places on which the kinds of two accesses clash, of that many programs at least."""
     pairs = [(a, b) for a, b in itertools.product(accesses, accesses) if a[1] == b[1] and len({a[0], b[0]}) >= programs]
-    return ", ".join(sorted({a[1] for a, b in pairs if clash({a[2], b[2]})}))
+    return {a[1] for a, b in pairs if clash({a[2], b[2]})}
 
 
 def _clash(kinds: set[str]) -> bool:
@@ -191,40 +175,28 @@ def _clash(kinds: set[str]) -> bool:
     return kinds not in ({"load"}, {"atomic"})
 
 
-RULES: list[tuple[Callable[[set[str]], bool], str]] = [  # wrong ones, and what they overlook
-    (lambda kinds: kinds != {"atomic"}, "Programs that only load leave the place as it is: that is no race."),
-    (lambda kinds: kinds != {"load"}, "Atomic additions wait for each other: two of them are no race."),
-    (lambda kinds: "store" in kinds, "An atomic addition writes: a plain load of another program races with it."),
-    (lambda kinds: kinds == {"store"}, "A load races as well, with a store of another program: which comes first?"),
-]
-CASES: list[list[Access]] = [
-    [(0, "s[0]", "store"), (1, "s[0]", "store"), (1, "s[1]", "store")],
-    [(0, "x[0]", "load"), (1, "x[0]", "load"), (0, "y[0]", "store"), (1, "y[1]", "store")],
-    [(0, "s[0]", "load"), (0, "s[0]", "store"), (1, "s[1]", "load"), (1, "s[1]", "store")],
-    [(0, "s[0]", "atomic"), (1, "s[0]", "atomic"), (1, "s[1]", "load")],
-    [(0, "x[1]", "load"), (1, "x[1]", "store"), (0, "x[0]", "load")],
-    [(0, "s[0]", "atomic"), (1, "s[0]", "load"), (2, "s[2]", "store"), (2, "s[2]", "load")],
-]
+def _other_accesses(random: Random) -> tuple[list[Access]]:
+    kinds, number = ["load", "load", "store", "atomic"], random.randrange(3, 9)
+    return ([(random.randrange(4), f"s[{random.randrange(4)}]", random.choice(kinds)) for _ in range(number)],)
 
 
-def _other_accesses(random: Random) -> list[Access]:
-    kinds = ["load", "load", "store", "atomic"]
-    return [
-        (random.randrange(4), f"s[{random.randrange(4)}]", random.choice(kinds)) for _ in range(random.randrange(3, 9))
-    ]
-
-
-@exercise()
-def races(answer: Callable[[list[Access]], set[str]]) -> None:
+@formula(
+    lambda accesses: _raced(accesses, _clash),
+    [
+        ([(0, "s[0]", "store"), (1, "s[0]", "store"), (1, "s[1]", "store")],),
+        ([(0, "x[0]", "load"), (1, "x[0]", "load"), (0, "y[0]", "store"), (1, "y[1]", "store")],),
+        ([(0, "s[0]", "load"), (0, "s[0]", "store"), (1, "s[1]", "load"), (1, "s[1]", "store")],),
+        ([(0, "s[0]", "atomic"), (1, "s[0]", "atomic"), (1, "s[1]", "load")],),
+        ([(0, "x[1]", "load"), (1, "x[1]", "store"), (0, "x[0]", "load")],),
+        ([(0, "s[0]", "atomic"), (1, "s[0]", "load"), (2, "s[2]", "store"), (2, "s[2]", "load")],),
+    ],
+    _other_accesses,
+)
+def races(accesses: list[Access]) -> Mistakes:
     """Compares ``answer(accesses)`` with the places on which programs race."""
-    for accesses in cases(CASES, _other_accesses):
-        got = ask(answer, accesses)
-        require_kind(got, "a set")
-        one_program = _raced(accesses, _clash, programs=1), "One program works in order: a race needs two programs."
-        expect(
-            ", ".join(sorted(got)),
-            _raced(accesses, _clash),
-            [*((_raced(accesses, rule), message) for rule, message in RULES), one_program],
-            "A race is one place, two programs, and at least one of them writes, other than both atomically.",
-            f"accesses {accesses}",
-        )
+    yield _raced(accesses, lambda kinds: kinds != {"atomic"}), "Loads alone leave the place as it is: that is no race."
+    yield _raced(accesses, lambda kinds: kinds != {"load"}), "Atomic additions wait for each other: that is no race."
+    yield _raced(accesses, lambda kinds: "store" in kinds), "An atomic addition writes: a plain load races with it."
+    yield _raced(accesses, lambda kinds: kinds == {"store"}), "A load races as well, with a store of another program."
+    yield _raced(accesses, _clash, programs=1), "One program works in order: a race needs two programs."
+    yield None, "A race is one place, two programs, and at least one of them writes, other than both atomically."
