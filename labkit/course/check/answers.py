@@ -113,24 +113,19 @@ def _explained(error: BaseException) -> str:
 
 
 @contextmanager
-def hint(*texts: str) -> Iterator[None]:
+def hint(text: str) -> Iterator[None]:
     """Adds a hint to any error of an answer's code in the block."""
     try:
         yield
     except Exception as error:
-        error.add_note(": ".join(filter(None, texts)))
+        error.add_note(text)
         raise
 
 
-def ask(answer: Callable[..., T], *given: Any, where: str = "", if_it_fails: str = "") -> T:
-    """The result of an answer for copies of the inputs `given`, which it may not change.
-
-    Args:
-        where: the inputs in words, for the message if its code fails.
-        if_it_fails: a hint for this message.
-    """
+def ask(answer: Callable[..., T], *given: Any, if_it_fails: str = "") -> T:
+    """The result of an answer for copies of the inputs `given`, which it may not change. A hint, if its code fails."""
     copies = deepcopy(given)
-    with hint(where, if_it_fails):
+    with hint(if_it_fails):
         got = answer(*copies)
     kept = "an input was changed in place, and others still need it: make a new value, a - b instead of a -= b."
     require(all(map(_unchanged, copies, given)), kept)
@@ -185,25 +180,18 @@ def kind(value: object) -> str:
         return f"a dict with the keys {sorted(map(str, value))}"
     if isinstance(value, tuple):
         return f"a tuple of {len(value)} values"
-    if isinstance(value, Tensor | ndarray):
-        return f"{'a tensor' if isinstance(value, Tensor) else 'an array'} of shape {tuple(value.shape)}"
+    if type(value) in (Tensor, ndarray):  # not one of a class of the answer's own
+        return f"{'a tensor' if type(value) is Tensor else 'an array'} of shape {tuple(value.shape)}"  # type: ignore[attr-defined]
     if isinstance(value, Real) and not isinstance(value, bool):
         return "a number"
     return {str: "a word", type(None): "None"}.get(type(value), f"a {type(value).__name__}")
 
 
-def require_kind(got: object, expected: str, where: str = "", asked: str = "") -> None:
-    """Raises `WrongAnswer` unless `kind` of an answer begins with `expected`.
-
-    Args:
-        got: the answer.
-        expected: the beginning of its kind.
-        where: begins the message.
-        asked: the key in question if `got` is only a part of the answer.
-    """
+def require_kind(got: object, expected: str, where: str = "") -> None:
+    """Raises `WrongAnswer`, which begins with `where`, unless `kind` of an answer begins with `expected`."""
     got_kind = kind(got)
     fitting = (hint for right, wrong, hint in KINDS if re.match(right, expected) and re.match(wrong, got_kind))
-    told = f"{where}{asked}{expected} is expected, not {got_kind}. {'' if asked else next(fitting, '')}"
+    told = f"{where}{expected} is expected, not {got_kind}. {next(fitting, '')}"
     require(got_kind.startswith(expected), told.rstrip())
 
 
@@ -264,7 +252,7 @@ def formula(
                 *wrong, (_, otherwise) = mistakes(*case)
                 pairs = zip(signature(mistakes).parameters, case, strict=True)
                 where = ", ".join(f"{name} {_shown(value)}" for name, value in pairs)[:300]
-                got = ask(answer, *case, where=where, if_it_fails=otherwise)
+                got = ask(answer, *case, if_it_fails=f"{where}: {otherwise}")
                 expect(got, right(*case), wrong, otherwise, where)
 
         return check
@@ -281,10 +269,10 @@ def _plain(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
-def _require_same_kind(got: Any, right: Any, where: str, asked: str = "") -> None:
-    require_kind(got, kind(right), where, asked)
+def _require_same_kind(got: Any, right: Any, where: str) -> None:
+    require_kind(got, kind(right), where)
     for key in right if isinstance(right, Mapping) else range(len(right)) if isinstance(right, tuple) else ():
-        _require_same_kind(got[key], right[key], where, f"{asked}{key}: ")
+        _require_same_kind(got[key], right[key], f"{where}{key}: ")
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -51,7 +51,7 @@ def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
         right, wall = right_busy(first.copy(), last.copy()), last.max(initial=0) - first.min(initial=0)
         where = f"{what}, begin {begin}, end {end}"
         expect(
-            ask(answer, first, last, where=where, if_it_fails=advice),
+            ask(answer, first, last, if_it_fails=f"{where}: {advice}"),
             right,
             [
                 ((last - first).sum(), "That is the sum of the durations: the time of an overlap counts once."),

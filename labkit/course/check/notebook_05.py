@@ -169,11 +169,12 @@ def captured(answer: type) -> None:
     ):
         require(holds, message)
     for other in (inputs[0][:1], inputs[0][:, :1], inputs[0].reshape(columns, rows)):
-        where = f"an input of shape {tuple(other.shape)}, where ({rows}, {columns}) was recorded,"
         try:
             capture(other)
+            done = "passes, since copy_ repeats it to fit"
         except ValueError:
             continue
         except Exception as error:
-            raise WrongAnswer(f"{where} raises {error!r}: compare the shapes first, and raise a ValueError.") from error
-        raise WrongAnswer(f"{where} passes: copy_ repeats it to fit. Raise a ValueError if the shape is another.")
+            done = f"raises {error!r}"
+        where = f"an input of shape {tuple(other.shape)}, where ({rows}, {columns}) was recorded,"
+        raise WrongAnswer(f"{where} {done}: compare the shapes first, and raise a ValueError.")

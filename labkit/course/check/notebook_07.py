@@ -87,7 +87,7 @@ def code_discriminator(answer: type[nn.Module]) -> None:
             if own.bias is not None and other.bias is not None:
                 own.bias.copy_(nn.init.normal_(other.bias))  # a norm would remove it, so it may be left out
         expect(
-            ask(judge, codes, where=f"a code of shape {tuple(codes.shape)}", if_it_fails="Is forward right?"),
+            ask(judge, codes, if_it_fails="Is forward right?"),
             right(codes),
             [
                 (mistaken(False, True), "the first layer is normalised, too: its input is no picture any more."),
