@@ -16,7 +16,7 @@ import pytest
 from nbformat.v4 import new_code_cell
 from test_assignments import EXERCISES, ROOT, Exercise
 
-from labkit.course.check.source import tampering
+from labkit.course.check.originality import tampering
 from tools.grading import sandbox
 from tools.grading.execute import RunExercises, is_wrong
 
