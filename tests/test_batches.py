@@ -27,4 +27,4 @@ def test_the_figure_tells_a_host_bound_from_a_busy_gpu(steps):
 def test_the_widget_redraws_with_every_control(steps):
     step, device, host, figure, words = course.batch_widget({"tiny": steps}).children
     device.value, host.value = "T4", 200
-    assert "T4, 200 µs" in figure.layout.title.text and "T4, 200 µs" in words.value
+    assert "T4, 200 µs" in figure.figure.layout.title.text and "T4, 200 µs" in words.value

@@ -84,7 +84,7 @@ def replayed(trace):
     "change, table, reason",
     [
         (unlaunched, "temporal", "HTA drops 1 kernels whose launch is not in the trace"),
-        (synchronised, "temporal", "HTA counts 1 synchronisation events, 45 µs, as work of the GPU"),
+        (synchronised, "temporal", "HTA counts 1 events of cuda_sync, 45 µs, as work of the GPU"),
         (replayed, "launches", "HTA does not know 1 kernels as launched, those of cudaGraphLaunch"),
     ],
 )
@@ -129,6 +129,6 @@ def test_the_explorer_has_a_menu_of_htas_tables(steps, tmp_path):
     assert menus["HTA's table"].layout.display == "none"
     menus["figure"].value = "hta"
     assert menus["HTA's table"].layout.display == ""
-    figure = next(child for child in box.children if hasattr(child, "add_traces"))
     menus["HTA's table"].value = "queue"
-    assert "HTA's table 'queue'" in figure.layout.title.text
+    shown = next(child for child in box.children if hasattr(child, "figure"))
+    assert "HTA's table 'queue'" in shown.figure.layout.title.text

@@ -4,7 +4,6 @@ import itertools
 import statistics
 
 import pandas
-import plotly.graph_objects as go
 import pytest
 import torch
 
@@ -170,8 +169,8 @@ def test_the_widget_shows_what_each_weight_does(tmp_path, monkeypatch, fruit):
     models = labkit.deviation_models()
     assert sorted(models) == [0.5, 10.0]
     slider, figure, words = course.deviation_widget(models, fruit.test_a[:3], fruit.test_b[:3]).children
-    assert isinstance(figure, go.FigureWidget) and slider.value == 10.0
-    before, title = figure.data[0].source, figure.layout.title.text
+    assert slider.value == 10.0
+    before, title = figure.figure.data[0].source, figure.figure.layout.title.text
     slider.value = 0.5
-    assert figure.data[0].source != before and figure.layout.title.text != title
+    assert figure.figure.data[0].source != before and figure.figure.layout.title.text != title
     assert "lambda_deviation 0.5" in words.value

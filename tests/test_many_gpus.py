@@ -51,9 +51,9 @@ def test_the_hosts_slider_takes_the_curves_of_that_host(table):
     slow = table.assign(host_us=40.0, efficiency=1.0)
     gpus, network, batch, host, figure, words = many_gpus_widget(pandas.concat([table, slow])).children
     host.value = 5.0
-    assert figure.data[0].y[-1] == pytest.approx(0.7)
+    assert figure.figure.data[0].y[-1] == pytest.approx(0.7)
     host.value = 40.0
-    assert list(figure.data[0].y) == [1, 1, 1, 1] and "40 microseconds of the host" in words.value
+    assert list(figure.figure.data[0].y) == [1, 1, 1, 1] and "40 microseconds of the host" in words.value
 
 
 def test_each_round_of_the_ring_moves_as_much_and_the_last_leaves_every_sum_everywhere():

@@ -49,8 +49,8 @@ def test_the_page_is_small_and_asks_no_network(two_streams, tmp_path):
 def test_a_trace_of_a_cpu_has_its_operators_and_the_reason_for_the_rest(on_a_cpu, tmp_path):
     text = page(on_a_cpu, tmp_path)
     assert [title.partition(":")[0] for title in figures(text)] == [
-        "Time of the host by range, of a step on average",
-        "Operators by their own time on the host",
+        "The ranges that took most of the host's time, of a step on average",
+        "Operators and CUDA calls by their own time on the host",
     ]
     assert "no GPU activity in this trace" in text
 

@@ -1,6 +1,5 @@
 """The SIMULATED figures say so and tell their numbers in words; the widgets redraw them in place."""
 
-import numpy as np
 import plotly.graph_objects as go
 import pytest
 
@@ -44,15 +43,9 @@ def test_the_verdict_turns_where_kernel_and_pause_take_as_long_as_a_launch():
 def test_moving_a_control_redraws_the_same_figure(make, moves, same):
     widget = make()
     controls, figure, words = parts(widget)
-    before, text = [list(trace.x) for trace in figure.data], words.value
+    before, text = [list(trace.x) for trace in figure.figure.data], words.value
     for position, value in moves.items():
         controls[position].value = value
-    assert parts(widget)[1] is figure and isinstance(figure, go.FigureWidget)
-    assert [list(trace.x) for trace in figure.data] != before
-    assert words.value != text and figure.layout.meta["text"].partition(".")[0] in words.value
-    drawn = same()
-    assert figure.layout.title.text == drawn.layout.title.text
-    assert [note.text for note in figure.layout.annotations] == [note.text for note in drawn.layout.annotations]
-    for mine, new in zip(figure.data, drawn.data, strict=True):
-        np.testing.assert_array_equal(mine.x, new.x)
-        np.testing.assert_array_equal(mine.y, new.y)
+    assert parts(widget)[1] is figure and [list(trace.x) for trace in figure.figure.data] != before
+    assert words.value != text and figure.figure.layout.meta["text"].partition(".")[0] in words.value
+    assert figure._drawn.text == same().to_json()

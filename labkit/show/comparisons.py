@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import ipywidgets
 import pandas
+import plotly.express as px
 import plotly.graph_objects as go
 
 from labkit.errors import check_known
@@ -47,50 +48,41 @@ def comparison_figure(tables: Tables, measure: str = "times_faster") -> go.Figur
     check_known("measure", measure, MEASURES)
     tables = {tables.attrs["stamp"]["device"]: tables} if isinstance(tables, pandas.DataFrame) else dict(tables)
     label, unit = MEASURES[measure]
-    figure, words = go.Figure(), []
-    for (device, table), symbol in zip(tables.items(), SYMBOLS * len(tables), strict=False):
-        shown = table[table["verdict"] != "noise"]
-        good = shown[shown[measure].notna() & (shown["verdict"] != "not equivalent")]
-        values = good[measure] / unit
-        error = None
-        if measure == "times_faster":
-            above, below = good["times_faster_high"] - values, values - good["times_faster_low"]
-            error = dict(type="data", array=above, arrayminus=below, color=WALL, thickness=1.5)
-            noise = table[table["verdict"] == "noise"].iloc[0]
-            band = dict(fillcolor=UNUSED, opacity=0.25, line_width=0, layer="below")
-            figure.add_vrect(x0=noise["times_faster_low"], x1=noise["times_faster_high"], **band)
-        hover = [
-            f"{html.escape(name)}, {html.escape(device)}: {value:,.3g}<br>{row.verdict}: {html.escape(row.why)}"
-            for name, value, row in zip(good.index, values, good.itertuples(), strict=True)
-        ]
-        look = dict(size=12, color=KERNEL, symbol=symbol, line=dict(color=WALL, width=1))
-        figure.add_scatter(
-            y=[html.escape(name) for name in good.index],
-            x=values,
-            error_x=error,
-            **dict(mode="markers", marker=look, name=device, hovertext=hover, hoverinfo="text"),
+    rows = pandas.concat({device: table.rename_axis("step") for device, table in tables.items()}, names=["device"])
+    noise = rows[rows["verdict"] == "noise"]
+    rows = rows[rows["verdict"] != "noise"].reset_index()
+    rows[["step", "device", "why"]] = rows[["step", "device", "why"]].map(html.escape)
+    rows[label] = rows[measure].where(rows["verdict"] != "not equivalent") / unit
+    rows["above"], rows["below"] = rows["times_faster_high"] - rows[label], rows[label] - rows["times_faster_low"]
+    interval = dict(error_x="above", error_x_minus="below") if measure == "times_faster" else {}
+    good, others = rows[rows[label].notna()], rows[rows[label].isna()]
+    shown = dict(symbol="device", symbol_sequence=SYMBOLS, hover_data=["verdict", "why"])
+    figure = px.scatter(good, x=label, y="step", **interval, **shown)
+    marker = dict(size=12, color=KERNEL, line=dict(color=WALL, width=1))
+    figure.update_traces(marker=marker, error_x=dict(color=WALL, thickness=1.5))
+    if interval:
+        for band in noise.itertuples():
+            look = dict(fillcolor=UNUSED, opacity=0.25, line_width=0, layer="below")
+            figure.add_vrect(x0=band.times_faster_low, x1=band.times_faster_high, **look)
+    for row in others.itertuples():
+        note = f"{row.verdict}: {row.why}" if row.verdict else "not known here"
+        note = f"{row.device}: {note}" if len(tables) > 1 else note
+        figure.add_annotation(
+            **dict(text=note[:110], showarrow=False, yanchor="bottom", xref="paper", x=0.01, y=row.step, xanchor="left")
         )
-        told = [f"{name} {value:,.3g} ({good.loc[name, 'verdict']})" for name, value in values.items()]
-        for name, row in shown.drop(good.index).iterrows():
-            why = f"{row['verdict']}: {row['why']}" if row["verdict"] else "not known here"
-            note = f"{device}: {why}" if len(tables) > 1 else why
-            place = dict(xref="paper", x=0.01, y=html.escape(name), xanchor="left")
-            figure.add_annotation(text=html.escape(note[:110]), showarrow=False, yanchor="bottom", **place)
-            told.append(f"{name}: {why}")
-        words.append(f"{device}: {'; '.join(told)}.")
-    order = list(dict.fromkeys(name for table in tables.values() for name in table.index))
-    order = [html.escape(name) for name in order if not name.endswith(" again")]
     # Said to be a category: where no step has a point, Plotly would take the names for numbers, and place no reason.
-    names = dict(type="category", categoryorder="array", categoryarray=order[::-1], automargin=True)
+    order = list(dict.fromkeys(rows["step"]))[::-1]
+    names = dict(type="category", categoryorder="array", categoryarray=order, automargin=True, title="")
     figure.update_yaxes(range=[-0.6, len(order) - 0.4], **names)
     figure.update_xaxes(title=label, rangemode="tozero")
     stamps = "; ".join(_stamped(table) for table in tables.values())
+    words = rows[["device", "step", label, "verdict", "why"]].to_html(index=False, border=0, escape=False, na_rep="")
     figure.update_layout(
         title=dict(text=f"Training steps compared: {label}<br><sub>{html.escape(stamps)}</sub>"),
         height=210 + 36 * len(order),
         showlegend=len(tables) > 1,
-        legend=dict(orientation="h", y=-0.25),
-        meta={"text": f"Training steps compared, {label}. {' '.join(words)} Measured on: {stamps}."},
+        legend=dict(orientation="h", y=-0.25, title=""),
+        meta={"text": f"Training steps compared, {label}. Measured on: {stamps}.", "table": words},
     )
     return figure
 
@@ -102,26 +94,16 @@ def comparison(tables: Tables) -> ipywidgets.VBox:
 
 
 def comparison_report(table: pandas.DataFrame, path: Path | str) -> Path:
-    """Writes a table of `labkit.compare` as an HTML page with a figure for each quantity that was measured.
+    """Writes the verdicts of `labkit.compare` as an HTML page, with a figure for each quantity that was measured.
 
     Raises:
         LabkitError: the file cannot be written.
     """
-    columns = [measure for measure in MEASURES if table[measure].notna().any()]
-    measured = table[columns].mask(table["verdict"] == "not equivalent") / [MEASURES[name][1] for name in columns]
-    measured = measured.rename(columns={name: label for name, (label, _) in MEASURES.items()})
-    first = table[["loss_difference", "gradient_cosine"]].rename(
-        columns=lambda name: f"first step: {name.replace('_', ' ')}"
-    )
-    shown = pandas.concat([table[["verdict", "why"]], measured, first], axis=1)
-    told = pandas.Series(table.attrs["stamp"], dtype=object)
-    stamp = told.map(lambda value: f"{value:.3g}" if isinstance(value, float) else str(value)).to_frame()
-    numbers = dict(float_format="{:,.3g}".format, na_rep="")
-    parts: list[str | go.Figure] = [HOW, shown.to_html(border=0, **numbers)]
-    for measure in columns:
-        figure = comparison_figure(table, measure)
-        parts += [figure, in_words(figure)]
-    parts.append(f"<h2>Measured on</h2>{stamp.to_html(header=False)}")
+    parts: list[str | go.Figure] = [HOW, table[["verdict", "why"]].to_html(border=0)]
+    for measure in MEASURES:
+        if table[measure].notna().any():
+            figure = comparison_figure(table, measure)
+            parts += [figure, in_words(figure)]
     return write_page(path, "labkit compare", "Training steps compared", parts)
 
 

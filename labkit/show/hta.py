@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,12 +10,10 @@ import pandas
 import plotly.graph_objects as go
 
 from labkit.errors import check_known
-from labkit.show.recordings import Traces, analysis_of, finish, named, rank_names
+from labkit.show.recordings import Traces, analysis_of, finish, named, rank_names, readable
 from labkit.show.style import escaped, shortened, table_of
-from labkit.traces.intervals import Union
-from labkit.traces.intervals import busy as covered
-from labkit.traces.rank import Rank
-from labkit.traces.tables import find_gaps
+from labkit.trace import Trace
+from labkit.traces.tables import queue_lengths
 
 if TYPE_CHECKING:
     from hta.trace_analysis import TraceAnalysis
@@ -44,111 +41,91 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
         TraceError: there is no GPU activity.
     """
     check_known("table", table, TABLES)
-    rows, notes = [], {}
+    parts, notes = [], []
     for name, trace in named(traces).items():
         analysis = analysis_of(trace)
         for (number, shown), hta_number in zip(rank_names(name, trace).items(), analysis.t.traces, strict=True):
-            rank = trace.ranks[number]
-            compared = TABLES[table](analysis, hta_number, rank).assign(recording=shown)
-            differs = ~np.isclose(compared["hta"], compared["labkit"], AGREE, 0.01, equal_nan=True)
-            ratio = compared["hta"] / compared["labkit"]
-            told = ratio.map(lambda times: f"{times:,.0f}x" if times > 100 else f"{times:.3g}x")
-            told = told.where(np.isfinite(ratio), "one has none")
-            rows.append(compared.assign(difference=told.where(differs, "")))
-            if trace.only_steps:
-                notes[shown] = "HTA reads the whole recording, and labkit's numbers are those of the chosen steps"
-            elif differs.any():
-                notes[shown] = "; ".join(reasons(analysis, hta_number, rank, table)) or "the reason is not known"
-    joined = pandas.concat(rows, ignore_index=True)[["recording", "what", "hta", "labkit", "difference"]]
-    parts = []
-    for name, cells in joined.groupby("recording", sort=False):
-        heading = [f"<b>{escaped(name)}</b>"] if joined["recording"].nunique() > 1 else []
-        why = [f"<i>{escaped(notes[name])}</i>"] if name in notes else []
-        cells = cells.drop(columns="recording").assign(what=cells["what"].map(escaped))
-        parts += [pandas.DataFrame({"what": heading}), cells, pandas.DataFrame({"what": why})]
-    cells = pandas.concat(parts).map(
-        lambda cell: f"{cell:,.2f}" if isinstance(cell, float) else cell, na_action="ignore"
-    )
-    cells = cells.fillna("").set_axis(["HTA's name", "HTA", "labkit", "difference"], axis=1)
-    figure = table_of(cells, widths=(6, 1.5, 1.5, 1.5))
+            compared = TABLES[table](analysis, hta_number, trace, number).rename_axis("HTA's name").reset_index()
+            compared.insert(0, "recording", shown)
+            differs = ~np.isclose(compared["HTA"], compared["labkit"], AGREE, 0.01, equal_nan=True)
+            ratio = (compared["HTA"] / compared["labkit"]).map("{:.3g}x".format)
+            parts.append(compared.assign(difference=ratio.where(differs, "")))
+            if differs.any():
+                notes.append(f"{shown}: {reasons(analysis, hta_number, trace, number, table)}")
+    joined = pandas.concat(parts, ignore_index=True)
+    cells = readable(joined).map(escaped)
+    why = pandas.DataFrame({"HTA's name": [f"<i>{escaped(note)}</i>" for note in notes]})
+    figure = table_of(pandas.concat([cells, why]).fillna(""), widths=(2, 6, 1.5, 1.5, 1.5))
     return finish(figure, f"HTA's table {table!r} beside labkit's numbers", traces, joined, notes)
 
 
-def _temporal(analysis: TraceAnalysis, number: int, rank: Rank) -> pandas.DataFrame:
-    table = analysis.get_temporal_breakdown(visualize=False).set_index("rank").loc[number]
-    wall, busy = rank.stop - rank.start, float(np.sum(rank.busy.end - rank.busy.begin))
-    kernels = rank.kernels[rank.kernels["kind"] == "compute"]
-    compute = covered(kernels["begin"], kernels["end"])
-    times = {"idle_time": wall - busy, "compute_time": compute, "non_compute_time": busy - compute}
-    ours = {f"{name}(us)": us for name, us in times.items()} | {"kernel_time(us)": wall}
-    ours |= {f"{name}_pctg": 100 * us / (wall or np.nan) for name, us in times.items()}
-    return pandas.DataFrame({"what": list(ours), "hta": [table[name] for name in ours], "labkit": ours.values()})
+def _temporal(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
+    theirs = analysis.get_temporal_breakdown(visualize=False).set_index("rank").loc[hta_number]
+    us = trace.temporal().query("rank == @number").set_index("part")["us"]
+    names = {"idle": "idle_time(us)", "compute": "compute_time(us)", "non_compute": "non_compute_time(us)"}
+    ours = us[[*names, "wall"]].rename(names | {"wall": "kernel_time(us)"})
+    return pandas.DataFrame({"HTA": theirs[ours.index].astype(float), "labkit": ours})
 
 
-def _idle(analysis: TraceAnalysis, number: int, rank: Rank) -> pandas.DataFrame:
-    table = analysis.get_idle_time_breakdown(ranks=[number], visualize=False)[0]
-    theirs = table.set_index(["stream", "idle_category"])["idle_time"]
-    streams = {stream: find_gaps(kernels) for stream, kernels in rank.kernels.groupby("stream")}
-    ours = pandas.concat({stream: gaps.groupby("cause")["us"].sum() for stream, gaps in streams.items()})
-    both = pandas.DataFrame({"hta": theirs, "labkit": ours}).fillna(0.0)
-    names = [f"stream {stream}: {cause}, idle_time" for stream, cause in both.index]
-    return both.assign(what=names)
+def _idle(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
+    theirs = analysis.get_idle_time_breakdown(ranks=[hta_number], visualize=False)[0]
+    ours = trace.idle().query("rank == @number and scope != 'device'")
+    theirs = theirs.set_index("stream " + theirs["stream"].astype(str) + ", " + theirs["idle_category"])["idle_time"]
+    both = {"HTA": theirs, "labkit": ours.set_index(ours["scope"] + ", " + ours["cause"])["us"]}
+    return pandas.DataFrame(both).fillna(0.0).query("HTA > 0 or labkit > 0")
 
 
-def _kernels(analysis: TraceAnalysis, number: int, rank: Rank) -> pandas.DataFrame:
+def _kernels(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
     types, kernels = analysis.get_gpu_kernel_breakdown(visualize=False, include_memory_kernels=True)
-    if len(analysis.t.traces) == 1:  # HTA adds up the ranks
-        ours = {" overlapping ".join(TYPES[kind] for kind in kinds): us for kinds, us in exactly(rank).items()}
-        both = pandas.DataFrame({"hta": types.set_index("kernel_type")["sum"], "labkit": pandas.Series(ours)})
-        both = both.astype(float).fillna(0.0).query("hta > 0 or labkit > 0")
-        rows = both.assign(what=both.index + ", sum")
-    else:
-        rows = pandas.DataFrame()
-    kernels = kernels[(kernels["rank"] == number) & (kernels["name"] != "others")].nlargest(TOP, "sum (us)")
-    durations = rank.kernels.groupby("name")["duration"].agg(["sum", "max", "min", "std", "mean"]).fillna({"std": 0})
-    columns = {"sum (us)": "sum", "max (us)": "max", "min (us)": "min", "stddev": "std", "mean (us)": "mean"}
-    top = [
-        {"what": f"{shortened(name)}, {column}", "hta": row[column], "labkit": durations.at[name, statistic]}
-        for name, row in kernels.set_index("name").iterrows()
-        for column, statistic in columns.items()
-    ]
-    return pandas.concat([rows, pandas.DataFrame(top)], ignore_index=True)
+    kernels = kernels[(kernels["rank"] == hta_number) & (kernels["name"] != "others")].set_index("name")
+    names = {"sum (us)": "total_us", "max (us)": "max_us", "min (us)": "min_us", "stddev": "std_us"}
+    ours = trace.kernels().query("rank == @number").set_index("name").fillna({"std_us": 0.0})
+    top = kernels.nlargest(TOP, "sum (us)").index
+    theirs, ours = kernels.loc[top, list(names)].stack(), ours.loc[top, list(names.values())].stack()
+    both = pandas.DataFrame({"HTA": theirs, "labkit": ours.to_numpy()})
+    both.index = [f"{shortened(name)}, {column}" for name, column in both.index]
+    if len(trace.ranks) > 1:  # HTA adds up the ranks' types
+        return both
+    types = {"HTA": types.set_index("kernel_type")["sum"], "labkit": exactly(trace.ranks[number].kernels)}
+    sums = pandas.DataFrame(types).fillna(0.0).query("HTA > 0 or labkit > 0")
+    return pandas.concat([sums.rename(index="{}, sum".format), both])
 
 
-def _launches(analysis: TraceAnalysis, number: int, rank: Rank) -> pandas.DataFrame:
-    theirs = analysis.get_cuda_kernel_launch_stats(ranks=[number], visualize=False)[number]
-    frame, names = analysis.t.get_trace(number), analysis.t.symbol_table.get_sym_table()
-    on_gpu = frame[frame["stream"] != -1].drop_duplicates("correlation").set_index("correlation")["name"]
-    theirs = theirs.assign(name=theirs["correlation"].map(on_gpu).map(names.__getitem__))
-    ours = rank.kernels.dropna(subset="delay")
+def exactly(kernels: pandas.DataFrame) -> pandas.Series:
+    """The time in which kernels of exactly these kinds ran, by HTA's names, in microseconds."""
+    begun, ended = kernels.assign(at=kernels["begin"], change=1), kernels.assign(at=kernels["end"], change=-1)
+    changes = pandas.concat([begun, ended]).pivot_table("change", "at", "kind", "sum", fill_value=0)
+    running = changes.cumsum() > 0
+    kinds = [" overlapping ".join(TYPES[kind] for kind in TYPES if row.get(kind)) for _, row in running.iterrows()]
+    lasted = running.index.to_series().diff().shift(-1)
+    return lasted.groupby(kinds).sum().drop("", errors="ignore")
+
+
+def _launches(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
+    theirs = analysis.get_cuda_kernel_launch_stats(ranks=[hta_number], visualize=False)[hta_number]
+    ours = trace.ranks[number].kernels.dropna(subset="delay")
+    theirs = theirs.assign(name=theirs["correlation"].map(ours.groupby("correlation")["name"].first()))
     ours = ours.rename(columns={"call_duration": "cpu_duration", "duration": "gpu_duration", "delay": "launch_delay"})
-    rows = []
     top = ours.groupby("name")["gpu_duration"].sum().nlargest(TOP).index
-    for name in [None, *top]:
-        both = {"hta": theirs, "labkit": ours}
-        if name is not None:
-            both = {column: table[table["name"] == name] for column, table in both.items()}
-        shown = "all kernels" if name is None else shortened(name)
-        rows.append({"what": f"{shown}, launches", **{column: len(table) for column, table in both.items()}})
+    rows = {}
+    for name in ["all kernels", *top]:
+        both = [one if name == "all kernels" else one[one["name"] == name] for one in (theirs, ours)]
+        rows[f"{shortened(name)}, launches"] = [float(len(one)) for one in both]
         for measure in ("cpu_duration", "gpu_duration", "launch_delay"):
-            means = {column: table[measure].mean() for column, table in both.items()}
-            rows.append({"what": f"{shown}, mean {measure}", **means})
-    return pandas.DataFrame(rows)
+            rows[f"{shortened(name)}, mean {measure}"] = [one[measure].mean() for one in both]
+    return pandas.DataFrame.from_dict(rows, "index", columns=["HTA", "labkit"])
 
 
-def _queue(analysis: TraceAnalysis, number: int, rank: Rank) -> pandas.DataFrame:
-    theirs = analysis.get_queue_length_summary(ranks=[number])["queue_length"].droplevel("rank")
-    rows = []
-    for stream, kernels in rank.kernels.dropna(subset="call_begin").groupby("stream"):
-        launched, began = kernels["call_begin"].to_numpy(), kernels["begin"].to_numpy()
-        instants = np.concatenate([launched, began])
-        changes = np.repeat([1, -1], len(launched))[np.lexsort((np.repeat([1, 0], len(launched)), instants))]
-        waiting, lasted = np.cumsum(changes)[:-1], np.diff(np.sort(instants))
-        mean = (waiting * lasted).sum() / (lasted.sum() or np.nan)
-        of_stream = theirs.loc[stream] if stream in theirs.index else {"mean": np.nan, "max": np.nan}
-        rows.append({"what": f"stream {stream}, mean queue_length", "hta": of_stream["mean"], "labkit": mean})
-        rows.append({"what": f"stream {stream}, max queue_length", "hta": of_stream["max"], "labkit": waiting.max()})
-    return pandas.DataFrame(rows)
+def _queue(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
+    theirs = analysis.get_queue_length_summary(ranks=[hta_number])["queue_length"].droplevel("rank")
+    rows = {}
+    for stream, kernels in trace.ranks[number].kernels.dropna(subset="call_begin").groupby("stream"):
+        times, waiting = queue_lengths(kernels["call_begin"].to_numpy(), kernels["begin"].to_numpy())
+        of_stream = theirs.reindex([stream]).iloc[0]
+        mean = np.average(waiting[:-1], weights=np.diff(times))
+        rows[f"stream {stream}, mean queue_length"] = [of_stream["mean"], mean]
+        rows[f"stream {stream}, max queue_length"] = [of_stream["max"], float(waiting.max())]
+    return pandas.DataFrame.from_dict(rows, "index", columns=["HTA", "labkit"])
 
 
 TABLES: dict[str, Callable[..., pandas.DataFrame]] = {
@@ -160,69 +137,35 @@ TABLES: dict[str, Callable[..., pandas.DataFrame]] = {
 }
 
 
-def exactly(rank: Rank) -> dict[tuple[str, ...], float]:
-    """The time in which kernels of exactly these kinds ran, by the kinds in HTA's order, in microseconds."""
-    unions = {}
-    for kind in TYPES:
-        kernels = rank.kernels[rank.kernels["kind"] == kind]
-        unions[kind] = Union(kernels["begin"], kernels["end"])
-    instants = np.unique(np.concatenate([[*union.begin, *union.end] for union in unions.values()]))
-    begin, end = instants[:-1], instants[1:]
-    middle = (begin + end) / 2
-    under_way = {kind: union.covered(begin, middle) > 0 for kind, union in unions.items()}
-    times = {}
-    for size in range(1, len(TYPES) + 1):
-        for kinds in combinations(TYPES, size):
-            here = np.all([under_way[kind] == (kind in kinds) for kind in TYPES], axis=0)
-            times[kinds] = float((end - begin)[here].sum())
-    return times
-
-
-def reasons(analysis: TraceAnalysis, number: int, rank: Rank, table: str) -> list[str]:
-    """The reasons for which a table of HTA's differs from labkit's, as far as the recording shows them.
-
-    Args:
-        analysis: HTA's, whose events are counted.
-        number: the rank's, in the analysis.
-        rank: as labkit reads it.
-        table: a name of `TABLES`.
-    """
-    frame, names = analysis.t.get_trace(number), pandas.Series(analysis.t.symbol_table.get_sym_table())
-    work = frame[frame["stream"] != -1]
-    category = work["cat"].map(names)
-    found = []
-    extra = ~category.str.lower().str.removeprefix("gpu_").isin(ON_GPU)
-    for kind, events in work[extra].groupby(category[extra]):
-        what = "synchronisation events" if kind == "cuda_sync" else f"events of the host ({kind})"
-        found.append(f"HTA counts {len(events):,} {what}, {events['dur'].sum():,.0f} µs, as work of the GPU")
-    kernels = rank.kernels
-    if len(rank.steps) > 1 and (~extra).sum() < len(kernels):
-        last = kernels["call_begin"] >= rank.steps["begin"].max()
-        unknown = kernels["call_begin"].isna()
-        steps = frame["name"].map(names).str.startswith("ProfilerStep") & (frame["stream"] == -1)
-        if last.any() and steps.sum() < len(rank.steps):
-            found.append(
-                f"HTA leaves out the last step, with {last.sum():,} kernels (include_last_profiler_step=True counts it)"
-            )
-        if unknown.any():
-            found.append(f"HTA drops {unknown.sum():,} kernels whose launch is not in the trace")
-    elif table == "idle" and kernels["call_begin"].isna().any():
-        found.append('a gap before a kernel whose launch is not in the trace is "other" in HTA, "unknown" in labkit')
-    exact = kernels["begin"].to_numpy() % 1
-    if exact.any() and not (work["ts"].to_numpy() % 1).any():
-        found.append("HTA rounds to whole microseconds, unless HTA_DISABLE_NS_ROUNDING=1 is set before it is loaded")
-    if table == "kernels":
-        found.append(
-            "of a kind with many kernels, HTA gives the sum of a kernel as its max, min and mean, with a stddev of 0"
-        )
-    if table in ("launches", "queue"):
-        known = analysis.t.symbol_table.get_runtime_launch_events_mask(frame)
-        hta_calls = set(frame.loc[known, "name"].map(names))
-        call = rank.operators["name"].to_numpy()[kernels["call"][kernels["call"] >= 0]]
-        others = pandas.Series(call)[~pandas.Series(call).isin(hta_calls)]
-        if len(others):
-            calls = ", ".join(others.unique())
-            found.append(f"HTA does not know {len(others):,} kernels as launched, those of {calls}")
-    if table == "queue":
-        found.append("HTA's mean counts every change of the queue alike, labkit's is a mean over time")
-    return found
+def reasons(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int, table: str) -> str:
+    """The reasons for which a table of HTA's differs from labkit's, as far as the recording shows them."""
+    if trace.only_steps:
+        return "HTA reads the whole recording, and labkit's numbers are those of the chosen steps"
+    rank, names = trace.ranks[number], pandas.Series(analysis.t.symbol_table.get_sym_table())
+    read = analysis.t.get_trace(hta_number)
+    frame = read.assign(name=read["name"].map(names), category=read["cat"].map(names))
+    host, work = frame[frame["stream"] == -1], frame[frame["stream"] != -1]
+    extra = work[~work["category"].str.lower().str.removeprefix("gpu_").isin(ON_GPU)]
+    launched = rank.kernels["call_begin"]
+    fewer_steps = host["name"].str.startswith("ProfilerStep").sum() < len(rank.steps)
+    last = (launched >= rank.steps["begin"].max()).sum() if fewer_steps and len(rank.steps) > 1 else 0
+    unknown = launched.isna().sum()
+    dropped = unknown and len(work) - len(extra) < len(launched)
+    calls = rank.operators["name"].iloc[rank.kernels["call"][rank.kernels["call"] >= 0]]
+    strange = calls[~calls.isin(frame["name"][analysis.t.symbol_table.get_runtime_launch_events_mask(read)])]
+    found = {
+        f"HTA counts {len(extra):,} events of {', '.join(extra['category'].unique())}, {extra['dur'].sum():,.0f} µs, "
+        "as work of the GPU": len(extra),
+        f"HTA leaves out the last step, with {last:,} kernels (include_last_profiler_step=True counts it)": last,
+        f"HTA drops {unknown:,} kernels whose launch is not in the trace": dropped,
+        'a gap before a kernel whose launch is not in the trace is "other" in HTA': table == "idle" and unknown,
+        "HTA rounds to whole microseconds, unless HTA_DISABLE_NS_ROUNDING=1 is set before it is loaded": (
+            (rank.kernels["begin"] % 1).any() and not (work["ts"] % 1).any()
+        ),
+        "of a kind with many kernels, HTA gives a kernel's sum as its max and min": table == "kernels",
+        f"HTA does not know {len(strange):,} kernels as launched, those of {', '.join(strange.unique())}": (
+            table in ("launches", "queue") and len(strange)
+        ),
+        "HTA's mean counts every change of the queue alike, labkit's is a mean over time": table == "queue",
+    }
+    return "; ".join(reason for reason, applies in found.items() if applies) or "the reason is not known"

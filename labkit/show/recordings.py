@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 Recording = Trace | Path | str  # or a TraceAnalysis of HTA's
 Traces = Recording | Mapping[str, Recording]
 Looks = Mapping[str, tuple[str, str, str]]  # of a series of bars: its name in the legend, colour and hatching
-DRAWING = ["rank", "panel", "place", "series", "value"]  # columns that say how to draw a row
-
+DRAWING = ["rank", "panel", "place", "series", "value", "begin", "text"]  # columns that say how to draw a row
 
 _ANALYSES: WeakKeyDictionary[Trace, TraceAnalysis] = WeakKeyDictionary()
 
@@ -72,13 +71,11 @@ def analysis_of(trace: Trace) -> TraceAnalysis:
     """
     if trace in _ANALYSES:
         return _ANALYSES[trace]
-    log = logging.getLogger("hta")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    files = {number: str(rank.recording.file) for number, rank in trace.ranks.items()}
+    logging.getLogger("hta").setLevel(logging.ERROR)
     try:
         from hta.trace_analysis import TraceAnalysis
 
-        files = {number: str(rank.recording.file) for number, rank in trace.ranks.items()}
         _ANALYSES[trace] = TraceAnalysis(trace_files=files, trace_dir="")
     except ImportError as error:
         raise LabkitError(f"{error}. HTA is the package traceinsight: pip install traceinsight") from error
@@ -87,8 +84,6 @@ def analysis_of(trace: Trace) -> TraceAnalysis:
             f"HTA cannot read {', '.join(files.values())} ({type(error).__name__}: {str(error)[:200]}). labkit's own "
             "views of this trace do not need HTA. With pandas 3, HTA 0.6.1 fails on some traces: pip install 'pandas<3'"
         ) from error
-    finally:
-        log.setLevel(level)
     return _ANALYSES[trace]
 
 
@@ -128,47 +123,37 @@ def joined(
     return pandas.concat(tables, ignore_index=True)
 
 
-def repeated(table: pandas.DataFrame, column: str, values: Mapping[str, pandas.Series]) -> pandas.DataFrame:
-    """The rows of a table once for each of the `values`, which become the bars. `column` takes their names."""
-    return pandas.concat(table.assign(value=of_name, **{column: name}) for name, of_name in values.items())
+def repeated(table: pandas.DataFrame, columns: Iterable[str]) -> pandas.DataFrame:
+    """The rows of a table once for each of these columns, which becomes the `series`, and its numbers the `value`."""
+    return pandas.concat(table.assign(value=table[column], series=column) for column in columns)
 
 
-def bars(
-    table: pandas.DataFrame,
-    looks: Looks,
-    unit: str = "",
-    beside: str | None = None,
-    notes: Mapping[str, str] | None = None,
-    shared: bool = True,
-) -> go.Figure:
+def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = False, shared: bool = True) -> go.Figure:
     """Horizontal bars, a bar for each row of a table. The other columns of the row are shown at the pointer.
 
     | column | meaning |
     |---|---|
-    | value | the bar's length |
+    | value | the bar's length. Where it is NaN, the place is marked "not known" |
     | series | one of `looks`. A row without it keeps a place free |
-    | place | the label on the y axis, else the recording |
+    | place | the label on the y axis |
     | panel | if there are several |
     | begin | where bars begin that do not begin at 0 |
-    | hover | the text at the pointer |
     | text | the text on the bar |
 
     Args:
-        table: with the columns `value` and `series`. It may have the others.
+        table: with these columns. It may lack the last three.
         looks: of the series, in the legend's order.
         unit: title of the x axis.
-        beside: the column whose values stand beside one another at a place, or None to stack the bars.
-        notes: a text above each panel. Panels that are named here but have no rows are drawn empty.
+        beside: whether the series stand beside one another at a place, and are not stacked.
         shared: whether all panels have the same x axis.
     """
-    if "hover" not in table:
-        table = table.assign(hover=["<br>".join(map(escaped, lines)) for lines in _lines(table)])
-    if "place" not in table:
-        table = table.assign(place=table["recording"].map(escaped))
+    table = table.assign(hover=["<br>".join(map(escaped, lines)) for lines in _lines(table)])
     table = table if "panel" in table else table.assign(panel="")
-    places = {name: list(dict.fromkeys(table["place"][table["panel"] == name])) for name in notes or table["panel"]}
-    thickness = 16 + 16 * (table[beside].nunique() if beside else 1)
-    figure = panels({name: 30 + thickness * len(labels) for name, labels in places.items()}, notes, shared)
+    unknown = table["value"].isna() & table["series"].notna()
+    table["place"] += unknown.map({True: "<br>(not known)", False: ""})
+    places = {panel: list(dict.fromkeys(rows["place"])) for panel, rows in table.groupby("panel", sort=False)}
+    thickness = 16 + 16 * (len(looks) if beside else 1)
+    figure = panels({panel: 30 + thickness * len(labels) for panel, labels in places.items()}, shared=shared)
     in_legend = set()
     for number, (panel, labels) in enumerate(places.items(), start=1):
         of_panel = table[table["panel"] == panel]
@@ -179,10 +164,10 @@ def bars(
             figure.add_bar(
                 **dict(y=list(rows["place"]), x=list(rows["value"]), orientation="h", row=number, col=1),
                 **dict(hovertext=list(rows["hover"]), hoverinfo="text", marker=look(colour, pattern)),
-                **dict(name=name, legendgroup=series, showlegend=series not in in_legend),
+                **dict(name=name, legendgroup=series, showlegend=bool(name) and series not in in_legend),
                 text=list(rows["text"]) if "text" in rows else None,
                 base=list(rows["begin"]) if "begin" in rows else None,
-                offsetgroup=rows[beside].iloc[0] if beside else None,
+                offsetgroup=series if beside else None,
             )
             in_legend.add(series)
         axis = dict(type="category", categoryorder="array", categoryarray=labels, range=[len(labels) - 0.5, -0.5])
@@ -195,7 +180,7 @@ def bars(
 
 
 def finish(
-    figure: go.Figure, title: str, traces: Traces, table: pandas.DataFrame, note: str | Mapping[str, str] = ""
+    figure: go.Figure, title: str, traces: Traces, table: pandas.DataFrame, notes: Sequence[str] = ()
 ) -> go.Figure:
     """Adds the title, the stamps of the traces under it, SIMULATED where it applies, and the text alternative.
 
@@ -204,27 +189,25 @@ def finish(
         title: of the figure.
         traces: a trace, or traces by name.
         table: the text alternative.
-        note: about the table, or notes by recording, of which empty ones are left out.
+        notes: sentences about the table, for the text alternative.
     """
     stamps: dict[str, list[str]] = {}
     for name, trace in named(traces).items():
         stamps.setdefault(stamped(trace), []).append(name)
     stamp = "; ".join(f"{', '.join(names)}: {of_these}" for of_these, names in stamps.items())
-    if isinstance(note, Mapping):
-        note = "; ".join(f"{name}: {text}" for name, text in note.items() if text)
-    note = f"{note}. " if note else ""
     figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor=CLEAR)
     figure.update_layout(
-        # Not Plotly's subtitle, which a FigureWidget draws over the title.
         title=dict(text=f"{title}<br><sub>{escaped(stamp)}</sub>", yref="container", y=1, yanchor="top", pad_t=16),
         margin=dict(t=ABOVE, b=20 if any(isinstance(one, go.Table) for one in figure.data) else BELOW),
         legend=LEGEND_BELOW,
-        meta={"text": f"{title}. {note}Stamps: {stamp}.", "table": readable(table).to_html(index=False, border=0)},
+        meta={
+            "text": f"{'. '.join([title, *notes])}. Stamps: {stamp}.",
+            "table": readable(table).to_html(index=False, border=0),
+        },
     )
-    recordings = named(traces)
-    simulated = [name for name, trace in recordings.items() if (trace.stamp or {}).get("SIMULATED")]
+    simulated = [name for name, trace in named(traces).items() if (trace.stamp or {}).get("SIMULATED")]
     if simulated or "SIMULATED" in title:
-        everything = "SIMULATED" in title or len(simulated) == len(recordings)
+        everything = "SIMULATED" in title or len(simulated) == len(named(traces))
         mark_simulated(figure, whose="" if everything else ", ".join(simulated))
     return figure
 
@@ -256,18 +239,13 @@ def readable(table: pandas.DataFrame) -> pandas.DataFrame:
     return pandas.DataFrame(columns)
 
 
-def percent(share: float) -> str:
-    """A share with a percent sign, or "n/a" if it is NaN."""
-    return "n/a" if pandas.isna(share) else f"{share:.1%}"
-
-
 def _told(column: str, value: Any) -> str:
     if isinstance(value, str | bool):
         return str(value).replace(" us", " µs")
     if pandas.isna(value):
         return "n/a"
     if "share" in column or re.search("_of_(wall|idle|busy|kernels)$|^cost_of_", column):
-        return percent(value)
+        return f"{value:.1%}"
     if column.startswith("times_faster"):
         return f"{value:.2f}"
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas
 import plotly.graph_objects as go
 
 from labkit.errors import LabkitError
@@ -47,13 +46,11 @@ def trace_report(traces: Traces, path: Path | str) -> Path:
     for view in SHOWN:
         try:
             figure = _typical_step(traces) if view == "timeline" else trace(traces, view)
+            parts += [figure, in_words(figure)]
         except LabkitError as error:
-            errors.append(html.escape(f"{view}: {error}"))
-        else:
-            if any(drawn.x is not None and len(drawn.x) for drawn in figure.data):
-                parts += [figure, in_words(figure)]
+            errors.append(f"<li>{html.escape(str(error))}</li>")
     if errors:
-        parts.append(f"<h2>Not shown</h2><ul><li>{'</li><li>'.join(dict.fromkeys(errors))}</li></ul>")
+        parts.append(f"<h2>Not shown</h2><ul>{''.join(dict.fromkeys(errors))}</ul>")
     return write_page(path, "labkit report", html.escape(", ".join(traces)), parts)
 
 
@@ -71,8 +68,7 @@ def report_data(traces: Traces) -> dict[str, Any]:
         found[name] = {"stamp": each.stamp}
         for table in TABLES:
             try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", ReplayWarning)  # the summary says it, too
+                with warnings.catch_warnings(action="ignore", category=ReplayWarning):  # the summary says it, too
                     found[name][table] = json.loads(getattr(each, table)().head(ROWS).to_json(orient="records"))
             except LabkitError as error:
                 found[name][table] = str(error)
@@ -81,38 +77,34 @@ def report_data(traces: Traces) -> dict[str, Any]:
 
 def _in_sentences(each: Trace) -> Iterator[str]:
     """Findings of the audit, the verdict, and the remedies with their advice."""
-    findings = each.audit()
-    if len(findings):
-        rows = "".join(
-            f"<li>{html.escape(row.what)} ({row.events:,}): do not trust {html.escape(row.tables)}</li>"
-            for row in findings.itertuples()
-        )
-        yield f'<div class="audit"><p><b>What this recording cannot tell:</b></p><ul>{rows}</ul></div>'
+    findings = [
+        f"<li>{html.escape(row.what)} ({row.events:,}): do not trust {html.escape(row.tables)}</li>"
+        for row in each.audit().itertuples()
+    ]
+    if findings:
+        yield f'<div class="audit"><p><b>What this recording cannot tell:</b></p><ul>{"".join(findings)}</ul></div>'
     try:
         for row in each.summary().itertuples():
             rank = f"Rank {row.rank}: " if len(each.ranks) > 1 else ""
             yield f"<p>{rank}<b>Bound by: {html.escape(row.bound_by)}.</b> {html.escape(row.why)}</p>"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ReplayWarning)  # the summary says it, too
+        with warnings.catch_warnings(action="ignore", category=ReplayWarning):
             remedies = each.remedies()
     except LabkitError as error:
         yield f"<p>{html.escape(str(error))}</p>"
         return
-    shown = readable(remedies[["cause", "times_faster_at_most", "share_of_wall", "try"]])
-    shown = shown if len(each.ranks) == 1 else pandas.concat([remedies[["rank"]], shown], axis=1)
+    if len(each.ranks) > 1:
+        remedies["cause"] = "rank " + remedies["rank"].astype(str) + ": " + remedies["cause"]
+    shown = readable(remedies.drop(columns="us"))
     yield "<h3>What to try, and how many times faster at most (SIMULATED)</h3>" + shown.to_html(index=False, border=0)
 
 
 def _typical_step(traces: dict[str, Trace]) -> go.Figure:
     """The timeline of each trace's step with the median wall time, or of the whole trace if no step is marked."""
-    parts, longest = {}, 0.0
+    parts = {}
     for name, each in traces.items():
         try:
             steps = each.temporal(by="step").query("part == 'wall'").sort_values("us")
-            part = each.steps(int(steps["step"].iloc[(len(steps) - 1) // 2]))
+            parts[name] = each.steps(int(steps["step"].iloc[(len(steps) - 1) // 2]))
         except LabkitError:
-            part = each
-        rank = next(iter(part.ranks.values()))
-        first = float(rank.recording.events["begin"].min())
-        parts[name], longest = part, max(longest, rank.stop - first)
-    return trace(parts, "timeline", begin_us=0.0, end_us=longest)
+            parts[name] = each
+    return trace(parts, "timeline")

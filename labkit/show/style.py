@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import html
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any
@@ -39,7 +40,6 @@ PLAYERS = {
 }
 # Kinds of GPU activity: Okabe and Ito's yellow, and a wine of Paul Tol's that goes with their palette.
 KINDS = {"compute": KERNEL, "memory": "#F0E442", "communication": "#882255"}
-PATTERNS = ("", "/", ".", "x", "-", "+")  # of recordings, where colours have another meaning
 ABOVE, BETWEEN, BELOW = 100, 75, 90  # pixels for the title, for a panel's name and ticks, and for the legend
 LEGEND_BELOW = dict(orientation="h", traceorder="normal", x=0, y=0, yref="container", yanchor="bottom")
 
@@ -146,7 +146,7 @@ def table_of(cells: pandas.DataFrame, widths: Sequence[float] | None = None) -> 
     header = dict(values=[f"<b>{name}</b>" if name else "" for name in cells], **look)
     columns = dict(values=cells.T.values.tolist(), **look)
     figure = go.Figure(go.Table(header=header, cells=columns, columnwidth=list(parts)))
-    return figure.update_layout(height=260 + 16 * lines + 10 * len(cells), margin=dict(l=20, r=20))
+    return figure.update_layout(height=190 + 16 * lines + 10 * len(cells), margin=dict(l=20, r=20))
 
 
 def time_unit(longest_us: float) -> tuple[float, str]:
@@ -163,3 +163,8 @@ def shortened(name: str, length: int = 44) -> str:
     """The first `length` characters of a kernel's name, without the prefixes that most kernels share."""
     name = re.sub(r"^void |\(anonymous namespace\)::|at::native::", "", name)
     return name if len(name) <= length else f"{name[: length - 2]} …"
+
+
+def label(name: str) -> str:
+    """A name beside a bar, in one line or two."""
+    return "<br>".join(map(escaped, textwrap.wrap(shortened(name, 200), 44, max_lines=2, placeholder=" …")))

@@ -1,60 +1,50 @@
 """The views of a trace: each draws one table of `labkit.Trace`, of one recording or of several side by side.
 
-A trace of several ranks is drawn rank by rank. Errors of a table are errors of its view: a trace recorded on a CPU has
-only the views "ranges", "operators" and "communication".
+Most are bars, and `VIEWS` says which columns of which table they draw. A trace of several ranks is drawn rank by rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
-import numpy as np
 import pandas
 import plotly.graph_objects as go
 
-from labkit.errors import check_known
-from labkit.show.communication import communication
+from labkit.errors import LabkitError, check_known
+from labkit.show import style
 from labkit.show.hta import hta
-from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, named, percent, repeated
-from labkit.show.style import (
-    HOST,
-    KERNEL,
-    KINDS,
-    LINES,
-    PATTERNS,
-    UNUSED,
-    WALL,
-    escaped,
-    range_look,
-    shortened,
-    time_unit,
-)
+from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, named, readable, repeated
 from labkit.show.timeline import queue, timeline
-from labkit.show.verdict import achieved, path, remedies, summary
+from labkit.simulate.recorded_replay import ReplayWarning
 from labkit.trace import Trace
 from labkit.traces.rank import NOWHERE
 
-PARTS: Looks = {part: (part, colour, "") for part, colour in {"idle": UNUSED, **KINDS}.items()}
+ACTIVITIES: Looks = {kind: (kind, colour, "") for kind, colour in {"idle": style.UNUSED, **style.KINDS}.items()}
 CAUSES: Looks = {
-    "host_wait": ("waits for the host (host_wait)", HOST, "/"),
-    "kernel_wait": ("pauses between kernels (kernel_wait)", UNUSED, ""),
+    "host_wait": ("waits for the host (host_wait)", style.HOST, "/"),
+    "kernel_wait": ("pauses between kernels (kernel_wait)", style.UNUSED, ""),
     "other": ("waits for something else (other)", "#DDDDDD", "x"),
     "unknown": ("not known (unknown)", "#FFFFFF", "."),
 }
-UNKNOWN = "cannot be known, as no launch is in the trace"
-SHARES: Looks = {  # of launches, and of memory operations
-    "share_of_kernels": ("share of the kernels", UNUSED, ""),
-    "share_of_gpu_time": ("share of the GPU time (sum of durations)", KERNEL, ""),
-    "share_of_wall": ("share of the wall time in which any of them ran", WALL, ""),
-    "count": ("share of their number", UNUSED, ""),
-    "total_us": ("share of their time", KERNEL, ""),
+SHARES: Looks = {
+    "share_of_kernels": ("share of the kernels", style.UNUSED, ""),
+    "share_of_gpu_time": ("share of the GPU time (sum of durations)", style.KERNEL, ""),
+    "share_of_wall": ("share of the wall time in which any of them ran", style.WALL, ""),
 }
-HOSTS = {"operator": UNUSED, "CUDA call": HOST}
-STREAMS = (UNUSED, KERNEL, "#2E8BC9", "#0F6CA6", "#0B4F7D")  # 0, 1, 2, ... busy streams: the more, the darker
-OTHER_RANGES = (UNUSED, *LINES)  # of ranges that are not a player's
-LARGEST_GAPS, TOP_KERNELS, TOP_OPERATORS = 10, 10, 12  # of each rank, and over all recordings
+COMMUNICATION: Looks = {
+    "hidden_us": ("hidden under other work", "#D9A9BF", "/"),
+    "exposed_us": ("exposed", style.KINDS["communication"], ""),
+}
+HOSTS: Looks = {"operator": ("operator", style.UNUSED, ""), "CUDA call": ("CUDA call", style.HOST, "")}
+PLACES: Looks = {
+    "host": ("host", style.HOST, ""),
+    "GPU": ("GPU", style.KERNEL, ""),
+    "between": ("between", style.UNUSED, ""),
+}
 
 
 def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
@@ -63,245 +53,273 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
     Args:
         traces: a trace, or traces by name, as in ``{"baseline": labkit.Trace(path)}``. In the place of a trace may be
             the path of one or of a folder with one of each rank, or a `TraceAnalysis` of HTA's.
-        view: "temporal", "summary", "remedies", "steps", "idle", "gaps", "kinds", "kernels", "memory", "launches",
-            "queue", "streams", "timeline", "communication", "ranges", "operators", "path" (the critical one),
-            "achieved" or "hta".
-        settings: of the view. "launches" takes `runtime_cutoff` and `delay_cutoff`, in microseconds. "streams" takes
-            `within`, one of labkit's ranges. "timeline" needs `begin_us` and `end_us`, and "hta" takes `table`. See
-            the function of the view's name in `labkit.show`'s modules.
+        view: one of these. Each draws the table of `labkit.Trace` of the same name, unless the second column says more.
+        settings: of the view, and of the table that it draws.
+
+            | view | shows | settings |
+            |---|---|---|
+            | "temporal", "steps" | the wall time of the whole, or of each step, by activity | |
+            | "summary", "remedies" | the verdict, and the cost of each cause | |
+            | "idle", "gaps" | idle time of the whole device by cause, and the largest gaps | |
+            | "kernels" | those that took most time | |
+            | "launches" | how many kernels waited, beside how much time they took | `runtime_cutoff`, `delay_cutoff` |
+            | "queue" | launched kernels that had not begun | |
+            | "streams" | how many were busy at the same time: `Trace.concurrency` | `within`, a range |
+            | "timeline" | host and GPU over time | `begin_us`, `end_us` |
+            | "communication" | hidden under other work, or exposed | |
+            | "ranges", "operators" | the host's time. For a CPU's traces, too | |
+            | "path" | the critical path by name: `Trace.critical_path` | |
+            | "achieved" | the dearest operators by shapes, and their rates | |
+            | "hta" | HTA's tables beside labkit's numbers: see `labkit.show.hta` | `table` |
 
     Raises:
         LabkitError: there is no such view.
-        TraceError: the trace does not have the events that the view needs, such as GPU activity.
+        TraceError: no trace has the events that the view needs, such as GPU activity. If only some lack them, the
+            figure says which.
     """
     check_known("view", view, VIEWS)
-    return VIEWS[view][1](named(traces), **settings)
+    return VIEWS[view](named(traces), **settings)
 
 
-def temporal(traces: Traces) -> go.Figure:
-    """The wall time divided into idle, compute, memory and communication."""
-    table = joined(traces, Trace.temporal)
-    figure = _shares_of_wall(table, "part", PARTS)
-    figure.add_vline(x=1, line=dict(color=WALL, dash="dash", width=1))
-    most = table[table["part"].isin(list(PARTS))].groupby("recording")["share_of_wall"].sum().max()
-    note = "Beyond 100%: kinds that ran at the same time" if most > 1.001 else ""
-    title = f"share of the wall time. {note}".rstrip(". ")
-    figure.update_xaxes(title=title, tickformat=".0%", range=[0, max(1.02, most)])
-    return finish(figure, "Where the wall time of the GPU went", traces, table, note)
+@dataclass(frozen=True)
+class Bars:
+    """A view that draws the rows of a table as bars.
 
-
-def steps(traces: Traces) -> go.Figure:
-    """Idle, compute, memory and communication of each step, from its first GPU activity to that of the next step.
-
-    A step that differs from the others stands out, and should not be taken for a typical one.
+    Attributes:
+        title: of the figure.
+        table: makes it, of a trace and the view's settings.
+        looks: of the series of bars. Rows of other series are only in the text. None draws all rows, each series in a
+            colour of its own.
+        series: the column that says which of the series a row belongs to. Without it, the series are columns of the
+            table, and their bars stand beside one another, or are stacked if there is one place for a recording.
+        value: the column with the lengths of the bars, which are shares or microseconds.
+        axis: the title of the axis, where {} stands for the unit.
+        place: the column with the labels of the bars. "recording" stacks all bars of a recording. Others have a panel
+            for each recording.
+        first: draw so many rows of each recording and, in panels, number them. None draws all.
     """
-    table = joined(traces, lambda trace: trace.temporal(by="step"))
-    unit_us, unit = time_unit(table["us"].max())
-    drawn = table.assign(value=table["us"] / unit_us, place=table["step"].astype(str), series=table["part"])
-    drawn["panel"] = table["recording"]
-    parts, walls = drawn[drawn["part"].isin(list(PARTS))], drawn[drawn["part"] == "wall"]
-    overlap = (parts.groupby(["recording", "step"])["share_of_wall"].sum() > 1.001).any()
-    note = "Bars beyond the wall time: kinds that ran at the same time" if overlap else ""
-    figure = bars(parts, PARTS, f"{unit}. {note}".rstrip(". "))
-    for number, (_, rows) in enumerate(walls.groupby("panel", sort=False), start=1):
-        figure.add_scatter(
-            **dict(x=rows["value"], y=rows["place"], mode="markers", row=number, col=1),
-            **dict(name="wall time", legendgroup="wall", showlegend=number == 1),
-            marker=dict(symbol="line-ns", size=10, line=dict(color=WALL, width=2)),
-            hovertemplate=f"step %{{y}}: wall time %{{x:,.1f}} {unit}<extra></extra>",
-        )
-    figure.update_yaxes(title="step")
-    return finish(figure, "Where the time of each step went on the GPU", traces, table, note)
+
+    title: str
+    table: Callable[..., pandas.DataFrame]
+    looks: Looks | None
+    axis: str
+    series: str = ""
+    value: str = ""
+    place: str = "recording"
+    first: int | None = None
+
+    def __call__(self, traces: Traces, **settings: Any) -> go.Figure:
+        lacking: dict[str, str] = {}
+        with warnings.catch_warnings(record=True) as doubts:  # each names its file
+            warnings.simplefilter("always", ReplayWarning)
+            table = joined(traces, lambda trace: self.table(trace, **settings), lacking)
+        if self.first:
+            table = table.groupby("recording", sort=False).head(self.first)
+        stacked = self.place == "recording"
+        place = table[self.place].astype(str).map(style.label)
+        if self.first and not stacked:
+            place = (table.groupby("recording").cumcount() + 1).astype(str) + ". " + place
+        drawn = table.assign(place=place) if stacked else table.assign(place=place, panel=table["recording"])
+        looks = self.looks or _looks(table[self.series].astype(str).unique())
+        if self.series:
+            drawn = drawn.assign(series=table[self.series].astype(str), value=table[self.value])
+            drawn = drawn[drawn["series"].isin(list(looks))]
+        else:
+            drawn = repeated(drawn, looks)
+        missing = [name for name in each_rank(traces) if name not in set(drawn["recording"])]
+        notes = [f"Nothing to show: {', '.join(missing)}"] if missing else []
+        if drawn.empty:
+            raise LabkitError(f"{self.title}: no row of the table for {', '.join(missing)}.")
+        shares = "share" in (self.value or next(iter(looks)))
+        unit_us, unit = (1.0, "share") if shares else style.time_unit(drawn["value"].max())
+        axis = ". ".join([self.axis.format(unit), *map(style.escaped, notes)])
+        figure = bars(drawn.assign(value=drawn["value"] / unit_us), looks, axis, not (self.series or stacked))
+        if shares:
+            figure.update_xaxes(tickformat=".0%")
+        figure.update_traces(textposition="inside" if stacked else "auto", insidetextanchor="middle", textangle=0)
+        hide = dict(minsize=9, mode="hide")  # names that do not fit into their bars
+        figure.update_layout(uniformtext=hide, showlegend=self.place != self.series)
+        notes += [f"{name}: {why}" for name, why in lacking.items()] + [str(doubt.message) for doubt in doubts]
+        return finish(figure, self.title, traces, table, notes)
 
 
-def idle(traces: Traces) -> go.Figure:
-    """Idle time of the whole device, when no stream was busy, by cause."""
-    table = joined(traces, Trace.idle)
-    table = table[table["scope"] == "device"].drop(columns="scope")
-    figure = _shares_of_wall(table, "cause", CAUSES)
-    return finish(figure, "What the GPU waited for while no stream was busy", traces, table)
-
-
-def gaps(traces: Traces) -> go.Figure:
-    """The largest times at which no stream was busy, labelled with what the host spent most of each with."""
-    table = joined(traces, lambda trace: trace.gaps(LARGEST_GAPS))
-    everything = joined(traces, Trace.idle).query("scope == 'device'").groupby("recording")["us"].sum()
-    notes = {}
-    for name in each_rank(traces):
-        us = table["us"][table["recording"] == name]
-        told = f"{us.sum():,.1f} µs, {percent(us.sum() / (everything[name] or np.nan))} of the idle time"
-        notes[name] = f"the largest {len(us)}, {told}" if len(us) else "never idle"
-    number = (table.groupby("recording").cumcount() + 1).astype(str)
-    drawn = table.assign(value=table["us"], series=table["cause"], panel=table["recording"])
-    drawn["place"] = number + ". " + pandas.Series(map(_filler, table.itertuples()), dtype=object)
-    figure = bars(drawn, CAUSES, "length of the gap, microseconds", notes=notes)
-    return finish(figure, "The largest gaps, and what the host did in most of each", traces, table, notes)
-
-
-def kinds(traces: Traces) -> go.Figure:
-    """Kernels and memory operations by kind: the sum of their durations, and how many there were."""
-    table = joined(traces, lambda trace: trace.kernels(by="kind"))
-    values = {"sum of durations, milliseconds": table["total_us"] / 1e3, "how many": table["count"]}
-    figure = bars(repeated(table.assign(series=table["kind"]), "panel", values), PARTS, shared=False)
-    return finish(figure, "Kernels and memory operations by kind", traces, table)
-
-
-def kernels(traces: Traces) -> go.Figure:
-    """The kernels and memory operations that took most time, all with the same name together."""
-    table = joined(traces, Trace.kernels).assign(ms=lambda table: table["total_us"] / 1e3)
-    unit = "sum of durations, milliseconds"
-    return _ranking(table, traces, TOP_KERNELS, KINDS, "Kernels that took most time", unit)
-
-
-def memory(traces: Traces) -> go.Figure:
-    """Copies and memsets by operation: share of their number beside share of their time.
-
-    Many memory operations may take little of the busy time. Their share of it stands above each panel.
-    """
-    table = joined(traces, lambda trace: trace.kernels(by="memory"))
-    notes = {name: "no memory operations" for name in each_rank(traces)}
-    for name, rows in table.groupby("recording"):
-        count, us, share = rows[["count", "total_us", "share_of_busy"]].sum(min_count=1)
-        notes[name] = f"{count:,.0f} memory operations, {us:,.1f} µs, {percent(share)} of the busy time"
-    place = table["operation"].where(~table["pageable"].astype(bool), table["operation"] + ", pageable")
-    of_recording = table.groupby("recording")
-    values = {column: table[column] / of_recording[column].transform("sum") for column in ("count", "total_us")}
-    drawn = repeated(table.assign(place=place, panel=table["recording"]), "series", values)
-    figure = _shares_beside_one_another(drawn, "share of the memory operations", notes)
-    title = "Copies and memsets: share of their number beside share of their time"
-    return finish(figure, title, traces, table, notes)
-
-
-def launches(traces: Traces, runtime_cutoff: float = 50, delay_cutoff: float = 100) -> go.Figure:
-    """How many kernels waited or were launched slowly, beside how much time they took: many may take hardly any time.
-
-    The cutoffs, in microseconds, are those of `labkit.Trace.launches`. A kernel may be in several rows.
-    """
-    table = joined(traces, lambda trace: trace.launches(runtime_cutoff, delay_cutoff))
-    place = table["what"].str.replace(" us", " µs").str.replace(">", "over")
-    values = {share: table[share] for share in ("share_of_kernels", "share_of_gpu_time", "share_of_wall")}
-    drawn = repeated(table.assign(place=place, panel=table["recording"]), "series", values)
-    notes = dict.fromkeys(each_rank(traces), "") | dict.fromkeys(table["recording"][table["kernels"].isna()], UNKNOWN)
-    figure = _shares_beside_one_another(drawn, "share", notes)
-    return finish(figure, "Launches: share of the kernels beside share of the time", traces, table, notes)
-
-
-def streams(traces: Traces, within: str = "all") -> go.Figure:
-    """How many streams were busy at the same time, and the union of all kernels beside the sum of their durations.
-
-    Args:
-        traces: a trace, or traces by name.
-        within: one of labkit's ranges, to count only the kernels launched in it, or "all" for the whole trace.
-    """
-    table = joined(traces, Trace.concurrency)
-    check_known("within", within, table["range"].unique())
-    table = table[table["range"] == within]
-    busy = table["busy_streams"].astype(str)
-    levels = table.assign(value=table["share_of_wall"], panel="share of the wall time", series=busy)
-    looks = {str(n): (_busy(n), STREAMS[min(n, 4)], "") for n in range(table["busy_streams"].max() + 1)}
-    looks |= {"sum_us": ("sum of durations", KERNEL, "/"), "union_us": ("union of all kernels", WALL, "")}
-    first = table.drop_duplicates("recording")
-    totals = repeated(first, "series", {column: first[column] / 1e3 for column in ("sum_us", "union_us")})
-    totals = totals.sort_index(kind="stable").assign(panel="milliseconds")  # both of a recording, one below the other
-    both = pandas.concat([levels, totals])
-    of_which = both["series"].map({"sum_us": ", sum", "union_us": ", union"}).fillna("")
-    figure = bars(both.assign(place=both["recording"].map(escaped) + of_which), looks, shared=False)
-    figure.update_xaxes(tickformat=".0%", range=[0, 1.02], row=1, col=1)
-    where = "" if within == "all" else f" in {within}"
-    title = f"Streams busy at the same time{where}, and the union beside the sum of all kernels"
-    return finish(figure, title, traces, table)
-
-
-def ranges(traces: Traces) -> go.Figure:
-    """Time on the host in labkit's ranges, on average of a step. Works for a CPU's traces, too.
-
-    On a GPU this is the time to launch the work of a range, not to do it. A range within another counts in both.
-    """
-    table = joined(traces, Trace.ranges)
-    order = list(each_rank(traces))
-    without = [name for name in order if name not in set(table["recording"])]
-    table = pandas.concat([table, pandas.DataFrame({"recording": without, "range": NOWHERE})])
-    table = table.sort_values("recording", key=lambda names: names.map(order.index), kind="stable")
-    remark = table["recording"].isin(without).map({True: "<br>(no range of labkit)", False: ""})
-    place = table["recording"].map(escaped) + remark
-    drawn = table.assign(value=table["us_per_step"] / 1e3, series=table["range"], place=place)
-    others = cycle(OTHER_RANGES)
-    looks = {}
-    for name in table["range"].unique():
-        colour, pattern = range_look(name)
-        looks[name] = escaped(name), next(others) if colour == UNUSED else colour, pattern
-    figure = bars(drawn, looks, "milliseconds a step, on the host")
-    return finish(figure, "Time of the host by range, of a step on average", traces, table)
-
-
-def operators(traces: Traces) -> go.Figure:
-    """The operators and CUDA calls in which the host spent most time of its own. Works for a CPU's traces, too."""
-    table = joined(traces, Trace.operators).assign(ms=lambda table: table["self_us"] / 1e3)
-    unit = "own time, milliseconds"
-    return _ranking(table, traces, TOP_OPERATORS, HOSTS, "Operators by their own time on the host", unit)
-
-
-def _shares_of_wall(table: pandas.DataFrame, series: str, looks: Looks) -> go.Figure:
-    """Shares of the wall time, stacked: a bar for each recording, made of the values of the column `series`."""
-    drawn = table.assign(value=table["share_of_wall"], series=table[series])
-    return bars(drawn, looks, "share of the wall time").update_xaxes(tickformat=".1%")
-
-
-def _shares_beside_one_another(drawn: pandas.DataFrame, unit: str, notes: Mapping[str, str]) -> go.Figure:
-    """A panel for each recording, and in it bars from 0 to 100%, a colour for each share."""
-    figure = bars(drawn, SHARES, unit, beside="series", notes=notes)
-    return figure.update_xaxes(tickformat=".0%", range=[0, 1.02])
-
-
-def _ranking(
-    table: pandas.DataFrame, traces: Traces, top: int, colours: Mapping[str, str], title: str, unit: str
-) -> go.Figure:
-    """The `top` names with most `ms` over all recordings, which hatching tells apart, coloured by `kind`."""
-    names = list(table.groupby("name")["ms"].sum().nlargest(top).index)
-    recordings = table["recording"].unique()
-    table = table[table["name"].isin(names)].sort_values(
-        "name", key=lambda column: column.map(names.index), kind="stable"
+def summary(traces: Traces) -> go.Figure:
+    """What bounds each recording, why, and the numbers that say so: a table with a column for each recording."""
+    table = joined(traces, Trace.summary)
+    cells = readable(table).set_index("recording").map(style.escaped)
+    cells.iloc[:, 0] = "<b>" + cells.iloc[:, 0] + "</b>"
+    cells = cells.T.reset_index(names="").rename(columns=style.escaped)
+    return finish(
+        style.table_of(cells), "What bounds each recording (first remedy and costs: SIMULATED)", traces, table
     )
-    looks = {
-        f"{recording}: {kind}": (f"{escaped(recording)}: {kind}" if len(recordings) > 1 else kind, colour, pattern)
-        for recording, pattern in zip(recordings, cycle(PATTERNS), strict=False)
-        for kind, colour in colours.items()
-    }
-    place = [f"{names.index(name) + 1}. {escaped(shortened(name))}" for name in table["name"]]
-    drawn = table.assign(value=table["ms"], place=place, series=table["recording"] + ": " + table["kind"])
-    figure = bars(drawn, looks, unit, beside="recording")
-    return finish(figure, f"{title}: the first {len(names)}", traces, table)
 
 
-def _filler(gap: Any) -> str:
-    """What filled most of a gap on the launching thread, and the range around it if there is one."""
-    filler = "nothing that was recorded" if gap.filled_by == NOWHERE else escaped(shortened(gap.filled_by, 36))
-    return filler if gap.range_at_end in (NOWHERE, gap.filled_by) else f"{filler}<br>in {escaped(gap.range_at_end)}"
+def _steps(trace: Trace) -> pandas.DataFrame:
+    table = trace.temporal(by="step")
+    return table.assign(place="step " + table["step"].astype(str))
 
 
-def _busy(number: int) -> str:
-    return f"{number} stream{'s' * (number != 1)} busy"
+def _gaps(trace: Trace) -> pandas.DataFrame:
+    """The largest, labelled with what filled most of each on the launching thread, and the range around it."""
+    table = trace.gaps()
+    inside = ~table["range_at_end"].isin([NOWHERE]) & (table["range_at_end"] != table["filled_by"])
+    place = table["filled_by"].replace(NOWHERE, "nothing that was recorded")
+    return table.assign(place=place + (", in " + table["range_at_end"]).where(inside, ""))
 
 
-# Each view's name, a few words for a menu, and its function.
-VIEWS: dict[str, tuple[str, Callable[..., go.Figure]]] = {
-    "temporal": ("where the time went", temporal),
-    "summary": ("what bounds it", summary),
-    "remedies": ("what each cause costs", remedies),
-    "steps": ("step by step", steps),
-    "idle": ("idle time by cause", idle),
-    "gaps": ("largest gaps", gaps),
-    "kinds": ("kinds of kernels", kinds),
-    "kernels": ("kernels that took most", kernels),
-    "memory": ("copies and memsets", memory),
-    "launches": ("launches", launches),
-    "queue": ("launch queue", queue),
-    "streams": ("streams busy together", streams),
-    "timeline": ("timeline", timeline),
-    "communication": ("communication between ranks", communication),
-    "ranges": ("ranges on the host", ranges),
-    "operators": ("operators on the host", operators),
-    "path": ("critical path", path),
-    "achieved": ("rates by shapes", achieved),
-    "hta": ("HTA's own tables", hta),
+def _streams(trace: Trace, within: str = "all") -> pandas.DataFrame:
+    table = trace.concurrency()
+    check_known("within", within, table["range"].unique())
+    return table[table["range"] == within].assign(series="streams busy: " + table["busy_streams"].astype(str))
+
+
+def _looks(series: Iterable[str]) -> Looks:
+    """Looks of ranges, where a player has its own, or of anything else."""
+    others, looks = cycle((style.UNUSED, *style.LINES)), {}
+    for name in series:
+        colour, pattern = style.range_look(name)
+        looks[name] = style.escaped(name), next(others) if colour == style.UNUSED else colour, pattern
+    return looks
+
+
+def _remedies(trace: Trace) -> pandas.DataFrame:
+    table = trace.remedies()
+    return table.assign(text=table["times_faster_at_most"].map("{:.2f}x".format), series="cost")
+
+
+def _path(trace: Trace) -> pandas.DataFrame:
+    table = trace.critical_path(by="name")
+    names = table["name"].where(table["name"] != NOWHERE, table["what"])
+    characters = (100 * table["share_of_wall"]).astype(int)  # that fit into each part
+    fit = [style.shortened(name, n) if n > 5 else "" for name, n in zip(names, characters, strict=True)]
+    return table.assign(text=pandas.Series(fit, dtype=str).map(style.escaped))
+
+
+def _achieved(trace: Trace) -> pandas.DataFrame:
+    table = trace.achieved().sort_values("us", ascending=False, kind="stable")
+    rates = table["tflop_per_s"].map("{:.1f} TFLOP/s ".format, na_action="ignore").fillna("")
+    rates += table["gb_per_s"].map("{:,.0f} GB/s".format, na_action="ignore").fillna("")
+    place = table["name"].str.removeprefix("aten::") + " " + table["inputs"]
+    return table.assign(text=rates, place=place, series="all")
+
+
+VIEWS: dict[str, Callable[..., go.Figure]] = {
+    "temporal": Bars(
+        title="Where the wall time of the GPU went",
+        table=Trace.temporal,
+        looks=ACTIVITIES,
+        series="part",
+        value="share_of_wall",
+        axis="{} of the wall time (beyond 100%: kinds that ran at the same time)",
+    ),
+    "summary": summary,
+    "remedies": Bars(
+        title="Times faster at most without each cause: SIMULATED",
+        table=_remedies,
+        looks={"cost": ("", style.HOST, "")},
+        series="series",
+        value="share_of_wall",
+        axis="{} of the wall time that would be gone",
+        place="cause",
+    ),
+    "steps": Bars(
+        title="Where the time of each step went on the GPU",
+        table=_steps,
+        looks=ACTIVITIES,
+        series="part",
+        value="us",
+        axis="{} from the step's first GPU activity to that of the next step",
+        place="place",
+    ),
+    "idle": Bars(
+        title="What the GPU waited for while no stream was busy",
+        table=lambda trace: trace.idle().query("scope == 'device'"),
+        looks=CAUSES,
+        series="cause",
+        value="share_of_wall",
+        axis="{} of the wall time",
+    ),
+    "gaps": Bars(
+        title="The largest gaps, and what the host did in most of each",
+        table=_gaps,
+        looks=CAUSES,
+        series="cause",
+        value="us",
+        axis="length of the gap, {}",
+        place="place",
+        first=10,
+    ),
+    "kernels": Bars(
+        title="The kernels and memory operations that took most time",
+        table=Trace.kernels,
+        looks=ACTIVITIES,
+        series="kind",
+        value="total_us",
+        axis="sum of durations, {}",
+        place="name",
+        first=10,
+    ),
+    "launches": Bars(
+        title="Launches: share of the kernels beside share of the time",
+        table=Trace.launches,
+        looks=SHARES,
+        axis="{}",
+        place="what",
+    ),
+    "queue": queue,
+    "streams": Bars(
+        title="Streams busy at the same time",
+        table=_streams,
+        looks=None,
+        series="series",
+        value="share_of_wall",
+        axis="{} of the wall time",
+    ),
+    "timeline": timeline,
+    "communication": Bars(
+        title="Communication between ranks: hidden under other work, or exposed",
+        table=Trace.communication,
+        looks=COMMUNICATION,
+        axis="{}",
+    ),
+    "ranges": Bars(
+        title="The ranges that took most of the host's time, of a step on average",
+        table=lambda trace: trace.ranges().sort_values("us_per_step", ascending=False, kind="stable"),
+        looks=None,
+        series="range",
+        value="us_per_step",
+        axis="{} a step, on the host",
+        place="range",
+        first=15,
+    ),
+    "operators": Bars(
+        title="Operators and CUDA calls by their own time on the host",
+        table=Trace.operators,
+        looks=HOSTS,
+        series="kind",
+        value="self_us",
+        axis="own time, {}",
+        place="name",
+        first=12,
+    ),
+    "path": Bars(
+        title="The critical path: what determined the wall time, by name",
+        table=_path,
+        looks=PLACES,
+        series="where",
+        value="share_of_wall",
+        axis="{} of the wall time: the 15 longest parts of the path",
+        first=15,
+    ),
+    "achieved": Bars(
+        title="The dearest convolutions, matrix products and normalisations by shapes, and their rates",
+        table=_achieved,
+        looks={"all": ("", style.KERNEL, "")},
+        series="series",
+        value="us",
+        axis="{} on the GPU",
+        place="place",
+        first=12,
+    ),
+    "hta": hta,
 }

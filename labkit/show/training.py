@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas
 import plotly.express as px
 import plotly.graph_objects as go
-from IPython.display import HTML, DisplayHandle, display
-from PIL import Image
+from IPython.display import DisplayHandle, display
 from torch import Tensor
 from torchvision.utils import make_grid
 
@@ -21,14 +18,6 @@ from labkit.show.style import COLOURS
 from labkit.show.widgets import FigureInPlace
 from labkit.training.run import Run
 
-TERMS = {
-    "G": "deceive D",
-    "D": "discriminator",
-    "cycle": "cycle",
-    "idt": "identity",
-    "dev": "deviation",
-    "rec": "reconstruction",
-}
 WINDOW = 25  # steps of the moving mean
 SCALE = 2  # screen pixels for a picture's pixel
 
@@ -50,39 +39,26 @@ class LiveLosses:
 class FilmStrip:
     """Translations of the same pictures during a run, a row after each look at the losses.
 
-    Pass it as ``labkit.fit(callbacks=[...])``. The rows appear in the output of the cell that trains. They are plain
-    HTML, which stays in the notebook when it is saved.
+    Pass it as ``labkit.fit(callbacks=[...])``. The rows appear in the output of the cell that trains.
 
     Args:
         pictures: test pictures of domain A, (N, 3, H, W) in [-1, 1]. They are the first row.
     """
 
     def __init__(self, pictures: Tensor) -> None:
-        self.pictures = pictures
-        self.rows = [_html_row("test pictures", self.pictures)]
+        self.rows = {"test pictures": pictures}
         self.shown: DisplayHandle | None = None
 
     def __call__(self, run: Run) -> None:
-        translated = run_network(run.model.translator("AtoB"), self.pictures)
-        self.rows.append(_html_row(f"after {run.done} steps", translated))
-        view = HTML("".join(self.rows))
+        pictures = self.rows["test pictures"]
+        self.rows[f"after {run.done} steps"] = run_network(run.model.translator("AtoB"), pictures)
+        figure = picture_rows(
+            self.rows, "Translations of the test pictures", f"Rows of pictures: {', '.join(self.rows)}."
+        )
         if self.shown is None:
-            self.shown = display(view, display_id=True)
+            self.shown = display(figure, display_id=True)
         else:
-            self.shown.update(view)
-
-
-def _html_row(name: str, pictures: Tensor) -> str:
-    """A row of pictures beside its name, as HTML that needs no other file."""
-    grid = make_grid(to_uint8(pictures), nrow=len(pictures), pad_value=255)
-    file = io.BytesIO()
-    Image.fromarray(grid.permute(1, 2, 0).numpy()).save(file, "jpeg", quality=90)
-    source = b64encode(file.getvalue()).decode()
-    return (
-        '<div style="display: flex; align-items: center"><span style="width: 8em; flex: none">'
-        f'{name}</span><img style="min-width: 0" alt="{len(pictures)} pictures, {name}" '
-        f'src="data:image/jpeg;base64,{source}"></div>'
-    )
+            self.shown.update(figure)
 
 
 def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
@@ -96,21 +72,12 @@ def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
         steps: the length of the run, which sets the x axis.
     """
     figure = go.Figure()
-    smooth = {
-        name: pandas.Series(values, dtype=float).rolling(WINDOW, min_periods=1).mean().tolist()
-        for name, values in losses.items()
-    }
+    smooth = pandas.DataFrame(dict(losses)).rolling(WINDOW, min_periods=1).mean()
     for name, values in smooth.items():
         term, _, domain = name.partition("_")
-        term = term if term in TERMS else name  # a loss of your own
-        figure.add_scatter(
-            x=list(range(1, len(values) + 1)),
-            y=values,
-            name=name,
-            line=dict(color=COLOURS.get(term), dash="dash" if domain == "B" else "solid"),
-            hovertemplate=f"{TERMS.get(term, 'loss')} ({name}): %{{y:.3f}} at step %{{x}}<extra></extra>",
-        )
-    last = ", ".join(f"{name} {values[-1]:.2f}" for name, values in smooth.items() if values)
+        line = dict(color=COLOURS.get(term), dash="dash" if domain == "B" else "solid")
+        figure.add_scatter(x=values.index + 1, y=values, name=name, line=line)
+    last = ", ".join(f"{name} {values.iloc[-1]:.2f}" for name, values in smooth.items() if len(values))
     figure.update_layout(
         title=f"Weighted training losses, mean of {WINDOW} steps",
         xaxis=dict(title="step", range=[0, steps]),

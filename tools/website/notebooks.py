@@ -2,6 +2,7 @@
 
 import hashlib
 import html
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -24,7 +25,6 @@ AT_A_TIME = 2  # notebooks that run; each computes in one thread
 PLOTLY, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widget-view+json"
 STATES = "application/vnd.jupyter.widget-state+json"
 PROGRAM = '\n\n<script src="../_static/plotly.min.js"></script>\n'  # once on each page, before its figures
-NUMPY = {"float64": "f8", "float32": "f4", "int32": "i4", "int16": "i2", "int8": "i1", "uint8": "u1"}
 TEMPLATE = plotly.io.templates["plotly+labkit"].to_plotly_json()
 STILL = (
     "<p><small>In JupyterLab and Colab you can move the controls of this figure. Here it is as at first.</small></p>"
@@ -124,14 +124,7 @@ def widget_html(model: str, states: dict[str, Any]) -> str:
     widget = states.get(model.removeprefix("IPY_MODEL_"), {"state": {}, "model_name": ""})
     state = widget["state"]
     if "_drawn" in state:  # of labkit.show.widgets.FigureInPlace
-        drawn = states[state["_drawn"].removeprefix("IPY_MODEL_")]
-        for buffer in drawn.pop("buffers", []):  # arrays travel beside the state
-            place = drawn["state"]
-            for step in buffer["path"][:-2]:
-                place = place[step]
-            name = buffer["path"][-2]
-            place[name] = {"dtype": NUMPY[place[name]["dtype"]], "bdata": buffer["data"]}
-        return figure_html({"data": drawn["state"]["_widget_data"], "layout": drawn["state"]["_widget_layout"]})
+        return figure_html(json.loads(states[state["_drawn"].removeprefix("IPY_MODEL_")]["state"]["text"]))
     if widget["model_name"] == "HTMLModel":
         return f"<div>{state['value']}</div>"
     return "".join(widget_html(child, states) for child in state.get("children", []))
