@@ -247,16 +247,13 @@ def survey(out: Path, minutes: float = 8.5, device: str = "auto", plan: list[Ite
         row, said = measured(item, where, out)
         took = time.monotonic() - started
         if row is None:
-            skipped[item.key] = said
+            skipped[item.key], said = said, f"skipped, {said}"
         else:
             del skipped[item.key]
             rows[item.key] = row | {"took_s": round(took, 1)}
             estimated, spent = estimated + item.estimate_s, spent + took
         write(results, file)
-        print(
-            f"{item.key}: {'' if row else 'skipped, '}{said} ({took:.1f} s, {(deadline - time.monotonic()) / 60:.1f} min left)",
-            flush=True,
-        )
+        print(f"{item.key}: {said} ({took:.1f} s, {(deadline - time.monotonic()) / 60:.1f} min left)", flush=True)
         gc.collect()  # a step and its optimisers refer to each other
         if where.type == "cuda":
             torch.cuda.synchronize()  # a GPU that has failed for good ends the survey here, with what it has
