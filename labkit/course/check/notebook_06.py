@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from labkit.course.check.answers import a_seed, cases, drawn, exercise, expect, require, require_each
-from labkit.course.floats import limits as right_limits
-from labkit.course.floats import rounding_outcomes as right_outcomes
-from labkit.course.kept import kept_bytes as right_kept
+from labkit.course.solutions import kept_bytes as right_kept
+from labkit.course.solutions import limits as right_limits
+from labkit.course.solutions import rounding_outcomes as right_outcomes
 from labkit.models.cyclegan import CycleGAN
 from labkit.models.step import Step
 from labkit.variants.registry import SPEEDUPS, make_step
@@ -29,7 +29,7 @@ def _other_format(random: Random) -> tuple[str, tuple[int, int]]:
 
 @exercise(right_limits)
 def limits(answer: Callable[[int, int], Mapping[str, float]]) -> None:
-    """Compares ``answer(exponent_bits, mantissa_bits)`` with `labkit.course.floats.limits`."""
+    """Compares ``answer(exponent_bits, mantissa_bits)`` with `labkit.course.limits`."""
     for name, bits in cases([("float16", (5, 10)), ("bfloat16", (8, 7))], _other_format):
         right = right_limits(*bits)
         half, one_bit = {"eps": right["eps"] / 2}, {"max": right["max"] / (2 - right["eps"])}
@@ -55,7 +55,7 @@ def _any_gradients(random: Random) -> list[float]:
 
 @exercise(right_outcomes)
 def rounding_outcomes(answer: Callable[[Tensor, float], Mapping[str, float]]) -> None:
-    """Compares ``answer(gradients, scale)`` with `labkit.course.floats.rounding_outcomes`."""
+    """Compares ``answer(gradients, scale)`` with `labkit.course.rounding_outcomes`."""
     gradients = torch.tensor(drawn([0.0, 0.0, 1e-9, -3e-8, 2e-7, 1e-6, -5e-5, 1e-3, 0.5, -2.0], _any_gradients))
     n = len(gradients) - 2
     late = {"flushed": right_outcomes(gradients, 1.0)["flushed"]}

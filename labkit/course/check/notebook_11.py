@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from labkit.course.check.answers import cases, exercise, expect, failing
-from labkit.course.many_nodes import best_interval as right_interval
-from labkit.course.many_nodes import plan_to_buy as right_plan
+from labkit.course.solutions import best_interval as right_interval
+from labkit.course.solutions import plan_to_buy as right_plan
 
 Plans = Mapping[str, tuple[Sequence[float], float]]
 
