@@ -58,7 +58,8 @@ def learning_figure(curves: pandas.DataFrame) -> go.Figure:
     """
     looks = curves.melt(["name", "seed", "images"], list(GOAL), "score", "percent")
     title = f"Learning to make oranges<br><sub>{describe(curves.attrs['stamp'])}</sub>"
-    figure = lines(looks, "images", "percent", "seed", title, facet_col="name", facet_row="score", height=560)
+    panels = dict(facet_col="name", facet_row="score", height=560, labels={"images": "pictures seen"})
+    figure = lines(looks, "images", "percent", "seed", title, **panels)
     for row, metric in enumerate(reversed(GOAL), start=1):  # rows count from below
         figure.add_hline(y=GOAL[metric], line=dict(color=WALL, dash="dash", width=1), row=row)
     figure.for_each_annotation(lambda note: note.update(text=note.text.partition("=")[2].replace(", ", ",<br>")))
