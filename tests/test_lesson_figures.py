@@ -44,6 +44,7 @@ def test_learning_has_panels_for_each_name_and_a_line_for_each_seed(curves):
     assert {note.text for note in figure.layout.annotations} == {"A", "B", "fg", "bg"}
     assert len(figure.data) == 2 * 2 * 2
     goals = {shape.yref.removesuffix(" domain"): shape.y0 for shape in figure.layout.shapes}
+    assert "A at fg 8.0 to 9.0 % and bg 3.0 to 3.0 %" in figure.layout.meta["text"]
     fg_of_a = next(line for line in figure.data if list(line.y) == [20, 9, 8])
     assert goals[fg_of_a.yaxis] == GOAL["fg"] and sorted(set(goals.values())) == sorted(GOAL.values())
 
@@ -54,6 +55,7 @@ def test_a_circle_for_each_seed_that_reached_the_goal(curves):
     names = ["A<br>2 of 2 seeds", "B<br>0 of 2 seeds"]
     reached = [(y, x) for y, x in zip(circles.y, circles.x, strict=True) if x == x]
     assert reached == [(names[0], 30.0), (names[0], 20.0)] and set(circles.y) == set(names)
+    assert "A, 2 of 2 seeds: 20 to 30" in figure.layout.meta["text"]
     assert list(course.passes_figure(curves, "flops").data[0].x)[:2] == [3, 2]
     with pytest.raises(LabkitError, match="against"):
         course.passes_figure(curves, "epochs")
@@ -71,7 +73,7 @@ def test_points_lie_at_what_was_measured_under_a_roof_that_bends_where_the_rates
     *points, roof = figure.data
     assert list(roof.x) == [1, 10, 40] and list(roof.y) == pytest.approx([10, 100, 100])
     assert [(point.x[0], point.y[0]) for point in points] == [(20, pytest.approx(50)), (2, pytest.approx(10))]
-    assert figure.layout.meta["table"].count("<td>0.5</td>") == 2
+    assert "plain at 50% of it, depthwise at 50% of it" in figure.layout.meta["text"]
 
 
 def test_each_round_of_the_ring_moves_as_much_and_the_last_leaves_every_sum_everywhere():

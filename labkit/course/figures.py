@@ -63,9 +63,12 @@ def learning_figure(curves: pandas.DataFrame) -> go.Figure:
     for row, metric in enumerate(reversed(GOAL), start=1):  # rows count from below
         figure.add_hline(y=GOAL[metric], line=dict(color=WALL, dash="dash", width=1), row=row)
     figure.for_each_annotation(lambda note: note.update(text=note.text.partition("=")[2].replace(", ", ",<br>")))
-    last = curves.groupby(["name", "seed"], sort=False)[list(GOAL)].last().groupby("name", sort=False)
-    words = "fg and bg in percent over the pictures seen; the table has the last ones of the seeds."
-    return figure.update_layout(meta={"text": words, "table": last.agg(["min", "max"]).round(1).to_html(border=0)})
+    told = []
+    for name, runs in curves.groupby("name", sort=False):
+        last = runs.groupby("seed").last()
+        ranges = [f"{metric} {last[metric].min():.1f} to {last[metric].max():.1f} %" for metric in GOAL]
+        told.append(f"{name} at {' and '.join(ranges)}")
+    return figure.update_layout(meta={"text": f"Over the pictures seen, the seeds end: {'; '.join(told)}."})
 
 
 def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figure:
@@ -87,11 +90,9 @@ def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figu
     figure = px.strip(runs, x=label, y="name", hover_data=["seed"], category_orders=order, title=title)
     figure.update_traces(marker_size=9, jitter=1).update_xaxes(rangemode="tozero")
     figure.update_yaxes(title="", range=[-0.6, len(reached) - 0.4])
-    words = {
-        "text": f"Time to quality, in {label}: NaN for a run that never passed.",
-        "table": taken.round(2).to_html(),
-    }
-    return figure.update_layout(height=190 + 56 * len(reached), meta=words)
+    told = (f"{name}: {times.min():.3g} to {times.max():.3g}" for name, times in taken.rename(reached).iterrows())
+    words = f"Time to quality, in {label}. {'; '.join(told)}.".replace("<br>", ", ")
+    return figure.update_layout(height=190 + 56 * len(reached), meta={"text": words})
 
 
 def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: float, title: str) -> go.Figure:
@@ -117,9 +118,10 @@ def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: fl
     ends = np.array([min(*table[x], bend) / 2, bend, max(*table[x], bend) * 2])
     roof = np.minimum(ends * bytes_per_s, flops_per_s) / 1e9
     figure.add_scatter(x=ends, y=roof, mode="lines", name=f"the roof, bent at {bend:.1f}", line_color=UNUSED)
-    table["share of the roof"] = table[y] * 1e9 / np.minimum(table[x] * bytes_per_s, flops_per_s)
-    words = f"{title}. The roof rises with {bytes_per_s / 1e9:.3g} GB/s up to {flops_per_s / 1e9:.3g} GFLOP/s."
-    return figure.update_layout(height=440, meta={"text": words, "table": table.round(2).to_html(border=0)})
+    shares = table[y] * 1e9 / np.minimum(table[x] * bytes_per_s, flops_per_s)
+    told = ", ".join(f"{name} at {share:.0%} of it" for name, share in shares.items())
+    words = f"{title}. The roof rises with {bytes_per_s / 1e9:.3g} GB/s up to {flops_per_s / 1e9:.3g} GFLOP/s: {told}."
+    return figure.update_layout(height=440, meta={"text": words})
 
 
 def ring_figure() -> go.Figure:
