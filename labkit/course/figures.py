@@ -91,7 +91,7 @@ def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figu
     figure.update_traces(marker_size=9, jitter=1).update_xaxes(rangemode="tozero")
     figure.update_yaxes(title="", range=[-0.6, len(reached) - 0.4])
     told = (f"{name}: {times.min():.3g} to {times.max():.3g}" for name, times in taken.rename(reached).iterrows())
-    words = f"Time to quality, in {label}. {'; '.join(told)}.".replace("<br>", ", ")
+    words = f"Time to quality, in {label}. {'; '.join(told)}.".replace("<br>", ", ").replace(": nan to nan", "")
     return figure.update_layout(height=190 + 56 * len(reached), meta={"text": words})
 
 
