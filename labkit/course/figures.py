@@ -111,9 +111,8 @@ def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: fl
     points = table.reset_index()
     look = dict(color="network", symbol="network", color_discrete_sequence=LINES, log_x=True, log_y=True)
     figure = px.scatter(points, x=x, y=y, title=f"{title}<br><sub>{describe(costs.attrs['stamp'])}</sub>", **look)
-    figure.update_traces(marker_size=13).update_xaxes(dtick="D2", tickformat="~g").update_yaxes(
-        dtick="D2", tickformat="~g"
-    )
+    ticks = dict(dtick="D2", tickformat="~g")  # 1, 2, 5, 10
+    figure.update_traces(marker_size=13).update_xaxes(**ticks).update_yaxes(**ticks)
     bend = flops_per_s / bytes_per_s
     ends = np.array([min(*table[x], bend) / 2, bend, max(*table[x], bend) * 2])
     roof = np.minimum(ends * bytes_per_s, flops_per_s) / 1e9
