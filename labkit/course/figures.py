@@ -86,8 +86,8 @@ def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figu
     reached = {name: f"{name}<br>{times.count()} of {len(times)} seeds" for name, times in taken.iterrows()}
     runs = taken.rename(reached).stack(future_stack=True).rename(label).reset_index()
     title = f"When the goal was reached, a circle for each seed<br><sub>{describe(curves.attrs['stamp'])}</sub>"
-    order = {"name": list(reached.values())}
-    figure = px.strip(runs, x=label, y="name", hover_data=["seed"], category_orders=order, title=title)
+    look = dict(category_orders={"name": list(reached.values())}, color_discrete_sequence=LINES)
+    figure = px.strip(runs, x=label, y="name", hover_data=["seed"], title=title, **look)
     figure.update_traces(marker_size=9, jitter=1).update_xaxes(rangemode="tozero")
     figure.update_yaxes(title="", range=[-0.6, len(reached) - 0.4])
     told = (f"{name}: {times.min():.3g} to {times.max():.3g}" for name, times in taken.rename(reached).iterrows())
