@@ -1,4 +1,4 @@
-"""Exercises' answers that labkit itself has no use for: the range of float16, kept memory, and plans for many nodes."""
+"""Answers of exercises that only the lessons use: the range of float16, kept memory, and plans for many nodes."""
 
 from __future__ import annotations
 
