@@ -157,7 +157,7 @@ def scaling_figure(gradients: Mapping[str, Tensor], exponent: int = 0) -> go.Fig
         exponent: of the scale.
     """
     figure, words = go.Figure(), []
-    powers = np.arange(min(min(REGIONS.values())), max(max(REGIONS.values())) + 1)
+    powers = np.arange(-50, 31)
     for player, values in gradients.items():
         sizes = values[values != 0].abs().double().numpy() * 2.0**exponent
         shares = np.histogram(sizes, 2.0**powers)[0] / len(sizes)
