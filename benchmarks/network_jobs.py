@@ -12,12 +12,12 @@ from unittest import mock
 import numpy as np
 import torch
 import torch.distributed as dist
+from labkit.simulate.calls import call_on, signature
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import labkit
 from labkit.measure import alternate, preserving_state
 from labkit.simulate import Link, Network, SharedStep, all_reduce_us, replay
-from labkit.simulate.calls import call_on, signature
 from labkit.simulate.many_gpus import with_collectives
 
 LARGE = dict(discriminator="n_layers", n_layers=1)  # 92 MB of gradients, in six buckets

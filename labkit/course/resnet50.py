@@ -77,8 +77,7 @@ def replay_resnet50(recording: Trace) -> Replay:
     data_us = float((rank.loading.end - rank.loading.begin).mean())
     played = replay(operators, host_us, device, steps=steps, data_us=data_us)
     uploads = {place for place, launch in enumerate(played.launches) if "HtoD" in launch.name}
-    assumed = {**played.assumed, "host_times_of": recording.stamp}
-    return with_changes(played, synchronised=uploads, assumed=assumed)
+    return with_changes(played, synchronised=uploads)
 
 
 def resnet50_errors(recording: Trace) -> pandas.DataFrame:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from labkit.course.check.answers import Mistakes, drawn, exercise, expect, formula, require
-from labkit.course.floats import limits as right_limits
-from labkit.course.floats import rounding_outcomes as right_outcomes
-from labkit.course.kept import kept_bytes as right_kept
+from labkit.course.solutions import kept_bytes as right_kept
+from labkit.course.solutions import limits as right_limits
+from labkit.course.solutions import rounding_outcomes as right_outcomes
 from labkit.models.cyclegan import CycleGAN
 from labkit.models.step import Step
 from labkit.variants.registry import SPEEDUPS, make_step
@@ -23,7 +23,7 @@ SCALE = 256.0  # of the losses, in the check of `update`
 
 @formula(right_limits, [(5, 10), (8, 7)], lambda random: (random.randrange(3, 10), random.randrange(2, 20)))
 def limits(exponent_bits: int, mantissa_bits: int) -> Mistakes:
-    """Compares ``answer(exponent_bits, mantissa_bits)`` with `labkit.course.floats.limits`."""
+    """Compares ``answer(exponent_bits, mantissa_bits)`` with `labkit.course.limits`."""
     right = right_limits(exponent_bits, mantissa_bits)
     most = 1.5 * right["max"]
     yield {"eps": right["eps"] / 2}, "The 1 in front of the point is not stored: all mantissa bits come after it."
@@ -44,7 +44,7 @@ GRADIENTS = torch.tensor([0.0, 0.0, 1e-9, -3e-8, 2e-7, 1e-6, -5e-5, 1e-3, 0.5, -
 
 @formula(right_outcomes, [(GRADIENTS, scale) for scale in (1.0, 2.0**10, 2.0**17)], _any_gradients)
 def rounding_outcomes(gradients: Tensor, scale: float) -> Mistakes:
-    """Compares ``answer(gradients, scale)`` with `labkit.course.floats.rounding_outcomes`."""
+    """Compares ``answer(gradients, scale)`` with `labkit.course.rounding_outcomes`."""
     right, n = right_outcomes(gradients, scale), len(gradients) - 2
     with_zeros, below_tiny = (2 + n * right["flushed"]) / (n + 2), right["flushed"] + right["subnormal"]
     late = right_outcomes(gradients, 1.0)["flushed"]

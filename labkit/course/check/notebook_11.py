@@ -8,8 +8,8 @@ from random import Random
 from statistics import mean
 
 from labkit.course.check.answers import Mistakes, formula
-from labkit.course.many_nodes import best_interval as right_interval
-from labkit.course.many_nodes import plan_to_buy as right_plan
+from labkit.course.solutions import best_interval as right_interval
+from labkit.course.solutions import plan_to_buy as right_plan
 
 Plans = Mapping[str, tuple[Sequence[float], float]]
 
