@@ -10,8 +10,6 @@
 #                        marks, feedback and a report on the class into assignments/, from a folder or a zip file
 #   make grades [NOTEBOOK=...] [STUDENTS=students.csv]
 #                        marks, feedback and report once more, after marks by hand: no student's code runs
-#   make feedback-zip [NOTEBOOK=...]
-#                        the feedback for Moodle's "Upload multiple feedback files in a zip"
 #   make grading-image   the image of the container in which `make grade` runs students' code, with podman or docker
 #   make formgrader      nbgrader's pages for teachers: the gradebook, and marks by hand
 #   make student-repo    the repository that students get: OUT=folder REPO=https://github.com/OWNER/NAME
@@ -32,7 +30,7 @@ include install.mk
 # So that nbgrader finds nbgrader_config.py, where the course's folder stands, from every folder.
 export JUPYTER_CONFIG_PATH := $(CURDIR)$(if $(JUPYTER_CONFIG_PATH),:$(JUPYTER_CONFIG_PATH))
 
-.PHONY: student lab test bench compare assignments grade grades feedback-zip grading-image formgrader student-repo gallery
+.PHONY: student lab test bench compare assignments grade grades grading-image formgrader student-repo gallery
 .PHONY: site links browser format lock
 
 student: $(INSTALLED) assignments/.made
@@ -66,9 +64,6 @@ grade: $(INSTALLED)
 grades: $(INSTALLED)
 	.venv/bin/python -m tools.grading --table $(call option,notebook,NOTEBOOK) $(call option,students,STUDENTS) $(ARGS)
 
-feedback-zip: $(INSTALLED)
-	.venv/bin/python -m tools.grading --feedback-zip $(call option,notebook,NOTEBOOK) $(ARGS)
-
 grading-image:
 	$(if $(shell command -v podman),podman,docker) build --tag labkit-grading --build-arg PIP_ARGS="$(PIP_ARGS)" \
 		--file docker/grading/Dockerfile .
@@ -77,8 +72,8 @@ formgrader: $(INSTALLED)
 	.venv/bin/python -m jupyterlab $(LAB_ARGS) --LabApp.default_url=/formgrader $(ARGS)
 
 student-repo: $(INSTALLED)
-	@test -n "$(OUT)" || { echo "Say where: make student-repo OUT=folder REPO=address" >&2; exit 1; }
-	.venv/bin/python -m tools.student_repo "$(OUT)" $(if $(REPO),--repo "$(REPO)")
+	@test -n "$(OUT)" -a -n "$(REPO)" || { echo "Say where: make student-repo OUT=folder REPO=address" >&2; exit 1; }
+	.venv/bin/python -m tools.student_repo "$(OUT)" "$(REPO)"
 
 gallery: $(INSTALLED)
 	$(INSTALL) --quiet kaleido

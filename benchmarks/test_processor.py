@@ -15,9 +15,8 @@ AVX2 = {
     "OMP_NUM_THREADS": "1",
 }
 STACKS = (
-    "rows",
     "out_of_place,fused_adam",
-    "rows,out_of_place,batched,fused_adam",
+    "out_of_place,batched,fused_adam",
     "compile,batched,fused_adam",
     "auto",
 )

@@ -8,6 +8,7 @@ import time
 from optuna.distributions import CategoricalDistribution
 
 import labkit
+from labkit.commands.sweeping import Train
 
 TRIAL = "--data fruit --size 32 --steps 200 --workers 0 --device cpu --no-tensorboard"
 TRIALS, ROUNDS = 4, 2  # trials of each sweep; rounds, in turn, of which the better counts
@@ -19,7 +20,7 @@ def test_two_trials_at_once_against_two_independent_runs(tmp_path, report):
     for turn in range(ROUNDS):
         started = time.monotonic()
         space = {"lr": CategoricalDistribution([5e-4])}
-        table = labkit.sweep(labkit.sweeps.Train(TRIAL), space, TRIALS, tmp_path / f"sweep_{turn}", at_once=2)
+        table = labkit.sweep(Train(TRIAL), space, TRIALS, tmp_path / f"sweep_{turn}", at_once=2)
         assert list(table["state"]) == ["complete"] * TRIALS
         swept.append(time.monotonic() - started)
         started = time.monotonic()

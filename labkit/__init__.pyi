@@ -41,7 +41,6 @@ from labkit.traces.reading import TraceError as TraceError
 from labkit.training.callbacks import Callback as Callback
 from labkit.training.callbacks import KeepEvery as KeepEvery
 from labkit.training.callbacks import TensorBoard as TensorBoard
-from labkit.training.checkpoints import accept_new_data as accept_new_data
 from labkit.training.checkpoints import load_model as load_model
 from labkit.training.export import export as export
 from labkit.training.fit import fit as fit

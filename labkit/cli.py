@@ -10,27 +10,11 @@ import labkit
 from labkit.commands import register
 from labkit.commands.measuring import compare, profile, report, speedrun, speedups
 from labkit.commands.networks import export, score, translate
-from labkit.commands.training import defaults, sweep, train
+from labkit.commands.sweeping import sweep
+from labkit.commands.training import defaults, train
 from labkit.errors import LabkitError
 
 UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ  # labkit.ranks would tell, too, but loads torch
-REFERENCE = {  # options of the public reference, and ours
-    "--dataroot": "--data",
-    "--name": "--out",
-    "--checkpoints_dir": "--out",
-    "--gpu_ids": "--device, and CUDA_VISIBLE_DEVICES to choose a GPU",
-    "--netG": "--generator",
-    "--netD": "--discriminator",
-    "--num_threads": "--workers",
-    "--crop_size": "--size",
-    "--n_epochs": "--epochs, of both parts together",
-    "--n_epochs_decay": "--decay-steps",
-    "--lr_decay_iters": "--decay-steps with --lr-policy step",
-    "--continue_train": "the same command again",
-    "--save_epoch_freq": "--keep-every, in steps",
-    "--results_dir": "the second argument of labkit translate",
-    "--epoch": "--step",
-}
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -51,9 +35,6 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         sys.exit(print(f"labkit {labkit.__version__}"))
     try:
-        for option in (word.partition("=")[0] for word in sys.argv[1:]):
-            if option in REFERENCE:
-                raise LabkitError(f"{option} is the public reference's: here it is {REFERENCE[option]}.")
         run_rank() if UNDER_TORCHRUN else app()
     except (LabkitError, OSError) as error:  # OSError: its text names the file and the problem
         message = str(error)

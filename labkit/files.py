@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ def atomic_write(path: Path | str, error: type[LabkitError] = LabkitError) -> It
     part = path.with_name(f".part-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.unlink(missing_ok=True)  # of a process that was killed: it may be a second name of the file to be linked
+        part.unlink(missing_ok=True)  # of a process that was killed
         yield part
         with open(part, "rb+") as file:
             os.fsync(file.fileno())  # or a power cut could leave the new name with none of its bytes
@@ -45,21 +44,6 @@ def atomic_write(path: Path | str, error: type[LabkitError] = LabkitError) -> It
     finally:
         if part.exists():  # the block failed
             part.unlink()
-
-
-def link(source: Path, target: Path) -> None:
-    """Gives a file a second name, so that it takes no more room. Where there are no such links, it is copied.
-
-    The file must not be changed later, only replaced: a change would show under both names.
-
-    Raises:
-        LabkitError: the second file cannot be written.
-    """
-    with atomic_write(target) as part:
-        try:
-            os.link(source, part)
-        except OSError:  # FAT and some network file systems have no links
-            shutil.copyfile(source, part)
 
 
 def check_folder(folder: Path) -> None:

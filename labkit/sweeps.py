@@ -7,8 +7,6 @@ that was killed is submitted again and goes on from its checkpoint. A driver tha
 from __future__ import annotations
 
 import collections
-import csv
-import math
 import os
 import shlex
 import shutil
@@ -36,7 +34,6 @@ if TYPE_CHECKING:  # a job does without it
 
 STUDY = "sweep"
 JOBS = "jobs"  # folder of submitit's files
-SCORES = "scores.csv"  # in a trial's folder: a row a score, its step first
 TRIES = 3  # jobs of one trial that may die
 ON_SLURM = 8  # jobs at once, where nobody says how many
 YEAR = 365 * 24 * 60  # minutes
@@ -52,7 +49,6 @@ def sweep(
     at_once: int | None = None,
     cluster: str = "local",
     slurm: str = "",
-    prune_after: int | None = None,
 ) -> pandas.DataFrame:
     """Searches the settings for which `objective` is smallest. The same call goes on with a sweep that was stopped.
 
@@ -63,7 +59,7 @@ def sweep(
 
     Args:
         objective: called as ``objective(folder, **settings)``, with the trial's own folder, a `Path`. It gives the
-            number to minimise. `labkit.sweeps.Train` is a run of `labkit train`.
+            number to minimise.
         space: by setting one of Optuna's distributions, or "LOW:HIGH" (whole numbers if both are), "LOW:HIGH:log" or
             "A,B,C".
         trials: how many there are. A later call may ask for more.
@@ -71,9 +67,6 @@ def sweep(
         at_once: jobs at the same time. None takes one for each GPU, or else for each processor, and 8 on Slurm.
         cluster: "local" or "slurm".
         slurm: options of sbatch for each job, such as "--gpus=1 --cpus-per-task=4 --time=04:00:00".
-        prune_after: stops a trial whose best score after this step or later is worse than the median of the others at
-            the same step, once five have ended. `objective` appends its scores to ``scores.csv`` in the trial's folder.
-            The columns are "step" and "score", or what `objective.score` names. None stops no trial.
 
     Returns:
         the table of all trials, as from `labkit.sweeps.table`.
@@ -86,12 +79,11 @@ def sweep(
     if not space:
         raise LabkitError("nothing to search: give a setting a range, for example --lr 1e-4:1e-3:log.")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    pruner = optuna.pruners.MedianPruner(n_warmup_steps=prune_after - 1) if prune_after else optuna.pruners.NopPruner()
     out = Path(out).absolute()
     distributions = {name: distribution(name, given) for name, given in space.items()}
     executors = _on_slurm(out, slurm, at_once) if cluster == "slurm" else _on_this_machine(out, at_once)
     with locked(out):
-        study = optuna.create_study(storage=_storage(out), study_name=STUDY, pruner=pruner, load_if_exists=True)
+        study = optuna.create_study(storage=_storage(out), study_name=STUDY, load_if_exists=True)
         searched = ", ".join(f"{name} {each}" for name, each in distributions.items())
         settings = f"{getattr(objective, '__qualname__', objective)} over {searched}"
         if (saved := study.user_attrs.get("settings", settings)) != settings:
@@ -131,13 +123,10 @@ class _Driver:
                 return
             time.sleep(POLL)
             alive = self.alive([job for _, job in running.values()])
-            for slot, (trial, job) in list(running.items()):
-                hopeless = self.hopeless(trial)
-                if job.job_id in alive:
-                    if hopeless:
-                        os.kill(int(job.job_id), signal.SIGTERM) if self.cluster == "local" else job.cancel()
-                elif job.paths.result_pickle.exists() or hopeless or deaths[trial.number] == TRIES - 1:
-                    self.tell(trial, job, hopeless)
+            ended = {slot: both for slot, both in running.items() if both[1].job_id not in alive}
+            for slot, (trial, job) in ended.items():
+                if job.paths.result_pickle.exists() or deaths[trial.number] == TRIES - 1:
+                    self.tell(trial, job)
                     del running[slot]
                 else:
                     print(f"trial {trial.number}: its job was killed, and is submitted again", flush=True)
@@ -167,20 +156,11 @@ class _Driver:
         listed = subprocess.run(["squeue", "--me", "--noheader", "--format=%i"], capture_output=True, text=True)
         return {job.job_id for job in jobs} if listed.returncode else set(listed.stdout.split())
 
-    def hopeless(self, trial: optuna.Trial) -> bool:
-        """Tells the study of a trial's new scores. Gives whether they are worse than the median."""
-        known = self.study.trials[trial.number].intermediate_values
-        scores = read_scores(_folder(self.out, trial.number), getattr(self.objective, "score", "score"))
-        for step in scores.keys() - known:
-            trial.report(scores[step], step)
-        return trial.should_prune()
-
-    def tell(self, trial: optuna.Trial, job: submitit.Job, hopeless: bool) -> None:
+    def tell(self, trial: optuna.Trial, job: submitit.Job) -> None:
         """Tells the study how a trial ended. Raises `LabkitError` if its settings are not the reason."""
         value, state = None, TrialState.FAIL
         if not job.paths.result_pickle.exists():
-            state = TrialState.PRUNED if hopeless else TrialState.FAIL
-            how = "worse than the median" if hopeless else f"killed {TRIES} times: see {job.paths.stderr}"
+            how = f"killed {TRIES} times: see {job.paths.stderr}"
         elif job.exception() is not None:
             why = job.paths.stderr.read_text().strip().splitlines()[-1]  # the last line of a traceback
             raise LabkitError(f"trial {trial.number}: {why} (all in {job.paths.stderr}). Run the same to go on.")
@@ -207,48 +187,6 @@ def _in_job(objective: Callable[..., float], folder: Path, settings: dict[str, A
             if isinstance(error, CheckpointError | DataError) and not isinstance(error, TrainingError):
                 raise  # a full disk or missing pictures are no fault of the settings
             return str(error)
-
-
-@dataclass(frozen=True)
-class Train:
-    """An objective for `labkit.sweep`: runs `labkit train` in the trial's folder, and gives its last score.
-
-    Args:
-        options: of `labkit train`, without --out, as on the command line: "--data fruit --steps 600".
-        score: a column of ``scores.csv``: "shortfall" for fruit, "kid" or "fid" for photographs.
-        times: how often a trial is scored, evenly over its steps.
-    """
-
-    options: str
-    score: str = "shortfall"
-    times: int = 1
-
-    def __str__(self) -> str:
-        return f"labkit train {self.options}"
-
-    def __call__(self, folder: Path, **settings: Any) -> float:
-        from labkit.cli import app
-
-        arguments = ["--out", str(folder), "--scores", str(self.times), *shlex.split(self.options)]
-        if status := app(["train", *arguments, *in_words(settings), "--quiet"], standalone_mode=False):
-            sys.exit(status)  # it was stopped, and saved
-        return list(read_scores(folder, self.score).values())[-1]
-
-
-def in_words(settings: Mapping[str, Any]) -> list[str]:
-    """The settings as options of the command line."""
-    return [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-
-
-def read_scores(folder: Path, score: str) -> dict[int, float]:
-    """The scores of a run by their step, from the column `score` of its file."""
-    if not (folder / SCORES).exists():
-        return {}
-    with open(folder / SCORES, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    if rows:
-        check_known("score", score, [name for name in rows[0] if name != "step"])
-    return {int(row["step"]): float(row[score]) for row in rows}
 
 
 def distribution(name: str, given: Any) -> BaseDistribution:
@@ -292,8 +230,8 @@ def table(out: Path | str) -> pandas.DataFrame:
 
         | column | meaning |
         |---|---|
-        | state | "complete", "pruned", "fail" or "running" |
-        | value | of the objective, or the last score of a trial that has none yet |
+        | state | "complete", "fail" or "running" |
+        | value | of the objective |
         | one for each setting | its value |
         | folder | of the trial |
         | how | the trial ended |
@@ -305,13 +243,11 @@ def table(out: Path | str) -> pandas.DataFrame:
 
     rows = []
     for trial in load_study(out).get_trials(deepcopy=False):
-        state = trial.state.name.lower()
-        scores = trial.intermediate_values
-        value = scores[max(scores)] if trial.value is None and scores else trial.value
         where = {"folder": str(_folder(Path(out), trial.number)), "how": trial.user_attrs.get("how", "")}
-        rows.append({"trial": trial.number, "state": state, "value": value, **trial.params, **where})
-    rows.sort(key=lambda row: (row["state"] != "complete", math.inf if row["value"] is None else row["value"]))
-    return pandas.DataFrame(rows, columns=None if rows else ["trial", "state", "value"]).set_index("trial")
+        state = {"trial": trial.number, "state": trial.state.name.lower(), "value": trial.value}
+        rows.append(state | trial.params | where)
+    trials = pandas.DataFrame(rows, columns=None if rows else ["trial", "state", "value"])
+    return trials.set_index("trial").sort_values("value")
 
 
 def load_study(out: Path | str) -> optuna.Study:

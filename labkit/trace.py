@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas
 
-from labkit.errors import LabkitError, check_known
-from labkit.traces import audit, communication, critical_path, difference, operators, tables, verdict
+from labkit.errors import LabkitError
+from labkit.traces import achieved, audit, communication, critical_path, difference, operators, tables, verdict
 from labkit.traces.rank import Rank
 from labkit.traces.reading import TraceError
 from labkit.traces.recorded import Recorded, stamped
 
 if TYPE_CHECKING:
-    from labkit.simulate.cost_model import Roofline
     from labkit.simulate.remedies import Remedies
 
 
@@ -203,7 +202,7 @@ class Trace(Recorded):
             self._played[rank] = Remedies(rank, self.ranks.values())
         return self._played[rank]
 
-    def critical_path(self, by: str = "kind") -> pandas.DataFrame:
+    def critical_path(self) -> pandas.DataFrame:
         """The chain of events that determines the wall time, through host and GPU: its rows add up to the wall time.
 
         Making work beside this path faster gains nothing. Making work on the path faster gains at most its time here,
@@ -212,6 +211,7 @@ class Trace(Recorded):
         | column | unit | meaning |
         |---|---|---|
         | where, what | | see below |
+        | name | | of the kernel or, on the host, of the innermost operator or call |
         | us, share_of_wall | microseconds | |
         | events | | how many parts of the path |
 
@@ -223,16 +223,11 @@ class Trace(Recorded):
         | between | "pause between kernels" |
         | between | "unknown wait", a pause of more than 30 us, or before kernels whose launch is not in the trace |
 
-        Args:
-            by: "kind" for these rows, or "name" for a row of each kernel's name and each of the host's operators, with
-                the column `name`.
-
         Raises:
             TraceError: there is no GPU activity.
             LabkitError: no launch is in the trace.
         """
-        check_known("by", by, critical_path.COLUMNS)
-        return self._table(lambda rank: critical_path.critical_path(rank, by))
+        return self._table(critical_path.critical_path)
 
     def diff(self, other: Trace) -> pandas.DataFrame:
         """The kernels of another trace against this one's, step by step, the largest difference first.
@@ -258,7 +253,7 @@ class Trace(Recorded):
         """
         return stamped(difference.differences(self.ranks, other.ranks), self.stamp, other.stamp)
 
-    def achieved(self, roofline: Roofline | None = None) -> pandas.DataFrame:
+    def achieved(self) -> pandas.DataFrame:
         """The rates that convolutions, matrix products and normalisation achieved, by operator and shapes.
 
         | column | unit | meaning |
@@ -267,18 +262,10 @@ class Trace(Recorded):
         | us | microseconds | on the GPU, of all |
         | flops, bytes | | the least of one call |
         | tflop_per_s, gb_per_s | | |
-        | share_of_peak | 0 to 1 | of the lower of the two roofs, if a roofline is given |
-        | limit | | the roof that this is, "compute" or "memory", if a roofline is given |
 
         NaN is what the trace does not tell: see `labkit.traces.achieved`.
-
-        Args:
-            roofline: of the recorded device, for example `labkit.simulate.ROOFLINES["A100"]`. Its peaks count in full.
-                Mind the types: the peak of float32 is that of TF32 where the device has it.
 
         Raises:
             TraceError: there is no GPU activity, or the trace was recorded without record_shapes=True.
         """
-        from labkit.traces.achieved import achieved
-
-        return self._table(lambda rank: achieved(rank, roofline))
+        return self._table(achieved.achieved)

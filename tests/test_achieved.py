@@ -10,7 +10,6 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 import labkit
-from labkit.simulate import ROOFLINES
 from labkit.traces import achieved
 
 US = 10.0  # that each kernel takes
@@ -61,14 +60,14 @@ def recorded(tmp_path_factory):
     return json.loads(path.read_text()), counter.get_total_flops()
 
 
-def rates(trace, tmp_path, *roofline):
+def rates(trace, tmp_path):
     """The table of a trace, in the form of a dictionary or a `SyntheticTrace`; a row a name and inputs."""
     path = tmp_path / "trace.json"
     if isinstance(trace, SyntheticTrace):
         trace.save(path)
     else:
         path.write_text(json.dumps(trace))
-    table = labkit.Trace(path).achieved(*roofline)
+    table = labkit.Trace(path).achieved()
     assert table["us"].is_monotonic_decreasing
     return table.set_index(["name", "inputs"])
 
@@ -128,21 +127,6 @@ def test_a_transposed_convolution(tmp_path):
     (row,) = rates(trace, tmp_path).itertuples()
     assert row.flops == 2 * 2 * 16 * 16 * 8 * 4 * 9
     assert row.bytes == 4 * (2 * 8 * 16 * 16 + 8 * 4 * 9 + 2 * 4 * 32 * 32)
-
-
-def test_the_lower_roof_is_the_limit(tmp_path):
-    trace = SyntheticTrace(labkit={"SIMULATED": True})
-    shaped(trace, "aten::mm", [(1024, 1024), (1024, 1024)], 0, "c10::Half", us=2 * 2 * 1024**3 / 312e6)
-    shaped(trace, "aten::mm", [(65536, 8), (8, 8)], 200, "c10::Half", us=4 * 2 * (65536 * 16 + 64) / 1555e3)
-    shaped(trace, "aten::native_layer_norm", [(4096, 512), (), (512,), (512,), ()], 400, us=20)
-    shaped(trace, "aten::mm", [(8, 8), (8, 8)], 600, "double")
-    table = rates(trace, tmp_path, ROOFLINES["A100"])
-    limits = dict(zip(table.index, zip(table["limit"], table["share_of_peak"], strict=True), strict=True))
-    assert limits["aten::mm", "1024x1024, 1024x1024"] == ("compute", pytest.approx(0.5, abs=1e-4))
-    assert limits["aten::mm", "65536x8, 8x8"] == ("memory", pytest.approx(0.25, abs=1e-4))
-    assert limits["aten::native_layer_norm", "4096x512, 512, 512"][0] == "memory"
-    assert limits["aten::mm", "8x8, 8x8"] == ("", pytest.approx(float("nan"), nan_ok=True))  # no peak for this type
-    assert table.columns.name == "SIMULATED"
 
 
 def test_a_trace_without_shapes_says_how_to_record_them(tmp_path):

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import re
 import warnings
 
@@ -62,8 +61,10 @@ UNREADABLE = {
     "no times": ("strange.json", b'{"traceEvents": [{"dur": 1, "cat": "kernel"}]}', "no time"),
     "nested deeply": ("deep.json", b'{"traceEvents": [' + b"[" * 100_000, "nested"),
     "text after the end": ("after.json", text().encode() + b'{"traceEvents": []}', "no JSON"),
+    "half a character": ("half.json", text().replace("relu", r"\ud83d").encode(), "no JSON"),
+    "a number among the events": ("three.json", text().replace("[", "[3, ", 1).encode(), "none that torch.profiler"),
     "no comma between events": ("comma.json", text().replace("}, {", "} {").encode(), "no JSON"),
-    "without categories": ("names.json", text().replace('"cat"', '"kind"').encode(), "5 events have no category"),
+    "without categories": ("names.json", text().replace('"cat"', '"kind"').encode(), "5 have a duration but no cat"),
     "old autograd profiler": (
         "old.json", b'{"traceEvents": [{"ph": "X", "name": "add", "ts": 1, "dur": 2, "pid": "CPU"}]}', "1 have a dura"
     ),
@@ -71,7 +72,7 @@ UNREADABLE = {
         "ends.json", b'{"traceEvents": [{"ph": "E", "cat": "cpu_op", "name": "a", "ts": 0}]}', "1 are a begin or an end"
     ),
     "a text for arguments": (
-        "junk.json", text().replace('"args": {', '"args": "none", "of": {').encode(), "no number.*has no attribute"
+        "junk.json", text().replace('"args": {', '"args": "none", "of": {').encode(), "none that torch.profiler writes"
     ),
 }  # fmt: skip
 
@@ -90,22 +91,19 @@ SENSELESS = {
     "a negative duration": (ON_GPU, dict(dur=-5), "1 of 5 events have a negative duration.* 'gemm'"),
     "an endless kernel": (ON_GPU, dict(dur=INFINITY), "no time, or an infinite"),
     "begin left out": (ON_GPU, dict(ts=None), "no time, or an infinite"),
-    "a time in words": (ON_GPU, dict(ts="noon"), "is no number.*noon"),
+    "a time in words": (ON_GPU, dict(ts="noon"), "none that torch.profiler writes.*ts"),
     "no stream": (ON_GPU, dict(args={"correlation": 1}), "no stream, though"),
     "a stream in words": (ON_GPU, dict(args={"stream": "default", "correlation": 1}), "no stream, though"),
     "a kernel without its duration": (ON_GPU, dict(dur=None), "no time, or an infinite.*'gemm'"),
     "an operator of no known duration": (["cpu_op"], dict(dur=NAN), "no time, or an infinite.*'aten::conv2d'"),
     "an operator without a thread": (["cpu_op"], dict(tid=None), "no thread .tid.*'aten::conv2d'"),
-    "a kernel without a category": (ON_GPU, dict(cat=None), "no category .cat., 'gemm' among them"),
     "a time beyond all numbers": (ON_GPU, dict(ts=1e300), "no time, or an infinite"),
     "one kernel in nanoseconds": (ON_GPU, dict(ts=1.7e18), "nanoseconds"),
-    "one event of 1970": (ON_GPU, dict(ts=-1.7e15), "days apart.*units"),
+    "one event of 1970": (ON_GPU, dict(ts=-1.7e15), "days apart.*nanoseconds"),
     "a correlation of 30 digits": (["cuda_runtime"], dict(args={"correlation": 10**30}), "more than 64 bits"),
-    "an infinite correlation": (["cuda_runtime"], dict(args={"correlation": INFINITY}), "is no number"),
-    "an External id in words": (["cpu_op"], dict(args={"External id": "first"}), "is no number.*first"),
-    "a step of 20 digits": (["cpu_op"], dict(name="ProfilerStep#12345678901234567890"), "number that no step can have"),
-    "a list for a name": (ON_GPU, dict(name=["gemm"]), "is no number.*unhashable"),
-    "a correlation in words": (ON_GPU, dict(args={"stream": 7, "correlation": "x"}), "is no number.*x"),
+    "an External id in words": (["cpu_op"], dict(args={"External id": "first"}), "none that torch.*External id"),
+    "a list for a name": (ON_GPU, dict(name=["gemm"]), "none that torch.profiler writes.*name"),
+    "a correlation in words": (ON_GPU, dict(args={"stream": 7, "correlation": "x"}), "none that torch.*correlation"),
 }
 
 
@@ -128,10 +126,6 @@ def shuffled(trace):
 
 def twice(trace):
     trace.events = trace.events * 2
-
-
-def with_a_number(trace):
-    trace.events.insert(0, 3)
 
 
 def rename(name):
@@ -176,12 +170,10 @@ def with_arguments(categories, **changes):
 # What does no harm: the GPU was idle for 50 of 200 us, 10 of them for the host, whatever is done to the file.
 HARMLESS = {
     "out of order": shuffled,
-    "a number among the events": with_a_number,
     "each event twice": twice,
     "a very long name": rename("k" * 100_000),
     "HTML in names": rename("<script>alert(1)</script>&<b"),
     "names of every script": rename("ядро 核 \U0001f600\u202e\x00"),
-    "half a character": rename("\ud83d"),
     "no name": rename(None),
     "times since 1970": since_1970,
     "an operator that overlaps its neighbour": lambda trace: trace.operator("aten::relu", 50, 500),
@@ -281,30 +273,11 @@ def test_only_counters_are_named_as_what_they_are(tmp_path):
         Trace(trace.save(tmp_path / "trace.json")).temporal()
 
 
-def test_a_rank_on_a_gpu_beside_one_on_a_cpu_is_told(tmp_path):
-    sound().save(tmp_path / "a.json")
-    trace = SyntheticTrace(rank="1")
-    trace.operator("aten::add", 0, 9)
-    trace.save(tmp_path / "b.json")
-    opened = Trace(tmp_path)
-    assert list(opened.ranks) == [0, 1] and set(opened.operators()["rank"]) == {0, 1}
-    with pytest.raises(TraceError, match=r"b.json: no GPU activity.*Other ranks.*on a GPU \(0\).*move b.json away"):
-        opened.temporal()
-
-
 @pytest.mark.parametrize("rank", ["3", 3, 3.0, " 3 "])
 def test_a_rank_is_read_however_it_is_written(tmp_path, rank):
     trace = sound()
     trace.meta["distributedInfo"] = {"rank": rank}
     assert list(Trace(trace.save(tmp_path / "trace.json")).ranks) == [3]
-
-
-def test_a_pipe_is_not_waited_for(tmp_path):
-    pipe = getattr(os, "mkfifo", None) or pytest.skip("this system has no named pipes")
-    pipe(tmp_path / "trace.json")
-    for path in (tmp_path, tmp_path / "trace.json"):
-        with pytest.raises(TraceError, match="trace.json: is no file but a folder, pipe"):
-            Trace(path)
 
 
 def test_launches_without_kernels_are_a_profiler_without_permission(tmp_path):

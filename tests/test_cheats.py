@@ -16,7 +16,7 @@ import pytest
 from nbformat.v4 import new_code_cell
 from test_assignments import EXERCISES, ROOT, Exercise
 
-from labkit.course.check.source import tampering
+from labkit.course.check.originality import tampering
 from tools.grading import sandbox
 from tools.grading.execute import RunExercises, is_wrong
 
@@ -30,9 +30,10 @@ def cheats(exercise: Exercise) -> list[Path]:
 
 def run(exercise: Exercise, *answer: str) -> tuple[list[str], bool]:
     """Of an exercise's cells the errors, and whether its check passed."""
-    marks = {"nbgrader": {"grade_id": f"{exercise.name}_check"}}
-    cells = [*map(new_code_cell, answer), new_code_cell(exercise.check, metadata=marks)]
-    RunExercises(isolation="none", seed=1).run(cells, cells, [*exercise.setup], exercise.notebook)
+    marked, check = {"grade_id": exercise.name, "solution": True}, {"grade_id": f"{exercise.name}_check", "grade": True}
+    cells = [new_code_cell(source, metadata={"nbgrader": marked}) for source in answer]
+    cells.append(new_code_cell(exercise.check, metadata={"nbgrader": check}))
+    RunExercises(isolation="none", seed=1).run(cells, [*exercise.setup], exercise.notebook)
     return [output.evalue for cell in cells for output in cell.outputs if "evalue" in output], not is_wrong(cells[-1])
 
 

@@ -13,7 +13,7 @@ from labkit.training import checkpoints
 from labkit.variants.registry import SPEEDUPS
 
 KNOWN = SPEEDUPS
-REFUSED = {"streams", "recompute", "two_devices", "compile_regions"}
+REFUSED = {"streams", "recompute"}
 EXACT = sorted(name for name in set(KNOWN) - REFUSED if KNOWN[name].tolerance == "exact")
 STACKS = [
     (name,) for name in KNOWN if name not in REFUSED | {"graph", "data_parallel"}

@@ -9,7 +9,6 @@ import pytest
 from synthetic_trace import AUTOGRAD, GPU, HOST, SyntheticTrace, two_streams
 
 from labkit.trace import Trace
-from labkit.traces import parsing
 
 OLD = {
     "kernel": "Kernel", "gpu_memcpy": "Memcpy", "gpu_memset": "Memset", "cuda_runtime": "Runtime", "cpu_op": "Operator",
@@ -100,10 +99,8 @@ def save(events, path):
     return Trace(path)
 
 
-@pytest.mark.parametrize("piece", [61, 1000, parsing.PIECE])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_tables_equal_a_count_from_the_raw_json(tmp_path, monkeypatch, dialect, piece):
-    monkeypatch.setattr(parsing, "PIECE", piece)
+def test_tables_equal_a_count_from_the_raw_json(tmp_path, dialect):
     events = dialect(two_streams())
     times, names = counted(events)
     trace = save(events, tmp_path / "trace.json")

@@ -1,53 +1,51 @@
 """Quality over a run, when it is good enough, and the studies that are shipped."""
 
 import itertools
-import statistics
 
 import pandas
 import pytest
 import torch
 
 import labkit
-from labkit import course
 from labkit.course import shipped
-from labkit.data.images import write_picture
+from labkit.data.images import read_picture, write_picture
 from labkit.errors import LabkitError
+from labkit.measure import load as load_table
 from labkit.measure import quality as learning
 from labkit.measure import save as save_table
 from labkit.measure.roofline import step_flops
 from labkit.training.checkpoints import save
 from tools import studies
+from tools.studies import Training
 
 
-def test_a_curve_says_what_was_seen_spent_and_reached(tiny, fruit, monkeypatch):
+def test_a_study_says_what_was_seen_spent_and_reached(tiny, fruit, monkeypatch, tmp_path):
     clock = itertools.count()  # every look at it is a second later, so a step takes one
     monkeypatch.setattr(studies.time, "process_time", lambda: next(clock))
-    looks = []
+    monkeypatch.setattr(studies, "EVERY", 2)
+    monkeypatch.setattr(studies, "FIRST", 3)
 
     def make():
         return labkit.make_step(labkit.CycleGAN(**tiny().settings))
 
-    curves = studies.learning_curves(
-        {"one": make, "other": make},
-        fruit,
-        {"one": 4, "other": 2},
-        [3, 4],
-        {"one": 1, "other": 1},
-        lambda run, row: looks.append((row["name"], row["seed"], run.done)),
-        every=2,
-    )
-    assert looks == [(name, seed, done) for seed in (3, 4) for name, done in (("one", 2), ("one", 4), ("other", 2))]
-    assert list(curves[["name", "seed", "images"]].itertuples(index=False, name=None)) == looks
-    assert curves["seconds"].tolist() == [2, 4, 2] * 2, "a second for each step, none for looking"
+    trainings = {"one": Training(make, 4), "other": Training(make, 2), "later": Training(make, 2, first=make)}
+    monkeypatch.setitem(studies.STUDIES, "two", (2, trainings))
+    studies.learn("two", fruit, tmp_path)
+    curves = load_table(tmp_path / "quality" / "two.json")
+    looks = [("one", 2), ("one", 4), ("other", 2), ("later", 5)]
+    expected = [(name, seed, done) for seed in (0, 1) for name, done in looks]
+    assert list(curves[["name", "seed", "images"]].itertuples(index=False, name=None)) == expected
+    assert curves["seconds"].tolist() == curves["images"].tolist(), "a second for each step, none for looking"
     step = make()
     assert curves["flops"][0] == 2 * step_flops(step, (torch.zeros(1, 3, 32, 32),) * 2)
     scores = curves[["fg", "bg", "changed"]]
     assert scores.iloc[0].equals(scores.iloc[2]), "one seed, the same run"
-    assert not scores.iloc[0].equals(scores.iloc[3]), "another seed, another run"
-    torch.manual_seed(3)
+    assert not scores.iloc[0].equals(scores.iloc[4]), "another seed, another run"
+    torch.manual_seed(0)
     model = make().model
-    labkit.fit(labkit.make_step(model), fruit, 4, seed=3)
+    labkit.fit(labkit.make_step(model), fruit, 4, seed=0)
     assert labkit.quality(model, fruit) == pytest.approx(scores.iloc[1].to_dict()), "looking changes nothing"
+    assert read_picture(tmp_path / "quality" / "two" / "later.png").shape == (3, 3 * 32, 9 * 32)
 
 
 def curve(name, seed, scores):
@@ -104,44 +102,6 @@ def test_within_the_spread_is_a_median_no_worse_than_the_baselines_worst_seed():
     assert within.to_dict() == dict(zip(pairs, [True, True, False, False, True], strict=True))
 
 
-def test_figures_show_every_seed_and_say_which_failed(curves):
-    figure = course.passes_figure(curves)
-    assert [list(trace.x) for trace in figure.data] == [[50, 20], [35], []], "two runs of A, their median, none of B"
-    assert [note.text for note in figure.layout.annotations] == ["2 of 2 never passed"]
-    of_a, of_b = figure.layout.meta["text"].partition("<A>")[2].split(";")
-    assert "35, 20 to 50" in of_a and "0 of 2" in of_a and "2 of 2" in of_b
-    assert len({*figure.data[0].y}) == len(figure.data[0].x), "seeds that take as long must not hide one another"
-    with pytest.raises(LabkitError, match="against"):
-        course.passes_figure(curves, "epochs")
-
-
-def test_learning_has_a_column_of_panels_for_each_name_with_every_seed_and_their_median(curves):
-    figure = course.learning_figure(curves, "flops")
-    assert [note.text for note in figure.layout.annotations] == ["&lt;A&gt;", "B", "TFLOP"]
-    panels = {axis: [trace for trace in figure.data if trace.xaxis == axis] for axis in ("x", "x2", "x3", "x4")}
-    assert len(figure.data) == sum(map(len, panels.values()))
-    for lines in panels.values():
-        names = [line.name for line in lines]
-        assert names == [None, "seed 0", "seed 1", "median"], "first the other's median, in grey"
-    _, first, second, median = panels["x"]  # fg of <A>; bg stands in x3
-    assert list(first.x) == [1, 2, 3, 4, 5] and list(panels["x3"][1].y) == [5, 4, 3, 4, 3]
-    assert list(median.y) == [statistics.median(pair) for pair in zip(first.y, second.y, strict=True)]
-
-
-def test_a_tradeoff_shows_every_seed_over_its_cost_and_the_baselines_worst(curves):
-    scores = curves.groupby(["name", "seed"])[["fg", "bg"]].mean()
-    figure = course.tradeoff_figure(pandas.Series({"<A>": 2.0, "B": 1.0}), scores, "<A>", "seconds a step")
-    seeds = [trace for trace in figure.data if trace.marker.symbol is None]
-    assert [trace.name for trace in seeds if trace.showlegend] == ["&lt;A&gt;", "B"]
-    assert [statistics.mean(trace.x) for trace in seeds] == pytest.approx([2, 2, 1, 1])
-    assert all(len({*trace.x}) == len(trace.y) and max(trace.x) - min(trace.x) < 0.1 for trace in seeds), "side by side"
-    assert list(seeds[0].y) == scores.loc["<A>", "fg"].tolist() and list(seeds[3].y) == scores.loc["B", "bg"].tolist()
-    assert [band.y1 for band in figure.layout.shapes] == scores.loc["<A>"].max().tolist()
-    words = figure.layout.meta["text"]
-    assert f"<A>: 2, median fg {scores.loc['<A>', 'fg'].median():.1f} %" in words
-    assert f"The worst seed of <A>: fg {scores.loc['<A>', 'fg'].max():.1f} %" in words
-
-
 def test_a_study_is_read_as_it_was_written(curves, tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "DATA", tmp_path)
     for read in (labkit.study, labkit.study_pictures):
@@ -157,20 +117,13 @@ def test_a_study_is_read_as_it_was_written(curves, tmp_path, monkeypatch):
     assert labkit.study_pictures("lighter")["A"].equal(pictures)
 
 
-def test_the_widget_shows_what_each_weight_does(tmp_path, monkeypatch, fruit):
+def test_models_of_the_study_are_loaded_by_the_weight_of_their_deviation(tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "DATA", tmp_path)
     with pytest.raises(LabkitError, match="deviation"):
         labkit.deviation_models()
     for weight in (0.5, 10.0):
         model = labkit.DeviationGAN(4, 4, 1, lambda_deviation=weight)
-        torch.nn.init.constant_(model.T_A.change.weight, 1 / weight)
         state = {"kind": model.kind, "settings": model.settings, "step": {"model": model.half().state_dict()}}
         save(state, tmp_path / "checkpoints" / f"deviation_{weight:g}")
     models = labkit.deviation_models()
-    assert sorted(models) == [0.5, 10.0]
-    slider, figure, words = course.deviation_widget(models, fruit.test_a[:3], fruit.test_b[:3]).children
-    assert slider.value == 10.0
-    before, title = figure.figure.data[0].source, figure.figure.layout.title.text
-    slider.value = 0.5
-    assert figure.figure.data[0].source != before and figure.figure.layout.title.text != title
-    assert "lambda_deviation 0.5" in words.value
+    assert {weight: model.settings["lambda_deviation"] for weight, model in models.items()} == {0.5: 0.5, 10.0: 10.0}

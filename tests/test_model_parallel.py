@@ -1,21 +1,16 @@
-"""One network on several ranks, and one model on two devices: the outputs and gradients of one device."""
+"""One network on several ranks: the outputs and gradients of one device."""
 
-import copy
 import itertools
-from functools import partial
 
 import model_parallel_jobs
 import pytest
 import torch
-from killing import same
 from several_ranks import run
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 import labkit
 from labkit import networks
 from labkit.parallel import pipeline
-from labkit.variants import two_devices
 
 NEAR = 1e-10
 
@@ -125,109 +120,3 @@ def test_more_stages_than_layers_are_refused():
 def test_a_mistake_is_named_on_every_rank(ranks, mistake, message):
     for answers in ranks.values():
         assert message in answers["refused"][mistake]
-
-
-# ---- two devices. That it computes the baseline, alone and in every pair, tests/test_speedups.py says.
-
-
-def fake_step(model, *names):
-    """A step of two_devices whose GPUs know shapes only, and the losses of its second batch.
-
-    Operators of `FakeTensorMode` refuse tensors of different devices, so a move that is forgotten is an error. On fake
-    CUDA devices PyTorch computes no gradients without a driver, so these two are of type "lazy".
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(two_devices, "next_device", lambda here: torch.device("lazy", 1 - here.index))
-        patch.setattr(nn.Module, "to", _move)  # the real one cannot replace fake weights
-        with FakeTensorMode():
-            for module in model.modules():
-                for name, weight in list(module.named_parameters(recurse=False)):
-                    setattr(module, name, nn.Parameter(torch.empty(weight.shape, device="lazy:0")))
-            step = labkit.make_step(model, "two_devices", *names)
-            step.range_checked = True  # there are no values to check
-            pictures = [torch.empty(2, 3, 16, 16, device="lazy:0") for _ in range(2)]
-            step(*pictures)
-            return step, step(*pictures)
-
-
-def _move(network, device):
-    for weight in network.parameters():
-        weight.fake_device = device
-
-
-@pytest.mark.parametrize("others", [(), ("accumulate", "out_of_place", "batched")], ids=["alone", "stacked"])
-def test_no_operator_of_a_step_mixes_devices(tiny, others):
-    model = tiny(pool_size=3)
-    step, losses = fake_step(model, *others)
-    for network, device in ((model.G_A, 0), (model.D_A, 0), (model.G_B, 1), (model.D_B, 1)):
-        assert {weight.device for weight in network.parameters()} == {torch.device("lazy", device)}
-    assert {loss.device.index for loss in losses.values()} == {0}
-    assert {pool.buffer.device.index for pool in model.pools.values()} == {0}
-    for optimizer in step.optimizers.values():
-        assert {state["exp_avg"].device == weight.device for weight, state in optimizer.state.items()} == {True}
-
-
-@pytest.mark.parametrize("hook", ["_take_along", "_bring_back"])
-def test_a_move_that_is_forgotten_is_noticed(tiny, monkeypatch, hook):
-    monkeypatch.setattr(two_devices, hook, lambda *arguments: None)
-    with pytest.raises(RuntimeError, match="same device|two different devices"):
-        fake_step(tiny())
-
-
-@pytest.fixture
-def on_two(monkeypatch):
-    """Lets two_devices act here: its second device is the CPU by another name."""
-    monkeypatch.setattr(two_devices, "next_device", lambda here: torch.device("cpu:0"))
-
-
-def test_both_ways_out_are_launched_before_both_ways_back(tiny, batch, on_two):
-    def order(*names):
-        model, pictures, calls = tiny(lambda_identity=0.0), batch(), []
-        step = labkit.make_step(model, *names)
-
-        def note(name, network, inputs):
-            calls.append((name, "out" if any(inputs[0] is real for real in pictures) else "back"))
-
-        for name in ("G_A", "G_B"):
-            getattr(model, name).register_forward_pre_hook(partial(note, name))
-        step(*pictures)
-        return calls
-
-    cycles = [("G_A", "out"), ("G_B", "back"), ("G_B", "out"), ("G_A", "back")]
-    assert order() == cycles
-    assert order("two_devices") == [cycles[0], cycles[2], cycles[1], cycles[3]]
-
-
-def test_a_model_on_two_devices_keeps_its_names_and_gets_its_hooks_once(tiny, batch, on_two):
-    model, names = tiny(), list(tiny().state_dict())
-    for _ in range(2):
-        labkit.make_step(model, "two_devices")
-    assert list(model.state_dict()) == names
-    hooks = [(len(net._forward_pre_hooks), len(net._forward_hooks)) for net in (model.G_A, model.G_B, model.D_B)]
-    assert hooks == [(0, 0), (1, 1), (1, 1)]
-    twin = copy.deepcopy(model).double()
-    assert twin.G_B(batch(dtype=torch.float64)[0]).dtype == torch.float64
-
-
-def test_a_copy_of_a_step_on_two_devices_goes_on_as_the_original(tiny, batch, on_two):
-    step = labkit.make_step(tiny(), "two_devices")
-    step(*batch())
-    twin = copy.deepcopy(step)
-    assert same(twin(*batch(seed=1)), step(*batch(seed=1)))
-    (hook,) = twin.model.G_B._forward_hooks.values()
-    assert hook.args == (twin.model.G_A,), "it brings the result to the copy's device"
-
-
-def test_the_second_device_is_the_next_gpu(monkeypatch):
-    cuda = [torch.device("cuda", index) for index in range(3)]
-    for n, after in {1: [0], 2: [1, 0], 3: [1, 2, 0]}.items():
-        monkeypatch.setattr(torch.cuda, "device_count", lambda n=n: n)
-        assert [two_devices.next_device(here) for here in cuda[:n]] == [cuda[index] for index in after]
-        assert two_devices.next_device(torch.device("cpu")) == torch.device("cpu")
-
-
-def test_dropout_is_refused_on_two_devices(tiny):
-    model = tiny()
-    model.G_B.model[10].conv_block.insert(4, nn.Dropout(0.5))
-    with pytest.raises(labkit.LabkitError, match="dropout would draw other random numbers"):
-        labkit.make_step(model, "two_devices")

@@ -16,6 +16,8 @@ from labkit.commands import Setup, as_option, constructor, model_arguments
 from labkit.commands.training import defaults
 from labkit.models import MODELS
 
+COMMANDS = typer.main.get_command(cli.app).commands
+
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_argument_of_a_model_is_an_option_with_its_default_and_help(kind):
@@ -43,33 +45,15 @@ def test_help_fits_on_five_screens(monkeypatch):
         check=True,
     )
     assert helped.stdout.count("\n") <= 120
-    assert len(inspect.signature(cli.train).parameters) <= 45
+    assert len(COMMANDS["train"].params) <= 45
 
 
 def test_no_option_is_taken_for_one_of_torchruns():
     """torchrun looks at the options of the program as well, and refuses one with which several of its own begin."""
     theirs = [option for action in get_args_parser()._actions for option in action.option_strings]
-    commands = typer.main.get_command(cli.app).commands
     for name in ("train", "profile", "compare", "sweep"):
-        for option in (option for parameter in commands[name].params for option in parameter.opts):
+        for option in (option for parameter in COMMANDS[name].params for option in parameter.opts):
             assert not [one for one in theirs if one.startswith(option)], option
-
-
-@pytest.mark.parametrize(
-    ("given", "here"),
-    [("--dataroot", "--data"), ("--n_epochs", "--epochs"), ("--gpu_ids=0", "--device"), ("--netG", "--generator")],
-)
-def test_an_option_of_the_reference_is_answered_with_ours(call, given, here):
-    status, _, error = call("train", given, "x")
-    assert status == 1 and f"here it is {here}" in error
-
-
-def test_epochs_are_steps_through_the_larger_domain(call, tmp_path):
-    small = ["--size", "16", "--ngf", "4", "--workers", "0", "--device", "cpu", "--no-tensorboard"]
-    status, out, _ = call("train", "--out", tmp_path, "--epochs", "2", "--batch-size", "3", *small)
-    assert status == 0 and "6 steps done" in out  # 2 epochs of 8 pictures in batches of 3
-    status, _, error = call("train", "--out", tmp_path, "--epochs", "2", "--steps", "3", *small)
-    assert status == 1 and "Give one of them" in error
 
 
 @pytest.mark.parametrize(
@@ -123,12 +107,10 @@ def test_what_does_not_belong_to_the_model_is_refused_by_its_name(call, tmp_path
 
 
 def test_profile_and_compare_have_them_too():
-    for command in (cli.train, cli.profile, cli.compare):
-        assert {"size", "batch_size", "model", "device", *model_arguments()} <= set(
-            inspect.signature(command).parameters
-        )
+    for name in ("train", "profile", "compare"):
+        assert {"size", "batch_size", "model", "device", *model_arguments()} <= {p.name for p in COMMANDS[name].params}
 
 
 def test_every_option_has_its_help():
-    for name, command in typer.main.get_command(cli.app).commands.items():
+    for name, command in COMMANDS.items():
         assert all(parameter.help for parameter in command.params), name

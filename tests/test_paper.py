@@ -3,7 +3,7 @@
 import pytest
 
 from labkit import course
-from labkit.errors import DataError, LabkitError
+from labkit.errors import LabkitError
 from labkit.simulate import HOST_US, RECORDED_HOST_US
 
 
@@ -66,25 +66,6 @@ def test_the_model_is_within_its_bars_of_the_tables():
     kinds = table[(table["share"] > 0.05) & ~table["part"].isin(["step", "work on the GPU"])]
     assert kinds["ratio"].between(0.7, 1.3).all() and len(kinds) >= 14, kinds
     assert table.attrs["stamp"]["SIMULATED"]
-
-
-def test_traces_that_cannot_be_downloaded_are_named_with_the_way_out(tmp_path, monkeypatch):
-    def offline(*_):
-        raise OSError("no network")
-
-    monkeypatch.setattr("torchvision.datasets.utils.download_url", offline)
-    with pytest.raises(DataError, match=r"resnet_traces.zip is not to be had here \(no network\). Put the file into"):
-        course.paper_traces(tmp_path)
-
-
-def test_traces_that_are_there_are_unpacked(tmp_path):
-    from zipfile import ZipFile
-
-    for name in course.paper.ARCHIVES:
-        with ZipFile(tmp_path / name, "w") as archive:
-            archive.writestr("16/trace.pt.trace.json", "{}")
-    files = course.paper_traces(tmp_path)
-    assert [file.parts[-3] for file in files] == ["resnet_traces", "unet_traces"]
 
 
 def test_the_labs_host_is_that_of_the_course_paper_with_and_without_its_profiler():

@@ -75,21 +75,19 @@ def test_operators_and_flops_are_those_of_a_real_step(tiny, batch, settings):
     assert names == +real.names
 
 
-@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_a_quick_batch_norm_has_the_results_of_pytorch_s_own(dtype, weighted, training):
+def test_a_quick_batch_norm_has_the_results_of_pytorch_s_own(dtype, weighted):
     def results():
         picture = torch.empty(2, 3, 8, 8, device="meta", dtype=dtype)
-        weight, statistics = (torch.empty(3, device="meta") if there else None for there in (weighted, not training))
-        there = torch.native_batch_norm(picture, weight, weight, statistics, statistics, training, 0.1, 1e-5)
-        own = (picture, picture, weight, statistics, statistics, *there[1:], training, 1e-5, [True, weighted, weighted])
-        results = [*there, *torch.ops.aten.native_batch_norm_backward(*own)]
+        weight, mean = torch.empty(3, device="meta") if weighted else None, torch.empty(3, device="meta")
+        own = (picture, picture, weight, None, None, mean, mean, True, 1e-5, [True, weighted, weighted])
+        results = torch.ops.aten.native_batch_norm_backward(*own)
         return [(one.shape, one.dtype, one.stride()) for one in results if one is not None]
 
     with QuickBatchNorm():
         quick = results()
-    assert quick == results() and len(quick) == 4 + 2 * weighted
+    assert quick == results() and len(quick) == 1 + 2 * weighted
 
 
 def test_adam_goes_over_all_weights_at_once_as_on_a_gpu(small):
@@ -116,7 +114,7 @@ def test_recording_leaves_the_model_and_its_pools_as_found(tiny, batch):
     assert next(model.parameters()).device.type == "cpu"
 
 
-@pytest.mark.parametrize("name", sorted(SPEEDUPS.keys() - GPU_ONLY - {"data_parallel", "two_devices"}))
+@pytest.mark.parametrize("name", sorted(SPEEDUPS.keys() - GPU_ONLY - {"data_parallel"}))
 def test_every_other_speedup_can_be_recorded_also_in_16_bits(tiny, name):
     assert step_operators(tiny(), name, batch_size=2, size=32)
     if name not in ("bf16", "fp16"):

@@ -67,7 +67,7 @@ def test_the_data_are_those_of_the_tables(two_streams):
 def test_views_of_a_recording_with_shapes(view):
     trace = labkit.public_trace("resnet50_workers4")
     figure = show.trace(trace, view)
-    table = trace.critical_path(by="name") if view == "path" else trace.achieved()
+    table = trace.critical_path() if view == "path" else trace.achieved()
     column, scale = ("share_of_wall", 1) if view == "path" else ("us", 1e3)
     drawn = sorted((x for bar in figure.data for x in bar.x), reverse=True)
     expected = table[column].sort_values(ascending=False).head(len(drawn)) / scale

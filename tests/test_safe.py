@@ -99,7 +99,6 @@ def test_a_damaged_checkpoint_names_those_that_were_kept(tiny, fruit, tmp_path):
     labkit.fit(labkit.make_step(tiny()), fruit, 4, checkpoint=tmp_path, callbacks=[labkit.KeepEvery(2)])
     newest, kept = tmp_path / checkpoints.FILE, tmp_path / "kept" / "000002.pt"
     content = newest.read_bytes()
-    newest.unlink()  # or the kept one of step 4, the same file, would change, too
     newest.write_bytes(content[:-5000])
     with pytest.raises(CheckpointError, match=rf"The run kept {kept}, .*000004.pt: to go on .* copy it to {newest}"):
         labkit.fit(labkit.make_step(tiny()), fruit, 5, checkpoint=tmp_path)

@@ -95,9 +95,3 @@ def test_sphinx_makes_a_page_that_asks_for_nothing_outside(tmp_path):
     (program,) = re.findall(r'src="(\.\./_static/plotly[^"]*)"', page)
     assert (file.parent / program).stat().st_size > 1e6
     assert not OUTSIDE.search(page)
-
-
-def test_every_package_with_public_names_has_a_page():
-    modules = {module for of_page in pages.API.values() for module in of_page}
-    stubs = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "labkit").rglob("__init__.pyi")}
-    assert stubs <= modules

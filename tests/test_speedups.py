@@ -14,11 +14,11 @@ import labkit
 from labkit import devices, measure
 from labkit.measure.updates import Update
 from labkit.simulate import step_operators
-from labkit.variants import fused_norm, rows, two_devices
+from labkit.variants import fused_norm
 from labkit.variants.registry import SPEEDUPS
 
 KNOWN = SPEEDUPS
-EMULATES, NEXT_DEVICE = devices.emulates, two_devices.next_device  # as they are: tests have others in their place
+EMULATES = devices.emulates  # as it is: tests have another in its place
 
 
 def exact(names):
@@ -35,8 +35,8 @@ def largest(known):
     return [names for names in stacks if not any(legal((*names, name)) for name in known if name not in names)]
 
 
-# In one process: pairs with data_parallel are in test_data_parallel.py. Those with compile stand for compile_regions.
-ACTING = [name for name in KNOWN if name not in ("data_parallel", "compile_regions")]
+# In one process: pairs with data_parallel are in test_data_parallel.py.
+ACTING = [name for name in KNOWN if name != "data_parallel"]
 EXACT = [name for name in ACTING if exact([name])]
 IDLE = {"streams", "data_parallel"}  # without a GPU or other ranks, where they are the baseline
 ALONE = [(name,) for name in KNOWN if name not in IDLE]
@@ -51,8 +51,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:(streams|graph|data_parallel)")
 @pytest.fixture(autouse=True)
 def quick_compiler(monkeypatch):
     """Traces what torch.compile would compile, and runs that as it is: inductor takes minutes."""
-    for name in ("compile", "compile_regions"):
-        monkeypatch.setattr(KNOWN[name], "backend", "aot_eager")
+    monkeypatch.setattr(KNOWN["compile"], "backend", "aot_eager")
 
 
 @pytest.fixture(autouse=True)
@@ -80,12 +79,6 @@ def quick_kernels(monkeypatch):
 
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setattr(fused_norm, "launch", launch)
-
-
-@pytest.fixture(autouse=True)
-def second_device(monkeypatch):
-    """Lets two_devices act here: its second device is the CPU by another name."""
-    monkeypatch.setattr(two_devices, "next_device", lambda here: torch.device("cpu:0"))
 
 
 def make(tiny, names, *own, like=None, **settings):
@@ -133,7 +126,7 @@ def test_losses_and_gradients_of_the_first_step_are_the_baseline_s(tiny, batch, 
 
 @pytest.mark.parametrize(
     "names",
-    [names for names in ALONE if exact(names) and names != ("compile_regions",)]
+    [names for names in ALONE if exact(names)]
     + largest(EXACT)
     + largest([name for name in EXACT if name != "accumulate"]),  # on one picture
     ids="+".join,
@@ -216,12 +209,10 @@ def test_fp16_s_scale_goes_on_from_a_checkpoint(tiny, batch):
     [
         ("streams", "no CUDA streams"),
         ("graph", "no CUDA graphs"),
-        ("two_devices", "no second GPU"),
         ("data_parallel", "one process"),
     ],
 )
-def test_what_cannot_act_here_says_so_once_and_is_the_baseline(tiny, batch, monkeypatch, name, reason):
-    monkeypatch.setattr(two_devices, "next_device", NEXT_DEVICE)
+def test_what_cannot_act_here_says_so_once_and_is_the_baseline(tiny, batch, name, reason):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         step = labkit.make_step(tiny(), name)
@@ -291,8 +282,7 @@ def test_the_table_says_everything_about_every_speedup():
     table = labkit.speedups()
     assert list(table.index) == list(KNOWN)
     assert (table.drop(columns="not_with").map(len) > 0).all(axis=None)
-    assert table.loc["graph", "not_with"] == "data_parallel, two_devices", "it is they that say so"
-    assert table.loc[["compile", "data_parallel", "streams"], "not_with"].str.contains("two_devices").all()
+    assert table.loc["graph", "not_with"] == "data_parallel", "it is this one that says so"
     assert table.loc["batched", "not_with"] == "" and table.loc["streams", "seam"] == "cycles"
     assert {"losses", "backward", "state_dict"} <= set(table.loc["fp16", "seam"].split(", "))
 
@@ -365,57 +355,6 @@ def test_recompute_draws_the_same_dropout_twice(tiny, batch):
     assert losses[0].losses == losses[1].losses
     assert losses[0].gradients.keys() == losses[1].gradients.keys()
     assert all(torch.equal(losses[0].gradients[name], losses[1].gradients[name]) for name in losses[0].gradients)
-
-
-# ---- rows
-
-
-def test_rows_makes_the_last_convolutions_broad_and_leaves_the_others(tiny, batch):
-    model = tiny(ngf=8, ndf=8)
-    names = list(model.state_dict())
-    labkit.make_step(model, "rows")(*batch())
-    broad = {name for name, layer in model.named_modules() if isinstance(layer, rows.Rowwise)}
-    last = {
-        f"{network}.model.{len(getattr(model, network).model) - n}"
-        for network, n in (("G_A", 2), ("G_B", 2), ("D_A", 1), ("D_B", 1))
-    }
-    assert broad == last, "the generators' last layer before tanh, the discriminators' last one"
-    assert list(model.state_dict()) == names
-    copied = copy.deepcopy(model)
-    picture = batch()[0]
-    assert torch.equal(copied.G_A(picture), model.G_A(picture))
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [
-        torch.nn.Conv2d(4, 3, 5, padding=(2, 1)),
-        torch.nn.Conv2d(4, 1, (3, 2), bias=False),
-        torch.nn.Conv2d(4, 2, 3, padding=3),
-    ],
-)
-def test_a_rowwise_convolution_is_the_convolution(layer):
-    layer, picture = layer.double(), torch.rand(2, 4, 9, 7, dtype=torch.float64, requires_grad=True)
-    right = layer(picture)
-    entering = torch.rand_like(right)
-    wanted = torch.autograd.grad(right, (picture, *layer.parameters()), entering)
-    layer.__class__ = rows.Rowwise
-    result = layer(picture)
-    found = torch.autograd.grad(result, (picture, *layer.parameters()), entering)
-    assert all(
-        torch.allclose(a, b, rtol=0, atol=1e-12) for a, b in zip((result, *found), (right, *wanted), strict=True)
-    )
-
-
-@pytest.mark.parametrize(
-    "different",
-    [dict(stride=2), dict(dilation=2), dict(groups=2), dict(padding="same"), dict(padding=1, padding_mode="reflect")],
-)
-def test_rows_leaves_other_convolutions(tiny, different):
-    model = tiny()
-    model.G_A.model[-2] = torch.nn.Conv2d(model.G_A.model[-2].in_channels, 2, 3, **different)
-    labkit.make_step(model, "rows")
-    assert type(model.G_A.model[-2]) is torch.nn.Conv2d
 
 
 # ---- out_of_place
@@ -501,29 +440,6 @@ def test_a_compiled_model_keeps_its_names_and_works_in_other_steps(tiny, batch):
         step.optimizers = steps[0].optimizers
         assert_close(step(*pictures(batch, (), seed=seed)), losses[seed], 1e-9, seed)
     copy.deepcopy(model)
-
-
-def test_residual_blocks_share_one_compiled_region(tiny, batch, monkeypatch):
-    compiled = []
-
-    def count(program, inputs):
-        compiled.append(len(inputs))
-        return program
-
-    monkeypatch.setattr(KNOWN["compile_regions"], "backend", count)
-    step = labkit.make_step(tiny(generator="resnet_6blocks", lambda_identity=0.0), "compile_regions")
-    with torch.no_grad():
-        step.model.G_A(batch(1)[0])
-    assert len(compiled) == 3, "before, in and after six blocks"
-    with torch.no_grad():
-        for model in (copy.deepcopy(step.model), tiny(generator="resnet_9blocks")):
-            labkit.make_step(model, "compile_regions").model.G_B(batch(1)[0])
-    assert len(compiled) == 3, "they serve every model"
-
-
-def test_networks_without_blocks_are_not_compiled_in_regions(tiny):
-    with pytest.raises(labkit.LabkitError, match="speed-up 'compile_regions': no network is a ResNet generator"):
-        labkit.make_step(tiny(generator="unet_128"), "compile_regions")
 
 
 def test_compiling_without_a_compiler_is_refused(tiny, monkeypatch):

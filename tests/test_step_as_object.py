@@ -22,7 +22,7 @@ STACKS = [
     (Clipped, "fp16", "accumulate", "batched"),
     ("compile",),
     ("graph", "channels_last", "streams"),
-    ("data_parallel", "out_of_place", "recompute", "rows"),
+    ("data_parallel", "out_of_place", "recompute"),
 ]
 
 

@@ -63,7 +63,7 @@ def repository(tmp_path_factory):
     notebook = ROOT / "notebooks" / "11_many_nodes.ipynb"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(student_repo.assignments, "make", release)
-        assert student_repo.make(out, "https://github.com/OWNER/NAME", [notebook]) == "release-1"
+        student_repo.make(out, "https://github.com/OWNER/NAME", [notebook])
     return out
 
 
@@ -115,7 +115,6 @@ def test_notebooks_know_the_address(repository):
     assert colab in sources[0] and colab in (repository / "README.md").read_text()
     assert 'REPO = "https://github.com/OWNER/NAME"' in sources[1]
     assert (repository / "tools" / "install_here.py").exists(), "the first cell runs it after it has cloned"
-    assert student_repo.known_address(repository) == "https://github.com/OWNER/NAME"
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +149,9 @@ def test_validate_names_the_exercises_that_are_not_solved(two_exercises, solved,
 def test_a_second_release_is_a_commit_more(repository, monkeypatch):
     notebook = [ROOT / "notebooks" / "11_many_nodes.ipynb"]
     monkeypatch.setattr(student_repo, "exercises", lambda notebooks, folder, repo: shutil.copy(notebooks[0], folder))
-    assert student_repo.make(repository, "", notebook) == "release-2"
-    assert student_repo.make(repository, "", notebook) == "release-2", "nothing has changed"
+    for _ in range(2):  # the second time nothing has changed
+        student_repo.make(repository, "", notebook)
+    assert student_repo.git(repository, "rev-list", "--count", "HEAD") == "2"
     (repository / "mine.txt").write_text("notes")
     with pytest.raises(SystemExit, match="changes that are not committed"):
         student_repo.make(repository, "", notebook)

@@ -114,7 +114,7 @@ def test_existing_files_are_skipped_or_overwritten_only_if_asked(tmp_path):
     write_picture(picture(8, 8, seed=1), tmp_path / "out" / "b.png")
     before = (tmp_path / "out" / "b.png").read_bytes()
     for source, target in (("in", "out"), ("in/a.png", "out/b.png")):
-        with pytest.raises(labkit.LabkitError, match=r"exist already.*--overwrite(?s:.*)b\.png"):
+        with pytest.raises(labkit.LabkitError, match=r"exist already, such as .*b\.png.*--overwrite"):
             labkit.translate(Negative(), tmp_path / source, tmp_path / target)
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["b.png"]
     written = labkit.translate(Negative(), tmp_path / "in", tmp_path / "out", skip_existing=True)
@@ -211,7 +211,7 @@ def test_ctrl_c_on_the_command_line(tmp_path, tiny):
     process.join(60)
     done = sorted(file.name for file in (tmp_path / "out").iterdir())
     assert process.exitcode == 130 and done == [f"{i:02}.png" for i in range(len(done))]
-    assert f"{len(done)} of 40 pictures are translated; these remain:" in (tmp_path / "said").read_text()
+    assert f"{len(done)} of 40 pictures are translated. Go on with --skip-existing" in (tmp_path / "said").read_text()
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_ctrl_c_on_the_command_line(tmp_path, tiny):
     ],
     ids=["a full disk", "memory", "ctrl-c"],
 )
-def test_what_ends_a_translation_says_how_many_are_written_and_which_remain(tmp_path, monkeypatch, place, error):
+def test_what_ends_a_translation_says_how_many_are_written(tmp_path, monkeypatch, place, error):
     function = getattr(translating, place)
 
     def until(*given):
@@ -238,6 +238,4 @@ def test_what_ends_a_translation_says_how_many_are_written_and_which_remain(tmp_
         labkit.translate(Negative(), tmp_path / "in", tmp_path / "out")
     written = sorted(file.name for file in (tmp_path / "out").iterdir())
     assert written == [f"{i:02}.png" for i in range(len(written))]
-    said, _, remaining = str(ended.value).partition("remain:\n")
-    assert f"{len(written)} of 30 pictures are translated" in said
-    assert remaining.splitlines()[0].endswith(f"in/{len(written):02}.png") and "... and" in remaining
+    assert f"{len(written)} of 30 pictures are translated" in str(ended.value)

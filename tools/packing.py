@@ -13,10 +13,8 @@ from pathlib import Path
 
 # Functions and classes that are the answer of an exercise, by module.
 ANSWERS = {
-    "course/floats": ("limits", "rounding_outcomes"),
-    "course/kept": ("kept_bytes",),
-    "course/many_nodes": ("best_interval", "plan_to_buy"),
     "course/one_process": ("average_gradients",),
+    "course/solutions": ("best_interval", "kept_bytes", "limits", "plan_to_buy", "rounding_outcomes"),
     "data/batches": ("positions",),
     "measure/autotune": ("pick",),
     "measure/quality": ("within_spread",),

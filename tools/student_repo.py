@@ -1,11 +1,10 @@
 """Make the repository that students get: the exercises, and labkit with the answers out of sight.
 
-    python tools/student_repo.py OUT [--repo https://github.com/OWNER/NAME]     # or: make student-repo OUT=... REPO=...
+    python -m tools.student_repo OUT https://github.com/OWNER/NAME     # or: make student-repo OUT=... REPO=...
 
-OUT becomes a git repository, or gets one more commit if it is one that was made by this program. Each commit has a tag,
-release-1, release-2, ... `--repo` is the address under which students will find it: the notebooks' first cell and their
-links to Colab need it. OUT remembers it. Solutions, wrong answers, tests and this page's neighbours for teachers stay
-behind.
+OUT becomes a git repository, or gets one more commit if it is one that was made by this program. The address is the one
+under which students will find it: the notebooks' first cell and their links to Colab need it. Solutions, wrong answers,
+tests and the pages for teachers stay behind.
 """
 
 import argparse
@@ -21,20 +20,18 @@ from tools import assignments, packing
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
-    *(
-        "constraints.txt",
-        "environment.yml",
-        "install.mk",
-        "LICENSE",
-        "pyproject.toml",
-        "requirements.txt",
-        ".gitignore",
-    ),
-    *(".devcontainer", "data", "labkit", "docs/fruit.png", "tools/exercises.py", "tools/install_here.py"),
-)
+    "constraints.txt environment.yml install.mk LICENSE pyproject.toml requirements.txt .gitignore .devcontainer data "
+    "labkit docs/fruit.png tools/exercises.py tools/install_here.py"
+).split()
 KEPT_BACK = re.compile(r"data/speedrun/(?!cyclegan)\w+\.py")  # entries that would do as an answer of notebook 12
 TEMPLATES = ROOT / "tools" / "student"  # README.md, AGENTS.md and Makefile
 MADE_HERE = "Course material made with labkit"  # begins the message of each commit
+
+
+def colab(repo: str, name: str) -> str:
+    """The address under which Colab opens an exercise of a public repository on GitHub, "" for another repository."""
+    place = repo.replace("https://github.com/", "https://colab.research.google.com/github/")
+    return f"{place}/blob/main/exercises/{name}" if place != repo else ""
 
 
 def exercises(notebooks: list[Path], folder: Path, repo: str) -> None:
@@ -43,43 +40,26 @@ def exercises(notebooks: list[Path], folder: Path, repo: str) -> None:
     The address comes first: nbgrader keeps a checksum of each locked cell, and Validate compares it.
     """
     with tempfile.TemporaryDirectory() as course:
-        addressed = []
-        for path in notebooks:
+        addressed = [Path(course, path.name) for path in notebooks]
+        for path, target in zip(notebooks, addressed, strict=True):
             notebook = nbformat.read(path, as_version=4)
             first = next(cell for cell in notebook.cells if cell.cell_type == "code")
             first.source = re.sub(r'^REPO = "[^"]*"', f'REPO = "{repo}"', first.source, flags=re.MULTILINE)
-            notebook.cells[0].source = notebook.cells[0].source.replace(*to_begin(path.name, repo))
-            addressed.append(Path(course, path.name))
-            nbformat.write(notebook, addressed[-1])
+            begin = "Work in a copy: `make student` makes one and never overwrites it."
+            begin += f" [Open it in Colab]({link})." if (link := colab(repo, path.name)) else ""
+            notebook.cells[0].source = notebook.cells[0].source.replace(assignments.SOLVED, begin)
+            nbformat.write(notebook, target)
         assignments.make(addressed, Path(course))
         for released in sorted(Path(course).glob("release/*/*.ipynb")):
             shutil.copy(released, folder)
-
-
-def to_begin(name: str, repo: str) -> tuple[str, str]:
-    """The sentence in a notebook's first cell on where its exercises are, and the one that stands here."""
-    colab = ""
-    if repo.startswith("https://github.com/"):
-        place = repo.replace("https://github.com", "https://colab.research.google.com/github")
-        colab = f" [Open it in Colab]({place}/blob/main/exercises/{name})."
-    return assignments.SOLVED, f"Work in a copy: `make student` makes one and never overwrites it.{colab}"
-
-
-def known_address(out: Path) -> str:
-    """The address for which this program last made the repository, "" if none."""
-    page = out / "README.md"
-    found = re.search(r"git clone (\S+) course", page.read_text(encoding="utf-8")) if page.exists() else None
-    return found[1] if found else ""
 
 
 def readme(repo: str, folder: Path) -> str:
     """The students' README: the template with the table of notebooks."""
     rows = ["| notebook | minutes | |", "|---|---|---|"]
     for path in sorted((folder / "exercises").glob("*.ipynb")):
-        opening = nbformat.read(path, as_version=4).cells[0].source
-        minutes = re.search(r"\| your time \| (\d+) minutes \|", opening)
-        colab = re.search(r"\[Open it in Colab\]\((.*)\)", opening)
-        link = f"[in Colab]({colab[1]})" if colab else ""
+        minutes = re.search(r"\| your time \| (\d+) minutes \|", nbformat.read(path, as_version=4).cells[0].source)
+        link = f"[in Colab]({link})" if (link := colab(repo, path.name)) else ""
         rows.append(f"| [{path.stem}](exercises/{path.name}) | {minutes[1]} | {link} |")
     return (TEMPLATES / "README.md").read_text(encoding="utf-8").format(repo=repo, notebooks="\n".join(rows))
 
@@ -106,15 +86,14 @@ def prepare(out: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def make(out: Path, repo: str, notebooks: list[Path]) -> str:
-    """Write the repository with these notebooks; returns its last tag, a new one if anything has changed."""
+def make(out: Path, repo: str, notebooks: list[Path]) -> None:
+    """Write the repository with these notebooks, and commit what has changed."""
     git(ROOT, "var", "GIT_COMMITTER_IDENT")  # whoever is unknown to git learns so before anything is written
     prepare(out)
     for name in git(ROOT, "ls-files", *COPIED).splitlines():
-        if KEPT_BACK.fullmatch(name):
-            continue
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, out / name)
+        if not KEPT_BACK.fullmatch(name):
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, out / name)
     packing.pack(out / "labkit")
     (out / "exercises").mkdir()
     exercises(notebooks, out / "exercises", repo)
@@ -122,20 +101,15 @@ def make(out: Path, repo: str, notebooks: list[Path]) -> str:
     for name in ("Makefile", "AGENTS.md"):
         shutil.copy(TEMPLATES / name, out / name)
     git(out, "add", "--all")
-    tags = git(out, "tag", "--list", "release-*").splitlines()
-    if not git(out, "status", "--porcelain"):
-        return f"release-{len(tags)}"
-    git(out, "commit", "--quiet", "--message", f"{MADE_HERE}, commit {git(ROOT, 'rev-parse', 'HEAD')}")
-    git(out, "tag", f"release-{len(tags) + 1}")
-    return f"release-{len(tags) + 1}"
+    if git(out, "status", "--porcelain"):
+        git(out, "commit", "--quiet", "--message", f"{MADE_HERE}, commit {git(ROOT, 'rev-parse', 'HEAD')}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, help="the repository's folder")
-    parser.add_argument("--repo", default="", help="its address, such as https://github.com/OWNER/NAME")
+    parser.add_argument("repo", help="its address, such as https://github.com/OWNER/NAME")
     arguments = parser.parse_args()
-    repo = arguments.repo.rstrip("/").removesuffix(".git") or known_address(arguments.out)
-    tag = make(arguments.out.resolve(), repo, sorted(ROOT.glob("notebooks/*.ipynb")))
-    address = repo or "ADDRESS"
-    print(f"{arguments.out} is at {tag}; to publish it: git -C {arguments.out} push --follow-tags {address} main {tag}")
+    address = arguments.repo.rstrip("/").removesuffix(".git")
+    make(arguments.out.resolve(), address, sorted(ROOT.glob("notebooks/*.ipynb")))
+    print(f"To publish it: git -C {arguments.out} push {address} main")

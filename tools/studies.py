@@ -17,14 +17,17 @@ pictures, then a row a seed. "deviation" writes its models to data/checkpoints a
 training by itself, and two and three of them at once, each `labkit train` with a learning rate of its own.
 """
 
+import math
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import pandas
 import torch
@@ -40,12 +43,14 @@ from labkit.measure import alternate, save, shortfall, step_flops
 from labkit.measure.quality import stamp_with
 from labkit.models.model import Model, run_network
 from labkit.models.step import Step
+from labkit.networks.light import LIGHT
 from labkit.parallel import OUTER, apart, averaged
 from labkit.parallel.apart import RanksApart
 from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
 from labkit.training import checkpoints
 from labkit.training.run import Run
 
+EVERY = 100  # pictures of either domain between two looks
 SECONDS = 100  # the best pictures are looked for in these
 FIRST = 500  # steps of an autoencoder that is trained first
 Maker = Callable[[], Step]
@@ -61,177 +66,133 @@ def one_generator(**settings: object) -> Maker:
     return lambda: labkit.make_step(labkit.DeviationGAN(**FRUIT_ONE_GENERATOR.model | settings))
 
 
-def autoencoder_first() -> Step:
-    """A step of translator and discriminator, on an autoencoder that has learned; `before` is what that took."""
-    first = one_generator(stage="autoencoder")()
-    batch = (to_judge[:1], to_judge[1:2])
-    before["flops"] = FIRST * step_flops(first, batch)
-    before["seconds"] = FIRST * median(alternate({"step": lambda: first(*batch)}, clock=time.process_time)["step"])
-    labkit.fit(first, data, FIRST, seed=torch.initial_seed())
-    step = one_generator(stage="translation")()
-    step.model.load_state_dict(first.model.state_dict())
-    return step
+class Training(NamedTuple):
+    """What a study trains with each seed: a step, for so many steps, on so many pictures of either domain a step.
+
+    `first` makes a step that is trained before it, for `FIRST` steps, and whose weights it takes over.
+    """
+
+    make: Maker
+    steps: int = FRUIT_ONE_GENERATOR.steps
+    batch: int = 1
+    first: Maker | None = None
 
 
-LIGHT = (
-    "9blocks",
-    "3blocks",
-    *(f"9blocks_{kind}" for kind in ("narrow", "tapered", "separable", "grouped", "inverted")),
-)
-# Larger batches, as several devices share them: with the learning rate of batch 1, and with the one that grows as the
-# square root of the batch, the rule for Adam (Malladi et al. 2022).
-SCALED = {"batch 1": (1, 0.0)} | {
-    f"batch {batch}{rule}": (batch, power)
-    for batch in (2, 4, 8)
-    for rule, power in {"": 0.0, ", lr x root": 0.5}.items()
-}
-STUDIES: dict[str, tuple[dict[str, Maker], dict[str, int], int]] = {  # makers, steps of each, seeds
+STUDIES: dict[str, tuple[int, dict[str, Training]]] = {  # seeds, and trainings by name
     "one_generator": (
-        {
-            "CycleGAN": cyclegan(),
-            "CycleGAN without identity": cyclegan(lambda_identity=0.0),
-            "one generator, A only": one_generator(),
-            "one generator, both domains": one_generator(consistency="deviation_both"),
-        },
-        {"CycleGAN": 1500, "CycleGAN without identity": 1500},
         5,
+        {
+            "CycleGAN": Training(cyclegan(), 1500),
+            "CycleGAN without identity": Training(cyclegan(lambda_identity=0.0), 1500),
+            "one generator, A only": Training(one_generator()),
+            "one generator, both domains": Training(one_generator(consistency="deviation_both")),
+        },
     ),
     "ablation": (
+        3,
         {
-            "all four changes": one_generator(),
-            "two translators": one_generator(translators=2),
-            "two autoencoders": one_generator(autoencoders=2),
-            "autoencoder first": autoencoder_first,
-            "pictures judged": one_generator(judged="pictures"),
-            "cycle": one_generator(consistency="cycle", translators=2),
+            "all four changes": Training(one_generator()),
+            "two translators": Training(one_generator(translators=2)),
+            "two autoencoders": Training(one_generator(autoencoders=2)),
+            "autoencoder first": Training(
+                one_generator(stage="translation"), 2000 - FIRST, first=one_generator(stage="autoencoder")
+            ),
+            "pictures judged": Training(one_generator(judged="pictures")),
+            "cycle": Training(one_generator(consistency="cycle", translators=2)),
         },
-        {"autoencoder first": 2000 - FIRST},
-        3,
     ),
-    "deviation": ({f"{weight:g}": one_generator(lambda_deviation=weight) for weight in (0, 0.3, 1, 3, 10)}, {}, 1),
+    "deviation": (
+        1,
+        {f"{weight:g}": Training(one_generator(lambda_deviation=weight)) for weight in (0, 0.3, 1, 3, 10)},
+    ),
     "lighter": (
-        {f"resnet_{blocks}": cyclegan(generator=f"resnet_{blocks}") for blocks in LIGHT},
-        {f"resnet_{blocks}": FRUIT.steps for blocks in LIGHT},
         5,
+        {
+            name: Training(cyclegan(generator=name), FRUIT.steps)
+            for name in ("resnet_9blocks", "resnet_3blocks", *LIGHT)
+        },
     ),
+    # Larger batches, as several devices share them: with the learning rate of batch 1, and with the one that grows as
+    # the square root of the batch, the rule for Adam (Malladi et al. 2022).
     "batch": (
-        {name: cyclegan(lr=FRUIT.lr * batch**power) for name, (batch, power) in SCALED.items()},
-        {name: 2 * FRUIT.steps // batch for name, (batch, _) in SCALED.items()},
         3,
+        {"batch 1": Training(cyclegan(), 2 * FRUIT.steps)}
+        | {
+            f"batch {batch}{rule}": Training(cyclegan(lr=FRUIT.lr * batch**power), 2 * FRUIT.steps // batch, batch)
+            for batch in (2, 4, 8)
+            for rule, power in {"": 0.0, ", lr x root": 0.5}.items()
+        },
     ),
 }
 
 
-def learning_curves(
-    makers: Mapping[str, Maker],
-    data: FruitData,
-    steps: Mapping[str, int],
-    seeds: Sequence[int],
-    batch_sizes: Mapping[str, int],
-    on_look: Callable[[Run, dict], None],
-    every: int = 100,
-) -> pandas.DataFrame:
-    """Trains each step with every seed, and measures `labkit.quality` after every `every` pictures of either domain.
+def learn(study: str, data: FruitData, folder: Path = DATA) -> None:
+    """Trains what the study asks for, seed by seed, and writes what is known after each run into `folder`.
 
     A machine's speed changes within an hour of training. So the steps are timed in turn, before anything else, and a
-    run's time is its number of steps times the median of these measurements.
+    run's time is its number of steps times the median of these measurements. A row of the table is a look at a run:
 
-    Args:
-        makers: functions that make a step with new weights, by name; the seed determines weights and batches.
-        data: the fruit.
-        steps: how many to train for, by name.
-        seeds: of the runs.
-        batch_sizes: pictures of each domain in a step, by name.
-        on_look: called after each measurement with the `Run` and the row.
-        every: pictures between two measurements of quality, rounded down to whole batches.
-
-    Returns:
-        One row a measurement, with the numbers of `labkit.quality` and these columns. ``attrs["step_seconds"]`` holds
-        the steps' times.
-
-        | column | unit | meaning |
-        |---|---|---|
-        | name, seed | | of the run |
-        | images | | of either domain, seen so far |
-        | seconds | s | processor time on a CPU, wall time on a GPU |
-        | flops | | floating-point operations so far |
+    | column | unit | meaning |
+    |---|---|---|
+    | name, seed | | of the run |
+    | images | | of either domain, seen so far |
+    | seconds | s | processor time |
+    | flops | | floating-point operations so far |
+    | fg, bg, changed | | as from `labkit.quality` |
     """
-    once = {name: make() for name, make in makers.items()}
-    device = next(next(iter(once.values())).model.parameters()).device
+    seeds, trainings = STUDIES[study]
+    firsts = {f"{name}, before": Training(one.first, FIRST) for name, one in trainings.items() if one.first}
     grey = {  # the contents change neither time nor FLOPs
-        name: torch.zeros(batch, 3, data.size, data.size, device=device) for name, batch in batch_sizes.items()
+        name: (torch.zeros(one.batch, 3, data.size, data.size),) * 2 for name, one in (trainings | firsts).items()
     }
-    flops = {name: step_flops(step, (grey[name], grey[name])) for name, step in once.items()}
-    runs = {name: partial(step, grey[name], grey[name]) for name, step in once.items()}
-    step_seconds = alternate(runs, clock=time.perf_counter if device.type == "cuda" else time.process_time)
+    once = {name: one.make() for name, one in (trainings | firsts).items()}
+    flops = {name: step_flops(step, grey[name]) for name, step in once.items()}
+    step_seconds = alternate({name: partial(step, *grey[name]) for name, step in once.items()}, clock=time.process_time)
+    judged = labkit.to_float(torch.cat([data.test_a[: STUDIED - 3], data.test_b[:3]]))
+    pictures = {name: [judged] for name in trainings}
     rows: list[dict] = []
-    for seed in seeds:
-        for name, make in makers.items():
+    for seed in range(seeds):
+        for name, training in trainings.items():
+            best = math.inf
+            done_before = [(f"{name}, before", FIRST)] if training.first else []
+
+            def look(run: Run, seed: int = seed, name: str = name, done_before: list = done_before) -> None:
+                nonlocal best
+                done = [(name, run.done), *done_before]
+                row: dict = {"name": name, "seed": seed}
+                row["images"] = sum(steps * len(grey[each][0]) for each, steps in done)
+                row["seconds"] = sum(steps * median(step_seconds[each]) for each, steps in done)
+                row["flops"] = sum(steps * flops[each] for each, steps in done)
+                rows.append(row | labkit.quality(run.model, data))
+                print(rows[-1], flush=True)
+                falls_short = shortfall(pandas.DataFrame(rows[-1:]))[0]
+                if row["seconds"] <= SECONDS and falls_short < best:
+                    best = falls_short
+                    pictures[name][1 + seed :] = [run_network(run.model.translator("AtoB"), judged)]
+
             torch.manual_seed(seed)
-            step, seconds, batch = make(), median(step_seconds[name]), batch_sizes[name]
-
-            def look(run: Run, seed: int = seed, name: str = name, seconds: float = seconds) -> None:
-                seen = {"images": batch_sizes[name] * run.done}
-                spent = {"seconds": seconds * run.done, "flops": flops[name] * run.done}
-                row = {"name": name, "seed": seed, **seen, **spent, **labkit.quality(run.model, data)}
-                rows.append(row)
-                on_look(run, row)
-
-            often = max(1, every // batch)
-            labkit.fit(
-                step,
-                data,
-                steps[name],
-                batch,
-                seed=seed,
-                report_every=often,
-                sample_every=steps[name],
-                callbacks=[look],
-            )
-    table = pandas.DataFrame(rows)
-    table.attrs = {"step_seconds": step_seconds}
-    return table
-
-
-def learn(study: str) -> None:
-    """Trains what the study asks for, seed by seed, and writes what is known after each run."""
-    makers, steps, seeds = STUDIES[study]
-    steps = {name: FRUIT_ONE_GENERATOR.steps for name in makers} | steps
-    rows: list[dict] = []
-    best: dict[tuple[str, int], float] = {}
-    pictures = {name: [to_judge] for name in makers}
-
-    def look(run: Run, row: dict) -> None:
-        print(*(f"{key} {value:.4g}" if key != "name" else value for key, value in row.items()), flush=True)
-        name, seed = row["name"], row["seed"]
-        falls_short = shortfall(pandas.DataFrame([row]))[0]
-        if row["seconds"] <= SECONDS and falls_short < best.get((name, seed), float("inf")):
-            best[name, seed] = falls_short
-            pictures[name][1 + seed :] = [run_network(run.model.translator("AtoB"), to_judge)]
-        rows.append(row)
-        if run.done == steps[name]:
-            write(pandas.DataFrame(rows))
+            before = training.first() if training.first else None
+            if before:
+                labkit.fit(before, data, FIRST, seed=seed)
+            step, often = training.make(), max(1, EVERY // training.batch)
+            if before:
+                step.model.load_state_dict(before.model.state_dict())
+            options: dict = dict(report_every=often, sample_every=training.steps, callbacks=[look])
+            labkit.fit(step, data, training.steps, training.batch, seed=seed, **options)
+            table = pandas.DataFrame(rows)
+            steps = {each: one.steps for each, one in trainings.items()}
+            table.attrs = {"stamp": stamp_with(data), "step_seconds": step_seconds, "steps": steps}
+            save(table, folder / "quality" / f"{study}.json")
+            grid = make_grid(labkit.to_uint8(torch.cat(pictures[name])), nrow=STUDIED, padding=0)
+            write_picture(grid, folder / "quality" / study / f"{name}.png")
             if study == "deviation":
-                keep(run.model, name)
-
-    def write(table: pandas.DataFrame) -> None:
-        if "autoencoder first" in makers:
-            table.loc[table["name"] == "autoencoder first", list(before)] += list(before.values())
-        table.attrs = {"stamp": stamp_with(data), **table.attrs, "steps": steps}
-        save(table, DATA / "quality" / f"{study}.json")
-        for name, of_name in pictures.items():
-            grid = make_grid(labkit.to_uint8(torch.cat(of_name)), nrow=STUDIED, padding=0)
-            write_picture(grid, DATA / "quality" / study / f"{name}.png")
-
-    batches = {name: SCALED[name][0] if study == "batch" else 1 for name in makers}
-    write(learning_curves(makers, data, steps, range(seeds), batches, look))
+                keep(step.model, folder / "checkpoints" / f"deviation_{name}")
 
 
-def keep(model: Model, name: str) -> None:
+def keep(model: Model, folder: Path) -> None:
     """Writes a model's weights, in 16 bits, as a checkpoint that `labkit.load_model` reads."""
     weights = {key: weight.half() for key, weight in model.state_dict().items()}
-    state = {"kind": model.kind, "settings": model.settings, "step": {"model": weights}}
-    checkpoints.save(state, DATA / "checkpoints" / f"deviation_{name}")
+    checkpoints.save({"kind": model.kind, "settings": model.settings, "step": {"model": weights}}, folder)
 
 
 def deviation_gan() -> Model:
@@ -253,24 +214,23 @@ TOGETHER = {"apart": (APART, 1), "averaged": (AVERAGED, 2)}  # makers, batch siz
 SEEDS, LOOKS = range(3), 20  # measurements of each run
 
 
-def learn_together(study: str) -> None:
+def learn_together(study: str, data: FruitData) -> None:
     """Trains what the study asks for, seed by seed; rank 0 writes what is known after each run."""
     makers, batch_size = TOGETHER[study]
     steps = FRUIT_ONE_GENERATOR.steps // batch_size
     rows: list[dict] = []
     judged = deviation_gan()
-    attrs = {"steps": steps, "batch_size": batch_size, "bytes": sum(map(_bytes, judged.parameters()))}
-    attrs["step_seconds"] = seconds = times_of_modules() if study == "apart" else times_of_ranks(batch_size)
+    seconds = times_together(study, batch_size, data.size)
+    attrs = {"steps": steps, "batch_size": batch_size, "step_seconds": seconds}
+    attrs["bytes"] = sum(weight.nbytes for weight in judged.parameters())
     slowest = max(median(each) for name, each in seconds.items() if name != "one process")
     flops = step_flops(labkit.make_step(deviation_gan()), (torch.zeros(batch_size, 3, data.size, data.size),) * 2)
     for seed in SEEDS:
         for name, make in makers.items():
             torch.manual_seed(seed)
             step = make()
-            stream = batches(
-                data, batch_size, 0, steps, seed=seed, rank=ranks.number() % step.shares, ranks=step.shares
-            )
-            for done, pictures in enumerate(stream, start=1):
+            mine = {"rank": ranks.number() % step.shares, "ranks": step.shares}
+            for done, pictures in enumerate(batches(data, batch_size, 0, steps, seed=seed, **mine), start=1):
                 step(*pictures)
                 if done % (steps // LOOKS) == 0:
                     state = step.state_dict()  # every rank has to ask for it
@@ -286,35 +246,27 @@ def learn_together(study: str) -> None:
                 save(table, DATA / "quality" / f"{study}.json")
 
 
-def times_of_modules() -> dict[str, list[float]]:
-    """Processor seconds of a step of one process, and of each module's step without the exchange.
+def times_together(study: str, batch_size: int, size: int) -> Mapping[str, list[float]]:
+    """Processor seconds of a step of one process, and of a rank's step without an exchange.
 
-    Every rank runs all of them in turn, since `alternate` gives the times of the slowest rank.
+    That is each module's for "apart", and a part of the batch for "averaged". Every rank runs all of them in turn,
+    since `alternate` gives the times of the slowest rank.
     """
-    mine = apart(deviation_gan(), exchange_every=10**9)
-    picture = torch.zeros(1, 3, data.size, data.size)
-    own_run = super(RanksApart, mine).run  # without the exchange of losses
-
-    def run(module: str) -> None:
-        mine.module = module
-        own_run(mine.inputs(picture, picture))
-
-    runs = {module: partial(run, module) for module in mine.players}
+    whole, part = (torch.zeros(n, 3, size, size) for n in (batch_size, max(1, batch_size // ranks.count())))
     alone = labkit.make_step(deviation_gan())
-    return alternate({"one process": partial(alone, picture, picture), **runs}, clock=time.process_time)
+    runs: dict[str, Callable[[], object]] = {"one process": partial(alone, whole, whole)}
+    if study == "averaged":
+        runs["a rank"] = partial(alone, part, part)
+    else:
+        mine = apart(deviation_gan(), exchange_every=10**9)
+        own_run = super(RanksApart, mine).run  # without the exchange of losses
 
+        def run(module: str) -> None:
+            mine.module = module
+            own_run(mine.inputs(part, part))
 
-def times_of_ranks(batch_size: int) -> dict[str, list[float]]:
-    """Processor seconds of a step of one process, and of a rank's step on its part of the batch."""
-    step = labkit.make_step(deviation_gan())
-    batches = {"one process": batch_size, "a rank": batch_size // ranks.count()}
-    pictures = {name: torch.zeros(size, 3, data.size, data.size) for name, size in batches.items()}
-    runs = {name: partial(step, real, real) for name, real in pictures.items()}
+        runs |= {module: partial(run, module) for module in mine.players}
     return alternate(runs, clock=time.process_time)
-
-
-def _bytes(weight: torch.Tensor) -> int:
-    return weight.numel() * weight.itemsize
 
 
 RATES, STEPS, ROUNDS = (2e-4, 5e-4, 1e-3), 250, 5
@@ -324,14 +276,9 @@ def seconds_of(jobs: int) -> float:
     """The seconds until the last of so many jobs that start at once has ended, including the start of Python."""
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
+        command = f"{sys.executable} -m labkit train --data fruit --device cpu --quiet --steps {STEPS}".split()
         processes = [
-            subprocess.Popen(
-                [sys.executable, "-m", "labkit", "train", "--data", "fruit", "--device", "cpu"]
-                + ["--steps", str(STEPS), "--lr", str(rate), "--out", f"{folder}/{rate}"],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            for rate in RATES[:jobs]
+            subprocess.Popen([*command, "--lr", str(rate), "--out", f"{folder}/{rate}"]) for rate in RATES[:jobs]
         ]
         if any([process.wait() for process in processes]):
             sys.exit("a job failed: run the same labkit train by hand")
@@ -353,7 +300,7 @@ def time_full_size() -> None:
     save(table, DATA / "quality" / "full_size.json")
 
 
-def time_jobs() -> None:
+def time_jobs(data: FruitData) -> None:
     """Times one to three trainings at once, in turn, since the machine's speed changes."""
     rows = [
         {"round": number, "jobs": jobs, "seconds": seconds_of(jobs)} for number in range(ROUNDS) for jobs in (1, 2, 3)
@@ -367,10 +314,12 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of models that are expected to fail: that is shown
     study = sys.argv[1]
-    data, before = labkit.fruit(), {"images": FIRST}
-    to_judge = labkit.to_float(torch.cat([data.test_a[: STUDIED - 3], data.test_b[:3]]))
     if study in TOGETHER:
         with ranks.process_group():
-            learn_together(study)
+            learn_together(study, labkit.fruit())
+    elif study == "full_size":
+        time_full_size()
+    elif study == "jobs":
+        time_jobs(labkit.fruit())
     else:
-        {"full_size": time_full_size, "jobs": time_jobs}.get(study, lambda: learn(study))()
+        learn(study, labkit.fruit())

@@ -5,17 +5,23 @@
 
 results.json is written after every measurement. Its "rows" hold the measurements by their keys, each with its stamp;
 "skipped" says why a measurement is missing; "stamp" is the latest call's. Measurements that have a row are not
-repeated, so several calls complete a survey, and a failure costs its own row only.
+repeated, so several calls complete a survey, and a failure costs its own row only. A folder takes seven traces: go on
+in another one, with a copy of results.json.
 """
 
 import argparse
+import functools
 import gc
+import itertools
+import math
+import re
 import statistics
 import time
 import traceback
 import warnings
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +29,29 @@ import torch
 
 from labkit.devices import out_of_memory, pick_device
 from labkit.errors import LabkitError
-from labkit.measure import flags, run_in_subprocess, stamp
-from labkit.measure.results import SURVEY_FORMAT, read, write
+from labkit.measure import alternate, copy_rate, flags, matmul_rate, run_in_subprocess, stamp
+from labkit.measure.compare import compare
+from labkit.measure.record import Batch, noise, record
+from labkit.measure.results import SURVEY_FORMAT, as_json, read, write
+from labkit.measure.timing import has_tf32
+from labkit.measure.updates import relative, run
+from labkit.models import MODELS
+from labkit.models.step import Step
 from labkit.networks.light import LIGHT
-from labkit.variants.registry import SPEEDUPS
-from tools.survey_items import MEASURES, RESNET, Item, Stack
+from labkit.variants.registry import SPEEDUPS, make_step
 
 FILE = "results.json"
 NO_TIME = "no time left"
+MAX_TRACES = 7  # in a folder: with the results eight files
+GPU_BUSY = 16  # pictures in a batch, from which on we expect the GPU to be behind
+MOST_DRIFT = 1e-6  # of a loss in a run in float64; a race shows only now and then
 
+Stack = tuple[str, ...]  # names of speed-ups
+
+RESNET, UNET = {"generator": "resnet_9blocks"}, {"generator": "unet_256"}
 SMALL = {"generator": "resnet_3blocks", "ngf": 16, "discriminator": "n_layers", "n_layers": 2, "ndf": 16}
 TINY = SMALL | {"ngf": 4, "ndf": 4}
-UNET = {"generator": "unet_256"}
-FEWER_BLOCKS = ("resnet_6blocks", "resnet_3blocks")
+LIGHTER = ("resnet_6blocks", "resnet_3blocks", *LIGHT)
 FEWER_LAUNCHES = ("batched", "fused_adam", "out_of_place")
 # Stacks worth measuring: speed-ups that save launches on one another, with those that make kernels shorter.
 STACKS: list[Stack] = [
@@ -46,83 +62,137 @@ STACKS: list[Stack] = [
 STACKS += [("graph", "streams"), ("streams", "bf16"), ("streams", "fp16")]
 # Compiling takes a minute before each of these is measured.
 COMPILED: list[Stack] = [("compile", "bf16"), ("graph", "compile", "batched", "bf16"), ("compile",)]
-MEMORY: list[Stack] = [("recompute",), ("accumulate",), ("recompute", "bf16")]
 BEST: Stack = ("graph", *FEWER_LAUNCHES, "bf16")
-TIMING = {1: (7, 15), 4: (8, 12), 16: (13, 9)}  # by batch size: seconds on an H200, and rounds
+LEFT_OUT = ("accumulate", "recompute", "compile", "data_parallel")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing to measure, which makes one row.
+
+    Args:
+        kind: a key of `MEASURES`; "device" ignores the arguments after the next.
+        estimate_s: about how many seconds it takes on an H200. A survey learns how far off this is on its own device.
+        settings: keyword arguments of the model.
+        size, batch_size: pixels of a picture's side, pictures of either domain.
+        tf32: "on", "off", or "default", PyTorch's own: convolutions in TF32, matrix products in float32.
+        benchmark: whether cuDNN tries its algorithms, as in the public reference, or guesses.
+        speedups: names for `labkit.make_step`; without any, the baseline itself.
+        steps: how many batches to compare, steps to record, or rounds to time.
+        model: "CycleGAN" or "DeviationGAN".
+    """
+
+    kind: str
+    estimate_s: float
+    settings: dict = field(default_factory=dict)
+    size: int = 256
+    batch_size: int = 1
+    tf32: str = "default"
+    benchmark: bool = True
+    speedups: Stack = ()
+    steps: int = 0
+    model: str = "CycleGAN"
+
+    @property
+    def key(self) -> str:
+        """Its name in the results, for example "timing/resnet_9blocks/256/b1/tf32=default/streams+bf16"."""
+        if self.kind == "device":
+            return "device"
+        guessing = "" if self.benchmark else "/benchmark=off"
+        return f"{self.kind}/{self.called}/{self.size}/b{self.batch_size}/tf32={self.tf32}{guessing}/{self.stack}"
+
+    @property
+    def called(self) -> str:
+        """The model's name and settings, for example "DeviationGAN,consistency=deviation_both"."""
+        named = [value if name == "generator" else f"{name}={value}" for name, value in self.settings.items()]
+        return ",".join(named if self.model == "CycleGAN" else [self.model, *named])
+
+    @property
+    def stack(self) -> str:
+        """Its speed-ups as one name, for example "streams+bf16"."""
+        return "+".join(self.speedups) or "baseline"
+
+    @contextmanager
+    def flags(self) -> Iterator[None]:
+        """Inside, PyTorch's flags are the item's."""
+        with flags(self.tf32):
+            torch.backends.cudnn.benchmark = self.benchmark
+            yield
+
+    def step(self, device: torch.device, dtype: torch.dtype | None = None, lr: float | None = None) -> Step:
+        """A new step, always with the same initial weights; each call of it runs under the item's flags."""
+        item = self
+
+        class WithFlags:
+            def __call__(self, real_a: torch.Tensor, real_b: torch.Tensor) -> dict[str, torch.Tensor]:
+                with item.flags():
+                    return super().__call__(real_a, real_b)  # type: ignore[misc]  # stacked on a step
+
+        torch.manual_seed(0)
+        with device:  # on a GPU weights are drawn there, which is much faster
+            model = MODELS[self.model](**self.settings)
+        # A rehearsal on a processor asks whether everything runs, not how fast.
+        return make_step(model.to(dtype=dtype), WithFlags, *self.speedups, lr=lr, emulate=True)
+
+    def batch(self, device: torch.device, dtype: torch.dtype = torch.float32, seed: int = 0) -> Batch:
+        """Noise of the item's size."""
+        return noise(self.batch_size, self.size, device, dtype, seed)
 
 
 def gpu_plan() -> list[Item]:
     """A survey of a GPU, for a few calls of eight minutes each, the most important items first.
 
     First the correctness of every speed-up on this GPU, and ResNet-9 at batch 1 and 16, each speed-up alone and the
-    stacks, with traces and the operators' durations for replay. Then U-Net-256, the cycles alone, one generator instead
-    of two, energy, and the light generators; last memory, TF32, batch 4, and what else compiles. Among the traces are
-    those that notebooks 03 to 06 ask `labkit.gpu_trace` for.
+    stacks, with two streams against one, and traces. Then U-Net-256, one generator instead of two, the light
+    generators, more traces, TF32, and what else compiles. Among the traces are those that notebooks 03 to 06 ask
+    `labkit.gpu_trace` for.
     """
-    left_out = (*COMPILED, *MEMORY, ("rows",), ("compile_regions",))  # for later; and for processors
-    alone: list[Stack] = [(name,) for name in SPEEDUPS if (name,) not in left_out]
+    alone: list[Stack] = [(name,) for name in SPEEDUPS if name not in LEFT_OUT]
     others = [stack for stack in alone if stack != ("graph",)]
     small: dict[str, Any] = dict(settings=SMALL, size=128, tf32="off", steps=50)  # a race shows only now and then
-    trace: dict[str, Any] = dict(settings=RESNET, steps=8)
-    in_forward: list[Stack] = [(), ("streams",), ("batched",), ("bf16",), ("streams", "bf16")]  # others act elsewhere
-    both = [1, 16]
+    both, one_or_two = [1, 16], [(), ("streams",)]
+    timing, race = (functools.partial(each, kind, estimate_s=10, steps=10) for kind in ("timing", "race"))
+    trace, correct = functools.partial(each, "trace", estimate_s=15, steps=8), functools.partial(each, "correctness")
     return [
-        *each("correctness", 12, [2], [("graph",)], **small | {"steps": 200}),  # the longer, the more replays
-        *each("correctness", 6, [1], [("channels_last",)], **small),  # some devices go wrong with one picture
-        *each("correctness", 6, [2], [*others, BEST, ("streams", "bf16"), ("graph", "streams")], **small),
+        *correct([2], [("graph",)], estimate_s=12, **small | {"steps": 200}),  # the longer, the more replays
+        *correct([1], [("channels_last",)], estimate_s=6, **small),  # some devices go wrong with one picture
+        *correct([2], [*others, BEST, ("streams", "bf16"), ("graph", "streams")], estimate_s=6, **small),
         Item("device", 10),
-        *timings(RESNET, both, [()]),
-        *timings(RESNET, [1], [*STACKS, *alone]),
-        *timings(RESNET, [16], STACKS),
-        *each("trace", 15, both, [(), ("streams",), BEST], **trace),
-        *each("trace", 15, [1], [("graph", *FEWER_LAUNCHES)], **trace),
-        *each("durations", 20, both, [(), ("bf16",)], settings=RESNET),
-        *timings(RESNET, both, [("compile", "bf16")], estimate_s=90),
-        *timings(RESNET, both, in_forward, scope="forward"),
-        *timings(UNET, both, [(), ("streams",), ("bf16",), BEST]),
-        *timings(UNET, both, in_forward, scope="forward"),
-        *timings({}, both, [(), BEST], kind="race", model="DeviationGAN"),
-        *timings({"consistency": "deviation_both"}, both, [(), BEST], kind="race", model="DeviationGAN"),
-        *each("energy", 12, both, [("streams",), ("bf16",), BEST], settings=RESNET),
-        *each("trace", 15, [16], [("bf16",)], **trace),
-        *each("trace", 15, [1], [("bf16",), FEWER_LAUNCHES, ("compile",)], **trace),
-        *each("trace", 15, [16], [(), ("streams",), BEST], **trace | {"settings": UNET}),
-        *(one for name in (*FEWER_BLOCKS, *LIGHT) for one in timings({"generator": name}, both, [()], kind="race")),
-        *timings(RESNET, [16], alone),
-        *timings(RESNET, both, COMPILED[1:], estimate_s=90),
-        *each("correctness", 60, [2], COMPILED, **small),
-        *timings(RESNET, [16], MEMORY),
-        *(one for tf32 in ("on", "off") for net in (RESNET, UNET) for one in timings(net, both, [()], tf32=tf32)),
-        *timings(RESNET, [4], [(), *STACKS]),
+        *timing(both, [()], settings=RESNET),
+        *timing([1], [*STACKS, *alone], settings=RESNET),
+        *timing([16], STACKS, settings=RESNET),
+        *trace(both, [*one_or_two, BEST], settings=RESNET),
+        *trace([1], [("graph", *FEWER_LAUNCHES)], settings=RESNET),
+        *each("streams", both, [()], estimate_s=25, settings=RESNET, steps=10),
+        *trace(both, one_or_two, settings=RESNET, benchmark=False),
+        *timing(both, [("compile", "bf16")], settings=RESNET, estimate_s=90),
+        *timing(both, [*one_or_two, ("bf16",), BEST], settings=UNET),
+        *race(both, [(), BEST], model="DeviationGAN"),
+        *race(both, [(), BEST], model="DeviationGAN", settings={"consistency": "deviation_both"}),
+        *trace([1, 16], [("bf16",)], settings=RESNET),
+        *trace([1], [FEWER_LAUNCHES, ("compile",)], settings=RESNET),
+        *trace([16], [*one_or_two, BEST], settings=UNET),
+        *(item for name in LIGHTER for item in race(both, [()], settings={"generator": name})),
+        *timing([16], alone, settings=RESNET),
+        *timing(both, COMPILED[1:], settings=RESNET, estimate_s=90),
+        *correct([2], COMPILED, estimate_s=60, **small),
+        *(
+            item
+            for tf32 in ("on", "off")
+            for net in (RESNET, UNET)
+            for item in timing(both, [()], settings=net, tf32=tf32)
+        ),
     ]
 
 
-def each(
-    kind: str, estimate_s: float, batch_sizes: Iterable[int], stacks: Iterable[Stack], **fields: Any
-) -> list[Item]:
-    """An item for each batch size and each stack, of those that are possible: no speed-up in it excludes another."""
-    return [
-        Item(kind, estimate_s, batch_size=batch_size, speedups=stack, **fields)
-        for batch_size in batch_sizes
-        for stack in stacks
-        if SPEEDUPS.keys() >= set(stack) and all(SPEEDUPS[name].excludes.keys().isdisjoint(stack) for name in stack)
-    ]
-
-
-def timings(
-    settings: dict, batch_sizes: Iterable[int], stacks: Iterable[Stack], estimate_s: float = 0, **fields: Any
-) -> list[Item]:
-    """Each stack against the baseline, or as a race; `estimate_s` replaces the usual estimate."""
-    items = []
-    for batch_size in batch_sizes:
-        seconds, rounds = TIMING[batch_size]
-        usual = {"kind": "timing", "settings": settings, "steps": rounds}
-        items += each(estimate_s=estimate_s or seconds, batch_sizes=[batch_size], stacks=stacks, **usual | fields)
-    return items
+def each(kind: str, batch_sizes: Iterable[int], stacks: Iterable[Stack], **fields: Any) -> list[Item]:
+    """An item for each batch size and each stack."""
+    made = itertools.product(batch_sizes, stacks)
+    return [Item(kind, batch_size=batch_size, speedups=stack, **fields) for batch_size, stack in made]
 
 
 def rehearsal_plan() -> list[Item]:
-    """Items of every kind, small enough for a CPU, which leaves out the streams, TF32 and energy."""
+    """Items of every kind, small enough for a CPU, which leaves out the streams and TF32."""
     return [
         Item("correctness", 1, TINY, 64, tf32="off", speedups=("batched",), steps=6),
         Item("correctness", 1, TINY, 64, tf32="off", speedups=("streams",), steps=6),
@@ -130,17 +200,13 @@ def rehearsal_plan() -> list[Item]:
         Item("timing", 1, TINY, 32, steps=6),
         Item("timing", 1, TINY, 32, tf32="off", steps=6),
         Item("timing", 1, TINY, 32, speedups=("bf16",), steps=6),
-        Item("timing", 1, TINY, 32, scope="forward", speedups=("bf16",), steps=6),
         Item("race", 1, TINY, 32, steps=6),
-        Item("energy", 1, TINY, 32, speedups=("bf16",)),
+        Item("streams", 1, TINY, 32, steps=6),
         Item("trace", 2, TINY, 32, steps=2),
-        Item("durations", 2, TINY, 32),
     ]
 
 
-def survey(
-    out: Path, minutes: float = 8.5, earlier: Path | None = None, device: str = "auto", plan: list[Item] | None = None
-) -> Path:
+def survey(out: Path, minutes: float = 8.5, device: str = "auto", plan: list[Item] | None = None) -> Path:
     """Measures the items of a plan until the time is up, and rewrites results.json after every item.
 
     A failure is noted, and the next call tries that item again, after all items that were never tried.
@@ -148,7 +214,6 @@ def survey(
     Args:
         out: the folder for results.json and at most seven traces. Results in it are continued.
         minutes: no item is started that would need longer. An item may overrun its estimate a little.
-        earlier: results of an earlier call in another folder, to continue. That file is not changed.
         device: "cuda", "cpu", or "auto" for the GPU if there is one.
         plan: the items, in this order; by default `gpu_plan()` on a GPU and `rehearsal_plan()` elsewhere.
 
@@ -156,15 +221,15 @@ def survey(
         The path of results.json.
 
     Raises:
-        LabkitError: `out` cannot be written to, `earlier` is of another device, or the GPU failed for good.
+        LabkitError: `out` cannot be written to, its results are of another device, or the GPU failed for good.
     """
     deadline, where, file = time.monotonic() + 60 * minutes, pick_device(device), out / FILE
     here = stamp() | {"ran_on": where.type}
     results: dict = {"format": SURVEY_FORMAT, "stamp": here, "rows": {}, "skipped": {}}
-    if file.exists() or earlier:
-        results = read(file if file.exists() else Path(earlier or file))
+    if file.exists():
+        results = read(file)
         if [results["stamp"].get(name) for name in ("device", "ran_on")] != [here["device"], here["ran_on"]]:
-            raise LabkitError(f"the earlier results are of another device than {here['device']}: use an empty folder.")
+            raise LabkitError(f"{file} is of another device than {here['device']}: use an empty folder.")
     results["stamp"] = here
     rows, skipped = results["rows"], results["skipped"]
     todo = [item for item in plan or (gpu_plan() if where.type == "cuda" else rehearsal_plan()) if item.key not in rows]
@@ -172,21 +237,21 @@ def survey(
         skipped.setdefault(item.key, NO_TIME)  # until it is done, so that a file left by a kill lists the missing items
     todo.sort(key=lambda item: skipped[item.key] != NO_TIME)  # items that failed in an earlier call come last
     write(results, file)
-    tempo: dict[str, list[float]] = {}  # by kind, how many times longer than estimated its items took
+    estimated = spent = 1.0  # seconds: how much longer than estimated items take here
     for item in todo:
-        if deadline - time.monotonic() < item.estimate_s * statistics.median(tempo.get(item.kind, [1.0])):
+        if deadline - time.monotonic() < item.estimate_s * spent / estimated:
             continue
         skipped[item.key] = "did not finish"
         write(results, file)
         started = time.monotonic()
-        row, said = measured_apart(item, where, out) if item.kind == "trace" else measured(item, where, out)
+        row, said = measured(item, where, out)
         took = time.monotonic() - started
         if row is None:
             skipped[item.key], said = said, f"skipped, {said}"
         else:
             del skipped[item.key]
             rows[item.key] = row | {"took_s": round(took, 1)}
-            tempo.setdefault(item.kind, []).append(took / item.estimate_s)
+            estimated, spent = estimated + item.estimate_s, spent + took
         write(results, file)
         print(f"{item.key}: {said} ({took:.1f} s, {(deadline - time.monotonic()) / 60:.1f} min left)", flush=True)
         gc.collect()  # a step and its optimisers refer to each other
@@ -199,9 +264,9 @@ def survey(
 def measured(item: Item, device: torch.device, out: Path) -> tuple[dict | None, str]:
     """An item's row and its result in words; or None, and the reason why there is no row."""
     try:
-        with warnings.catch_warnings(), flags(item.tf32):
-            for name in item.speedups:  # a speed-up that warns that it does nothing here is not timed as 1.00x
-                warnings.filterwarnings("error", rf"{name}: ", UserWarning)
+        with warnings.catch_warnings(), item.flags():
+            # a speed-up that warns that it does nothing here is not timed as 1.00x
+            warnings.filterwarnings("error", rf"({'|'.join(SPEEDUPS)}): ", UserWarning)
             row, said = MEASURES[item.kind](item, device, out)
             return asdict(item) | {"stamp": stamp()} | row, said
     except Exception as error:
@@ -215,18 +280,112 @@ def measured(item: Item, device: torch.device, out: Path) -> tuple[dict | None, 
         return None, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
-def measured_apart(item: Item, device: torch.device, out: Path) -> tuple[dict | None, str]:
-    """`measured`, in a new process: otherwise the profiler would disturb all later traces and timings."""
-    try:
-        return run_in_subprocess(measured, item, device, out)
-    except LabkitError as error:
-        return None, str(error)
+def compared(items: dict[str, Item], device: torch.device) -> tuple[dict, str]:
+    """`labkit.compare` of the items, all against the first one: the row, and the result of the last one in words.
+
+    Raises:
+        LabkitError: the last one does not suit the device, or does not run on it.
+    """
+    item = list(items.values())[-1]
+    makers = {name: functools.partial(one.step, device) for name, one in items.items()}
+    table = compare(makers, item.batch(device), item.steps)
+    verdict, why, seconds = table.iloc[-1][["verdict", "why", "median_s"]]
+    if math.isnan(seconds):
+        raise LabkitError(f"{verdict}: {why}")
+    return {"comparison": as_json(table)}, f"{1e3 * seconds:.1f} ms, {verdict}, {why}"
+
+
+def check_correctness(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """A comparison over many rounds; of an exact stack also a long run in float64, whose losses stay the baseline's.
+
+    Training magnifies every difference, so that after 200 steps rounding alone would leave nothing to compare. So after
+    every 50 batches the baseline goes on from the step's state. The step itself is never interrupted.
+    """
+    base = replace(item, speedups=())
+    row, said = compared({"baseline": base, item.stack: item}, device)
+    seen = {}
+    if all(SPEEDUPS[name].tolerance == "exact" for name in item.speedups):
+        lr = 2**-12  # a graph holds it in float32, where it is the same number
+        step, baseline = (one.step(device, torch.float64, lr) for one in (item, base))
+        apart = []
+        for number in range(item.steps):
+            if number and number % 50 == 0:
+                baseline.load_state_dict(step.state_dict())
+            batch = item.batch(device, torch.float64, number)
+            mine, right = run(step, batch, item.stack), run(baseline, batch, "baseline")
+            apart += [relative(mine[name].item(), loss.item()) for name, loss in right.items()]
+        seen["run losses"] = max(apart, key=lambda one: math.inf if math.isnan(one) else one)
+    ok = "not equivalent" not in said and all(one <= MOST_DRIFT for one in seen.values())
+    return row | {"ok": ok, "seen": seen}, f"{'ok' if ok else 'NOT OK'}: {seen}, {said}"
+
+
+def measure_device(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """The device's limits: FLOP/s of matrix products by type, bytes/s of copies."""
+    rates = {"float32": matmul_rate(device)}
+    if has_tf32(device):
+        with flags("on"):
+            rates["tf32"] = matmul_rate(device)
+    if device.type == "cuda":  # a CPU may take half a minute for this in float16
+        rates |= {name: matmul_rate(device, getattr(torch, name)) for name in ("bfloat16", "float16")}
+    row = {"matmul_flop_per_s": rates, "copy_bytes_per_s": copy_rate(device)}
+    return row, str(row)
+
+
+def time_against_baseline(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """The item against eager PyTorch at its default flags; without speed-ups, that alone."""
+    if item.tf32 != "default" and not has_tf32(device):
+        raise LabkitError("does not suit this device: it computes nothing in TF32")
+    name = item.stack if item.tf32 == "default" else f"tf32={item.tf32}"
+    return compared({"baseline": replace(item, speedups=(), tf32="default"), name: item}, device)
+
+
+def race_against_cyclegan(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """Another model, or CycleGAN with another generator, against CycleGAN with ResNet-9, all else being equal."""
+    settings = item.settings | RESNET if item.model == "CycleGAN" else RESNET
+    return compared({"CycleGAN": replace(item, model="CycleGAN", settings=settings), item.called: item}, device)
+
+
+def compare_streams(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """One stream and two, with cuDNN's benchmark mode off and on, in turn; the first is one stream without it."""
+    four = {
+        f"{name}, benchmark {'on' if benchmark else 'off'}": replace(item, speedups=stack, benchmark=benchmark)
+        for benchmark in (False, True)
+        for name, stack in (("one stream", ()), ("two streams", ("streams",)))
+    }
+    return compared(four, device)
+
+
+def record_trace(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """A trace, recorded by a new process: otherwise the profiler would disturb all later traces and timings."""
+    return run_in_subprocess(recorded, item, device, out)
+
+
+def recorded(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
+    """A trace, and a step's time without the profiler."""
+    path = out / (re.sub(r"[^A-Za-z0-9._-]+", "-", item.key) + ".json.gz")
+    if len({file.name for file in out.glob("*.gz")} - {path.name}) >= MAX_TRACES:
+        raise LabkitError(f"{out} holds {MAX_TRACES} traces: go on in another folder, with a copy of {FILE}")
+    batch, step = item.batch(device), item.step(device)
+    # Shapes cost time on the host, which changes nothing where the GPU is behind.
+    size = record(step, batch, path, item.steps, shapes=item.batch_size >= GPU_BUSY).stat().st_size
+    seconds = statistics.median(alternate({"step": lambda: step(*batch)}, rounds=6)["step"])
+    row = {"file": path.name, "seconds_per_step": seconds}
+    return row, f"{size / 1e6:.1f} MB, {1e3 * seconds:.1f} ms a step without profiler"
+
+
+MEASURES: dict[str, Callable[[Item, torch.device, Path], tuple[dict, str]]] = {
+    "correctness": check_correctness,
+    "device": measure_device,
+    "timing": time_against_baseline,
+    "race": race_against_cyclegan,
+    "streams": compare_streams,
+    "trace": record_trace,
+}
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder; results in it are continued")
     parser.add_argument("--minutes", type=float, default=8.5, help="no measurement is started that would end later")
-    parser.add_argument("--earlier", type=Path, help="results.json of an earlier call, to continue")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     print(survey(**vars(parser.parse_args())))

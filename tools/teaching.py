@@ -10,16 +10,11 @@ from pathlib import Path
 
 import nbformat
 
+from tools.grading.course import points_of
 from tools.mistakes import known
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "TEACHING.md", ROOT / "docs" / "misconceptions.md")
-
-
-def exercises(notebook: nbformat.NotebookNode) -> list[tuple[str, int]]:
-    """Name and points of each exercise, in the notebook's order."""
-    marks = [cell.metadata["nbgrader"] for cell in notebook.cells if "nbgrader" in cell.metadata]
-    return [(mark["grade_id"].removesuffix("_check"), mark["points"]) for mark in marks if mark["grade"]]
 
 
 def course(notebooks: dict[Path, nbformat.NotebookNode]) -> str:
@@ -27,9 +22,9 @@ def course(notebooks: dict[Path, nbformat.NotebookNode]) -> str:
     rows = ["| notebook | minutes | exercises (points) | points |", "|---|---|---|---|"]
     for path, notebook in notebooks.items():
         minutes = re.search(r"\| your time \| (\d+) minutes \|", notebook.cells[0].source)
-        parts = exercises(notebook)
-        named = ", ".join(f"{name} ({points})" for name, points in parts)
-        rows.append(f"| [{path.stem}](notebooks/{path.name}) | {minutes[1]} | {named} | {sum(n for _, n in parts)} |")
+        points = points_of(notebook.cells)
+        named = ", ".join(f"{name} ({each:g})" for name, each in points.items())
+        rows.append(f"| [{path.stem}](notebooks/{path.name}) | {minutes[1]} | {named} | {sum(points.values()):g} |")
     return "\n".join(rows)
 
 
@@ -39,7 +34,7 @@ def misconceptions(notebooks: dict[Path, nbformat.NotebookNode]) -> str:
     for path, notebook in notebooks.items():
         mistakes = known(path.stem)
         rows = ["| exercise | known mistakes |", "|---|---|"]
-        for name, _ in exercises(notebook):
+        for name in points_of(notebook.cells):
             if name in mistakes:
                 rows.append(f"| {name} | {', '.join(one.in_words for one in mistakes[name])} |")
         table = "\n".join(rows)

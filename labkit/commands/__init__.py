@@ -114,10 +114,22 @@ def register(app: typer.Typer, command: Callable[..., None], **settings: Any) ->
             count = each.annotation in (int, int | None) and name not in model_arguments()
             info = typer.Option(*flag, help=text, rich_help_panel=panel, min=0 if count else None)
         parameters[name] = each.replace(annotation=Annotated[each.annotation, info])
-    command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
-    command.__annotations__ = {name: each.annotation for name, each in parameters.items()}
+
+    @functools.wraps(command)
+    def call(**given: Any) -> None:
+        command(**given)
+
+    call.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    call.__annotations__ = {name: each.annotation for name, each in parameters.items()}
     summary = re.split(r"\n\n[\w ,]+:\n", inspect.getdoc(command) or "")[0]
-    app.command(help=summary, **settings)(command)
+    app.command(help=summary, **settings)(call)
+
+
+def parser(command: Callable[..., None]) -> Any:
+    """A command by itself: called with words of the command line and ``standalone_mode=False``, it gives its status."""
+    app = typer.Typer(add_completion=False)
+    register(app, command)
+    return typer.main.get_command(app)
 
 
 def described(docstring: str | None) -> dict[str, tuple[str, str]]:

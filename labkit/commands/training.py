@@ -1,8 +1,6 @@
-"""The commands that train: `labkit train`, and `labkit sweep`, which runs it with many settings."""
+"""The command that trains: `labkit train`."""
 
-import dataclasses
 import json
-import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -14,10 +12,8 @@ from filelock import FileLock
 
 import labkit
 from labkit import recipes
-from labkit.commands import Setup, as_option, constructor, model_arguments, names_in, printing
+from labkit.commands import Setup, constructor, names_in, printing
 from labkit.errors import LabkitError, check_known
-
-LOOKS = 10  # scores of a trial that may be stopped
 
 
 def defaults() -> str:
@@ -40,7 +36,6 @@ def train(
     no_flip: bool = False,
     init_from: Path | None = None,
     steps: int | None = None,
-    epochs: int | None = None,
     lr: float | None = None,
     lr_policy: str = "linear",
     decay_steps: int | None = None,
@@ -48,7 +43,6 @@ def train(
     out: Path,
     save_minutes: float = 5.0,
     keep_every: int | None = None,
-    allow_new_data: bool = False,
     scores: int = 0,
     no_tensorboard: bool = False,
     quiet: bool = False,
@@ -71,7 +65,6 @@ def train(
 
     Schedule:
         steps: Steps to train up to.
-        epochs: The same in rounds of pictures.
         lr: Adam's learning rate.
         lr_policy: How it falls: linear, step or cosine.
         decay_steps: With linear, the last steps, in which it falls. With step, the steps from one fall to the next.
@@ -81,7 +74,6 @@ def train(
         out: Folder of the run. A run that is there goes on.
         save_minutes: Minutes between checkpoints.
         keep_every: Steps between checkpoints to keep.
-        allow_new_data: Go on with more or fewer pictures.
         scores: Scores, into scores.csv.
         no_tensorboard: Write no TensorBoard log.
         quiet: Print errors only.
@@ -99,31 +91,22 @@ def train(
     if processes > 1 and not labkit.ranks.started_by_torchrun():
         raise typer.Exit(labkit.ranks.start(processes, sys.argv[1:]))
     started = time.monotonic()
-    if steps and epochs:
-        raise LabkitError("--steps and --epochs say the same. Give one of them.")
     setup = Setup(data, steps, lr, **model_options)
-    recipe, batch_size = setup.recipe, setup.batch_size
+    recipe = setup.recipe
     with printing(quiet, as_json):
         network = setup.make(seed)
-        resumes = (out / checkpoints.FILE).exists()
-        if init_from and resumes:
+        if init_from and (out / checkpoints.FILE).exists():
             typer.echo(f"{out}: this run goes on from its own checkpoint, so --init-from is ignored")
         elif init_from:
             labkit.init_from(network, init_from)
             typer.echo(f"{out}: starts from the weights in {init_from}")
         prepared = dict(preprocess=preprocess, load_size=load_size, flip=not no_flip)
         pictures = open_pictures(data, recipe.size, seed, prepared)
-        if allow_new_data and resumes:
-            if labkit.ranks.number() == 0:
-                labkit.accept_new_data(out, pictures)
-            labkit.ranks.all_equal({"--allow-new-data": True})  # which no rank passes before rank 0 has written
-        if epochs:
-            recipe = dataclasses.replace(recipe, steps=-(-epochs * pictures.epoch // batch_size))
         names = names_in(speedups)
         if names == ["auto"]:
             names, reasons = labkit.measure.remembered(out, setup.make, setup.noise())
             typer.echo("\n".join(reasons))
-        if {"compile", "compile_regions"} & set(names):
+        if "compile" in names:
             typer.echo("the networks are compiled in the first step, which can take minutes")
         callbacks: list[labkit.Callback] = []
         if scores:
@@ -136,7 +119,7 @@ def train(
             setup.step(network, names),
             pictures,
             recipe.steps,
-            batch_size,
+            setup.batch_size,
             checkpoint=out,
             seed=seed,
             workers=workers,
@@ -188,71 +171,3 @@ def open_pictures(data: str, size: int, seed: int, prepared: dict[str, Any]) -> 
         with FileLock("datasets/.lock"):  # one process fetches it, and the others wait
             data = str(labkit.download(data))
     return labkit.folders(data, size, **prepared)
-
-
-def sweep(
-    context: typer.Context,
-    *,
-    out: Path = Path("out/sweep"),
-    trials: int = 24,
-    at_once: int | None = None,
-    cluster: str = "local",
-    slurm: str = "--gpus=1 --time=04:00:00",
-    prune_after: int | None = None,
-    score: str | None = None,
-    show: bool = False,
-) -> None:
-    """Search settings of labkit train. Run the same command again to go on after a stop.
-
-    All options of labkit train can be given. One with a range, LOW:HIGH or LOW:HIGH:log, or with choices, A,B,C, is
-    searched: --lr, --batch-size and the arguments of the model. From 0:1 whole numbers are drawn, from 0.0:1 others.
-
-    labkit sweep --data horse2zebra --lr 1e-4:1e-3:log --ngf 32,64 --out out/sweep
-
-    Options:
-        out: Folder of the sweep: its study, and a run for each trial.
-        trials: How many. A later call may ask for more.
-        at_once: Jobs at the same time: one for each GPU or processor, 8 on Slurm.
-        cluster: local, or slurm: each trial is a job of its own.
-        slurm: Options of sbatch for each job.
-        prune_after: Step from which a trial worse than the median of the others is stopped.
-        score: The number to minimise: fruit shortfall, photographs kid.
-        show: Only print the table and write the page.
-    """
-    if not show:
-        options, space = divided(context.args)
-        data = check_trials(options, space)
-        default = "shortfall" if data == "fruit" else "kid"
-        objective = labkit.sweeps.Train(shlex.join(options), score or default, times=LOOKS if prune_after else 1)
-        jobs: dict[str, Any] = dict(at_once=at_once, cluster=cluster, slurm=slurm, prune_after=prune_after)
-        with printing():
-            labkit.sweep(objective, space, trials, out, **jobs)
-    typer.echo(labkit.sweeps.table(out).to_string(float_format="{:.4g}".format, na_rep=""))
-    typer.echo(labkit.show.sweep_report(out, out / "sweep.html"))
-
-
-def divided(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The options of `labkit train` that each trial has, and the ranges and choices of the others by setting."""
-    searchable = {as_option(name): name for name in ("lr", "batch_size", *model_arguments())}
-    options, space = [], {}
-    words = iter([word for each in arguments for word in (each.split("=", 1) if each[:2] == "--" else [each])])
-    for word in words:
-        value = next(words, "") if word in searchable else ""
-        if set(value) & set(",:"):
-            space[searchable[word]] = value
-        else:
-            options += [word, value] if word in searchable else [word]
-    return options, space
-
-
-def check_trials(options: list[str], space: dict[str, str]) -> str:
-    """Raises an error if an option or its first value cannot be used, rather than in each trial. Gives --data."""
-    from labkit import cli
-
-    command = typer.main.get_command(cli.app).commands["train"]  # type: ignore[attr-defined]
-    ranges: dict[str, Any] = {name: labkit.sweeps.distribution(name, values) for name, values in space.items()}
-    first = {name: each.choices[0] if hasattr(each, "choices") else each.low for name, each in ranges.items()}
-    given = command.make_context("train", ["--out", "x", *options, *labkit.sweeps.in_words(first)]).params
-    setup = Setup(given["data"], **{name: given[name] for name in ("lr", "model", *model_arguments())})
-    setup.step(setup.make(), [])
-    return given["data"]

@@ -1,56 +1,56 @@
 """Code that the lessons use and do not explain.
 
-A step that keeps its gradients, and the tables that the lessons show: the cost of a study's
-runs, the work of each player, ratios, a survey's times.
+A step that keeps its gradients, the tensors that a network saves, the cost of a study's runs, and the work of each
+player or module.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.modules.module import register_module_forward_hook
 
 from labkit import best_within, time_to_quality
+from labkit.models.deviation import DeviationGAN
 from labkit.models.step import Batch, Step
-from labkit.simulate import Operator
+from labkit.parallel.apart import Apart
+from labkit.simulate import Operator, step_operators
 
 if TYPE_CHECKING:
     import pandas
 
 
-class Listening(Step):
-    """A step that keeps the gradients of its last call in `heard`: by player, one flat tensor.
+class RecordGradients(Step):
+    """A step that keeps the gradients of its last call in `gradients`: by player, one flat tensor.
 
-    The gradients are those at the output of every convolution and those of every weight, before the optimisers' step.
+    They are those at the output of every convolution and those of every weight, before the optimisers' step.
 
-        step = labkit.make_step(model, Listening)
+        step = labkit.make_step(model, RecordGradients)
         step(real_a, real_b)
-        step.heard["generators"]
+        step.gradients["generators"]
     """
 
-    heard: dict[str, Tensor]
+    gradients: dict[str, Tensor]
 
     def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:  # noqa: D102
         self._parts: dict[str, list[Tensor]] = defaultdict(list)
         losses = super().__call__(real_a, real_b)
-        self.heard = {player: torch.cat(parts) for player, parts in self._parts.items()}
+        self.gradients = {player: torch.cat(parts) for player, parts in self._parts.items()}
         return losses
 
     def losses(self, player: str, batch: Batch) -> dict[str, Tensor]:  # noqa: D102
-        def listen(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            if output.requires_grad:
+        def keep(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and output.requires_grad:
                 output.register_hook(lambda gradient: self._parts[player].append(gradient.flatten()))
 
-        convolutions = (layer for layer in self.model.modules() if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d))
-        hooks = [layer.register_forward_hook(listen) for layer in convolutions]
-        losses = super().losses(player, batch)
-        for hook in hooks:
-            hook.remove()
-        return losses
+        with register_module_forward_hook(keep):
+            return super().losses(player, batch)
 
     def backward(self, loss: Tensor, player: str) -> None:  # noqa: D102
         super().backward(loss, player)
@@ -111,9 +111,45 @@ def work_by_player(operators: Iterable[Operator]) -> Counter[str]:
     return work
 
 
-def ratio_table(values: pandas.Series, over: Sequence[str], under: Sequence[str]) -> pandas.DataFrame:
-    """``values[row] / values[column]`` for each row of `over` and each column of `under`."""
-    import pandas
+def module_flops(model: DeviationGAN, size: int = 256) -> dict[str, int]:
+    """FLOPs of a step of "one process", and of each module's process if the modules are trained apart.
 
-    table = pandas.DataFrame({name: values[list(over)] / values[name] for name in under})
-    return table.rename_axis("how many times")
+    Args:
+        model: of stage "joint".
+        size: height and width of the pictures, in pixels.
+    """
+    kinds: dict[str, list[Any]] = {"one process": []}
+    for module in model.players():
+        alone = {"module": module, "exchange_every": 1, "exchange": lambda step: None}
+        kinds[module] = [type("Alone", (Apart,), alone)]
+    return {
+        name: sum(operator.flops for operator in step_operators(model, *kind, size=size))
+        for name, kind in kinds.items()
+    }
+
+
+def saved_tensors(network: nn.Module, picture: Tensor) -> list[tuple[str, Tensor]]:
+    """The tensors that a forward pass saves for the backward pass, each with the kind of layer that asks for it.
+
+    In the order in which they are saved. Weights are among them, and views of the same memory.
+
+    Args:
+        network: stays as it was.
+        picture: its input, with a batch dimension.
+    """
+    saved: list[tuple[str, Tensor]] = []
+    running: list[str] = []
+    hooks = []
+    for layer in network.modules():
+        hooks.append(layer.register_forward_pre_hook(lambda layer, _: running.append(type(layer).__name__)))
+        hooks.append(layer.register_forward_hook(lambda *_: running.pop() and None))
+
+    def keep(tensor: Tensor) -> Tensor:
+        saved.append((running[-1], tensor))
+        return tensor
+
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        network(picture)
+    for hook in hooks:
+        hook.remove()
+    return saved

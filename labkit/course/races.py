@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -29,13 +29,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from labkit.course.check.answers import WrongAnswer
-from labkit.course.regions import Memory, Region, Use, address, changed_in_place, tensors
-from labkit.course.vector_clocks import VectorClocks
 from labkit.models.step import Step
-from labkit.simulate.cuda_stubs import Stream, StreamError, own, stubs_for_cuda
+from labkit.simulate.cuda_stubs import Stream, StreamError, Timekeeper, own, stubs_for_cuda
 
+Clock = Counter[Stream]  # the operator | takes the larger of each pair of numbers
 # Operations whose result is the host's: it waits for the stream that they run on.
 aten = torch.ops.aten
 READ_BY_HOST = {aten._local_scalar_dense.default, aten.equal.default, aten.nonzero.default}
@@ -66,6 +66,95 @@ class Race:
     tensor: str  # the first tensor it was seen on
     streams: tuple[str, str]  # the stream that came first (or owns the memory), and the stream that did not wait
     message: str
+
+
+class VectorClocks(Timekeeper):
+    """How far each stream knows every stream to have come.
+
+    Attributes:
+        of: the clock of each stream.
+        host: the clock of the Python program: the operations that it has seen finish.
+        begun: the clock of each stream at its first operation.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: defaultdict[Stream, Clock] = defaultdict(Counter)
+        self.of[self.main][self.main] = 1  # one operation of the main stream made everything that was there before
+        self.host: Clock = Counter()
+        self.begun: dict[Stream, Clock] = {}
+
+    def launch(self) -> Stream:
+        """Counts one more operation on the current stream. It comes after all operations the host has seen finish."""
+        stream = self.current
+        self.of[stream] |= self.host
+        self.of[stream][stream] += 1
+        self.begun.setdefault(stream, Counter(self.of[stream]))
+        return stream
+
+    def point(self, stream: Stream) -> Clock:
+        return Counter(self.of[stream])
+
+    def wait(self, stream: Stream, point: Clock) -> None:
+        self.of[stream] |= point
+
+    def host_waits(self, point: Clock | None = None) -> None:
+        for clock in self.of.values() if point is None else [point]:
+            self.host |= clock
+
+
+class Use(NamedTuple):
+    """How a stream used a part of a memory: `begin` and `end` are bytes, counted from the memory's first."""
+
+    stream: Stream
+    begin: int
+    end: int
+    writes: bool
+
+    @classmethod
+    def of(cls, tensor: Tensor, stream: Stream, writes: bool) -> Use:
+        """The use of a tensor that is not empty. What lies between its numbers, as in a column, counts as used."""
+        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        begin = int(tensor.storage_offset())
+        return cls(stream, begin * tensor.element_size(), (begin + last + 1) * tensor.element_size(), writes)
+
+    def races(self, other: Use) -> bool:
+        """Whether the order of the two matters."""
+        return (self.writes or other.writes) and self.begin < other.end and other.begin < self.end
+
+
+class Memory:
+    """The memory that a tensor shares with its views: its owner, and when each stream last used which part of it."""
+
+    def __init__(self, name: str, owner: Stream, tick: int, tensor: Tensor, is_cast: bool = False):
+        self.name, self.owner, self.is_cast = name, owner, is_cast
+        self.storage = tensor.untyped_storage()  # held, so that no other memory gets its address
+        self.uses = {Use.of(tensor, owner, True): tick}  # the number of the operation that did so last
+        self.marked: set[Stream] = set()  # by record_stream
+
+    def used(self, use: Use, tick: int) -> None:
+        """Notes a use. A write replaces what is known of its part: it comes after all of that, or races."""
+        if use.writes:
+            self.uses = {old: at for old, at in self.uses.items() if (old.begin, old.end) != (use.begin, use.end)}
+        self.uses[use] = tick
+
+
+def tensors(tree: Any) -> list[Tensor]:
+    """The tensors in a nest of lists, tuples and dictionaries, without the empty ones."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.untyped_storage().nbytes()]
+
+
+def address(tensor: Tensor) -> int:
+    """The address of the memory that a tensor shares with its views."""
+    return tensor.untyped_storage().data_ptr()
+
+
+def changed_in_place(operation: Any, args: tuple, kwargs: dict) -> list[Any]:
+    """The arguments that `operation` writes to, according to its schema."""
+    schema = operation._schema.arguments
+    given = dict(zip((argument.name for argument in schema), args, strict=False)) | kwargs
+    writes = {argument.name for argument in schema if argument.alias_info and argument.alias_info.is_write}
+    return [value for name, value in given.items() if name in writes]
 
 
 class Sighting(NamedTuple):
@@ -108,8 +197,6 @@ class RaceRecorder(TorchDispatchMode):
         asks = operation in READ_BY_HOST
         if made or changed or asks:  # otherwise the result is a view: no work for the device
             stream = self.clocks.launch()
-            if made:
-                self.reuse(stream)
             written = {id(tensor) for tensor in changed}
             for tensor in tensors((args, kwargs)):
                 self.use(tensor, stream, writes=id(tensor) in written)
@@ -120,36 +207,16 @@ class RaceRecorder(TorchDispatchMode):
         return result
 
     def use(self, tensor: Tensor, stream: Stream, writes: bool) -> None:
-        """A read has to come after earlier writes to the same region, and a write after every earlier use of it."""
-        memory, region = self.memory[address(tensor)], Region.of(tensor)
+        """A read has to come after earlier writes to the same part, and a write after every earlier use of it."""
+        memory, use = self.memory[address(tensor)], Use.of(tensor, stream, writes)
         clock = self.clocks.of[stream]
         for early, tick in memory.uses.items():
-            if (writes or early.writes) and clock[early.stream] < tick and region.overlaps(early.region):
+            if use.races(early) and clock[early.stream] < tick:
                 kind = self.kind(early.stream, stream, memory)
                 self.sightings.append(Sighting(kind, memory, early.stream, stream, writes))
-        memory.used(Use(stream, region, writes), clock[stream])
+        memory.used(use, clock[stream])
         if stream is not memory.owner:
             self.lent[memory] = None
-
-    def host_reads(self, tensor: Tensor) -> None:
-        """A copy to the host, of which no operation shows here. The host waits for it."""
-        stream = self.clocks.launch()
-        if self.of(tensor):
-            self.use(tensor, stream, writes=False)
-        self.clocks.host_waits(self.clocks.point(stream))
-
-    def reuse(self, stream: Stream) -> None:
-        """New memory on a stream may be any that the program has let go of there. See PyTorch's `record_stream`."""
-        for memory in [memory for memory in self.lent if memory.owner is stream and memory.is_free()]:
-            self.sightings += self.still_used(memory)
-            del self.lent[memory]
-
-    def still_used(self, memory: Memory) -> Iterator[Sighting]:
-        """The streams that may still use a memory when its owner's next operation begins, and are not marked."""
-        finished = self.clocks.of[memory.owner] | self.clocks.host
-        for user, tick in memory.last_uses().items():
-            if finished[user] < tick and user not in memory.marked:
-                yield Sighting("record_stream", memory, memory.owner, user)
 
     def kind(self, early: Stream, late: Stream, memory: Memory) -> str:
         """The kind of race, see `Race`, if `late` has not waited for `early`."""
@@ -188,20 +255,12 @@ class RaceRecorder(TorchDispatchMode):
             for memory in self.of(tensor):
                 memory.marked.add(own(stream))
 
-        def read_by_host(read: Callable) -> Callable:
-            def reads(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-                self.host_reads(tensor)
-                return read(tensor, *args, **kwargs)
-
-            return reads
-
         asks_autocast = torch.is_autocast_enabled
         others: dict[tuple[Any, str], Any] = {
             (torch.cuda, "is_available"): lambda: True,
             (torch, "is_autocast_enabled"): lambda device_type=None: asks_autocast(device.type),
             (Tensor, "is_cuda"): property(lambda tensor: True),
             (Tensor, "record_stream"): record_stream,
-            **{(Tensor, name): read_by_host(getattr(Tensor, name)) for name in ("cpu", "tolist", "numpy")},
         }
         with ExitStack() as stack:
             stack.enter_context(stubs_for_cuda(self.clocks, others))
@@ -224,7 +283,11 @@ class RaceRecorder(TorchDispatchMode):
         """
         racing = {sighting.pair for sighting in self.sightings}
         for memory in self.lent:
-            yield from (lent for lent in self.still_used(memory) if lent.pair not in racing)
+            finished = self.clocks.of[memory.owner] | self.clocks.host
+            late = {use.stream for use, tick in memory.uses.items() if finished[use.stream] < tick}
+            for user in sorted(late - memory.marked, key=lambda stream: stream.number):
+                if frozenset((memory.owner, user)) not in racing:
+                    yield Sighting("record_stream", memory, memory.owner, user)
 
 
 def as_race(sightings: list[Sighting]) -> Race:

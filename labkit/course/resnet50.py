@@ -21,7 +21,7 @@ from torch.profiler import record_function
 from labkit.models.step import RANGE
 from labkit.simulate.cost_model import ROOFLINES, kernels
 from labkit.simulate.operator_replay import replay
-from labkit.simulate.operators import Operator, QuickBatchNorm, program_operators
+from labkit.simulate.operators import Operator, program_operators
 from labkit.simulate.recorded_replay import read_launches
 from labkit.simulate.trace_file import Replay
 from labkit.trace import Trace
@@ -59,8 +59,7 @@ def resnet50_operators() -> tuple[Operator, ...]:
         with record_function(RANGE + OPTIMISER):
             optimizer.step()
 
-    with QuickBatchNorm():
-        step()  # makes gradients and momenta
+    step()  # makes gradients and momenta
     return tuple(program_operators(step))
 
 
@@ -78,8 +77,7 @@ def replay_resnet50(recording: Trace) -> Replay:
     data_us = float((rank.loading.end - rank.loading.begin).mean())
     played = replay(operators, host_us, device, steps=steps, data_us=data_us)
     uploads = {place for place, launch in enumerate(played.launches) if "HtoD" in launch.name}
-    assumed = {**played.assumed, "host_times_of": recording.stamp}
-    return with_changes(played, synchronised=uploads, assumed=assumed)
+    return with_changes(played, synchronised=uploads)
 
 
 def resnet50_errors(recording: Trace) -> pandas.DataFrame:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DATA = Path(__file__).parents[2] / "data"  # in a clone; an installed package has none
 PUBLIC = DATA / "traces" / "public"  # recordings by others
 STEPS = 3
-ASKED_FOR = {"model": "CycleGAN", "scope": "step", "tf32": "default", "size": 256}  # by `gpu_trace`
+ASKED_FOR = {"model": "CycleGAN", "benchmark": True, "tf32": "default", "size": 256}  # by `gpu_trace`
 STUDIED = 9  # test pictures in each row that tools/studies.py kept
 HELP = "is not shipped here: use a clone of labkit. Its data/README.md names the tools that make it."
 

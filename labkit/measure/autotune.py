@@ -21,15 +21,14 @@ if TYPE_CHECKING:
     import pandas
 
 FILE = "speedups.json"  # in a run's folder
-WORTH = 1.1  # times faster: where a step may be so, and may be slower, the machine was too busy to tell
 
 
 def autotune(make_model: Callable[[], Model], batch: Batch, rounds: int = 8) -> tuple[list[str], list[str]]:
     """The speed-ups that make a step of this model faster on this device, and a line of reasons for each.
 
     Each is measured alone. Then, the fastest first, each is added to those chosen so far, and stays if the step gets
-    faster by more than noise and still computes the same. If nothing helps, nothing is chosen. A line says so if the
-    machine was too busy to tell. Several ranks try and choose the same, each with its part of the batch.
+    faster by more than noise and still computes the same. If nothing helps, nothing is chosen. Several
+    ranks try and choose the same, each with its part of the batch.
 
     Args:
         make_model: makes the model, on its device. It is called for every step that is tried.
@@ -44,7 +43,6 @@ def autotune(make_model: Callable[[], Model], batch: Batch, rounds: int = 8) -> 
     alone = compare({"baseline": maker(), **{name: maker(name) for name in names}}, batch, rounds)
     alone = alone.loc[names].sort_values("times_faster", ascending=False)
     chosen: list[str] = []
-    unclear: list[str] = []
     for name, row in alone.iterrows():
         where = ""
         if row["verdict"] in ("faster", "no difference") and row["times_faster"] > 1:
@@ -54,11 +52,7 @@ def autotune(make_model: Callable[[], Model], batch: Batch, rounds: int = 8) -> 
                 said.append(f"{name}: chosen,{where} {row['why']}")
                 chosen.append(name)
                 continue
-        noisy = row["verdict"] == "no difference" and row["times_faster_high"] >= WORTH
-        unclear += [name] if noisy else []
-        said.append(f"{name}: {'too noisy to tell' if noisy else 'left out, ' + row['verdict']}{where}: {row['why']}")
-    if unclear:
-        said.append(f"too noisy to tell for {', '.join(unclear)}: left out. Choose again when this machine is quiet.")
+        said.append(f"{name}: left out, {row['verdict']}{where}: {row['why']}")
     return chosen, said
 
 

@@ -42,7 +42,7 @@ class Judge:
         self.timed = State.of(baseline)
 
     def difference(self, maker: Maker, step: Step) -> tuple[str | None, str]:
-        """What the step computes otherwise than the baseline (or None), and why float64 could not be tried (or "")."""
+        """What the step computes otherwise than the baseline (or None), and which look could not be taken (or "")."""
         reason, note = None, ""
         if all(base in SPEEDUPS.values() for base in declaring_16_bits(step)):  # autocast leaves float64 alone
             for dtype, allowed in ((torch.float64, FLOAT64), (torch.float32, FLOAT32)):
@@ -57,6 +57,8 @@ class Judge:
             after = None if reason else self.after_timing(step)
         except LabkitError as error:
             after = str(error)
+        except OUT_OF_MEMORY:
+            after, note = None, "the memory did not suffice for another look after the timing"
         return reason or (f"after the timing rounds, {after}" if after else None), note
 
     def first_updates(self, maker: Maker, step: Step, dtype: torch.dtype, allowed: Tolerances) -> str | None:

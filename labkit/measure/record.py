@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,9 +25,6 @@ from labkit.files import atomic_write, check_folder
 from labkit.measure.timing import synchronise
 from labkit.models.step import RANGE, Step
 from labkit.stamp import stamp
-
-if TYPE_CHECKING:
-    import pandas
 
 Batch = tuple[Tensor, Tensor]
 
@@ -67,7 +64,7 @@ def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: 
 
 @cudnn_benchmark()
 def profiled(step: Step, batch: Batch | Iterator[Batch], steps: int = 20, shapes: bool = False) -> profile:
-    """The profiler after `steps` steps, for its tables. The arguments are those of `record`."""
+    """The profiler after `steps` steps, for its `key_averages()`. The arguments are those of `record`."""
     if steps < 1:
         raise LabkitError(f"steps={steps}: there is nothing to record. Give at least 1.")
     stream = itertools.repeat(batch) if isinstance(batch, tuple) else batch
@@ -121,27 +118,6 @@ def check_writable(path: Path) -> None:
     if not path.name.endswith((".json", ".json.gz")):
         raise LabkitError(f"{path}: a trace's name ends in .json or .json.gz.")
     check_folder(path.parent)
-
-
-def operators(profiler: profile) -> pandas.DataFrame:
-    """Time by operator, one a row, the most expensive first.
-
-    | column | unit | meaning |
-    |---|---|---|
-    | calls | | |
-    | self_cpu_us, self_gpu_us | microseconds | in the operator but not in those it called, over all recorded steps |
-
-    labkit's ranges are left out: `labkit.Trace.ranges` has them.
-    """
-    import pandas
-
-    rows = {
-        average.key: (average.count, average.self_cpu_time_total, average.self_device_time_total)
-        for average in profiler.key_averages()
-        if not average.key.startswith((RANGE, "ProfilerStep"))
-    }
-    table = pandas.DataFrame.from_dict(rows, orient="index", columns=["calls", "self_cpu_us", "self_gpu_us"])
-    return table.sort_values(["self_gpu_us", "self_cpu_us"], ascending=False)
 
 
 def run_in_subprocess(function: Callable, *arguments: Any) -> Any:

@@ -31,7 +31,7 @@ def load(path: Path | str) -> pandas.DataFrame:
     Raises:
         LabkitError: there is no such file, or it holds no table.
     """
-    return from_json(read(Path(path), TABLE_FORMAT, ("attrs", "index", "rows")))
+    return from_json(read(Path(path), TABLE_FORMAT))
 
 
 def write(content: dict, path: Path) -> None:
@@ -40,8 +40,8 @@ def write(content: dict, path: Path) -> None:
         part.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def read(path: Path, version: int = SURVEY_FORMAT, parts: tuple[str, ...] = ("stamp", "rows", "skipped")) -> dict:
-    """The JSON of a file with these parts, by default the results of a survey, as `tools.survey` writes them.
+def read(path: Path, version: int = SURVEY_FORMAT) -> dict:
+    """The JSON of a file in this format, by default the results of a survey, as `tools.survey` writes them.
 
     Raises:
         LabkitError: the file is missing, damaged, or of another format.
@@ -50,7 +50,7 @@ def read(path: Path, version: int = SURVEY_FORMAT, parts: tuple[str, ...] = ("st
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise LabkitError(f"{path}: no measurements can be read ({error}). Use another file or a copy.") from error
-    if not isinstance(content, dict) or content.get("format") != version or not content.keys() >= set(parts):
+    if not isinstance(content, dict) or content.get("format") != version:
         raise LabkitError(f"{path}: no measurements in format {version}, which this version of labkit reads here.")
     return content
 

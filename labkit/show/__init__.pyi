@@ -7,8 +7,6 @@ from labkit.show.report import trace_report as trace_report
 from labkit.show.speedrun import heats as heats
 from labkit.show.speedrun import ladder as ladder
 from labkit.show.style import view as view
-from labkit.show.sweeps import sweep_figures as sweep_figures
-from labkit.show.sweeps import sweep_report as sweep_report
 from labkit.show.trace_views import trace as trace
 from labkit.show.training import FilmStrip as FilmStrip
 from labkit.show.training import LiveLosses as LiveLosses

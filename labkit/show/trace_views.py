@@ -173,7 +173,7 @@ def _remedies(trace: Trace) -> pandas.DataFrame:
 
 
 def _path(trace: Trace) -> pandas.DataFrame:
-    table = trace.critical_path(by="name")
+    table = trace.critical_path()
     names = table["name"].where(table["name"] != NOWHERE, table["what"])
     characters = (100 * table["share_of_wall"]).astype(int)  # that fit into each part
     fit = [style.shortened(name, n) if n > 5 else "" for name, n in zip(names, characters, strict=True)]

@@ -1,4 +1,3 @@
-from labkit.simulate.collectives import Collective as Collective
 from labkit.simulate.collectives import SharedStep as SharedStep
 from labkit.simulate.collectives import shared_step as shared_step
 from labkit.simulate.communication import NETWORKS as NETWORKS
@@ -20,7 +19,6 @@ from labkit.simulate.operator_replay import RECORDED_HOST_US as RECORDED_HOST_US
 from labkit.simulate.operator_replay import replay as replay
 from labkit.simulate.operators import LiveBytes as LiveBytes
 from labkit.simulate.operators import Operator as Operator
-from labkit.simulate.operators import Recorder as Recorder
 from labkit.simulate.operators import program_operators as program_operators
 from labkit.simulate.operators import step_memory as step_memory
 from labkit.simulate.operators import step_operators as step_operators

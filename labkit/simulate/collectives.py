@@ -21,7 +21,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from labkit.errors import LabkitError
 from labkit.models.model import Model
 from labkit.simulate.cuda_stubs import Schedule
 from labkit.simulate.operators import LiveBytes, Operator, Recorder, meta_step
@@ -72,59 +71,41 @@ class SharedStep:
         return sum(collective.bytes for collective in self.collectives if collective.range)
 
 
-def shared_step(
-    model: Model,
-    *speedups: str | type,
-    batch_size: int = 1,
-    size: int = 256,
-    accumulate: int | None = None,
-    ranks: int = 2,
-) -> SharedStep:
-    """The operators and collectives of one step of `model` under the speed-up "data_parallel".
+def shared_step(model: Model, *speedups: str | type, batch_size: int = 1, size: int = 256) -> SharedStep:
+    """The operators and collectives of one step of `model` under the speed-up "data_parallel", on one of two ranks.
 
     The step is the third: after its first backward pass DDP divides the gradients into buckets in the order in which
-    they were ready, and before that there is one bucket only. `model` itself is not touched.
+    they were ready, and before that there is one bucket only. With more ranks the collectives are the same, and only
+    the pool's share gets smaller. `model` itself is not touched.
 
     Args:
         model: a `labkit.CycleGAN` or another model with players.
         speedups: further ones, as for `step_operators`.
         batch_size: pictures of each domain on each rank.
         size: height and width of the pictures, in pixels.
-        accumulate: the number of micro-batches, as for `labkit.make_step`.
-        ranks: how many share the step. The collectives do not depend on it, but the pool's share does.
 
     Raises:
-        LabkitError: this process is in a process group, the batch does not fit the model, or a speed-up cannot be
-            recorded, does not suit the model or excludes data_parallel.
+        LabkitError: the batch does not fit the model, or a speed-up cannot be recorded, does not suit the model or
+            excludes data_parallel.
+        ValueError: this process is in a process group already, as under torchrun.
     """
     names = (*speedups, "data_parallel")
-    with LiveBytes() as live, _RanksThatAreNotThere(), fake_ranks(ranks):
-        step_and_batch = meta_step(model, *names, batch_size=batch_size, size=size, accumulate=accumulate)
-        with step_and_batch as (step, batch, schedule):
-            recorder = _CollectiveRecorder(schedule)
-            for ddp in step.ddp.values():  # type: ignore[attr-defined]
-                _prepare(ddp, recorder)
-            for _ in range(2):
-                step(*batch)
-            memory = live.peak  # before we record, which keeps every tensor
-            with recorder:
-                step(*batch)
+    counted_step = meta_step(model, *names, batch_size=batch_size, size=size)
+    with LiveBytes() as live, _RanksThatAreNotThere(), fake_ranks(2), counted_step as (step, batch, schedule):
+        recorder = _CollectiveRecorder(schedule)
+        for ddp in step.ddp.values():  # type: ignore[attr-defined]
+            _prepare(ddp, recorder)
+        for _ in range(2):
+            step(*batch)
+        memory = live.peak  # before we record, which keeps every tensor
+        with recorder:
+            step(*batch)
     return SharedStep(tuple(recorder.operators), tuple(recorder.collectives), batch_size, memory)
 
 
 @contextmanager
 def fake_ranks(count: int) -> Iterator[None]:
-    """Inside, this process is rank 0 of `count`, and no other one exists: collectives leave their tensors as they are.
-
-    Raises:
-        LabkitError: there is a process group already.
-    """
-    if dist.is_initialized():
-        raise LabkitError(
-            f"this process is rank {dist.get_rank()} of {dist.get_world_size()} in a process group, and a process has "
-            "only one: count collectives in a process that torchrun did not start, or after "
-            "torch.distributed.destroy_process_group()."
-        )
+    """Inside, this process is rank 0 of `count`. No other one exists: collectives leave their tensors as they are."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     dist.init_process_group("fake", rank=0, world_size=count, store=FakeStore())

@@ -19,8 +19,7 @@ import torch
 
 from labkit.errors import check_known
 from labkit.measure.roofline import roofline_seconds
-from labkit.simulate.calls import UPLOAD, Shape
-from labkit.simulate.operators import Operator
+from labkit.simulate.operators import UPLOAD, Operator, Shape
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,6 @@ class Stream:
         if number is None:
             number = self.timekeeper.made = self.timekeeper.made + 1
         self.number = number
-        self.asked: Event | None = None  # by a query that said no
         self.name = f"side {number}" if number else "main"
 
     def wait_stream(self, other: Stream) -> None:
@@ -91,11 +90,6 @@ class Stream:
 
     def synchronize(self) -> None:
         self.record_event().synchronize()
-
-    def query(self) -> bool:
-        """Whether all work so far has finished: see `Event.query`."""
-        self.asked = None if self.asked else self.record_event()
-        return self.asked is None and self.record_event()._finished()
 
     def __enter__(self) -> Stream:
         self.timekeeper.entered.append(self)
@@ -116,10 +110,8 @@ class Event:
 
     def __init__(self, *settings: Any, **named_settings: Any):
         self.recorded: tuple[Timekeeper, Any] | None = None
-        self.asked = False
 
     def record(self, stream: Stream | None = None) -> None:
-        self.asked = False
         self.recorded = Stream.timekeeper, Stream.timekeeper.point(own(stream))
 
     def wait(self, stream: Stream | None = None) -> None:
@@ -127,22 +119,6 @@ class Event:
 
     def synchronize(self) -> None:
         self._tell(lambda timekeeper, point: timekeeper.host_waits(point))
-
-    def query(self) -> bool:
-        """Whether the work before the event has finished: no when first asked, then yes.
-
-        So a program that waits until it is so ends, and one that goes on whatever the answer has not waited. A yes is
-        as good as a wait of the host.
-        """
-        first, self.asked = not self.asked, True
-        return not (first and self.recorded) and self._finished()
-
-    def _finished(self) -> bool:
-        self.synchronize()
-        return True
-
-    def elapsed_time(self, end: Event) -> float:
-        return 0.0
 
     def _tell(self, tell: Callable[[Timekeeper, Any], None]) -> None:
         if self.recorded and self.recorded[0] is Stream.timekeeper:
@@ -220,8 +196,8 @@ class Schedule(Timekeeper):
 
     def host_waits(self, point: Any = None) -> None:
         raise StreamError(
-            "synchronize: lets the host wait for the GPU, as a query does, which a list of operators cannot hold. Use "
-            "wait_stream or events: they let only the GPU wait."
+            "synchronize: lets the host wait for the GPU, which a list of operators cannot hold. Use wait_stream or "
+            "events: they let only the GPU wait."
         )
 
     def add(self, reads: list[Tensor], writes: list[Tensor]) -> tuple[int, tuple[int, ...]]:

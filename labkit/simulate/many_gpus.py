@@ -61,7 +61,6 @@ def scaling(
         | step_us | microseconds of a step |
         | communication_us | the sum over its collectives |
         | exposed_us | how much shorter the step would be if they took no time |
-        | steps_per_s | of all GPUs |
         | images_per_s | pictures of each domain, of all GPUs |
         | efficiency | pictures a second and GPU over those of one GPU by itself |
         | memory | bytes of tensors on a GPU |
@@ -78,39 +77,24 @@ def scaling(
     played = {size: replay(step.operators, host_us, ROOFLINES[device], steps=1) for size, step in counted.items()}
     largest = max(counted)
     alone = played[largest].timeline.wall
+    kind = "weak" if len(counted) == 1 else "strong"
+    common = {"SIMULATED": True, "device": device, "host_us": host_us, "scaling": kind}
     rows = []
     for name, network in networks.items():
         for number in gpus:
-            batch = largest if len(counted) == 1 else largest // number
+            batch = largest if kind == "weak" else largest // number
             if batch not in counted:
                 continue
             step, free_us = counted[batch], played[batch].timeline.wall
-
-            def us_of(collective: Collective, number: int = number, network: Network = network) -> float:
-                return all_reduce_us(collective.bytes, number, network)
-
-            communication, step_us = sum(map(us_of, step.collectives)), free_us
+            us = {collective: all_reduce_us(collective.bytes, number, network) for collective in step.collectives}
+            communication, step_us = sum(us.values()), free_us
             if communication:
-                step_us = max(free_us, with_collectives(played[batch], step, us_of, host_us).wall)
+                step_us = max(free_us, with_collectives(played[batch], step, us.__getitem__, host_us).wall)
             images = number * batch / step_us * 1e6
-            rows.append(
-                {
-                    "SIMULATED": True,
-                    "device": device,
-                    "host_us": host_us,
-                    "scaling": "weak" if len(counted) == 1 else "strong",
-                    "network": name,
-                    "gpus": number,
-                    "batch": batch,
-                    "step_us": step_us,
-                    "communication_us": communication,
-                    "exposed_us": step_us - free_us,
-                    "steps_per_s": 1e6 / step_us,
-                    "images_per_s": images,
-                    "efficiency": images / (number * largest / alone * 1e6),
-                    "memory": step.memory,
-                }
-            )
+            efficiency = images / (number * largest / alone * 1e6)
+            times = {"step_us": step_us, "communication_us": communication, "exposed_us": step_us - free_us}
+            speeds = {"images_per_s": images, "efficiency": efficiency, "memory": step.memory}
+            rows.append({**common, "network": name, "gpus": number, "batch": batch, **times, **speeds})
     table = pandas.DataFrame(rows)
     assumed = {"host_us": host_us, "roofline": asdict(ROOFLINES[device])}
     known = {name: asdict(network) for name, network in networks.items()}

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, UntypedStorage
@@ -25,11 +25,14 @@ from labkit.measure.record import Batch
 from labkit.measure.roofline import FLOPS
 from labkit.models.model import Model
 from labkit.models.step import RANGE, Step
-from labkit.simulate.calls import Call, Shape, call_on, signature
 from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
 from labkit.variants.registry import make_step
 
-GPU_ONLY = {"graph", "compile", "compile_regions", "channels_last"}  # fail on the meta device
+Shape = tuple[int, ...]
+
+UPLOAD = "upload"
+NAMESPACES = ("aten", "labkit")  # PyTorch's operators, and our own: other calls are the profiler's
+GPU_ONLY = {"graph", "compile", "channels_last"}  # fail on the meta device
 # Operators that do not read their first argument: they overwrite it, or take only its shape.
 WRITE_ONLY = {
     f"aten::{name}" for name in ("copy_", "fill_", "zero_", "new_zeros", "zeros_like", "ones_like", "full_like")
@@ -83,7 +86,7 @@ def step_operators(model: Model, *speedups: str | type, batch_size: int = 1, siz
         LabkitError: a speed-up cannot be recorded or does not suit the model, or the batch does not fit it.
     """
     with meta_step(model, *speedups, batch_size=batch_size, size=size) as (step, batch, schedule):
-        warm_up(step, batch)
+        step(*batch)  # Adam makes its moments, and the pools their buffers
         with Recorder(schedule) as recorder:
             step(*batch)
     return recorder.operators
@@ -99,21 +102,7 @@ def program_operators(run: Callable[[], object]) -> list[Operator]:
     return recorder.operators
 
 
-def warm_up(step: Step, batch: Batch) -> None:
-    """Gives Adam its moments and the pools their buffers, as a first step does, but without a backward pass."""
-    inputs = step.inputs(*batch)
-    for player, weights in step.players.items():
-        with torch.no_grad():
-            step.losses(player, inputs)
-        for weight in weights:
-            weight.grad = torch.zeros_like(weight)
-        step.optimizers[player].step()
-        step.optimizers[player].zero_grad()
-
-
-def step_memory(
-    model: Model, *speedups: str | type, batch_size: int = 1, size: int = 256, accumulate: int | None = None
-) -> int:
+def step_memory(model: Model, *speedups: str | type, batch_size: int = 1, size: int = 256) -> int:
     """The peak memory of a training step's tensors, in bytes: COUNTED on the meta device, not measured.
 
     The count includes weights, gradients, Adam's moments, pools, the batch and everything that is kept for the
@@ -122,26 +111,23 @@ def step_memory(
 
     Args:
         model, speedups, batch_size, size: as for `step_operators`.
-        accumulate: the number of micro-batches, as for `labkit.make_step`.
 
     Raises:
         LabkitError: a speed-up cannot act on the meta device or does not suit the model, or the batch does not fit it.
     """
-    with LiveBytes() as live:
-        step_and_batch = meta_step(model, *speedups, batch_size=batch_size, size=size, accumulate=accumulate)
-        with step_and_batch as (step, batch, _):
-            step(*batch)  # Adam makes its moments, and the pools their buffers
-            step(*batch)
+    with LiveBytes() as live, meta_step(model, *speedups, batch_size=batch_size, size=size) as (step, batch, _):
+        step(*batch)  # Adam makes its moments, and the pools their buffers
+        step(*batch)
     return live.peak
 
 
 @contextmanager
 def meta_step(
-    model: Model, *speedups: str | type, batch_size: int, size: int, accumulate: int | None = None
+    model: Model, *speedups: str | type, batch_size: int, size: int
 ) -> Iterator[tuple[Step, Batch, Schedule]]:
     """A step of a copy of `model` on the meta device, a batch for it, and the schedule of the streams it uses.
 
-    The stubs for CUDA are in place until the context ends. Arguments as for `labkit.make_step`.
+    The stubs for CUDA are in place until the context ends.
 
     Raises:
         LabkitError: a speed-up cannot act on the meta device or does not suit the model, or the batch does not fit it.
@@ -157,7 +143,7 @@ def meta_step(
     real_a, real_b = (torch.empty(batch_size, 3, size, size, device="meta") for _ in range(2))
     schedule = Schedule()
     with stubs_for_cuda(schedule, ON_META), QuickBatchNorm():
-        step = make_step(model, *speedups, accumulate=accumulate)
+        step = make_step(model, *speedups)
         step.range_checked = True  # the pictures have no values, so their range cannot be checked
         for optimizer in step.optimizers.values():
             for group in optimizer.param_groups:
@@ -166,18 +152,13 @@ def meta_step(
 
 
 class QuickBatchNorm(TorchDispatchMode):
-    """Inside `with`, batch norm on the meta device makes its results at once.
+    """Inside `with`, the backward pass of batch norm on the meta device makes its results at once.
 
-    PyTorch would run dozens of operators in Python to find the shapes of its results, which takes longer than the rest
+    PyTorch would run dozens of operators in Python to find the shapes of its results, which takes as long as the rest
     of the step.
     """
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if operator is torch.ops.aten.native_batch_norm.default and args[0].is_meta:
-            picture = args[0]
-            accumulated = torch.promote_types(picture.dtype, torch.float32)
-            mean, inverse_deviation = (picture.new_empty(picture.shape[1], dtype=accumulated) for _ in range(2))
-            return torch.empty_like(picture), mean, inverse_deviation
         if operator is torch.ops.aten.native_batch_norm_backward.default and args[0].is_meta:
             _, picture, weight, *_, wanted = args
             of = (picture, weight, weight)  # the bias is as large as the weight
@@ -220,6 +201,44 @@ class Recorder(TorchDispatchMode):
         """The innermost of labkit's ranges that we are in, without "labkit: ", or "" outside of all."""
         ours = [entered.removeprefix(RANGE) for entered in self._ranges if entered.startswith(RANGE)]
         return ours[-1] if ours else ""
+
+
+class Call(NamedTuple):
+    """An operator's name, or `UPLOAD` if it copies from the host to the device, and the tensors it reads and writes."""
+
+    name: str
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+
+    @property
+    def shapes(self) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
+        """The shapes of the inputs, and the shapes of the outputs."""
+        inputs, outputs = (tuple(tuple(tensor.shape) for tensor in some) for some in (self.inputs, self.outputs))
+        return inputs, outputs
+
+    @property
+    def dtype(self) -> str:
+        """The type of the first output, for example "float32"."""
+        return str(self.outputs[0].dtype).removeprefix("torch.")
+
+
+def call_on(device_type: str, operator: Any, args: tuple, kwargs: dict, result: Any) -> Call | None:
+    """The call that a `TorchDispatchMode` sees, if this type of device runs it, or None for the host's own."""
+    inputs = _tensors_in([args, kwargs])
+    outputs = _tensors_in(result) or _tensors_in(args[:1])  # _foreach ones write to their first list, return nothing
+    if operator.namespace not in NAMESPACES or not outputs or outputs[0].device.type != device_type:
+        return None
+    from_host = inputs and all(tensor.device.type != device_type for tensor in inputs)
+    return Call(UPLOAD if from_host else operator.name().partition(".")[0], inputs, outputs)
+
+
+def signature(name: str, inputs: Iterable[Shape], outputs: Iterable[Shape], dtype: str) -> str:
+    """The key to look durations up by: a name, the shapes read and written, the type of the first output."""
+    return f"{name} {' '.join(map(str, inputs))} -> {dtype} {' '.join(map(str, outputs))}"
+
+
+def _tensors_in(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
 def _bytes_moved(call: Call) -> int:

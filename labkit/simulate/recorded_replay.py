@@ -14,7 +14,7 @@ same trace: the result is a ratio.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import replace as with_changes
 
 import numpy as np
@@ -38,7 +38,7 @@ class ReplayWarning(UserWarning):
 def what_if(
     trace: Recorded,
     host: float = 1.0,
-    kernels: float | Mapping[str, float] = 1.0,
+    kernels: float = 1.0,
     graph: bool = False,
     data: float = 1.0,
     rank: int | None = None,
@@ -51,8 +51,7 @@ def what_if(
     Args:
         trace: with host and GPU.
         host: a factor on the host's time, but not on its waits or on the loading of data.
-        kernels: a factor on the durations of all kernels, or factors by text, each for the kernels whose name
-            contains the text, for example {"gemm": 0.5, "Memcpy": 0.0}. The host's time to launch them stays.
+        kernels: a factor on the durations of all kernels. The host's time to launch them stays.
         graph: whether one call launches each step, as a CUDA graph. This call and the loading of data then are all of
             the host's time in a step: waits in the middle of the step are left out.
         data: a factor on the time in which the host loads data, or waits for its loader: 0 is a loader that is always
@@ -62,9 +61,8 @@ def what_if(
 
     Raises:
         TraceError: the trace holds no GPU activity.
-        LabkitError: a factor is negative or no number, a text is in no kernel's name, `rank` names none of several
-            ranks, the trace has no launches or, for a graph, no steps, or the unchanged replay differs from the
-            recording by more than `REFUSED`.
+        LabkitError: a factor is negative or no number, `rank` names none of several ranks, the trace has no launches
+            or, for a graph, no steps, or the unchanged replay differs from the recording by more than `REFUSED`.
 
     Warns:
         ReplayWarning: it differs by more than `TOLD`.
@@ -75,15 +73,23 @@ def what_if(
     chosen = trace.ranks[ranks[0] if rank is None else rank]
     recorded = read_launches(chosen)
     warn_of(check(chosen, recorded.timeline.kernel_start, recorded.timeline.kernel_end))
-    factors = kernels if isinstance(kernels, Mapping) else {"": kernels}
-    for factor in (host, data, *factors.values()):
+    for factor in (host, kernels, data):
         if not 0 <= factor < np.inf:
             raise LabkitError(f"{factor} is no factor on a time. Give 0 or more: 0.5 is twice as fast.")
-    played = with_changes(recorded, launches=_faster(recorded.launches, host, factors, data))
+    launches = [
+        with_changes(
+            launch,
+            host_us=host * (launch.host_us - launch.data_us) + data * launch.data_us,
+            kernel_us=kernels * launch.kernel_us,
+            data_us=data * launch.data_us,
+        )
+        for launch in recorded.launches
+    ]
+    played = with_changes(recorded, launches=launches)
     played = played.as_graphs() if graph else played
     assumed = {
         "made_from": trace.stamp or {"file": chosen.recording.file.name},
-        "changed": {"host": host, "kernels": dict(factors), "graph": graph, "data": data},
+        "changed": {"host": host, "kernels": kernels, "graph": graph, "data": data},
         "constants": {
             "gap_us": played.gap_us,
             "queue_limit": played.queue_limit,
@@ -191,18 +197,3 @@ def _sources(rank: Rank, table: pandas.DataFrame) -> list[Source]:
     ranges = np.append(rank.ranges["name"].to_numpy(dtype=object), "")[table["range"]]
     columns = zip(table["call"], place, names, ranges, table["step"], strict=True)
     return [Source(int(call), int(number), name, inside, int(step)) for call, number, name, inside, step in columns]
-
-
-def _faster(launches: Sequence[Launch], host: float, factors: Mapping[str, float], data: float) -> list[Launch]:
-    for text in factors:
-        if not any(text in launch.name for launch in launches):
-            raise LabkitError(f"kernels: {text!r} is in no kernel's name. Trace.kernels() lists the names.")
-    changed = []
-    for launch in launches:
-        factor = np.prod([factor for text, factor in factors.items() if text in launch.name])
-        loading = data * launch.data_us
-        host_us = host * (launch.host_us - launch.data_us) + loading
-        changed.append(
-            with_changes(launch, host_us=host_us, kernel_us=float(factor) * launch.kernel_us, data_us=loading)
-        )
-    return changed

@@ -13,10 +13,11 @@ has to be moved: every input is read and every output written once.
 from __future__ import annotations
 
 import ast
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
@@ -24,9 +25,6 @@ import pandas
 from labkit.traces.operators import times
 from labkit.traces.rank import Rank, innermost
 from labkit.traces.reading import TraceError
-
-if TYPE_CHECKING:
-    from labkit.simulate.cost_model import Roofline
 
 Shape = tuple[int, ...]
 
@@ -80,7 +78,7 @@ ONE_KIND = ["name", "inputs", "caller"]  # calls that agree in these do the same
 UNKNOWN = Work(math.nan, math.nan)
 
 
-def achieved(rank: Rank, roofline: Roofline | None) -> pandas.DataFrame:
+def achieved(rank: Rank) -> pandas.DataFrame:
     """The table that `labkit.Trace.achieved` explains.
 
     Raises:
@@ -107,10 +105,6 @@ def achieved(rank: Rank, roofline: Roofline | None) -> pandas.DataFrame:
     seconds = table["us"] / 1e6 / table["count"]
     table["tflop_per_s"] = table["flops"].replace(0.0, np.nan) / seconds / 1e12
     table["gb_per_s"] = table["bytes"] / seconds / 1e9
-    if roofline is not None:
-        under = [_under(roofline, *each) for each in zip(table["flops"], table["bytes"], table["dtype"], strict=True)]
-        table["share_of_peak"] = np.array([least for least, _ in under]) / seconds
-        table["limit"] = [limit for _, limit in under]
     return table.sort_values("us", ascending=False, ignore_index=True)
 
 
@@ -126,7 +120,7 @@ def _calls(rank: Rank) -> tuple[pandas.DataFrame, list[Inputs], dict[tuple[Shape
 
 
 def _inputs(text: str) -> Inputs:
-    dims, types, values = ast.literal_eval(text)
+    dims, types, values = json.loads(text)
     read = tuple(_value(value) for value in values or [])
     shapes = tuple(_shape(shape) for shape in dims or [])
     return Inputs(shapes, tuple(map(str, types or [])), read + (None,) * (len(shapes) - len(read)))
@@ -221,12 +215,3 @@ def _dtype_name(inputs: Inputs) -> str:
     """The type of the first tensor, in PyTorch's words where it is known."""
     first = next((kind for kind, shape in zip(inputs.types, inputs.dims, strict=False) if shape), "")
     return DTYPES.get(first, (first, 0))[0]
-
-
-def _under(roofline: Roofline, flops: float, bytes_moved: float, dtype: str) -> tuple[float, str]:
-    """The least seconds of a call and the roof that says so, or NaN and "" if they are not known."""
-    computing = flops / roofline.flops_per_s.get(dtype, math.nan) if flops else 0.0
-    moving = bytes_moved / roofline.bytes_per_s
-    if math.isnan(computing + moving):
-        return math.nan, ""
-    return max(computing, moving), "compute" if computing > moving else "memory"

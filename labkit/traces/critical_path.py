@@ -26,7 +26,6 @@ from labkit.traces.tables import KERNEL_WAIT_US, share
 
 HOST, GPU, BETWEEN = "host", "GPU", "between"
 LATENCY, PAUSE, UNKNOWN = "launch latency", "pause between kernels", "unknown wait"
-COLUMNS = {"kind": ["where", "what"], "name": ["where", "what", "name"]}  # of a table, by what it has a row of each
 LAUNCHED, WAITED, FOLLOWED = range(3)  # reasons for a kernel to begin: of two at the same time the last one counts
 
 
@@ -43,10 +42,10 @@ class Piece(NamedTuple):
     kernel: int
 
 
-def critical_path(rank: Rank, by: str) -> pandas.DataFrame:
+def critical_path(rank: Rank) -> pandas.DataFrame:
     """The table that `labkit.Trace.critical_path` explains."""
-    table = segments(rank).groupby(COLUMNS[by])["us"].agg(us="sum", events="size").reset_index()
-    table.insert(len(COLUMNS[by]) + 1, "share_of_wall", share(table["us"], rank.stop - rank.start))
+    table = segments(rank).groupby(["where", "what", "name"])["us"].agg(us="sum", events="size").reset_index()
+    table.insert(4, "share_of_wall", share(table["us"], rank.stop - rank.start))
     return table.sort_values("us", ascending=False, ignore_index=True)
 
 

@@ -25,7 +25,6 @@ from labkit.traces.reading import GPU_WORK, ON_HOST, Recording, TraceError, entr
 
 COUNTERS = "cuda_profiler_range"
 SYNCS = "cuda_sync"  # what waited for what, if `enable_cuda_sync_events` was set in recording
-LONGEST_STEP = 18  # digits of a step's number
 SINGLE_LAUNCHES = r"^(?:cuda|hip|cu)(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel(?:ExC?)?$"  # of one kernel each
 APART_US, APART = 1e4, 10.0  # kernels that begin so long after the host's work, and so many times its length
 NOWHERE = "(none)"  # stands in tables where there is no operator or range
@@ -42,24 +41,15 @@ class Rank:
         steps: the recorded steps on the host (ProfilerStep), their number in the column `step`. Unlike in HTA, the
             last step counts.
         loading: when the host was loading data, by labkit's range or the DataLoader's, as a `Union`.
-
-    Raises:
-        TraceError: a step has a number of more than 18 digits.
     """
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         events = recording.events
         marks = events[events["category"].isin([OPERATORS, RANGES])]
-        a_step = named(marks["name"], r"^ProfilerStep\s*#\s*\d+")
+        a_step = named(marks["name"], r"^ProfilerStep\s*#\s*\d{1,18}(?!\d)")
         self.steps = marks[a_step].reset_index(drop=True)
-        digits = self.steps["name"].str.extract(r"(\d+)", expand=False)
-        if (digits.str.len() > LONGEST_STEP).any():
-            raise TraceError(
-                f"{recording.file}: {self.steps['name'][digits.str.len() > LONGEST_STEP].iloc[0]!r} has a number that "
-                "no step can have. Record again, or use the file as it was before it was edited."
-            )
-        self.steps["step"] = digits.astype("int64")
+        self.steps["step"] = self.steps["name"].str.extract(r"(\d+)", expand=False).astype("int64")
         labkits, pytorchs = named(marks["name"], f"^{RANGE}"), named(marks["name"], f"^(?:{PYTORCHS_RANGES})")
         other = (marks["category"] == RANGES) | pytorchs | named(marks["name"], f"^{USERS_RANGES}")
         if labkits.any():

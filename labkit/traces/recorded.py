@@ -12,7 +12,7 @@ import pandas
 from labkit.errors import LabkitError, check_known
 from labkit.traces import tables
 from labkit.traces.rank import Rank
-from labkit.traces.reading import TraceError, read
+from labkit.traces.reading import read
 
 
 class Recorded:
@@ -213,24 +213,10 @@ class Recorded:
         return self._table(tables.concurrency)
 
     def _table(self, of_rank: Callable[[Rank], pandas.DataFrame]) -> pandas.DataFrame:
-        found = {number: self._of(rank, of_rank) for number, rank in self.ranks.items()}
+        found = {number: of_rank(rank) for number, rank in self.ranks.items()}
         for number, table in found.items():
             table.insert(0, "rank", number)
-        table = pandas.concat(found.values(), ignore_index=True)
-        return stamped(table, self.stamp)
-
-    def _of(self, rank: Rank, of_rank: Callable[[Rank], pandas.DataFrame]) -> pandas.DataFrame:
-        """One rank's table. Its error also says if other ranks differ in having a GPU."""
-        try:
-            return of_rank(rank)
-        except TraceError as error:
-            others = [str(number) for number, other in self.ranks.items() if other.has_gpu]
-            if rank.has_gpu or not others:
-                raise
-            raise TraceError(
-                f"{error} Other ranks of this folder were recorded on a GPU ({', '.join(others)}): open their files "
-                f"one by one, or move {rank.recording.file.name} away."
-            ) from error
+        return stamped(pandas.concat(found.values(), ignore_index=True), self.stamp)
 
 
 def stamped(table: pandas.DataFrame, stamp: dict | None, *others: dict | None) -> pandas.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import csv
 import importlib.util
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,7 @@ from labkit import ranks
 from labkit.data.batches import UnpairedData, to_float, to_uint8
 from labkit.data.images import write_picture
 from labkit.errors import DataError, LabkitError, TrainingError, check_overrides
-from labkit.files import atomic_write, link
+from labkit.files import atomic_write
 from labkit.models.model import run_network
 from labkit.training import checkpoints
 from labkit.training.run import Run
@@ -132,12 +133,13 @@ class KeepEvery(Callback):
         return run.folder is not None and run.done % self.steps == 0
 
     def on_start(self, run: Run) -> None:
-        if run.folder is not None and run.done > 0:  # a kill may have come between a checkpoint and its second name
+        if run.folder is not None and run.done > 0:  # a kill may have come between a checkpoint and its copy
             self.on_save(run, run.folder / checkpoints.FILE)
 
     def on_save(self, run: Run, path: Path) -> None:
         if self.saves(run):
-            link(path, checkpoints.kept_file(path.parent, run.done))
+            with atomic_write(checkpoints.kept_file(path.parent, run.done)) as part:
+                shutil.copyfile(path, part)
 
 
 class LossesCsv(Callback):

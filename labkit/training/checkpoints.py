@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from labkit.data.batches import UnpairedData
 from labkit.devices import out_of_memory, pick_device
 from labkit.errors import CheckpointError, DivergedError
-from labkit.files import atomic_write, locked
+from labkit.files import atomic_write
 from labkit.models import MODELS
 from labkit.models.model import Model
 from labkit.networks import layers
@@ -95,25 +94,6 @@ def load_model(
     return model.eval()
 
 
-def accept_new_data(folder: Path | str, data: UnpairedData) -> None:
-    """Lets the run in `folder` go on with `data` although pictures were added or taken away.
-
-    The pictures of step k depend on the seed, on k and on the numbers of pictures alone. So the run goes on with the
-    batches that a run with the new pictures has from this step on: the epoch under way may show some pictures twice and
-    others not at all, and from the next one on each epoch shows all of them once.
-
-    Raises:
-        LabkitError: another run trains into the folder.
-        CheckpointError: there is no checkpoint, or it cannot be read or written.
-    """
-    folder = Path(folder)
-    with locked(folder):
-        state = load(folder)
-        if state["batches"]["pictures"] != data.settings["pictures"]:
-            state["batches"]["pictures"] = data.settings["pictures"]
-            save(state, folder)
-
-
 def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Raises `CheckpointError` naming every setting in which a checkpoint differs from the one wanted."""
     differing = [
@@ -122,11 +102,9 @@ def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[st
         if saved.get(name) != wanted.get(name)
     ]
     if differing:
-        advice = " If pictures were added or taken away, go on with those there are now: --allow-new-data, or"
-        advice = f"{advice} labkit.accept_new_data." if "pictures=" in "".join(differing) else ""
         raise CheckpointError(
             f"{path}: the checkpoint is of another {kind}: {'; '.join(differing)}. "
-            f"Use the same settings to resume, or another folder to start again.{advice}"
+            f"Use the same settings to resume, or another folder to start again."
         )
 
 

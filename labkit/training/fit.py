@@ -62,7 +62,6 @@ def fit(
         steps: the step to train up to.
         batch_size: pictures of each domain in a step, of all ranks together.
         checkpoint: a folder for checkpoint, sample pictures and ``losses.csv``, for one run at a time. None keeps none.
-            A run whose pictures are no longer as many as they were goes on after `labkit.accept_new_data`.
         seed: settles which batches are drawn.
         workers: processes that prepare batches. 0 prepares them between the steps.
         schedule: from the number of steps done to the factor on the learning rate. None leaves it constant.

@@ -32,7 +32,7 @@ def load_generator(path: Path | str, device: torch.device | str = "cpu") -> Gene
     """A generator the public reference saved or published ("latest_net_G.pth"), in evaluation mode.
 
     Its kind is read off the names of its weights. It may have been saved on several GPUs, with ``module.`` before each
-    name, and it may have dropout, which does nothing in a trained network.
+    name. One with dropout, which the reference's CycleGAN does not have by default, is refused.
 
     Raises:
         CheckpointError: the file is missing or damaged, or holds no such generator.
@@ -56,7 +56,7 @@ def init_from(model: Model, path: Path | str) -> None:
     Args:
         model: of the same kind and with the same networks. Its weights are replaced.
         path: a run's folder, its checkpoint or one that it kept, or a folder in which the public reference saved
-            ``latest_net_G_A.pth``, ``..._G_B.pth``, ``..._D_A.pth`` and ``..._D_B.pth``. Its dropout, if any, is gone.
+            ``latest_net_G_A.pth``, ``..._G_B.pth``, ``..._D_A.pth`` and ``..._D_B.pth``.
 
     Raises:
         CheckpointError: a file is missing or damaged, or the networks differ.
@@ -116,7 +116,7 @@ def export_reference(model: nn.Module | Path | str, folder: Path | str) -> list[
 
 
 def _read_weights(path: Path | str, device: torch.device | str = "cpu") -> Weights:
-    """The weights of a network that the public reference saved, under the names they have without dropout.
+    """The weights of a network that the public reference saved, under the names that they have on one GPU.
 
     Raises:
         CheckpointError: the file is missing or damaged, or holds no weights.
@@ -125,12 +125,7 @@ def _read_weights(path: Path | str, device: torch.device | str = "cpu") -> Weigh
     if not isinstance(weights, dict) or not all(isinstance(weight, Tensor) for weight in weights.values()):
         raise CheckpointError(f"{path}: no weights of a generator. For a run of labkit use labkit.load_model.")
     # Saved on several GPUs, names begin with "module.", from nn.DataParallel.
-    weights = {name.removeprefix("module."): weight for name, weight in weights.items()}
-    if any(".conv_block.6." in name and weight.dim() == 4 for name, weight in weights.items()):
-        # Layer 5 is dropout, which has no weights: the second convolution and its norm have moved down by one.
-        for old, new in ((".conv_block.6.", ".conv_block.5."), (".conv_block.7.", ".conv_block.6.")):
-            weights = {name.replace(old, new): weight for name, weight in weights.items()}
-    return weights
+    return {name.removeprefix("module."): weight for name, weight in weights.items()}
 
 
 def _load_into(network: nn.Module, weights: Weights) -> None:

@@ -19,8 +19,6 @@ from labkit.errors import DataError, LabkitError
 from labkit.models.model import Model, run_network
 from labkit.networks.layers import Generator
 
-LISTED = 20  # files that a message names
-
 
 def translate(
     model: Model | Generator,
@@ -35,8 +33,8 @@ def translate(
     """Translates a picture into `target`, or every picture of a folder into the folder `target`.
 
     Pictures keep their size: the network sees them mirrored at the edges up to a size it can take. In a terminal a bar
-    shows the progress. After Ctrl-C, or on a full disk, the error says which pictures remain. The same call with
-    `skip_existing` translates those.
+    shows the progress. After Ctrl-C, or on a full disk, the error says how many are done. The same call with
+    `skip_existing` translates the others.
 
     Args:
         model: a `labkit.CycleGAN`, a `labkit.DeviationGAN`, or a generator from `labkit.load_generator`.
@@ -64,25 +62,23 @@ def translate(
     network = model.translator(direction) if isinstance(model, Model) else model
     targets = _targets(Path(source), Path(target), overwrite, skip_existing)
     written: list[Path] = []
-    left_out: dict[Path, DataError] = {}
+    left_out: list[str] = []
     try:
         for path, file in tqdm(targets.items(), unit="picture", disable=None):  # None: hidden without a terminal
             try:
                 picture = _translated(network, path, size)
             except DataError as error:
-                left_out[path] = error
+                left_out.append(str(error))
                 continue
             write_picture(picture, file)
             written.append(file)
     except (LabkitError, KeyboardInterrupt) as error:
-        remaining = [path for path, file in targets.items() if file not in written and path not in left_out]
-        done = f"{len(written)} of {len(targets)} pictures are translated; these remain:"
-        raise type(error)(f"{str(error) or 'stopped'}\n{done}\n{_listing(remaining)}") from error
-    reasons = "\n".join(map(str, left_out.values()))
+        done = f"{len(written)} of {len(targets)} pictures are translated. Go on with --skip-existing (skip_existing)."
+        raise type(error)(f"{str(error) or 'stopped'}\n{done}") from error
     if left_out and not written:
-        raise DataError(reasons)
+        raise DataError("\n".join(left_out))
     if left_out:
-        warnings.warn(f"pictures left out:\n{reasons}", stacklevel=2)
+        warnings.warn("\n".join(["pictures left out:", *left_out]), stacklevel=2)
     return written
 
 
@@ -107,15 +103,10 @@ def _targets(source: Path, target: Path, overwrite: bool, skip_existing: bool) -
     existing = [file for file in targets.values() if file.exists()]
     if existing and not overwrite:
         raise LabkitError(
-            f"{len(existing)} of {len(targets)} files to write exist already: pass them over (--skip-existing, "
-            f"skip_existing=True), overwrite them (--overwrite), or name another target:\n{_listing(existing)}"
+            f"{len(existing)} of {len(targets)} files to write exist already, such as {existing[0]}: pass them over "
+            "(--skip-existing, skip_existing=True), overwrite them (--overwrite), or name another target."
         )
     return targets
-
-
-def _listing(files: list[Path]) -> str:
-    more = [f"  ... and {len(files) - LISTED} more"] if len(files) > LISTED else []
-    return "\n".join([f"  {file}" for file in files[:LISTED]] + more)
 
 
 def _translated(network: Generator, path: Path, size: int | None) -> Tensor:

@@ -1,20 +1,15 @@
-"""compile and compile_regions: torch.compile turns networks, or pieces of generators, into fewer, fused kernels."""
+"""compile: torch.compile turns each network into fewer, fused kernels."""
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from itertools import groupby
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from labkit.models.model import Model
-from labkit.networks.resnet import ResnetGenerator, Skip
 from labkit.variants import SpeedUp
 
 
@@ -66,61 +61,3 @@ class Compile(SpeedUp):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self.compile()  # a copy of a module is not compiled
-
-
-class CompileRegions(Compile):
-    """Compiles the layers before, between and after the residual blocks, and one block for all of them.
-
-    Differs from "compile" in the size of the pieces. To compile takes time for every layer, and a ResNet generator's
-    nine blocks are the same program with other weights: compiled once, it serves all. PyTorch calls this regional
-    compilation. Discriminators, which have no blocks, stay as they are.
-
-    Improves: memory traffic, as "compile" does, but within a region only. The first step starts several times sooner.
-    Does not help on a GPU that waits for the host: each region is called from Python. The model keeps its regions.
-    """
-
-    name = "compile_regions"
-    changes = "generators are compiled in regions, their residual blocks once"
-    improves = "memory traffic"
-    needs = "a ResNet generator, and what compile needs"
-    excludes = {
-        "compile": "each compiles the generators",
-        "channels_last": "the compiler chooses memory formats itself",
-        "two_devices": "the moves between the GPUs would be compiled into the networks",
-    }
-
-    @classmethod
-    def unsuited(cls, model: Model) -> str | None:
-        if not any(isinstance(network, ResnetGenerator) for network in model.children()):
-            return "no network is a ResNet generator, whose blocks could share a compiled one: take 'compile'"
-        return super().unsuited(model)
-
-    def compile(self) -> None:
-        for network in self.model.children():
-            if isinstance(network, ResnetGenerator):
-                network.model.__class__ = InRegions
-
-
-class InRegions(nn.Sequential):
-    """The same layers, run region by region: each residual block by itself, and the rows of other layers."""
-
-    def forward(self, picture: Tensor) -> Tensor:
-        run = compiled_run(CompileRegions.backend)
-        for are_blocks, group in groupby(self, key=lambda layer: isinstance(layer, Skip)):
-            layers = tuple(group)
-            for region in [(block,) for block in layers] if are_blocks else [layers]:
-                picture = run(region, picture)
-        return picture
-
-
-def run(layers: Sequence[nn.Module], picture: Tensor) -> Tensor:
-    """A picture through layers, one after another: (B, C, H, W) in and out."""
-    for layer in layers:
-        picture = layer(picture)
-    return picture
-
-
-@functools.cache
-def compiled_run(backend: str) -> Callable[[Sequence[nn.Module], Tensor], Tensor]:
-    """One compiled `run` for all models: what it has compiled once, for some kinds of layers and a size, it knows."""
-    return torch.compile(run, backend=backend, dynamic=False)

@@ -41,7 +41,7 @@ class FusedNorm(SpeedUp):
     changes = "instance norm and its activation are one kernel, written in Triton"
     improves = "memory traffic, launches"
     needs = "instance norm; a GPU and Triton, elsewhere it does nothing"
-    excludes = dict.fromkeys(("compile", "compile_regions"), "the compiler fuses normalisation and activation itself")
+    excludes = {"compile": "the compiler fuses normalisation and activation itself"}
 
     @classmethod
     def unsuited(cls, model: Model) -> str | None:

@@ -15,7 +15,7 @@ from labkit.variants.accumulate import Accumulate
 from labkit.variants.batched import Batched
 from labkit.variants.bf16 import BF16
 from labkit.variants.channels_last import ChannelsLast
-from labkit.variants.compile import Compile, CompileRegions
+from labkit.variants.compile import Compile
 from labkit.variants.data_parallel import DataParallel
 from labkit.variants.fp16 import FP16
 from labkit.variants.fused_adam import FusedAdam
@@ -23,30 +23,24 @@ from labkit.variants.fused_norm import FusedNorm
 from labkit.variants.graph import Graph
 from labkit.variants.out_of_place import OutOfPlace
 from labkit.variants.recompute import Recompute
-from labkit.variants.rows import Rows
 from labkit.variants.streams import Streams
-from labkit.variants.two_devices import TwoDevices
 
 if TYPE_CHECKING:
     import pandas
 
 # Outermost first. A graph records all the others. A batch is split before any network runs, and the ranks exchange
-# gradients round everything that computes them. Recompute hands its checkpoints to what orders the passes (streams,
-# two_devices). Autocast is set inside of streams and checkpoints, so that each side stream and each second pass casts
-# for itself.
+# gradients round everything that computes them. Recompute hands its checkpoints to what orders the passes (streams).
+# Autocast is set inside of streams and checkpoints, so that each side stream and each second pass casts for itself.
 STACKED: list[type[SpeedUp]] = [
     Graph,
     Accumulate,
     DataParallel,
     Compile,
-    CompileRegions,
     OutOfPlace,
     FusedNorm,
-    Rows,
     ChannelsLast,
     Recompute,
     Streams,
-    TwoDevices,
     Batched,
     BF16,
     FP16,
@@ -161,5 +155,4 @@ def excluded(name: str) -> set[str]:
 
 def overridden(speedup: type[SpeedUp]) -> list[str]:
     """The seams of a step that a speed-up overrides."""
-    classes = speedup.__mro__[: speedup.__mro__.index(SpeedUp)]  # its class, and "compile" for "compile_regions"
-    return [name for name in seams(CycleGANStep) if any(name in vars(base) for base in classes)]
+    return [name for name in seams(CycleGANStep) if name in vars(speedup)]

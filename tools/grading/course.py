@@ -1,21 +1,24 @@
 """What nbgrader knows about the course: its notebooks, the submissions, the points."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
-from nbgrader.api import Gradebook, MissingEntry, SubmittedNotebook
+from nbgrader.api import Gradebook, SubmittedNotebook
 from nbgrader.coursedir import CourseDirectory
-from nbgrader.utils import is_grade, is_solution
+from nbgrader.utils import is_grade
 from traitlets.config import Config, PyFileConfigLoader
 
 from tools.grading.collect import LATE
-from tools.grading.execute import STOPPED, copies
+from tools.grading.execute import STOPPED, copies, exercise_of, name_of
 
 ROOT = Path(__file__).resolve().parents[2]
+RIGHT, UNTOUCHED, UNREAD = "right", "not answered", "to be read"
+REFUSED = "has no business in an answer"  # in the message, see labkit.course.check.source
 
 
 @dataclass
@@ -23,11 +26,18 @@ class Exercise:
     """An exercise as one student has answered it."""
 
     name: str
-    points: float | None = None  # None: a teacher has to read the answer
-    stopped: str = ""  # crashed, time, memory, ...: why it did not run to its end
-    untouched: bool = False
-    message: str = ""  # of the check, or of the answer's own error
-    by_hand: bool = False  # a teacher gave the points or some of them
+    most: float
+    points: float | None  # None: a teacher has to read the answer
+    message: str  # of the check, or of the answer's own error, or in words why there is none
+    by_hand: bool  # a teacher gave the points or some of them
+
+    @property
+    def note(self) -> str:
+        """What a teacher should know: crashed, time, memory, ...; refused; marked by hand, or still to be read."""
+        notes = [self.message.split(": ")[1]] if self.message.startswith(STOPPED) else []
+        notes += ["refused"] if REFUSED in self.message else []
+        notes += [UNREAD] if self.points is None else ["by hand"] if self.by_hand else []
+        return "; ".join(f"{note}: {self.name}" for note in notes)
 
 
 @dataclass
@@ -35,16 +45,15 @@ class Graded:
     """One student's submission of a notebook."""
 
     student: str
-    exercises: dict[str, Exercise] = field(default_factory=dict)
-    late: bool = False
-    copied: list[str] = field(default_factory=list)  # cells that were copied or split, and count as one
+    exercises: dict[str, Exercise]
+    notes: list[str]  # what a teacher should know
 
 
 class Course:
     """A folder with nbgrader's gradebook, source, release, submitted, autograded and feedback."""
 
-    def __init__(self, root: Path | None = None, config_file: Path = ROOT / "nbgrader_config.py"):
-        self.config: Config = PyFileConfigLoader(str(config_file)).load_config()
+    def __init__(self, root: Path | None = None):
+        self.config: Config = PyFileConfigLoader(str(ROOT / "nbgrader_config.py")).load_config()
         if root:
             self.config.CourseDirectory.root = str(root.resolve())
         self.directory = CourseDirectory(config=self.config)
@@ -57,68 +66,74 @@ class Course:
             yield gradebook
 
     def released(self) -> dict[str, list[NotebookNode]]:
-        """The marked cells of each notebook that students get, by its name."""
-        paths = sorted(self.root.glob(f"{self.directory.release_directory}/*/*.ipynb"))
-        read = {path.stem: nbformat.read(path, as_version=4).cells for path in paths if path.stem == path.parent.name}
-        return {name: [cell for cell in cells if "nbgrader" in cell.metadata] for name, cells in read.items()}
+        """The cells of each notebook that students get, by its name."""
+        paths = sorted(self.root.glob("release/*/*.ipynb"))
+        return {path.stem: nbformat.read(path, as_version=4).cells for path in paths}
 
     def exercises(self, notebook: str) -> dict[str, float]:
-        """The points of each exercise of a notebook, in its order. Its name is that of the check without "_check"."""
-        path = self.root / self.directory.release_directory / notebook / f"{notebook}.ipynb"
+        """The points of each exercise of a notebook, in its order."""
+        path = self.root / "release" / notebook / f"{notebook}.ipynb"
         return points_of(nbformat.read(path, as_version=4).cells)
 
     def submitted(self, notebook: str) -> list[str]:
         """The students who handed a notebook in."""
         return sorted(path.parts[-3] for path in self.root.glob(f"submitted/*/{notebook}/{notebook}.ipynb"))
 
-    def feedback(self, student: str, notebook: str) -> Path:
-        """The page for a student about a notebook."""
-        return self.root / "feedback" / student / notebook / f"{notebook}.html"
-
-    def graded(self, notebook: str, students: list[str] | None = None) -> list[Graded]:
-        """The graded submissions of a notebook, those of all students by default."""
-        found, names = [], self.exercises(notebook)
+    def graded(self, notebook: str) -> list[Graded]:
+        """The graded submissions of a notebook."""
+        found = []
         with self.gradebook() as gradebook:
-            for student in self.submitted(notebook) if students is None else students:
-                path = self.root / "autograded" / student / notebook / f"{notebook}.ipynb"
-                try:
-                    submission = gradebook.find_submission_notebook(notebook, notebook, student)
-                except MissingEntry:
+            submissions = {one.student.id: one for one in gradebook.notebook_submissions(notebook, notebook)}
+            for student in self.submitted(notebook):
+                path = Path(student, notebook, f"{notebook}.ipynb")
+                if student not in submissions or not (self.root / "autograded" / path).exists():
                     continue
-                if path.exists():
-                    late = (path.parent / LATE).exists() or (submission.assignment.total_seconds_late or 0) > 0
-                    cells = nbformat.read(path, as_version=4).cells
-                    handed_in = nbformat.read(self.root / "submitted" / path.relative_to(self.root / "autograded"), 4)
-                    found.append(Graded(student, read(submission, cells, names), late, [*copies(handed_in)]))
+                cells = nbformat.read(self.root / "autograded" / path, as_version=4).cells
+                exercises = {one.name: one for one in read(submissions[student], cells)}
+                notes = ["late"] if (self.root / "submitted" / path).with_name(LATE).exists() else []
+                notes += [one.note for one in exercises.values() if one.note]
+                handed_in = nbformat.read(self.root / "submitted" / path, as_version=4)
+                notes += [f"copied or split, graded as one cell: {name}" for name in copies(handed_in)]
+                found.append(Graded(student, exercises, notes))
         return found
+
+    def runs(self) -> dict[str, dict]:
+        """Of each notebook's last `make grade` the seed, the sandbox, and what was not graded, with the reason."""
+        path = self.root / "runs.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+    def keep_run(self, notebook: str, **run: object) -> None:
+        """Write down how a notebook was graded."""
+        (self.root / "runs.json").write_text(json.dumps(self.runs() | {notebook: run}, indent=1), encoding="utf-8")
 
 
 def points_of(cells: list[NotebookNode]) -> dict[str, float]:
     """The points of each exercise among these cells."""
-    marks = (cell.metadata.nbgrader for cell in cells if is_grade(cell))
-    return {one.grade_id.removesuffix("_check"): float(one.points) for one in marks}
+    return {exercise_of(cell): float(cell.metadata.nbgrader.points) for cell in cells if is_grade(cell)}
 
 
-def read(submission: SubmittedNotebook, cells: list[NotebookNode], names: dict[str, float]) -> dict[str, Exercise]:
+def read(submission: SubmittedNotebook, cells: list[NotebookNode]) -> list[Exercise]:
     """The exercises of a graded submission, which is in the gradebook and in a notebook."""
-    found = {name: Exercise(name) for name in names}
-    for grade in submission.grades:
-        if not (one := found.get(grade.name.removesuffix("_check"))):
-            continue
-        one.by_hand = grade.manual_score is not None or bool(grade.extra_credit)
-        # Graded again, an answer with points by hand is marked in the gradebook as one to look at. Its points count.
-        if grade.manual_score is not None or not grade.needs_manual_grade:
-            one.points = grade.score
+    grades = {grade.name: grade for grade in submission.grades}
     untouched = {comment.name for comment in submission.comments if comment.auto_comment == "No response."}
-    for cell in cells:
-        name = cell.metadata.get("nbgrader", {}).get("grade_id", "").removesuffix("_check")
-        if name not in found:
-            continue
-        one = found[name]
-        one.untouched |= name in untouched and is_solution(cell)
-        for output in cell.get("outputs", []):
-            if output.output_type == "error" and output.ename == STOPPED:
-                one.stopped = output.evalue.partition(":")[0]
-            elif output.output_type == "error" and (not one.message or output.ename == "WrongAnswer"):
-                one.message = f"{output.ename}: {output.evalue}"
+    found = []
+    for check in filter(is_grade, cells):
+        name, grade = exercise_of(check), grades[name_of(check)]
+        # Graded again, an answer with points by hand is marked in the gradebook as one to look at. Its points count.
+        points = None if grade.needs_manual_grade and grade.manual_score is None else grade.score
+        by_hand = grade.manual_score is not None or bool(grade.extra_credit)
+        outputs = [output for cell in cells if exercise_of(cell) == name for output in cell.get("outputs", [])]
+        errors = [f"{one.ename}: {one.evalue}" for one in outputs if one.output_type == "error"]
+        telling = [
+            error for kind in (f"{STOPPED}: ", "WrongAnswer: ", "") for error in errors if error.startswith(kind)
+        ]
+        if name in untouched and not (telling and telling[0].startswith(STOPPED)):
+            message = UNTOUCHED
+        elif points is None:
+            message = UNREAD
+        elif telling:
+            message = telling[0]
+        else:
+            message = f"{points:g} points by hand" if by_hand else RIGHT
+        found.append(Exercise(name, float(grade.max_score), points, message, by_hand))
     return found

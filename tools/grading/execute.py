@@ -12,30 +12,22 @@ from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_output
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import NbGraderPreprocessor
-from nbgrader.utils import is_grade, is_solution
+from nbgrader.utils import is_grade, is_locked, is_solution
 from traitlets import Dict, Integer, Unicode
 
 from labkit.course.check.cells import needed, plain
 from tools.grading.sandbox import Sandbox, choose
 
-FIRST_CELL = "# @title Setup: run this cell first."
 STOPPED = "Stopped"  # the name of the error of a cell that was not run to its end
 Conversion = tuple[NotebookNode, dict]
 
 
 def is_setup(cell: NotebookNode) -> bool:
-    """Whether the exercises need a cell: tagged `setup`, locked and worth no points, or the one that finds labkit."""
-    marks = cell.metadata.get("nbgrader", {})
-    locked = marks.get("locked") and not marks.get("grade") and not marks.get("solution")
-    tagged = "setup" in cell.metadata.get("tags", []) or locked
-    return cell.cell_type == "code" and bool(tagged or cell.source.startswith(FIRST_CELL))
-
-
-def is_marked(cell: NotebookNode) -> bool:
-    """Whether a cell is an answer or a check."""
-    return is_solution(cell) or is_grade(cell)
+    """Whether the exercises need a code cell: it is locked and worth no points."""
+    return cell.cell_type == "code" and is_locked(cell) and not is_grade(cell)
 
 
 def name_of(cell: NotebookNode) -> str:
@@ -43,42 +35,40 @@ def name_of(cell: NotebookNode) -> str:
     return cell.metadata.get("nbgrader", {}).get("grade_id", "")
 
 
+def exercise_of(cell: NotebookNode) -> str:
+    """The exercise to which a cell belongs, as its answer or its check, "" if to none."""
+    return name_of(cell).removesuffix("_check") if is_grade(cell) or is_solution(cell) else ""
+
+
 class CoursePreprocessor(NbGraderPreprocessor):
     """Knows the course's own notebook."""
 
-    def own(self, stage: str, resources: dict) -> NotebookNode:
-        """The course's notebook of a submission; `stage` is "source", with solutions, or "release", without."""
+    def own_cells(self, resources: dict) -> list[NotebookNode]:
+        """The cells with marks of the notebook that was handed out."""
         course, names = CourseDirectory(parent=self), resources["nbgrader"]
-        folder = course.format_path(getattr(course, f"{stage}_directory"), ".", names["assignment"])
-        return nbformat.read(Path(folder) / f"{names['notebook']}.ipynb", as_version=4)
+        folder = course.format_path(course.release_directory, ".", names["assignment"])
+        cells = nbformat.read(Path(folder) / f"{names['notebook']}.ipynb", as_version=4).cells
+        return [cell for cell in cells if name_of(cell)]
 
 
 class RestoreCells(CoursePreprocessor):
-    """Puts deleted answers and checks back, and makes one answer of a copied or split one: nbgrader loses both.
+    """Makes one answer of a copied or split one, which nbgrader cannot grade, and puts deleted checks back.
 
     What a student wrote into a setup cell, which nbgrader restores, becomes a cell after it.
     """
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
-        """A notebook that has each marked cell once, in any order in which the student has them."""
+        """A notebook that has each answer at most once and each check once, in any order."""
         unite(nb)
-        own = self.own("release", resources).cells
-        courses = {name_of(cell): cell for cell in own if name_of(cell)}
-        setup = {line for cell in own if is_setup(cell) for line in statements(cell.source)}
-        for place, cell in reversed([*enumerate(nb.cells)]):
-            if is_setup(cell) and (added := [line for line in statements(cell.source) if line not in setup]):
-                nb.cells.insert(place + 1, nbformat.v4.new_code_cell("\n".join(added)))
-        for cell in nb.cells:
-            if name_of(cell) not in courses:  # not the course's, or of an older version of it
+        own = {name_of(cell): cell for cell in self.own_cells(resources)}
+        setup = {line for cell in own.values() if is_setup(cell) for line in statements(cell.source)}
+        for cell in [*nb.cells]:
+            if name_of(cell) not in own:  # not the course's, or of an older version of it
                 cell.metadata.pop("nbgrader", None)
-        present = {name_of(cell): cell for cell in nb.cells}
-        before = None
-        for name, cell in courses.items():
-            if name not in present:
-                place = next((i for i, one in enumerate(nb.cells) if one is before), -1) + 1
-                nb.cells.insert(place, cell)
-                present[name] = cell
-            before = present[name]
+            elif is_setup(cell) and (added := [line for line in statements(cell.source) if line not in setup]):
+                nb.cells.insert(nb.cells.index(cell) + 1, new_code_cell("\n".join(added)))
+        present = {name_of(cell) for cell in nb.cells}
+        nb.cells += [cell for name, cell in own.items() if is_grade(cell) and name not in present]
         return nb, resources
 
 
@@ -86,9 +76,20 @@ def copies(nb: NotebookNode) -> dict[str, list[NotebookNode]]:
     """The marked cells that a notebook has more than once, as JupyterLab makes them of a copied or split cell."""
     found: dict[str, list[NotebookNode]] = {}
     for cell in nb.cells:
-        if name := name_of(cell):
-            found.setdefault(name, []).append(cell)
-    return {name: cells for name, cells in found.items() if len(cells) > 1}
+        found.setdefault(name_of(cell), []).append(cell)
+    return {name: cells for name, cells in found.items() if name and len(cells) > 1}
+
+
+def unite(nb: NotebookNode) -> None:
+    """Make one cell of the copies of a cell: of an answer, all parts above its check, in the order they run in."""
+    for name, cells in copies(nb).items():
+        names = [*map(name_of, nb.cells), f"{name}_check"]
+        parts = [cell for cell in nb.cells[: names.index(f"{name}_check")] if name_of(cell) == name] or cells
+        if is_solution(parts[0]):
+            parts[0].source = "\n\n".join(cell.source for cell in parts)
+        for cell in cells:
+            if cell is not parts[0]:
+                del cell.metadata["nbgrader"]
 
 
 def statements(source: str) -> list[str]:
@@ -96,19 +97,6 @@ def statements(source: str) -> list[str]:
     with suppress(SyntaxError):
         return [ast.unparse(line) for line in ast.parse(plain(source)).body]
     return []
-
-
-def unite(nb: NotebookNode) -> None:
-    """Make one cell of the copies of a cell: of an answer, all parts above its check, in the order they run in."""
-    for name, cells in copies(nb).items():
-        checks = [i for i, cell in enumerate(nb.cells) if name_of(cell) == f"{name}_check"]
-        last = checks[0] if checks else len(nb.cells)
-        parts = [cell for cell in nb.cells[:last] if any(cell is one for one in cells)] or cells
-        if is_solution(parts[0]):
-            parts[0].source = "\n\n".join(cell.source for cell in parts)
-        for cell in cells:
-            if cell is not parts[0]:
-                del cell.metadata["nbgrader"]
 
 
 class RunExercises(CoursePreprocessor):
@@ -121,10 +109,7 @@ class RunExercises(CoursePreprocessor):
     isolation = Unicode(help="container, namespaces or none; empty: the first that works").tag(config=True)
     exercise_seconds = Integer(30, help="CPU time of an exercise; by the clock four times as much").tag(config=True)
     longer = Dict({"12_speedrun": 1200}, help="exercise_seconds of notebooks whose answers train").tag(config=True)
-    setup_seconds = Integer(300, help="time by the clock for starting Python and the setup cells").tag(config=True)
     memory_mb = Integer(4000, help="most memory, of all processes of an exercise together").tag(config=True)
-    processes = Integer(100, help="most processes of an exercise").tag(config=True)
-    output_characters = Integer(200_000, help="of each exercise; the rest is cut").tag(config=True)
     seed = Integer(help="LABKIT_CHECK_SEED of a run, from which checks draw").tag(config=True)
 
     started: tuple[tuple, Sandbox] | None = None  # with what it was started, shared by all
@@ -134,63 +119,54 @@ class RunExercises(CoursePreprocessor):
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
         """The notebook with the outputs of its answers and checks."""
-        setup = [cell.source for cell in self.own("source", resources).cells if is_setup(cell)]
-        exercise: list[NotebookNode] = []
-        above = []
+        setup = [cell.source for cell in self.own_cells(resources) if is_setup(cell)]
+        above: list[NotebookNode] = []
         for cell in nb.cells:
-            if cell.cell_type != "code" or is_setup(cell):
-                continue
-            above.append(cell)
-            if not is_marked(cell):
-                continue
-            cell.outputs = []
-            exercise.append(cell)
-            if is_grade(cell):
-                its_own = {place for place, one in enumerate(above) if any(one is other for other in exercise)}
-                cells = [above[place] for place in needed([one.source for one in above], its_own)]
-                self.run(cells, exercise, setup, resources["nbgrader"]["notebook"])
-                above.pop()  # no other exercise needs a check
-                exercise = []
+            if cell.cell_type == "code" and is_grade(cell):
+                cells = [*above, cell]
+                its_own = {place for place, one in enumerate(cells) if exercise_of(one) == exercise_of(cell)}
+                places = needed([one.source for one in cells], its_own)
+                self.run([cells[place] for place in places], setup, resources["nbgrader"]["notebook"])
+            elif cell.cell_type == "code" and not is_setup(cell):
+                above.append(cell)
         return nb, resources
 
-    def run(self, cells: list[NotebookNode], exercise: list[NotebookNode], setup: list[str], notebook: str) -> None:
+    def run(self, cells: list[NotebookNode], setup: list[str], notebook: str) -> None:
         """Run an exercise and write outputs into its cells; an error into those that did not run to their end.
 
         Args:
-            cells: those of the exercise, and what it needs, in their order.
-            exercise: the answers and the check, whose outputs count.
+            cells: those of the exercise, and what it needs, in their order. The check is the last one.
             setup: the course's setup cells.
             notebook: its name.
 
         Raises:
             RuntimeError: if no sandbox works here, or the course's own setup cells fail in it.
         """
-        sources = [(str(place), plain(cell.source)) for place, cell in enumerate(cells)]
-        messages, ended = self.sandbox(setup, notebook).run(sources)
-        marked = {str(place): cell for place, cell in enumerate(cells) if any(cell is one for one in exercise)}
-        for message in messages:
-            if message.get("cell") in marked and "output" in message:
-                append(marked[message["cell"]], nbformat.from_dict(message["output"]))
-        done = {message.get("cell") for message in messages if "done" in message}
-        stop([cell for key, cell in marked.items() if key not in done], ended or "crashed: nothing came from it")
-        if is_wrong(exercise[-1]):  # then the cells that it needs may say why: one of them fails, or is refused
-            errors = [
-                one["output"] for one in messages if one["cell"] not in marked and "evalue" in one.get("output", {})
-            ]
-            exercise[0].outputs[:0] = map(nbformat.from_dict, errors)
-        stop([exercise[-1]] if is_silent(exercise[-1]) else [], "unconfirmed: the check did not say that it is right")
+        results, ended = self.sandbox(setup, notebook).run([plain(cell.source) for cell in cells])
+        missing = {"text": "", "error": stopped(ended or "crashed: nothing came from it")}
+        results += [missing] * (len(cells) - len(results))
+        check, errors = cells[-1], []
+        answer = [cell for cell in cells if exercise_of(cell) == exercise_of(check)]
+        for cell, result in zip(cells, results, strict=False):
+            error = [new_output("error", **result["error"])] if result["error"] else []
+            if exercise_of(cell) == exercise_of(check):
+                printed = [new_output("stream", name="stdout", text=result["text"])] if result["text"] else []
+                cell.outputs = [*printed, *error]
+            else:
+                errors += error
+        if is_wrong(check):  # then the cells that it needs may say why: one of them fails, or is refused
+            answer[0].outputs[:0] = errors
+        elif is_silent(check):
+            check.outputs.append(new_output("error", **stopped("unconfirmed: the check did not say that it is right")))
 
     def sandbox(self, setup: list[str], notebook: str) -> Sandbox:
         """The sandbox in which these setup cells have run. It stays for the next submission."""
-        names = ("exercise_seconds", "setup_seconds", "memory_mb", "processes", "output_characters")
-        limits = {name: getattr(self, name) for name in names}
-        limits["exercise_seconds"] = self.longer.get(notebook, self.exercise_seconds)
+        seconds = self.longer.get(notebook, self.exercise_seconds)
+        limits = {"exercise_seconds": seconds, "memory_mb": self.memory_mb}
         wanted = (choose(self.isolation), setup, limits, self.seed)
         if self.started is None or self.started[0] != wanted or self.started[1].worker.poll() is not None:
             self.end()
-            kind, _, limits, seed = wanted
-            sandbox = Sandbox(kind, [(f"setup {number}", source) for number, source in enumerate(setup)], limits, seed)
-            type(self).started = (wanted, sandbox)
+            type(self).started = (wanted, Sandbox(*wanted))
         return self.started[1]
 
     @classmethod
@@ -207,28 +183,11 @@ def is_wrong(check: NotebookNode) -> bool:
 
 
 def is_silent(check: NotebookNode) -> bool:
-    """Whether a check ended without an error, but did not say of each of its calls that the answer is right."""
-    text = "".join(output.get("text", "") for output in check.outputs)
-    said = text.count(f"✓ {name_of(check).removesuffix('_check')}: right")
-    return not is_wrong(check) and said < len(re.findall(r"^check\.", check.source, re.MULTILINE))
+    """Whether a check did not say of each of its calls that the answer is right."""
+    said = "".join(output.get("text", "") for output in check.outputs).count(f"✓ {exercise_of(check)}: right")
+    return said < len(re.findall(r"^check\.", check.source, re.MULTILINE))
 
 
-def stop(cells: list[NotebookNode], why: str) -> None:
-    """Write an error into cells that did not run to their end. Without any output nbgrader would give points."""
-    for cell in cells:
-        cell.outputs.append(nbformat.v4.new_output("error", ename=STOPPED, evalue=why, traceback=[f"{STOPPED}: {why}"]))
-
-
-def append(cell: NotebookNode, output: NotebookNode) -> None:
-    """Add an output to a cell. What a check lets an answer write to stderr, a warning for instance, costs no points."""
-    try:
-        nbformat.validate(output, ref="output", version=4)
-    except nbformat.ValidationError:
-        return  # not written by the worker
-    if output.output_type == "stream" and is_grade(cell):
-        output.name = "stdout"
-    last = cell.outputs[-1] if cell.outputs else {}
-    if output.output_type == "stream" and last.get("name") == output.name:
-        last.text += output.text
-    else:
-        cell.outputs.append(output)
+def stopped(why: str) -> dict:
+    """The error of a cell that did not run to its end. Without any output nbgrader would give points."""
+    return {"ename": STOPPED, "evalue": why, "traceback": [f"{STOPPED}: {why}"]}

@@ -10,9 +10,8 @@ from nbformat import NotebookNode
 from nbgrader.api import Gradebook
 from nbgrader.preprocessors import NbGraderPreprocessor
 
-from tools.grading.course import points_of, read
-from tools.grading.execute import is_marked
-from tools.grading.report import mistake
+from tools.grading.course import read
+from tools.grading.execute import exercise_of
 
 TAGS = bleach.ALLOWED_TAGS | set(
     "p br hr h1 h2 h3 h4 h5 h6 pre del sub sup div span img table thead tbody tr th td details summary".split()
@@ -49,14 +48,10 @@ class ShowResults(NbGraderPreprocessor):
     """Leaves the exercises alone in a page of feedback, and collects what stands at its top."""
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
-        """The answers and checks; in `resources["results"]` of each exercise its name, points and message."""
-        nb.cells = [cell for cell in nb.cells if is_marked(cell)]
+        """The answers and checks; `resources["results"]` has the exercises."""
+        nb.cells = [cell for cell in nb.cells if exercise_of(cell)]
         names = resources["nbgrader"]
         with Gradebook(names["db_url"]) as gradebook:
             submission = gradebook.find_submission_notebook(names["notebook"], names["assignment"], names["student"])
-            most = points_of(nb.cells)
-            resources["results"] = [
-                (one, most[one.name], one.message.removeprefix("WrongAnswer: ") or mistake(one, {}))
-                for one in read(submission, nb.cells, most).values()
-            ]
+            resources["results"] = read(submission, nb.cells)
         return nb, resources

@@ -1,24 +1,22 @@
-"""The report on the class: how many students have which of the known misconceptions.
+"""What a teacher reads: the marks of everybody, and the misconceptions of the class, who has which of those known.
 
-They are those of tests/wrong_answers, where each says which part of the check's message tells it.
+The known ones are those of tests/wrong_answers, where each says which part of the check's message tells it.
 """
 
 import html
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 
-from tools.grading.course import Course, Exercise
+import pandas as pd
+
+from tools.grading.course import RIGHT, Course
 from tools.mistakes import WRONG_ANSWERS, known
 
-OTHER, RIGHT, UNTOUCHED, UNREAD = "another mistake", "right", "not answered", "to be read"
-REFUSED = "has no business in an answer"  # in the message, see labkit.course.check.source
-KINDS = {  # of mistakes that no wrong answer there makes: a pattern in the message, and the mistake in words
-    REFUSED: "refused",
-    r"your code fails with (\w+)": r"fails with \1",
-    " is expected, not ": "an answer of another kind",
-    r"^(?!WrongAnswer)(\w+): ": r"fails with \1",
-}
+pd.set_option("display.max_colwidth", None)  # messages are not cut
+OTHER = "another mistake"
+# Of messages that no known mistake gives: what an answer fails with, that it was stopped or refused, or is another kind
+TELLING = r"^Stopped: \w+|fails with \w+|has no business in an answer|is expected, not|^(?!WrongAnswer)\w+(?=: )"
 PAGE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
 <style>
@@ -26,76 +24,82 @@ PAGE = """<!DOCTYPE html>
 body {{ font: 16px/1.4 sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }}
 table {{ border-collapse: collapse; width: 100% }}
 td, th {{ border-bottom: 1px solid #8888; padding: .3em .6em; text-align: left; vertical-align: top }}
-td:first-child {{ text-align: right; width: 4em }}
-.left td:first-child {{ text-align: left; width: 50% }}
 </style>
 <h1>{title}</h1>
-<p>{students} submissions.</p>
-<section>{run}</section>
+<p>{run}</p>
 {sections}
 </html>
 """
 
 
-def known_mistakes(notebook: str, exercise: str, folder: Path = WRONG_ANSWERS) -> dict[str, str]:
-    """The names of the known mistakes in an exercise, by the part of the message that tells them."""
-    names = defaultdict(list)
-    for one in known(notebook, folder).get(exercise, []):
-        names[one.expects.casefold()].append(one.in_words)
-    return {message: " or ".join(found) for message, found in names.items()}
-
-
-def mistake(answer: Exercise, known: dict[str, str]) -> str:
-    """The mistake in an answer in words."""
-    if answer.stopped:
-        return f"stopped: {answer.stopped}"
-    if answer.untouched:
-        return UNTOUCHED
-    if answer.points is None:
-        return UNREAD
-    if not answer.message:
-        return f"{answer.points:g} points by hand" if answer.by_hand else RIGHT
-    told = answer.message.casefold()
-    if fitting := [part for part in known if part in told]:
-        return known[max(fitting, key=len)]  # which says most
-    kinds = (match.expand(words) for part, words in KINDS.items() if (match := re.search(part, answer.message)))
-    return next(kinds, OTHER)
-
-
-def section(name: str, answers: list[Exercise], known: dict[str, str]) -> str:
-    """The part of the page about one exercise."""
-    told = [(mistake(answer, known), answer.message) for answer in answers]
-    messages = {what: Counter(message for other, message in told if other == what) for what, _ in told}
-    count = Counter(what for what, _ in told)
-    right = count.pop(RIGHT, 0)
-    rows = []
-    for what, number in count.most_common():
-        lines = [html.escape(message[:400]) for message, _ in messages[what].most_common(1 if what != OTHER else 5)]
-        rows.append(f"<tr><td>{number}<td>{html.escape(what)}<td>{'<br>'.join(lines)}")
-    head = f"<h2>{html.escape(name)}: {right} of {len(answers)} right</h2>"
-    return "\n".join([head, "<table><tr><th>students<th>mistake<th>message", *rows, "</table>"] if rows else [head])
-
-
-def about_run(note: str, not_graded: dict[str, str]) -> str:
-    """A part of the page about a run of `make grade`: a note, and the files and submissions without marks, with why."""
-    rows = [f"<tr><td>{html.escape(what)}<td>{html.escape(why)}" for what, why in not_graded.items()]
-    head = f"<h2>Not graded: {len(rows)}</h2>\n<table class=left>"
-    return "\n".join([f"<p>{html.escape(note)}</p>", *([head, *rows, "</table>"] if rows else [])])
-
-
-def write(course: Course, notebook: str, path: Path, run: str = "", wrong_answers: Path = WRONG_ANSWERS) -> None:
-    """Write the report on a notebook as a page of HTML.
+def mistake(message: str, known: dict[str, str]) -> str:
+    """The mistake in an answer in words.
 
     Args:
-        run: the part `about_run`. Without it, a page that was written before keeps its own.
+        message: the one that the student reads.
+        known: the names of mistakes by the part of the message that tells them, in small letters.
     """
-    if not run and path.exists():
-        run = path.read_text(encoding="utf-8").partition("<section>")[2].partition("</section>")[0]
-    graded = course.graded(notebook)
-    sections = [
-        section(name, [one.exercises[name] for one in graded], known_mistakes(notebook, name, wrong_answers))
-        for name in course.exercises(notebook)
-    ]
+    wrong = message.startswith("WrongAnswer")
+    if wrong and (fitting := [part for part in known if part in message.casefold()]):
+        return known[max(fitting, key=len)]  # which says most
+    found = re.search(TELLING, message)
+    return found[0] if found else OTHER if wrong else message
+
+
+def write_class(course: Course, notebook: str, path: Path, wrong_answers: Path = WRONG_ANSWERS) -> None:
+    """Write the report on a notebook as a page of HTML: how many students made which mistake."""
+    mistakes, graded, sections = known(notebook, wrong_answers), course.graded(notebook), []
+    for exercise in course.exercises(notebook):
+        names = defaultdict(list)
+        for one in mistakes.get(exercise, []):
+            names[one.expects.casefold()].append(one.in_words)
+        told = {message: " or ".join(found) for message, found in names.items()}
+        messages = pd.Series([one.exercises[exercise].message for one in graded], dtype=str)
+        groups = messages.groupby([mistake(one, told) for one in messages])
+        counts = pd.DataFrame({"students": groups.size(), "messages": groups.agg(different)})
+        right = (messages == RIGHT).sum()
+        sections.append(f"<h2>{html.escape(exercise)}: {right} of {len(messages)} right</h2>")
+        sections.append(counts.sort_values("students", ascending=False).to_html())
+    run = course.runs().get(notebook, {})
+    not_graded = pd.DataFrame(run.get("not_graded", {}).items(), columns=["file or student", "reason"])
+    sections += [f"<h2>Not graded: {len(not_graded)}</h2>", not_graded.to_html(index=False)]
+    about = f"Checks drew from SEED={run['seed']}; the sandbox was: {run['sandbox']}." if run else ""
     title = html.escape(f"{notebook}: what the class knows")
-    page = PAGE.format(title=title, students=len(graded), run=run, sections="\n".join(sections))
-    path.write_text(page, encoding="utf-8")
+    path.write_text(PAGE.format(title=title, run=about, sections="\n".join(sections)), encoding="utf-8")
+
+
+def different(messages: pd.Series) -> str:
+    """The first few of the different messages."""
+    return " · ".join(messages.unique()[:5])
+
+
+def write_marks(course: Course, path: Path, people: list[dict[str, str]]) -> None:
+    """Write the marks of all notebooks that any student handed in; empty where a student did not.
+
+    Args:
+        people: the class list; those who handed nothing in get a row, too.
+    """
+    ids = [row["id"] for row in people]
+    tables = [pd.DataFrame(people, ids).reindex(columns=["last_name", "first_name"] if people else [])]
+    tables += [marks(course, notebook, ids) for notebook in course.released() if course.submitted(notebook)]
+    pd.concat(tables, axis=1).sort_index().to_csv(path, index_label="student", float_format="%g")
+
+
+def marks(course: Course, notebook: str, ids: list[str]) -> pd.DataFrame:
+    """The columns of a notebook, a row for each student who handed it in: points of each exercise, sum, and notes.
+
+    The sum is empty as long as a teacher has to read an answer.
+    """
+    submitted, most = course.submitted(notebook), course.exercises(notebook)
+    reasons = course.runs().get(notebook, {}).get("not_graded", {})
+    table = pd.DataFrame(index=submitted, columns=[*most], dtype=float)
+    notes = {student: [f"not graded: {reasons.get(student, 'not yet')}"] for student in submitted}
+    for one in course.graded(notebook):
+        table.loc[one.student] = pd.Series({name: each.points for name, each in one.exercises.items()}, dtype=float)
+        notes[one.student] = one.notes
+    for student in set(submitted) - set(ids) if ids else []:
+        notes[student] = [*notes[student], "not in the class list"]
+    table.columns = [f"{notebook} {name} (of {points:g})" for name, points in most.items()]
+    table[f"{notebook} (of {sum(most.values()):g})"] = table.sum(axis=1, skipna=False)
+    table[f"{notebook} notes"] = pd.Series({student: "; ".join(found) for student, found in notes.items()})
+    return table

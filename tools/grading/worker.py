@@ -1,45 +1,108 @@
 """The program inside the sandbox: runs exercises, each in a process of its own.
 
-stdin:  messages, each after its length in 12 digits: first {"setup": [[key, source], ...], "limits": {...}},
-        then one after another the exercises, each [[key, source], ...]
-stdout: lines of JSON about the cells: {"cell": key, "output": ...}, an output in the notebook format; {"cell": key,
-        "done": true}. Those of an exercise follow after a secret of its own.
-stderr: lines of JSON about processes: {"setup": true or false}; {"ended": "", "secret": ...} when an exercise and all
-        that it started are gone, or {"ended": why, "secret": ...} if it did not live to its end
+It answers a line of JSON on stdin with a line of JSON on stdout:
+
+    {"setup": [source, ...], "limits": {"exercise_seconds": 30, "memory_mb": 4000}}    once, first
+    [source, ...]                                                                      an exercise, its check last
+    {"ended": "", "cells": [{"text": "...", "error": null}, ...]}                      an answer
+
+`cells` has what the cells printed, and their errors, for as many of them as ran to their end. `ended` says why the
+exercise did not live to its own end, and is empty if it did.
 
 The setup cells are the course's own. They run once, in this process, which takes seconds. Then each exercise, an answer
 and its check, runs in a fork of it. So a crash, an endless loop or a full memory costs one exercise. Nothing remains of
-it for the next one, which may be another student's: this process reads neither answers nor their outputs, and in the
-sandbox it is process 1, which no other process there can stop. It keeps the limits.
+it for the next one, which may be another student's: this process does not run answers, and in the sandbox it is
+process 1, which no other process there can stop. It keeps the limits.
 """
 
 import contextlib
 import ctypes
+import io
 import json
 import os
 import resource
 import secrets
 import select
-import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 
 import psutil
+from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from tools.grading.shell import Publisher, Result, Sender, Shell
-
 PR_SET_DUMPABLE = 4
-DIGITS = 12
 IDLE_SECONDS = 300
-ENDS = {
-    "crashed": "the process ended before the cell did ({})",
-    "time": "it ran for more than {exercise_seconds} seconds: is there an endless loop?",
-    "memory": "it took more than {memory_mb} MB of memory",
-    "processes": "it started more than {processes} processes",
-}
+MAX_CHARACTERS = 200_000  # that a cell may print; the middle of more is cut
+MAX_BYTES = 20_000_000  # of an exercise's answer
+CUT = "\n... a part of the output was cut\n"
+
+
+class Printed(io.TextIOBase):
+    """The stdout and stderr of a cell. Of very much, it keeps the beginning and the end, where a check says "right"."""
+
+    encoding = "utf-8"
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> int:
+        self.text += text
+        if len(self.text) > MAX_CHARACTERS:
+            self.text = self.text[: MAX_CHARACTERS // 2] + CUT + self.text[-MAX_CHARACTERS // 4 :]
+        return len(text)
+
+
+class Shell(InteractiveShell):
+    """IPython as Jupyter's kernel has it, but what a cell displays is printed as text."""
+
+    error: dict | None = None
+
+    def _showtraceback(self, etype: type, evalue: BaseException, stb: list[str]) -> None:
+        self.error = {"ename": etype.__name__, "evalue": str(evalue)[:10_000], "traceback": stb}
+
+    def run(self, source: str) -> dict:
+        """Run a cell; what it printed, and its error or None."""
+        self.error, printed = None, Printed()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            self.run_cell(source, store_history=True)
+        return {"text": printed.text, "error": self.error}
+
+
+def run_exercise(shell: Shell, line: bytes, file: int, secret: str, limits: dict) -> None:
+    """In a fork: let go of this program's files, and run the cells, the later ones even if an earlier one fails.
+
+    Each result is a line in `file`, after a secret that an answer, which has the same file, does not know.
+    """
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for own in (0, 1, 2):
+            os.dup2(nothing, own)
+        os.setsid()
+        os.chdir(tempfile.mkdtemp())
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        set_dumpable(True)
+        for limit, most in ((resource.RLIMIT_DATA, limits["memory_mb"] * 10**6), (resource.RLIMIT_CORE, 0)):
+            resource.setrlimit(limit, (most, most))
+        cells = json.loads(line)
+        for number, source in enumerate(cells, start=1):
+            if number == len(cells):
+                shell.ast_transformers = []  # the check is the course's own: no rule on answers holds for it
+            os.write(file, f"{secret}{json.dumps(shell.run(source))}\n".encode())
+        os._exit(0)  # not through what an answer may have registered for the end
+    finally:
+        os._exit(1)
+
+
+def results_in(text: bytes, secret: str) -> Iterator[dict]:
+    """The results among lines, into which an answer may have written its own: those after the secret."""
+    for line in text.split(b"\n"):
+        with contextlib.suppress(ValueError):  # cut
+            if line.startswith(secret.encode()):
+                yield json.loads(line[len(secret) :])
 
 
 def watch(pid: int, limits: dict) -> str:
@@ -52,100 +115,52 @@ def watch(pid: int, limits: dict) -> str:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             code = os.waitstatus_to_exitcode(status)
-            return "" if code == 0 else f"crashed: {ENDS['crashed'].format(described(code))}"
-        seconds, megabytes, processes = usage()
-        over = {
-            "time": max(seconds, (time.monotonic() - begun) / 4) > limits["exercise_seconds"],
-            "memory": megabytes > limits["memory_mb"],
-            "processes": processes > limits["processes"],
-        }
-        for why in over:
-            if over[why]:
-                kill(pid)
-                os.waitpid(pid, 0)
-                return f"{why}: {ENDS[why].format(**limits)}"
+            how = f"exit status {code}" if code >= 0 else signal.Signals(-code).name
+            return f"crashed: the process ended before the cell did ({how})" if code else ""
+        seconds, megabytes = usage()
+        why = ""
+        if max(seconds, (time.monotonic() - begun) / 4) > limits["exercise_seconds"]:
+            why = f"time: it ran for more than {limits['exercise_seconds']} seconds: is there an endless loop?"
+        elif megabytes > limits["memory_mb"]:
+            why = f"memory: it took more than {limits['memory_mb']} MB of memory"
+        if why:
+            kill_children()
+            os.waitpid(pid, 0)
+            return why
         time.sleep(pause)
         pause = min(2 * pause, 0.1)
 
 
-def described(code: int) -> str:
-    """An exit status in words."""
-    return f"exit status {code}" if code >= 0 else signal.Signals(-code).name
-
-
-def usage() -> tuple[float, float, int]:
-    """CPU seconds, megabytes and number of this process's children, theirs included."""
-    seconds = megabytes = processes = 0
+def usage() -> tuple[float, float]:
+    """CPU seconds and megabytes of this process's children, theirs included: so a fork bomb is over soon."""
+    seconds = megabytes = 0.0
     for process in psutil.Process().children(recursive=True):
-        try:
+        with contextlib.suppress(psutil.Error):  # it has just ended
             times, memory = process.cpu_times(), process.memory_info()
-        except psutil.Error:
-            continue  # it has just ended
-        seconds += times.user + times.system + times.children_user + times.children_system
-        megabytes += (memory.rss - memory.shared) / 1e6
-        processes += 1
-    return seconds, megabytes, processes
+            seconds += times.user + times.system + times.children_user + times.children_system
+            megabytes += (memory.rss - memory.shared) / 1e6
+    return seconds, megabytes
 
 
-def kill(pid: int) -> None:
+def kill_children() -> None:
     """End an exercise's process and all that it started: in the sandbox, all processes but this one."""
     if os.getpid() == 1:
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
-        return
-    for process in [*psutil.Process(pid).children(recursive=True), psutil.Process(pid)]:
+    for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             process.kill()
 
 
-def run_exercise(shell: Shell, length: int, out: Sender, limits: dict) -> None:
-    """In a fork: read an exercise, let go of this program's files, and run it."""
-    try:
-        cells = json.loads(read(length))
-        leave_out(0, 1, 2)
-        os.setsid()
-        os.chdir(tempfile.mkdtemp())
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        set_dumpable(True)
-        for limit, most in ((resource.RLIMIT_DATA, limits["memory_mb"] * 10**6), (resource.RLIMIT_CORE, 0)):
-            resource.setrlimit(limit, (most, most))
-        shell.run(cells, out, limits["output_characters"])
-        os._exit(0)  # not through what an answer may have registered for the end
-    finally:
-        os._exit(1)
-
-
 def clear() -> None:
     """Remove all processes and files that an exercise has left behind."""
-    if os.getpid() == 1:
-        kill(1)
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                os.waitpid(-1, 0)
-    for folder in {tempfile.gettempdir(), *(["/dev/shm"] if os.getpid() == 1 else [])}:
-        for path, folders, _ in os.walk(folder):
-            for name in (os.path.join(path, name) for name in folders):
-                with contextlib.suppress(OSError):  # not ours: labkit may be shown there
-                    os.path.islink(name) or os.chmod(name, 0o700)
-        for entry in os.scandir(folder):
-            with contextlib.suppress(OSError):
-                shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else os.remove(entry)
-
-
-def read(length: int) -> bytes:
-    """Exactly so many bytes from stdin; fewer only at its end."""
-    found = b""
-    while len(found) < length and (part := os.read(0, length - len(found))):
-        found += part
-    return found
-
-
-def leave_out(*files: int) -> None:
-    """Nothing comes from these files of the process any more, and nothing goes there."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for file in files:
-        os.dup2(nothing, file)
-    os.close(nothing)
+    kill_children()
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
+    folders = [tempfile.gettempdir(), *(["/dev/shm"] if os.getpid() == 1 else [])]
+    for command in (["chmod", "-R", "u+rwX", *folders], ["find", *folders, "-mindepth", "1", "-delete"]):
+        subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def set_dumpable(dumpable: bool) -> None:
@@ -154,26 +169,30 @@ def set_dumpable(dumpable: bool) -> None:
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, int(dumpable))
 
 
+def reply(ended: str, cells: list[dict]) -> None:
+    """Answer a request."""
+    print(json.dumps({"ended": ended, "cells": cells}), flush=True)
+
+
 def main() -> None:
     """Answer requests until there are no more, or none comes for `IDLE_SECONDS`."""
-    request = json.loads(read(int(read(DIGITS))))
-    limits, out, control = request["limits"], Sender(os.dup(1)), Sender(2)
+    request = json.loads(sys.stdin.buffer.readline())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_dumpable(False)
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.xmode = "Plain"  # not the source of checks, and not seconds for a deep recursion
-    shell = Shell.instance(config=config, display_pub_class=Publisher, displayhook_class=Result)
-    ready = shell.run(request["setup"], out, limits["output_characters"])
-    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-    control({"setup": ready})
-    while ready and select.select([0], [], [], IDLE_SECONDS)[0] and (length := read(DIGITS)):
+    shell = Shell.instance(config=config)
+    reply("", [shell.run(source) for source in request["setup"]])
+    while select.select([0], [], [], IDLE_SECONDS)[0] and (line := sys.stdin.buffer.readline()):
         secret = secrets.token_hex()
-        if not (pid := os.fork()):
-            run_exercise(shell, int(length), Sender(out.file, secret), limits)
-        ended = watch(pid, limits)
-        clear()
-        control({"ended": ended, "secret": secret})
+        with tempfile.TemporaryFile() as results:
+            if not (pid := os.fork()):
+                run_exercise(shell, line, results.fileno(), secret, request["limits"])
+            ended = watch(pid, request["limits"])
+            clear()
+            results.seek(0)
+            reply(ended, [*results_in(results.read(MAX_BYTES), secret)])
     os._exit(0)  # at once: to take Python apart costs seconds
 
 

@@ -1,6 +1,5 @@
 """The sources of the site's pages: the repository's documents, its notebooks with outputs, and pages made here."""
 
-import importlib
 import re
 import shutil
 from pathlib import Path
@@ -18,23 +17,10 @@ FILES = ("Makefile", "LICENSE", "pyproject.toml", "nbgrader_config.py", "CITATIO
 FOLDERS = ("docs", "examples", "labkit", "labkit/course/drawings", "data/speedrun", "data/paper")
 # For teachers alone: their document, and entries that would do as an answer of notebook 12.
 TEACHERS = re.compile(r"TEACHING\.md|data/speedrun/(?!cyclegan)\w+\.py")
-API = {  # the name of a page -> the modules on it
-    "labkit": ["labkit"],
-    "pictures, networks and models": ["labkit.data", "labkit.networks", "labkit.models"],
-    "training steps and speed-ups": [
-        "labkit.models.step",
-        "labkit.variants",
-        "labkit.training.callbacks",
-        "labkit.recipes",
-    ],
-    "measuring and comparing": ["labkit.measure", "labkit.sweeps"],
-    "recordings": ["labkit.trace", "labkit.traces.recorded", "labkit.traces.rank"],
-    "simulating": ["labkit.simulate"],
-    "several processes": ["labkit.parallel", "labkit.ranks"],
-    "figures": ["labkit.show"],
-    "the course": ["labkit.course", "labkit.course.check"],
-    "the speedrun": ["labkit.speedrun"],
-}
+# All packages, and modules with names that no package lists.
+PACKAGES = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "labkit").rglob("__init__.py")}
+MODULES = {"labkit.models.step", "labkit.ranks", "labkit.sweeps", "labkit.traces.rank", "labkit.traces.recorded"}
+API = sorted(PACKAGES - {"labkit.commands"} | MODULES)
 
 
 def gather(executed: list[Path], source: Path, solutions: bool) -> None:
@@ -75,23 +61,15 @@ def linked(text: str, solutions: bool) -> str:
 
 
 def write_api(folder: Path) -> None:
-    """Pages that Sphinx fills from docstrings."""
+    """Pages that Sphinx fills from docstrings, one a module; a name of `labkit` itself stands there alone."""
     folder.mkdir()
-    for title, modules in API.items():
-        lines = [title, "=" * len(title), ""]
-        for module in modules:
-            lines += [f".. automodule:: {module}", "   :members:"]
-            if hasattr(importlib.import_module(module), "__path__"):  # a package has its names from its modules
-                lines.append("   :imported-members:")
-            if module != "labkit":
-                lines.append(f"   :exclude-members: {', '.join(labkit.__all__)}")
-            lines.append("")
-        (folder / f"{file_name(title)}.rst").write_text("\n".join(lines), encoding="utf-8")
-
-
-def file_name(title: str) -> str:
-    """A title as the name of a file."""
-    return re.sub(r"\W+", "_", title)
+    for module in API:
+        lines = [module, "=" * len(module), "", f".. automodule:: {module}", "   :members:"]
+        if module in PACKAGES:  # it has its names from its modules
+            lines.append("   :imported-members:")
+        if module != "labkit":
+            lines.append(f"   :exclude-members: {', '.join(labkit.__all__)}")
+        (folder / f"{module}.rst").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def write_contents(source: Path) -> None:
@@ -100,7 +78,7 @@ def write_contents(source: Path) -> None:
         "The notebooks": sorted(f"notebooks/{path.stem}" for path in (source / "notebooks").glob("*.ipynb")),
         "Documents": sorted(f"docs/{path.stem}" for path in (source / "docs").glob("*.md"))
         + [name.removesuffix(".md") for name in MORE if (source / name).exists()],
-        "labkit's names": [f"api/{file_name(title)}" for title in API],
+        "labkit's names": [f"api/{module}" for module in API],
     }
     with open(source / START, "a", encoding="utf-8") as file:
         for caption, pages in parts.items():

@@ -10,6 +10,6 @@ from labkit import lazy
 __getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)
 
 if "LABKIT_CHECK_SEED" in os.environ:  # the answers are graded
-    from labkit.course.check import guard
+    from labkit.course.check import originality
 
-    guard.start()
+    originality.start()

@@ -12,15 +12,19 @@ import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import wraps
+from inspect import signature
 from numbers import Real
 from random import Random
 from typing import Any, ParamSpec, TypeVar
 
-from numpy import ndarray
-from torch import Tensor, allclose
+import torch
+from numpy import array_equal, ndarray
+from pandas import DataFrame
+from torch import Tensor
 
-from labkit.course.check import guard, own
+from labkit.course.check import originality
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,12 +37,10 @@ ERRORS = {  # a pattern in an error of an answer's own code: where to look
     "NoneType": "Something is None here: a function without `return`, or a value that was never set.",
     "before Module.__init__": "In __init__, call super().__init__() first.",
     "AttributeError": "Is it spelt the same everywhere, and set before it is read?",
-    "positional argument|keyword argument": "Compare the arguments with the function's first line: a method begins "
-    "with self, and f(*values) hands over the values of a tuple one by one.",
-    "IndexError": "The first place is 0, and the last is the length - 1: randrange(n) draws from these, randint(0, n) "
-    "does not.",
-    "Boolean value of Tensor": "A tensor of many values stands where one is needed. Is a class used as a function? "
-    "nn.L1Loss()(a, b) builds the loss first, and then calls it.",
+    "positional argument|keyword argument": "Does it fit the function's first line? A method begins with self, and "
+    "f(*values) hands over the values of a tuple one by one.",
+    "IndexError": "The first place is 0, and the last is the length - 1.",
+    "Boolean value of Tensor": "Is a class used as a function? nn.L1Loss()(a, b) builds the loss first, then calls it.",
     "in-place operation": "Make a new tensor: a - b, not a -= b.",
     "size|shape|dimension|channels": "Print the shapes before this line: which do not fit?",
 }
@@ -46,7 +48,11 @@ KINDS = (  # the kind that is expected, the kind that came, and the likely reaso
     ("", "None", "Is a `return` missing?"),
     (r"a tensor of shape \(\)", "a number", "Leave out .item() and float(): a number carries no gradient."),
     (r"a number|a tensor of shape \(\)", "a tensor|an array|a list", "Is a sum or a mean over all values missing?"),
-    ("a dict", "a dict", "Is a key missing or misspelt? A `return` inside a loop ends the loop at its first turn."),
+    (
+        "a dict",
+        "a dict",
+        "Is a key missing, misspelt or too many? A `return` inside a loop ends the loop at its first turn.",
+    ),
 )
 
 
@@ -57,6 +63,8 @@ class WrongAnswer(AssertionError):
 def exercise(*labkits: Callable) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Lets a check say that an answer is right, and turns any error of the answer's code into a `WrongAnswer`.
 
+    PyTorch's random numbers in a check depend on LABKIT_CHECK_SEED like `drawn`, and go on as before after it.
+
     Args:
         labkits: the functions or classes of labkit that do what the exercise asks for. An answer that is one of them,
             or calls one, is not accepted.
@@ -66,21 +74,18 @@ def exercise(*labkits: Callable) -> Callable[[Callable[P, None]], Callable[P, No
         @wraps(check)
         def checked(*args: P.args, **kwargs: P.kwargs) -> None:
             _require_untouched()
-            if reason := guard.refused():
+            if reason := originality.refused():
                 raise WrongAnswer(reason)
             try:
-                with own.calls_of(labkits) as called:
+                with torch.random.fork_rng(devices=[]), originality.calls_of(labkits) as called:
+                    torch.manual_seed(drawn(0, lambda random: random.randrange(2**31)))
                     check(*args, **kwargs)
             except WrongAnswer:
                 raise
             except (Exception, SystemExit) as error:
-                text = f"{type(error).__name__}: {error}"
-                hint = next((hint for pattern, hint in ERRORS.items() if re.search(pattern, text)), "")
-                place = _place(error)
-                whose = "your code fails" if place else "your answer cannot be checked: it fails"
-                raise WrongAnswer(f"{whose} with {text}{place}. {hint}") from error
+                raise WrongAnswer(_explained(error)) from error
             _require_untouched()
-            if reason := own.not_own([*args, *kwargs.values()][0], labkits, called):
+            if reason := originality.not_own([*args, *kwargs.values()][0], labkits, called):
                 raise WrongAnswer(reason)
             print(f"✓ {check.__name__}: right" + (", with other inputs, too" if _INPUTS else ""))
 
@@ -90,8 +95,49 @@ def exercise(*labkits: Callable) -> Callable[[Callable[P, None]], Callable[P, No
 
 
 def _require_untouched() -> None:
-    if name := guard.changed():
+    if name := originality.changed():
         raise WrongAnswer(f"{name} is not as it was before your answer: an answer may not change it.")
+
+
+def _explained(error: BaseException) -> str:
+    """An error with the line of the notebook in which it arose, or from which it was called, and hints."""
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [(frame.f_code, line) for frame, line in frames if frame.f_globals.get("__name__") == "__main__"]
+    text = f"{type(error).__name__}: {error}"
+    hints = [hint for pattern, hint in ERRORS.items() if re.search(pattern, text)][:1] + getattr(error, "__notes__", [])
+    if not lines:
+        return " ".join([f"your answer cannot be checked: it fails with {text}.", *hints])
+    code, line = lines[-1]
+    place = f"in {code.co_name}, line {line} of its cell: {linecache.getline(code.co_filename, line).strip()}"
+    return " ".join([f"your code fails with {text}, {place.removesuffix(': ')}.", *hints])
+
+
+@contextmanager
+def hint(text: str) -> Iterator[None]:
+    """Adds a hint to any error of an answer's code in the block."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(text)
+        raise
+
+
+def ask(answer: Callable[..., T], *given: Any, if_it_fails: str = "") -> T:
+    """The result of an answer for copies of the inputs `given`, which it may not change. A hint, if its code fails."""
+    copies = deepcopy(given)
+    with hint(if_it_fails):
+        got = answer(*copies)
+    kept = "an input was changed in place, and others still need it: make a new value, a - b instead of a -= b."
+    require(all(map(_unchanged, copies, given)), kept)
+    return got
+
+
+def _unchanged(value: Any, before: Any) -> bool:
+    if isinstance(before, Tensor):
+        return bool(value.equal(before))
+    if isinstance(before, ndarray):
+        return array_equal(value, before, equal_nan=True)
+    return not isinstance(before, DataFrame) or value.equals(before)
 
 
 _INPUTS: list[Random] = []  # while `hidden` runs a check: the source of its inputs
@@ -105,11 +151,6 @@ def drawn(usual: T, other: Callable[[Random], T]) -> T:
 def cases(usual: list[T], another: Callable[[Random], T]) -> list[T]:
     """The inputs of several calls of an answer: `usual`, and if `hidden` runs the check twelve that `another` draws."""
     return drawn(usual, lambda random: [another(random) for _ in range(12)])
-
-
-def a_seed(random: Random) -> int:
-    """A seed for `torch.manual_seed`."""
-    return random.randrange(2**31)
 
 
 def hidden(check: Callable[..., None], *answer: object) -> None:
@@ -127,38 +168,10 @@ def hidden(check: Callable[..., None], *answer: object) -> None:
         _INPUTS.pop()
 
 
-def _place(error: BaseException) -> str:
-    """The line of the notebook in which an error arose, or from which it was called."""
-    frames = traceback.walk_tb(error.__traceback__)
-    lines = [(frame.f_code, line) for frame, line in frames if frame.f_globals.get("__name__") == "__main__"]
-    if not lines:
-        return ""
-    code, line = lines[-1]
-    source = linecache.getline(code.co_filename, line).strip()
-    return f", in {code.co_name}, line {line} of its cell" + (f": {source}" if source else "")
-
-
 def require(condition: bool, message: str) -> None:
     """Raises `WrongAnswer` with `message` unless `condition` holds."""
     if not condition:
         raise WrongAnswer(message)
-
-
-def require_each(*conditions: tuple[bool, str], where: str = "") -> None:
-    """Requires each condition, or raises `WrongAnswer` with `where` and the message of the first that does not hold."""
-    for holds, message in conditions:
-        require(holds, where + message)
-
-
-@contextmanager
-def failing(errors: type[Exception] | tuple[type[Exception], ...], message: str) -> Iterator[None]:
-    """Turns one of these errors in the block into a `WrongAnswer` with `message` and the error's own text."""
-    try:
-        yield
-    except WrongAnswer:
-        raise
-    except errors as error:
-        raise WrongAnswer(f"{message} ({type(error).__name__}: {error})") from error
 
 
 def kind(value: object) -> str:
@@ -167,29 +180,18 @@ def kind(value: object) -> str:
         return f"a dict with the keys {sorted(map(str, value))}"
     if isinstance(value, tuple):
         return f"a tuple of {len(value)} values"
+    if type(value) in (Tensor, ndarray):  # not one of a class of the answer's own
+        return f"{'a tensor' if type(value) is Tensor else 'an array'} of shape {tuple(value.shape)}"  # type: ignore[attr-defined]
     if isinstance(value, Real) and not isinstance(value, bool):
         return "a number"
-    name = type(value).__name__
-    if type(value) in (Tensor, ndarray):
-        return f"{'a tensor' if name == 'Tensor' else 'an array'} of shape {tuple(value.shape)}"  # type: ignore[attr-defined]
-    if type(value).__module__ == "__main__":
-        return f"an object of a class {name} in the notebook"
-    return {str: "a word", type(None): "None"}.get(type(value), f"a {name}")
+    return {str: "a word", type(None): "None"}.get(type(value), f"a {type(value).__name__}")
 
 
-def require_kind(got: object, expected: str, where: str = "", asked: str = "") -> None:
-    """Raises `WrongAnswer` unless `kind` of an answer begins with `expected`.
-
-    Args:
-        got: the answer.
-        expected: the beginning of its kind.
-        where: begins the message.
-        asked: the key in question if `got` is only a part of the answer.
-    """
+def require_kind(got: object, expected: str, where: str = "") -> None:
+    """Raises `WrongAnswer`, which begins with `where`, unless `kind` of an answer begins with `expected`."""
     got_kind = kind(got)
     fitting = (hint for right, wrong, hint in KINDS if re.match(right, expected) and re.match(wrong, got_kind))
-    hint = "" if asked else next(fitting, "")
-    told = f"{where}{asked}{expected} is expected, not {got_kind}. {hint}"
+    told = f"{where}{expected} is expected, not {got_kind}. {next(fitting, '')}"
     require(got_kind.startswith(expected), told.rstrip())
 
 
@@ -204,7 +206,7 @@ def expect(
 
     Args:
         got: the answer, which must be of the same `kind` as `right`.
-        right: a number, a word, a tensor, or a dict or tuple of numbers or words.
+        right: a number, a word, a set, a range, a tensor, or a dict or tuple of numbers or words.
         mistakes: the result of each likely mistake and its message. Of a dict, the keys that give the mistake away are
             enough. A mistake that leads to the right result here is skipped. In place of a result there may be a
             function of `got` and `right` that recognises the mistake.
@@ -219,10 +221,43 @@ def expect(
     if _same(got, right):
         return
     told = f"{where}: {_answer(got, right)}. " if where else ""
-    for wrong, message in mistakes:
+    for wrong, message in [*mistakes, (_rounded, "That is nearly right: do not round.")]:
         fits = wrong(got, right) if callable(wrong) else _same(got, wrong) and not _same(right, wrong)
         require(not fits, told + message)
     raise WrongAnswer(told + otherwise)
+
+
+Mistakes = Iterator[tuple[Any, str]]
+
+
+def formula(
+    right: Callable, usual: list[tuple], other: Callable[[Random], tuple]
+) -> Callable[[Callable[..., Mistakes]], Callable[[Callable], None]]:
+    """Makes the check of an exercise whose answer gives a result for its arguments, and does nothing else.
+
+    The decorated function has the arguments of a case. It yields the result of each likely mistake with its message, as
+    `expect` takes them, and at last None with the message for any other wrong answer.
+
+    Args:
+        right: gives the right results.
+        usual: the arguments of each case.
+        other: draws those of the hidden test's cases.
+    """
+
+    def decorate(mistakes: Callable[..., Mistakes]) -> Callable[[Callable], None]:
+        @exercise(right)
+        @wraps(mistakes)
+        def check(answer: Callable) -> None:
+            for case in cases(usual, other):
+                *wrong, (_, otherwise) = mistakes(*case)
+                pairs = zip(signature(mistakes).parameters, case, strict=True)
+                where = ", ".join(f"{name} {_shown(value)}" for name, value in pairs)[:300]
+                got = ask(answer, *case, if_it_fails=f"{where}: {otherwise}")
+                expect(got, right(*case), wrong, otherwise, where)
+
+        return check
+
+    return decorate
 
 
 def _plain(value: Any) -> Any:
@@ -234,10 +269,10 @@ def _plain(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
-def _require_same_kind(got: Any, right: Any, where: str, asked: str = "") -> None:
-    require_kind(got, kind(right), where, asked)
+def _require_same_kind(got: Any, right: Any, where: str) -> None:
+    require_kind(got, kind(right), where)
     for key in right if isinstance(right, Mapping) else range(len(right)) if isinstance(right, tuple) else ():
-        _require_same_kind(got[key], right[key], where, f"{asked}{key}: ")
+        _require_same_kind(got[key], right[key], f"{where}{key}: ")
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -246,8 +281,13 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(b, tuple):
         return all(map(_same, a, b))
     if isinstance(a, Tensor):
-        return a.shape == b.shape and allclose(a, b, rtol=1e-4, atol=1e-5)
-    return a == b if isinstance(b, str) else math.isclose(a, b, abs_tol=0 if b else 1e-9)
+        return a.shape == b.shape and torch.allclose(a, b, rtol=1e-4, atol=1e-5)
+    return a == b if isinstance(b, str | set | range) else math.isclose(a, b, abs_tol=0 if b else 1e-9)
+
+
+def _rounded(got: Any, right: Any) -> bool:
+    """Whether a number is the right one rounded to at most three places."""
+    return isinstance(right, float) and got != 0 and any(math.isclose(got, round(right, places)) for places in range(4))
 
 
 def _answer(got: Any, right: Any) -> str:
@@ -257,13 +297,8 @@ def _answer(got: Any, right: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return f"({', '.join(map(_shown, value))})"
-    return f"{value:.6g}" if isinstance(value, Real) else repr(value)
-
-
-def rounded(got: Any, right: Any) -> bool:
-    """Whether an answer, or each number of a dict, is the right one rounded to at most three places."""
-    if isinstance(right, Mapping):
-        return all(rounded(got[key], right[key]) for key in right)
-    return any(math.isclose(got, round(right, places), rel_tol=1e-9) for places in range(4))
+    if isinstance(value, Tensor | DataFrame):
+        return kind(value)
+    return f"{value:.6g}" if isinstance(value, Real) else str(value)

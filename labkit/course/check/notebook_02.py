@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from labkit.course.check.answers import drawn, exercise, expect, require, require_each, require_kind, rounded
+from labkit.course.check.answers import Mistakes, drawn, exercise, expect, formula, require, require_kind
 from labkit.course.stand_ins import FakeGPU
 from labkit.measure.roofline import amdahl as right_amdahl
 from labkit.measure.timing import alternate as right_alternate
@@ -33,22 +33,18 @@ def alternate(answer: Callable) -> None:
         steps = {"a": lambda: step("a", 1.0 * slower), "b": lambda: step("b", 2.0 * slower)}
         return alternate(steps, rounds=rounds, warmup=warmup, synchronise=gpu.synchronise, clock=clock), calls
 
-    right, right_calls = measured(right_alternate, warmup=warm)
     got, calls = measured(answer, warmup=warm)
     require_kind(got, "a dict with the keys ['a', 'b']")
     for seconds in got.values():
         listed = isinstance(seconds, list) and len(seconds) > 0
         require(listed, "a list of seconds is expected for each step: append to it.")
-    order, right_order = ([call for call in each if call != "clock"] for each in (calls, right_calls))
-    times, turns = got["a"] + got["b"], f"take the steps in turn, {' '.join(right_order[:4])} ..."
-    require_each(
+    order = [call for call in calls if call != "clock"]
+    times, number = got["a"] + got["b"], warm + rounds
+    for holds, message in (
         ("clock" in calls, "your function never reads the clock it is given: call the argument `clock`."),
         (len(order) > 0, "no step has run: call it, step() with parentheses."),
-        (
-            order.count("a") == order.count("b") == warm + rounds,
-            f"each step has to run warmup + rounds times: here {warm} + {rounds}.",
-        ),
-        (order == right_order, f"the order is {' '.join(order)}: {turns}"),
+        (order.count("a") == order.count("b") == number, f"each step has to run warmup + rounds times, here {number}."),
+        (order == ["a", "b"] * number, f"the order is {' '.join(order)}: take the steps in turn, a b a b ..."),
         (got["a"] is not got["b"], "the steps share one list: make a new one for each, {name: [] for name in steps}."),
         (min(times) >= 0, "there are negative times: take the clock after the step minus the clock before it."),
         (max(times) < 100, "the times are in milliseconds or less: leave them in seconds, as `clock` has them."),
@@ -56,35 +52,26 @@ def alternate(answer: Callable) -> None:
         (len(times) == 2 * rounds, f"{len(times)} times came back, not 2 x {rounds}: keep those with turn >= warmup."),
         (max(times) > 0.5, "only the launch is measured: synchronise after the step, and then read `clock()`."),
         (max(times) < 2.5, "a time also holds those of the steps before it: read the clock before each step."),
-    )
+    ):
+        require(holds, message)
     before = "work from before is measured as well: synchronise before reading the clock the first time."
-    cold, right_cold = (measured(one, warmup=0)[0] for one in (answer, right_alternate))
-    for mine, its in ((got, right), (cold, right_cold)):
+    for warmup in (warm, 0):
+        mine, its = (measured(one, warmup)[0] for one in (answer, right_alternate))
         expect({name: tuple(mine[name]) for name in its}, {name: tuple(its[name]) for name in its}, [], before)
 
 
-@exercise(right_amdahl)
-def amdahl(answer: Callable[[float, float], float]) -> None:
+@formula(
+    right_amdahl,
+    [(0.6, 4.0), (0.9, math.inf)],
+    lambda random: (random.uniform(0.1, 0.9), random.choice((random.uniform(2, 9), math.inf))),
+)
+def amdahl(share: float, factor: float) -> Mistakes:
     """Compares ``answer(share, factor)`` with `labkit.measure.roofline.amdahl`."""
-    # with the usual numbers no two mistakes give the same result
-    share, factor = drawn((0.6, 4.0), lambda random: (random.uniform(0.1, 0.9), random.uniform(2, 9)))
     left = 1 - share + share / factor
-    expect(
-        answer(share, factor),
-        right_amdahl(share, factor),
-        [
-            (factor, "That is the part's own factor: the rest of the step takes as long as before."),
-            (left, "That is the time that is left: how many times faster is one over it."),
-            (1 - left, "That is the share of the time that is saved: how many times faster is one over the time left."),
-            (1 / (1 - share), "That is the bound for an infinite factor: the part still takes share / factor."),
-            (1 / (1 - share) + share / factor, "One over the whole sum: put the time that is left in parentheses."),
-            (1 / (share + (1 - share) / factor), "The part that `share` names gets faster, and the rest does not."),
-            (1 - share + share * factor, "The part takes share / factor of the time, not share * factor."),
-            (rounded, "That is nearly right: do not round."),
-        ],
-        "Of the time 1, 1 - share stays and share / factor is left.",
-        f"share {share:g}, factor {factor:g}",
-    )
-    infinite = "Divide `share` by `factor` all the same: that gives 0, and the rest still takes its time."
-    share = drawn(0.9, lambda random: random.uniform(0.1, 0.9))
-    expect(answer(share, math.inf), 1 / (1 - share), [], infinite, f"share {share:g}, an infinite factor")
+    yield factor, "That is the part's own factor: the rest of the step takes as long as before."
+    yield left, "That is the time that is left: how many times faster is one over it."
+    yield 1 - left, "That is the share of the time that is saved: how many times faster is one over the time left."
+    yield 1 / (1 - share), "That is the bound for an infinite factor: the part still takes share / factor."
+    yield 1 / (1 - share) + share / factor, "One over the whole sum: put the time that is left in parentheses."
+    yield 1 / (share + (1 - share) / factor), "The part that `share` names gets faster, and the rest does not."
+    yield None, "Of the time 1, 1 - share stays: divide `share` by `factor` for the rest, also where that gives 0."

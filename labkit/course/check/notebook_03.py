@@ -1,9 +1,9 @@
-"""Checks of notebook 03: busy time, idle time by cause, a rule for what bounds a training, and HTA's wall time."""
+"""Checks of notebook 03: busy time, idle time by cause, and a rule for what bounds a training."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pandas import DataFrame
 
-from labkit.course.check.answers import cases, drawn, exercise, expect, failing, require
+from labkit.course.check.answers import Mistakes, ask, cases, drawn, exercise, expect, formula
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate import replay, step_operators, write_trace
 from labkit.trace import Trace
@@ -20,12 +20,12 @@ from labkit.traces.intervals import busy as right_busy
 from labkit.traces.tables import find_gaps
 
 BOUNDS = ("compute", "data", "host")
-CAUSES = ("host_wait", "kernel_wait", "other")
-Launches = tuple[list[float], list[float], list[float], list[float]]  # calls, begins and ends of kernels; steps
-Launched = tuple[list[float], list[float], list[float]]  # the calls that launched kernels, their begins and their ends
-
-
 Kernels = tuple[str, list[float], list[float], str]  # in words, begins and ends, and a hint
+INSIDE = "A kernel that ends before one that began earlier adds nothing: keep the latest end so far (max)."
+
+
+def _arrays(*values: Sequence[float]) -> tuple[np.ndarray, ...]:
+    return tuple(np.array(one, dtype=float) for one in values)
 
 
 def _other_kernels(random: Random) -> Kernels:
@@ -41,33 +41,17 @@ def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
     usual: list[Kernels] = [
         ("kernels one after the other", [0, 10, 25], [10, 20, 30], "Add up the times that kernels cover."),
         ("two that overlap", [0, 10], [15, 30], "Where they overlap, the time counts once."),
-        (
-            "a short one inside a long one",
-            [0, 10, 30],
-            [50, 20, 70],
-            "A kernel that ends before one that began earlier adds nothing: keep the latest end so far (max).",
-        ),
-        (
-            "kernels not in the order they began",
-            [10, 0, 60, 30],
-            [25, 20, 75, 40],
-            "Sort by begin, and each end along with it.",
-        ),
-        (
-            "times between microseconds",
-            [0.25, 0.5, 3.0],
-            [1.0, 1.75, 3.5],
-            "Kernels begin and end between two whole microseconds: neither round nor count these.",
-        ),
-        ("no kernel", [], [], "Nothing is covered."),
+        ("a short one inside a long one", [0, 10, 30], [50, 20, 70], INSIDE),
+        ("kernels in any order", [10, 0, 60, 30], [25, 20, 75, 40], "Sort by begin, and each end along with it."),
+        ("times between microseconds", [0.25, 0.5, 3.0], [1.0, 1.75, 3.5], "Neither round nor count microseconds."),
+        ("no kernel", [], [], "Nothing is covered: return 0.0."),
     ]
-    for what, begin, end, hint in cases(usual, _other_kernels):
-        first, last = np.array(begin, dtype=float), np.array(end, dtype=float)
+    for what, begin, end, advice in cases(usual, _other_kernels):
+        first, last = _arrays(begin, end)
         right, wall = right_busy(first.copy(), last.copy()), last.max(initial=0) - first.min(initial=0)
-        with failing(() if begin else (IndexError, ValueError), "without any kernel your function should return 0.0"):
-            got = answer(first, last)
+        where = f"{what}, begin {begin}, end {end}"
         expect(
-            got,
+            ask(answer, first, last, if_it_fails=f"{where}: {advice}"),
             right,
             [
                 ((last - first).sum(), "That is the sum of the durations: the time of an overlap counts once."),
@@ -75,74 +59,63 @@ def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
                 (wall - right, "That is how long the GPU was idle: the rest of the wall time is busy."),
                 ((last - first)[:1].sum(), "That is the first kernel alone: `return` belongs outside the loop."),
             ],
-            f"It should be {right:g}. {hint}",
-            f"{what}, begin {begin}, end {end}",
+            f"It should be {right:g}. {advice}",
+            where,
         )
-        kept = first.tolist() == begin and last.tolist() == end
-        copy = "work on a copy (np.argsort gives an order, np.sort a copy)."
-        require(kept, f"the arrays you were given were changed: {copy}")
 
 
-def _other_launched(random: Random) -> Launched:
+def _other_launched(random: Random) -> tuple[np.ndarray, ...]:
     """Kernels that partly overlap, with gaps of every cause, in any order, to `idle_by_cause`."""
     begin = [10.0]
     while len(begin) < 40:
         begin.append(begin[-1] + random.choice((random.uniform(2, 20), random.uniform(40, 90))))
     random.shuffle(begin)
     launched = [one - random.uniform(3, 60) for one in begin]
-    return launched, begin, [one + random.choice((random.uniform(3, 15), 30.0)) for one in begin]
+    return _arrays(launched, begin, [one + random.choice((random.uniform(3, 15), 30.0)) for one in begin])
 
 
-@exercise(find_gaps)
-def idle_by_cause(answer: Callable[[np.ndarray, np.ndarray, np.ndarray], dict[str, float]]) -> None:
+def _total(us: ArrayLike, cause: np.ndarray) -> dict[str, float]:
+    return {name: float(np.where(cause == name, us, 0).sum()) for name in ("host_wait", "kernel_wait", "other")}
+
+
+def _gaps(launched: np.ndarray, begin: np.ndarray, end: np.ndarray) -> DataFrame:
+    kernels = DataFrame({"call_begin": launched, "begin": begin, "end": end}).sort_values("begin")
+    return find_gaps(kernels.reset_index(drop=True))
+
+
+def _right_causes(launched: np.ndarray, begin: np.ndarray, end: np.ndarray) -> dict[str, float]:
+    gaps = _gaps(launched, begin, end)
+    return _total(gaps["us"], gaps["cause"].to_numpy())
+
+
+@formula(
+    _right_causes,
+    [
+        _arrays([0, 6, 12, 100, 106, 112], [10, 42, 30, 108, 120, 190], [40, 62, 70, 118, 150, 200]),
+        _arrays([90, 2, 31, 5], [140, 20, 45, 60], [150, 30, 75, 65]),
+    ],
+    _other_launched,
+)
+def idle_by_cause(launched: np.ndarray, begin: np.ndarray, end: np.ndarray) -> Mistakes:
     """Compares ``answer(launched, begin, end)`` with the causes of `labkit.Trace.idle`, in microseconds."""
-    by_hand: Launched = ([0, 6, 12, 100, 106, 112], [10, 42, 30, 108, 120, 190], [40, 62, 70, 118, 150, 200])
-    shuffled: Launched = ([90, 2, 31, 5], [140, 20, 45, 60], [150, 30, 75, 65])
-    for launched, begin, end in cases([by_hand, shuffled], _other_launched):
-        kernels = DataFrame({"call_begin": launched, "begin": begin, "end": end}, dtype=float).sort_values("begin")
-        gaps = find_gaps(kernels.reset_index(drop=True))
-        us, cause = gaps["us"].to_numpy(), gaps["cause"].to_numpy()
-        late, short = cause == "host_wait", us < 30
-        since = kernels["begin"].to_numpy()[1:] - kernels["end"].to_numpy()[:-1]
+    gaps, order = _gaps(launched, begin, end), np.argsort(begin)
+    us, cause = gaps["us"].to_numpy(), gaps["cause"].to_numpy()
+    since = begin[order][1:] - end[order][:-1]
+    late, by_length = cause == "host_wait", np.where(us < 30, "kernel_wait", "other")
+    short_first = np.where(us < 30, "kernel_wait", np.where(late, "host_wait", "other"))
+    swapped = np.where(late, "host_wait", np.where(us < 30, "other", "kernel_wait"))
+    yield _total(1, cause), "That is how many gaps there are: add up their microseconds."
+    yield _total(us, swapped), "kernel_wait and other are swapped: a long gap before a launched kernel is `other`."
+    yield _total(us, np.where(late, by_length, "host_wait")), "A launch that begins *after* the gap began is late."
+    yield _total(us, short_first), "Ask for the launch first: a short gap is the host's, too, if the launch was late."
+    yield _total(us, by_length), "Each is launched before it begins. Had its launch begun when the *gap* began?"
+    yield _adds_up_to(us.sum() + min(begin)), "Wall time begins with the first kernel: no gap before it counts."
+    yield _adds_up_to(since[since > 0].sum()), INSIDE
+    yield None, "Take the kernels in the order they began. A gap lies between the latest end so far and a later begin."
 
-        def total(causes: np.ndarray, us: np.ndarray = us) -> dict[str, float]:
-            return {name: float(us[causes == name].sum()) for name in CAUSES}
 
-        def adds_up_to(us: float) -> Callable[[dict[str, float], Any], bool]:
-            return lambda got, _: math.isclose(sum(got.values()), us)
-
-        right = total(cause)
-        swapped = dict(zip(CAUSES, (right["host_wait"], right["other"], right["kernel_wait"]), strict=True))
-        expect(
-            answer(*(np.array(one, dtype=float) for one in (launched, begin, end))),
-            right,
-            [
-                (total(cause, np.ones_like(us)), "That is how many gaps there are: add up their microseconds."),
-                (swapped, "kernel_wait and other are swapped: a long gap in front of a launched kernel is `other`."),
-                (
-                    total(np.where(late, np.where(short, "kernel_wait", "other"), "host_wait")),
-                    "The launch that begins *after* the gap began is late, and that gap is host_wait.",
-                ),
-                (
-                    total(np.where(short, "kernel_wait", np.where(late, "host_wait", "other"))),
-                    "Ask for the launch first: a short gap is the host's, too, if the launch was late.",
-                ),
-                (
-                    total(np.where(short, "kernel_wait", "other")),
-                    "Every kernel is launched before it begins. Had its launch begun when the *gap* began?",
-                ),
-                (
-                    adds_up_to(us.sum() + min(begin)),
-                    "Wall time begins with the first kernel: there is no gap before it.",
-                ),
-                (
-                    adds_up_to(since[since > 0].sum()),
-                    "A kernel may end before one that began earlier: a gap begins at the latest end so far (max).",
-                ),
-            ],
-            "Take the kernels in the order they began. A gap lies between the latest end so far and a later begin.",
-            f"launched {launched}, begin {begin}, end {end}"[:300],
-        )
+def _adds_up_to(us: float) -> Callable[[dict[str, float], Any], bool]:
+    return lambda got, _: math.isclose(sum(got.values()), us)
 
 
 FEW_LONG = "Few gaps begin in the range data, but they hold nearly all of the idle time: add up `us`."
@@ -164,7 +137,7 @@ PATIENTS = [
 def diagnose(answer: Callable[[float, DataFrame], str]) -> None:
     """Compares ``answer(idle, gaps)`` with the bottleneck of trainings that differ clearly."""
     random = drawn(Random(0), lambda random: random)
-    for right, idle_share, in_data, others, hint in PATIENTS:
+    for right, idle_share, in_data, others, advice in PATIENTS:
         idle = random.uniform(*idle_share)
         rows = [
             {"us": random.uniform(low, high), "cause": "host_wait", "range_at_begin": name}
@@ -174,10 +147,8 @@ def diagnose(answer: Callable[[float, DataFrame], str]) -> None:
         gaps = DataFrame(rows).sort_values("us", ascending=False, ignore_index=True)
         data_share = gaps.loc[gaps["range_at_begin"] == "data", "us"].sum() / gaps["us"].sum()
         where = f"idle for {idle:.0%} of the wall time, {data_share:.0%} of that in gaps that begin in the range data"
-        with failing(KeyError, f"there is no such column: the columns are {', '.join(gaps)}"):
-            got = answer(idle, gaps.copy())
         unknown = (lambda got, _: got not in BOUNDS, f"That is none of the words: {', '.join(BOUNDS)}.")
-        expect(got, right, [unknown], hint, where)
+        expect(ask(answer, idle, gaps), right, [unknown], advice, where)
 
 
 def unknown_traces(folder: Path | str) -> dict[str, Trace]:
@@ -189,49 +160,3 @@ def unknown_traces(folder: Path | str) -> dict[str, Trace]:
         "C": replay(operators[1], host_us=60.0),
     }
     return {name: Trace(write_trace(one, Path(folder, f"{name}.json.gz"))) for name, one in played.items()}
-
-
-def _other_launches(random: Random) -> Launches:
-    """Launches of three to five steps, and kernels that begin some time after them, to `hta_wall`."""
-    steps = [100.0 * number for number in range(random.randrange(3, 6))]
-    launched = sorted(random.uniform(0, steps[-1] + 90) for _ in range(30))
-    launched += [steps[-2] + 80, steps[-1] + 5]
-    begin = [call + random.uniform(5, 60) for call in launched]
-    begin[-2] = steps[-1] + 20
-    return launched, begin, [one + random.uniform(1, 40) for one in begin], steps
-
-
-@exercise()
-def hta_wall(answer: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], float]) -> None:
-    """Compares ``answer(launched, begin, end, steps)`` with the wall time that HTA counts."""
-    usual: list[Launches] = [
-        ([1.0, 12.0, 90.0, 101.0], [10.0, 20.0, 130.0, 150.0], [25.0, 40.0, 145.0, 160.0], [0.0, 100.0]),
-        ([5.0, 95.0, 40.0, 205.0], [20.0, 250.0, 60.0, 280.0], [50.0, 270.0, 300.0, 290.0], [0.0, 100.0, 200.0]),
-        ([3.0, np.nan, 60.0, 120.0], [12.0, 500.0, 70.0, 130.0], [22.0, 510.0, 90.0, 140.0], [0.0, 50.0, 110.0]),
-    ]
-    for case in cases(usual, _other_launches):
-        launched, begin, end, steps = map(np.array, case)
-        got = answer(launched.copy(), begin.copy(), end.copy(), steps.copy())
-        kept, last = launched < steps.max(), steps.max()
-        first, of_first_step = begin[kept].min(), launched < np.sort(steps)[1]
-        began = (
-            "Those are the kernels that *began* before the last step. HTA asks when they were launched: a kernel of an "
-        )
-        mistakes = [
-            (end.max() - begin.min(), "That is the wall time of all kernels: HTA leaves some of them out."),
-            (end[begin < last].max() - first, began + "earlier step may still wait when the last one begins."),
-            ((end - begin)[kept].sum(), "That is the sum of the durations. The wall time has the pauses in it, too."),
-            (right_busy(begin[kept], end[kept]), "That is the busy time: the pauses belong to the wall time, too."),
-            (end[kept].max(), "That is the last end: the wall time begins with the first kernel, not at 0."),
-            (end[kept][-1] - begin[kept][0], "The kernel launched last need not end last: take the largest end."),
-            (last - first, "A kernel that HTA keeps counts whole, after the last step began, too."),
-            (
-                end[of_first_step].max() - first,
-                "Those are the kernels of the first step: all steps but the last count.",
-            ),
-        ]
-        right = end[kept].max() - first
-        otherwise = f"It should be {right:g}: of the kernels launched before the last step, last end less first begin."
-        expect(
-            got, right, mistakes, otherwise, f"launched {case[0]}, begin {case[1]}, end {case[2]}, steps {steps}"[:300]
-        )

@@ -1,1 +1,0 @@
-"""Figures and widgets that only the lessons need."""
