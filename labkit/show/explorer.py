@@ -35,7 +35,7 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
         LabkitError: there is no trace.
     """
     recordings = named(traces)
-    steps = max(len(_step_numbers(one)) for one in recordings.values())
+    steps = max(len(_steps(one)) for one in recordings.values())
     slow = dict(continuous_update=False, **WIDE)
     times = dict(readout_format=",.0f", **slow)
     of_view = {
@@ -62,7 +62,10 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
         chosen = {name: one for name, one in recordings.items() if recording in (name, ALL)}
         try:
             if first_and_last != (1, steps):  # all steps include what was recorded between and after them
-                chosen = {name: _part(one, *first_and_last) for name, one in chosen.items()}
+                chosen = {
+                    name: one.steps(*(_steps(one)[:n][-1] for n in first_and_last))  # or the last that it has
+                    for name, one in chosen.items()
+                }
             if view == "timeline":
                 percent_us = length_us(chosen) / 100
                 begin, end = values["interval"]
@@ -79,12 +82,6 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
     return ipywidgets.VBox([*box.children, ipywidgets.HTML(PERFETTO + named_files)])
 
 
-def _part(trace: Trace, first: int, last: int) -> Trace:
-    """The steps from the `first` recorded one, counted from 1, to the `last`, or to the last that there is."""
-    numbers = _step_numbers(trace)
-    return trace.steps(*(numbers[min(n, len(numbers)) - 1] for n in (first, last)))
-
-
-def _step_numbers(trace: Trace) -> list[int]:
+def _steps(trace: Trace) -> list[int]:
     """The numbers of the recorded steps, or those of the first rank if there are several. Without steps, a zero."""
     return next(iter(trace.ranks.values())).steps["step"].tolist() or [0]

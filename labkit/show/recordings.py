@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -123,11 +123,6 @@ def joined(
     return pandas.concat(tables, ignore_index=True)
 
 
-def repeated(table: pandas.DataFrame, columns: Iterable[str]) -> pandas.DataFrame:
-    """The rows of a table once for each of these columns, which becomes the `series`, and its numbers the `value`."""
-    return pandas.concat(table.assign(value=table[column], series=column) for column in columns)
-
-
 def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = False) -> go.Figure:
     """Horizontal bars, a bar for each row of a table. The other columns of the row are shown at the pointer.
 
@@ -146,7 +141,7 @@ def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = F
         unit: title of the x axis.
         beside: whether the series stand beside one another at a place, and are not stacked.
     """
-    table = table.assign(hover=["<br>".join(map(escaped, lines)) for lines in _lines(table)])
+    table = table.assign(hover=_hover(table))
     table = table if "panel" in table else table.assign(panel="")
     unknown = table["value"].isna() & table["series"].notna()
     table["place"] += unknown.map({True: "<br>(not known)", False: ""})
@@ -252,8 +247,8 @@ def _told(column: str, value: Any) -> str:
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
 
 
-def _lines(table: pandas.DataFrame) -> list[list[str]]:
+def _hover(table: pandas.DataFrame) -> list[str]:
     """For each row its columns, one a line: name and value."""
     shown = readable(table)
-    rows = shown.itertuples(index=False, name=None)
-    return [[f"{name}: {shortened(value, 90)}" for name, value in zip(shown, row, strict=True)] for row in rows]
+    lines = [f"{name}: " + shown[name].map(lambda value: escaped(shortened(value, 90))) for name in shown]
+    return list(map("<br>".join, zip(*lines, strict=True)))

@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 from labkit.errors import LabkitError, check_known
 from labkit.show import style
 from labkit.show.hta import hta
-from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, named, readable, repeated
+from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, named, readable
 from labkit.show.timeline import LOOKS, players, queue, timeline
 from labkit.simulate.recorded_replay import ReplayWarning
 from labkit.trace import Trace
@@ -121,7 +121,7 @@ class Bars:
             drawn = drawn.assign(series=table[self.series], value=table[self.value])
             drawn = drawn[drawn["series"].isin(list(self.looks))]
         else:
-            drawn = repeated(drawn, self.looks)
+            drawn = pandas.concat(drawn.assign(series=column, value=table[column]) for column in self.looks)
         missing = [name for name in each_rank(traces) if name not in set(drawn["recording"])]
         notes = [f"Nothing to show: {', '.join(missing)}"] if missing else []
         if drawn.empty:
