@@ -131,7 +131,7 @@ class Bars:
         axis = ". ".join([self.axis.format(unit), *map(style.escaped, notes)])
         figure = bars(drawn.assign(value=drawn["value"] / unit_us), self.looks, axis, not (self.series or stacked))
         if shares:
-            figure.update_xaxes(tickformat=".0%")
+            figure.update_xaxes(tickformat=".1~%")
         figure.update_traces(textposition="inside" if stacked else "auto", insidetextanchor="middle", textangle=0)
         figure.update_layout(uniformtext=dict(minsize=9, mode="hide"))  # names that do not fit into their bars
         notes += [f"{name}: {why}" for name, why in lacking.items()] + [str(doubt.message) for doubt in doubts]
