@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas
-import plotly.graph_objects as go
 import pytest
 import torch
 
@@ -121,12 +120,12 @@ def test_the_verdict_turns_where_kernel_and_pause_take_as_long_as_a_launch():
     ],
 )
 def test_moving_a_control_redraws_the_same_figure_which_says_that_it_is_simulated(make, moves, draw):
-    *controls, figure, words = make().children
+    *controls, widget, words = make().children
     before = words.value
     for position, value in moves.items():
         controls[position].value = value
-    drawn = draw()
-    assert isinstance(figure, go.FigureWidget) and words.value != before
+    drawn, figure = draw(), widget.figure
+    assert words.value != before
     assert figure.layout.title.text == drawn.layout.title.text and "<b>SIMULATED</b>" in drawn.layout.title.text
     for mine, new in zip(figure.data, drawn.data, strict=True):
         np.testing.assert_array_equal(mine.x, new.x)
