@@ -327,11 +327,6 @@ def test_the_figure_draws_what_was_measured_and_says_why_the_rest_was_not(table)
     assert "&lt;fast&gt;</td>" in figure.layout.meta["table"] and "it leaves out idt_A" in figure.layout.meta["table"]
 
 
-def test_several_devices_share_a_figure(table):
-    figure = show.comparison_figure({"one": table, "other": table}, "peak_bytes")
-    assert [points.name for points in figure.data] == ["one", "other"] and list(figure.data[1].x) == [4, 2]
-
-
 def test_where_nothing_was_measured_the_reasons_still_have_their_places(table):
     figure = show.comparison_figure(table.assign(peak_bytes=float("nan")), "peak_bytes")
     assert figure.layout.yaxis.type == "category"  # else Plotly looks for numbers in the names of the annotations
@@ -341,13 +336,6 @@ def test_where_nothing_was_measured_the_reasons_still_have_their_places(table):
 def test_an_unknown_measure_is_refused(table):
     with pytest.raises(LabkitError, match="measure"):
         show.comparison_figure(table, "speed")
-
-
-def test_the_widget_redraws_one_figure_in_place(table):
-    choice, figure, words = show.comparison(table).children
-    choice.value = "peak_bytes"
-    drawn = figure.figure
-    assert "peak memory" in drawn.layout.title.text and list(drawn.data[0].x) == [4, 2] and "peak" in words.value
 
 
 def test_the_report_opens_without_a_network(table, tmp_path):

@@ -230,21 +230,10 @@ def test_a_thinned_queue_keeps_its_maximum(load):
     assert "2,000 points" in figure.layout.xaxis.title.text and (np.diff(times) > 0).all()
 
 
-def test_streams_that_are_busy_together(two_streams):
-    figure = show.trace({"two": two_streams}, "streams")
-    assert [bar.x[0] for bar in figure.data] == pytest.approx([220 / 600, 330 / 600, 50 / 600])
-    row = told(figure)[0]
-    assert (row["union µs"], row["sum µs"], row["share of wall"]) == ("380.0", "430.0", "36.7%")
-    within = show.trace(two_streams, "streams", within="generators forward")
-    assert told(within)[0]["union µs"] == "240.0" and told(within)[0]["range"] == "generators forward"
-    with pytest.raises(LabkitError, match="within='generator forward'.*'generators forward'"):
-        show.trace(two_streams, "streams", within="generator forward")
-
-
 def test_host_time_by_range_is_that_of_a_step(load, two_streams, one_kernel, on_a_cpu):
     figure = show.trace({"two": two_streams, "one": one_kernel, "cpu": on_a_cpu}, "ranges")
-    assert bars(figure) == {("generators forward", "1. generators forward"): 195, ("data", "2. data"): 15}
-    assert bars(figure, "x2") == {("generators forward", "1. generators forward"): 40}
+    assert bars(figure) == {("generators", "1. generators forward"): 195, ("other range", "2. data"): 15}
+    assert bars(figure, "x2") == {("generators", "1. generators forward"): 40}
     assert notes(figure) == ["two", "cpu"] and "Nothing to show: one" in figure.layout.meta["text"]
     unmarked = SyntheticTrace()
     unmarked.range("labkit: data", 0, 30)

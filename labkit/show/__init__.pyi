@@ -1,4 +1,3 @@
-from labkit.show.comparisons import comparison as comparison
 from labkit.show.comparisons import comparison_figure as comparison_figure
 from labkit.show.comparisons import comparison_report as comparison_report
 from labkit.show.explorer import trace_explorer as trace_explorer

@@ -14,7 +14,7 @@ import pandas
 import plotly.graph_objects as go
 
 from labkit.errors import LabkitError
-from labkit.show.style import ABOVE, BELOW, CLEAR, LEGEND_BELOW, escaped, look, mark_simulated, panels, shortened
+from labkit.show.style import ABOVE, BELOW, CLEAR, escaped, mark_simulated, panels, shortened
 from labkit.trace import Trace
 from labkit.traces.rank import Rank
 
@@ -128,7 +128,7 @@ def repeated(table: pandas.DataFrame, columns: Iterable[str]) -> pandas.DataFram
     return pandas.concat(table.assign(value=table[column], series=column) for column in columns)
 
 
-def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = False, shared: bool = True) -> go.Figure:
+def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = False) -> go.Figure:
     """Horizontal bars, a bar for each row of a table. The other columns of the row are shown at the pointer.
 
     | column | meaning |
@@ -145,7 +145,6 @@ def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = F
         looks: of the series, in the legend's order.
         unit: title of the x axis.
         beside: whether the series stand beside one another at a place, and are not stacked.
-        shared: whether all panels have the same x axis.
     """
     table = table.assign(hover=["<br>".join(map(escaped, lines)) for lines in _lines(table)])
     table = table if "panel" in table else table.assign(panel="")
@@ -153,7 +152,8 @@ def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = F
     table["place"] += unknown.map({True: "<br>(not known)", False: ""})
     places = {panel: list(dict.fromkeys(rows["place"])) for panel, rows in table.groupby("panel", sort=False)}
     thickness = 16 + 16 * (len(looks) if beside else 1)
-    figure = panels({panel: 30 + thickness * len(labels) for panel, labels in places.items()}, shared=shared)
+    edge = dict(color="#555555", width=0.5)  # pale bars stand out from the background
+    figure = panels({panel: 30 + thickness * len(labels) for panel, labels in places.items()})
     in_legend = set()
     for number, (panel, labels) in enumerate(places.items(), start=1):
         of_panel = table[table["panel"] == panel]
@@ -163,7 +163,8 @@ def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = F
                 continue
             figure.add_bar(
                 **dict(y=list(rows["place"]), x=list(rows["value"]), orientation="h", row=number, col=1),
-                **dict(hovertext=list(rows["hover"]), hoverinfo="text", marker=look(colour, pattern)),
+                **dict(hovertext=list(rows["hover"]), hoverinfo="text"),
+                marker=dict(color=colour, line=edge, pattern=dict(shape=pattern, fgcolor="#333333", size=7)),
                 **dict(name=name, legendgroup=series, showlegend=bool(name) and series not in in_legend),
                 text=list(rows["text"]) if "text" in rows else None,
                 base=list(rows["begin"]) if "begin" in rows else None,
@@ -199,7 +200,7 @@ def finish(
     figure.update_layout(
         title=dict(text=f"{title}<br><sub>{escaped(stamp)}</sub>", yref="container", y=1, yanchor="top", pad_t=16),
         margin=dict(t=ABOVE, b=20 if any(isinstance(one, go.Table) for one in figure.data) else BELOW),
-        legend=LEGEND_BELOW,
+        legend=dict(orientation="h", traceorder="normal", x=0, y=0, yref="container", yanchor="bottom"),
         meta={
             "text": f"{'. '.join([title, *notes])}. Stamps: {stamp}.",
             "table": readable(table).to_html(index=False, border=0),

@@ -14,14 +14,12 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import Any
 
 import numpy as np
 import pandas
 import plotly.graph_objects as go
 from IPython.display import HTML, display
 from plotly import io
-from plotly.colors import hex_to_rgb
 from plotly.subplots import make_subplots
 
 INK = "#767676"  # the grey with most contrast on JupyterLab's dark #111111 (4.2), given 4.5 on white
@@ -41,7 +39,6 @@ PLAYERS = {
 # Kinds of GPU activity: Okabe and Ito's yellow, and a wine of Paul Tol's that goes with their palette.
 KINDS = {"compute": KERNEL, "memory": "#F0E442", "communication": "#882255"}
 ABOVE, BETWEEN, BELOW = 100, 75, 90  # pixels for the title, for a panel's name and ticks, and for the legend
-LEGEND_BELOW = dict(orientation="h", traceorder="normal", x=0, y=0, yref="container", yanchor="bottom")
 
 _axis = dict(gridcolor=FAINT, zerolinecolor="rgba(128, 128, 128, 0.6)", linecolor=INK, tickcolor=INK)
 io.templates["labkit"] = go.layout.Template(
@@ -73,59 +70,38 @@ def in_words(figure: go.Figure) -> str:
     return f"<details><summary>This figure in words</summary>{text}</details>"
 
 
-def look(colour: str, pattern: str = "") -> dict[str, Any]:
-    """A bar's colour and hatching, with a thin edge so that pale bars stand out from the background."""
-    edge = dict(color="#555555", width=0.5)
-    return dict(color=colour, line=edge, pattern=dict(shape=pattern, fgcolor="#333333", size=7))
-
-
-def range_look(name: str) -> tuple[str, str]:
-    """Colour and hatching of a bar for one of labkit's ranges, such as "generators backward".
-
-    Generators are blue, discriminators orange, an autoencoder light blue. The forward pass has the palest shade, and
-    the optimizer is hatched.
-    """
-    player, _, phase = name.partition(" ")
-    colour = PLAYERS.get(player, UNUSED)
-    if phase == "forward":
-        colour = f"rgba{(*hex_to_rgb(colour), 0.55)}"  # not the trace's opacity, which the legend would not show
-    return colour, "/" if phase == "optimizer" else ""
-
-
-def panels(heights: Mapping[str, float], notes: Mapping[str, str] | None = None, shared: bool = True) -> go.Figure:
-    """Panels below one another, under their names if there are several.
+def panels(heights: Mapping[str, float], notes: Mapping[str, str] | None = None) -> go.Figure:
+    """Panels below one another, with one x axis, under their names if there are several.
 
     Args:
         heights: of each panel, in pixels, by its name.
         notes: a text above a panel, by the panel's name.
-        shared: whether all panels have the same x axis.
     """
     titles = {name: escaped(name) if len(heights) > 1 else "" for name in heights}
-    titles |= {name: ": ".join(filter(None, (titles[name], note))) for name, note in (notes or {}).items()}
+    titles |= {name: f"{name}: {note}" for name, note in (notes or {}).items()}
     height = sum(heights.values()) + BETWEEN * (len(heights) - 1)
     figure = make_subplots(
         len(heights),
         row_heights=list(heights.values()),
         vertical_spacing=BETWEEN / height if len(heights) > 1 else 0.0,
         subplot_titles=list(titles.values()),
-        shared_xaxes=shared,
+        shared_xaxes=True,
     )
     return figure.update_layout(height=height + ABOVE + BELOW).update_annotations(font_size=13, x=0, xanchor="left")
 
 
-def mark_simulated(figure: go.Figure, panels: int | None = None, whose: str = "") -> go.Figure:
+def mark_simulated(figure: go.Figure, whose: str = "") -> go.Figure:
     """Writes SIMULATED in bold on the edge of each panel, where a cropped picture keeps it, and in the title.
 
     Args:
         figure: it is changed. It has its title.
-        panels: how many show simulated numbers, from the first on, or None for all.
         whose: the recordings that were simulated, if others were not.
     """
     stamp = f"<b>SIMULATED</b>{whose and ': '}{escaped(whose)}"
     axes = dict.fromkeys((trace.xaxis or "x", trace.yaxis or "y") for trace in figure.data if "xaxis" in trace)
     look = dict(showarrow=False, font=dict(size=11, color="#555555"), bgcolor="rgba(255, 255, 255, 0.9)", borderpad=2)
     place = dict(x=1, xanchor="right", y=1, yanchor="middle")  # half outside, since it hides what lies below
-    for x, y in list(axes)[:panels]:
+    for x, y in axes:
         figure.add_annotation(text=stamp, xref=f"{x} domain", yref=f"{y} domain", bordercolor=INK, **place, **look)
     return figure.update_layout(title_text=figure.layout.title.text.replace("SIMULATED", "<b>SIMULATED</b>"))
 

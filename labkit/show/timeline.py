@@ -106,11 +106,10 @@ def events_between(rank: Rank, begin_us: float, end_us: float) -> pandas.DataFra
     All times are microseconds since the rank's first event.
     """
     calls = rank.operators[rank.operators["category"].isin(CALLS)]
-    players = rank.ranges["name"].str.partition(" ")[0] if len(rank.ranges) else rank.ranges["name"]
     kernels = rank.kernels
     lanes = (
         rank.steps.assign(lane="steps", series="step"),
-        rank.ranges.assign(lane="ranges", series=players.where(players.isin(list(PLAYERS)), "other range")),
+        rank.ranges.assign(lane="ranges", series=players(rank.ranges["name"])),
         calls.assign(lane="CUDA calls", series="CUDA call"),
         kernels.assign(lane="stream " + kernels["stream"].astype(str), series=kernels["kind"]),
     )
@@ -120,6 +119,12 @@ def events_between(rank: Rank, begin_us: float, end_us: float) -> pandas.DataFra
     events = events[(events["end"] > begin_us) & (events["begin"] < end_us)]
     begin, end = events["begin"].clip(lower=begin_us), events["end"].clip(upper=end_us)
     return events.assign(begin=begin, end=end, took=end - begin)
+
+
+def players(ranges: pandas.Series) -> pandas.Series:
+    """The player of each range, or "other range"."""
+    first = ranges.astype(str).str.split().str[0]
+    return first.where(first.isin(list(PLAYERS)), "other range")
 
 
 def thin(events: pandas.DataFrame, begin_us: float, end_us: float, most: int = MOST_BARS) -> pandas.DataFrame:

@@ -6,9 +6,8 @@ Most are bars, and `VIEWS` says which columns of which table they draw. A trace 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import cycle
 from typing import Any
 
 import pandas
@@ -18,7 +17,7 @@ from labkit.errors import LabkitError, check_known
 from labkit.show import style
 from labkit.show.hta import hta
 from labkit.show.recordings import Looks, Traces, bars, each_rank, finish, joined, named, readable, repeated
-from labkit.show.timeline import queue, timeline
+from labkit.show.timeline import LOOKS, players, queue, timeline
 from labkit.simulate.recorded_replay import ReplayWarning
 from labkit.trace import Trace
 from labkit.traces.rank import NOWHERE
@@ -64,7 +63,6 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             | "kernels" | those that took most time | |
             | "launches" | how many kernels waited, beside how much time they took | `runtime_cutoff`, `delay_cutoff` |
             | "queue" | launched kernels that had not begun | |
-            | "streams" | how many were busy at the same time: `Trace.concurrency` | `within`, a range |
             | "timeline" | host and GPU over time | `begin_us`, `end_us` |
             | "communication" | hidden under other work, or exposed | |
             | "ranges", "operators" | the host's time. For a CPU's traces, too | |
@@ -88,8 +86,7 @@ class Bars:
     Attributes:
         title: of the figure.
         table: makes it, of a trace and the view's settings.
-        looks: of the series of bars. Rows of other series are only in the text. None draws all rows, each series in a
-            colour of its own.
+        looks: of the series of bars. Rows of other series are only in the text.
         series: the column that says which of the series a row belongs to. Without it, the series are columns of the
             table, and their bars stand beside one another, or are stacked if there is one place for a recording.
         value: the column with the lengths of the bars, which are shares or microseconds.
@@ -101,10 +98,10 @@ class Bars:
 
     title: str
     table: Callable[..., pandas.DataFrame]
-    looks: Looks | None
-    axis: str
+    looks: Looks
     series: str = ""
-    value: str = ""
+    value: str = "share_of_wall"
+    axis: str = "{} of the wall time"
     place: str = "recording"
     first: int | None = None
 
@@ -120,25 +117,23 @@ class Bars:
         if self.first and not stacked:
             place = (table.groupby("recording").cumcount() + 1).astype(str) + ". " + place
         drawn = table.assign(place=place) if stacked else table.assign(place=place, panel=table["recording"])
-        looks = self.looks or _looks(table[self.series].astype(str).unique())
         if self.series:
-            drawn = drawn.assign(series=table[self.series].astype(str), value=table[self.value])
-            drawn = drawn[drawn["series"].isin(list(looks))]
+            drawn = drawn.assign(series=table[self.series], value=table[self.value])
+            drawn = drawn[drawn["series"].isin(list(self.looks))]
         else:
-            drawn = repeated(drawn, looks)
+            drawn = repeated(drawn, self.looks)
         missing = [name for name in each_rank(traces) if name not in set(drawn["recording"])]
         notes = [f"Nothing to show: {', '.join(missing)}"] if missing else []
         if drawn.empty:
             raise LabkitError(f"{self.title}: no row of the table for {', '.join(missing)}.")
-        shares = "share" in (self.value or next(iter(looks)))
+        shares = "share" in (self.value if self.series else next(iter(self.looks)))
         unit_us, unit = (1.0, "share") if shares else style.time_unit(drawn["value"].max())
         axis = ". ".join([self.axis.format(unit), *map(style.escaped, notes)])
-        figure = bars(drawn.assign(value=drawn["value"] / unit_us), looks, axis, not (self.series or stacked))
+        figure = bars(drawn.assign(value=drawn["value"] / unit_us), self.looks, axis, not (self.series or stacked))
         if shares:
             figure.update_xaxes(tickformat=".0%")
         figure.update_traces(textposition="inside" if stacked else "auto", insidetextanchor="middle", textangle=0)
-        hide = dict(minsize=9, mode="hide")  # names that do not fit into their bars
-        figure.update_layout(uniformtext=hide, showlegend=self.place != self.series)
+        figure.update_layout(uniformtext=dict(minsize=9, mode="hide"))  # names that do not fit into their bars
         notes += [f"{name}: {why}" for name, why in lacking.items()] + [str(doubt.message) for doubt in doubts]
         return finish(figure, self.title, traces, table, notes)
 
@@ -167,19 +162,9 @@ def _gaps(trace: Trace) -> pandas.DataFrame:
     return table.assign(place=place + (", in " + table["range_at_end"]).where(inside, ""))
 
 
-def _streams(trace: Trace, within: str = "all") -> pandas.DataFrame:
-    table = trace.concurrency()
-    check_known("within", within, table["range"].unique())
-    return table[table["range"] == within].assign(series="streams busy: " + table["busy_streams"].astype(str))
-
-
-def _looks(series: Iterable[str]) -> Looks:
-    """Looks of ranges, where a player has its own, or of anything else."""
-    others, looks = cycle((style.UNUSED, *style.LINES)), {}
-    for name in series:
-        colour, pattern = style.range_look(name)
-        looks[name] = style.escaped(name), next(others) if colour == style.UNUSED else colour, pattern
-    return looks
+def _ranges(trace: Trace) -> pandas.DataFrame:
+    table = trace.ranges().sort_values("us_per_step", ascending=False, kind="stable")
+    return table.assign(series=players(table["range"]))
 
 
 def _remedies(trace: Trace) -> pandas.DataFrame:
@@ -209,7 +194,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         table=Trace.temporal,
         looks=ACTIVITIES,
         series="part",
-        value="share_of_wall",
         axis="{} of the wall time (beyond 100%: kinds that ran at the same time)",
     ),
     "summary": summary,
@@ -218,7 +202,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         table=_remedies,
         looks={"cost": ("", style.HOST, "")},
         series="series",
-        value="share_of_wall",
         axis="{} of the wall time that would be gone",
         place="cause",
     ),
@@ -236,8 +219,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         table=lambda trace: trace.idle().query("scope == 'device'"),
         looks=CAUSES,
         series="cause",
-        value="share_of_wall",
-        axis="{} of the wall time",
     ),
     "gaps": Bars(
         title="The largest gaps, and what the host did in most of each",
@@ -267,14 +248,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         place="what",
     ),
     "queue": queue,
-    "streams": Bars(
-        title="Streams busy at the same time",
-        table=_streams,
-        looks=None,
-        series="series",
-        value="share_of_wall",
-        axis="{} of the wall time",
-    ),
     "timeline": timeline,
     "communication": Bars(
         title="Communication between ranks: hidden under other work, or exposed",
@@ -284,9 +257,9 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
     ),
     "ranges": Bars(
         title="The ranges that took most of the host's time, of a step on average",
-        table=lambda trace: trace.ranges().sort_values("us_per_step", ascending=False, kind="stable"),
-        looks=None,
-        series="range",
+        table=_ranges,
+        looks=LOOKS,
+        series="series",
         value="us_per_step",
         axis="{} a step, on the host",
         place="range",
@@ -307,7 +280,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         table=_path,
         looks=PLACES,
         series="where",
-        value="share_of_wall",
         axis="{} of the wall time: the 15 longest parts of the path",
         first=15,
     ),

@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 import plotly.express as px
 import plotly.graph_objects as go
-from IPython.display import DisplayHandle, display
+from IPython.display import display
 from torch import Tensor
 from torchvision.utils import make_grid
 
@@ -47,7 +47,7 @@ class FilmStrip:
 
     def __init__(self, pictures: Tensor) -> None:
         self.rows = {"test pictures": pictures}
-        self.shown: DisplayHandle | None = None
+        self.shown: FigureInPlace | None = None
 
     def __call__(self, run: Run) -> None:
         pictures = self.rows["test pictures"]
@@ -56,9 +56,9 @@ class FilmStrip:
             self.rows, "Translations of the test pictures", f"Rows of pictures: {', '.join(self.rows)}."
         )
         if self.shown is None:
-            self.shown = display(figure, display_id=True)
-        else:
-            self.shown.update(figure)
+            self.shown = FigureInPlace(figure)
+            display(self.shown)
+        self.shown.replace(figure)
 
 
 def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import anywidget
@@ -108,9 +108,3 @@ WIDE: dict[str, Any] = dict(style={"description_width": "130px"}, layout={"width
 def slider(description: str, value: float, least: float, most: float, step: float) -> ipywidgets.FloatSlider:
     """A slider with room for its description."""
     return ipywidgets.FloatSlider(value, min=least, max=most, step=step, description=description, **WIDE)
-
-
-def steps_slider(description: str, values: Sequence[Any]) -> ipywidgets.SelectionSlider:
-    """A slider over these values, numbers or names, that begins in their middle."""
-    options = [(value if isinstance(value, str) else f"{value:,g}", value) for value in values]
-    return ipywidgets.SelectionSlider(options=options, value=values[len(values) // 2], description=description, **WIDE)

@@ -30,7 +30,7 @@ window.look = {
       const figures = outputs.map(({ data = {} }) => {
         if ("application/vnd.plotly.v1+json" in data) return 1;
         const widget = "application/vnd.jupyter.widget-view+json" in data;
-        return widget && /^(VBox|FigureInPlace|FigureWidget)\(/.test(words(data["text/plain"])) ? 1 : 0; // no progress bar
+        return widget && /^VBox\(|FigureInPlace/.test(words(data["text/plain"])) ? 1 : 0; // no progress bar
       });
       return {
         code: cell.model.type === "code" && cell.model.sharedModel.getSource().trim() !== "",
