@@ -285,20 +285,6 @@ def test_earlier_results_that_do_not_fit_are_refused(tmp_path, measure, content,
     assert done == [] and (tmp_path / "results.json").read_text() == content
 
 
-def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_runs(tmp_path, measure):
-    done = measure()
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(LabkitError, match="file/out/results.json"):
-        survey(tmp_path / "file/out", plan=PLAN, device="cpu")
-    assert done == []
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_gpu_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(LabkitError, match="finds 0 CUDA GPUs here"):
-        survey(tmp_path, device="cuda")
-
-
 # ---- what is worth measuring
 
 

@@ -74,7 +74,6 @@ def compare(
     *,
     out: Path = Path("out", "compare"),
     data: str = "fruit",
-    rounds: int = 10,
     **model_options: Any,
 ) -> None:
     """Time training steps in turn, on noise, and say whether they compute the same as the baseline.
@@ -85,7 +84,6 @@ def compare(
     Options:
         out: Folder for compare.json and compare.html. Older ones are replaced.
         data: Whose networks and size: 'fruit', or else photographs.
-        rounds: Measurements of each, in turn.
     """
     setup = Setup(data, **model_options)
     check_folder(out)
@@ -97,7 +95,7 @@ def compare(
     if not stacks:
         stacks, left_out = labkit.measure.candidates(setup.make)
     makers = {"baseline": maker(), **{stack: maker(*names_in(stack)) for stack in stacks}}
-    table = labkit.compare(makers, setup.noise(), rounds)
+    table = labkit.compare(makers, setup.noise())
     typer.echo("\n".join([*left_out, *(f"{name}: {row['verdict']}, {row['why']}" for name, row in table.iterrows())]))
     if labkit.ranks.number() == 0:
         typer.echo(labkit.measure.save(table, out / "compare.json"))
