@@ -11,13 +11,12 @@ import pytest
 from synthetic_trace import SyntheticTrace
 
 import labkit
-from labkit import show
 from labkit.course import shipped
 from labkit.errors import LabkitError
 from labkit.measure import pick, results
 from labkit.measure.compare import AGAIN
 from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
-from tools.evidence import best_stacks, comparison_of, recordings, roofline_seconds, ship, thin, two_streams
+from tools.evidence import best_stacks, comparisons, recordings, roofline_seconds, ship, thin, two_streams
 from tools.survey import Item
 
 RESNET = {"generator": "resnet_9blocks"}
@@ -179,20 +178,12 @@ def timed():
     return survey(device({"float32": 5e13, "tf32": 4e14}), *timings, ("correctness/small/streams", wrong))
 
 
-def test_a_survey_s_timings_are_a_comparison(timed):
-    table = comparison_of(timed, batch_size=16)
+def test_a_survey_s_timings_are_a_comparison_from_which_the_fastest_that_is_right_and_fits_is_picked(timed):
+    ((generator, batch_size, table),) = comparisons(timed)
+    assert (generator, batch_size) == ("resnet_9blocks", 16)
     assert table.index.tolist() == ["baseline", "baseline again", "bf16", "streams", "graph+bf16"]
     assert table["verdict"].tolist() == ["baseline", "noise", "faster", "not equivalent", "faster"]
     assert table.loc["bf16", ["times_faster", "images_per_s"]].tolist() == pytest.approx([2.0, 32.0])
-    assert table.loc["bf16", "share_of_peak"] == pytest.approx(2e12 / 0.5 / 4e14)
-    figure = show.comparison_figure({"Imaginary": table})
-    assert list(figure.data[0].y) == ["baseline", "bf16", "graph+bf16"]
-    with pytest.raises(LabkitError, match="no baseline of unet_256, batch 16"):
-        comparison_of(timed, generator="unet_256", batch_size=16)
-
-
-def test_pick_takes_the_fastest_that_is_right_and_fits(timed):
-    table = comparison_of(timed, batch_size=16)
     assert pick(table) == "graph+bf16"
     assert pick(table, memory_bytes=6e9) == "bf16" and pick(table, memory_bytes=1e9) == "baseline"
     assert pick(table.assign(peak_bytes=math.nan), memory_bytes=1e9) == "graph+bf16", "a CPU does not count"
