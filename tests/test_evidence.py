@@ -141,7 +141,7 @@ TIMES_FASTER = ("times_faster", "times_faster_low", "times_faster_high")
 SPEED = (*TIMES_FASTER, "median_s", "spread", "images_per_s", "peak_bytes", "flop_per_s", "share_of_peak")
 
 
-def timing(speedups, faster, batch_size=16, bytes_held=4e9, kind="timing", **fields):
+def timing(speedups, faster, batch_size=16, bytes_held=4e9, **fields):
     """The key and the row of an item whose baseline took a second."""
     stack = "+".join(speedups)
     numbers = dict.fromkeys(SPEED, 1.0) | {"flop_per_s": 2e12, "share_of_peak": 99.0, "peak_bytes": 8e9}
@@ -155,7 +155,7 @@ def timing(speedups, faster, batch_size=16, bytes_held=4e9, kind="timing", **fie
     table = pandas.DataFrame.from_dict(rows, orient="index").assign(loss_difference=0.0, gradient_cosine=1.0)
     shape = [batch_size, 3, 256, 256]
     table.attrs = {"stamp": {"device": "Imaginary", "torch": "2.11", "threads": 1, "batch_shape": shape}, "seconds": {}}
-    item = Item(kind, 1, RESNET, 256, batch_size, speedups=speedups, **fields)
+    item = Item("timing", 1, RESNET, 256, batch_size, speedups=speedups, **fields)
     return item.key, json.loads(json.dumps(asdict(item) | {"comparison": results.as_json(table)}))
 
 
@@ -203,11 +203,16 @@ def test_the_best_stack_and_its_share_of_the_roofline():
     assert best["share_of_roofline"] == pytest.approx(STEP_FLOPS / 16e12 / (best["ms"] / 1e3), rel=0.01)
 
 
-def test_two_streams_are_shown_for_each_batch():
-    rows = [timing(("streams",), faster, batch_size, kind="streams") for batch_size, faster in ((1, 0.9), (16, 1.1))]
+def test_two_streams_are_shown_for_each_batch_and_mode():
+    rows = [
+        (str(benchmark), {"kind": "streams", "batch_size": 1, "benchmark": benchmark, "seconds": seconds})
+        for benchmark, seconds in (
+            (False, {"one": [1.0] * 6, "two": [2.0] * 6}),
+            (True, {"one": [1.0] * 6, "two": [0.5] * 6}),
+        )
+    ]
     table = two_streams(survey(*rows))
-    assert [table.loc[(batch_size, "streams"), "times_faster"] for batch_size in (1, 16)] == [0.9, 1.1]
-    assert two_streams(survey()).empty
+    assert table.to_numpy().tolist() == [[1, False, 1000, 2000, *[0.5] * 3], [1, True, 1000, 500, *[2] * 3]]
 
 
 # ---- recordings, of a GPU that is itself a model, so that replays foretell everything

@@ -30,9 +30,10 @@ from labkit.course import races_of
 from labkit.course.shipped import DATA, shipped_as
 from labkit.errors import LabkitError
 from labkit.files import atomic_write
-from labkit.measure import pick
+from labkit.measure import interval, pick
 from labkit.measure.results import from_json, read
 from labkit.measure.results import write as write_results
+from labkit.measure.timing import ratios
 from labkit.simulate import read_launches, replay, step_operators, what_if
 from labkit.simulate.cost_model import Roofline
 from labkit.simulate.operators import GPU_ONLY
@@ -180,10 +181,14 @@ def roofline_seconds(results: Mapping, generator: str, batch_size: int, stack: l
 
 
 def two_streams(results: Mapping) -> pandas.DataFrame:
-    """Two streams against one, with cuDNN's benchmark mode off and on, each against one stream with it off."""
-    found = [row for row in results["rows"].values() if row["kind"] == "streams"]
-    tables = {row["batch_size"]: from_json(row["comparison"])[["median_s", *SPEED, "verdict"]] for row in found}
-    return pandas.concat(tables, names=["batch", "step"]) if tables else pandas.DataFrame()
+    """Two streams against one, with cuDNN's benchmark mode off and on: milliseconds of a step, and their ratio."""
+    rows = []
+    for row in results["rows"].values():
+        if row["kind"] == "streams":
+            faster = ratios(row["seconds"]["one"], row["seconds"]["two"])
+            ms = [1e3 * statistics.median(seconds) for seconds in row["seconds"].values()]
+            rows.append([row["batch_size"], row["benchmark"], *ms, statistics.median(faster), *interval(faster)])
+    return pandas.DataFrame(rows, columns=["batch", "benchmark", "one_ms", "two_ms", *SPEED])
 
 
 def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:
