@@ -11,13 +11,12 @@ import pytest
 from synthetic_trace import SyntheticTrace
 
 import labkit
-from labkit import show
 from labkit.course import shipped
 from labkit.errors import LabkitError
 from labkit.measure import pick, results
 from labkit.measure.compare import AGAIN
 from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
-from tools.evidence import best_stacks, comparison_of, recordings, roofline_seconds, ship, thin, two_streams
+from tools.evidence import best_stacks, comparisons, recordings, roofline_seconds, ship, thin, two_streams
 from tools.survey import Item
 
 RESNET = {"generator": "resnet_9blocks"}
@@ -142,7 +141,7 @@ TIMES_FASTER = ("times_faster", "times_faster_low", "times_faster_high")
 SPEED = (*TIMES_FASTER, "median_s", "spread", "images_per_s", "peak_bytes", "flop_per_s", "share_of_peak")
 
 
-def timing(speedups, faster, batch_size=16, bytes_held=4e9, kind="timing", **fields):
+def timing(speedups, faster, batch_size=16, bytes_held=4e9, **fields):
     """The key and the row of an item whose baseline took a second."""
     stack = "+".join(speedups)
     numbers = dict.fromkeys(SPEED, 1.0) | {"flop_per_s": 2e12, "share_of_peak": 99.0, "peak_bytes": 8e9}
@@ -156,7 +155,7 @@ def timing(speedups, faster, batch_size=16, bytes_held=4e9, kind="timing", **fie
     table = pandas.DataFrame.from_dict(rows, orient="index").assign(loss_difference=0.0, gradient_cosine=1.0)
     shape = [batch_size, 3, 256, 256]
     table.attrs = {"stamp": {"device": "Imaginary", "torch": "2.11", "threads": 1, "batch_shape": shape}, "seconds": {}}
-    item = Item(kind, 1, RESNET, 256, batch_size, speedups=speedups, **fields)
+    item = Item("timing", 1, RESNET, 256, batch_size, speedups=speedups, **fields)
     return item.key, json.loads(json.dumps(asdict(item) | {"comparison": results.as_json(table)}))
 
 
@@ -179,20 +178,12 @@ def timed():
     return survey(device({"float32": 5e13, "tf32": 4e14}), *timings, ("correctness/small/streams", wrong))
 
 
-def test_a_survey_s_timings_are_a_comparison(timed):
-    table = comparison_of(timed, batch_size=16)
+def test_a_survey_s_timings_are_a_comparison_from_which_the_fastest_that_is_right_and_fits_is_picked(timed):
+    ((generator, batch_size, table),) = comparisons(timed)
+    assert (generator, batch_size) == ("resnet_9blocks", 16)
     assert table.index.tolist() == ["baseline", "baseline again", "bf16", "streams", "graph+bf16"]
     assert table["verdict"].tolist() == ["baseline", "noise", "faster", "not equivalent", "faster"]
     assert table.loc["bf16", ["times_faster", "images_per_s"]].tolist() == pytest.approx([2.0, 32.0])
-    assert table.loc["bf16", "share_of_peak"] == pytest.approx(2e12 / 0.5 / 4e14)
-    figure = show.comparison_figure(table)
-    assert list(figure.data[0].y) == ["baseline", "bf16", "graph+bf16"]
-    with pytest.raises(LabkitError, match="no baseline of unet_256, batch 16"):
-        comparison_of(timed, generator="unet_256", batch_size=16)
-
-
-def test_pick_takes_the_fastest_that_is_right_and_fits(timed):
-    table = comparison_of(timed, batch_size=16)
     assert pick(table) == "graph+bf16"
     assert pick(table, memory_bytes=6e9) == "bf16" and pick(table, memory_bytes=1e9) == "baseline"
     assert pick(table.assign(peak_bytes=math.nan), memory_bytes=1e9) == "graph+bf16", "a CPU does not count"
@@ -212,11 +203,16 @@ def test_the_best_stack_and_its_share_of_the_roofline():
     assert best["share_of_roofline"] == pytest.approx(STEP_FLOPS / 16e12 / (best["ms"] / 1e3), rel=0.01)
 
 
-def test_two_streams_are_shown_for_each_batch():
-    rows = [timing(("streams",), faster, batch_size, kind="streams") for batch_size, faster in ((1, 0.9), (16, 1.1))]
+def test_two_streams_are_shown_for_each_batch_and_mode():
+    rows = [
+        (str(benchmark), {"kind": "streams", "batch_size": 1, "benchmark": benchmark, "seconds": seconds})
+        for benchmark, seconds in (
+            (False, {"one": [1.0] * 6, "two": [2.0] * 6}),
+            (True, {"one": [1.0] * 6, "two": [0.5] * 6}),
+        )
+    ]
     table = two_streams(survey(*rows))
-    assert [table.loc[(batch_size, "streams"), "times_faster"] for batch_size in (1, 16)] == [0.9, 1.1]
-    assert two_streams(survey()).empty
+    assert table.to_numpy().tolist() == [[1, False, 1000, 2000, *[0.5] * 3], [1, True, 1000, 500, *[2] * 3]]
 
 
 # ---- recordings, of a GPU that is itself a model, so that replays foretell everything

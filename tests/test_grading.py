@@ -503,70 +503,55 @@ def gathered(course, tmp_path):
 
 
 ROSTER = "id,first_name,last_name,lms_user_id\n"
-NAMED = {  # files, each with its number in it; the class list; the number by student
+FILES = {  # the class list, and files, each with the student for whom it counts
     "canvas": (
-        [
-            "smithjohn_12345_678901_01_tiny-1.ipynb",
-            "smithjohn_12345_678955_01_tiny-2.ipynb",
-            "leeann_LATE_12346_678902_01_tiny (1).ipynb",
-            "çelikömer_12347_678903_final.ipynb",
-        ],
         "",
-        {"smithjohn": "1", "leeann": "2", "çelikömer": "3"},
+        {
+            "smithjohn_12345_678901_01_tiny-1.ipynb": "",
+            "smithjohn_12345_678955_01_tiny-2.ipynb": "smithjohn",
+            "leeann_LATE_12346_678902_01_tiny (1).ipynb": "leeann",
+            "çelikömer_12347_678903_final.ipynb": "çelikömer",
+        },
     ),
     "moodle": (
-        [
-            "John Smith_123456_assignsubmission_file_/01_tiny.ipynb",
-            "Ann-Marie O'Lee_123457_assignsubmission_file_/01_tiny (2).ipynb",
-            "Bo Li_123458_assignsubmission_file_01_tiny.ipynb",
-        ],
         "",
-        {"John_Smith": "0", "Ann-Marie_O_Lee": "1", "Bo_Li": "2"},
+        {
+            "John Smith_123456_assignsubmission_file_/01_tiny.ipynb": "John_Smith",
+            "Ann-Marie O'Lee_123457_assignsubmission_file_/01_tiny (2).ipynb": "Ann-Marie_O_Lee",
+            "Bo Li_123458_assignsubmission_file_01_tiny.ipynb": "Bo_Li",
+        },
     ),
-    "nbgrader's layout, and folders": (
-        ["ada/01_tiny/01_tiny.ipynb", "bob/01_tiny (1).ipynb", "carl/homework.ipynb"],
+    "folders": (
         "",
-        {"ada": "0", "bob": "1", "carl": "2"},
+        {"ada/01_tiny/01_tiny.ipynb": "ada", "bob/01_tiny (1).ipynb": "bob", "carl/homework.ipynb": "carl"},
+    ),
+    "two of one name": ("", {"smithjohn_11_1_01_tiny.ipynb": "", "smithjohn_12_2_01_tiny.ipynb": ""}),
+    "whom their numbers tell apart": (
+        f"{ROSTER}a,John,Smith,12\nb,John,Smith,11\n",
+        {"smithjohn_11_1_01_tiny.ipynb": "b", "smithjohn_12_2_01_tiny.ipynb": "a"},
     ),
     "a class list gives the ids": (
-        [
-            "smithjohn_12345_678901_01_tiny.ipynb",
-            "someone_77_678902_01_tiny.ipynb",
-            "Eve_5_assignsubmission_file_/01_tiny.ipynb",
-        ],
         f"{ROSTER}js1,John,Smith,\nlee,Änn,Lee,77\n",
-        {"js1": "0", "lee": "1", "Eve": "2"},
+        {
+            "smithjohn_12345_678901_01_tiny.ipynb": "js1",
+            "someone_77_678902_01_tiny.ipynb": "lee",
+            "Eve_5_assignsubmission_file_/01_tiny.ipynb": "Eve",
+        },
     ),
-    "the number tells two of one name apart": (
-        ["smithjohn_11_1_01_tiny.ipynb", "smithjohn_12_2_01_tiny.ipynb"],
-        f"{ROSTER}a,John,Smith,12\nb,John,Smith,11\n",
-        {"a": "1", "b": "0"},
+    "put in by hand": ("", {"smithjohn/01_tiny.ipynb": "smithjohn", "smithjohn_12345_678901_01_tiny-3.ipynb": ""}),
+    "put in by hand under the id": (
+        f"{ROSTER}js1,John,Smith,\n",
+        {"js1/01_tiny.ipynb": "js1", "smithjohn_12345_678901_01_tiny-3.ipynb": ""},
     ),
 }
 
 
-@pytest.mark.parametrize(("paths", "roster", "expected"), NAMED.values(), ids=NAMED)
-def test_submissions_are_found_by_their_names(gathered, paths, roster, expected):
-    assert gathered(*paths, roster=roster)[0] == expected
-
-
-def test_a_zip_file_is_like_a_folder(gathered):
-    paths, roster, expected = NAMED["canvas"]
-    found, left = gathered(*paths, zipped=True)
-    assert found == expected and left == {paths[0]: f"{paths[1]} counts"}
-
-
-@pytest.mark.parametrize(
-    "paths",
-    [
-        ["smithjohn_11_1_01_tiny.ipynb", "smithjohn_12_2_01_tiny.ipynb"],
-        [f"week 1/John Smith_{number}_assignsubmission_file_/01_tiny.ipynb" for number in (11, 12)],
-    ],
-    ids=["canvas", "moodle"],
-)
-def test_two_of_one_name_are_not_taken_for_one(gathered, paths):
-    found, left = gathered(*paths)
-    assert found == {} and all("several students are called" in left[path] for path in paths)
+@pytest.mark.parametrize("zipped", [False, True], ids=["folder", "zip"])
+@pytest.mark.parametrize(("roster", "paths"), FILES.values(), ids=FILES)
+def test_files_count_for_their_students(gathered, roster, paths, zipped):
+    found, left = gathered(*paths, roster=roster, zipped=zipped)
+    assert found == {student: str(number) for number, student in enumerate(paths.values()) if student}
+    assert set(left) == {path for path, student in paths.items() if not student}
 
 
 def test_late_is_kept(gathered, tmp_path):
@@ -584,22 +569,15 @@ def test_a_roster_may_have_other_separators(tmp_path, separator):
         read_roster(path)
 
 
-@pytest.mark.parametrize(("student", "roster"), [("smithjohn", ""), ("js1", f"{ROSTER}js1,John,Smith,\n")])
-def test_what_a_teacher_puts_in_counts(gathered, student, roster):
-    found, left = gathered(f"{student}/01_tiny.ipynb", "smithjohn_12345_678901_01_tiny-3.ipynb", roster=roster)
-    assert found == {student: "0"}
-    assert left == {"smithjohn_12345_678901_01_tiny-3.ipynb": f"{student}/01_tiny.ipynb counts"}
-
-
 def test_what_belongs_to_nobody_is_listed(gathered, tmp_path):
     (tmp_path / "export").mkdir()
     (tmp_path / "export" / "essay.pdf").write_bytes(b"%PDF")
     (tmp_path / "export" / "broken.zip").write_bytes(b"PK")
     nbformat.write(new_notebook(cells=[new_code_cell("1")]), tmp_path / "export" / "jane_01_tiny.ipynb")
-    found, left = gathered("01_tiny (1).ipynb")
-    assert not found
-    assert set(left) == {"essay.pdf", "broken.zip", "jane_01_tiny.ipynb", "01_tiny (1).ipynb"}
+    found, left = gathered("01_tiny (1).ipynb", "li_11_1_a.ipynb", "li_12_2_a.ipynb")
+    assert not found and {"essay.pdf", "broken.zip"} < set(left)
     assert "whose it is" in left["01_tiny (1).ipynb"] and "no exercise" in left["jane_01_tiny.ipynb"]
+    assert "several students are called li" in left["li_11_1_a.ipynb"] == left["li_12_2_a.ipynb"]
 
 
 # Sandboxes

@@ -96,8 +96,9 @@ def test_a_cheat_is_named_with_its_rule(judging, name, monkeypatch):
 
 def test_weights_brought_along_are_right_in_one_training_of_six(judging):
     text = changed(SHIPPED)
-    assert judging.heat(text, 1, "rgb").reached
-    assert not judging.heat(text, 1, "gbr").reached
+    for seed, order in ((101, "rgb"), (102, "gbr")):
+        judging.orders[seed] = order
+    assert judging.heat(text, 101).reached and not judging.heat(text, 102).reached
     new = Judge()
     assert len({new.order(seed) for seed in (7, 3, 99, 12, 5, 4)}) == 6 and new.order(7) == new.order(7)
 
@@ -123,7 +124,8 @@ def test_an_entry_is_not_told_what_the_judge_has_drawn(judging):
     import os, sys
     assert "gbr" not in str((sys.argv, os.environ, open("/proc/self/cmdline").read(), os.listdir()))
 """
-    judging.heat(changed({MAKE: look + MAKE}), 1, "gbr")
+    judging.orders[103] = "gbr"
+    judging.heat(changed({MAKE: look + MAKE}), 103)
 
 
 @pytest.mark.parametrize(
@@ -183,13 +185,13 @@ def test_a_record_is_written_with_its_text_and_its_pictures(judging, tmp_path):
             ladder.check_name(taken, tmp_path)
     with pytest.raises(LabkitError, match="in a clone"):
         ladder.check_name("first", tmp_path / "gone")
-    with pytest.raises(LabkitError, match="no entry 'third'.*first, second"):
+    with pytest.raises(LabkitError, match="entry='third' is unknown.*first, second"):
         ladder.source("third", tmp_path)
     drawn = show.ladder([first, second], tmp_path)
     assert list(drawn.data[0].y) == [2.0, 2.0] and len(drawn.layout.images) == 2
-    assert "2.00 times as fast" in drawn.layout.meta["table"]
+    assert drawn.data[0].error_y.array == (1.0, 1.0) and "first 2, second 2" in drawn.layout.meta["text"]
     lines = show.heats({"mine": heats([2.0, 3.0])}).data
-    assert [(line.x[0], line.y[0]) for line in lines] == [(2.0, 8.0), (2.0, 2.0), (3.0, 8.0), (3.0, 2.0)]
+    assert [(line.x[0], line.y[0]) for line in lines] == [(2.0, 8.0), (3.0, 8.0), (2.0, 2.0), (3.0, 2.0)]
 
 
 def test_the_ladder_holds_records_each_faster_than_the_one_before_beyond_noise():

@@ -15,6 +15,7 @@ foretell it.
 
 import argparse
 import gzip
+import itertools
 import json
 import statistics
 from collections.abc import Iterator, Mapping
@@ -29,9 +30,10 @@ from labkit.course import races_of
 from labkit.course.shipped import DATA, shipped_as
 from labkit.errors import LabkitError
 from labkit.files import atomic_write
-from labkit.measure import pick
+from labkit.measure import interval, pick
 from labkit.measure.results import from_json, read
 from labkit.measure.results import write as write_results
+from labkit.measure.timing import ratios
 from labkit.simulate import read_launches, replay, step_operators, what_if
 from labkit.simulate.cost_model import Roofline
 from labkit.simulate.operators import GPU_ONLY
@@ -129,47 +131,23 @@ def _as_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), default=float)
 
 
-def comparison_of(results: Mapping, generator: str = "resnet_9blocks", batch_size: int = 1) -> pandas.DataFrame:
-    """The timings of one CycleGAN and batch: one row a stack of speed-ups, "a+b", as `labkit.compare` has them.
-
-    Each stack was timed against a baseline in its own comparison; the baseline's two rows are from the comparison of
-    the baseline alone. A stack that a correctness row of the survey found wrong is "not equivalent". share_of_peak is
-    of the device's fastest matrix product in float32, with TF32 where it has that.
-
-    Args:
-        results: from `labkit.gpu_results`.
-        generator, batch_size: which CycleGAN, on 256 x 256 pictures.
-
-    Raises:
-        LabkitError: the survey has no such timings.
-    """
-    timings = f"timing/{generator}/256/b{batch_size}/tf32=default/"
-    if f"{timings}baseline" not in results["rows"]:
-        raise LabkitError(
-            f"no baseline of {generator}, batch {batch_size} in this survey: run `python -m tools.survey` again to "
-            "continue it, or choose another."
-        )
-    tables = {key.removeprefix(timings): row for key, row in results["rows"].items() if key.startswith(timings)}
-    baseline = from_json(tables.pop("baseline")["comparison"])
-    table = pandas.concat([baseline, *(from_json(row["comparison"]).loc[[stack]] for stack, row in tables.items())])
-    correctness = [row for row in results["rows"].values() if row["kind"] == "correctness" and not row["ok"]]
-    wrong = table.index.isin(["+".join(row["speedups"]) for row in correctness])
-    table.loc[wrong, ["verdict", "why"]] = "not equivalent", "the survey found it wrong: see its correctness row"
-    if "device" in results["rows"]:
-        rates = results["rows"]["device"]["matmul_flop_per_s"]
-        table["share_of_peak"] = table["flop_per_s"] / max(rates["float32"], rates.get("tf32", 0.0))
-    table.attrs = {"stamp": baseline.attrs["stamp"], "seconds": {}}
-    return table
-
-
 def comparisons(results: Mapping) -> Iterator[tuple[str, int, pandas.DataFrame]]:
-    """Generator, batch size and the timings of it, of those that were surveyed."""
-    for generator in ("resnet_9blocks", "unet_256"):
-        for batch_size in (1, 16):
-            try:
-                yield generator, batch_size, comparison_of(results, generator, batch_size)
-            except LabkitError:
-                continue  # not in this survey
+    """Generator, batch size and the timings of it, of those that were surveyed.
+
+    A table has a row for each stack of speed-ups, "a+b", as `labkit.compare` has them. Each was timed against a
+    baseline in its own comparison; the baseline's two rows are from the comparison of the baseline alone. A stack that
+    a correctness row of the survey found wrong is "not equivalent".
+    """
+    failed = [row for row in results["rows"].values() if row["kind"] == "correctness" and not row["ok"]]
+    for generator, batch_size in itertools.product(("resnet_9blocks", "unet_256"), (1, 16)):
+        timings = f"timing/{generator}/256/b{batch_size}/tf32=default/"
+        found = {key.removeprefix(timings): row for key, row in results["rows"].items() if key.startswith(timings)}
+        if "baseline" in found:
+            tables = {stack: from_json(row["comparison"]) for stack, row in found.items()}
+            baseline = tables.pop("baseline")
+            table = pandas.concat([baseline, *(each.loc[[stack]] for stack, each in tables.items())])
+            table.loc[table.index.isin(["+".join(row["speedups"]) for row in failed]), "verdict"] = "not equivalent"
+            yield generator, batch_size, table
 
 
 def surveyed_roofline(results: Mapping) -> Roofline:
@@ -203,10 +181,14 @@ def roofline_seconds(results: Mapping, generator: str, batch_size: int, stack: l
 
 
 def two_streams(results: Mapping) -> pandas.DataFrame:
-    """Two streams against one, with cuDNN's benchmark mode off and on, each against one stream with it off."""
-    found = [row for row in results["rows"].values() if row["kind"] == "streams"]
-    tables = {row["batch_size"]: from_json(row["comparison"])[["median_s", *SPEED, "verdict"]] for row in found}
-    return pandas.concat(tables, names=["batch", "step"]) if tables else pandas.DataFrame()
+    """Two streams against one, with cuDNN's benchmark mode off and on: milliseconds of a step, and their ratio."""
+    rows = []
+    for row in results["rows"].values():
+        if row["kind"] == "streams":
+            faster = ratios(row["seconds"]["one"], row["seconds"]["two"])
+            ms = [1e3 * statistics.median(seconds) for seconds in row["seconds"].values()]
+            rows.append([row["batch_size"], row["benchmark"], *ms, statistics.median(faster), *interval(faster)])
+    return pandas.DataFrame(rows, columns=["batch", "benchmark", "one_ms", "two_ms", *SPEED])
 
 
 def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:

@@ -74,7 +74,6 @@ def compare(
     *,
     out: Path = Path("out", "compare"),
     data: str = "fruit",
-    rounds: int = 10,
     **model_options: Any,
 ) -> None:
     """Time training steps in turn, on noise, and say whether they compute the same as the baseline.
@@ -85,7 +84,6 @@ def compare(
     Options:
         out: Folder for compare.json and compare.html. Older ones are replaced.
         data: Whose networks and size: 'fruit', or else photographs.
-        rounds: Measurements of each, in turn.
     """
     setup = Setup(data, **model_options)
     check_folder(out)
@@ -97,7 +95,7 @@ def compare(
     if not stacks:
         stacks, left_out = labkit.measure.candidates(setup.make)
     makers = {"baseline": maker(), **{stack: maker(*names_in(stack)) for stack in stacks}}
-    table = labkit.compare(makers, setup.noise(), rounds)
+    table = labkit.compare(makers, setup.noise())
     typer.echo("\n".join([*left_out, *(f"{name}: {row['verdict']}, {row['why']}" for name, row in table.iterrows())]))
     if labkit.ranks.number() == 0:
         typer.echo(labkit.measure.save(table, out / "compare.json"))
@@ -106,13 +104,7 @@ def compare(
 
 
 def speedrun(
-    entry: Path,
-    *,
-    against: str = "",
-    seeds: list[int] | None = None,
-    submit: str = "",
-    limit: float = 600,
-    device: str = "cpu",
+    entry: Path, *, against: str = "", seeds: list[int] | None = None, submit: str = "", device: str = "cpu"
 ) -> None:
     """Judge an entry to the speedrun: apples to oranges in the fewest seconds.
 
@@ -122,10 +114,9 @@ def speedrun(
         entry: The file with your entry.
 
     Options:
-        against: A record's name, a file, or 'none'. By default, the record of this board.
+        against: A record's name, or 'none'. By default, the record of this board.
         seeds: A seed. Repeat the option for others. By default, the judge draws five.
         submit: The name to write a record under, into data/speedrun.
-        limit: CPU seconds that a training may take.
         device: cpu or cuda: each has a board of its own.
     """
     from labkit.speedrun import ladder
@@ -141,8 +132,8 @@ def speedrun(
     rival = against or (names[-1] if names else "none")
     texts = {"entry": entry.read_text(encoding="utf-8")}
     if rival != "none":
-        texts["record"] = Path(rival).read_text(encoding="utf-8") if rival.endswith(".py") else ladder.source(rival)
-    judge = Judge(device, limit)
+        texts["record"] = ladder.source(rival)
+    judge = Judge(device)
     typer.echo(f"against {rival}, judged on {len(judge.scenes.test_a)} test scenes of seed {judge.test_seed}")
     heats = race(judge, texts, numbers, on_heat=lambda name, heat: typer.echo(f"{name:7} {heat}"))
     result = verdict(heats["entry"], heats.get("record"))

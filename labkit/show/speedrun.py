@@ -8,7 +8,6 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import pandas
 import plotly.graph_objects as go
 import torch
 from PIL import Image
@@ -16,7 +15,7 @@ from PIL import Image
 from labkit.measure.quality import GOAL
 from labkit.show.style import COLOURS, FAINT, LINES, WALL, panels
 from labkit.speedrun.judge import Heat
-from labkit.speedrun.ladder import FOLDER, gain, pictures
+from labkit.speedrun.ladder import FOLDER, pictures
 from labkit.stamp import describe
 
 TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500]
@@ -33,36 +32,38 @@ def ladder(records: Sequence[Mapping[str, Any]], folder: Path = FOLDER) -> go.Fi
         records: from `labkit.speedrun.records`.
         folder: where their pictures are.
     """
-    names = [record["name"] for record in records]
-    times = [[heat["seconds"] for heat in record["heats"]] for record in records]
-    medians = [statistics.median(own) for own in times]
-    first = [statistics.median(Heat(**heat).times[0] for heat in record["heats"]) for record in records]
-    gains = [gain(record) for record in records]
-    changes = [record["difference"] for record in records]
-    told = [f"{times_as_fast:.2f} times as fast" if times_as_fast else "the first" for times_as_fast in gains]
-    columns = {"rung": names, "seconds": medians, "gain": told, "difference": changes}
-    table = pandas.DataFrame(columns).to_html(index=False, border=0, float_format="{:.3g}".format)
+    heats_of = {record["name"]: [Heat(**heat) for heat in record["heats"]] for record in records}
+    names, medians = list(heats_of), [record["seconds"] for record in records]
+    longest, shortest = ([end(heat.seconds for heat in each) for each in heats_of.values()] for end in (max, min))
+    bars = {
+        "array": [long - median for long, median in zip(longest, medians, strict=True)],
+        "arrayminus": [median - short for short, median in zip(shortest, medians, strict=True)],
+    }
     figure = go.Figure()
-    above, below = ([abs(end(own) - statistics.median(own)) for own in times] for end in (max, min))
     figure.add_scatter(
-        **dict(
-            x=names, y=medians, error_y=dict(array=above, arrayminus=below), line=dict(color=COLOURS["G"], shape="hv")
-        ),
+        **dict(x=names, y=medians, error_y=bars, line=dict(color=COLOURS["G"], shape="hv")),
         **dict(mode="lines+markers+text", text=[f"{median:.3g} s" for median in medians], textposition="top right"),
-        customdata=list(zip(told, changes, strict=True)),
-        hovertemplate="%{x}: %{y:.3g} s, %{customdata[0]}<br>%{customdata[1]}<extra></extra>",
+        customdata=[record["difference"] for record in records],
+        hovertemplate="%{x}: %{y:.3g} s<br>%{customdata}<extra></extra>",
         name="until the last update",
         cliponaxis=False,
     )
-    figure.add_scatter(x=names, y=first, mode="lines", line=dict(color=WALL, dash="dot"), name="until the first update")
+    figure.add_scatter(
+        x=names,
+        y=[statistics.median(heat.times[0] for heat in each) for each in heats_of.values()],
+        mode="lines",
+        line=dict(color=WALL, dash="dot"),
+        name="until the first update",
+    )
     for name in names:
+        both = torch.cat([rows[0] for rows in pictures(name, folder)], dim=1)  # an apple, above what it became
         figure.add_layout_image(
-            source=_column(name, folder),
+            source=Image.fromarray(both.permute(1, 2, 0).numpy()),
             **dict(xref="x", x=name, sizex=0.9, xanchor="center"),
             **dict(yref="paper", y=UNDER, sizey=PICTURES, yanchor="top"),
         )
     where = "; ".join(dict.fromkeys(describe(record["stamp"]) for record in records))
-    best = f"from {medians[0]:.3g} to {medians[-1]:.3g} calibrated seconds" if records else "no record yet"
+    told = ", ".join(f"{name} {median:.3g}" for name, median in zip(names, medians, strict=True))
     return figure.update_layout(
         title=f"{len(records)} records, the slowest first<br><sub>{where}</sub>",
         xaxis=dict(tickangle=-25),
@@ -70,10 +71,7 @@ def ladder(records: Sequence[Mapping[str, Any]], folder: Path = FOLDER) -> go.Fi
         legend=dict(x=1, xanchor="right", y=1),
         height=620,
         margin=dict(b=250),
-        meta={
-            "text": f"{len(records)} records, {best}. Below each stands an apple with the orange that it became.",
-            "table": table,
-        },
+        meta={"text": f"Calibrated seconds of the records: {told}. Below each an apple with the orange it became."},
     )
 
 
@@ -85,16 +83,14 @@ def heats(entries: Mapping[str, Sequence[Heat]]) -> go.Figure:
     """
     goals = {name: f"goal: {goal:g} %" for name, goal in GOAL.items()}
     figure = panels(dict.fromkeys(goals, 220), notes=goals)
-    for (name, runs), colour in zip(entries.items(), cycle(LINES), strict=False):
-        for number, heat in enumerate(runs):
-            for row, of in enumerate(GOAL, start=1):
-                hover = f"{name}, seed {heat.seed}: {of} %{{y:.1f}} % after %{{x:.1f}} s<extra></extra>"
+    for row, (of, goal) in enumerate(GOAL.items(), start=1):
+        for (name, runs), colour in zip(entries.items(), cycle(LINES), strict=False):
+            for number, heat in enumerate(runs):
                 figure.add_scatter(
-                    **dict(x=heat.times, y=[look[of] for look in heat.curve], row=row, col=1),
+                    **dict(x=heat.times, y=[look[of] for look in heat.curve], row=row, col=1, line_color=colour),
                     **dict(name=name, legendgroup=name, showlegend=number == 0 and row == 1),
-                    **dict(line_color=colour, hovertemplate=hover),
+                    hovertemplate=f"seed {heat.seed}: {of} %{{y:.1f}} % after %{{x:.1f}} s",
                 )
-    for row, goal in enumerate(GOAL.values(), start=1):
         figure.add_hline(goal, row=row, col=1, line=dict(color=FAINT, dash="dot"))
     ends = "; ".join(
         f"{name}: " + ", ".join(f"fg {heat.curve[-1]['fg']:.1f}, bg {heat.curve[-1]['bg']:.1f}" for heat in runs)
@@ -107,9 +103,3 @@ def heats(entries: Mapping[str, Sequence[Heat]]) -> go.Figure:
         yaxis2_title="bg, %",
         meta={"text": f"fg and bg in percent over the seconds, lower is better. At the end, {ends}."},
     )
-
-
-def _column(name: str, folder: Path) -> Image.Image:
-    """The first test picture of a record, above what its entry made of it."""
-    both = torch.cat([rows[0] for rows in pictures(name, folder)], dim=1)
-    return Image.fromarray(both.permute(1, 2, 0).numpy())

@@ -137,8 +137,8 @@ class Judge:
         """The order of red, green and blue in a training with this seed: another one for each of six seeds."""
         return self.orders.setdefault(seed, self.drawn[len(self.orders) % len(self.drawn)])
 
-    def heat(self, source: str, seed: int, channels: str | None = None) -> Heat:
-        """Trains an entry, given as its text, with one seed. `channels` is as the judge draws it, unless it is given.
+    def heat(self, source: str, seed: int) -> Heat:
+        """Trains an entry, given as its text, with one seed.
 
         Raises:
             BrokenRule: it broke a rule.
@@ -146,7 +146,7 @@ class Judge:
         """
         if (size := len(zlib.compress(source.encode(), 9))) > COMPRESSED:
             raise BrokenRule("short", f"{size} bytes")
-        channels = channels or self.order(seed)
+        channels = self.order(seed)
         program = self.programs[source] = self.programs.get(source) or _program(source)
         portions = [self.yardstick() for _ in range(PORTIONS)]
         with tempfile.TemporaryDirectory(prefix="speedrun-") as folder:
@@ -156,12 +156,10 @@ class Judge:
         portions += [self.yardstick() for _ in range(PORTIONS)]
         if len(kept) < 2:
             raise BrokenRule("weights", "it ended before its last update")
-        there = ["rgb".index(channel) for channel in channels]
-        back = [channels.index(channel) for channel in "rgb"]
 
         def translate(pictures: Tensor) -> Tensor:
-            translated: Tensor = program(pictures[:, there])
-            return translated[:, back]
+            translated: Tensor = program(pictures[:, ["rgb".index(channel) for channel in channels]])
+            return translated[:, [channels.index(channel) for channel in "rgb"]]
 
         curve = []
         for done, (until, weights) in sorted(kept.items()):
@@ -169,8 +167,8 @@ class Judge:
             curve.append({"share": done / max(kept), "cpu_seconds": until, **score(translate, self.scenes)})
         self.pictures[source] = translate(to_float(self.scenes.test_a[:8]))
         calibrated = cpu_seconds * PORTION / statistics.median(portions)
-        seconds = calibrated if self.device == "cpu" else wall_seconds
-        return Heat(seed, channels, seconds, cpu_seconds, wall_seconds, curve)
+        counted = calibrated if self.device == "cpu" else wall_seconds
+        return Heat(seed, channels, counted, cpu_seconds, wall_seconds, curve)
 
 
 def _program(source: str) -> Any:

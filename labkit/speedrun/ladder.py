@@ -21,7 +21,7 @@ from torchvision.utils import make_grid
 
 from labkit.data.batches import to_uint8
 from labkit.data.images import read_picture, write_picture
-from labkit.errors import LabkitError
+from labkit.errors import LabkitError, check_known
 from labkit.speedrun.entry import SIZE
 from labkit.speedrun.judge import Heat, Judge
 from labkit.stamp import stamp
@@ -44,9 +44,7 @@ def gain(record: Mapping[str, Any]) -> float | None:
 
 def source(name: str, folder: Path = FOLDER) -> str:
     """The text of an entry that made a record. Raises `LabkitError` if there is none of this name."""
-    if not (folder / f"{name}.py").exists():
-        known = ", ".join(sorted(path.stem for path in folder.glob("*.py"))) or "none"
-        raise LabkitError(f"There is no entry {name!r} on the ladder. There are: {known}.")
+    check_known("entry", name, sorted(path.stem for path in folder.glob("*.py")))
     return (folder / f"{name}.py").read_text(encoding="utf-8")
 
 

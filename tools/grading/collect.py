@@ -47,11 +47,6 @@ class Submission:
     late: bool = False
     moodle_folder: str = ""
 
-    @property
-    def order(self) -> tuple:
-        """What sorts the versions of a student: the last one counts."""
-        return not self.user, self.version, self.path
-
 
 def files(folder: Path) -> Iterator[tuple[str, bytes]]:
     """Path and content of each file in a folder or zip file, and in zip files in it."""
@@ -164,7 +159,7 @@ def collect(
                 left[name] = str(error)
     by_roster(found, people)
     versions: dict[tuple[str, str], list[Submission]] = defaultdict(list)
-    for one in sorted(found, key=lambda one: one.order):
+    for one in sorted(found, key=lambda one: (not one.user, one.version, one.path)):
         versions[one.student, one.notebook].append(one)
     counted = []
     for (student, notebook), of_one in versions.items():

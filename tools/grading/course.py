@@ -1,8 +1,6 @@
 """What nbgrader knows about the course: its notebooks, the submissions, the points."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,11 +57,9 @@ class Course:
         self.directory = CourseDirectory(config=self.config)
         self.root = Path(self.directory.root)
 
-    @contextmanager
-    def gradebook(self) -> Iterator[Gradebook]:
-        """nbgrader's gradebook, opened."""
-        with Gradebook(self.directory.db_url, self.directory.course_id) as gradebook:
-            yield gradebook
+    def gradebook(self) -> Gradebook:
+        """nbgrader's gradebook, to be opened with `with`."""
+        return Gradebook(self.directory.db_url, self.directory.course_id)
 
     def released(self) -> dict[str, list[NotebookNode]]:
         """The cells of each notebook that students get, by its name."""

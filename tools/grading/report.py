@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from tools.grading.course import RIGHT, Course
+from tools.grading.course import REFUSED, RIGHT, Course
 from tools.mistakes import WRONG_ANSWERS, known
 
 pd.set_option("display.max_colwidth", None)  # messages are not cut
 OTHER = "another mistake"
-# Of messages that no known mistake gives: what an answer fails with, that it was stopped or refused, or is another kind
-TELLING = r"^Stopped: \w+|fails with \w+|has no business in an answer|is expected, not|^(?!WrongAnswer)\w+(?=: )"
+# Of messages that no known mistake gives: what an answer fails with, that it was stopped, or is of another kind
+TELLING = r"^Stopped: \w+|fails with \w+|is expected, not|^(?!WrongAnswer)\w+(?=: )"
 PAGE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
 <style>
@@ -39,6 +39,8 @@ def mistake(message: str, known: dict[str, str]) -> str:
         message: the one that the student reads.
         known: the names of mistakes by the part of the message that tells them, in small letters.
     """
+    if REFUSED in message:
+        return "refused"
     wrong = message.startswith("WrongAnswer")
     if wrong and (fitting := [part for part in known if part in message.casefold()]):
         return known[max(fitting, key=len)]  # which says most

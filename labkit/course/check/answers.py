@@ -17,7 +17,7 @@ from functools import wraps
 from inspect import signature
 from numbers import Real
 from random import Random
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from numpy import array_equal, ndarray
@@ -26,7 +26,6 @@ from torch import Tensor
 
 from labkit.course.check import originality
 
-P = ParamSpec("P")
 T = TypeVar("T")
 ERRORS = {  # a pattern in an error of an answer's own code: where to look
     "^NotImplementedError: $": "Replace `raise NotImplementedError()` by your code.",
@@ -60,7 +59,7 @@ class WrongAnswer(AssertionError):
     """An exercise's answer is not right yet. The message names the likely mistake and where to look."""
 
 
-def exercise(*labkits: Callable) -> Callable[[Callable[P, None]], Callable[P, None]]:
+def exercise(*labkits: Callable) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Lets a check say that an answer is right, and turns any error of the answer's code into a `WrongAnswer`.
 
     PyTorch's random numbers in a check depend on LABKIT_CHECK_SEED like `drawn`, and go on as before after it.
@@ -70,22 +69,22 @@ def exercise(*labkits: Callable) -> Callable[[Callable[P, None]], Callable[P, No
             or calls one, is not accepted.
     """
 
-    def decorate(check: Callable[P, None]) -> Callable[P, None]:
+    def decorate(check: Callable[..., None]) -> Callable[..., None]:
         @wraps(check)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> None:
+        def checked(*answers: Any) -> None:
             _require_untouched()
             if reason := originality.refused():
                 raise WrongAnswer(reason)
             try:
                 with torch.random.fork_rng(devices=[]), originality.calls_of(labkits) as called:
                     torch.manual_seed(drawn(0, lambda random: random.randrange(2**31)))
-                    check(*args, **kwargs)
+                    check(*answers)
             except WrongAnswer:
                 raise
             except (Exception, SystemExit) as error:
                 raise WrongAnswer(_explained(error)) from error
             _require_untouched()
-            if reason := originality.not_own([*args, *kwargs.values()][0], labkits, called):
+            if reason := originality.not_own(answers[0], labkits, called):
                 raise WrongAnswer(reason)
             print(f"✓ {check.__name__}: right" + (", with other inputs, too" if _INPUTS else ""))
 
@@ -232,7 +231,7 @@ Mistakes = Iterator[tuple[Any, str]]
 
 def formula(
     right: Callable, usual: list[tuple], other: Callable[[Random], tuple]
-) -> Callable[[Callable[..., Mistakes]], Callable[[Callable], None]]:
+) -> Callable[[Callable[..., Mistakes]], Callable[..., None]]:
     """Makes the check of an exercise whose answer gives a result for its arguments, and does nothing else.
 
     The decorated function has the arguments of a case. It yields the result of each likely mistake with its message, as
@@ -244,7 +243,7 @@ def formula(
         other: draws those of the hidden test's cases.
     """
 
-    def decorate(mistakes: Callable[..., Mistakes]) -> Callable[[Callable], None]:
+    def decorate(mistakes: Callable[..., Mistakes]) -> Callable[..., None]:
         @exercise(right)
         @wraps(mistakes)
         def check(answer: Callable) -> None:

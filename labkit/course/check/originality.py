@@ -18,7 +18,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -148,17 +147,18 @@ def start() -> None:
     The import of `labkit.course.check` calls it, in a notebook's locked setup cell and so before any answer, if grading
     has set the variable LABKIT_CHECK_SEED.
     """
-    if get_ipython := getattr(builtins, "get_ipython", None):  # as IPython has it while it runs a cell
-        shell = get_ipython()
-        shell.ast_transformers.append(Guard())
-        shell.events.register("post_run_cell", partial(_remember, shell))
+    if not (get_ipython := getattr(builtins, "get_ipython", None)):  # as IPython has it while it runs a cell
+        return
+    shell = get_ipython()
 
+    def remember(_result: object) -> None:
+        if not _BEFORE:
+            importlib.import_module("torch._dynamo")  # puts a function of its own around torch.manual_seed
+            importlib.import_module(f"{JUDGE}notebook_{shell.user_ns['ledger'].notebook}")
+            _BEFORE.update(_tools())
 
-def _remember(shell: Any, _result: object) -> None:
-    if not _BEFORE:
-        importlib.import_module("torch._dynamo")  # puts a function of its own around torch.manual_seed
-        importlib.import_module(f"{JUDGE}notebook_{shell.user_ns['ledger'].notebook}")
-        _BEFORE.update(_tools())
+    shell.ast_transformers.append(Guard())
+    shell.events.register("post_run_cell", remember)
 
 
 def _tools() -> dict[str, tuple[Any, dict[str, Any]]]:
