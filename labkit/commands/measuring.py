@@ -136,8 +136,8 @@ def speedrun(
     judge = Judge(device)
     typer.echo(f"against {rival}, judged on {len(judge.scenes.test_a)} test scenes of seed {judge.test_seed}")
     heats = race(judge, texts, numbers, on_heat=lambda name, heat: typer.echo(f"{name:7} {heat}"))
-    result = verdict(heats["entry"], heats.get("record"))
-    typer.echo(f"{'record' if result.record else 'no record'}: {result.reason}")
-    if submit and result.record:
+    is_record, reason = verdict(heats["entry"], heats.get("record"))
+    typer.echo(f"{'record' if is_record else 'no record'}: {reason}")
+    if submit and is_record:
         before = None if rival == "none" else rival
         typer.echo(ladder.submit(submit, texts["entry"], heats["entry"], before, heats.get("record", []), judge))

@@ -102,14 +102,6 @@ class Heat:
         return f"seed {self.seed:<10} {self.channels} {self.seconds:7.2f} s  {mark:8} fg/bg {curve}"
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Whether an entry makes a record: `reason` says why, or why not."""
-
-    record: bool
-    reason: str
-
-
 class Judge:
     """Judges entries on one device: "cpu" or "cuda". Every judge draws test scenes of its own.
 
@@ -128,8 +120,7 @@ class Judge:
         self.pictures: dict[str, Tensor] = {}
         self.programs: dict[str, Any] = {}
         self.orders: dict[int, str] = {}
-        self.drawn = ["".join(order) for order in permutations("rgb")]
-        random.SystemRandom().shuffle(self.drawn)
+        self.drawn = random.SystemRandom().sample(["".join(order) for order in permutations("rgb")], 6)
         torch.set_num_threads(1)  # as an entry has it, for the yardstick
         self.yardstick = Yardstick()
 
@@ -215,8 +206,10 @@ def _run(do: str, task: dict[str, Any], source: str, folder: Path, limit: float)
     return cpu_seconds, wall_seconds
 
 
-def verdict(heats: Sequence[Heat], record: Sequence[Heat] | None) -> Verdict:
-    """Whether an entry's heats make a record, beside those of the present record with the same seeds, if there is one.
+def verdict(heats: Sequence[Heat], record: Sequence[Heat] | None) -> tuple[bool, str]:
+    """Whether an entry's heats make a record, and why, or why not.
+
+    They stand beside those of the present record with the same seeds, if there is one.
 
     Four of five seeds have to reach the goal, and the median time has to be shorter than the record's by more than the
     record differs from itself: its longest time less its shortest.
@@ -224,16 +217,16 @@ def verdict(heats: Sequence[Heat], record: Sequence[Heat] | None) -> Verdict:
     reached, needed = sum(heat.reached for heat in heats), math.ceil(ENOUGH * len(heats))
     goal = f"fg {GOAL['fg']:g} and bg {GOAL['bg']:g}"
     if reached < needed:
-        return Verdict(False, f"{reached} of {len(heats)} seeds reached {goal}; {needed} are needed.")
+        return False, f"{reached} of {len(heats)} seeds reached {goal}; {needed} are needed."
     mine = statistics.median(heat.seconds for heat in heats)
     if record is None:
-        return Verdict(True, f"the first on this board: {mine:.1f} seconds.")
+        return True, f"the first on this board: {mine:.1f} seconds."
     theirs = [heat.seconds for heat in record]
     median, noise = statistics.median(theirs), max(theirs) - min(theirs)
     said = f"{mine:.1f} seconds, and the record {median:.1f}, which differs from itself by {noise:.1f}"
     if mine >= median - noise:
-        return Verdict(False, f"not faster than the record by more than noise: {said}.")
-    return Verdict(True, f"{median / mine:.2f} times as fast as the record: {said}.")
+        return False, f"not faster than the record by more than noise: {said}."
+    return True, f"{median / mine:.2f} times as fast as the record: {said}."
 
 
 def race(
