@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from labkit import LabkitError
-from labkit.course.surveys import races_of
 from labkit.measure.results import SURVEY_FORMAT, from_json
 from labkit.stamp import stamp
 from labkit.variants.registry import SPEEDUPS
 from tools import survey as surveys
+from tools.evidence import races_of
 from tools.survey import MAX_TRACES, NO_TIME, TINY, Item, gpu_plan, rehearsal_plan, survey
 
 CPU = torch.device("cpu")

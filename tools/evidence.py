@@ -26,7 +26,6 @@ from pathlib import Path
 import pandas
 
 import labkit
-from labkit.course import races_of
 from labkit.course.shipped import DATA, shipped_as
 from labkit.errors import LabkitError
 from labkit.files import atomic_write
@@ -44,6 +43,7 @@ BUDGET = 8_000_000  # bytes of a shipped trace; fewer steps are kept if it would
 LAUNCH = {"stream", "correlation", "device", "bytes", "External id", "external id", "Sequence number"}
 WAITS = {"wait_on_stream", "wait_on_cuda_event_record_corr_id"}
 KEPT_ARGUMENTS = LAUNCH | WAITS | {"Input Dims", "Input type", "Concrete Inputs"}
+RACE = ["median_s", "times_faster", "times_faster_low", "times_faster_high", "peak_bytes"]
 SPEED = ["times_faster", "times_faster_low", "times_faster_high"]
 REPLAYED = 2  # steps
 
@@ -66,6 +66,31 @@ def ship(folders: list[Path], name: str, data: Path = DATA) -> list[Path]:
         thin(sources[-1], shipped[-1], {"cudnn_benchmark": row["benchmark"]})
     write_results(results, shipped[0])
     return shipped
+
+
+def races_of(results: Mapping) -> pandas.DataFrame:
+    """The races of other models against CycleGAN with ResNet-9, both with the same speed-ups: one row a race.
+
+    Each race was one comparison, in turn in one process. The table is empty if the survey has no races.
+
+    | column | meaning |
+    |---|---|
+    | model | its name or its generator's, with settings |
+    | batch_size | of both |
+    | speedups | of both: "baseline" or "a+b" |
+    | median_s, peak_bytes | as in `labkit.compare` |
+    | times_faster, times_faster_low, times_faster_high | than CycleGAN, with a 95% interval |
+
+    Args:
+        results: from `labkit.gpu_results`.
+    """
+    rows = []
+    for row in results["rows"].values():
+        if row["kind"] == "race":
+            last = from_json(row["comparison"]).iloc[-1]
+            stack = "+".join(row["speedups"]) or "baseline"
+            rows.append({"model": last.name, "batch_size": row["batch_size"], "speedups": stack, **last[RACE]})
+    return pandas.DataFrame(rows, columns=["model", "batch_size", "speedups", *RACE])
 
 
 def shipped_rows(results: Mapping) -> dict[str, dict]:

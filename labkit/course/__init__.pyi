@@ -46,5 +46,4 @@ from labkit.course.solutions import plan_to_buy as plan_to_buy
 from labkit.course.solutions import rounding_outcomes as rounding_outcomes
 from labkit.course.stand_ins import FakeGPU as FakeGPU
 from labkit.course.stand_ins import Tape as Tape
-from labkit.course.surveys import races_of as races_of
 from labkit.course.work_log import WorkLog as WorkLog
