@@ -3,6 +3,7 @@
 import functools
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace as with_changes
@@ -12,13 +13,13 @@ from unittest import mock
 import numpy as np
 import torch
 import torch.distributed as dist
-from labkit.simulate.calls import call_on, signature
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import labkit
 from labkit.measure import alternate, preserving_state
-from labkit.simulate import Link, Network, SharedStep, all_reduce_us, replay
+from labkit.simulate import Link, Network, Replay, SharedStep, all_reduce_us, replay
 from labkit.simulate.many_gpus import with_collectives
+from labkit.simulate.operators import Operator, call_on
 
 LARGE = dict(discriminator="n_layers", n_layers=1)  # 92 MB of gradients, in six buckets
 CABLE = 40e6  # bytes a second
@@ -59,19 +60,24 @@ class Stopwatch(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.microseconds: dict[str, float] = {}
+        self.microseconds: dict[tuple, float] = {}
 
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         result = operator(*args, **kwargs)
         call = call_on("cpu", operator, args, kwargs, result)
-        key = call and signature(call.name, *call.shapes, call.dtype)
+        key = call and (call.name, *call.shapes, call.dtype)
         if key and key not in self.microseconds:
             started = time.perf_counter()
             for _ in range(REPEATS):
                 operator(*args, **kwargs)
             self.microseconds[key] = 1e6 * (time.perf_counter() - started) / REPEATS
         return result
+
+
+def signature(operator: Operator) -> tuple:
+    """The key to look an operator's duration up by: those with the same name, shapes and type take equally long."""
+    return operator.name, operator.inputs, operator.outputs, operator.dtype
 
 
 def _run(step, exchange, pictures) -> None:
@@ -138,20 +144,30 @@ def fitted(sizes: Sequence[int], us: Sequence[float], ranks: int, name: str) -> 
     return Link(name, max(0.0, float(latency)), 1e6 / max(float(us_per_byte), 1e-9))
 
 
+def _slower(played: Replay, factors: Sequence[float]) -> Replay:
+    """The same with each kernel's duration times its factor."""
+    pairs = zip(played.launches, factors, strict=True)
+    return with_changes(played, launches=[with_changes(one, kernel_us=factor * one.kernel_us) for one, factor in pairs])
+
+
 def predicted_us(
-    step: SharedStep, computed_us: float, durations: Mapping[str, float], gpus: int, network: Network
+    step: SharedStep, computed_us: float, durations: Mapping[tuple, float], gpus: int, network: Network
 ) -> float:
     """Microseconds of a step as measurements of its parts predict it, to be held against the whole step: SIMULATED.
 
     Args:
         step: from `shared_step`.
         computed_us: measured microseconds of the same step if nothing is exchanged.
-        durations: measured microseconds by `Operator.signature`; they say how `computed_us` divides.
+        durations: measured microseconds by `signature`; they say how `computed_us` divides.
         gpus: the number of ranks; "GPUs" may be processes on a CPU.
         network: measured, from `measured_network`.
     """
-    played = with_changes(replay(step.operators, 0.0, durations=durations, steps=1), gap_us=0.0)
-    scale = computed_us / played.timeline.wall
-    launches = [with_changes(launch, kernel_us=scale * launch.kernel_us) for launch in played.launches]
-    played = with_changes(played, launches=launches)
+    played = with_changes(replay(step.operators, 0.0, steps=1), gap_us=0.0)
+    modelled: dict[int, float] = defaultdict(float)  # by the operator's place, for all its kernels together
+    for launch, source in zip(played.launches, played.sources, strict=True):
+        modelled[source.operator] += launch.kernel_us
+    measured = {place: durations.get(signature(step.operators[place]), us) / us for place, us in modelled.items()}
+    places = [source.operator for source in played.sources]
+    played = _slower(played, [measured[place] for place in places])
+    played = _slower(played, [computed_us / played.timeline.wall] * len(places))
     return with_collectives(played, step, lambda one: all_reduce_us(one.bytes, gpus, network), 0.0).wall

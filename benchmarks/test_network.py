@@ -17,7 +17,9 @@ def test_two_ranks_against_the_model(tmp_path, report):
     step = shared_step(labkit.CycleGAN(**network_jobs.LARGE), size=16)
     whole, computed, link = found["us"]["whole"], found["us"]["computed"], found["network"].inside
     predicted = network_jobs.predicted_us(step, computed, found["durations"], 2, found["network"])
-    known = [operator.signature in found["durations"] for operator in step.operators if not operator.is_view]
+    known = [
+        network_jobs.signature(operator) in found["durations"] for operator in step.operators if not operator.is_view
+    ]
     in_turn = computed + sum(all_reduce_us(each.bytes, 2, found["network"]) for each in step.collectives)
     report(
         whole_ms=round(whole / 1e3, 1),

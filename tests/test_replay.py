@@ -219,20 +219,6 @@ def test_an_upload_takes_as_long_as_its_way_from_the_host():
     assert kernel.us == pytest.approx(2 + 1e6 * pictures.nbytes / (16e9 * 0.85)) and "HtoD" in kernel.name
 
 
-def test_measured_durations_take_the_place_of_the_roofline(small):
-    place = next(i for i, operator in enumerate(small) if operator.name == "aten::native_batch_norm")
-    signature = small[place].signature
-    same_signature = {i for i, operator in enumerate(small) if operator.signature == signature}
-    found = kernels(small, ROOFLINES["A100"], {signature: 1234.0})
-    assert sum(kernel.us for kernel in found if kernel.operator == place) == pytest.approx(1234)
-    others = [kernel for kernel in found if kernel.operator not in same_signature]
-    roofline = kernels(small, ROOFLINES["A100"])
-    assert others == [kernel for kernel in roofline if kernel.operator not in same_signature]
-    played = replay(small, 10.0, durations={signature: 1234.0})
-    measured = played.assumed["constants"]["share_of_kernels_with_measured_duration"]
-    assert measured == pytest.approx(3 * len(same_signature) / len(found))
-
-
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("host_us", [2.0, 12.0, 150.0])
 def test_the_trace_shows_what_was_played(full_size, opened, host_us, graph):
@@ -305,7 +291,6 @@ def test_the_stamp_says_simulated_and_on_what_constants(small, opened, tmp_path)
     stamp = trace.stamp
     assert stamp["SIMULATED"] is True and stamp["device"] == "SIMULATED T4" and stamp["steps"] == 2
     assert stamp["constants"]["host_us"] == 7.0 and stamp["constants"]["roofline"]["bytes_per_s"] == 320e9
-    assert stamp["constants"]["share_of_kernels_with_measured_duration"] == 0
     with gzip.open(tmp_path / "trace.json.gz") as file:
         shown = [event["args"]["name"] for event in json.load(file)["traceEvents"] if event["ph"] == "M"]
     assert shown and all(name.startswith("SIMULATED") for name in shown)

@@ -1,4 +1,4 @@
-"""Operators -> kernels and their durations: measured durations where there are any, else a roofline.
+"""Operators -> kernels and their durations, by a roofline.
 
 A roofline is a bound, not a prediction: real kernels can take several times as long. So read its results as ratios,
 with a range, and never as times. Four numbers, named `CALIBRATED` below, were chosen so that ResNet-9 at batch 1 agrees
@@ -155,29 +155,20 @@ class Kernel(NamedTuple):
     operator: int
 
 
-def kernels(
-    operators: Sequence[Operator], roofline: Roofline, durations: Mapping[str, float] | None = None
-) -> list[Kernel]:
+def kernels(operators: Sequence[Operator], roofline: Roofline) -> list[Kernel]:
     """The kernels that the operators launch, in their order.
-
-    `durations` holds microseconds by `Operator.signature`, for all kernels of the operator together. The roofline says
-    how they divide it. An operator that is not in `durations` takes the duration of the roofline.
 
     Raises:
         LabkitError: the device of the roofline cannot compute in the type of a convolution.
     """
     found = []
     for place, operator in enumerate(operators):
-        parts = parts_of(operator, roofline)
-        us = [
-            roofline.upload_microseconds(part.bytes_moved)
-            if operator.name == UPLOAD
-            else roofline.microseconds(part.flops, part.bytes_moved, operator.dtype)
-            for part in parts
-        ]
-        measured = (durations or {}).get(operator.signature)
-        scale = 1.0 if measured is None or not parts else measured / sum(us)
-        found += [Kernel(part.name, scale * time, place) for part, time in zip(parts, us, strict=True)]
+        for part in parts_of(operator, roofline):
+            if operator.name == UPLOAD:
+                us = roofline.upload_microseconds(part.bytes_moved)
+            else:
+                us = roofline.microseconds(part.flops, part.bytes_moved, operator.dtype)
+            found.append(Kernel(part.name, us, place))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from dataclasses import replace as with_changes
 from itertools import groupby
@@ -25,7 +25,6 @@ def replay(
     operators: Sequence[Operator],
     host_us: float = HOST_US,
     roofline: Roofline = ROOFLINES["A100"],
-    durations: Mapping[str, float] | None = None,
     graph: bool = False,
     steps: int = 2,
     share: float = 1.0,
@@ -40,7 +39,6 @@ def replay(
         operators: of one step, from `step_operators`.
         host_us: microseconds of host time for every launch. Hosts differ: vary it.
         roofline: of the device that the replay stands for.
-        durations: measured durations in microseconds, by `Operator.signature`. They replace the roofline's.
         graph: whether one call launches the whole step, as a CUDA graph.
         steps: the number of steps.
         share: the part of the GPU, from 0 to 1, that each kernel fills when it runs alone. This assumption decides
@@ -53,9 +51,7 @@ def replay(
     """
     if not 0 <= share <= 1:
         raise LabkitError(f"share={share}: give the part of the GPU that a kernel fills, from 0 to 1.")
-    durations = durations or {}
-    found = kernels(operators, roofline, durations)
-    measured = sum(operators[kernel.operator].signature in durations for kernel in found)
+    found = kernels(operators, roofline)
     step = _launches(operators, found, host_us, share)
     step[0] = with_changes(step[0], host_us=host_us + data_us, data_us=data_us)
     launches: list[Launch] = []
@@ -74,7 +70,6 @@ def replay(
         "share_of_gpu_a_kernel_fills": share,
         "data_us": data_us,
         "roofline": asdict(roofline),
-        "share_of_kernels_with_measured_duration": measured / len(found),
     }
     after_each_step = [len(found) * number - 1 for number in range(1, steps + 1)]
     played = Replay(launches, sources, after_each_step, roofline.device, {"constants": constants})

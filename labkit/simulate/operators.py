@@ -64,11 +64,6 @@ class Operator:
     stream: int
     after: tuple[int, ...]
 
-    @property
-    def signature(self) -> str:
-        """Name, shapes and type. Operators with the same signature take equally long."""
-        return signature(self.name, self.inputs, self.outputs, self.dtype)
-
 
 def step_operators(model: Model, *speedups: str | type, batch_size: int = 1, size: int = 256) -> list[Operator]:
     """The operators of one step of `model` on `batch_size` pictures of `size` x `size` pixels, in their order.
@@ -230,11 +225,6 @@ def call_on(device_type: str, operator: Any, args: tuple, kwargs: dict, result: 
         return None
     from_host = inputs and all(tensor.device.type != device_type for tensor in inputs)
     return Call(UPLOAD if from_host else operator.name().partition(".")[0], inputs, outputs)
-
-
-def signature(name: str, inputs: Iterable[Shape], outputs: Iterable[Shape], dtype: str) -> str:
-    """The key to look durations up by: a name, the shapes read and written, the type of the first output."""
-    return f"{name} {' '.join(map(str, inputs))} -> {dtype} {' '.join(map(str, outputs))}"
 
 
 def _tensors_in(tree: Any) -> list[Tensor]:
