@@ -82,7 +82,7 @@ def _strange(node: ast.AST) -> Iterator[str]:
                 package, *inside = ".".join(filter(None, [getattr(node, "module", ""), alias.name])).split(".")
                 yield from [] if package in PACKAGES else [f"`import {package}`"]
                 yield from ["the judge,"] if package == "labkit" and "check" in inside else []
-                banned += [name for name in inside if name in MEMBERS or _is_hidden(name)]
+                banned += [name for name in inside if name in MEMBERS or _is_hidden(name) or _is_special(name)]
         case ast.Attribute(attr="check"):
             yield "the judge,"
         case ast.Attribute(owner, name):
