@@ -82,7 +82,7 @@ def _strange(node: ast.AST) -> Iterator[str]:
                 package, *inside = ".".join(filter(None, [getattr(node, "module", ""), alias.name])).split(".")
                 yield from [] if package in PACKAGES else [f"`import {package}`"]
                 yield from ["the judge,"] if package == "labkit" and "check" in inside else []
-                banned += [name for name in inside if name in MEMBERS or _is_hidden(name)]
+                banned += [name for name in inside if name in MEMBERS or _is_hidden(name) or _is_special(name)]
         case ast.Attribute(attr="check"):
             yield "the judge,"
         case ast.Attribute(owner, name):
@@ -235,13 +235,14 @@ def not_own(answer: Any, labkits: tuple[Callable, ...], called: list[str]) -> st
 
 def _codes(one: Any) -> dict[str, CodeType]:
     """The code of a function, or of the methods of a class, by name."""
+    if isinstance(one, type):
+        methods = [
+            value for value in vars(one).values() if isinstance(value, FunctionType | staticmethod | classmethod)
+        ]
+        return {name: code for method in methods for name, code in _codes(method).items()}
     while inner := getattr(one, "func", getattr(one, "__wrapped__", getattr(one, "__func__", None))):
         one = inner  # of a partial, a decorated function or a method
-    if isinstance(one, FunctionType):
-        return {one.__name__: one.__code__}
-    methods = vars(one) if isinstance(one, type) else {}
-    functions = [value for value in methods.values() if isinstance(value, FunctionType | staticmethod | classmethod)]
-    return {name: code for function in functions for name, code in _codes(function).items()}
+    return {one.__name__: one.__code__} if isinstance(one, FunctionType) else {}
 
 
 def _full_name(one: Any) -> str:

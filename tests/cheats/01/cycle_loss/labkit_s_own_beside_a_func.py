@@ -1,0 +1,12 @@
+# expects: this is labkit's own labkit.models.losses.cycle_loss
+from labkit.models import losses
+
+
+class Loss:
+    __call__ = staticmethod(losses.cycle_loss)
+
+    def func(self):
+        pass
+
+
+cycle_loss = Loss()
