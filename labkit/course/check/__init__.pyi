@@ -5,6 +5,7 @@ from labkit.course.check.notebook_02 import alternate as alternate
 from labkit.course.check.notebook_02 import amdahl as amdahl
 from labkit.course.check.notebook_03 import busy as busy
 from labkit.course.check.notebook_03 import diagnose as diagnose
+from labkit.course.check.notebook_03 import hta_wall as hta_wall
 from labkit.course.check.notebook_03 import idle_by_cause as idle_by_cause
 from labkit.course.check.notebook_03 import unknown_traces as unknown_traces
 from labkit.course.check.notebook_04 import growth as growth
