@@ -166,7 +166,7 @@ def test_setup_cells_are_locked_and_load_the_checks():
         first, *others = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
         setup = [cell for cell in others if is_setup(cell)]
         assert all(mark(cell, "locked") and mark(cell, "grade") is False for cell in (first, *setup)), path.name
-        # Only so does `labkit.course.check.guard` begin before an answer, with the notebook's own checks.
+        # Only so does `labkit.course.check.originality` begin before an answer, with the notebook's own checks.
         assert re.search(r"import .*\bcheck\b", setup[0].source), path.name
         assert f'ledger = Ledger("{path.name[:2]}")' in setup[0].source
 
