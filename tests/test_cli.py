@@ -63,7 +63,7 @@ def test_report_leads_with_the_first_remedy_and_shows_what_it_can(call, tmp_path
     status, said, _ = call("report", tmp_path / "gpu.json", "--out", tmp_path / "gpu.html")
     assert status == 0 and "gpu.json: Played again (SIMULATED): at most" in said and "gpu.html" in said
     page = (tmp_path / "gpu.html").read_text()
-    assert page.count('class="figure"') == 8 and "achieved: " in page  # without shapes
+    assert page.count('class="figure"') == 7 and "no shapes of convolutions" in page  # nor gaps and ranges
     call("report", tmp_path / "cpu.json", "--out", tmp_path / "cpu.html")
     page = (tmp_path / "cpu.html").read_text()
     assert page.count('class="figure"') == 2 and "no GPU activity in this trace" in page
