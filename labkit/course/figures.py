@@ -43,7 +43,8 @@ def lines(table: pandas.DataFrame, x: str, y: str, color: str, title: str, **loo
         title: of the figure. If SIMULATED stands in it, every panel is marked so.
         looks: for `plotly.express.line`, for example ``facet_row="batch"``.
     """
-    looks = dict(symbol=color, markers=True, color_discrete_sequence=LINES) | looks
+    labels = {"host_us": "the host's µs for a launch", "gpus": "GPUs"}
+    looks = dict(symbol=color, markers=True, color_discrete_sequence=LINES, labels=labels) | looks
     figure = px.line(table, x=x, y=y, color=color, title=title, **looks)
     words = {"text": f"{title}: {y} over {x}.", "table": table.round(3).to_html(border=0, index=False)}
     figure.update_layout(meta=words)

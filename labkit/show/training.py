@@ -81,7 +81,7 @@ def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
     figure.update_layout(
         title=f"Weighted training losses, mean of {WINDOW} steps",
         xaxis=dict(title="step", range=[0, steps]),
-        yaxis=dict(title="loss (no unit, log scale)", type="log", tickformat="~g"),
+        yaxis=dict(title="loss (no unit, log scale)", type="log", tickformat="~g", dtick="D2"),
         height=420,
         meta={"text": f"{len(losses)} losses over the steps. Last values: {last or 'none yet'}."},
     )
