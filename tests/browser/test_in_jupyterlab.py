@@ -74,7 +74,8 @@ def test_a_reader_sees_every_figure_and_moves_every_widget(open_notebook, notebo
     }
     (OUT / f"{notebook.stem}.json").write_text(json.dumps(report, indent=1), encoding="utf-8")
     lab.close()
-    assert report["figures"] and not faults, "\n".join(faults)
+    assert report["figures"] or notebook.stem == "13_write_a_kernel", "no figure"
+    assert not faults, "\n".join(faults)
 
 
 def see(lab, graph, name: str) -> list[str]:
