@@ -10,7 +10,7 @@ import torch
 from labkit.stamp import stamp
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))  # plain_loop, killing
+sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("", "measure", "variants")]  # plain_loop, killing
 torch.set_num_threads(1)
 
 

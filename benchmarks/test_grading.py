@@ -54,7 +54,7 @@ def answers(course: Course, name: str) -> dict[str, tuple[dict[str, str], dict[s
     ones = []
     for exercise, solution in solved.items():
         wrong = [(exercise, one.name, one.made_in(solution)) for one in mistakes.get(exercise, [])]
-        files = sorted((ROOT / "tests" / "cheats" / name[:2] / exercise).glob("*.py"))
+        files = sorted((ROOT / "tests" / "labcourse" / "cheats" / name[:2] / exercise).glob("*.py"))
         cheats = [(exercise, path.stem, path.read_text(encoding="utf-8")) for path in files]
         ones.append([*wrong[:2], *cheats, *wrong[2:]])
     in_turn = [one for one_of_each in itertools.zip_longest(*ones) for one in one_of_each if one]

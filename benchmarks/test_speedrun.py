@@ -17,7 +17,7 @@ BUSY = "import torch; a = torch.rand(700, 700)\nwhile True: a @ a"
 # The variables are the judge's, for its yardstick, and it passes them on to the training.
 JUDGED = """
 import sys
-from labkit.speedrun import Judge, judge, source
+from labcourse.speedrun import Judge, judge, source
 judge.PASSED += ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
 heat = Judge().heat(source(sys.argv[1]), int(sys.argv[2]))
 print(heat.seconds, heat.cpu_seconds)

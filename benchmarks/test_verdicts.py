@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from test_fooled import FOOLS, VERY_SMALL, AdamByHand, Bf16Declared, OnlyFloat32, WithOwnAdam, a_judge
+from test_compare_catches import FOOLS, VERY_SMALL, AdamByHand, Bf16Declared, OnlyFloat32, WithOwnAdam, a_judge
 
 import labkit
 from labkit.variants.registry import SPEEDUPS

@@ -4,7 +4,7 @@ The public names, listed in ``__init__.pyi``, are loaded when they are first use
 jupyter works on a machine without them.
 """
 
-from labkit import lazy
+from labtrace import __version__ as __version__
+from labtrace import lazy
 
-__version__ = "0.2.0.dev0"
 __getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

@@ -1,4 +1,3 @@
-from labkit import course as course
 from labkit import data as data
 from labkit import measure as measure
 from labkit import models as models
@@ -9,13 +8,6 @@ from labkit import recipes as recipes
 from labkit import show as show
 from labkit import simulate as simulate
 from labkit import sweeps as sweeps
-from labkit import traces as traces
-from labkit.course.shipped import deviation_models as deviation_models
-from labkit.course.shipped import gpu_results as gpu_results
-from labkit.course.shipped import gpu_trace as gpu_trace
-from labkit.course.shipped import public_trace as public_trace
-from labkit.course.shipped import study as study
-from labkit.course.shipped import study_pictures as study_pictures
 from labkit.data.batches import batches as batches
 from labkit.data.batches import to_float as to_float
 from labkit.data.batches import to_uint8 as to_uint8
@@ -23,7 +15,6 @@ from labkit.data.folders import download as download
 from labkit.data.folders import folders as folders
 from labkit.data.fruit import fruit as fruit
 from labkit.devices import pick_device as pick_device
-from labkit.errors import LabkitError as LabkitError
 from labkit.measure.autotune import autotune as autotune
 from labkit.measure.compare import compare as compare
 from labkit.measure.quality import best_within as best_within
@@ -36,8 +27,6 @@ from labkit.models.cyclegan import CycleGAN as CycleGAN
 from labkit.models.deviation import DeviationGAN as DeviationGAN
 from labkit.models.step import Step as Step
 from labkit.sweeps import sweep as sweep
-from labkit.trace import Trace as Trace
-from labkit.traces.reading import TraceError as TraceError
 from labkit.training.callbacks import Callback as Callback
 from labkit.training.callbacks import KeepEvery as KeepEvery
 from labkit.training.callbacks import TensorBoard as TensorBoard
@@ -53,5 +42,8 @@ from labkit.training.schedules import step_schedule as step_schedule
 from labkit.training.translate import translate as translate
 from labkit.variants.registry import make_step as make_step
 from labkit.variants.registry import speedups as speedups
+from labtrace.errors import LabkitError as LabkitError
+from labtrace.reading import TraceError as TraceError
+from labtrace.trace import Trace as Trace
 
 __version__: str

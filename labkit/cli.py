@@ -4,50 +4,41 @@ import os
 import sys
 import warnings
 
-import typer
-
 import labkit
+import labtrace.cli
 from labkit.commands import register
-from labkit.commands.measuring import compare, profile, report, speedrun, speedups
+from labkit.commands.measuring import compare, profile, speedups
 from labkit.commands.networks import export, score, translate
 from labkit.commands.sweeping import sweep
 from labkit.commands.training import defaults, train
-from labkit.errors import LabkitError
+from labtrace.cli import report
 
 UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ  # labkit.ranks would tell, too, but loads torch
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help=__doc__,
-    epilog="labkit --version prints labkit's version.",
-)
-for command in (translate, export, score, profile, report, speedups, compare, speedrun):
-    register(app, command)
+app = labtrace.cli.application(__doc__)
 register(app, train, epilog=defaults())
 register(app, sweep, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+for command in (translate, score, export, profile, report, compare, speedups):
+    register(app, command)
 
 
 def main() -> None:
-    """Runs the command line. Errors that the user can fix are printed as one line, without a traceback."""
-    warnings.showwarning = lambda message, *_, **__: print(f"labkit: {message}", file=sys.stderr)
-    if sys.argv[1:] == ["--version"]:
-        sys.exit(print(f"labkit {labkit.__version__}"))
-    try:
-        run_rank() if UNDER_TORCHRUN else app()
-    except (LabkitError, OSError) as error:  # OSError: its text names the file and the problem
-        message = str(error)
-    except ModuleNotFoundError as error:
-        message = f"{error}, which this command needs: pip install 'labkit[lab,export,log,score]'"
-    except (RuntimeError, MemoryError) as error:
+    """The command `labkit`."""
+    if UNDER_TORCHRUN:
+        labtrace.cli.run(run_rank, message_of, labkit.ranks.print_once)
+    else:
+        labtrace.cli.run(app, message_of)
+
+
+def message_of(error: Exception) -> str | None:
+    """As `labtrace.cli.message_of`, and if there is too little memory."""
+    message = labtrace.cli.message_of(error)
+    if message is None and isinstance(error, RuntimeError | MemoryError):
         from labkit.devices import LESS_MEMORY, out_of_memory
 
-        if (reason := out_of_memory(error)) is None:
-            raise
-        message = f"out of memory ({reason}). {LESS_MEMORY}"
-    labkit.ranks.print_once(f"labkit: {message}")
-    sys.exit(1)
+        reason = out_of_memory(error)
+        message = reason and f"out of memory ({reason}). {LESS_MEMORY}"
+    return message
 
 
 def run_rank() -> None:

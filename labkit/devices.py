@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from labkit.errors import LabkitError
+from labtrace.errors import LabkitError
 
 OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
 LESS_MEMORY = (

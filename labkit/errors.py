@@ -1,13 +1,11 @@
-"""Errors a user can act on: each message says what was wrong, where, and what to do."""
+"""Errors of training, beside labtrace's: each message says what was wrong, where, and what to do."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
-
-class LabkitError(Exception):
-    """Something the caller gave labkit cannot be used. The message says what to do instead."""
+from labtrace.errors import LabkitError
 
 
 class DataError(LabkitError):
@@ -24,25 +22,6 @@ class TrainingError(LabkitError):
 
 class DivergedError(CheckpointError, TrainingError):
     """A weight is no longer a finite number: training cannot go on, and no checkpoint is written."""
-
-
-def check_known(argument: str, name: object, known: Iterable[object]) -> None:
-    """Raises `LabkitError`, with the nearest known name, if `name` is none of those that `argument` can have."""
-    choices = list(known)
-    if name not in choices:
-        names = [str(choice) for choice in choices]
-        close = difflib.get_close_matches(str(name), names, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise LabkitError(
-            f"{argument}={name!r} is unknown{hint}. Choose one of: {', '.join(names) or '(there are none)'}."
-        )
-
-
-def check_at_least(least: float, **numbers: float) -> None:
-    """Raises `LabkitError` if one of these arguments, given by name, is below `least` or not finite."""
-    for name, number in numbers.items():
-        if not least <= number < float("inf"):
-            raise LabkitError(f"{name}={number}: a finite number, at least {least}, is needed.")
 
 
 def check_overrides(given: type, known: Collection[str], bases: Collection[type], what: str) -> None:

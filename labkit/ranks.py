@@ -20,7 +20,9 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_map_only
 
-from labkit.errors import LabkitError, TrainingError
+import labtrace.cli
+from labkit.errors import TrainingError
+from labtrace.errors import LabkitError
 
 TIMEOUT = timedelta(minutes=5)  # so long a rank waits for another before it gives up
 
@@ -145,7 +147,7 @@ def print_once(message: str) -> None:
     with suppress(RuntimeError):  # torchrun itself is gone
         if _store is not None and _store.add("said", 1) > 1:
             return
-    print(message, file=sys.stderr)
+    labtrace.cli.say(message)
 
 
 def gathered(value: Any) -> list[Any]:

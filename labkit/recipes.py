@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.errors import check_known
+from labtrace.errors import check_known
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,9 @@ from filelock import FileLock
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
-from labkit.errors import CheckpointError, DataError, LabkitError, TrainingError, check_known
-from labkit.files import locked
+from labkit.errors import CheckpointError, DataError, TrainingError
+from labkit.locks import locked
+from labtrace.errors import LabkitError, check_known
 
 if TYPE_CHECKING:  # a job does without it
     import pandas

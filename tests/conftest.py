@@ -28,7 +28,7 @@ LONG = (
     "test_compare",
     "test_data_parallel",
     "test_export",
-    "test_fooled",
+    "test_compare_catches",
     "test_speedrun",
     "test_speedups",
     "test_survey",
@@ -43,6 +43,10 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish():
     gc.freeze()  # a million objects of imported modules stay to the end: no collection has to look at them again
+
+
+def pytest_unconfigure():
+    gc.unfreeze()  # or nanobind reports every object that was not collected as a leak
 
 
 TINY = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)

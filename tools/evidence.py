@@ -4,7 +4,7 @@
     python -m tools.evidence h200                                   # print what is shipped
 
 results.json of the last folder becomes data/results/NAME.json. Traces become data/traces/NAME/*.json.gz under the names
-that `labkit.gpu_trace` looks for, and thinned: the last steps only, as many as fit into the budget of bytes, without
+that `labcourse.gpu_trace` looks for, and thinned: the last steps only, as many as fit into the budget of bytes, without
 what no reader of traces needs. Arrows from launches to kernels stay, for Perfetto and TraceLens, and so do the
 dimensions and types of the operators' inputs, from which FLOPs are counted.
 
@@ -26,9 +26,7 @@ from pathlib import Path
 import pandas
 
 import labkit
-from labkit.course.shipped import DATA, shipped_as
-from labkit.errors import LabkitError
-from labkit.files import atomic_write
+from labcourse.shipped import DATA, shipped_as
 from labkit.measure import interval, pick
 from labkit.measure.results import from_json, read
 from labkit.measure.results import write as write_results
@@ -36,6 +34,8 @@ from labkit.measure.timing import ratios
 from labkit.simulate import read_launches, replay, step_operators, what_if
 from labkit.simulate.cost_model import Roofline
 from labkit.simulate.operators import GPU_ONLY
+from labtrace.errors import LabkitError
+from labtrace.files import atomic_write
 from tools.survey import FILE
 
 STEPS = 8  # of those recorded; the stamp says that there were more
@@ -82,7 +82,7 @@ def races_of(results: Mapping) -> pandas.DataFrame:
     | times_faster, times_faster_low, times_faster_high | than CycleGAN, with a 95% interval |
 
     Args:
-        results: from `labkit.gpu_results`.
+        results: from `labcourse.gpu_results`.
     """
     rows = []
     for row in results["rows"].values():
@@ -94,8 +94,8 @@ def races_of(results: Mapping) -> pandas.DataFrame:
 
 
 def shipped_rows(results: Mapping) -> dict[str, dict]:
-    """The rows of the traces that are shipped, by their files: those that `labkit.gpu_trace` can be asked for, and the
-    same with cuDNN's benchmark mode off."""
+    """The rows of the traces that are shipped, by their files: those that `labcourse.gpu_trace` can be asked for, and
+    the same with cuDNN's benchmark mode off."""
     rows = {}
     for row in results["rows"].values():
         if row["kind"] == "trace" and (file := shipped_as(row | {"benchmark": True})):

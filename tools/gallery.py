@@ -19,13 +19,13 @@ import nbformat
 import plotly.graph_objects as go
 from PIL import Image
 
-from labkit.course.drawings import FOLDER as DRAWINGS
+from labcourse.drawings import FOLDER as DRAWINGS
 from tools.website.notebooks import ROOT, executed
 
 GALLERY, PICTURES = ROOT / "docs" / "gallery.md", ROOT / "docs" / "gallery"
 PLOTLY = "application/vnd.plotly.v1+json"
 START = "\n## ["  # of a notebook's part of the page
-DRAWING = re.compile(r'course\.drawing\("(\w+)"\)')
+DRAWING = re.compile(r'labcourse\.drawing\("(\w+)"\)')
 HEAD = """# The figures
 
 All figures of the notebooks, for readers of this page: in JupyterLab and Colab they are interactive. `make gallery`

@@ -3,7 +3,7 @@
 import statistics
 from pathlib import Path
 
-from labkit.speedrun import ladder
+from labcourse.speedrun import ladder
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "speedrun.md"
 START, END = "<!-- ladder: written by tools/ladder.py -->\n\n", "\n\n<!-- end of ladder -->"

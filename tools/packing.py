@@ -2,7 +2,7 @@
 
 An answer's function or class is replaced by its compressed text, which is unpacked on import: everything that uses it
 works as before, on every Python. This holds against reading and searching, not against somebody who unpacks the text or
-finds labkit elsewhere. So `labkit.course.check` also looks at whether an answer is labkit's own.
+finds labkit elsewhere. So `labcourse.check` also looks at whether an answer is labkit's own.
 """
 
 import ast
@@ -13,25 +13,25 @@ from pathlib import Path
 
 # Functions and classes that are the answer of an exercise, by module.
 ANSWERS = {
-    "course/one_process": ("average_gradients",),
-    "course/solutions": ("best_interval", "kept_bytes", "limits", "plan_to_buy", "rounding_outcomes"),
-    "data/batches": ("positions",),
-    "measure/autotune": ("pick",),
-    "measure/quality": ("within_spread",),
-    "measure/roofline": ("amdahl", "multiply_adds"),
-    "measure/timing": ("alternate",),
-    "models/losses": ("cycle_loss", "deviation_loss"),
-    "networks/codes": ("CodeDiscriminator",),
-    "networks/light": ("grouped_block", "inverted_block", "separable_block"),
-    "networks/resnet": ("Skip", "ResidualBlock"),
-    "simulate/communication": ("ring_us",),
-    "traces/intervals": ("busy",),
-    "traces/tables": ("find_gaps", "idle_causes"),
-    "variants/accumulate": ("Accumulate",),
-    "variants/batched": ("Batched",),
-    "variants/fp16": ("FP16",),
-    "variants/graph": ("Graph",),
-    "variants/streams": ("Streams",),
+    "labcourse/one_process": ("average_gradients",),
+    "labcourse/solutions": ("best_interval", "kept_bytes", "limits", "plan_to_buy", "rounding_outcomes"),
+    "labkit/data/batches": ("positions",),
+    "labkit/measure/autotune": ("pick",),
+    "labkit/measure/quality": ("within_spread",),
+    "labkit/measure/roofline": ("amdahl", "multiply_adds"),
+    "labkit/measure/timing": ("alternate",),
+    "labkit/models/losses": ("cycle_loss", "deviation_loss"),
+    "labkit/networks/codes": ("CodeDiscriminator",),
+    "labkit/networks/light": ("grouped_block", "inverted_block", "separable_block"),
+    "labkit/networks/resnet": ("Skip", "ResidualBlock"),
+    "labkit/simulate/communication": ("ring_us",),
+    "labtrace/intervals": ("busy",),
+    "labtrace/tables": ("find_gaps", "idle_causes"),
+    "labkit/variants/accumulate": ("Accumulate",),
+    "labkit/variants/batched": ("Batched",),
+    "labkit/variants/fp16": ("FP16",),
+    "labkit/variants/graph": ("Graph",),
+    "labkit/variants/streams": ("Streams",),
 }
 PACKED = """# An exercise asks for {names}: packed, so that nobody meets it by chance.
 exec(__import__("zlib").decompress(__import__("base64").b85decode(
@@ -66,9 +66,9 @@ def pack_module(path: Path) -> None:
     path.write_text("from __future__ import annotations\n\n" + packed(source, path.stem), encoding="utf-8")
 
 
-def pack(labkit: Path) -> None:
-    """Pack all answers in a copy of the package, and all checks, which hold the rest of them."""
+def pack(folder: Path) -> None:
+    """Pack all answers in a copy of the repository, and all checks, which hold the rest of them."""
     for module, names in ANSWERS.items():
-        pack_definitions(labkit / f"{module}.py", names)
-    for path in (labkit / "course" / "check").glob("notebook_*.py"):
+        pack_definitions(folder / f"{module}.py", names)
+    for path in (folder / "labcourse" / "check").glob("notebook_*.py"):
         pack_module(path)

@@ -21,7 +21,7 @@ from tools import assignments, packing
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
     "constraints.txt environment.yml install.mk LICENSE pyproject.toml requirements.txt .gitignore .devcontainer data "
-    "labkit docs/fruit.png tools/exercises.py tools/install_here.py"
+    "labtrace labkit labcourse docs/fruit.png tools/exercises.py tools/install_here.py"
 ).split()
 KEPT_BACK = re.compile(r"data/speedrun/(?!cyclegan)\w+\.py")  # entries that would do as an answer of notebook 12
 TEMPLATES = ROOT / "tools" / "student"  # README.md, AGENTS.md and Makefile
@@ -94,7 +94,7 @@ def make(out: Path, repo: str, notebooks: list[Path]) -> None:
         if not KEPT_BACK.fullmatch(name):
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, out / name)
-    packing.pack(out / "labkit")
+    packing.pack(out)
     (out / "exercises").mkdir()
     exercises(notebooks, out / "exercises", repo)
     (out / "README.md").write_text(readme(repo, out), encoding="utf-8")

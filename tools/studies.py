@@ -34,8 +34,8 @@ import torch
 from torchvision.utils import make_grid
 
 import labkit
+from labcourse.shipped import DATA, STUDIED
 from labkit import ranks
-from labkit.course.shipped import DATA, STUDIED
 from labkit.data.batches import batches
 from labkit.data.fruit import FruitData
 from labkit.data.images import write_picture

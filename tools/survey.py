@@ -28,7 +28,6 @@ from typing import Any
 import torch
 
 from labkit.devices import out_of_memory, pick_device
-from labkit.errors import LabkitError
 from labkit.measure import alternate, copy_rate, flags, matmul_rate, run_in_subprocess, stamp
 from labkit.measure.compare import compare
 from labkit.measure.record import Batch, noise, record
@@ -39,6 +38,7 @@ from labkit.models import MODELS
 from labkit.models.step import Step
 from labkit.networks.light import LIGHT
 from labkit.variants.registry import SPEEDUPS, make_step
+from labtrace.errors import LabkitError
 
 FILE = "results.json"
 NO_TIME = "no time left"
@@ -145,7 +145,7 @@ def gpu_plan() -> list[Item]:
     First the correctness of every speed-up on this GPU, and ResNet-9 at batch 1 and 16, each speed-up alone and the
     stacks, with two streams against one, and traces. Then U-Net-256, one generator instead of two, the light
     generators, more traces, TF32, and what else compiles. Among the traces are those that notebooks 03 to 06 ask
-    `labkit.gpu_trace` for.
+    `labcourse.gpu_trace` for.
     """
     alone: list[Stack] = [(name,) for name in SPEEDUPS if name not in LEFT_OUT]
     others = [stack for stack in alone if stack != ("graph",)]

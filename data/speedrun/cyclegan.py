@@ -1,8 +1,8 @@
 """The CycleGAN of notebook 01, trained as `labkit train` trains it."""
 
+from labcourse.speedrun import Entry
 from labkit import CycleGAN, make_step
 from labkit.recipes import FRUIT
-from labkit.speedrun import Entry
 
 
 def entry(device: str) -> Entry:

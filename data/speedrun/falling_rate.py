@@ -1,8 +1,8 @@
 """Two thirds of the steps. The rate falls over their second half: a constant one leaves the end to chance."""
 
+from labcourse.speedrun import Entry
 from labkit import CycleGAN, linear_schedule, make_step
 from labkit.recipes import FRUIT
-from labkit.speedrun import Entry
 
 STEPS = 2 * FRUIT.steps // 3
 

@@ -1,8 +1,8 @@
 """Fewer, larger calls: two pictures through a network at once, all weights in one call of Adam."""
 
+from labcourse.speedrun import Entry
 from labkit import CycleGAN, linear_schedule, make_step
 from labkit.recipes import FRUIT
-from labkit.speedrun import Entry
 
 STEPS, SPEEDUPS = 2 * FRUIT.steps // 3, ("batched", "fused_adam", "channels_last")
 

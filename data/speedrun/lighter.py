@@ -1,8 +1,8 @@
 """Fewer filters in the encoder and decoder, and a translator with a block less."""
 
+from labcourse.speedrun import Entry
 from labkit import DeviationGAN, linear_schedule, make_step
 from labkit.recipes import FRUIT_ONE_GENERATOR
-from labkit.speedrun import Entry
 
 STEPS, SPEEDUPS = 900, ("batched", "fused_adam")
 LIGHTER = {**FRUIT_ONE_GENERATOR.model, "ngf": 12, "blocks": 2}

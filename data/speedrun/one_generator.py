@@ -1,8 +1,8 @@
 """One generator with a deviation loss in place of two with a cycle. Its steps are shorter, so it takes some more."""
 
+from labcourse.speedrun import Entry
 from labkit import DeviationGAN, linear_schedule, make_step
 from labkit.recipes import FRUIT_ONE_GENERATOR
-from labkit.speedrun import Entry
 
 STEPS, SPEEDUPS = 900, ("batched", "fused_adam")
 

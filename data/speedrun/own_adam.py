@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from labcourse.speedrun import Entry
 from labkit.models.model import Model
 from labkit.networks.layers import Generator
-from labkit.speedrun import Entry
 
 STEPS, ROUNDS, RATE = 10, 30, 3e-2
 WIDTH, PICTURES, PIXELS, DIRECTIONS = 64, 600, 2048, 16

@@ -11,13 +11,15 @@ import sys
 from collections.abc import Callable, Iterator
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 import labkit
+import labtrace.cli
 from labkit import recipes
-from labkit.errors import LabkitError
+from labtrace.cli import as_option, described
+from labtrace.errors import LabkitError
 
 SOURCES = {"CycleGAN": "cyclegan.py", "DeviationGAN": "deviation.py"}
 LOSSES = ("gan_mode", "lambda", "pool_size", "stage", "judged", "consistency")  # arguments' names begin so
@@ -94,11 +96,7 @@ class Setup:
 
 
 def register(app: typer.Typer, command: Callable[..., None], **settings: Any) -> None:
-    """Makes a function a command. What is keyword-only is an option, the rest are arguments.
-
-    A section of the docstring is a panel of the help. A parameter `**model_options` stands for the options of `Setup`
-    and for the arguments of all models.
-    """
+    """As `labtrace.cli.register`. `**model_options` stands for the options of `Setup` and those of all models."""
     parameters = dict(inspect.signature(command, eval_str=True).parameters)
     texts = described(Setup.__doc__) | described(command.__doc__)
     if parameters.pop("model_options", None):
@@ -107,22 +105,7 @@ def register(app: typer.Typer, command: Callable[..., None], **settings: Any) ->
         for name, (default, text) in model_arguments().items():
             texts[name] = "Losses" if name.startswith(LOSSES) else "Networks", text
             parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=type(default) | None)
-    for name in [name for name in parameters if name in texts]:
-        each, (panel, text), info = parameters[name], texts[name], typer.Argument(help=texts[name][1])
-        if each.kind == Parameter.KEYWORD_ONLY:
-            flag = [as_option(name)] if each.annotation is bool else []
-            count = each.annotation in (int, int | None) and name not in model_arguments()
-            info = typer.Option(*flag, help=text, rich_help_panel=panel, min=0 if count else None)
-        parameters[name] = each.replace(annotation=Annotated[each.annotation, info])
-
-    @functools.wraps(command)
-    def call(**given: Any) -> None:
-        command(**given)
-
-    call.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
-    call.__annotations__ = {name: each.annotation for name, each in parameters.items()}
-    summary = re.split(r"\n\n[\w ,]+:\n", inspect.getdoc(command) or "")[0]
-    app.command(help=summary, **settings)(call)
+    labtrace.cli.add(app, command, parameters, texts, uncounted=model_arguments(), **settings)
 
 
 def parser(command: Callable[..., None]) -> Any:
@@ -130,17 +113,6 @@ def parser(command: Callable[..., None]) -> Any:
     app = typer.Typer(add_completion=False)
     register(app, command)
     return typer.main.get_command(app)
-
-
-def described(docstring: str | None) -> dict[str, tuple[str, str]]:
-    """The section and the text of each argument that a docstring describes, by its name."""
-    section, texts = "", dict[str, tuple[str, str]]()
-    for line in re.sub(r"\n {5,}", " ", inspect.cleandoc(docstring or "")).splitlines():
-        if entry := re.fullmatch(r"    (\w[\w, ]*): (.*)", line):
-            texts |= dict.fromkeys(entry[1].split(", "), (section, entry[2]))
-        elif line:
-            section = line.rstrip(":")
-    return texts
 
 
 @functools.cache
@@ -160,11 +132,6 @@ def model_arguments() -> dict[str, tuple[Any, str]]:
     """The arguments of all models."""
     others = {name: (value, f"DeviationGAN: {text}") for name, (value, text) in constructor("DeviationGAN").items()}
     return constructor("CycleGAN") | others | constructor("CycleGAN")
-
-
-def as_option(name: str) -> str:
-    """The option by which an argument is given on the command line."""
-    return f"--{name.removeprefix('as_').replace('_', '-')}"
 
 
 def names_in(speedups: str) -> list[str]:
@@ -187,5 +154,5 @@ def printing(quiet: bool = False, as_json: bool = False) -> Iterator[None]:
                 stack.enter_context(contextlib.redirect_stderr(to))
             yield
     except KeyboardInterrupt as stopped:
-        labkit.ranks.print_once(f"labkit: {str(stopped) or 'interrupted; run the same again to go on'}")
+        labkit.ranks.print_once(f"{str(stopped) or 'interrupted; run the same again to go on'}")
         raise typer.Exit(getattr(stopped, "status", 130)) from None

@@ -11,8 +11,9 @@ from typing import Any
 import typer
 
 import labkit
-from labkit.commands import Setup, as_option, model_arguments, parser, printing
+from labkit.commands import Setup, model_arguments, parser, printing
 from labkit.commands.training import train
+from labtrace.cli import as_option
 
 
 def sweep(

@@ -13,7 +13,7 @@ from filelock import FileLock
 import labkit
 from labkit import recipes
 from labkit.commands import Setup, constructor, names_in, printing
-from labkit.errors import LabkitError, check_known
+from labtrace.errors import LabkitError, check_known
 
 
 def defaults() -> str:

@@ -20,7 +20,8 @@ from tqdm.auto import tqdm
 
 from labkit.data.batches import Pictures, UnpairedData
 from labkit.data.images import READABLE, find_pictures, read_picture
-from labkit.errors import DataError, check_known
+from labkit.errors import DataError
+from labtrace.errors import check_known
 
 Transform = Callable[[Tensor], Tensor]
 

@@ -11,8 +11,9 @@ import torch
 from PIL import Image, ImageChops, ImageOps
 from torch import Tensor
 
-from labkit.errors import DataError, LabkitError
-from labkit.files import atomic_write
+from labkit.errors import DataError
+from labtrace.errors import LabkitError
+from labtrace.files import atomic_write
 
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}  # read and written
 READABLE = "JPEG, PNG, WebP, BMP, TIFF or PPM"

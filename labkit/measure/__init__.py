@@ -4,6 +4,6 @@ The public names, listed in ``__init__.pyi``, are loaded when they are first use
 package is: `labkit.compare`, `labkit.record`, `labkit.quality` and `labkit.autotune` are functions of labkit itself.
 """
 
-from labkit import lazy
+from labtrace import lazy
 
 __getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

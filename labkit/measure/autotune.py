@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit import ranks
-from labkit.files import atomic_write
 from labkit.measure.compare import compare
 from labkit.measure.record import Batch
 from labkit.models.model import Model
 from labkit.models.step import Step
 from labkit.stamp import stamp
 from labkit.variants.registry import SPEEDUPS, make_step
+from labtrace.files import atomic_write
 
 if TYPE_CHECKING:
     import pandas

@@ -15,7 +15,6 @@ from tqdm.auto import tqdm
 
 from labkit import ranks
 from labkit.devices import OUT_OF_MEMORY, cudnn_benchmark
-from labkit.errors import LabkitError
 from labkit.measure.judge import Judge
 from labkit.measure.record import Batch
 from labkit.measure.roofline import matmul_rate, step_flops
@@ -24,6 +23,7 @@ from labkit.measure.updates import Update, run
 from labkit.models.step import Step
 from labkit.stamp import stamp
 from labkit.variants.registry import SPEEDUPS, make_step
+from labtrace.errors import LabkitError
 
 if TYPE_CHECKING:
     import pandas

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from labkit.devices import OUT_OF_MEMORY
-from labkit.errors import LabkitError
 from labkit.measure.record import Batch
 from labkit.measure.same import ANYTHING, BITS16, FLOAT32, FLOAT64, TF32, Tolerances, other_state, same
 from labkit.measure.timing import flags, has_tf32
@@ -20,6 +19,7 @@ from labkit.measure.updates import State
 from labkit.models.step import Step, place_of
 from labkit.variants import has_dropout
 from labkit.variants.registry import SPEEDUPS
+from labtrace.errors import LabkitError
 
 UPDATES = 6  # a graph replays in its third; a fault that begins with the fifth shows
 SIDE = 16  # pixels, at least: float64 is slow on many GPUs, and the same operators run on any size

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from labkit.data.batches import UnpairedData, to_float
 from labkit.data.fruit import FruitData
-from labkit.errors import LabkitError
 from labkit.models.model import Model, run_network
 from labkit.stamp import stamp
+from labtrace.errors import LabkitError
 
 if TYPE_CHECKING:
     import pandas
@@ -78,7 +78,7 @@ def time_to_quality(curves: pandas.DataFrame, fg: float = GOAL["fg"], bg: float 
     Once could be luck, since a GAN's quality goes up and down during training. The second measurement counts.
 
     Args:
-        curves: from `labkit.study`.
+        curves: from `labcourse.study`.
 
     Returns:
         One row a run, by name and seed: images, seconds and flops, all NaN for a run that never reached the goal.
@@ -93,7 +93,7 @@ def best_within(curves: pandas.DataFrame, seconds: float) -> pandas.DataFrame:
     """The best measurement of each run in its first `seconds`: the one with the smallest `shortfall`.
 
     Args:
-        curves: from `labkit.study`.
+        curves: from `labcourse.study`.
 
     Returns:
         One row a run, by name and seed: the columns of `curves`.

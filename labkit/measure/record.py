@@ -20,11 +20,11 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from labkit import ranks
 from labkit.devices import cudnn_benchmark
-from labkit.errors import LabkitError
-from labkit.files import atomic_write, check_folder
 from labkit.measure.timing import synchronise
 from labkit.models.step import RANGE, Step
 from labkit.stamp import stamp
+from labtrace.errors import LabkitError
+from labtrace.files import atomic_write, check_writable
 
 Batch = tuple[Tensor, Tensor]
 
@@ -111,13 +111,6 @@ def export(profiler: profile, path: Path) -> Path:
     with atomic_write(path) as part:
         profiler.export_chrome_trace(str(part))
     return path
-
-
-def check_writable(path: Path) -> None:
-    """Raises `LabkitError` if no trace can be written to `path`: better before recording than after."""
-    if not path.name.endswith((".json", ".json.gz")):
-        raise LabkitError(f"{path}: a trace's name ends in .json or .json.gz.")
-    check_folder(path.parent)
 
 
 def run_in_subprocess(function: Callable, *arguments: Any) -> Any:

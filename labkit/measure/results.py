@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.errors import LabkitError
-from labkit.files import atomic_write
+from labtrace.errors import LabkitError
+from labtrace.files import atomic_write
 
 if TYPE_CHECKING:
     import pandas

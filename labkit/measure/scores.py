@@ -15,11 +15,12 @@ from labkit.data.folders import PictureFiles
 from labkit.data.fruit import FruitData
 from labkit.data.images import find_pictures
 from labkit.devices import pick_device
-from labkit.errors import DataError, LabkitError
+from labkit.errors import DataError
 from labkit.measure.quality import GOAL, quality
 from labkit.models.model import Model, run_network
 from labkit.training.callbacks import Callback
 from labkit.training.run import Run
+from labtrace.errors import LabkitError
 
 FILE = "scores.csv"
 SUBSET_SIZE = 1000  # pictures in each of KID's 100 subsets, as torchmetrics has it

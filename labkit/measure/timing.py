@@ -12,7 +12,7 @@ import torch
 from tqdm.auto import tqdm
 
 from labkit import ranks
-from labkit.errors import LabkitError
+from labtrace.errors import LabkitError
 
 
 def synchronise() -> None:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from labkit.devices import OUT_OF_MEMORY
-from labkit.errors import LabkitError
 from labkit.measure.record import Batch
 from labkit.models.step import Step
+from labtrace.errors import LabkitError
 
 Gradients = dict[str, Tensor]  # by the name of the weight
 SETTINGS = ("betas", "eps", "weight_decay", "amsgrad", "maximize")  # of Adam

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from labkit.errors import check_at_least, check_known
 from labkit.models.losses import GAN_MODES, adversarial_loss, cycle_loss, identity_loss
 from labkit.models.model import Model, trainable
 from labkit.models.pool import Pool
@@ -22,6 +21,7 @@ from labkit.models.step import Batch, Network, Step
 from labkit.networks.generators import make_generator
 from labkit.networks.layers import MARK, Generator, check_translates
 from labkit.networks.patchgan import make_discriminator
+from labtrace.errors import check_at_least, check_known
 
 DIRECTIONS = {"AtoB": "G_A", "BtoA": "G_B"}
 NETWORKS = {"generator": ("G_A", "G_B"), "discriminator": ("D_A", "D_B")}  # keyed by the constructor's argument

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from labkit.errors import LabkitError, check_at_least, check_known
 from labkit.models.losses import adversarial_loss, deviation_loss
 from labkit.models.model import Model, trainable
 from labkit.models.pool import Pool
@@ -20,6 +19,7 @@ from labkit.models.step import Batch, Step
 from labkit.networks.codes import CodeDiscriminator, CodeGenerator, Decoder, Encoder, Translator, scaled
 from labkit.networks.layers import Generator
 from labkit.networks.patchgan import PatchDiscriminator
+from labtrace.errors import LabkitError, check_at_least, check_known
 
 STAGES = {
     "joint": ("autoencoder", "translator", "discriminator"),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from labkit.errors import LabkitError
+from labtrace.errors import LabkitError
 
 # Options that choose how an optimiser computes, not what: a step keeps its own when it loads a state.
 IMPLEMENTATION_FLAGS = ("fused", "foreach", "capturable")

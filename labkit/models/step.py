@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.profiler import record_function
 
-from labkit.errors import LabkitError
 from labkit.models.model import Model
 from labkit.models.optimizers import load_state, set_rates, state_of
-from labkit.ranges import RANGE as RANGE
+from labtrace.errors import LabkitError
+from labtrace.ranges import RANGE as RANGE
 
 Batch = dict[str, Tensor]
 Network = Callable[[Tensor], Tensor]  # a module, or a function that runs one, for example with checkpointing

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.errors import LabkitError
+from labtrace.errors import LabkitError
 
 NORMS = ("instance", "batch", "none", "instance_blocks")
 

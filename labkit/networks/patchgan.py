@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from labkit.errors import check_at_least, check_known
 from labkit.networks.layers import NORMS, Discriminator, custom_copy, initialise, norm_layer
+from labtrace.errors import check_at_least, check_known
 
 DISCRIMINATORS = ("basic", "n_layers", "pixel")
 

@@ -27,10 +27,11 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from labkit import ranks
-from labkit.errors import DataError, LabkitError, check_known
+from labkit.errors import DataError
 from labkit.measure.roofline import flop_counter
 from labkit.networks.resnet import ResnetGenerator, Skip
 from labkit.variants import has_batch_norm
+from labtrace.errors import LabkitError, check_known
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 BEGINS = (nn.ReflectionPad2d, nn.Conv2d, nn.ConvTranspose2d, Skip)  # layers that a stage may begin with

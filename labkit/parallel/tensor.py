@@ -2,7 +2,7 @@
 
 Source: Shoeybi et al. 2019, "Megatron-LM", section 3, which does the same with the two matrices of a transformer's MLP.
 By hand, since `torch.distributed.tensor` (DTensor) computes a wrong result, without an error, for a convolution that is
-split by channel, height or width (PyTorch 2.15, pytorch#186129 and #191926, tests/test_model_parallel.py).
+split by channel, height or width (PyTorch 2.15, pytorch#186129 and #191926, tests/parallel/test_model_parallel.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from labkit import ranks
-from labkit.errors import LabkitError
 from labkit.networks.resnet import ResidualBlock
+from labtrace.errors import LabkitError
 
 # The dimension along which the ranks share a tensor of the block; every rank has the others whole.
 CUTS = {"conv_block.1.weight": 0, "conv_block.1.bias": 0, "conv_block.5.weight": 1}

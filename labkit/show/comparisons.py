@@ -9,10 +9,10 @@ import pandas
 import plotly.express as px
 import plotly.graph_objects as go
 
-from labkit.errors import check_known
-from labkit.show.page import write_page
-from labkit.show.style import KERNEL, UNUSED, WALL, in_words
 from labkit.stamp import describe
+from labtrace.errors import check_known
+from labtrace.show.page import write_page
+from labtrace.show.style import KERNEL, UNUSED, WALL, in_words
 
 # The columns that can be compared: a label, and the number by which to divide.
 MEASURES = {

@@ -14,9 +14,9 @@ from torchvision.utils import make_grid
 
 from labkit.data.batches import to_uint8
 from labkit.models.model import run_network
-from labkit.show.style import COLOURS
-from labkit.show.widgets import FigureInPlace
 from labkit.training.run import Run
+from labtrace.show.style import COLOURS
+from labtrace.show.widgets import FigureInPlace
 
 WINDOW = 25  # steps of the moving mean
 SCALE = 2  # screen pixels for a picture's pixel

@@ -3,6 +3,6 @@
 The public names are listed in ``__init__.pyi``.
 """
 
-from labkit import lazy
+from labtrace import lazy
 
 __getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

@@ -15,10 +15,10 @@ Sources:
 - NCCL's tuning constants, src/graph/tuning.cc and src/graph/topo.h
 - NVIDIA's data sheets of H100 and ConnectX-7
 
-`torch._inductor.comm_analysis` has NCCL's own model, and tests/test_communication.py compares the two. Within a node
-they agree within a factor of 1.6 for every size, and within a tenth for large messages. Among nodes PyTorch's lets all
-GPUs of a node share the bandwidth of one network adapter, and ours gives every GPU an adapter of its own, as in
-NVIDIA's DGX. With one adapter a node they agree within a factor of 2.2.
+`torch._inductor.comm_analysis` has NCCL's own model, and tests/simulate/test_communication.py compares the two. Within
+a node they agree within a factor of 1.6 for every size, and within a tenth for large messages. Among nodes PyTorch's
+lets all GPUs of a node share the bandwidth of one network adapter, and ours gives every GPU an adapter of its own, as
+in NVIDIA's DGX. With one adapter a node they agree within a factor of 2.2.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from labkit.errors import LabkitError
+from labtrace.errors import LabkitError
 
 START_US = 6.6  # until the first message of a collective leaves: NCCL's baseLat for rings, src/graph/tuning.cc
 

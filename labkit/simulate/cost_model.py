@@ -2,7 +2,7 @@
 
 A roofline is a bound, not a prediction: real kernels can take several times as long. So read its results as ratios,
 with a range, and never as times. Four numbers, named `CALIBRATED` below, were chosen so that ResNet-9 at batch 1 agrees
-with the tables of data/paper. `labkit.course.paper_errors` holds the model to the tables at batch 16 and of U-Net.
+with the tables of data/paper. `labcourse.paper_errors` holds the model to the tables at batch 16 and of U-Net.
 
 Convolutions on tensor cores take pictures with the channels last. For pictures with the channels first, cuDNN converts
 every input before the convolution, and the result after it, with kernels of their own.
@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import torch
 
-from labkit.errors import check_known
 from labkit.measure.roofline import roofline_seconds
 from labkit.simulate.operators import UPLOAD, Operator, Shape
+from labtrace.errors import check_known
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Stubs for the parts of CUDA that a machine without a GPU lacks: streams, events, autocast, fused optimisers.
 
 Nothing runs on a stub stream. The stubs report every wait to a `Timekeeper`, which decides how to note it: `Schedule`
-collects the order of a step's operators, `labkit.course.races` keeps vector clocks. So a speed-up runs unchanged, and
+collects the order of a step's operators, `labcourse.races` keeps vector clocks. So a speed-up runs unchanged, and
 so does one that a student has written.
 """
 
@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from torch.optim import optimizer
 from torch.overrides import TorchFunctionMode
 
-from labkit.errors import LabkitError
+from labtrace.errors import LabkitError
 
 NO_FORWARD = 2**63  # autograd nodes that belong to no forward operator have sequence numbers above this
 

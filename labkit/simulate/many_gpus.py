@@ -16,14 +16,14 @@ from dataclasses import replace as with_changes
 
 import pandas
 
-from labkit.errors import LabkitError, check_known
 from labkit.simulate.collectives import Collective, SharedStep
 from labkit.simulate.communication import NETWORKS, Network, all_reduce_us
 from labkit.simulate.cost_model import ROOFLINES
-from labkit.simulate.launch_queue import Launch, Timeline, play
 from labkit.simulate.operator_replay import HOST_US, profiled_stream, replay
-from labkit.simulate.trace_file import Replay
 from labkit.stamp import stamp
+from labtrace.errors import LabkitError, check_known
+from labtrace.replay.launch_queue import Launch, Timeline, play
+from labtrace.replay.trace_file import Replay
 
 GPUS = tuple(2**power for power in range(11))
 STREAM = profiled_stream(99)  # of the collectives: no step has so many others

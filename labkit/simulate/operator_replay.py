@@ -8,11 +8,13 @@ from dataclasses import asdict
 from dataclasses import replace as with_changes
 from itertools import groupby
 
-from labkit.errors import LabkitError
+import torch
+
 from labkit.simulate.cost_model import ROOFLINES, Kernel, Roofline, kernels
-from labkit.simulate.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labkit.simulate.operators import Operator
-from labkit.simulate.trace_file import GRAPH_US, Replay, Source
+from labtrace.errors import LabkitError
+from labtrace.replay.launch_queue import GAP_US, QUEUE_LIMIT, Launch
+from labtrace.replay.trace_file import GRAPH_US, Replay, Source
 
 # The lab's host, in microseconds a launch: that of the course paper (data/paper) at batch 1, where it was too slow.
 # A step had 4,668 calls that launch a kernel, a copy or a memset. It took 88 ms, and 134.6 ms under the profiler: 18.9
@@ -72,7 +74,9 @@ def replay(
         "roofline": asdict(roofline),
     }
     after_each_step = [len(found) * number - 1 for number in range(1, steps + 1)]
-    played = Replay(launches, sources, after_each_step, roofline.device, {"constants": constants})
+    played = Replay(
+        launches, sources, after_each_step, roofline.device, {"torch": torch.__version__, "constants": constants}
+    )
     return played.as_graphs() if graph else played
 
 

@@ -14,10 +14,10 @@ from torch.utils._pytree import tree_leaves
 
 from labkit.devices import out_of_memory, pick_device
 from labkit.errors import CheckpointError, DivergedError
-from labkit.files import atomic_write
 from labkit.models import MODELS
 from labkit.models.model import Model
 from labkit.networks import layers
+from labtrace.files import atomic_write
 
 FILE = "checkpoint.pt"
 KEPT = "kept"  # folder of the checkpoints of single steps, in the run's

@@ -15,13 +15,14 @@ from labkit import ranks
 from labkit.data.batches import UnpairedData, batches
 from labkit.data.custom_data import open_data
 from labkit.devices import cudnn_benchmark
-from labkit.errors import LabkitError, TrainingError, check_at_least
+from labkit.errors import TrainingError
 from labkit.models.pool import MixedPool
 from labkit.models.step import Step
 from labkit.training import checkpoints
 from labkit.training.callbacks import LOSSES, Callback, Callbacks, LossesCsv, Progress, sample
 from labkit.training.interrupts import Stopped, interrupts
 from labkit.training.run import Run, resumed, save
+from labtrace.errors import LabkitError, check_at_least
 
 FAILED = 255  # stands for an error where ranks agree to stop by the number of a signal
 

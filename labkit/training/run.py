@@ -14,7 +14,7 @@ from torch import Tensor
 
 from labkit import ranks
 from labkit.errors import CheckpointError, TrainingError
-from labkit.files import locked
+from labkit.locks import locked
 from labkit.models.model import Model
 from labkit.models.step import Step
 from labkit.training import checkpoints

@@ -15,9 +15,10 @@ from tqdm.auto import tqdm
 from labkit.data.batches import to_float, to_uint8
 from labkit.data.images import find_pictures, read_picture, write_picture
 from labkit.devices import out_of_memory
-from labkit.errors import DataError, LabkitError
+from labkit.errors import DataError
 from labkit.models.model import Model, run_network
 from labkit.networks.layers import Generator
+from labtrace.errors import LabkitError
 
 
 def translate(

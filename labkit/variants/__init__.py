@@ -24,8 +24,8 @@ __all__ = ["SpeedUp", "has_batch_norm", "has_dropout", "no_shared_casts"]
 class SpeedUp(Step):
     """The base of labkit's speed-ups, each a class in a file of its own that overrides seams of a step.
 
-    A speed-up may not change *what* is computed: tests/test_speedups.py compares each, and every pair, with the
-    baseline. Its docstring says how it differs, which part of a step's time it should reduce, and when it does not
+    A speed-up may not change *what* is computed: tests/variants/test_speedups.py compares each, and every pair, with
+    the baseline. Its docstring says how it differs, which part of a step's time it should reduce, and when it does not
     help.
     """
 

@@ -6,7 +6,7 @@ import math
 import warnings
 from typing import TYPE_CHECKING
 
-from labkit.errors import LabkitError, check_known, check_overrides
+from labkit.errors import check_overrides
 from labkit.models.cyclegan import CycleGANStep
 from labkit.models.model import Model
 from labkit.models.step import Step
@@ -24,6 +24,7 @@ from labkit.variants.graph import Graph
 from labkit.variants.out_of_place import OutOfPlace
 from labkit.variants.recompute import Recompute
 from labkit.variants.streams import Streams
+from labtrace.errors import LabkitError, check_known
 
 if TYPE_CHECKING:
     import pandas

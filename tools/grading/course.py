@@ -16,7 +16,7 @@ from tools.grading.execute import STOPPED, copies, exercise_of, name_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RIGHT, UNTOUCHED, UNREAD = "right", "not answered", "to be read"
-REFUSED = "has no business in an answer"  # in the message, see labkit.course.check.source
+REFUSED = "has no business in an answer"  # in the message, see labcourse.check.source
 
 
 @dataclass

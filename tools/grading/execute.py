@@ -18,7 +18,7 @@ from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import is_grade, is_locked, is_solution
 from traitlets import Dict, Integer, Unicode
 
-from labkit.course.check.cells import needed, plain
+from labcourse.check.cells import needed, plain
 from tools.grading.sandbox import Sandbox, choose
 
 STOPPED = "Stopped"  # the name of the error of a cell that was not run to its end
@@ -103,7 +103,7 @@ class RunExercises(CoursePreprocessor):
     """Runs the exercises of a submission in a sandbox, see `sandbox` and `worker`; other cells are left as they are.
 
     The setup cells are the course's own. Every other cell above whose names the answer or its check use is run as well,
-    as part of the answer: see `labkit.course.check.cells`.
+    as part of the answer: see `labcourse.check.cells`.
     """
 
     isolation = Unicode(help="container, namespaces or none; empty: the first that works").tag(config=True)

@@ -1,6 +1,6 @@
 """What a teacher reads: the marks of everybody, and the misconceptions of the class, who has which of those known.
 
-The known ones are those of tests/wrong_answers, where each says which part of the check's message tells it.
+The known ones are those of tests/labcourse/wrong_answers, where each says which part of the check's message tells it.
 """
 
 import html

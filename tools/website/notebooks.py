@@ -15,8 +15,8 @@ from nbformat import NotebookNode
 from nbgrader.preprocessors import ClearHiddenTests, ClearSolutions
 from traitlets.config import PyFileConfigLoader
 
-import labkit.show.style  # noqa: F401  registers the template of labkit's figures
-from labkit.show.widgets import REVIVE
+import labtrace.show.style  # noqa: F401  registers the template of labkit's figures
+from labtrace.show.widgets import REVIVE
 from tools.assignments import without_our_own
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,14 @@ STILL = (
 
 def executed(path: Path) -> Path:
     """A notebook with its outputs and widgets: from the last time, unless something that they depend on has changed."""
-    made_from = [path, *(file for folder in ("labkit", "data") for file in sorted((ROOT / folder).rglob("*.*")))]
+    made_from = [
+        path,
+        *(
+            file
+            for folder in ("labtrace", "labkit", "labcourse", "data")
+            for file in sorted((ROOT / folder).rglob("*.*"))
+        ),
+    ]
     digest = hashlib.sha256()
     for file in made_from:
         if file.is_file() and file.suffix != ".pyc":
@@ -123,7 +130,7 @@ def widget_html(model: str, states: dict[str, Any]) -> str:
     """The figures and texts in a widget, as they were last, without a kernel."""
     widget = states.get(model.removeprefix("IPY_MODEL_"), {"state": {}, "model_name": ""})
     state = widget["state"]
-    if "_drawn" in state:  # of labkit.show.widgets.FigureInPlace
+    if "_drawn" in state:  # of labtrace.show.widgets.FigureInPlace
         return figure_html(json.loads(states[state["_drawn"].removeprefix("IPY_MODEL_")]["state"]["text"]))
     if widget["model_name"] == "HTMLModel":
         return f"<div>{state['value']}</div>"

@@ -14,12 +14,12 @@ BADGE = r"^\[!\[.*\n"  # a picture from GitHub, linked to GitHub
 # Documents beside the README and docs/
 MORE = ("CONTRIBUTING.md", "TEACHING.md", "CHANGELOG.md", "data/README.md", "data/paper/README.md")
 FILES = ("Makefile", "LICENSE", "pyproject.toml", "nbgrader_config.py", "CITATION.cff")  # that documents link to
-FOLDERS = ("docs", "examples", "labkit", "labkit/course/drawings", "data/speedrun", "data/paper")
+FOLDERS = ("docs", "examples", "labtrace", "labkit", "labcourse/drawings", "data/speedrun", "data/paper")
 # For teachers alone: their document, and entries that would do as an answer of notebook 12.
 TEACHERS = re.compile(r"TEACHING\.md|data/speedrun/(?!cyclegan)\w+\.py")
 # All packages, and modules with names that no package lists.
-PACKAGES = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "labkit").rglob("__init__.py")}
-MODULES = {"labkit.models.step", "labkit.ranks", "labkit.sweeps", "labkit.traces.rank", "labkit.traces.recorded"}
+PACKAGES = {".".join(path.parent.relative_to(ROOT).parts) for path in ROOT.glob("lab*/**/__init__.py")}
+MODULES = {"labkit.models.step", "labkit.ranks", "labkit.sweeps", "labtrace.rank", "labtrace.recorded"}
 API = sorted(PACKAGES - {"labkit.commands"} | MODULES)
 
 
@@ -33,8 +33,7 @@ def gather(executed: list[Path], source: Path, solutions: bool) -> None:
     """
     shutil.rmtree(source, ignore_errors=True)
     for folder in FOLDERS:
-        # The checks in labkit/course know the answers.
-        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__", "course"))
+        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in (*MORE, *FILES):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source / name)

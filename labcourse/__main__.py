@@ -1,0 +1,5 @@
+"""``python -m labcourse`` is ``labcourse``."""
+
+from labcourse.cli import main
+
+main()

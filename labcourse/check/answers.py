@@ -1,0 +1,303 @@
+"""The helpers of every check: compare an answer with the right one, and name the likely mistake if it is wrong.
+
+A check takes its inputs from `drawn`, so that `hidden` can run it again with others while answers are graded.
+"""
+
+from __future__ import annotations
+
+import linecache
+import math
+import os
+import re
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import wraps
+from inspect import signature
+from numbers import Real
+from random import Random
+from typing import Any, TypeVar
+
+import torch
+from numpy import array_equal, ndarray
+from pandas import DataFrame
+from torch import Tensor
+
+from labcourse.check import originality
+
+T = TypeVar("T")
+ERRORS = {  # a pattern in an error of an answer's own code: where to look
+    "^NotImplementedError: $": "Replace `raise NotImplementedError()` by your code.",
+    "UnboundLocal": "A name that a function assigns to is local to it: give it a value before this line.",
+    "NameError": "Is the name spelt right, and is it an argument or given a value before this line?",
+    "KeyError": "Is the key spelt right? A key that may be new needs a first value: total.get(name, 0).",
+    "'dict' object has no attribute": 'A value of a dict is numbers["name"], not numbers.name.',
+    "NoneType": "Something is None here: a function without `return`, or a value that was never set.",
+    "before Module.__init__": "In __init__, call super().__init__() first.",
+    "AttributeError": "Is it spelt the same everywhere, and set before it is read?",
+    "positional argument|keyword argument": "Does it fit the function's first line? A method begins with self, and "
+    "f(*values) hands over the values of a tuple one by one.",
+    "IndexError": "The first place is 0, and the last is the length - 1.",
+    "Boolean value of Tensor": "Is a class used as a function? nn.L1Loss()(a, b) builds the loss first, then calls it.",
+    "in-place operation": "Make a new tensor: a - b, not a -= b.",
+    "size|shape|dimension|channels": "Print the shapes before this line: which do not fit?",
+}
+KINDS = (  # the kind that is expected, the kind that came, and the likely reason
+    ("", "None", "Is a `return` missing?"),
+    (r"a tensor of shape \(\)", "a number", "Leave out .item() and float(): a number carries no gradient."),
+    (r"a number|a tensor of shape \(\)", "a tensor|an array|a list", "Is a sum or a mean over all values missing?"),
+    (
+        "a dict",
+        "a dict",
+        "Is a key missing, misspelt or too many? A `return` inside a loop ends the loop at its first turn.",
+    ),
+)
+
+
+class WrongAnswer(AssertionError):
+    """An exercise's answer is not right yet. The message names the likely mistake and where to look."""
+
+
+def exercise(*labkits: Callable) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Lets a check say that an answer is right, and turns any error of the answer's code into a `WrongAnswer`.
+
+    PyTorch's random numbers in a check depend on LABKIT_CHECK_SEED like `drawn`, and go on as before after it.
+
+    Args:
+        labkits: the functions or classes of labkit that do what the exercise asks for. An answer that is one of them,
+            or calls one, is not accepted.
+    """
+
+    def decorate(check: Callable[..., None]) -> Callable[..., None]:
+        @wraps(check)
+        def checked(*answers: Any) -> None:
+            _require_untouched()
+            if reason := originality.refused():
+                raise WrongAnswer(reason)
+            try:
+                with torch.random.fork_rng(devices=[]), originality.calls_of(labkits) as called:
+                    torch.manual_seed(drawn(0, lambda random: random.randrange(2**31)))
+                    check(*answers)
+            except WrongAnswer:
+                raise
+            except (Exception, SystemExit) as error:
+                raise WrongAnswer(_explained(error)) from error
+            _require_untouched()
+            if reason := originality.not_own(answers[0], labkits, called):
+                raise WrongAnswer(reason)
+            print(f"✓ {check.__name__}: right" + (", with other inputs, too" if _INPUTS else ""))
+
+        return checked
+
+    return decorate
+
+
+def _require_untouched() -> None:
+    if name := originality.changed():
+        raise WrongAnswer(f"{name} is not as it was before your answer: an answer may not change it.")
+
+
+def _explained(error: BaseException) -> str:
+    """An error with the line of the notebook in which it arose, or from which it was called, and hints."""
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [(frame.f_code, line) for frame, line in frames if frame.f_globals.get("__name__") == "__main__"]
+    text = f"{type(error).__name__}: {error}"
+    hints = [hint for pattern, hint in ERRORS.items() if re.search(pattern, text)][:1] + getattr(error, "__notes__", [])
+    if not lines:
+        return " ".join([f"your answer cannot be checked: it fails with {text}.", *hints])
+    code, line = lines[-1]
+    place = f"in {code.co_name}, line {line} of its cell: {linecache.getline(code.co_filename, line).strip()}"
+    return " ".join([f"your code fails with {text}, {place.removesuffix(': ')}.", *hints])
+
+
+@contextmanager
+def hint(text: str) -> Iterator[None]:
+    """Adds a hint to any error of an answer's code in the block."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(text)
+        raise
+
+
+def ask(answer: Callable[..., T], *given: Any, if_it_fails: str = "") -> T:
+    """The result of an answer for copies of the inputs `given`, which it may not change. A hint, if its code fails."""
+    copies = deepcopy(given)
+    with hint(if_it_fails):
+        got = answer(*copies)
+    kept = "an input was changed in place, and others still need it: make a new value, a - b instead of a -= b."
+    require(all(map(_unchanged, copies, given)), kept)
+    return got
+
+
+def _unchanged(value: Any, before: Any) -> bool:
+    if isinstance(before, Tensor):
+        return bool(value.equal(before))
+    if isinstance(before, ndarray):
+        return array_equal(value, before, equal_nan=True)
+    return not isinstance(before, DataFrame) or value.equals(before)
+
+
+_INPUTS: list[Random] = []  # while `hidden` runs a check: the source of its inputs
+
+
+def drawn(usual: T, other: Callable[[Random], T]) -> T:
+    """An input of a check: `usual`, and if `hidden` runs the check what `other` draws."""
+    return other(_INPUTS[-1]) if _INPUTS else usual
+
+
+def cases(usual: list[T], another: Callable[[Random], T]) -> list[T]:
+    """The inputs of several calls of an answer: `usual`, and if `hidden` runs the check twelve that `another` draws."""
+    return drawn(usual, lambda random: [another(random) for _ in range(12)])
+
+
+def hidden(check: Callable[..., None], *answer: object) -> None:
+    """Runs a check again with other inputs and sizes, so that only an answer that works for all of them passes.
+
+    The variable LABKIT_CHECK_SEED, which grading sets, decides the inputs. Without it they differ each time.
+    """
+    seed = os.environ.get("LABKIT_CHECK_SEED") or str(Random().randrange(2**31))
+    _INPUTS.append(Random(f"{seed} {check.__name__}"))
+    try:
+        check(*answer)
+    except WrongAnswer as error:
+        raise WrongAnswer(f"with other inputs (LABKIT_CHECK_SEED={seed}): {error}") from error
+    finally:
+        _INPUTS.pop()
+
+
+def require(condition: bool, message: str) -> None:
+    """Raises `WrongAnswer` with `message` unless `condition` holds."""
+    if not condition:
+        raise WrongAnswer(message)
+
+
+def kind(value: object) -> str:
+    """The type of an answer in words, with the shape of a tensor or an array, a dict's keys, a tuple's length."""
+    if isinstance(value, Mapping):
+        return f"a dict with the keys {sorted(map(str, value))}"
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)} values"
+    if type(value) in (Tensor, ndarray):  # not one of a class of the answer's own
+        return f"{'a tensor' if type(value) is Tensor else 'an array'} of shape {tuple(value.shape)}"  # type: ignore[attr-defined]
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return "a number"
+    return {str: "a word", type(None): "None"}.get(type(value), f"a {type(value).__name__}")
+
+
+def require_kind(got: object, expected: str, where: str = "") -> None:
+    """Raises `WrongAnswer`, which begins with `where`, unless `kind` of an answer begins with `expected`."""
+    got_kind = kind(got)
+    fitting = (hint for right, wrong, hint in KINDS if re.match(right, expected) and re.match(wrong, got_kind))
+    told = f"{where}{expected} is expected, not {got_kind}. {next(fitting, '')}"
+    require(got_kind.startswith(expected), told.rstrip())
+
+
+def expect(
+    got: Any,
+    right: Any,
+    mistakes: Iterable[tuple[Any | Callable[[Any, Any], bool], str]],
+    otherwise: str,
+    where: str = "",
+) -> None:
+    """Compares an answer with the right one, and a wrong answer with the results of likely mistakes.
+
+    Args:
+        got: the answer, which must be of the same `kind` as `right`.
+        right: a number, a word, a set, a range, a tensor, or a dict or tuple of numbers or words.
+        mistakes: the result of each likely mistake and its message. Of a dict, the keys that give the mistake away are
+            enough. A mistake that leads to the right result here is skipped. In place of a result there may be a
+            function of `got` and `right` that recognises the mistake.
+        otherwise: the message for any other wrong answer.
+        where: the input in words. Every message begins with it and with the answer, or a dict's wrong values.
+
+    Raises:
+        WrongAnswer: with the message of the first mistake that fits, or `otherwise`.
+    """
+    got = got if isinstance(right, Tensor) else _plain(got)
+    _require_same_kind(got, right, f"{where}: " if where else "")
+    if _same(got, right):
+        return
+    told = f"{where}: {_answer(got, right)}. " if where else ""
+    for wrong, message in [*mistakes, (_rounded, "That is nearly right: do not round.")]:
+        fits = wrong(got, right) if callable(wrong) else _same(got, wrong) and not _same(right, wrong)
+        require(not fits, told + message)
+    raise WrongAnswer(told + otherwise)
+
+
+Mistakes = Iterator[tuple[Any, str]]
+
+
+def formula(
+    right: Callable, usual: list[tuple], other: Callable[[Random], tuple]
+) -> Callable[[Callable[..., Mistakes]], Callable[..., None]]:
+    """Makes the check of an exercise whose answer gives a result for its arguments, and does nothing else.
+
+    The decorated function has the arguments of a case. It yields the result of each likely mistake with its message, as
+    `expect` takes them, and at last None with the message for any other wrong answer.
+
+    Args:
+        right: gives the right results.
+        usual: the arguments of each case.
+        other: draws those of the hidden test's cases.
+    """
+
+    def decorate(mistakes: Callable[..., Mistakes]) -> Callable[..., None]:
+        @exercise(right)
+        @wraps(mistakes)
+        def check(answer: Callable) -> None:
+            for case in cases(usual, other):
+                *wrong, (_, otherwise) = mistakes(*case)
+                pairs = zip(signature(mistakes).parameters, case, strict=True)
+                where = ", ".join(f"{name} {_shown(value)}" for name, value in pairs)[:300]
+                got = ask(answer, *case, if_it_fails=f"{where}: {otherwise}")
+                expect(got, right(*case), wrong, otherwise, where)
+
+        return check
+
+    return decorate
+
+
+def _plain(value: Any) -> Any:
+    """Numbers in place of tensors and arrays without dimensions, in a dict or tuple as well."""
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
+def _require_same_kind(got: Any, right: Any, where: str) -> None:
+    require_kind(got, kind(right), where)
+    for key in right if isinstance(right, Mapping) else range(len(right)) if isinstance(right, tuple) else ():
+        _require_same_kind(got[key], right[key], f"{where}{key}: ")
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(b, Mapping):
+        return all(_same(a[key], b[key]) for key in b)
+    if isinstance(b, tuple):
+        return all(map(_same, a, b))
+    if isinstance(a, Tensor):
+        return a.shape == b.shape and torch.allclose(a, b, rtol=1e-4, atol=1e-5)
+    return a == b if isinstance(b, str | set | range) else math.isclose(a, b, abs_tol=0 if b else 1e-9)
+
+
+def _rounded(got: Any, right: Any) -> bool:
+    """Whether a number is the right one rounded to at most three places."""
+    return isinstance(right, float) and got != 0 and any(math.isclose(got, round(right, places)) for places in range(4))
+
+
+def _answer(got: Any, right: Any) -> str:
+    if isinstance(right, Mapping):
+        return ", ".join(f"{key} is not {_shown(got[key])}" for key in right if not _same(got[key], right[key]))
+    return f"your answer is {_shown(got)}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(_shown, value))})"
+    if isinstance(value, Tensor | DataFrame):
+        return kind(value)
+    return f"{value:.6g}" if isinstance(value, Real) else str(value)

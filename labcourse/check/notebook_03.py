@@ -1,0 +1,200 @@
+"""Checks of notebook 03: busy time, idle time by cause, a rule for what bounds a training, and HTA's wall time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pandas import DataFrame
+
+from labcourse.check.answers import Mistakes, ask, cases, drawn, exercise, expect, formula
+from labkit.models.cyclegan import CycleGAN
+from labkit.simulate import replay, step_operators, write_trace
+from labtrace.intervals import busy as right_busy
+from labtrace.tables import find_gaps
+from labtrace.trace import Trace
+
+BOUNDS = ("compute", "data", "host")
+Kernels = tuple[str, list[float], list[float], str]  # in words, begins and ends, and a hint
+INSIDE = "A kernel that ends before one that began earlier adds nothing: keep the latest end so far (max)."
+
+
+def _arrays(*values: Sequence[float]) -> tuple[np.ndarray, ...]:
+    return tuple(np.array(one, dtype=float) for one in values)
+
+
+def _other_kernels(random: Random) -> Kernels:
+    """Kernels of which some overlap, in any order, to `busy`."""
+    begin = [round(random.uniform(0, 100), 2) for _ in range(random.randrange(1, 20))]
+    end = [round(one + random.uniform(0.1, 20), 2) for one in begin]
+    return f"{len(begin)} kernels", begin, end, "Add up the times that at least one kernel covers."
+
+
+@exercise(right_busy)
+def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
+    """Compares ``answer(begin, end)`` with `labtrace.intervals.busy`."""
+    usual: list[Kernels] = [
+        ("kernels one after the other", [0, 10, 25], [10, 20, 30], "Add up the times that kernels cover."),
+        ("two that overlap", [0, 10], [15, 30], "Where they overlap, the time counts once."),
+        ("a short one inside a long one", [0, 10, 30], [50, 20, 70], INSIDE),
+        ("kernels in any order", [10, 0, 60, 30], [25, 20, 75, 40], "Sort by begin, and each end along with it."),
+        ("times between microseconds", [0.25, 0.5, 3.0], [1.0, 1.75, 3.5], "Neither round nor count microseconds."),
+        ("no kernel", [], [], "Nothing is covered: return 0.0."),
+    ]
+    for what, begin, end, advice in cases(usual, _other_kernels):
+        first, last = _arrays(begin, end)
+        right, wall = right_busy(first.copy(), last.copy()), last.max(initial=0) - first.min(initial=0)
+        where = f"{what}, begin {begin}, end {end}"
+        expect(
+            ask(answer, first, last, if_it_fails=f"{where}: {advice}"),
+            right,
+            [
+                ((last - first).sum(), "That is the sum of the durations: the time of an overlap counts once."),
+                (wall, "That is the time from the first begin to the last end: the time between kernels is idle."),
+                (wall - right, "That is how long the GPU was idle: the rest of the wall time is busy."),
+                ((last - first)[:1].sum(), "That is the first kernel alone: `return` belongs outside the loop."),
+            ],
+            f"It should be {right:g}. {advice}",
+            where,
+        )
+
+
+def _other_launched(random: Random) -> tuple[np.ndarray, ...]:
+    """Kernels that partly overlap, with gaps of every cause, in any order, to `idle_by_cause`."""
+    begin = [10.0]
+    while len(begin) < 40:
+        begin.append(begin[-1] + random.choice((random.uniform(2, 20), random.uniform(40, 90))))
+    random.shuffle(begin)
+    launched = [one - random.uniform(3, 60) for one in begin]
+    return _arrays(launched, begin, [one + random.choice((random.uniform(3, 15), 30.0)) for one in begin])
+
+
+def _total(us: ArrayLike, cause: np.ndarray) -> dict[str, float]:
+    return {name: float(np.where(cause == name, us, 0).sum()) for name in ("host_wait", "kernel_wait", "other")}
+
+
+def _gaps(launched: np.ndarray, begin: np.ndarray, end: np.ndarray) -> DataFrame:
+    kernels = DataFrame({"call_begin": launched, "begin": begin, "end": end}).sort_values("begin")
+    return find_gaps(kernels.reset_index(drop=True))
+
+
+def _right_causes(launched: np.ndarray, begin: np.ndarray, end: np.ndarray) -> dict[str, float]:
+    gaps = _gaps(launched, begin, end)
+    return _total(gaps["us"], gaps["cause"].to_numpy())
+
+
+@formula(
+    _right_causes,
+    [
+        _arrays([0, 6, 12, 100, 106, 112], [10, 42, 30, 108, 120, 190], [40, 62, 70, 118, 150, 200]),
+        _arrays([90, 2, 31, 5], [140, 20, 45, 60], [150, 30, 75, 65]),
+    ],
+    _other_launched,
+)
+def idle_by_cause(launched: np.ndarray, begin: np.ndarray, end: np.ndarray) -> Mistakes:
+    """Compares ``answer(launched, begin, end)`` with the causes of `labkit.Trace.idle`, in microseconds."""
+    gaps, order = _gaps(launched, begin, end), np.argsort(begin)
+    us, cause = gaps["us"].to_numpy(), gaps["cause"].to_numpy()
+    since = begin[order][1:] - end[order][:-1]
+    late, by_length = cause == "host_wait", np.where(us < 30, "kernel_wait", "other")
+    short_first = np.where(us < 30, "kernel_wait", np.where(late, "host_wait", "other"))
+    swapped = np.where(late, "host_wait", np.where(us < 30, "other", "kernel_wait"))
+    yield _total(1, cause), "That is how many gaps there are: add up their microseconds."
+    yield _total(us, swapped), "kernel_wait and other are swapped: a long gap before a launched kernel is `other`."
+    yield _total(us, np.where(late, by_length, "host_wait")), "A launch that begins *after* the gap began is late."
+    yield _total(us, short_first), "Ask for the launch first: a short gap is the host's, too, if the launch was late."
+    yield _total(us, by_length), "Each is launched before it begins. Had its launch begun when the *gap* began?"
+    yield _adds_up_to(us.sum() + min(begin)), "Wall time begins with the first kernel: no gap before it counts."
+    yield _adds_up_to(since[since > 0].sum()), INSIDE
+    yield None, "Take the kernels in the order they began. A gap lies between the latest end so far and a later begin."
+
+
+def _adds_up_to(us: float) -> Callable[[dict[str, float], Any], bool]:
+    return lambda got, _: math.isclose(sum(got.values()), us)
+
+
+FEW_LONG = "Few gaps begin in the range data, but they hold nearly all of the idle time: add up `us`."
+MOSTLY_OTHERS = "The largest gap begins in the range data, but all other gaps together are much longer."
+FEW_SHORT = "A few of the gaps begin in the range data, with little of the idle time."
+# Trainings: the bottleneck and its idle share; gaps that begin in the range data, and others: their number and us, from
+# and to; what gives the bottleneck away.
+PATIENTS = [
+    ("compute", (0.01, 0.06), (2, 3e3, 5e3), (90, 1, 9), "The GPU is hardly ever idle."),
+    ("data", (0.4, 0.6), (4, 4e4, 9e4), (900, 2, 9), FEW_LONG),
+    ("data", (0.3, 0.4), (3, 5e3, 9e3), (90, 2, 9), FEW_LONG),
+    ("host", (0.4, 0.7), (0, 0, 1), (500, 20, 60), "No gap begins in the range data."),
+    ("host", (0.4, 0.7), (1, 3e3, 4e3), (500, 40, 60), MOSTLY_OTHERS),
+    ("host", (0.3, 0.4), (9, 20, 30), (300, 40, 60), FEW_SHORT),
+]
+
+
+@exercise()
+def diagnose(answer: Callable[[float, DataFrame], str]) -> None:
+    """Compares ``answer(idle, gaps)`` with the bottleneck of trainings that differ clearly."""
+    random = drawn(Random(0), lambda random: random)
+    for right, idle_share, in_data, others, advice in PATIENTS:
+        idle = random.uniform(*idle_share)
+        rows = [
+            {"us": random.uniform(low, high), "cause": "host_wait", "range_at_begin": name}
+            for name, (n, low, high) in {"data": in_data, "generators backward": others}.items()
+            for _ in range(n)
+        ]
+        gaps = DataFrame(rows).sort_values("us", ascending=False, ignore_index=True)
+        data_share = gaps.loc[gaps["range_at_begin"] == "data", "us"].sum() / gaps["us"].sum()
+        where = f"idle for {idle:.0%} of the wall time, {data_share:.0%} of that in gaps that begin in the range data"
+        unknown = (lambda got, _: got not in BOUNDS, f"That is none of the words: {', '.join(BOUNDS)}.")
+        expect(ask(answer, idle, gaps), right, [unknown], advice, where)
+
+
+def unknown_traces(folder: Path | str) -> dict[str, Trace]:
+    """Three SIMULATED traces to diagnose, by name. They are written to `folder`."""
+    operators = {batch_size: step_operators(CycleGAN(), batch_size=batch_size) for batch_size in (1, 4)}
+    played = {
+        "A": replay(operators[4], host_us=6.0),
+        "B": replay(operators[1], host_us=6.0, data_us=90_000.0, steps=4),
+        "C": replay(operators[1], host_us=60.0),
+    }
+    return {name: Trace(write_trace(one, Path(folder, f"{name}.json.gz"))) for name, one in played.items()}
+
+
+def _other_launches(random: Random) -> tuple[np.ndarray, ...]:
+    """Launches of three to five steps, and kernels that begin some time after them, to `hta_wall`."""
+    steps = [100.0 * number for number in range(random.randrange(3, 6))]
+    launched = sorted(random.uniform(0, steps[-1] + 90) for _ in range(30))
+    launched += [steps[-2] + 80, steps[-1] + 5]
+    begin = [call + random.uniform(5, 60) for call in launched]
+    begin[-2] = steps[-1] + 20
+    return _arrays(launched, begin, [one + random.uniform(1, 40) for one in begin], steps)
+
+
+def _right_wall(launched: np.ndarray, begin: np.ndarray, end: np.ndarray, steps: np.ndarray) -> float:
+    return end[launched < steps.max()].max() - begin[launched < steps.max()].min()
+
+
+@formula(
+    _right_wall,
+    [
+        _arrays([1, 12, 90, 101], [10, 20, 130, 150], [25, 40, 145, 160], [0, 100]),
+        _arrays([5, 95, 40, 205], [20, 250, 60, 280], [50, 270, 300, 290], [0, 100, 200]),
+        _arrays([3, np.nan, 60, 120], [12, 500, 70, 130], [22, 510, 90, 140], [0, 50, 110]),
+    ],
+    _other_launches,
+)
+def hta_wall(launched: np.ndarray, begin: np.ndarray, end: np.ndarray, steps: np.ndarray) -> Mistakes:
+    """Compares ``answer(launched, begin, end, steps)`` with the wall time that HTA counts."""
+    kept, last, of_first_step = launched < steps.max(), steps.max(), launched < np.sort(steps)[1]
+    first = begin[kept].min()
+    yield end.max() - begin.min(), "That is the wall time of all kernels: HTA leaves some of them out."
+    yield end[begin < last].max() - first, "Those *began* before the last step: HTA asks when they were launched."
+    yield (end - begin)[kept].sum(), "That is the sum of the durations. The wall time has the pauses in it, too."
+    yield right_busy(begin[kept], end[kept]), "That is the busy time: the pauses belong to the wall time, too."
+    yield end[kept].max(), "That is the last end: the wall time begins with the first kernel, not at 0."
+    yield end[kept][-1] - begin[kept][0], "The kernel launched last need not end last: take the largest end."
+    yield last - first, "A kernel that HTA keeps counts whole, after the last step began, too."
+    yield end[of_first_step].max() - first, "Those are the kernels of the first step: all steps but the last count."
+    yield None, "Of the kernels launched before the last step, take the last end less the first begin."

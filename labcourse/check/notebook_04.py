@@ -1,0 +1,112 @@
+"""Checks of notebook 04, without a GPU: two cycles on two streams, and the difference of two profiles."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from random import Random
+
+import torch
+from pandas import DataFrame
+from torch.utils._pytree import tree_leaves
+
+from labcourse.check.answers import Mistakes, drawn, exercise, formula, hint, kind, require
+from labcourse.paper import growth as right_growth
+from labcourse.races import record
+from labkit.models.cyclegan import Cycle, CycleGAN, Journey
+from labkit.simulate.cuda_stubs import Stream
+from labkit.variants.registry import SPEEDUPS, make_step
+
+
+class ReturnsCycles:
+    """Stands before an answer in the stack of a step's classes, and looks at the cycles it returns."""
+
+    def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:  # noqa: D102
+        cycles = super().cycles(journeys)  # type: ignore[misc]  # the answer's, or a step's
+        found = [type(cycle) for cycle in cycles] if isinstance(cycles, tuple | list) else kind(cycles)
+        told = f"`cycles` must return two Cycles, A -> B -> A and B -> A -> B, not {found}: "
+        require(found == [Cycle, Cycle], told + "run both cycles before you return tuple(cycles).")
+        identity = "the identity pictures are missing: pass self.cycle the real picture of the other domain, too."
+        require(all(cycle.same is not None for cycle in cycles), identity)
+        return cycles
+
+
+@exercise(SPEEDUPS["streams"])
+def streams(answer: type) -> None:
+    """Compares a class that runs the two cycles on two streams with the baseline, and checks the rules of streams.
+
+    Args:
+        answer: a class that overrides `cycles`. It is tried alone, and with "bf16".
+
+    Raises:
+        WrongAnswer: the losses differ, the cycles are not on two side streams, there is a race, nothing overlaps, the
+            host waits, or the streams are not kept.
+    """
+    size = drawn(32, lambda random: random.choice((24, 28, 36)))
+    real_a, real_b = (torch.rand(1, 3, size, size) * 2 - 1 for _ in range(2))
+    model = CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
+    for others in ((), ("bf16",)):
+        right = make_step(model, *others, emulate=True).losses("generators", {"real_a": real_a, "real_b": real_b})
+        with hint("Leave __init__ out, and make the streams in cycles, once."):
+            step = make_step(model, ReturnsCycles, answer, *others, emulate=True)
+        recorder, losses = record(step, real_a, real_b)
+        clocks = recorder.clocks
+        wrong = [name for name in right if not torch.allclose(losses[name], right[name], rtol=1e-4)]
+        sides = [stream for stream in clocks.begun if stream is not clocks.main]
+        in_class = any(isinstance(leaf, Stream) for leaf in tree_leaves(list(vars(answer).values())))
+        pairs = itertools.combinations(sides, 2)
+        overlap = any(clocks.begun[late][early] < clocks.of[early][early] for early, late in pairs)
+        for holds, message in (
+            (not wrong, f"{', '.join(wrong)} differ from the baseline's: return A -> B -> A first."),
+            (len(sides) > 0, "all work ran on main: launch each cycle in `with torch.cuda.stream(...)` of its own."),
+            (len(sides) > 1, "only one side stream has work: give each cycle a side stream of its own."),
+            (not in_class, "the streams are kept in the class, which every step shares: keep them in self."),
+            (clocks.made == 2, f"{clocks.made} side streams were made, and two are needed: one for each cycle."),
+            *((False, race.message) for race in recorder.races()),
+            (overlap, "one side stream begins when the other is done, so nothing overlaps: let main wait after both."),
+        ):
+            require(holds, ("with 'bf16': " if others else "") + message)
+    step = make_step(model, answer)
+    first, again = (record(step, real_a, real_b)[0].clocks for _ in range(2))
+    waits = "the host waits, in a `synchronize` or for a value, and launches nothing: wait_stream lets the GPU wait."
+    require(not first.host, waits)
+    require(not again.made, "the second call makes new streams: make them at the first call, and keep them in self.")
+
+
+# Rows of two small profiles: own and total us on the GPU, before and after; none if the profiler did not print them.
+PROFILED: dict[str, tuple[Sequence[float], Sequence[float]]] = {
+    "aten::convolution_backward": ((6000.0, 6600.0), (9000.0, 9700.0)),
+    "aten::cudnn_convolution": ((3000.0, 3300.0), (3200.0, 3400.0)),
+    "aten::add_": ((700.0, 700.0), (650.0, 650.0)),
+    "aten::leaky_relu_": ((), (250.0, 250.0)),
+    "aten::fill_": ((300.0, 300.0), ()),
+    "void nchwToNhwcKernel<float>": ((2000.0, 2000.0), (2300.0, 2300.0)),
+    "ProfilerStep*": ((14000.0, 14000.0), (17000.0, 17000.0)),
+}
+
+
+def _profiles(random: Random) -> tuple[DataFrame, DataFrame, int]:
+    """Two profiles of some steps, to `growth`."""
+    factors = {name: random.uniform(0.6, 1.6) for name in PROFILED}
+
+    def table(side: int) -> DataFrame:
+        rows = [(name, *(factors[name] * us for us in both[side])) for name, both in PROFILED.items() if both[side]]
+        return DataFrame(rows, columns=["name", "self_cuda_us", "cuda_total_us"])
+
+    return table(0), table(1), random.randrange(3, 9)
+
+
+@formula(right_growth, [_profiles(Random(0))], _profiles)
+def growth(before: DataFrame, after: DataFrame, steps: int) -> Mistakes:
+    """Compares ``answer(before, after, steps)`` with `labcourse.growth`, on two small tables of a profiler."""
+    right, own = right_growth(before, after, steps), [one.set_index("name")["self_cuda_us"] for one in (before, after)]
+    totals = [table.assign(self_cuda_us=table["cuda_total_us"]) for table in (before, after)]
+    yield right_growth(after, before, steps), "The sign is turned round: growth is after - before."
+    yield {name: 1e3 * ms for name, ms in right.items()}, "Those are microseconds: a millisecond has 1000 of them."
+    yield right_growth(before, after, 1), "Those are all steps together: how much longer does *one* step take?"
+    yield (
+        right_growth(totals[0], totals[1], steps),
+        "That is the total time, with that of other rows: take self_cuda_us.",
+    )
+    yield {name: (own[1] / own[0])[name] for name in right}, "That is a ratio: how many milliseconds is it?"
+    yield None, "Take each operator's own GPU time after, minus that before, in milliseconds of one step."

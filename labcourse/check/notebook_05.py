@@ -1,0 +1,180 @@
+"""Checks of notebook 05: host and GPU side by side, fewer passes, and steps that a replay gets right."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from labcourse.check.answers import Mistakes, WrongAnswer, drawn, exercise, expect, formula, hint, kind, require
+from labcourse.stand_ins import replay_side_by_side
+from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep
+from labkit.variants.registry import SPEEDUPS, make_step
+
+
+def _right_estimate(launches: float, host_us: float, busy_us: float) -> tuple[float, float]:
+    step = max(launches * host_us, busy_us)
+    return step, 1 - busy_us / step
+
+
+@formula(
+    _right_estimate,
+    [(3000, 40, 45_000), (3000, 10, 45_000), (1, 20, 45_000), (1000, 45, 45_000)],
+    lambda random: (random.randrange(1, 5000), random.randrange(5, 60), random.randrange(5_000, 200_000)),
+)
+def estimate(launches: float, host_us: float, busy_us: float) -> Mistakes:
+    """Checks ``answer(launches, host_us, busy_us)``: the microseconds of a step and the GPU's idle share."""
+    host = launches * host_us
+    yield (host + busy_us,), "Host and GPU do not take turns: while the GPU works, the host launches the next kernels."
+    yield (min(host, busy_us),), "The step is over when both are done: take the longer of the two."
+    yield None, "First the microseconds of the step, then the share of it in which the GPU has no kernel."
+
+
+small = partial(CycleGAN, generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
+
+
+@exercise(SPEEDUPS["batched"])
+def batched(answer: Any) -> None:
+    """Compares a class that puts passes together with `labkit.variants.batched.Batched`.
+
+    Args:
+        answer: a class that overrides `cycle` and `judge`, and says in `unsuited` which model it is not for.
+
+    Raises:
+        WrongAnswer: a result differs from the baseline's, there are more passes than needed, or batch norm is let in.
+    """
+    model = small().double()
+    sizes: defaultdict[str, list[int]] = defaultdict(list)  # of the batches that went through each network
+    for name, network in model.named_children():
+        network.register_forward_pre_hook(lambda _, inputs, name=name: sizes[name].append(len(inputs[0])))
+    shape = drawn([2, 3, 32, 32], lambda random: [random.randrange(1, 4), 3, *random.choices((24, 28, 36), k=2)])
+    real, other, third = (torch.rand(shape, dtype=torch.float64) * 2 - 1 for _ in range(3))
+    plain, step = cast(CycleGANStep, make_step(model)), cast(CycleGANStep, make_step(model, answer))
+    right_cycle = plain.cycle(model.G_A, model.G_B, real, other)
+    right_verdicts = plain.judge(model.D_A, real, third)
+    sizes.clear()
+    cycle = step.cycle(model.G_A, model.G_B, real, other)
+    require(isinstance(cycle, Cycle), f"cycle returns a Cycle(fake, back, same), not {kind(cycle)}.")
+    verdicts = step.judge(model.D_A, real, third)
+    n, go, back, judge = len(real), sizes["G_A"], sizes["G_B"], sizes["D_A"]
+    whole = all(isinstance(one, Tensor) and len(one) == n for one in cycle)
+    in_order = "chunk gives the parts in the order in which cat put them together."
+    for holds, message in (
+        (not _equal(cycle.fake, right_cycle.same), f"fake and same are mixed up: {in_order}"),
+        (whole, f"cycle: each part should have {n} pictures, as real has. chunk(2) cuts a batch into two halves."),
+        (len(go) == 1, f"`go` is run {len(go)} times: put real and other together with torch.cat, and run it once."),
+        (back == [n], f"`back` is run on batches of {back}: it is needed once, for the {n} fakes alone."),
+        (all(map(_equal, cycle, right_cycle)), "cycle: the pictures are not the baseline's."),
+        (len(verdicts) == 2, "judge returns two tensors, the verdicts on real and those on fake."),
+        (not _equal(verdicts[0], right_verdicts[1]), "judge: the verdicts on real come first, then those on fake."),
+        (all(map(_equal, verdicts, right_verdicts)), f"judge: the verdicts are not the baseline's: {in_order}"),
+        (len(judge) == 1, f"the discriminator is run {len(judge)} times: put real and fake together as well."),
+    ):
+        require(holds, message)
+    none = "without an identity loss `other` is None, and so is `same`: leave that case to super().cycle."
+    with hint(none):
+        alone = step.cycle(model.G_A, model.G_B, real, None)
+    require(alone.same is None and _equal(alone.fake, right_cycle.fake), none)
+    with hint("unsuited is called on the class, with the model alone: put @staticmethod, and return the reason."):
+        reason, none = answer.unsuited(small(norm="batch")), answer.unsuited(model)
+    let_in = "unsuited: a model with batch norm is let in. Its mean would be taken over pictures of two kinds: say so."
+    require(isinstance(reason, str) and reason.strip() != "", let_in)
+    require(none is None, "unsuited: a model with instance norm is refused, although each picture has its own mean.")
+    losses = []
+    for speedup in ((), (answer,)):
+        torch.manual_seed(1)
+        two = make_step(small().double(), *speedup)
+        losses.append([two(real, other) for _ in range(2)][-1])  # the second step's losses follow from gradients
+    wrong = [name for name, loss in losses[0].items() if not torch.allclose(losses[1][name], loss, rtol=1e-9)]
+    require(not wrong, f"after one update {', '.join(wrong)} differ from the baseline's: is a gradient cut off?")
+
+
+def _equal(a: object, b: Tensor | None) -> bool:
+    return isinstance(a, Tensor) and b is not None and a.shape == b.shape and torch.allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+def clips(a: Tensor, memory: SimpleNamespace) -> Tensor:
+    """A step of `repaired` as it should be, like the two below."""
+    return torch.where(a.norm() > 2, a * 2 / a.norm(), a)
+
+
+def decays(a: Tensor, memory: SimpleNamespace) -> Tensor:  # noqa: D103
+    return memory.rate_tensor.mul_(0.5) * a
+
+
+def adds_up(a: Tensor, memory: SimpleNamespace) -> Tensor:  # noqa: D103
+    return memory.total.add_(a)
+
+
+REPAIRS = (  # a step as it should be, and what to do if a replay of the answer is wrong
+    ("clips", clips, "The choice between two results has to be an operation on tensors, such as torch.where."),
+    ("decays", decays, "A number stays as it was recorded: change memory.rate_tensor in place."),
+    ("adds_up", adds_up, "A new tensor leaves the recording with the old one: change memory.total in place."),
+    ("draws", None, "Python runs only while the tape records: draw with torch, which draws again in each replay."),
+)
+
+
+@exercise()
+def repaired(*answers: Callable[[Tensor, SimpleNamespace], Tensor]) -> None:
+    """Checks the steps `clips`, `decays`, `adds_up` and `draws` after they were rewritten for replays."""
+    usual = [[1.0, 2.0, 3.0], [-1.0, 0.5, 0.2], [2.0, 1.0, 4.0]]
+    others = lambda random: [[random.uniform(-1, 1) * size for _ in range(3)] for size in (1, 9, 0.9, 6)]  # noqa: E731
+    inputs = [torch.tensor(values) for values in drawn(usual, others)]
+    for (name, right, advice), answer in zip(REPAIRS, answers, strict=True):
+        called, replayed = replay_side_by_side(answer, inputs)
+        if right is None:
+            factors = torch.stack([result / a for result, a in zip(called, inputs, strict=True)])
+            one = torch.allclose(factors, factors[:, :1], atol=1e-6) and bool(((0 <= factors) & (factors <= 1)).all())
+            require(one, f"{name}: a times one number from 0 to 1.")
+            require(len(factors[:, 0].unique()) > 1, f"{name}: two calls draw the same number.")
+        else:
+            wanted = torch.stack(replay_side_by_side(right, inputs)[0])
+            expect(torch.stack(called), wanted, [], f"{name}: called without a tape, it should do what it did before.")
+        if isinstance(replayed, str):
+            raise WrongAnswer(f"{name}: its recording is refused, the host asks for a value. {advice}")
+        right_each_time = all(torch.allclose(a, b) for a, b in zip(called, replayed, strict=True))
+        require(right_each_time, f"{name}: a replay is stale. {advice}")
+
+
+@exercise()
+def captured(answer: type) -> None:
+    """Checks a class that records a body once, and replays it for each new input."""
+    calls = []
+    rows, columns = shape = drawn([2, 3], lambda random: random.sample(range(2, 8), 2))
+    less, times = drawn((1.0, 2.0), lambda random: (random.uniform(0.5, 2.5), random.uniform(1.5, 4)))
+
+    def body(a: Tensor) -> Tensor:
+        calls.append(a)
+        return torch.relu(a - less) * times
+
+    example = torch.full(shape, 5.0)
+    inputs = [torch.arange(float(rows * columns)).reshape(shape) + shift for shift in (0, 1)]
+    capture = answer(body, example)
+    first = capture(inputs[0])
+    old = "the result is the example's: copy the new input into its memory. To name another tensor moves nothing."
+    stale = torch.full(shape, (5.0 - less) * times)
+    order = "the result is not the body's. Copy the input first, and replay then."
+    expect(first, torch.relu(inputs[0] - less) * times, [(stale, old)], order)
+    kept = first.clone()
+    capture(inputs[1])
+    for holds, message in (
+        (len(calls) == 1, f"after two calls the body has run {len(calls)} times: record it once, in __init__."),
+        (torch.equal(first, kept), "the second call has changed the first result. Return a clone."),
+        (bool((example == 5.0).all()), "the example that was handed to you has changed: keep a clone of it."),
+    ):
+        require(holds, message)
+    for other in (inputs[0][:1], inputs[0][:, :1], inputs[0].reshape(columns, rows)):
+        try:
+            capture(other)
+            done = "passes, since copy_ repeats it to fit"
+        except ValueError:
+            continue
+        except Exception as error:
+            done = f"raises {error!r}"
+        where = f"an input of shape {tuple(other.shape)}, where ({rows}, {columns}) was recorded,"
+        raise WrongAnswer(f"{where} {done}: compare the shapes first, and raise a ValueError.")

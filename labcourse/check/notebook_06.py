@@ -1,0 +1,205 @@
+"""Checks of notebook 06: floats by hand, gradients in float16, one scaler for two optimisers, memory, accumulation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from unittest.mock import Mock
+
+import torch
+from torch import Tensor, nn
+
+from labcourse.check.answers import Mistakes, drawn, exercise, expect, formula, require
+from labcourse.solutions import kept_bytes as right_kept
+from labcourse.solutions import limits as right_limits
+from labcourse.solutions import rounding_outcomes as right_outcomes
+from labkit.models.cyclegan import CycleGAN
+from labkit.models.step import Step
+from labkit.variants.registry import SPEEDUPS, make_step
+
+SCALE = 256.0  # of the losses, in the check of `update`
+
+
+@formula(right_limits, [(5, 10), (8, 7)], lambda random: (random.randrange(3, 10), random.randrange(2, 20)))
+def limits(exponent_bits: int, mantissa_bits: int) -> Mistakes:
+    """Compares ``answer(exponent_bits, mantissa_bits)`` with `labcourse.limits`."""
+    right = right_limits(exponent_bits, mantissa_bits)
+    most = 1.5 * right["max"]
+    yield {"eps": right["eps"] / 2}, "The 1 in front of the point is not stored: all mantissa bits come after it."
+    yield (lambda got, _: got["max"] >= most), "The highest exponent is kept for inf and nan."
+    yield {"tiny": right["tiny"] / 2}, "The lowest exponent of all is kept for zero and subnormals."
+    yield {"max": most / (3 - 1.5 * right["eps"])}, "With the largest exponent, all bits of the mantissa can be 1."
+    yield None, f"Right is {', '.join(f'{limit} {value:g}' for limit, value in right.items())}."
+
+
+def _any_gradients(random: Random) -> tuple[Tensor, float]:
+    """Gradients of all sizes and two zeros, and a scale, to `rounding_outcomes`."""
+    sizes = [10 ** random.uniform(-9, 1) for _ in range(random.randrange(10, 30))]
+    return torch.tensor([0.0, 0.0, *(random.choice((-1, 1)) * size for size in sizes)]), 2.0 ** random.randrange(20)
+
+
+GRADIENTS = torch.tensor([0.0, 0.0, 1e-9, -3e-8, 2e-7, 1e-6, -5e-5, 1e-3, 0.5, -2.0])
+
+
+@formula(right_outcomes, [(GRADIENTS, scale) for scale in (1.0, 2.0**10, 2.0**17)], _any_gradients)
+def rounding_outcomes(gradients: Tensor, scale: float) -> Mistakes:
+    """Compares ``answer(gradients, scale)`` with `labcourse.rounding_outcomes`."""
+    right, n = right_outcomes(gradients, scale), len(gradients) - 2
+    with_zeros, below_tiny = (2 + n * right["flushed"]) / (n + 2), right["flushed"] + right["subnormal"]
+    late = right_outcomes(gradients, 1.0)["flushed"]
+    yield {"flushed": with_zeros}, "A gradient that was zero before is not flushed: leave the zeros out first."
+    yield {"flushed": below_tiny}, "A value below `finfo.tiny` need not be zero: ask which are 0 in float16."
+    yield {"flushed": late}, "Scale first, while they are in float32: what float16 has flushed, no scale brings back."
+    nearest = f"Flushed are those of the {n} that `.half()` rounds, to the nearest, to 0: a share from 0 to 1."
+    yield (lambda got, right: not math.isclose(got["flushed"], right["flushed"])), nearest
+    yield (lambda got, right: got["overflowed"] != right["overflowed"]), "Is -inf counted as well? `isinf` does."
+    yield None, "Subnormal are those below `finfo.tiny` in size that are not 0; mind the sign."
+
+
+def _any_two(random: Random) -> dict[str, Tensor]:
+    """Gradients of two players to `update`: the generators' is longer than 1, the discriminators' shorter."""
+    angles = torch.tensor([random.uniform(0.2, 1.3) for _ in range(2)])
+    directions = torch.stack([angles.cos(), angles.sin()], dim=1)
+    return {"generators": random.uniform(2, 9) * directions[0], "discriminators": 0.6 * directions[1]}
+
+
+@exercise()
+def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Optimizer], float], None]) -> None:
+    """Checks one ``answer(scaler, optimizers, max_norm)``: an update of two players under one scaler."""
+    usual = {"generators": torch.tensor([3.0, 4.0]), "discriminators": torch.tensor([0.0, 0.5])}
+    gradients = drawn(usual, _any_two)
+    norm_of_both = torch.cat([*gradients.values()]).norm()
+    still_scaled = "These gradients are still scaled: scaler.unscale_(optimizer) divides them by the scale."
+    for overflowed in (None, "discriminators", "generators"):
+        scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
+        updates = Mock(wraps=scaler.update)
+        scaler.update = updates  # type: ignore[method-assign]
+        weights = {player: nn.Parameter(torch.zeros(2)) for player in gradients}
+        optimizers = {player: torch.optim.SGD([weight], lr=1.0) for player, weight in weights.items()}
+        for player, weight in weights.items():
+            scaler.scale((weight * gradients[player]).sum()).backward()
+        if overflowed:
+            weights[overflowed].grad = torch.tensor([math.inf, 1.0])
+        answer(scaler, optimizers, 1.0)
+        where = f"an inf in the gradient of the {overflowed}" if overflowed else "finite gradients"
+        for player, gradient in gradients.items():
+            direction = gradient / gradient.norm()
+            clipped = gradient if gradient.norm() < 1 else direction
+            right = torch.zeros(2) if player == overflowed else clipped
+            expect(
+                -weights[player].detach(),
+                right,
+                [
+                    (lambda got, _: not got.isfinite().all(), "scaler.step(optimizer) leaves that step out by itself."),
+                    (torch.zeros(2), f"The {player} must take their step all the same."),
+                    (direction / SCALE, "Clipped while still scaled: call scaler.unscale_(optimizer) before you clip."),
+                    (gradient / norm_of_both, "Each player's gradients have their own norm: clip them apart."),
+                    (gradient, "Clip the gradients to max_norm, after unscaling and before the step."),
+                    (direction, still_scaled),
+                    (SCALE * gradient, still_scaled),
+                ],
+                "Unscale, clip, step.",
+                f"{where}: the {player} should move by {right}",
+            )
+        calls = updates.call_count
+        once = "Call it once, after both players: it changes the scale that the second player's gradients carry."
+        require(calls > 0, f"{where}: the scale never adapts: call scaler.update().")
+        require(calls == 1, f"{where}: scaler.update() was called {calls} times. {once}")
+        none_left = all(weight.grad is None or not weight.grad.any() for weight in weights.values())
+        require(none_left, f"{where}: gradients are left over, and would be added to the next step's: zero_grad().")
+
+
+@exercise(SPEEDUPS["accumulate"])
+def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
+    """Compares the gradients that ``answer(step, real_a, real_b, k)`` leaves with those of the whole batch.
+
+    The step's speed-up "accumulate" leaves the same.
+    """
+    waiting: set[str] = set()  # players whose losses have not gone backward yet
+    kept: set[str] = set()  # players whose losses were asked for while earlier ones waited
+
+    class PartByPart:
+        def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+            kept.update(waiting & {player})
+            waiting.add(player)
+            losses = super().losses(player, batch)  # type: ignore[misc]  # this class stands before a step
+            for loss in losses.values():
+                loss.register_hook(lambda _gradient: waiting.discard(player))
+            return losses
+
+    usual = (4, 16, [4, 2])
+    pictures, size, parts = drawn(usual, lambda random: (6, random.choice((20, 24)), random.sample((2, 3, 6), 2)))
+    model = CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4, pool_size=0)
+    step = make_step(model.double(), PartByPart)  # in float32 rounding can turn a gradient of so small networks
+    real_a, real_b = (torch.rand(pictures, 3, size, size, dtype=torch.float64) * 2 - 1 for _ in range(2))
+    for k in parts:
+        right, strange = _gradients(step, real_a, real_b)
+        last, _ = _gradients(step, real_a.chunk(k)[-1], real_b.chunk(k)[-1])
+        before = [weight.detach().clone() for weight in model.parameters()]
+        answer(step, real_a, real_b, k)
+        changed = "the weights have changed: leave the gradients in them, and do not let the optimisers step."
+        require(all(map(torch.equal, model.parameters(), before)), changed)
+        for player, whole in right.items():
+            where = f"k = {k}, the {player}' gradient"
+            gradients = [weight.grad for weight in step.players[player] if weight.grad is not None]
+            missing = f"{where} is missing: backward() for both players, in every part."
+            require(len(gradients) == len([*step.players[player]]), missing)
+            both = whole + strange if player == "discriminators" else whole
+            largest = whole.abs().max()  # so that tolerances mean the same for every model
+            expect(
+                torch.cat([gradient.flatten() for gradient in gradients]) / largest,
+                whole / largest,
+                [
+                    (both / largest, f"{where} also holds the generators' loss: backward(inputs=step.players[...])."),
+                    (k * whole / largest, f"{where} is {k} times too large: divide it by k before backward()."),
+                    (last[player] / k / largest, f"{where}: nothing may clear gradients between the parts."),
+                ],
+                f"{where} is not the whole batch's.",
+            )
+        model.requires_grad_().zero_grad()
+    at_end = "all parts were kept for one backward() at the end, which takes the memory of the whole batch"
+    require(not kept, f"the gradients are right, but {at_end}: backward() in every part.")
+
+
+def _gradients(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    """Each player's gradient on a batch, and the gradient of the generators' loss for the discriminators' weights."""
+    batch = step.inputs(real_a, real_b)
+    losses = {player: torch.stack([*step.losses(player, batch).values()]).sum() for player in step.players}
+
+    def of(player: str, weights_of: str) -> Tensor:
+        gradients = torch.autograd.grad(losses[player], step.players[weights_of], retain_graph=True)
+        return torch.cat([gradient.flatten() for gradient in gradients])
+
+    return {player: of(player, player) for player in losses}, of("generators", "discriminators")
+
+
+def _any_saved(random: Random) -> tuple[list[tuple[str, Tensor]]]:
+    """Tensors as layers save them, some of them weights, or views of memory that another layer saved before."""
+    saved: list[tuple[str, Tensor]] = []
+    kinds = random.sample(("Conv2d", "ReLU", "InstanceNorm2d", "Tanh", "Linear"), 3)
+    for kind in kinds * 2:
+        types = random.choices((torch.float32, torch.float16), k=2)
+        shared, own = (torch.zeros(random.randrange(2, 9), 4, dtype=dtype) for dtype in types)
+        saved += [(kind, own), (kind, shared), (kind, nn.Parameter(torch.zeros(random.randrange(2, 9))))]
+        saved += [(random.choice(kinds), view) for view in (shared[:1], shared.T)]
+        saved.append((kind, torch.zeros(6)[: random.randrange(1, 6)]))
+    return (saved,)
+
+
+@formula(right_kept, [_any_saved(Random(0))], _any_saved)
+def kept_bytes(saved: list[tuple[str, Tensor]]) -> Mistakes:
+    """Compares ``answer(saved)`` with `labcourse.kept_bytes`."""
+    pictures = [(layer, tensor) for layer, tensor in saved if not isinstance(tensor, nn.Parameter)]
+    first = {tensor.untyped_storage().data_ptr(): (layer, tensor) for layer, tensor in reversed(pictures)}.values()
+
+    def summed(of: Iterable[tuple[str, Tensor]], size: Callable[[Tensor], int]) -> dict[str, int]:
+        return {kind: sum(size(tensor) for layer, tensor in of if layer == kind) for kind in right_kept(saved)}
+
+    views = summed(pictures, lambda tensor: tensor.untyped_storage().nbytes())
+    yield right_kept((layer, one.detach()) for layer, one in saved), "Weights are there anyway: leave them out."
+    yield views, "Several tensors are views of one memory, which is kept once: remember which you have seen."
+    yield summed(first, lambda tensor: tensor.nbytes), "A view keeps all of its memory alive, not only its own part."
+    yield summed(first, torch.numel), "Those are numbers, not bytes: float16 has 2, float32 has 4."
+    yield right_kept(reversed(saved)), "Memory belongs to the layer that saved it first."
+    yield None, "Each memory counts once, whole, for the layer that saved it first; weights do not count."

@@ -1,0 +1,101 @@
+"""Checks of notebook 07: a discriminator of codes, and the losses of a translator of codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from labcourse.check.answers import ask, drawn, exercise, expect, require
+from labkit.models.losses import adversarial_loss, deviation_loss
+from labkit.networks.codes import CodeDiscriminator, scaled
+
+
+@exercise(adversarial_loss, deviation_loss)
+def translator_losses(answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
+    """Checks the losses of ``answer(encoder, translator, discriminator, real_a, weight)``, and where gradients flow."""
+    width, size = drawn((6, 16), lambda random: (random.randrange(3, 9), random.choice((12, 20))))
+    weight = drawn(3.0, lambda random: random.uniform(2, 9))
+    encoder, translator = nn.Conv2d(3, width, 4, 4), nn.Conv2d(width, width, 3, padding=1)
+    judge, real_a = nn.Conv2d(width, 1, 3), torch.rand(2, 3, size, size) * 2 - 1
+
+    def losses(code: Tensor, translated: Tensor, judged: Tensor) -> tuple[float, float]:
+        return (judge(judged) - 1).square().mean().item(), (weight * (translated - code).abs().mean()).item()
+
+    with torch.no_grad():
+        raw = encoder(real_a)
+        code, scale = scaled(raw)
+        translated = translator(code)
+        right, change = losses(code, translated, translated), translated - code
+        mistakes = [
+            (losses(raw, translator(raw), translator(raw)), "scaled(code)[0] is what the translator is given."),
+            (losses(raw, scale * translated, scale * translated), "compare and judge scaled codes: z, not s * z."),
+            ((losses(code, translated, code)[0], right[1]), "the discriminator judges the translated code."),
+            ((judge(translated).square().mean(), right[1]), "to deceive the discriminator, its verdict should be 1."),
+            ((right[0], change.abs().mean()), "the deviation's weight is not used."),
+            ((right[0], weight * change.square().mean()), "that is the squared change (L2): take absolute values."),
+            ((right[0], weight * change.mean()), "changes of opposite sign cancel: take absolute values first."),
+            (right[::-1], "the adversarial loss comes first, then the deviation."),
+        ]
+    got = answer(encoder, translator, judge, real_a, weight)
+    expect(got, right, mistakes, "compare each loss with its formula.")
+    for name, loss in zip(("adversarial loss", "deviation"), got, strict=True):
+        weights = [encoder.weight, translator.weight]
+        detached = f"no gradient of the {name} reaches the translator: detach only the code."
+        require(loss.requires_grad, detached)
+        of_encoder, of_translator = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+        require(of_translator is not None, detached)
+        require(of_encoder is None, f"gradients of the {name} reach the encoder: detach its code.")
+
+
+@exercise(CodeDiscriminator)
+def code_discriminator(answer: type[nn.Module]) -> None:
+    """Compares ``answer(channels, width)`` with `labkit.networks.codes.CodeDiscriminator`, with equal weights."""
+    channels, width = drawn((12, 2), lambda random: (random.randrange(8, 20), random.randrange(2, 5)))
+    right, judge = CodeDiscriminator(channels, width), answer(channels, width)
+    mine, its = ([layer for layer in one.modules() if isinstance(layer, nn.Conv2d)] for one in (judge, right))
+    left = "of PatchGAN's five, three are left, since a code has been halved twice already."
+    require(len(mine) == len(its), f"there are {len(mine)} convolutions (nn.Conv2d): {left}")
+    for name, advice in (
+        ("kernel_size", "PatchGAN's are 4x4."),
+        ("stride", "only the first of the three halves the code once more."),
+        ("padding", "PatchGAN pads by 1 everywhere, so that a verdict is lost at each layer that does not halve."),
+        ("out_channels", "4 * width, then twice as many, then one verdict."),
+        ("in_channels", "the first takes a code, the others the output of the one before."),
+    ):
+        got, expected = ([getattr(layer, name) for layer in layers] for layers in (mine, its))
+        require(got == expected, f"the convolutions' {name} is {got}: {advice}")
+    require(mine[-1].bias is not None, "the last convolution has no bias, and no norm after it that would remove one.")
+    spread = torch.cat([layer.weight.flatten() for layer in mine]).std().item()
+    initial = f"the initial weights scatter by {spread:.3f}, not by 0.02: call initialise(self) last."
+    require(0.015 < spread < 0.025, initial)
+    height, width = drawn([16, 12], lambda random: random.choices((12, 14, 18), k=2))
+    codes = torch.randn(2, channels, height, width)
+
+    def mistaken(first: bool, second: bool, third: bool = False, slope: float = 0.2) -> Tensor:
+        y = codes
+        for convolution, normed in zip(its, (first, second, third), strict=True):
+            y = F.instance_norm(convolution(y)) if normed else convolution(y)
+            y = y if convolution is its[-1] else F.leaky_relu(y, slope)
+        return y
+
+    with torch.no_grad():
+        for own, other in zip(mine, its, strict=True):
+            own.weight.copy_(other.weight)
+            if own.bias is not None and other.bias is not None:
+                own.bias.copy_(nn.init.normal_(other.bias))  # a norm would remove it, so it may be left out
+        expect(
+            ask(judge, codes, if_it_fails="Is forward right?"),
+            right(codes),
+            [
+                (mistaken(False, True), "the first layer is normalised, too: its input is no picture any more."),
+                (mistaken(False, False), "nn.InstanceNorm2d is missing after the first two convolutions."),
+                (mistaken(True, True, True), "the verdicts are normalised: then they say the same of every code."),
+                (torch.sigmoid(right(codes)), "a sigmoid bounds the verdicts: the least-squares loss needs none."),
+                (mistaken(True, True, slope=0.01), "the slope below 0 is PyTorch's default: take nn.LeakyReLU(0.2)."),
+                (mistaken(True, True, slope=0.0), "the slope below 0 is 0: take nn.LeakyReLU(0.2)."),
+            ],
+            "the verdicts differ. The order is: convolve, norm, LeakyReLU(0.2), twice; then convolve once more.",
+        )

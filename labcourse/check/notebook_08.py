@@ -1,0 +1,118 @@
+"""Checks of notebook 08: multiply-adds by hand, the design of a lighter block, and the spread of seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pandas
+import torch
+from torch import Tensor, nn
+
+from labcourse.check.answers import Mistakes, ask, drawn, exercise, formula, require, require_kind
+from labkit.measure.quality import within_spread as right_within
+from labkit.measure.roofline import flop_counter
+from labkit.measure.roofline import multiply_adds as right_multiply_adds
+from labkit.networks.light import grouped_block, inverted_block, separable_block
+from labkit.networks.resnet import ResidualBlock
+
+
+def _other_layer(random: Random) -> tuple[int, int, int, int]:
+    """Channels in and out, kernel and groups, to `multiply_adds`."""
+    groups = random.choice((1, 2, 4, 8))
+    return groups * random.randrange(1, 30), groups * random.randrange(1, 30), random.randrange(1, 8), groups
+
+
+@formula(right_multiply_adds, [(64, 128, 1, 1), (64, 128, 3, 1), (64, 128, 3, 4), (64, 64, 3, 64)], _other_layer)
+def multiply_adds(in_channels: int, out_channels: int, kernel: int, groups: int) -> Mistakes:
+    """Compares ``answer(in_channels, out_channels, kernel, groups)`` with `labkit.measure.multiply_adds`."""
+    right = right_multiply_adds(in_channels, out_channels, kernel, groups)
+    yield 2 * right, "Here a multiplication with its addition counts once; FLOPs count them as two."
+    yield right * groups, "That ignores groups: how many input channels does one output channel see?"
+    yield right / groups, "That is one group's share: how many groups are there, and do they all compute?"
+    yield right // kernel, "How many input pixels does the kernel lie on, in both directions?"
+    yield None, "Which inputs does one output value need, and how many values has an output pixel?"
+
+
+@exercise(separable_block, grouped_block, inverted_block)
+def light_block(answer: Callable[[int], nn.Module]) -> None:
+    """Checks a design of a residual block: its FLOPs, and what its output depends on."""
+    channels = drawn(64, lambda random: random.choice((64, 80, 96)))
+    share = _flops(answer(channels), channels) / _flops(ResidualBlock(channels), channels)
+    require(share <= 0.25, f"with {channels} channels it has {share:.2f} of the plain block's FLOPs, not a quarter.")
+    block = _without_norms(answer(channels).double())  # they let each pixel depend on all others
+    x, y = torch.randn(2, 3, channels, 9, 11, dtype=torch.float64)
+    got = block(x.clone())
+    require(got.shape == x.shape, f"from pictures of shape {tuple(x.shape)} it makes {tuple(got.shape)}: pad.")
+    linear = torch.allclose(block(x + y) + block(0 * x), got + block(y.clone()))
+    sees = torch.stack([_dependence(block, x, channel) for channel in range(channels)])  # output, input, height, width
+    blind = len(torch.nonzero(~sees.any(3).any(2))) / channels
+    with torch.no_grad():
+        for weight in block.parameters():
+            weight.zero_()
+    none = torch.allclose(block(x.clone()), x)
+    require(none, "with all weights 0 it should give back x: x + ..., and nothing behind.")
+    require(bool(sees.any(1).any(0)[2:7, 3:8].all()), "an output pixel does not see all 5 x 5 pixels around it.")
+    require(not blind, f"an output channel never hears of {blind:.3g} of the {channels} input channels.")
+    require(not linear, "without an activation it is one linear map.")
+
+
+def _flops(block: nn.Module, channels: int) -> int:
+    with flop_counter() as counter, torch.no_grad():
+        block.to("meta")(torch.empty(1, channels, 32, 32, device="meta"))
+    return counter.get_total_flops()
+
+
+def _without_norms(block: nn.Module) -> nn.Module:
+    for parent in block.modules():
+        for name, child in parent.named_children():
+            if isinstance(child, nn.InstanceNorm2d | nn.BatchNorm2d | nn.GroupNorm):
+                setattr(parent, name, nn.Identity())
+    return block
+
+
+def _dependence(block: nn.Module, x: Tensor, channel: int) -> Tensor:
+    """Where an output channel's middle pixel depends on the input: bool (channels, height, width)."""
+    given = x.clone().requires_grad_()
+    middle = block(given.clone())[:, channel, 4, 5] - given[:, channel, 4, 5]
+    return torch.autograd.grad(middle.sum(), given)[0].abs().sum(0) > 1e-12
+
+
+Runs = dict[str, tuple[list[tuple[float, float]], str]]  # by name: fg and bg of some seeds, and a hint
+RULE = "a run's median is to be no worse than the baseline's worst seed, in fg and in bg."
+
+
+def _any_runs(random: Random) -> Runs:
+    """Runs on both sides of a baseline's worst seed, which lies beyond its mean plus standard deviation."""
+    usual = [(random.uniform(6, 6.5), random.uniform(2, 2.2)) for _ in range(4)]
+    worst = random.uniform(8, 9), random.uniform(3, 3.5)
+    runs = {"baseline": ([*usual, worst], RULE)}
+    for i in range(20):
+        by, odd = random.uniform(0.8, 1.1), random.choice((0.6, 1.5))  # one lucky or unlucky seed
+        factors = [odd * by, *(by * random.uniform(0.98, 1.02) for _ in range(4))]
+        runs[f"run {i}"] = [(worst[0] * one, worst[1] * one) for one in factors], RULE
+    return runs
+
+
+@exercise(right_within)
+def within_spread(answer: Callable[[pandas.DataFrame, str], pandas.Series]) -> None:
+    """Compares ``answer(scores, baseline)`` with `labkit.measure.quality.within_spread`."""
+    usual: Runs = {
+        "baseline": ([(7.0, 3.0), (8.0, 2.5), (7.1, 3.5)], "it is as good as its worst, in fg and bg, each by itself."),
+        "better": ([(5.0, 1.0), (5.5, 1.2), (6.0, 1.1)], "lower is better: below all of the baseline's is not worse."),
+        "alike": ([(7.9, 3.4), (7.8, 3.3), (7.9, 3.4)], "it may be worse than the baseline's median."),
+        "at the edge": ([(8.0, 3.5)] * 3, "as bad as the baseline's worst seed is no worse."),
+        "one good seed": ([(7.0, 3.0), (9.0, 4.0), (9.5, 4.5)], "one lucky seed is not enough: take the median."),
+        "one bad seed": ([(7.2, 2.6), (7.4, 2.8), (20.0, 9.0)], "take the median, neither mean nor worst."),
+        "muddy": ([(7.0, 5.0), (7.1, 5.5), (7.2, 5.2)], "its fg is fine, and its bg is not: both count."),
+        "still apples": ([(12.0, 2.0), (12.5, 2.1), (12.2, 2.2)], "its bg is fine, and its fg is not: both count."),
+    }
+    runs = drawn(usual, _any_runs)
+    rows = [(name, seed, *pair) for name, (pairs, _) in runs.items() for seed, pair in enumerate(pairs)]
+    scores = pandas.DataFrame(rows, columns=["name", "seed", "fg", "bg"]).set_index(["name", "seed"])
+    got, right = ask(answer, scores, "baseline"), right_within(scores, "baseline")
+    require_kind(got, "a Series")
+    require(set(got.index) == set(right.index), f"a value for each name is expected, not for {list(got.index)}.")
+    for name, (_, advice) in runs.items():
+        told = "within" if got[name] else "not within"
+        require(bool(got[name]) == right[name], f"{name}: {told} in your answer, but {advice}")

@@ -1,0 +1,115 @@
+"""Checks of notebook 10: a rank's part of a batch, the mean gradient, faults, the ring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+
+import torch
+from torch import Tensor
+
+from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, hint, require, require_kind
+from labcourse.one_process import FAULTS, of_each, of_rank, several_ranks, train_with_fault
+from labcourse.one_process import average_gradients as right_average
+from labkit.data.batches import positions as right_positions
+from labkit.simulate.communication import ring_us as right_ring
+
+
+def _other_part(random: Random) -> tuple[int, int, int, int]:
+    """Batch, its size, rank and ranks, to `positions`."""
+    ranks = random.randrange(1, 8)
+    return random.randrange(9), ranks * random.randrange(1, 6), random.randrange(ranks), ranks
+
+
+@formula(right_positions, [(0, 4, 0, 2), (0, 4, 1, 2), (3, 4, 1, 2), (5, 8, 2, 4), (2, 3, 0, 1)], _other_part)
+def positions(k: int, batch_size: int, rank: int, ranks: int) -> Mistakes:
+    """Compares ``answer(k, batch_size, rank, ranks)`` with `labkit.data.batches.positions`."""
+    each, begin = batch_size // ranks, k * batch_size
+    by_turns = range(begin + rank, begin + batch_size, ranks)
+    yield range(begin, begin + batch_size), "So every rank would see the same pictures: take a part of the batch."
+    yield range(begin, begin + each), "That is the first part for every rank: where does the part of this rank begin?"
+    yield by_turns, "Each picture is seen once, but by turns: here the parts follow each other."
+    yield (
+        range((k + rank) * each, (k + rank + 1) * each),
+        "Batch k begins after k whole batches, of all ranks together.",
+    )
+    yield (
+        range(begin + rank, begin + rank + each),
+        "It begins after the earlier ranks' parts: how many pictures are those?",
+    )
+    yield range(rank * each, (rank + 1) * each), "That is the part of the first batch: batch k begins later."
+    yield None, "How many does each rank take, and which one comes first?"
+
+
+@exercise(right_average)
+def average_gradients(answer: Callable[[Iterable[Tensor]], None]) -> None:
+    """Lets ``answer(weights)`` work on several ranks in this process. The gradients should become their means."""
+    n = drawn(3, lambda random: random.randrange(3, 7))
+    shapes = drawn([[2, 3], [4]], lambda random: [[random.randrange(2, 6), 3], [random.randrange(2, 6)], [2, 2, 2]])
+    gradients = [[torch.randn(shape) for _ in range(n)] for shape in shapes]
+    with several_ranks(n):
+        weights = []
+        for shape, of_ranks in zip(shapes, gradients, strict=True):
+            weights.append(of_each([torch.ones(shape) for _ in range(n)]).requires_grad_())
+            weights[-1].grad = of_each([gradient.clone() for gradient in of_ranks])
+        with hint("On tensors of several ranks use dist.all_reduce(weight.grad)."):
+            answer(weights)
+    for weight, of_ranks in zip(weights, gradients, strict=True):
+        moved = any(bool((of_rank(weight.detach(), rank) != 1).any()) for rank in range(n))
+        require(not moved, "it changes the weights: average the gradients, weight.grad.")
+        total = torch.stack(of_ranks).sum(0)
+        for rank, own in enumerate(of_ranks):
+            where = f"a weight of shape {tuple(own.shape)}, rank {rank} of {n}"
+            expect(
+                weight.grad if weight.grad is None else of_rank(weight.grad, rank),
+                total / n,
+                [
+                    (own, "its gradient is as before. Are all weights averaged, and is weight.grad itself replaced?"),
+                    (total, "that is the sum over the ranks: divide by their number."),
+                    (own / n, "that is this rank's own gradient, divided: add up those of all ranks first."),
+                    (total / n**2, "it is divided by the number of ranks twice: once is the mean."),
+                    (total / 2, f"it is divided by 2, and there are {n} ranks: dist.get_world_size() knows."),
+                ],
+                f"{where}: the mean of the ranks' gradients is expected.",
+            )
+
+
+@exercise()
+def find_fault(answer: Callable[[Mapping[str, float], Mapping[str, float]], int]) -> None:
+    """Compares ``answer(program, right)`` with the fault that was built into a program, on drawn pictures and ranks."""
+    ranks = drawn(2, lambda random: random.randrange(2, 5))
+    a, b = (part.chunk(ranks) for part in torch.rand(2, 4 * ranks, 3, 16, 16))
+    rows = {fault: train_with_fault(fault, a, b, "SGD") for fault in (0, *FAULTS)}
+    for fault in drawn([3, 1, 4, 0, 2], lambda random: random.sample(list(rows), len(rows))):
+        got = ask(answer, rows[fault], rows[0])
+        require_kind(got, "a number")
+        what = {0: "no fault", **FAULTS}[fault]
+        shown = ", ".join(f"{name} {value:.3g}" for name, value in rows[fault].items())
+        require(got == fault, f"{shown}: the program has {what}, and your answer is {got}. {SYMPTOMS[fault]}")
+
+
+SYMPTOMS = {  # of the fault that was not found: what shows it
+    0: "Compare with the right program's row: it has the same numbers.",
+    1: "With a sum SGD moves the weights further than the right program: nearly as many times as there are ranks.",
+    2: "With gradients that were divided twice SGD hardly moves the weights.",
+    3: "If all ranks take the same pictures, there are fewer different ones in a step. How many, depends on the ranks.",
+    4: "If the ranks begin differently, their weights differ in the end. Ask for this first: the rest is chance then.",
+}
+
+
+def _other_ring(random: Random) -> tuple[float, int, float, float]:
+    return random.uniform(0, 9e6), random.randrange(2, 64), random.uniform(0, 20), random.uniform(1e9, 9e9)
+
+
+@formula(right_ring, [(8e6, 4, 10.0, 1e9), (0.0, 8, 5.0, 1e9), (1e6, 2, 0.0, 2e9)], _other_ring)
+def ring_us(size: float, ranks: int, latency_us: float, bytes_per_s: float) -> Mistakes:
+    """Compares ``answer(size, ranks, latency_us, bytes_per_s)`` with `labkit.simulate.ring_us`."""
+    sending, rounds = 1e6 * size / bytes_per_s, 2 * (ranks - 1)
+    message = latency_us + sending / ranks
+    yield (ranks - 1) * message, "After so many rounds a rank has the sum of one part only: the sums must travel, too."
+    yield 2 * ranks * message, "With n ranks n - 1 rounds are enough, twice."
+    yield rounds * (latency_us + sending), "In each round a rank sends one of n parts."
+    yield rounds * sending / ranks, "Every message has its latency, too."
+    yield latency_us + rounds * sending / ranks, "There is a message in every round."
+    yield rounds * (latency_us + sending / ranks / 1e6), "Bytes over bandwidth are seconds."
+    yield None, "How many rounds are there, and how long is one?"

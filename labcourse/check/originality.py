@@ -1,0 +1,250 @@
+"""Whether an answer is a student's own work, and its check the one that was written.
+
+Three looks keep marks honest. `tampering` reads an answer's source before it runs: an answer is a few lines of Python
+about tensors and numbers, so it may import the packages in `PACKAGES` only, use none of the names in `NAMES`, and
+change attributes of its own objects only. `changed` compares the functions that checks work with before and after an
+answer, while answers are graded. `calls_of` and `not_own` know labkit's own answer to an exercise.
+
+They hold as far as the lists do: Python lets a program change all of itself, and a judge in the same process with it.
+Nor is this a sandbox: `make grade` keeps files and the network out of reach.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from labcourse.check.cells import needed, plain
+
+PACKAGES = frozenset(
+    "__future__ abc bisect cmath collections contextlib copy dataclasses decimal enum fractions functools heapq "
+    "itertools json labcourse labkit labtrace math numbers numpy operator pandas plotly random re statistics string "
+    "time torch typing warnings".split()
+)
+NAMES = frozenset(
+    # of Python: they run text as code, reach every object, or end the process
+    "exec eval compile globals locals vars setattr delattr open exit quit breakpoint SystemExit "
+    "sys os builtins importlib inspect gc ctypes threading _thread subprocess multiprocessing shutil tempfile atexit "
+    "mock ThreadPoolExecutor Path pathlib "
+    # of Jupyter
+    "get_ipython IPython In Out "
+    # of PyTorch: they change operations for everyone
+    "TorchFunctionMode TorchDispatchMode cpp_extension _C "
+    "register_module_forward_hook register_module_forward_pre_hook".split()
+)
+MEMBERS = NAMES - {"eval"} | {"library", "overrides", "outcome"}  # not to be read from an object, or imported
+SPECIAL = frozenset(
+    "__init__ __post_init__ __call__ __len__ __iter__ __next__ __getitem__ __setitem__ __contains__ __enter__ __exit__ "
+    "__repr__ __str__ __add__ __sub__ __mul__ __name__ __class__ __version__ __all__".split()
+)
+TUPLES = frozenset("_asdict _fields _make _replace".split())  # of named tuples
+FOUND = "{} has no business in an answer: it could change the check itself. An answer with it counts 0 points."
+
+SETUP = ("# @title Setup", "ledger = Ledger(")  # begins the cell that finds labkit; stands in the one after it
+TOOLS = {"builtins", "math", "random", "statistics", "numpy", "pandas", "torch", "torch.nn", "torch.nn.functional"}
+IPYTHONS = {"exit", "quit", "get_ipython", "display"}  # which it puts into builtins while a cell runs
+JUDGE = "labcourse.check."
+OURS = ("labcourse.", "labkit.", "labtrace.")
+
+
+def tampering(source: str | ast.AST) -> str | None:
+    """The first reason not to run an answer, in words that name the line, or None if there is none.
+
+    Source that is no Python has no reason: Python will say what is wrong with it.
+    """
+    try:
+        nodes = list(ast.walk(ast.parse(source) if isinstance(source, str) else source))
+    except SyntaxError:
+        return None
+    own = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    for node in nodes:
+        for strange in (*_strange(node), *_changes(node, own)):
+            return f"line {getattr(node, 'lineno', 1)}: {FOUND.format(strange)}"
+    return None
+
+
+def _strange(node: ast.AST) -> Iterator[str]:
+    """What one node of a program's syntax tree names that an answer has no use for."""
+    banned: list[str] = []
+    match node:
+        case ast.Import(names) | ast.ImportFrom(names=names):
+            for alias in names:
+                package, *inside = ".".join(filter(None, [getattr(node, "module", ""), alias.name])).split(".")
+                yield from [] if package in PACKAGES else [f"`import {package}`"]
+                yield from ["the judge,"] if package == "labcourse" and "check" in inside else []
+                banned += [name for name in inside if name in MEMBERS or _is_hidden(name) or _is_special(name)]
+        case ast.Attribute(attr="check"):
+            yield "the judge,"
+        case ast.Attribute(owner, name):
+            hidden = _is_hidden(name) and ast.unparse(owner) not in ("self", "cls", "super()")
+            banned += [name] if name in MEMBERS or hidden or _is_special(name) else []
+        case ast.Name(name):
+            banned += [name] if name in NAMES or _is_special(name) else []
+        case ast.FunctionDef(name) | ast.ClassDef(name) | ast.Constant(str(name)):  # as in getattr(one, "__globals__")
+            banned += [name] if _is_special(name) else []
+        case ast.Call(function, given) if ast.unparse(function).endswith(("getattr", "attrgetter")):
+            banned += [str(getattr(one, "value", "")) for one in given if _is_hidden(str(getattr(one, "value", "")))]
+    yield from (f"`{name}`" for name in banned)
+
+
+def _is_special(name: str) -> bool:
+    return bool(re.fullmatch(r"__.*[^_].*__", name)) and name not in SPECIAL
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a name has one underscore in front: `collections._sys` is the module `sys`."""
+    return bool(re.match("_[A-Za-z]", name)) and name not in TUPLES
+
+
+def _changes(node: ast.AST, own: set[str]) -> Iterator[str]:
+    """An attribute or item that a node changes, other than of an object to which the program gives a name."""
+    if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        root: ast.expr = node
+        while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
+            root = root.func if isinstance(root, ast.Call) else root.value
+        if isinstance(root, ast.Name) and root.id not in own:
+            yield f"`{ast.unparse(node)} = ...`, where `{root.id}` is not the answer's own,"
+
+
+def refused() -> str | None:
+    """At home, grading's reason why a cell that the present one needs does not count, or None if all of them do."""
+    if not (get_ipython := getattr(builtins, "get_ipython", None)):
+        return None  # a program
+    cells = [plain(cell) for cell in get_ipython().history_manager.input_hist_raw]
+    *others, _ = [cells[place] for place in needed(cells, {len(cells) - 1})]
+    answers = [cell for cell in others if not cell.startswith(SETUP[0]) and SETUP[1] not in cell]
+    return next(filter(None, map(tampering, answers)), None)
+
+
+class Guard(ast.NodeTransformer):
+    """IPython gives it the syntax tree of a cell before the cell is run."""
+
+    def visit(self, cell: ast.AST) -> ast.AST:
+        """The tree as it is. Raises IPython's InputRejected if the cell could change a check."""
+        from IPython.core.error import InputRejected
+
+        if found := tampering(cell):
+            raise InputRejected(found)
+        return cell
+
+
+_BEFORE: dict[str, tuple[Any, dict[str, Any]]] = {}  # `_tools` before the answers; empty where nothing is graded
+
+
+def start() -> None:
+    """Look at every cell from now on, and remember the tools of the checks at the end of the present cell.
+
+    The import of `labcourse.check` calls it, in a notebook's locked setup cell and so before any answer, if grading
+    has set the variable LABKIT_CHECK_SEED.
+    """
+    if not (get_ipython := getattr(builtins, "get_ipython", None)):  # as IPython has it while it runs a cell
+        return
+    shell = get_ipython()
+
+    def remember(_result: object) -> None:
+        if not _BEFORE:
+            importlib.import_module("torch._dynamo")  # puts a function of its own around torch.manual_seed
+            importlib.import_module(f"{JUDGE}notebook_{shell.user_ns['ledger'].notebook}")
+            _BEFORE.update(_tools())
+
+    shell.ast_transformers.append(Guard())
+    shell.events.register("post_run_cell", remember)
+
+
+def _tools() -> dict[str, tuple[Any, dict[str, Any]]]:
+    """The modules that checks work with, and the classes in them, by name, with their functions."""
+    loaded = sys.modules.items()
+    owners: dict[str, Any] = {name: one for name, one in loaded if name in TOOLS or name.startswith(OURS)}
+    for value in [value for module in owners.values() for value in vars(module).values()]:
+        if isinstance(value, type) and f"{value.__module__}.".startswith((*OURS, "torch.", "pandas.")):
+            owners[f"{value.__module__}.{value.__qualname__}"] = value
+    return {name: (owner, _functions(owner)) for name, owner in owners.items()}
+
+
+def _functions(owner: Any) -> dict[str, Any]:
+    """Everything that can be called, by name, with a Python function's code, which can be replaced on its own, too."""
+    kinds = (staticmethod, classmethod, property)
+    called = {name: one for name, one in vars(owner).items() if callable(one) or isinstance(one, kinds)}
+    return {name: (one, getattr(one, "__code__", None)) for name, one in called.items() if name not in IPYTHONS}
+
+
+def changed() -> str | None:
+    """The full name of a function that is not the one from before the answers, or None where nothing is graded."""
+    for owner_name, (owner, before) in _BEFORE.items():
+        now = _functions(owner)
+        for name in before if isinstance(owner, ModuleType) else before | now:  # modules may load more of theirs
+            if now.get(name) != before.get(name):
+                return f"{owner_name}.{name}"
+    if _BEFORE and torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack():
+        return "PyTorch's way to call operations"
+    return None
+
+
+@contextmanager
+def calls_of(labkits: tuple[Callable, ...]) -> Iterator[list[str]]:
+    """Inside the block, collects the names of those of labkit's answers that are called, other than by a check.
+
+    A profiler sees the calls, under whatever name. Of a class it looks for `__init__`, if the class has one.
+    """
+    names: dict[CodeType, str] = {}
+    for one in labkits:
+        codes = _codes(one)
+        names |= dict.fromkeys([codes["__init__"]] if "__init__" in codes else codes.values(), _full_name(one))
+    called: list[str] = []
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code in names:
+            by_check = frame.f_back and frame.f_back.f_globals.get("__name__", "").startswith(JUDGE)
+            called.extend([] if by_check else [names[frame.f_code]])
+
+    earlier = sys.getprofile()
+    sys.setprofile(look if names else earlier)
+    try:
+        yield called
+    finally:
+        sys.setprofile(earlier)
+
+
+def not_own(answer: Any, labkits: tuple[Callable, ...], called: list[str]) -> str | None:
+    """The reason why a right answer does not count as a student's own, in words, or None if it does count.
+
+    It does not hold against copying: the text of labkit's function, typed in, is an answer like any other.
+
+    Args:
+        answer: a function or class.
+        labkits: labkit's own answers to this exercise.
+        called: the names of those of them that the answer has called.
+    """
+    layers = [answer, *(answer if isinstance(answer, type) else type(answer)).__mro__]
+    codes = {code for layer in layers for code in _codes(layer).values()}
+    same = [_full_name(one) for one in labkits if codes & {*_codes(one).values()}]
+    if same or _full_name(answer).startswith(OURS):
+        return f"this is labkit's own {[*same, _full_name(answer)][0]}: write it yourself."
+    return f"your answer calls labkit's own {called[0]}: write it yourself." if called else None
+
+
+def _codes(one: Any) -> dict[str, CodeType]:
+    """The code of a function, or of the methods of a class, by name."""
+    if isinstance(one, type):
+        methods = [
+            value for value in vars(one).values() if isinstance(value, FunctionType | staticmethod | classmethod)
+        ]
+        return {name: code for method in methods for name, code in _codes(method).items()}
+    while inner := getattr(one, "func", getattr(one, "__wrapped__", getattr(one, "__func__", None))):
+        one = inner  # of a partial, a decorated function or a method
+    return {one.__name__: one.__code__} if isinstance(one, FunctionType) else {}
+
+
+def _full_name(one: Any) -> str:
+    return f"{getattr(one, '__module__', '')}.{getattr(one, '__qualname__', '')}"

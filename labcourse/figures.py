@@ -1,0 +1,289 @@
+"""The lessons' figures: small multiples of lines, learning curves, a roofline, a ring, and the lab's models to move."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import ipywidgets
+import numpy as np
+import pandas
+import plotly.express as px
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+from torch import Tensor
+
+from labcourse.solutions import rounding_outcomes
+from labkit.measure.quality import GOAL, time_to_quality
+from labkit.simulate import GAP_US, Launch, Timeline, play, replay_graph
+from labkit.stamp import describe
+from labtrace.errors import check_known
+from labtrace.show.style import FAINT, HOST, KERNEL, LINES, PLAYERS, UNUSED, WALL, mark_simulated
+from labtrace.show.widgets import WIDE, controlled, slider
+
+AGAINST = {"images": ("pictures seen, of each domain", 1), "seconds": ("seconds", 1), "flops": ("TFLOP", 1e12)}
+RANKS = 4  # in the ring
+REGIONS = {  # of float16, as powers of two: where values are lost
+    "flushed to zero": (-50, -25),
+    "subnormal": (-25, -14),
+    "overflow": (16, 30),
+}
+GRAPH_US = 20.0  # an example: the host's time for the single call that launches a graph
+KERNELS, OVERLAPPING = 40, 12  # how many are played in the queue, and in the overlap
+ALONE_US = 10.0  # how long each kernel of the overlap takes if nothing else runs
+
+
+def lines(table: pandas.DataFrame, x: str, y: str, color: str, title: str, **looks: Any) -> go.Figure:
+    """Lines over a column of a table, in small multiples if you like; the table itself is the text alternative.
+
+    Args:
+        table: a row for each point, without columns that the figure does not show.
+        x, y, color: columns of the table: both axes, and the line that a point belongs to.
+        title: of the figure. If SIMULATED stands in it, every panel is marked so.
+        looks: for `plotly.express.line`, for example ``facet_row="batch"``.
+    """
+    labels = {"host_us": "the host's µs for a launch", "gpus": "GPUs"}
+    looks = dict(symbol=color, markers=True, color_discrete_sequence=LINES, labels=labels) | looks
+    figure = px.line(table, x=x, y=y, color=color, title=title, **looks)
+    words = {"text": f"{title}: {y} over {x}.", "table": table.round(3).to_html(border=0, index=False)}
+    figure.update_layout(meta=words)
+    return mark_simulated(figure) if "SIMULATED" in title else figure
+
+
+def learning_figure(curves: pandas.DataFrame) -> go.Figure:
+    """fg and bg of each run over the pictures seen: panels for each name, a line for each seed, the goal dashed.
+
+    Args:
+        curves: from `labcourse.study`.
+    """
+    looks = curves.melt(["name", "seed", "images"], list(GOAL), "score", "percent")
+    title = f"Learning to make oranges<br><sub>{describe(curves.attrs['stamp'])}</sub>"
+    panels = dict(facet_col="name", facet_row="score", height=560, labels={"images": "pictures seen"})
+    figure = lines(looks, "images", "percent", "seed", title, **panels)
+    for row, metric in enumerate(reversed(GOAL), start=1):  # rows count from below
+        figure.add_hline(y=GOAL[metric], line=dict(color=WALL, dash="dash", width=1), row=row)
+    figure.for_each_annotation(lambda note: note.update(text=note.text.partition("=")[2].replace(", ", ",<br>")))
+    told = []
+    for name, runs in curves.groupby("name", sort=False):
+        last = runs.groupby("seed").last()
+        ranges = [f"{metric} {last[metric].min():.1f} to {last[metric].max():.1f} %" for metric in GOAL]
+        told.append(f"{name} at {' and '.join(ranges)}")
+    return figure.update_layout(meta={"text": f"Over the pictures seen, the seeds end: {'; '.join(told)}."})
+
+
+def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figure:
+    """When each run first met the goal at two looks in a row: a circle for each seed that did.
+
+    Circles lie above and below one another, or equal times would hide one another.
+
+    Args:
+        curves: from `labcourse.study`.
+        against: "images", "seconds" or "flops".
+    """
+    check_known("against", against, AGAINST)
+    label, unit = AGAINST[against]
+    taken = (time_to_quality(curves)[against] / unit).unstack("seed")
+    reached = {name: f"{name}<br>{times.count()} of {len(times)} seeds" for name, times in taken.iterrows()}
+    runs = taken.rename(reached).stack(future_stack=True).rename(label).reset_index()
+    title = f"When the goal was reached, a circle for each seed<br><sub>{describe(curves.attrs['stamp'])}</sub>"
+    look = dict(category_orders={"name": list(reached.values())}, color_discrete_sequence=LINES)
+    figure = px.strip(runs, x=label, y="name", hover_data=["seed"], title=title, **look)
+    figure.update_traces(marker_size=9, jitter=1).update_xaxes(rangemode="tozero")
+    figure.update_yaxes(title="", range=[-0.6, len(reached) - 0.4])
+    told = (f"{name}: {times.min():.3g} to {times.max():.3g}" for name, times in taken.rename(reached).iterrows())
+    words = f"Time to quality, in {label}. {'; '.join(told)}.".replace("<br>", ", ").replace(": nan to nan", "")
+    return figure.update_layout(height=190 + 56 * len(reached), meta={"text": words})
+
+
+def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: float, title: str) -> go.Figure:
+    """FLOP/s against FLOP per byte on logarithmic axes, a point for each network, under the roof of the two rates.
+
+    Left of the bend memory is the limit, and right of it arithmetic is.
+
+    Args:
+        costs: from `labkit.simulate.network_costs`.
+        flops_per_s, bytes_per_s: the highest rates of this device. See `labkit.measure.roofline`.
+        title: of the figure.
+    """
+    table = pandas.DataFrame({"FLOP per byte moved at least": costs["flop_per_byte"]}).rename_axis("network")
+    table["GFLOP/s"] = costs["flops"] / costs["median_s"] / 1e9
+    x, y = table.columns
+    points = table.reset_index()
+    look = dict(color="network", symbol="network", color_discrete_sequence=LINES, log_x=True, log_y=True)
+    figure = px.scatter(points, x=x, y=y, title=f"{title}<br><sub>{describe(costs.attrs['stamp'])}</sub>", **look)
+    ticks = dict(dtick="D2", tickformat="~g")  # 1, 2, 5, 10
+    figure.update_traces(marker_size=13).update_xaxes(**ticks).update_yaxes(**ticks)
+    bend = flops_per_s / bytes_per_s
+    ends = np.array([min(*table[x], bend) / 2, bend, max(*table[x], bend) * 2])
+    roof = np.minimum(ends * bytes_per_s, flops_per_s) / 1e9
+    figure.add_scatter(x=ends, y=roof, mode="lines", name=f"the roof, bent at {bend:.1f}", line_color=UNUSED)
+    shares = table[y] * 1e9 / np.minimum(table[x] * bytes_per_s, flops_per_s)
+    told = ", ".join(f"{name} at {share:.0%} of it" for name, share in shares.items())
+    words = f"{title}. The roof rises with {bytes_per_s / 1e9:.3g} GB/s up to {flops_per_s / 1e9:.3g} GFLOP/s: {told}."
+    return figure.update_layout(height=440, meta={"text": words})
+
+
+def ring_figure() -> go.Figure:
+    """How many ranks' numbers each part is the sum of, on each of four ranks, after every round of a ring's all-reduce.
+
+    A bar is a part on a rank. In each round a rank sends one part to the next, first to be added, and then as it is.
+    """
+    summands = [[1] * RANKS for _ in range(RANKS)]  # by rank and part
+    rows = []
+    for number in range(2 * RANKS - 1):
+        for rank, parts in enumerate(summands):
+            rows += [(number, f"rank {rank}", part, many) for part, many in zip("wxyz", parts, strict=True)]
+        sent = [((rank - number) % RANKS, summands[rank][(rank - number) % RANKS]) for rank in range(RANKS)]
+        for rank, (part, many) in enumerate(sent):
+            after = summands[(rank + 1) % RANKS]
+            after[part] = many if number >= RANKS - 1 else after[part] + many
+    table = pandas.DataFrame(rows, columns=["round", "rank", "part", "ranks in the sum"])
+    look = dict(barmode="group", range_y=[0, RANKS + 0.2], height=420, color_discrete_sequence=LINES)
+    title = "A ring's all-reduce: half of the rounds add, the other half pass on"
+    moving = dict(color="part", animation_frame="round", title=title)
+    figure = px.bar(table, x="rank", y="ranks in the sum", **moving, **look)
+    words = (
+        f"Each of {RANKS} ranks has {RANKS} parts. After {RANKS - 1} rounds of adding each rank has one complete sum, "
+        "and after as many rounds of passing on all of them."
+    )
+    return figure.update_layout(meta={"text": words})
+
+
+def scaling_figure(gradients: Mapping[str, Tensor], exponent: int = 0) -> go.Figure:
+    """The sizes of gradients, multiplied by 2 to the power of `exponent`, in the range of float16.
+
+    Args:
+        gradients: by player, such as "generators": any shape, in float32. Zeros are left out.
+        exponent: of the scale.
+    """
+    figure, words = go.Figure(), []
+    powers = np.arange(-50, 31)
+    for player, values in gradients.items():
+        sizes = values[values != 0].abs().double().numpy() * 2.0**exponent
+        shares = np.histogram(sizes, 2.0**powers)[0] / len(sizes)
+        line = dict(shape="hvh", color=PLAYERS[player])
+        figure.add_scatter(x=powers[:-1] + 0.5, y=shares, name=player, mode="lines", line=line)
+        outcomes = rounding_outcomes(values, 2.0**exponent).items()
+        words.append(f"{player}: " + ", ".join(f"{100 * share:.2g}% {fate}" for fate, share in outcomes))
+    for name, (low, high) in REGIONS.items():
+        figure.add_vrect(x0=low, x1=high, fillcolor=UNUSED, opacity=0.2 if name == "subnormal" else 0.45, line_width=0)
+        figure.add_annotation(x=(low + high) / 2, y=1, yref="paper", yanchor="bottom", text=name, showarrow=False)
+    figure.update_xaxes(title="size of a gradient after scaling: 2 to the", range=[powers[0], powers[-1]])
+    figure.update_yaxes(title="share of a player's gradients", tickformat=".0%", rangemode="tozero")
+    title = f"Gradients in float16, losses scaled by 2<sup>{exponent}</sup><br><sub>{'<br>'.join(words)}</sub>"
+    told = f"Gradients in float16, losses scaled by 2 to the power of {exponent}. {'; '.join(words)}."
+    return figure.update_layout(title=title, height=490, margin_t=155, meta={"text": told})
+
+
+def scaling_widget(gradients: Mapping[str, Tensor]) -> ipywidgets.VBox:
+    """`scaling_figure`, with a slider for the exponent."""
+    exponent = ipywidgets.IntSlider(0, min=-10, max=32, description="scale: 2 to the", **WIDE)
+    return controlled(functools.partial(scaling_figure, gradients), {"exponent": exponent})
+
+
+def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, graph: bool = False) -> go.Figure:
+    """The launch queue, SIMULATED: a timeline of host and GPU, and the length of the queue.
+
+    Args:
+        host_us: microseconds that a launch costs the host.
+        kernel_us: microseconds that a kernel takes.
+        streams: 1 or 2. Kernels go to the streams in turn and do not slow each other down, as if each needed no more
+            than half of the GPU.
+        graph: whether a single call launches all kernels.
+    """
+    launches = [Launch(f"kernel {i}", host_us, kernel_us, stream=i % streams) for i in range(KERNELS)]
+    timeline = replay_graph(launches, GRAPH_US) if graph else play(launches)
+    times, depth = timeline.queue_depth()
+    turn = streams * (GRAPH_US / KERNELS if graph else host_us) - GAP_US  # kernels as long as this let both keep pace
+    bound = "host bound" if kernel_us < turn else "compute bound"
+    waiting = f"at most {depth.max()} kernels" if depth.max() else "always none"
+    titles = "Lines lead from launches to kernels", f"The queue, launched but not started: {waiting}"
+    figure = make_subplots(2, shared_xaxes=True, row_heights=[0.65, 0.35], subplot_titles=titles)
+    figure.update_annotations(x=0, xanchor="left", font_size=13)  # the right corner is the stamp's
+    _add_lanes(figure, timeline)
+    look = dict(line=dict(shape="hv", color=WALL, width=1), fill="tozeroy", fillcolor=FAINT, showlegend=False)
+    figure.add_scatter(x=[0, *times], y=[0, *depth], mode="lines", **look, row=2, col=1)
+    figure.update_yaxes(title="kernels", range=[0, max(5, 1.1 * depth.max())], row=2, col=1)
+    figure.update_xaxes(title="microseconds", range=[0, timeline.wall], row=2, col=1)
+    words = (
+        f"SIMULATED. {KERNELS} kernels, {bound}: wall time {timeline.wall:.0f} microseconds, the GPU idle for "
+        f"{timeline.idle_share:.0%} of it. At most {depth.max()} kernels wait in the queue; the last one starts "
+        f"{timeline.launch_delays[-1]:.0f} microseconds after its launch."
+    )
+    title = f"SIMULATED launch queue: <b>{bound}</b>, GPU idle {timeline.idle_share:.0%} of {timeline.wall:.0f} µs"
+    legend = dict(orientation="h", y=-0.15, traceorder="normal")
+    figure.update_layout(title=title, barmode="stack", height=520, legend=legend, meta={"text": words})
+    return mark_simulated(figure)
+
+
+def _add_lanes(figure: go.Figure, timeline: Timeline) -> None:
+    """The host's launches in lane 0, the streams' kernels in lanes 1 and 2, and lines from the ones to the others."""
+    height, lane = 0.6, timeline.stream + 1
+    nowhere = np.full(len(lane), np.nan)  # ends a line
+    figure.add_scatter(
+        x=np.stack([timeline.host_end, timeline.kernel_start, nowhere], axis=1).ravel(),
+        y=np.stack([0 * lane + height / 2, lane - height / 2, nowhere], axis=1).ravel(),
+        **dict(mode="lines", line=dict(color=UNUSED, width=1), hoverinfo="skip", showlegend=False, row=1, col=1),
+    )
+    for y, start, end, colour, name in (
+        (0 * lane, timeline.host_start, timeline.host_end, HOST, "host launches"),
+        (lane, timeline.kernel_start, timeline.kernel_end, KERNEL, "stream runs a kernel"),
+    ):
+        look = dict(orientation="h", width=height, marker=dict(color=colour, line=dict(color="white", width=1)))
+        figure.add_bar(y=y, base=start, x=end - start, name=name, **look, row=1, col=1)
+    names = ["host", *(f"stream {stream}" for stream in range(1, lane.max() + 1))]
+    ticks = dict(tickvals=list(range(len(names))), ticktext=names, showgrid=False, zeroline=False)
+    figure.update_yaxes(range=[lane.max() + 0.5, -0.5], **ticks, row=1, col=1)
+
+
+def queue_widget() -> ipywidgets.VBox:
+    """`queue_figure`, with controls for the cost of a launch, the length of a kernel, a second stream and a graph."""
+    toggles = ipywidgets.ToggleButtons
+    controls = {
+        "host_us": slider("host, µs a launch", 10, 2, 20, 1),
+        "kernel_us": slider("kernel, µs", 8, 1, 30, 1),
+        "streams": toggles(options=[("one stream", 1), ("two streams", 2)]),
+        "graph": toggles(options=[("launch by launch", False), ("as a CUDA graph", True)]),
+    }
+    return controlled(queue_figure, controls)
+
+
+def overlap_figure(share: float = 0.6) -> go.Figure:
+    """The same kernels on one stream and on two, SIMULATED: the sum of their durations is not the time they take.
+
+    Each kernel takes 10 microseconds if nothing else runs, and then fills `share` (0 to 1) of the multiprocessors. All
+    are launched already, and follow one another without pauses.
+    """
+    figure, played = go.Figure(), []
+    for streams, bottom in ((1, 1.2), (2, 0.0)):
+        launches = [
+            Launch("kernel", 0, ALONE_US, stream=streams * i // OVERLAPPING, share=share) for i in range(OVERLAPPING)
+        ]
+        timeline = play(launches, gap_us=0)
+        took = timeline.kernel_end - timeline.kernel_start
+        gets = share * ALONE_US / took  # of the multiprocessors
+        bars = dict(orientation="h", hoverinfo="skip")
+        figure.add_bar(y=[bottom + 0.5], x=[timeline.wall], width=1, marker_color="#DDDDDD", **bars)  # unused
+        kernels = dict(color=KERNEL, line=dict(color="white", width=1.5))
+        y = bottom + (timeline.stream + 0.5) * gets
+        figure.add_bar(y=y, width=gets, base=timeline.kernel_start, x=took, marker=kernels, **bars)
+        played.append(timeline)
+    one, two = played
+    sums, walls = two.kernel_sum / one.kernel_sum, two.busy / one.busy
+    figure.update_xaxes(title="microseconds; a bar's height is the share of the GPU that a kernel gets")
+    figure.update_yaxes(tickvals=[1.7, 0.5], ticktext=["one stream", "two streams"], showgrid=False)
+    words = (
+        f"SIMULATED. {OVERLAPPING} kernels of {ALONE_US:g} microseconds, each filling {share:.0%} of the "
+        f"multiprocessors. On one stream the sum of their durations and the wall time are both {one.busy:.0f} "
+        f"microseconds. On two streams the sum is {two.kernel_sum:.0f} microseconds, {sums:.2f} times as much, and "
+        f"the wall time, which is the union of all kernels, {two.busy:.0f}, {walls:.2f} times as much."
+    )
+    title = f"SIMULATED overlap: on two streams <b>sum x {sums:.2f}, wall time x {walls:.2f}</b>"
+    figure.update_layout(title=title, barmode="overlay", height=420, showlegend=False, meta={"text": words})
+    return mark_simulated(figure)
+
+
+def overlap_widget() -> ipywidgets.VBox:
+    """`overlap_figure`, with a control for the share of the multiprocessors that each kernel fills."""
+    return controlled(overlap_figure, {"share": slider("share of the GPU", 0.6, 0.1, 1, 0.05)})

@@ -1,0 +1,155 @@
+"""Code that the lessons use and do not explain.
+
+A step that keeps its gradients, the tensors that a network saves, the cost of a study's runs, and the work of each
+player or module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.modules.module import register_module_forward_hook
+
+from labkit import best_within, time_to_quality
+from labkit.models.deviation import DeviationGAN
+from labkit.models.step import Batch, Step
+from labkit.parallel.apart import Apart
+from labkit.simulate import Operator, step_operators
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class RecordGradients(Step):
+    """A step that keeps the gradients of its last call in `gradients`: by player, one flat tensor.
+
+    They are those at the output of every convolution and those of every weight, before the optimisers' step.
+
+        step = labkit.make_step(model, RecordGradients)
+        step(real_a, real_b)
+        step.gradients["generators"]
+    """
+
+    gradients: dict[str, Tensor]
+
+    def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:  # noqa: D102
+        self._parts: dict[str, list[Tensor]] = defaultdict(list)
+        losses = super().__call__(real_a, real_b)
+        self.gradients = {player: torch.cat(parts) for player, parts in self._parts.items()}
+        return losses
+
+    def losses(self, player: str, batch: Batch) -> dict[str, Tensor]:  # noqa: D102
+        def keep(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and output.requires_grad:
+                output.register_hook(lambda gradient: self._parts[player].append(gradient.flatten()))
+
+        with register_module_forward_hook(keep):
+            return super().losses(player, batch)
+
+    def backward(self, loss: Tensor, player: str) -> None:  # noqa: D102
+        super().backward(loss, player)
+        self._parts[player] += [weight.grad.flatten() for weight in self.players[player] if weight.grad is not None]
+
+
+def learning_summary(curves: pandas.DataFrame, seconds: float) -> pandas.DataFrame:
+    """Medians over the seeds: the cost of each step, its cost to the goal, and its best look within `seconds`.
+
+    A run that never reached the goal counts as infinite, so a median of infinity says that most runs failed.
+
+    Args:
+        curves: from `labcourse.study`.
+        seconds: of training, for the columns "fg in ... s", "bg in ... s" and "changed in ... s" (percent).
+
+    Returns:
+        A row for each name, in the order of `curves`.
+
+        | column | meaning |
+        |---|---|
+        | GFLOP a step, ms a step | the cost of a step |
+        | images to the goal, seconds to the goal, TFLOP to the goal | the cost until the goal is reached |
+        | runs that reached it | a share, such as "60%" |
+        | fg in ... s, bg in ... s, changed in ... s | the best look |
+
+    Raises:
+        LabkitError: a run has no look that early.
+    """
+    import pandas
+
+    last = curves.groupby("name", sort=False).last()
+    taken = time_to_quality(curves)
+    medians = taken.fillna(math.inf).groupby("name", sort=False).median()
+    best = best_within(curves, seconds).groupby("name", sort=False).median()
+    return pandas.DataFrame(
+        {
+            "GFLOP a step": last["flops"] / last["images"] / 1e9,
+            "ms a step": 1e3 * last["seconds"] / last["images"],
+            "images to the goal": medians["images"],
+            "seconds to the goal": medians["seconds"],
+            "TFLOP to the goal": medians["flops"] / 1e12,
+            "runs that reached it": taken["images"].notna().groupby("name", sort=False).mean().map("{:.0%}".format),
+            **{f"{metric} in {seconds:g} s": best[metric] for metric in ("fg", "bg", "changed")},
+        }
+    )
+
+
+def work_by_player(operators: Iterable[Operator]) -> Counter[str]:
+    """FLOPs of a step by player, for example "generators". Players without FLOPs are left out.
+
+    Args:
+        operators: of one step, from `labkit.simulate`.
+    """
+    work: Counter[str] = Counter()
+    for operator in operators:
+        if operator.flops:
+            work[operator.range.partition(" ")[0]] += operator.flops
+    return work
+
+
+def module_flops(model: DeviationGAN, size: int = 256) -> dict[str, int]:
+    """FLOPs of a step of "one process", and of each module's process if the modules are trained apart.
+
+    Args:
+        model: of stage "joint".
+        size: height and width of the pictures, in pixels.
+    """
+    kinds: dict[str, list[Any]] = {"one process": []}
+    for module in model.players():
+        alone = {"module": module, "exchange_every": 1, "exchange": lambda step: None}
+        kinds[module] = [type("Alone", (Apart,), alone)]
+    return {
+        name: sum(operator.flops for operator in step_operators(model, *kind, size=size))
+        for name, kind in kinds.items()
+    }
+
+
+def saved_tensors(network: nn.Module, picture: Tensor) -> list[tuple[str, Tensor]]:
+    """The tensors that a forward pass saves for the backward pass, each with the kind of layer that asks for it.
+
+    In the order in which they are saved. Weights are among them, and views of the same memory.
+
+    Args:
+        network: stays as it was.
+        picture: its input, with a batch dimension.
+    """
+    saved: list[tuple[str, Tensor]] = []
+    running: list[str] = []
+    hooks = []
+    for layer in network.modules():
+        hooks.append(layer.register_forward_pre_hook(lambda layer, _: running.append(type(layer).__name__)))
+        hooks.append(layer.register_forward_hook(lambda *_: running.pop() and None))
+
+    def keep(tensor: Tensor) -> Tensor:
+        saved.append((running[-1], tensor))
+        return tensor
+
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        network(picture)
+    for hook in hooks:
+        hook.remove()
+    return saved

@@ -1,0 +1,121 @@
+"""The cost model confronted with reality: a training step of ResNet-50, replayed without a GPU, and recorded on one.
+
+The recordings are `labcourse.public_trace("resnet50_workers0")` and "resnet50_workers4", of PyTorch's profiler samples
+from June 2021. Nothing in the replay was fitted to them. It is given the program, the host's times and the GPU's data
+sheet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import replace as with_changes
+from functools import cache
+
+import pandas
+import torch
+import torchvision
+from torch.nn.functional import cross_entropy
+from torch.profiler import record_function
+
+from labkit.models.step import RANGE
+from labkit.simulate.cost_model import ROOFLINES, kernels
+from labkit.simulate.operator_replay import replay
+from labkit.simulate.operators import Operator, program_operators
+from labtrace.replay.recorded_replay import read_launches
+from labtrace.replay.trace_file import Replay
+from labtrace.trace import Trace
+
+BATCH_SIZE, SIZE = 32, 224
+# Kinds of work by the operator that launched it; the first that fits counts. All that an optimiser does is its own.
+KINDS = {
+    "convolutions": "conv",
+    "matrix products": "::(?:add)?mm$",
+    "normalisation": "batch_norm",
+    "pooling and loss": "pool|::mean|softmax|nll_loss|::sum",
+    "copies": "^upload|::copy_",
+    "pointwise": "",
+}
+OPTIMISER = "optimiser"
+
+
+@cache
+def resnet50_operators() -> tuple[Operator, ...]:
+    """The operators of one training step of the samples: batch 32 of 224 x 224 pictures, SGD with momentum.
+
+    As the recordings show, PyTorch then updated each weight by itself (`foreach=False`), and `zero_grad` wrote zeros.
+    """
+    with torch.device("meta"):
+        network = torchvision.models.resnet50()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.001, momentum=0.9, foreach=False)
+    loaded = torch.empty(BATCH_SIZE, 3, SIZE, SIZE), torch.zeros(BATCH_SIZE, dtype=torch.long)
+
+    def step() -> None:
+        pictures, labels = (tensor.to("meta") for tensor in loaded)
+        loss = cross_entropy(network(pictures), labels)
+        with record_function(RANGE + OPTIMISER):
+            optimizer.zero_grad(set_to_none=False)
+        loss.backward()
+        with record_function(RANGE + OPTIMISER):
+            optimizer.step()
+
+    step()  # makes gradients and momenta
+    return tuple(program_operators(step))
+
+
+def replay_resnet50(recording: Trace) -> Replay:
+    """The steps of a recording, replayed with its host's mean times on a V100's roofline: SIMULATED.
+
+    The recording gives the number of steps, the host's time for loading a batch and its time for the launches of a
+    step, which is spread evenly over the launches of the replay. As in the recording, the host waits for each upload,
+    and not at the end of a step: the memory it copies from is not pinned.
+    """
+    (rank,) = recording.ranks.values()
+    steps, operators, device = len(rank.steps), resnet50_operators(), ROOFLINES["V100"]
+    a_step = sum(launch.host_us - launch.data_us for launch in read_launches(rank).launches) / steps
+    host_us = a_step / len(kernels(operators, device))
+    data_us = float((rank.loading.end - rank.loading.begin).mean())
+    played = replay(operators, host_us, device, steps=steps, data_us=data_us)
+    uploads = {place for place, launch in enumerate(played.launches) if "HtoD" in launch.name}
+    return with_changes(played, synchronised=uploads)
+
+
+def resnet50_errors(recording: Trace) -> pandas.DataFrame:
+    """The replay beside its recording, in milliseconds a step.
+
+    | column | meaning |
+    |---|---|
+    | part | wall, busy and idle of the GPU, and then the kernels by kind, the longest first |
+    | recorded_ms, SIMULATED_ms | recorded and replayed, a step |
+    | ratio | SIMULATED over recorded: 1 is right |
+    """
+    (rank,) = recording.ranks.values()
+    steps = len(rank.steps)
+    table = pandas.DataFrame(
+        {"recorded_ms": _of(read_launches(rank), steps), "SIMULATED_ms": _of(replay_resnet50(recording), steps)}
+    )
+    parts = recording.temporal().set_index("part")["us"]
+    for part in ("wall", "busy", "idle"):  # as recorded, not as replayed
+        table.loc[part, "recorded_ms"] = parts[part] / 1e3 / steps
+    table["ratio"] = table["SIMULATED_ms"] / table["recorded_ms"]
+    kinds = table.index.difference(["wall", "busy", "idle"])
+    longest = table["recorded_ms"][kinds].sort_values(ascending=False).index
+    table = table.loc[["wall", "busy", "idle", *longest]].rename_axis("part").reset_index()
+    table.attrs["stamp"] = {"SIMULATED": True, "device": "V100", "recording": recording.stamp}
+    return table
+
+
+def _of(played: Replay, steps: int) -> dict[str, float]:
+    """Milliseconds a step: wall, busy and idle time of the GPU, and the kernels' durations by kind."""
+    timeline = played.timeline
+    wall = float(timeline.kernel_end.max() - timeline.kernel_start.min())
+    us = defaultdict(float, {"wall": wall, "busy": timeline.busy, "idle": wall - timeline.busy})
+    for launch, source in zip(played.launches, played.sources, strict=True):
+        us[_kind(source.operator_name, source.range)] += launch.kernel_us
+    return {part: total / 1e3 / steps for part, total in us.items()}
+
+
+def _kind(operator: str, inside: str) -> str:
+    if re.search("(?i)optimi[sz]er", inside):
+        return OPTIMISER
+    return next(kind for kind, pattern in KINDS.items() if re.search(pattern, operator))

@@ -1,0 +1,170 @@
+"""Measurements that are shipped with the lab in data/: GPU traces, results of surveys, and studies of training.
+
+A GPU trace of CycleGAN that is not shipped is recorded on this machine or, failing that, SIMULATED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from labkit import measure
+from labkit.data.images import read_picture
+from labkit.devices import pick_device
+from labkit.measure.record import noise, record, run_in_subprocess
+from labkit.models.cyclegan import CycleGAN
+from labkit.models.model import Model
+from labkit.simulate import RECORDED_HOST_US, replay, step_operators, write_trace
+from labkit.training.checkpoints import load_model
+from labkit.variants.registry import make_step
+from labtrace.errors import LabkitError, check_known
+from labtrace.trace import Trace
+
+if TYPE_CHECKING:
+    import pandas
+
+DATA = Path(__file__).parents[1] / "data"  # in a clone; an installed package has none
+PUBLIC = DATA / "traces" / "public"  # recordings by others
+STEPS = 3
+ASKED_FOR = {"model": "CycleGAN", "benchmark": True, "tf32": "default", "size": 256}  # by `gpu_trace`
+STUDIED = 9  # test pictures in each row that tools/studies.py kept
+HELP = "is not shipped here: use a clone of labkit. Its data/README.md names the tools that make it."
+
+
+def gpu_trace(
+    *speedups: str,
+    batch_size: int = 1,
+    generator: str = "resnet_9blocks",
+    afresh: bool = False,
+    host_us: float = RECORDED_HOST_US,
+) -> Trace:
+    """The trace of CycleGAN's training step on 256 x 256 pictures. Its stamp names the GPU.
+
+    A recording is looked for in data/traces/<device>/, and the first one found is returned. If there is none, the step
+    is replayed without a GPU: the trace is SIMULATED, and its stamp says so.
+
+    Args:
+        speedups: names from `labkit.speedups()`.
+        batch_size: pictures of each domain.
+        generator: as for `labkit.CycleGAN`.
+        afresh: record on this machine's GPU instead, into out/recorded.
+        host_us: SIMULATED: the host's microseconds for every launch. A profiler slows the host down.
+
+    Raises:
+        LabkitError: `afresh` without a GPU, or a speed-up that is unknown, or that has no recording and cannot be
+            replayed.
+    """
+    name = trace_name(generator, batch_size, speedups)
+    if afresh:
+        return Trace(run_in_subprocess(_recorded, name, speedups, batch_size, generator, pick_device("cuda")))
+    if shipped := sorted((DATA / "traces").glob(f"*/{name}")):
+        return Trace(shipped[0])
+    graph = "graph" in speedups  # a graph changes how kernels are launched, but no operator
+    recordable = [speedup for speedup in speedups if speedup != "graph"]
+    operators = step_operators(CycleGAN(generator), *recordable, batch_size=batch_size)
+    played = replay(operators, host_us, graph=graph, steps=STEPS)
+    folder = Path("out", "simulated")
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder) as own:  # two notebooks may write the same trace at the same time
+        return Trace(write_trace(played, Path(own, name)).replace(folder / name))
+
+
+def public_trace(name: str) -> Trace:
+    """A GPU recording of a real training that others have published. Its stamp names the device and the source.
+
+    Args:
+        name: "resnet50_workers0" and "resnet50_workers4" are the same training of ResNet-50 on a V100, without and with
+            loader workers. "v100_nanoseconds" has times in nanoseconds. "a100_streams" is one rank of eight, on several
+            streams. data/README.md says where they come from.
+
+    Raises:
+        LabkitError: there is no such recording here. Only a clone of labkit has them, an installed package does not.
+    """
+    files = {file.name.removesuffix(".json.gz"): file for file in PUBLIC.glob("*.json.gz")}
+    if not files:
+        raise LabkitError(f"{PUBLIC} {HELP}")
+    check_known("name", name, files)
+    return Trace(files[name])
+
+
+def trace_name(generator: str, batch_size: int, speedups: Iterable[str]) -> str:
+    """The name of the file with such a step's trace, in data/traces/<device>/."""
+    return f"{generator}_b{batch_size}_{'+'.join(sorted(speedups)) or 'baseline'}.json.gz"
+
+
+def shipped_as(row: Mapping) -> str | None:
+    """`trace_name` for a row of a survey's results, or None for a trace that `gpu_trace` is never asked for."""
+    if any(row[name] != value for name, value in ASKED_FOR.items()):
+        return None
+    return trace_name(row["settings"]["generator"], row["batch_size"], row["speedups"])
+
+
+def _recorded(name: str, speedups: tuple[str, ...], batch_size: int, generator: str, device: torch.device) -> Path:
+    step = make_step(CycleGAN(generator).to(device), *speedups)
+    return record(step, noise(batch_size, 256, device), Path("out", "recorded", name), steps=STEPS)
+
+
+def gpu_results() -> dict[str, dict]:
+    """The results of surveys on GPUs, by device, in the form of `labkit.measure.results.read`.
+
+    The files are data/results/<device>.json. The dict is empty if none is shipped.
+    """
+    from labkit.measure.results import read  # takes a second, and only this needs it
+
+    return {file.stem: read(file) for file in sorted((DATA / "results").glob("*.json"))}
+
+
+def study(name: str) -> pandas.DataFrame:
+    """The measurements of many training runs on the fruit, made by the tools that data/README.md names.
+
+    Args:
+        name: as `tools/studies.py` measures them: "one_generator", "ablation", "deviation", "lighter" or "batch", or
+            "apart" or "averaged" for several processes. "jobs" holds seconds of trainings at once, and "full_size"
+            times of single steps in the form of `labkit.compare`.
+
+    Raises:
+        LabkitError: there is no such study here. Only a clone of labkit has them, an installed package does not.
+    """
+    return measure.load(_studied(f"{name}.json"))
+
+
+def study_pictures(name: str) -> dict[str, Tensor]:
+    """The best pictures of each run of a study in its first 100 seconds, by the run's name, ``uint8``.
+
+    Each tensor is of shape (1 + seeds, 9, 3, 64, 64): a row of test pictures, six apples and three oranges, then for
+    each seed the run's translations of these pictures from apples to oranges.
+
+    Raises:
+        LabkitError: as `study`.
+    """
+    grids = {file.stem: read_picture(file) for file in sorted(_studied(name).glob("*.png"))}
+    return {run: _cut(grid, grid.shape[-1] // STUDIED) for run, grid in grids.items()}
+
+
+def _cut(grid: Tensor, size: int) -> Tensor:
+    """(3, rows * size, 9 * size) -> (rows, 9, 3, size, size)."""
+    return grid.unflatten(2, (STUDIED, size)).unflatten(1, (-1, size)).permute(1, 3, 0, 2, 4)
+
+
+def deviation_models() -> dict[float, Model]:
+    """Models of the study "deviation", trained on the fruit, by the weight of their deviation loss.
+
+    Raises:
+        LabkitError: as `study`.
+    """
+    folders = sorted((DATA / "checkpoints").glob("deviation_*"))
+    if not folders:
+        raise LabkitError(f"{DATA / 'checkpoints' / 'deviation_*'} {HELP}")
+    return {float(folder.name.removeprefix("deviation_")): load_model(folder) for folder in folders}
+
+
+def _studied(file: str) -> Path:
+    path = DATA / "quality" / file
+    if not path.exists():
+        raise LabkitError(f"{path} {HELP}")
+    return path

@@ -1,8 +1,0 @@
-"""For the lessons only: exercises' checks, the ledger of predictions, figures, stand-ins for a GPU, shipped recordings.
-
-The public names, listed in ``__init__.pyi``, are loaded when they are first used.
-"""
-
-from labkit import lazy
-
-__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

@@ -1,8 +1,0 @@
-"""The speedrun: apples to oranges in the fewest seconds. `RULES` has the rules, `labkit speedrun` is the judge.
-
-The public names, listed in ``__init__.pyi``, are loaded when they are first used.
-"""
-
-from labkit import lazy
-
-__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

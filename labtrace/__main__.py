@@ -1,0 +1,5 @@
+"""``python -m labtrace`` is ``labtrace``."""
+
+from labtrace.cli import main
+
+main()

@@ -1,0 +1,217 @@
+"""What convolutions, matrix products and normalisation achieved: FLOP/s and bytes/s, by operator and shapes.
+
+The shapes of inputs stand in a trace that was recorded with `record_shapes=True`. Those of outputs never do. A
+convolution's output follows from its stride and padding (PyTorch since 2.1 records them, as "Concrete Inputs"), or else
+from the gradient that its backward pass gets, if all backward passes of these shapes agree. Otherwise its work is not
+known.
+
+FLOPs are counted as in `torch.utils.flop_counter`, and a grouped convolution counts those that it needs. An algorithm
+that needs fewer multiplications, such as Winograd's, can therefore achieve more than the peak. Bytes are the least that
+has to be moved: every input is read and every output written once.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+
+from labtrace.operators import times
+from labtrace.rank import Rank, innermost
+from labtrace.reading import TraceError
+
+Shape = tuple[int, ...]
+
+DTYPES = {  # PyTorch's name and the bytes of a number, by the name in a trace, as C++ has it
+    "float": ("float32", 4),
+    "double": ("float64", 8),
+    "c10::Half": ("float16", 2),
+    "c10::BFloat16": ("bfloat16", 2),
+    "bool": ("bool", 1),
+    "unsigned char": ("uint8", 1),
+    "int": ("int32", 4),
+    "long": ("int64", 8),
+    "long int": ("int64", 8),
+}
+# Convolutions, and the places of stride, padding, dilation and output padding among their arguments; -1 for none.
+FORWARD = {
+    "aten::cudnn_convolution": (3, 2, 4, -1),
+    "aten::miopen_convolution": (4, 3, 5, -1),
+    "aten::_slow_conv2d_forward": (4, 5, -1, -1),
+    "aten::_conv_depthwise2d": (4, 5, 6, -1),
+    "aten::cudnn_convolution_transpose": (4, 2, 5, 3),
+    "aten::miopen_convolution_transpose": (5, 3, 6, 4),
+}
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+NORMS = tuple(  # the first input of each is as large as its output
+    f"aten::{name}{way}"
+    for name in ("cudnn_batch_norm", "miopen_batch_norm", "native_batch_norm", "native_layer_norm", "native_group_norm")
+    for way in ("", "_backward")
+)
+BACKWARD = "aten::convolution_backward"
+OLD_BACKWARD = "aten::cudnn_convolution_backward"  # until PyTorch 1.10: calls the next two, which launch its kernels
+OF_INPUT, OF_WEIGHT = f"{OLD_BACKWARD}_input", f"{OLD_BACKWARD}_weight"
+
+
+class Inputs(NamedTuple):
+    """The arguments of a call, as the trace has them: () stands for a scalar or list, None for a value not recorded."""
+
+    dims: tuple[Shape, ...]
+    types: tuple[str, ...]
+    values: tuple[Any, ...]
+
+
+class Work(NamedTuple):
+    """FLOPs and bytes of a call, NaN if they are not known."""
+
+    flops: float
+    bytes_moved: float
+
+
+ONE_KIND = ["name", "inputs", "caller"]  # calls that agree in these do the same work
+UNKNOWN = Work(math.nan, math.nan)
+
+
+def achieved(rank: Rank) -> pandas.DataFrame:
+    """The table that `labkit.Trace.achieved` explains.
+
+    Raises:
+        TraceError: there is no GPU activity, or no shapes are in the trace.
+    """
+    rank.kernels  # noqa: B018  raises if there is no GPU activity
+    if not (rank.operators["inputs"] >= 0).any():
+        raise TraceError(
+            f"{rank.recording.file}: no shapes of convolutions, matrix products or normalisation in this trace "
+            '("Input Dims"). Record with labkit.record(shapes=True), or torch.profiler.profile(record_shapes=True).'
+        )
+    host, read, outputs = _calls(rank)
+    launched = host[host["own_gpu"] > 0].groupby(ONE_KIND)["own_gpu"].agg(["size", "sum"])
+    rows = []
+    for (name, place, caller), count, us in launched.itertuples(name=None):
+        inputs = read[place]
+        work = work_of(name, inputs, read[caller] if caller >= 0 else None, outputs)
+        shapes = ", ".join("x".join(map(str, shape)) for shape in inputs.dims if shape)
+        rows.append((name, shapes, _dtype_name(inputs), count, us, work.flops, work.bytes_moved))
+    columns = ["name", "inputs", "dtype", "count", "us", "flops", "bytes"]
+    table = pandas.DataFrame(rows, columns=columns).astype({"flops": float, "bytes": float})
+    by = ["name", "inputs", "dtype", "flops", "bytes"]
+    table = table.groupby(by, dropna=False, as_index=False)[["count", "us"]].sum()[columns]
+    seconds = table["us"] / 1e6 / table["count"]
+    table["tflop_per_s"] = table["flops"].replace(0.0, np.nan) / seconds / 1e12
+    table["gb_per_s"] = table["bytes"] / seconds / 1e9
+    return table.sort_values("us", ascending=False, ignore_index=True)
+
+
+def _calls(rank: Rank) -> tuple[pandas.DataFrame, list[Inputs], dict[tuple[Shape, Shape], Shape]]:
+    """The operators with known shapes, with the column `caller`, all inputs, and outputs as `work_of` takes them."""
+    host = times(rank)
+    host = host[host["inputs"] >= 0].copy()
+    read = [_inputs(text) for text in rank.recording.inputs]
+    outputs = _outputs(zip(host["name"], host["inputs"], strict=True), read)
+    callers = host[host["name"] == OLD_BACKWARD].reset_index(drop=True)
+    host["caller"] = np.append(callers["inputs"].to_numpy(), -1)[innermost(callers, host["begin"])]
+    return host, read, outputs
+
+
+def _inputs(text: str) -> Inputs:
+    dims, types, values = json.loads(text)
+    read = tuple(_value(value) for value in values or [])
+    shapes = tuple(_shape(shape) for shape in dims or [])
+    return Inputs(shapes, tuple(map(str, types or [])), read + (None,) * (len(shapes) - len(read)))
+
+
+def _shape(dims: Any) -> Shape:
+    """A tensor's shape, or () for anything else, such as a list of tensors."""
+    whole = isinstance(dims, list) and all(isinstance(size, int) for size in dims)
+    return tuple(dims) if whole else ()
+
+
+def _value(text: Any) -> Any:
+    """The value of a text such as "[1, 1]" or "False", or None for a text that holds none."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError):
+        return None
+
+
+def _outputs(calls: Iterable[tuple[str, int]], read: Sequence[Inputs]) -> dict[tuple[Shape, Shape], Shape]:
+    """The outputs of convolutions, by picture and weight, as far as the backward passes agree on them."""
+    found: dict[tuple[Shape, Shape], set[Shape]] = defaultdict(set)
+    for name, place in set(calls):
+        dims = read[place].dims
+        if name == BACKWARD:
+            found[dims[1], dims[2]].add(dims[0])
+        elif name == OLD_BACKWARD:
+            found[dims[0], dims[2]].add(dims[1])
+    return {shapes: next(iter(those)) for shapes, those in found.items() if len(those) == 1}
+
+
+def work_of(name: str, inputs: Inputs, caller: Inputs | None, outputs: Mapping[tuple[Shape, Shape], Shape]) -> Work:
+    """The work of one call.
+
+    Args:
+        name, inputs: of the operator.
+        caller: the inputs of the `OLD_BACKWARD` that called it.
+        outputs: of convolutions whose stride and padding the trace does not tell, by the shapes of picture and weight.
+    """
+    dims, values = inputs.dims, inputs.values
+    if name in PRODUCTS:
+        left, right = [shape for shape in dims[:3] if len(shape) > 1][-2:]
+        result = (*left[:-1], right[-1])
+        return Work(2 * math.prod(result) * left[-1], _bytes(inputs, [result]))
+    if name in NORMS:
+        return Work(0.0, _bytes(inputs, dims[:1]))
+    if name in FORWARD:
+        output = _output(name, inputs) or outputs.get((dims[0], dims[1]))
+        summed = dims[0] if name.endswith("transpose") else output
+        return Work(_flops(summed, dims[1]), _bytes(inputs, [output])) if output and summed else UNKNOWN
+    if name in (OF_INPUT, OF_WEIGHT) and caller is not None:
+        picture, output, weight = caller.dims[:3]
+        return Work(_flops(output, weight), _bytes(inputs, [picture if name == OF_INPUT else weight]))
+    if name == BACKWARD and None not in (values[7], values[10]):
+        output, picture, weight = dims[:3]
+        written = [shape for shape, asked in zip((picture, weight), values[10], strict=False) if asked]
+        return Work(len(written) * _flops(picture if values[7] else output, weight), _bytes(inputs, written))
+    return UNKNOWN
+
+
+def _flops(summed: Shape, weight: Shape) -> int:
+    """Of a convolution whose filters are applied at each pixel of (B, C, ...), the output or, transposed, the input."""
+    return 2 * summed[0] * math.prod(summed[2:]) * math.prod(weight)
+
+
+def _output(name: str, inputs: Inputs) -> Shape | None:
+    """The shape of a convolution's output by its stride, padding and so on, or None if they are not in the trace."""
+    told = [inputs.values[place] if 0 <= place < len(inputs.values) else None for place in FORWARD[name]]
+    if told[0] is None or told[1] is None:
+        return None
+    stride, padding, dilation, more = told[0], told[1], told[2] or [1] * len(told[0]), told[3] or [0] * len(told[0])
+    picture, weight = inputs.dims[:2]
+    sides = list(zip(picture[2:], weight[2:], stride, padding, dilation, more, strict=True))
+    if name.endswith("transpose"):
+        groups = inputs.values[FORWARD[name][2] + 1] or 1
+        sizes = [(n - 1) * s - 2 * p + d * (k - 1) + m + 1 for n, k, s, p, d, m in sides]
+        return (picture[0], weight[1] * groups, *sizes)
+    return (picture[0], weight[0], *((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d, _ in sides))
+
+
+def _bytes(inputs: Inputs, written: Sequence[Shape]) -> float:
+    """The bytes of the tensors read and written, where a written tensor has the type of the first one read."""
+    types = [
+        DTYPES.get(kind, ("", math.nan))[1] if shape else 0
+        for kind, shape in zip(inputs.types, inputs.dims, strict=False)
+    ]
+    read = sum(math.prod(shape) * size for shape, size in zip(inputs.dims, types, strict=False) if shape)
+    return read + sum(map(math.prod, written)) * next(filter(None, types), math.nan)
+
+
+def _dtype_name(inputs: Inputs) -> str:
+    """The type of the first tensor, in PyTorch's words where it is known."""
+    first = next((kind for kind, shape in zip(inputs.types, inputs.dims, strict=False) if shape), "")
+    return DTYPES.get(first, (first, 0))[0]

@@ -1,0 +1,159 @@
+"""The command line of labtrace, and how all commands are made: functions whose docstrings hold the help."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.metadata
+import inspect
+import json
+import re
+import sys
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from inspect import Parameter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import labtrace
+from labtrace.errors import LabkitError
+
+PACKAGES = {"PIL": "pillow", "hta": "traceinsight"}  # where a module's name is not its package's
+
+
+def register(app: typer.Typer, command: Callable[..., None], **settings: Any) -> None:
+    """Makes a function a command. What is keyword-only is an option, the rest are arguments.
+
+    A section of the docstring is a panel of the help.
+    """
+    parameters = dict(inspect.signature(command, eval_str=True).parameters)
+    add(app, command, parameters, described(command.__doc__), **settings)
+
+
+def add(
+    app: typer.Typer,
+    command: Callable[..., None],
+    parameters: Mapping[str, Parameter],
+    texts: Mapping[str, tuple[str, str]],
+    uncounted: Collection[str] = (),
+    **settings: Any,
+) -> None:
+    """Makes a function a command with these parameters.
+
+    Args:
+        app, command, settings: as for `register`.
+        parameters: by name. Those without a text are left as they are.
+        texts: for each parameter its panel and its help.
+        uncounted: options that are whole numbers, and may be negative.
+    """
+    parameters = dict(parameters)
+    for name in [name for name in parameters if name in texts]:
+        each, (panel, text), info = parameters[name], texts[name], typer.Argument(help=texts[name][1])
+        if each.kind == Parameter.KEYWORD_ONLY:
+            flag = [as_option(name)] if each.annotation is bool else []
+            count = each.annotation in (int, int | None) and name not in uncounted
+            info = typer.Option(*flag, help=text, rich_help_panel=panel, min=0 if count else None)
+        parameters[name] = each.replace(annotation=Annotated[each.annotation, info])
+
+    @functools.wraps(command)
+    def call(**given: Any) -> None:
+        command(**given)
+
+    call.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    call.__annotations__ = {name: each.annotation for name, each in parameters.items()}
+    summary = re.split(r"\n\n[\w ,]+:\n", inspect.getdoc(command) or "")[0]
+    app.command(help=summary, **settings)(call)
+
+
+def described(docstring: str | None) -> dict[str, tuple[str, str]]:
+    """The section and the text of each argument that a docstring describes, by its name."""
+    section, texts = "", dict[str, tuple[str, str]]()
+    for line in re.sub(r"\n {5,}", " ", inspect.cleandoc(docstring or "")).splitlines():
+        if entry := re.fullmatch(r"    (\w[\w, ]*): (.*)", line):
+            texts |= dict.fromkeys(entry[1].split(", "), (section, entry[2]))
+        elif line:
+            section = line.rstrip(":")
+    return texts
+
+
+def as_option(name: str) -> str:
+    """The option by which an argument is given on the command line."""
+    return f"--{name.removeprefix('as_').replace('_', '-')}"
+
+
+def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False) -> None:
+    """Say what bounds a trace and what to try, and write a page with its figures.
+
+    Args:
+        traces: Trace files, or folders with a file of each rank.
+
+    Options:
+        out: The page to write. By default, beside the first trace and under its name.
+        as_json: Print the verdict and the tables as one JSON object, and write no page.
+    """
+    opened = {path.name: labtrace.Trace(path) for path in traces}
+    if as_json:
+        typer.echo(json.dumps(labtrace.show.report_data(opened)))
+        return
+    for name, trace in opened.items():
+        with contextlib.suppress(labtrace.TraceError):  # recorded on a CPU: the page says what it lacks
+            typer.echo("\n".join(f"{name}: {why}" for why in trace.summary()["why"]))
+    name = traces[0].name.removesuffix(".gz").removesuffix(".json")
+    typer.echo(labtrace.show.trace_report(opened, out or traces[0].with_name(f"{name}.html")))
+
+
+def application(text: str | None) -> typer.Typer:
+    """A command line without commands."""
+    settings: dict[str, Any] = dict(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    return typer.Typer(**settings, help=text, callback=lambda: None, epilog="--version prints the version.")
+
+
+def message_of(error: Exception) -> str | None:
+    """What to print of an error that the user can fix, in one line, or None for any other error."""
+    if isinstance(error, LabkitError | OSError):  # OSError: its text names the file and the problem
+        return str(error)
+    if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")):
+        return f"{error}, which this command needs: pip install 'labkit[{extra}]'"
+    return None
+
+
+def extra_of(module: str) -> str | None:
+    """The extra of labkit that brings a module, or None if there is none."""
+    package = PACKAGES.get(module.partition(".")[0], module.partition(".")[0])
+    needed = importlib.metadata.requires("labkit") or []
+    return next((line.rpartition("== ")[2][1:-1] for line in needed if re.match(rf"{package}\b.*extra ==", line)), None)
+
+
+def say(message: str) -> None:
+    """Prints an error or a warning."""
+    print(f"labkit: {message}", file=sys.stderr)
+
+
+def run(
+    app: Callable[[], Any],
+    message_of: Callable[[Exception], str | None] = message_of,
+    say: Callable[[str], None] = say,
+) -> None:
+    """Runs a command line. Errors that the user can fix are printed as one line, without a traceback."""
+    warnings.showwarning = lambda message, *_, **__: say(str(message))
+    if sys.argv[1:] == ["--version"]:
+        print(f"labkit {labtrace.__version__}")
+        sys.exit()
+    try:
+        app()
+    except Exception as error:
+        if (message := message_of(error)) is None:
+            raise
+        say(message)
+        sys.exit(1)
+
+
+app = application(labtrace.__doc__.partition("\n")[0])
+register(app, report)
+
+
+def main() -> None:
+    """The command `labtrace`."""
+    run(app)

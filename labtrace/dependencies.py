@@ -1,0 +1,234 @@
+"""What the host and the kernels of a recording waited for, as far as it shows.
+
+- There is one host, whichever of its threads made a call. A launch takes effect when its call ends, or when its kernel
+  begins if that is earlier.
+- A call of a copy between host and GPU that ends after the copy itself blocked the host until then, on any stream.
+- The host waited in a call that can wait: for all kernels launched before, if they had ended when the call did, and
+  else for the last kernel of a stream, if this ended in the call, just before its end. It also waited in a call that
+  found the queue full.
+- If the trace has events of synchronisation (cuda_sync), they say for which kernel the host waited, and a stream.
+  Otherwise a kernel waited for another stream if it was launched and its own stream was idle when a kernel of the other
+  stream ended, and it began just after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas
+
+from labtrace.errors import LabkitError
+from labtrace.rank import SYNCS, Rank, named
+from labtrace.tables import KERNEL_WAIT_US
+
+# Calls in which the host may wait. To free memory waits for all work on the device, too.
+WAITING_CALLS = r"^(?:cuda|hip)(?:(?:Device|Stream|Event)Synchronize|Memcpy(?:WithStream)?|Free|FreeHost|HostFree)$"
+HOST_COPIES = r"HtoD|DtoH|HostToDevice|DeviceToHost"
+PINNED = "Pinned"  # a call does not wait for a copy of such memory, unless the call says so by its own length
+CLOCKS_US = 1.0  # the clocks of host and GPU may differ by so much
+JUST_AFTER_US = 5.0  # a kernel that waited for another stream begins so soon after that stream's kernel ended
+HOST_SYNCS, STREAM_SYNC = ("Stream Sync", "Event Sync"), "Stream Wait Event"  # names of these events
+FULL_QUEUE = 1000  # launches waiting in one stream: about the limit, which differs a little between devices
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """The kernels of a rank in the order of their launches, and what each of them and the host waited for.
+
+    Attributes:
+        kernels: from `in_order`. All positions below are places in it.
+        made: when the host would have made each launch without a wait in its call, in microseconds.
+        depth: of each launch, how many kernels of its stream were launched and not started when its call began.
+        copies: whether each of them is a copy that blocked the host: its call ended after it did.
+        waits: by the position of the last launch before it, the kernels that had to end before the host could go
+            on, including those that had ended anyway.
+        delays: the waits that held the host up, by the same position: the kernel that it waited for last, and whether
+            for its end (True) or, with a full queue, for its begin.
+        after: for each kernel the kernels of other streams that it waited for, at most one of each stream.
+        pauses: the pauses before those kernels that waited only for the previous kernel of their own stream.
+    """
+
+    kernels: pandas.DataFrame
+    made: np.ndarray
+    depth: np.ndarray
+    copies: pandas.Series
+    waits: dict[int, tuple[int, ...]]
+    delays: dict[int, tuple[int, bool]]
+    after: list[tuple[int, ...]]
+    pauses: np.ndarray
+
+    def host_times(self) -> tuple[np.ndarray, np.ndarray]:
+        """When the host began to work on each launch, and when it had made it."""
+        table, end = self.kernels, self.kernels["end"].to_numpy()
+        went_on = np.minimum(table["call_end"], table.groupby("call")["begin"].transform("min")).to_numpy(copy=True)
+        for position, kernels in self.waits.items():
+            went_on[position] = max(went_on[position], end[list(kernels)].max())
+        free = np.concatenate([table["call_begin"][:1], np.maximum.accumulate(went_on)[:-1]])
+        return free, np.maximum(free, self.made)
+
+
+def dependencies(rank: Rank) -> Dependencies:
+    """Reads them from a recording.
+
+    Raises:
+        TraceError: there is no GPU activity.
+        LabkitError: there are no launches.
+    """
+    table = in_order(rank)
+    depth = _depth_at_call(table)
+    copies = blocking_copies(table)
+    blocked = (depth >= FULL_QUEUE) | copies
+    typical = table["call_duration"][~blocked].median()
+    began = table.groupby("call")["begin"].transform("min")
+    made = np.where(
+        blocked,
+        table["call_begin"] + table["call_duration"].clip(upper=typical),
+        np.minimum(table["call_end"], began),
+    )
+    awaited, told = _told(rank, table)
+    after = [told.get(i, ()) for i in range(len(table))] if told else _waits_for_streams(table, made)
+    waits, delays = _waits_of_host(rank, table, copies, awaited)
+    delays = _full_queues(table, depth) | delays
+    return Dependencies(table, made, depth, copies, waits, delays, after, _pauses(table, made, after))
+
+
+def in_order(rank: Rank) -> pandas.DataFrame:
+    """The kernels in the order of their launches, with `call_end` and, as `call`, the number of the launching call.
+
+    A kernel whose launch is not in the trace counts as launched when it began or, if that is earlier, when the next
+    kernel of its stream was: a stream runs its kernels in the order of their launches.
+    """
+    table = rank.kernels
+    unknown = table["call_begin"].isna()
+    if unknown.all():
+        raise LabkitError(
+            f"{rank.recording.file}: no launch of any kernel in this trace, so it cannot be replayed. Record the host, "
+            "too: ProfilerActivity.CPU, as labkit.record does."
+        )
+    later_first = table.sort_values("begin", ascending=False, kind="stable")
+    before_next = later_first.groupby("stream")["call_begin"].cummin().groupby(later_first["stream"]).ffill()
+    table = table.assign(
+        call_begin=table["call_begin"].fillna(np.fmin(table["begin"], before_next)),
+        call_duration=table["call_duration"].fillna(0.0),
+        call=table["correlation"].where(~unknown, -1 - table.index.to_numpy()),
+    ).sort_values(["call_begin", "begin"], kind="stable", ignore_index=True)
+    return table.assign(call_end=table["call_begin"] + table["call_duration"], call=pandas.factorize(table["call"])[0])
+
+
+def _depth_at_call(table: pandas.DataFrame) -> np.ndarray:
+    """The number of kernels of the same stream that were launched and not started when each call began."""
+    depth = np.zeros(len(table), dtype=int)
+    for _, mine in table.groupby("stream"):
+        started = np.searchsorted(np.sort(mine["begin"]), mine["call_begin"], side="right")
+        depth[mine.index] = np.maximum(0, np.arange(len(mine)) - started)
+    return depth
+
+
+def blocking_copies(table: pandas.DataFrame) -> pandas.Series:
+    """Which rows of `in_order` are copies that blocked the host: their calls ended after they did."""
+    names, calls = table["name"], table["call_duration"]
+    copies = (table["kind"] == "memory") & named(names, HOST_COPIES) & (table["call_end"] >= table["end"] - CLOCKS_US)
+    return copies & (~named(names, PINNED) | (calls > calls.median() + KERNEL_WAIT_US))
+
+
+def _full_queues(table: pandas.DataFrame, depth: np.ndarray) -> dict[int, tuple[int, bool]]:
+    """The launches that found the queue full, and the kernel whose begin made room."""
+    begin, call_end = table["begin"].to_numpy(), table["call_end"].to_numpy()
+    delays: dict[int, tuple[int, bool]] = {}
+    for mine in table.groupby("stream").indices.values():
+        for number in np.flatnonzero(depth[mine] >= FULL_QUEUE).tolist():
+            freed = mine[number - depth[mine[number]]]  # the first that had not begun when the call did
+            if begin[freed] <= call_end[mine[number]]:
+                delays[int(mine[number])] = int(freed), False
+    return delays
+
+
+def _waits_of_host(
+    rank: Rank, table: pandas.DataFrame, copies: pandas.Series, awaited: dict[int, int]
+) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, bool]]]:
+    """`Dependencies.waits`, and those of `Dependencies.delays` that are waits for an end."""
+    end = table["end"].to_numpy()
+    streams = list(table.groupby("stream").indices.values())
+    waits: dict[int, tuple[int, ...]] = {}
+    delays: dict[int, tuple[int, bool]] = {}
+    calls = rank.operators[named(rank.operators["name"], WAITING_CALLS)].sort_values("begin")
+    positions = np.searchsorted(table["call_begin"], calls["begin"], side="right") - 1
+    rows = zip(positions, calls["begin"], calls["end"], calls["correlation"], strict=True)
+    own = table[copies & ~table["correlation"].isin(calls["correlation"])]
+    rows_of_copies = zip(own.index, own["call_begin"], own["call_end"], own["correlation"], strict=True)
+    of_copies = dict(zip(table["correlation"][copies], table.index[copies], strict=True))
+    for position, since, until, call in sorted([*rows, *rows_of_copies]):
+        if position < 0:
+            continue
+        if call in awaited:
+            kernels = [awaited[call]]
+        elif call in of_copies:
+            kernels = [int(of_copies[call])]
+        else:
+            newest = [mine[place - 1] for mine in streams if (place := np.searchsorted(mine, position, side="right"))]
+            kernels = [int(one) for one in newest]
+            if end[kernels].max() > until + CLOCKS_US:  # it waited for one stream at most
+                since = max(since, until - KERNEL_WAIT_US)
+                ended = [one for one in kernels if since < end[one] <= until + CLOCKS_US]
+                kernels = [max(ended, key=lambda one: end[one])] if ended else []
+        if kernels:
+            waits[int(position)] = tuple({*waits.get(int(position), ()), *kernels})
+            last = max(kernels, key=lambda one: end[one])
+            if end[last] > since:
+                delays[int(position)] = last, True
+    return waits, delays
+
+
+def _waits_for_streams(table: pandas.DataFrame, made: np.ndarray) -> list[tuple[int, ...]]:
+    """For each kernel the kernels of other streams that it waited for, at most one of each stream."""
+    begin, end = table["begin"].to_numpy(), table["end"].to_numpy()
+    before = table.groupby("stream")["end"].shift(fill_value=-np.inf).to_numpy()
+    ready = np.maximum(made, before)
+    after: list[tuple[int, ...]] = [()] * len(table)
+    groups = table.groupby("stream").indices
+    for stream, mine in groups.items():
+        for other, theirs in groups.items():
+            last = np.searchsorted(end[theirs], begin[mine] + CLOCKS_US, side="right") - 1
+            waited_for = theirs[last]
+            seen = (other != stream) & (last >= 0) & (waited_for < mine) & (end[waited_for] > ready[mine])
+            seen &= begin[mine] - end[waited_for] <= JUST_AFTER_US
+            for i, j in zip(mine[seen], waited_for[seen], strict=True):
+                after[i] = (*after[i], int(j))
+    return after
+
+
+def _pauses(table: pandas.DataFrame, made: np.ndarray, after: list[tuple[int, ...]]) -> np.ndarray:
+    """The pauses before those kernels that waited only for the previous kernel of their own stream."""
+    before = table.groupby("stream")["end"].shift(fill_value=-np.inf).to_numpy()
+    pauses = table["begin"].to_numpy() - before
+    alone = (before > made) & (pauses < KERNEL_WAIT_US) & np.array([not waited_for for waited_for in after])
+    return pauses[alone]
+
+
+def _told(rank: Rank, table: pandas.DataFrame) -> tuple[dict[int, int], dict[int, tuple[int, ...]]]:
+    """What waits for what, where the trace has events of synchronisation: by the call the kernel that the host waited
+    for, and a part of `Dependencies.after`.
+
+    A wait for an event is one for the last kernel that its stream had been given when the event was recorded.
+    """
+    events = rank.recording.events
+    syncs = events[events["category"] == SYNCS]
+    began = rank.calls.drop_duplicates("correlation").set_index("correlation")["begin"]
+    streams, launched = table.groupby("stream").indices, table["call_begin"].to_numpy()
+    awaited: dict[int, int] = {}
+    after: dict[int, tuple[int, ...]] = {}
+    for name, stream, call in zip(syncs["name"], syncs["stream"], syncs["correlation"], strict=True):
+        source, record = rank.recording.waits_on.get(call, (stream, call))
+        if call not in began or record not in began or source not in streams:
+            continue
+        earlier = streams[source][launched[streams[source]] < began[record]]
+        if not len(earlier):
+            continue
+        if name in HOST_SYNCS:
+            awaited[call] = int(earlier[-1])
+        elif name == STREAM_SYNC and stream in streams and stream != source:
+            later = streams[stream][launched[streams[stream]] >= began[call]]
+            if len(later):
+                after[int(later[0])] = (*after.get(int(later[0]), ()), int(earlier[-1]))
+    return awaited, after

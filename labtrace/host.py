@@ -1,0 +1,127 @@
+"""The work of the host in a stretch of time: its causes, and the name of what filled most of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pandas
+from numpy.typing import ArrayLike
+
+from labtrace.intervals import Nesting, Union
+from labtrace.rank import NOWHERE, Rank, named
+
+DATA, START_UP, MEMORY, WAITS = "data loading", "start-up", "memory calls", "waiting calls"
+LAUNCHES, OTHER = "launches", "other host work"
+MEMORY_CALLS = (
+    r"^(?:cuda|hip|cu)(?:Malloc|Free|Host(?:Alloc|Free|Malloc|Register|Unregister)"
+    r"|Mem(?:Alloc|Free|Create|Map|Unmap|Release|Address|SetAccess|Host|Pool))"
+)
+SYNCHRONISING = r"^(?:cuda|hip|cu)(?:(?:Device|Stream|Event|Ctx)Synchronize|Memcpy(?:WithStream|2D|3D)?$)"
+# Modules and libraries of kernels are loaded, graphs instantiated, programs compiled.
+PREPARING = r"ModuleLoad|LibraryLoad|GraphInstantiate|dynamo_timed|compile_inner|frame_compile|backend_compile"
+FIRST, FIRST_US = 100.0, 1e3  # a first call is start-up if it takes so many times the median, and so long
+LONGEST_LAUNCH_US = 1e3  # host time before a launch that is longer goes into other work, not into launching
+PYTHON = "python_function"  # category of Python's functions, if the recording has them
+
+
+def divide(rank: Rank, begin: np.ndarray, end: np.ndarray, copies: pandas.DataFrame) -> dict[str, np.ndarray]:
+    """The host's time before each launch, from `begin` to `end` in microseconds, by cause.
+
+    | cause | meaning |
+    |---|---|
+    | `DATA` | loading data |
+    | `START_UP` | first calls that take far longer than later ones, the capture of graphs, loading and compiling |
+    | `MEMORY` | calls that give and free memory |
+    | `WAITS` | what is left of calls that wait when the wait is over |
+    | `OTHER` | other stretches of over a millisecond, such as Python's own work |
+    | `LAUNCHES` | the rest |
+
+    Args:
+        copies: the copies that blocked the host, with call_begin and call_end.
+    """
+    calls = rank.operators
+    known = {DATA: rank.loading, START_UP: _start_up(rank)}
+    for cause, pattern in ((MEMORY, MEMORY_CALLS), (WAITS, SYNCHRONISING)):
+        ours = calls[named(calls["name"], pattern)]
+        known[cause] = Union(ours["begin"], ours["end"])
+    known[WAITS] = _joined(known[WAITS], Union(copies["call_begin"], copies["call_end"]))
+    parts: dict[str, np.ndarray] = {}
+    so_far, covered = Union([], []), np.zeros(len(begin))
+    for cause, union in known.items():  # of two at the same time the first counts
+        so_far = _joined(so_far, union)
+        before, covered = covered, so_far.covered(begin, end)
+        parts[cause] = np.maximum(0.0, covered - before)
+    rest = np.maximum(0.0, end - begin - covered)
+    long = rest > LONGEST_LAUNCH_US
+    return parts | {OTHER: np.where(long, rest, 0.0), LAUNCHES: np.where(long, 0.0, rest)}
+
+
+def _start_up(rank: Rank) -> Union:
+    calls = rank.operators.sort_values("begin")
+    median = calls.groupby("name")["duration"].transform("median")
+    first = ~calls["name"].duplicated() & (calls["duration"] > np.maximum(FIRST_US, FIRST * median))
+    both = pandas.concat(
+        [calls[first | named(calls["name"], PREPARING)], rank.ranges[named(rank.ranges["name"], PREPARING)]]
+    )
+    return _joined(Union(both["begin"], both["end"]), rank.captures)
+
+
+def _joined(one: Union, other: Union) -> Union:
+    return Union([*one.begin, *other.begin], [*one.end, *other.end])
+
+
+def filled_by(rank: Rank, begin: ArrayLike, end: ArrayLike, call: ArrayLike) -> tuple[list[str], list[float]]:
+    """The name of what the launching thread spent most of each gap with, and the share of the gap that it covers.
+
+    Operators, calls, ranges and Python's functions count, those of one name together. Of all that cover more than half
+    of a gap it is the one that covers least, so the innermost. If none does, it is the one that covers most.
+
+    Args:
+        begin, end: of the gaps, in microseconds.
+        call: the place in `Rank.operators` of the call that launched the kernel after the gap, or -1 if unknown.
+    """
+    begin, end, events = np.asarray(begin), np.asarray(end), rank.recording.events
+    python = events[events["category"] == PYTHON]
+    columns = ["name", "begin", "end", "pid", "tid"]
+    events = pandas.concat([each[columns] for each in (rank.operators, rank.ranges, python)])
+    order = np.argsort(begin)
+    next_gap = np.searchsorted(end[order], events["begin"], side="right")
+    events = events[np.append(begin[order], np.inf)[next_gap] < events["end"]]  # those in one of the gaps
+    threads = {key: _Thread(events.iloc[rows]) for key, rows in events.groupby(["pid", "tid"]).indices.items()}
+    callers = rank.operators[["pid", "tid"]].reindex(call).itertuples(index=False, name=None)  # NaN for unknown
+    found = [
+        threads[caller].longest(since, until) if caller in threads else (NOWHERE, 0.0)
+        for since, until, caller in zip(begin, end, callers, strict=True)
+    ]
+    return [name for name, _ in found], [share for _, share in found]
+
+
+class _Thread:
+    """The events of one thread, in the order they began."""
+
+    def __init__(self, events: pandas.DataFrame) -> None:
+        events = events.iloc[np.lexsort((-events["end"], events["begin"]))]
+        self.names = events["name"].tolist()
+        self.begin, self.end = events["begin"].to_numpy(), events["end"].to_numpy()
+        self.nesting = Nesting(self.begin, self.end)
+
+    def longest(self, begin: float, end: float) -> tuple[str, float]:
+        """The name of what covers most of this time, as `filled_by` has it, and its share."""
+        places = []
+        place = int(self.nesting.at(begin))
+        while place >= 0:
+            places.append(place)
+            place = int(self.nesting.parent[place])
+        first, last = np.searchsorted(self.begin, [begin, end], side="right")
+        covered: dict[str, float] = defaultdict(float)
+        reached: dict[str, float] = defaultdict(lambda: begin)
+        for place in [*reversed(places), *range(first, last)]:
+            name, until = self.names[place], min(end, float(self.nesting.end[place]))
+            covered[name] += max(0.0, until - max(reached[name], float(self.begin[place])))
+            reached[name] = max(reached[name], until)
+        if not covered:
+            return NOWHERE, 0.0
+        most = {name: us for name, us in covered.items() if us > (end - begin) / 2}
+        name = min(reversed(most), key=lambda one: most[one]) if most else max(covered, key=lambda one: covered[one])
+        return name, covered[name] / (end - begin)

@@ -1,0 +1,87 @@
+"""Time on the host by operator or CUDA call, and the GPU time of the work that each launched."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+
+from labtrace.dialects import OPERATORS
+from labtrace.intervals import Nesting
+from labtrace.rank import Rank
+from labtrace.tables import share
+
+
+def operators(rank: Rank) -> pandas.DataFrame:
+    """One row a name of an operator or CUDA call."""
+    every = times(rank)
+    table = every.groupby(["name", "kind"])
+    table = table.agg(
+        count=("own", "size"),
+        self_us=("own", "sum"),
+        total_us=("duration", "sum"),
+        gpu_self_us=("own_gpu", "sum"),
+        gpu_total_us=("all_gpu", "sum"),
+    ).reset_index()
+    if not (every["own_gpu"] > 0).any():
+        table[["gpu_self_us", "gpu_total_us"]] = np.nan
+    table.insert(5, "share_of_self", share(table["self_us"], table["self_us"].sum()))
+    return table.sort_values("self_us", ascending=False, ignore_index=True)
+
+
+def times(rank: Rank) -> pandas.DataFrame:
+    """`Rank.operators` with these columns as well:
+
+    | column | unit | meaning |
+    |---|---|---|
+    | kind | | "operator" or "CUDA call" |
+    | own | microseconds | the host's time in it without its children |
+    | own_gpu | microseconds | of the work on the GPU that it launched itself, an operator also through its calls |
+    | all_gpu | microseconds | of that work and of the work that its children launched |
+    """
+    host = rank.operators
+    own, own_gpu, all_gpu = np.zeros(len(host)), np.zeros(len(host)), np.zeros(len(host))
+    gpu = _gpu_time(rank)
+    is_operator = (host["category"] == OPERATORS).to_numpy()
+    for rows, nesting in rank.nested_operators.threads:
+        own[rows] = nesting.own_time()
+        all_gpu[rows] = _with_children(nesting, gpu[rows])
+        own_gpu[rows] = _of_operators(nesting, gpu[rows], is_operator[rows])
+    kind = np.where(is_operator, "operator", "CUDA call")
+    return host.assign(kind=kind, own=own, own_gpu=own_gpu, all_gpu=all_gpu)
+
+
+def _gpu_time(rank: Rank) -> np.ndarray:
+    """The GPU time that each row of `rank.operators` launched itself.
+
+    A kernel belongs to the call with its correlation. If that is not in the trace it belongs to the operator with its
+    External id, unless this began after the kernel did: some versions number operators and calls independently.
+    """
+    host, work = rank.operators, rank.gpu_work
+    named_ones = host[(host["category"] == OPERATORS) & (host["external"] > 0)].drop_duplicates("external")
+    places = pandas.Series(named_ones.index, named_ones["external"])
+    by_id = work["external"].map(places).fillna(-1).astype(int).to_numpy()
+    began = np.append(host["begin"].to_numpy(), np.inf)[by_id]
+    place = np.where(work["call"] >= 0, work["call"], np.where(began <= work["begin"], by_id, -1))
+    known = place >= 0
+    return np.bincount(place[known], weights=work["duration"][known], minlength=len(host))
+
+
+def _with_children(nesting: Nesting, times: np.ndarray) -> np.ndarray:
+    """The sum of the times of each interval and of all those in it."""
+    order = np.lexsort((-nesting.end, nesting.begin))
+    so_far = np.concatenate([[0.0], np.cumsum(times[order])])
+    first = np.arange(len(order))
+    last = np.searchsorted(nesting.begin[order], nesting.end[order], side="left")
+    total = np.empty(len(order))
+    total[order] = so_far[np.maximum(last, first + 1)] - so_far[first]
+    return total
+
+
+def _of_operators(nesting: Nesting, times: np.ndarray, is_operator: np.ndarray) -> np.ndarray:
+    """The times, and those of the calls that an operator made itself, as the operator's own, too."""
+    inner = np.flatnonzero(~is_operator & (times > 0))
+    outer = nesting.parent[inner]
+    while (calls := (outer >= 0) & ~is_operator[outer]).any():  # a call within a call: go on to the operator round both
+        outer[calls] = nesting.parent[outer[calls]]
+    found = outer >= 0
+    return times + np.bincount(outer[found], weights=times[inner][found], minlength=len(times))

@@ -1,0 +1,200 @@
+"""A recorded trace, played again with one thing changed: SIMULATED, but with durations that were measured.
+
+We read from the recording the duration and the stream of every kernel, the host's time between one launch and the
+next, and the waits, as far as they show: see `labtrace.dependencies`. Kernels of one stream pause between each
+other for the mean of the recorded pauses.
+
+The model leaves out some things. What the host does
+between a launch and the wait that follows it counts as if done after the wait. Kernels that ran together keep the
+durations they then had, even if a change separates them. Other reasons for a kernel to wait do not exist, such as the
+time a launch takes to reach the GPU. So do not compare a replay with the trace, but with the unchanged replay of the
+same trace: the result is a ratio.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection
+from dataclasses import replace as with_changes
+
+import numpy as np
+import pandas
+
+from labtrace.dependencies import FULL_QUEUE, Dependencies, dependencies, in_order
+from labtrace.errors import LabkitError
+from labtrace.intervals import busy
+from labtrace.rank import Rank, innermost
+from labtrace.recorded import Recorded
+from labtrace.replay.launch_queue import GAP_US, QUEUE_LIMIT, Launch
+from labtrace.replay.trace_file import GRAPH_US, Replay, Source
+
+TOLD, REFUSED = 0.05, 0.2  # shares of the wall time by which an unchanged replay differs from its recording
+
+
+class ReplayWarning(UserWarning):
+    """An unchanged replay differs from its recording."""
+
+
+def what_if(
+    trace: Recorded,
+    host: float = 1.0,
+    kernels: float = 1.0,
+    graph: bool = False,
+    data: float = 1.0,
+    rank: int | None = None,
+) -> Replay:
+    """Plays a recorded trace again, unchanged or with something changed: SIMULATED.
+
+    For example, `what_if(trace, host=0.5).timeline.wall / what_if(trace).timeline.wall` is the share of the time that
+    a host of twice the speed would need. `labtrace/replay/recorded_replay.py` says what the model leaves out.
+
+    Args:
+        trace: with host and GPU.
+        host: a factor on the host's time, but not on its waits or on the loading of data.
+        kernels: a factor on the durations of all kernels. The host's time to launch them stays.
+        graph: whether one call launches each step, as a CUDA graph. This call and the loading of data then are all of
+            the host's time in a step: waits in the middle of the step are left out.
+        data: a factor on the time in which the host loads data, or waits for its loader: 0 is a loader that is always
+            ahead. Only labkit's range "data" and the DataLoader's own are known to load data. Loader processes that
+            take cores from the host are left out.
+        rank: to play, of a trace of several.
+
+    Raises:
+        TraceError: the trace holds no GPU activity.
+        LabkitError: a factor is negative or no number, `rank` names none of several ranks, the trace has no launches
+            or, for a graph, no steps, or the unchanged replay differs from the recording by more than `REFUSED`.
+
+    Warns:
+        ReplayWarning: it differs by more than `TOLD`.
+    """
+    ranks = list(trace.ranks)
+    if rank not in (ranks if rank is not None or len(ranks) > 1 else [None]):
+        raise LabkitError(f"rank={rank}: a replay is of one rank. Choose among {', '.join(map(str, ranks))}.")
+    chosen = trace.ranks[ranks[0] if rank is None else rank]
+    recorded = read_launches(chosen)
+    warn_of(check(chosen, recorded.timeline.kernel_start, recorded.timeline.kernel_end))
+    for factor in (host, kernels, data):
+        if not 0 <= factor < np.inf:
+            raise LabkitError(f"{factor} is no factor on a time. Give 0 or more: 0.5 is twice as fast.")
+    launches = [
+        with_changes(
+            launch,
+            host_us=host * (launch.host_us - launch.data_us) + data * launch.data_us,
+            kernel_us=kernels * launch.kernel_us,
+            data_us=data * launch.data_us,
+        )
+        for launch in recorded.launches
+    ]
+    played = with_changes(recorded, launches=launches)
+    played = played.as_graphs() if graph else played
+    assumed = {
+        "torch": (trace.stamp or {}).get("torch", "unknown"),
+        "made_from": trace.stamp or {"file": chosen.recording.file.name},
+        "changed": {"host": host, "kernels": kernels, "graph": graph, "data": data},
+        "constants": {
+            "gap_us": played.gap_us,
+            "queue_limit": played.queue_limit,
+            "graph_us": GRAPH_US if graph else None,
+        },
+    }
+    return with_changes(played, assumed=assumed)
+
+
+def check(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
+    """Holds an unchanged replay to its recording: wall, busy and idle time of the GPU.
+
+    Args:
+        rank: the recording.
+        begin, end: of the kernels in the replay.
+
+    Returns:
+        A sentence if one differs by more than `TOLD` of the wall time, else "".
+
+    Raises:
+        LabkitError: one differs by more than `REFUSED` of it.
+    """
+    if rank.start == rank.stop:
+        raise LabkitError(f"{rank.recording.file}: its kernels took no time at all, so there is nothing to gain.")
+    wall, recorded_wall = float(np.max(end) - np.min(begin)), rank.stop - rank.start
+    played, recorded = busy(begin, end), float(np.sum(rank.busy.end - rank.busy.begin))
+    pairs = {
+        "wall": (wall, recorded_wall),
+        "busy": (played, recorded),
+        "idle": (wall - played, recorded_wall - recorded),
+    }
+    worst = max(pairs, key=lambda name: abs(pairs[name][0] - pairs[name][1]))
+    apart = abs(pairs[worst][0] - pairs[worst][1]) / recorded_wall
+    if apart <= TOLD:
+        return ""
+    said = (
+        f"{rank.recording.file}: played again without a change, the {worst} time is {pairs[worst][0]:,.0f} us, and in "
+        f"the recording {pairs[worst][1]:,.0f} us ({apart:.0%} of the wall time)."
+    )
+    unknown = rank.kernels["call_begin"].isna().mean()
+    cause = f" The launches of {unknown:.0%} of the kernels are not in the trace." if unknown > TOLD else ""
+    if apart > REFUSED:
+        raise LabkitError(f"{said}{cause} So this trace cannot tell what a change would bring. See Trace.audit().")
+    return f"{said}{cause} Take what a change would bring as no more exact."
+
+
+def warn_of(doubt: str) -> None:
+    """Warns the caller of the public function that calls this, if there is a doubt."""
+    if doubt:
+        warnings.warn(doubt, ReplayWarning, stacklevel=3)
+
+
+def read_launches(rank: Rank) -> Replay:
+    """The launches of a recorded rank, unchanged and ready to be played.
+
+    Raises:
+        TraceError: there is no GPU activity.
+        LabkitError: there are no launches.
+    """
+    found = dependencies(rank)
+    table = found.kernels
+    free, made = found.host_times()
+    data_us = rank.loading.covered(free, made)
+    columns = zip(table["name"], made - free, table["duration"], table["stream"], found.after, data_us, strict=True)
+    launches = [
+        Launch(name, float(host), float(us), int(stream), waited, data_us=float(loading))
+        for name, host, us, stream, waited, loading in columns
+    ]
+    gpu, (queue_limit, gap_us) = rank.recording.device.removeprefix("SIMULATED "), settings(found)
+    return Replay(launches, _sources(rank, table), found.waits, gpu, {}, gap_us=gap_us, queue_limit=queue_limit)
+
+
+def settings(found: Dependencies) -> tuple[int, float]:
+    """The limit of the queue, and the pause between kernels of a stream, as far as the recording shows them."""
+    table, deepest = found.kernels, int(found.depth.max())
+    queue_limit = deepest if deepest >= FULL_QUEUE else QUEUE_LIMIT
+    if table["call"].duplicated().any():
+        queue_limit = len(table) + 1  # a graph is one entry of the queue
+    if len(found.pauses):
+        return queue_limit, float(np.mean(found.pauses))
+    shortest = (table["begin"] - table.groupby("stream")["end"].shift()).min()  # none waited for the one before it
+    return queue_limit, GAP_US if np.isnan(shortest) else min(GAP_US, max(0.0, float(shortest)))
+
+
+def waited(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
+    """How long a rank waited for others in each of its kernels, in the order of `in_order`, or None if unknown.
+
+    All ranks leave a collective together, so the one that was in it for the shortest time did not wait.
+    """
+    if len(ranks) < 2 or not all(each.has_gpu and each.kernels["call_begin"].notna().any() for each in ranks):
+        return None
+    tables = {each: in_order(each) for each in ranks}
+    durations = {each: table["duration"][table["kind"] == "communication"] for each, table in tables.items()}
+    if len({len(each) for each in durations.values()}) > 1 or durations[rank].empty:
+        return None
+    waits = np.zeros(len(tables[rank]))  # 0 in all but collectives
+    waits[durations[rank].index] = durations[rank] - np.min([each.to_numpy() for each in durations.values()], axis=0)
+    return waits
+
+
+def _sources(rank: Rank, table: pandas.DataFrame) -> list[Source]:
+    operators = rank.operators[rank.operators["category"] == "cpu_op"].reset_index(drop=True)
+    place = innermost(operators, table["call_begin"])
+    names = np.append(operators["name"].to_numpy(dtype=object), "")[place]
+    ranges = np.append(rank.ranges["name"].to_numpy(dtype=object), "")[table["range"]]
+    columns = zip(table["call"], place, names, ranges, table["step"], strict=True)
+    return [Source(int(call), int(number), name, inside, int(step)) for call, number, name, inside, step in columns]

@@ -1,0 +1,254 @@
+"""The parts that all figures of traces share: tables side by side, bars of a table, and title, stamps and words."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import pandas
+import plotly.graph_objects as go
+
+from labtrace.errors import LabkitError
+from labtrace.rank import Rank
+from labtrace.show.style import ABOVE, BELOW, CLEAR, escaped, mark_simulated, panels, shortened
+from labtrace.trace import Trace
+
+if TYPE_CHECKING:
+    from hta.trace_analysis import TraceAnalysis
+
+Recording = Trace | Path | str  # or a TraceAnalysis of HTA's
+Traces = Recording | Mapping[str, Recording]
+Looks = Mapping[str, tuple[str, str, str]]  # of a series of bars: its name in the legend, colour and hatching
+DRAWING = ["rank", "panel", "place", "series", "value", "begin", "text"]  # columns that say how to draw a row
+
+_ANALYSES: WeakKeyDictionary[Trace, TraceAnalysis] = WeakKeyDictionary()
+
+
+def named(traces: Traces) -> dict[str, Trace]:
+    """Traces by name. A single trace is named after its file.
+
+    Args:
+        traces: a `labkit.Trace`, the path of a trace or of a folder with one of each rank, HTA's `TraceAnalysis`, or
+            several of these by name.
+
+    Raises:
+        LabkitError: there is none, or something else.
+        TraceError: a path holds no trace that can be read.
+    """
+    if isinstance(traces, Mapping) and traces:
+        return {str(name): _opened(one) for name, one in traces.items()}
+    trace = _opened(traces)
+    return {next(iter(trace.ranks.values())).recording.file.name: trace}
+
+
+def _opened(recording: Any) -> Trace:
+    if isinstance(recording, Trace):
+        return recording
+    if isinstance(recording, Path | str):
+        return Trace(recording)
+    hta = sys.modules.get("hta.trace_analysis")
+    if hta is None or not isinstance(recording, hta.TraceAnalysis):
+        raise LabkitError(
+            f"{recording!r:.80} is no trace: give a labkit.Trace, the path of a trace or of a folder of them, HTA's "
+            "TraceAnalysis, or several of these by name: {'mine': labkit.Trace(path)}."
+        )
+    files = [Path(file) for _, file in sorted(recording.t.trace_files.items())]
+    trace = Trace(files[0] if len(files) == 1 else files[0].parent)
+    _ANALYSES[trace] = recording
+    return trace
+
+
+def analysis_of(trace: Trace) -> TraceAnalysis:
+    """HTA's analysis of a trace's files: the one that the trace was made from, or else one with HTA's defaults.
+
+    Raises:
+        LabkitError: HTA is not installed, or fails in reading the trace.
+    """
+    if trace in _ANALYSES:
+        return _ANALYSES[trace]
+    files = {number: str(rank.recording.file) for number, rank in trace.ranks.items()}
+    logging.getLogger("hta").setLevel(logging.ERROR)
+    try:
+        from hta.trace_analysis import TraceAnalysis
+
+        _ANALYSES[trace] = TraceAnalysis(trace_files=files, trace_dir="")
+    except ImportError as error:
+        raise LabkitError(f"{error}. HTA is the package traceinsight: pip install traceinsight") from error
+    except Exception as error:  # HTA raises nearly anything
+        raise LabkitError(
+            f"HTA cannot read {', '.join(files.values())} ({type(error).__name__}: {str(error)[:200]}). labkit's own "
+            "views of this trace do not need HTA. With pandas 3, HTA 0.6.1 fails on some traces: pip install 'pandas<3'"
+        ) from error
+    return _ANALYSES[trace]
+
+
+def rank_names(name: str, trace: Trace) -> dict[int, str]:
+    """The name of each rank of a trace in figures: the trace's name and, if it has several ranks, the rank."""
+    several = len(trace.ranks) > 1
+    return {rank: f"{name}, rank {rank}" if several else name for rank in trace.ranks}
+
+
+def each_rank(traces: Traces) -> dict[str, Rank]:
+    """All ranks of all traces, by their names in figures."""
+    return {
+        shown: trace.ranks[rank]
+        for name, trace in named(traces).items()
+        for rank, shown in rank_names(name, trace).items()
+    }
+
+
+def joined(
+    traces: Traces, of_trace: Callable[[Trace], pandas.DataFrame], lacking: dict[str, str] | None = None
+) -> pandas.DataFrame:
+    """The tables of all traces below one another, with the rank's name in figures in the first column, `recording`.
+
+    A trace that does not have the table raises its error, or, if another one has it, puts the error into `lacking`.
+    """
+    tables, traces = [], named(traces)
+    for name, trace in traces.items():
+        try:
+            table = of_trace(trace)
+        except LabkitError as error:
+            if lacking is None or len(lacking) == len(traces) - 1:
+                raise
+            lacking[name] = str(error)
+        else:
+            table.insert(0, "recording", table["rank"].map(rank_names(name, trace)))
+            tables.append(table)
+    return pandas.concat(tables, ignore_index=True)
+
+
+def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = False) -> go.Figure:
+    """Horizontal bars, a bar for each row of a table. The other columns of the row are shown at the pointer.
+
+    | column | meaning |
+    |---|---|
+    | value | the bar's length. Where it is NaN, the place is marked "not known" |
+    | series | one of `looks`. A row without it keeps a place free |
+    | place | the label on the y axis |
+    | panel | if there are several |
+    | begin | where bars begin that do not begin at 0 |
+    | text | the text on the bar |
+
+    Args:
+        table: with these columns. It may lack the last three.
+        looks: of the series, in the legend's order.
+        unit: title of the x axis.
+        beside: whether the series stand beside one another at a place, and are not stacked.
+    """
+    table = table.assign(hover=_hover(table))
+    table = table if "panel" in table else table.assign(panel="")
+    unknown = table["value"].isna() & table["series"].notna()
+    table["place"] += unknown.map({True: "<br>(not known)", False: ""})
+    places = {panel: list(dict.fromkeys(rows["place"])) for panel, rows in table.groupby("panel", sort=False)}
+    thickness = 16 + 16 * (len(looks) if beside else 1)
+    edge = dict(color="#555555", width=0.5)  # pale bars stand out from the background
+    figure = panels({panel: 30 + thickness * len(labels) for panel, labels in places.items()})
+    in_legend = set()
+    for number, (panel, labels) in enumerate(places.items(), start=1):
+        of_panel = table[table["panel"] == panel]
+        for series, (name, colour, pattern) in looks.items():
+            rows = of_panel[of_panel["series"] == series]
+            if rows.empty:
+                continue
+            figure.add_bar(
+                **dict(y=list(rows["place"]), x=list(rows["value"]), orientation="h", row=number, col=1),
+                **dict(hovertext=list(rows["hover"]), hoverinfo="text"),
+                marker=dict(color=colour, line=edge, pattern=dict(shape=pattern, fgcolor="#333333", size=7)),
+                **dict(name=name, legendgroup=series, showlegend=bool(name) and series not in in_legend),
+                text=list(rows["text"]) if "text" in rows else None,
+                base=list(rows["begin"]) if "begin" in rows else None,
+                offsetgroup=series if beside else None,
+            )
+            in_legend.add(series)
+        axis = dict(type="category", categoryorder="array", categoryarray=labels, range=[len(labels) - 0.5, -0.5])
+        figure.update_yaxes(**axis, row=number, col=1)
+    figure.update_xaxes(tickformat=",", rangemode="tozero")
+    drawn = table["panel"][table["series"].notna()]
+    last = list(places).index(drawn.iloc[-1]) + 1 if len(drawn) else 1  # panels without bars have no axis
+    figure.update_xaxes(title=unit, showticklabels=True, row=last, col=1)
+    return figure.update_layout(barmode="group" if beside else "stack")
+
+
+def finish(
+    figure: go.Figure, title: str, traces: Traces, table: pandas.DataFrame, notes: Sequence[str] = ()
+) -> go.Figure:
+    """Adds the title, the stamps of the traces under it, SIMULATED where it applies, and the text alternative.
+
+    Args:
+        figure: it is changed.
+        title: of the figure.
+        traces: a trace, or traces by name.
+        table: the text alternative.
+        notes: sentences about the table, for the text alternative.
+    """
+    stamps: dict[str, list[str]] = {}
+    for name, trace in named(traces).items():
+        stamps.setdefault(stamped(trace), []).append(name)
+    stamp = "; ".join(f"{', '.join(names)}: {of_these}" for of_these, names in stamps.items())
+    figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor=CLEAR)
+    figure.update_layout(
+        title=dict(text=f"{title}<br><sub>{escaped(stamp)}</sub>", yref="container", y=1, yanchor="top", pad_t=16),
+        margin=dict(t=ABOVE, b=20 if any(isinstance(one, go.Table) for one in figure.data) else BELOW),
+        legend=dict(orientation="h", traceorder="normal", x=0, y=0, yref="container", yanchor="bottom"),
+        meta={
+            "text": f"{'. '.join([title, *notes])}. Stamps: {stamp}.",
+            "table": readable(table).to_html(index=False, border=0),
+        },
+    )
+    simulated = [name for name, trace in named(traces).items() if (trace.stamp or {}).get("SIMULATED")]
+    if simulated or "SIMULATED" in title:
+        everything = "SIMULATED" in title or len(simulated) == len(named(traces))
+        mark_simulated(figure, whose="" if everything else ", ".join(simulated))
+    return figure
+
+
+def stamped(trace: Trace) -> str:
+    """The device and the torch version a trace was recorded with and, if it is a part, its steps.
+
+    Of a recording that others have published: its device and where it was published.
+    """
+    stamp = trace.stamp
+    if stamp is None:
+        where = "not recorded by labkit"
+    elif "recorded_by" in stamp:
+        where = f"{stamp['device']}, recorded by others, {stamp['source'].partition(',')[0]}"
+    else:
+        where = f"{stamp.get('device', 'device unknown')}, torch {stamp.get('torch', 'unknown')}"
+    if trace.only_steps is None:
+        return where
+    first, last = trace.only_steps
+    return f"{where}, only step {first}" if first == last else f"{where}, only steps {first} to {last}"
+
+
+def readable(table: pandas.DataFrame) -> pandas.DataFrame:
+    """A table as text, without the columns that only say how to draw it: shares in percent, and "n/a" for NaN."""
+    columns = {}
+    for name, values in table.drop(columns=DRAWING, errors="ignore").items():
+        heading = re.sub(r"(^|_)us(?=_|$)", r"\1µs", str(name)).replace("_", " ")
+        columns[heading] = [_told(str(name), value) for value in values]
+    return pandas.DataFrame(columns)
+
+
+def _told(column: str, value: Any) -> str:
+    if isinstance(value, str | bool):
+        return str(value).replace(" us", " µs")
+    if pandas.isna(value):
+        return "n/a"
+    if "share" in column or re.search("_of_(wall|idle|busy|kernels)$|^cost_of_", column):
+        return f"{value:.1%}"
+    if column.startswith("times_faster"):
+        return f"{value:.2f}"
+    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+
+
+def _hover(table: pandas.DataFrame) -> list[str]:
+    """For each row its columns, one a line: name and value."""
+    shown = readable(table)
+    lines = [f"{name}: " + shown[name].map(lambda value: escaped(shortened(value, 90))) for name in shown]
+    return list(map("<br>".join, zip(*lines, strict=True)))

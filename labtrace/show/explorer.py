@@ -1,0 +1,87 @@
+"""A widget to explore recordings: every view of one or all of them."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import ipywidgets
+import plotly.graph_objects as go
+
+from labtrace.errors import LabkitError
+from labtrace.show.bars import Traces, each_rank, named
+from labtrace.show.hta import TABLES
+from labtrace.show.style import escaped
+from labtrace.show.timeline import length_us
+from labtrace.show.views import VIEWS, trace
+from labtrace.show.widgets import WIDE, controlled
+from labtrace.trace import Trace
+
+ALL = "all, side by side"
+PERFETTO = 'To see single events, choose "Open trace file" at <a href="https://ui.perfetto.dev">ui.perfetto.dev</a>: '
+
+
+def trace_explorer(traces: Traces) -> ipywidgets.VBox:
+    """A menu of recordings, a menu of views, and the files of the recordings for Perfetto.
+
+    You can look at one recording or at all, at all steps or some. Launches have sliders for the cutoffs, the timeline
+    has one for its interval, and HTA's tables have a menu. Steps are counted from the first recorded one, because their
+    numbers may differ between recordings. Where a view needs events that are missing, the figure names them.
+
+    Args:
+        traces: a trace, or traces by name, as `labkit.show.trace` takes them.
+
+    Raises:
+        LabkitError: there is no trace.
+    """
+    recordings = named(traces)
+    steps = max(len(_steps(one)) for one in recordings.values())
+    slow = dict(continuous_update=False, **WIDE)
+    times = dict(readout_format=",.0f", **slow)
+    of_view = {
+        "runtime_cutoff": ipywidgets.FloatSlider(50, max=500, step=5, description="call longer than, µs", **times),
+        "delay_cutoff": ipywidgets.FloatSlider(100, max=1000, step=5, description="delay over, µs", **times),
+        "table": ipywidgets.Dropdown(options=list(TABLES), description="HTA's table", **WIDE),
+        "interval": ipywidgets.FloatRangeSlider(value=(0, 10), description="percent of the time", **times),
+    }
+    shown_by = dict(runtime_cutoff="launches", delay_cutoff="launches", table="hta", interval="timeline")
+    names = [*recordings, ALL] if len(recordings) > 1 else [*recordings]
+    controls = {
+        "recording": ipywidgets.Dropdown(options=names, description="recording", **WIDE),
+        "first_and_last": ipywidgets.IntRangeSlider(
+            value=(1, steps), min=1, max=steps, description="recorded steps", **slow
+        ),
+        "view": ipywidgets.Dropdown(options=list(VIEWS), description="figure", **WIDE),
+        **of_view,
+    }
+
+    def draw(recording: str, first_and_last: tuple[int, int], view: str, **values: Any) -> go.Figure:
+        for name, control in of_view.items():
+            control.layout.display = "" if shown_by[name] == view else "none"
+        settings = {name: value for name, value in values.items() if shown_by[name] == view}
+        chosen = {name: one for name, one in recordings.items() if recording in (name, ALL)}
+        try:
+            if first_and_last != (1, steps):  # all steps include what was recorded between and after them
+                chosen = {
+                    name: one.steps(*(_steps(one)[:n][-1] for n in first_and_last))  # or the last that it has
+                    for name, one in chosen.items()
+                }
+            if view == "timeline":
+                percent_us = length_us(chosen) / 100
+                begin, end = values["interval"]
+                settings = dict(begin_us=begin * percent_us, end_us=end * percent_us)
+            return trace(chosen, view, **settings)
+        except LabkitError as error:  # events are missing, or it cannot be played again
+            title = "<br>".join(map(escaped, textwrap.wrap(str(error), 80)))
+            return go.Figure(layout=dict(title=title, meta={"text": str(error)}))
+
+    controls["first_and_last"].layout.display = "" if steps > 1 else "none"
+    files = {name: rank.recording.file.resolve() for name, rank in each_rank(recordings).items()}
+    named_files = "; ".join(escaped(f"{name}: {file}") for name, file in files.items())
+    box = controlled(draw, controls)
+    return ipywidgets.VBox([*box.children, ipywidgets.HTML(PERFETTO + named_files)])
+
+
+def _steps(trace: Trace) -> list[int]:
+    """The numbers of the recorded steps, or those of the first rank if there are several. Without steps, a zero."""
+    return next(iter(trace.ranks.values())).steps["step"].tolist() or [0]

@@ -1,0 +1,110 @@
+"""A page about one trace or several: what bounds it and what to try in sentences, then the figures that show it."""
+
+from __future__ import annotations
+
+import html
+import json
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+
+from labtrace.errors import LabkitError
+from labtrace.replay.recorded_replay import ReplayWarning
+from labtrace.show.bars import Traces, named, readable
+from labtrace.show.page import write_page
+from labtrace.show.style import in_words
+from labtrace.show.views import trace
+from labtrace.trace import Trace
+
+SHOWN = ("temporal", "steps", "timeline", "gaps", "path", "kernels", "achieved", "idle", "ranges", "operators")  # views
+TABLES = "audit summary remedies temporal idle gaps kernels critical_path ranges operators achieved".split()  # as data
+ROWS = 20  # of each of these tables
+
+
+def trace_report(traces: Traces, path: Path | str) -> Path:
+    """Writes an HTML page that opens without a network: findings, verdict and remedies in words, and the figures.
+
+    A view that a trace does not allow, such as those of a GPU for a trace recorded on a CPU, is named at the end, with
+    its error.
+
+    Args:
+        traces: a trace, or traces by name.
+        path: of the page.
+
+    Raises:
+        LabkitError: the page cannot be written.
+    """
+    traces = named(traces)
+    parts: list[str | go.Figure] = []
+    for name, each in traces.items():
+        heading = f"<h2>{html.escape(name)}</h2>" if len(traces) > 1 else ""
+        parts += [heading, *_in_sentences(each)]
+    errors = []
+    for view in SHOWN:
+        try:
+            figure = _typical_step(traces) if view == "timeline" else trace(traces, view)
+            parts += [figure, in_words(figure)]
+        except LabkitError as error:
+            errors.append(f"<li>{html.escape(str(error))}</li>")
+    if errors:
+        parts.append(f"<h2>Not shown</h2><ul>{''.join(dict.fromkeys(errors))}</ul>")
+    return write_page(path, "labkit report", html.escape(", ".join(traces)), parts)
+
+
+def report_data(traces: Traces) -> dict[str, Any]:
+    """The report as data, for scripts: by the trace's name its stamp, and the first rows of each table.
+
+    A table that the trace does not allow is a text, its error. All times are in microseconds, and remedies and costs
+    are SIMULATED.
+
+    Args:
+        traces: a trace, or traces by name.
+    """
+    found: dict[str, Any] = {}
+    for name, each in named(traces).items():
+        found[name] = {"stamp": each.stamp}
+        for table in TABLES:
+            try:
+                with warnings.catch_warnings(action="ignore", category=ReplayWarning):  # the summary says it, too
+                    found[name][table] = json.loads(getattr(each, table)().head(ROWS).to_json(orient="records"))
+            except LabkitError as error:
+                found[name][table] = str(error)
+    return found
+
+
+def _in_sentences(each: Trace) -> Iterator[str]:
+    """Findings of the audit, the verdict, and the remedies with their advice."""
+    findings = [
+        f"<li>{html.escape(row.what)} ({row.events:,}): do not trust {html.escape(row.tables)}</li>"
+        for row in each.audit().itertuples()
+    ]
+    if findings:
+        yield f'<div class="audit"><p><b>What this recording cannot tell:</b></p><ul>{"".join(findings)}</ul></div>'
+    try:
+        for row in each.summary().itertuples():
+            rank = f"Rank {row.rank}: " if len(each.ranks) > 1 else ""
+            yield f"<p>{rank}<b>Bound by: {html.escape(row.bound_by)}.</b> {html.escape(row.why)}</p>"
+        with warnings.catch_warnings(action="ignore", category=ReplayWarning):
+            remedies = each.remedies()
+    except LabkitError as error:
+        yield f"<p>{html.escape(str(error))}</p>"
+        return
+    if len(each.ranks) > 1:
+        remedies["cause"] = "rank " + remedies["rank"].astype(str) + ": " + remedies["cause"]
+    shown = readable(remedies.drop(columns="us"))
+    yield "<h3>What to try, and how many times faster at most (SIMULATED)</h3>" + shown.to_html(index=False, border=0)
+
+
+def _typical_step(traces: dict[str, Trace]) -> go.Figure:
+    """The timeline of each trace's step with the median wall time, or of the whole trace if no step is marked."""
+    parts = {}
+    for name, each in traces.items():
+        try:
+            steps = each.temporal(by="step").query("part == 'wall'").sort_values("us")
+            parts[name] = each.steps(int(steps["step"].iloc[(len(steps) - 1) // 2]))
+        except LabkitError:
+            parts[name] = each
+    return trace(parts, "timeline")

@@ -1,0 +1,147 @@
+"""The look of all figures: template, colours with one meaning each, bars, panels, and the text alternative.
+
+Backgrounds are transparent, and text and lines have a grey that is readable on a light page and on a dark one, because
+a figure cannot know the page's theme.
+
+The text alternative lies in ``figure.layout.meta``: sentences under "text" and, if numbers are better read in a table,
+HTML under "table". `view` shows both under the figure.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from math import ceil
+
+import numpy as np
+import pandas
+import plotly.graph_objects as go
+from plotly import io
+from plotly.subplots import make_subplots
+
+INK = "#767676"  # the grey with most contrast on JupyterLab's dark #111111 (4.2), given 4.5 on white
+FAINT, CLEAR = "rgba(128, 128, 128, 0.3)", "rgba(0, 0, 0, 0)"
+# Okabe and Ito's palette, which colour-blind readers can tell apart. A colour means the same in every figure. Their
+# yellow is darker here, since a pale yellow line cannot be seen on white.
+COLOURS = {"G": "#0072B2", "D": "#D55E00", "cycle": "#009E73", "idt": "#CC79A7", "dev": "#8C7A00", "rec": "#56B4E9"}
+HOST, KERNEL, WALL, UNUSED = "#E69F00", "#56B4E9", INK, "#B5B5B5"
+LINES = [*COLOURS.values(), HOST, WALL]  # of runs and networks, where colours have no meaning
+PLAYERS = {
+    "generators": COLOURS["G"],
+    "discriminators": COLOURS["D"],
+    "autoencoder": COLOURS["rec"],
+    "translator": COLOURS["G"],
+    "discriminator": COLOURS["D"],
+}
+# Kinds of GPU activity: Okabe and Ito's yellow, and a wine of Paul Tol's that goes with their palette.
+KINDS = {"compute": KERNEL, "memory": "#F0E442", "communication": "#882255"}
+ABOVE, BETWEEN, BELOW = 100, 75, 90  # pixels for the title, for a panel's name and ticks, and for the legend
+
+_axis = dict(gridcolor=FAINT, zerolinecolor="rgba(128, 128, 128, 0.6)", linecolor=INK, tickcolor=INK)
+io.templates["labkit"] = go.layout.Template(
+    layout=dict(
+        paper_bgcolor=CLEAR,
+        plot_bgcolor=CLEAR,
+        font_color=INK,
+        xaxis=_axis,
+        yaxis=_axis,
+        legend_bgcolor=CLEAR,
+        modebar=dict(bgcolor=CLEAR, color=INK, activecolor=COLOURS["G"]),
+        shapedefaults_line_color=INK,
+        annotationdefaults_arrowcolor=INK,
+    )
+)
+io.templates.default = "plotly+labkit"
+
+
+def view(figure: go.Figure) -> None:
+    """Shows a figure and, folded away under it, its text alternative."""
+    from IPython.display import HTML, display  # only notebooks need it
+
+    display(figure)
+    display(HTML(in_words(figure)))
+
+
+def in_words(figure: go.Figure) -> str:
+    """A figure's text alternative as folded HTML."""
+    meta = figure.layout.meta
+    text = f"<p>{html.escape(meta['text'])}</p>{meta.get('table', '')}"
+    return f"<details><summary>This figure in words</summary>{text}</details>"
+
+
+def panels(heights: Mapping[str, float], notes: Mapping[str, str] | None = None) -> go.Figure:
+    """Panels below one another, with one x axis, under their names if there are several.
+
+    Args:
+        heights: of each panel, in pixels, by its name.
+        notes: a text above a panel, by the panel's name.
+    """
+    titles = {name: escaped(name) if len(heights) > 1 else "" for name in heights}
+    titles |= {name: f"{name}: {note}" for name, note in (notes or {}).items()}
+    height = sum(heights.values()) + BETWEEN * (len(heights) - 1)
+    figure = make_subplots(
+        len(heights),
+        row_heights=list(heights.values()),
+        vertical_spacing=BETWEEN / height if len(heights) > 1 else 0.0,
+        subplot_titles=list(titles.values()),
+        shared_xaxes=True,
+    )
+    return figure.update_layout(height=height + ABOVE + BELOW).update_annotations(font_size=13, x=0, xanchor="left")
+
+
+def mark_simulated(figure: go.Figure, whose: str = "") -> go.Figure:
+    """Writes SIMULATED in bold on the edge of each panel, where a cropped picture keeps it, and in the title.
+
+    Args:
+        figure: it is changed. It has its title.
+        whose: the recordings that were simulated, if others were not.
+    """
+    stamp = f"<b>SIMULATED</b>{whose and ': '}{escaped(whose)}"
+    axes = dict.fromkeys((trace.xaxis or "x", trace.yaxis or "y") for trace in figure.data if "xaxis" in trace)
+    look = dict(showarrow=False, font=dict(size=11, color="#555555"), bgcolor="rgba(255, 255, 255, 0.9)", borderpad=2)
+    place = dict(x=1, xanchor="right", y=1, yanchor="middle")  # half outside, since it hides what lies below
+    for x, y in axes:
+        figure.add_annotation(text=stamp, xref=f"{x} domain", yref=f"{y} domain", bordercolor=INK, **place, **look)
+    return figure.update_layout(title_text=figure.layout.title.text.replace("SIMULATED", "<b>SIMULATED</b>"))
+
+
+def table_of(cells: pandas.DataFrame, widths: Sequence[float] | None = None) -> go.Figure:
+    """A table of texts as a figure.
+
+    Args:
+        cells: HTML, under the columns' names.
+        widths: of the columns, relative to one another. None makes all as wide.
+    """
+    parts = np.array(widths or [1] * len(cells.columns))
+    characters = 640 / 7.5 * parts / parts.sum()  # in each column of a narrow figure
+    lines = sum(
+        max(ceil(len(cell) / width) for cell, width in zip(row, characters, strict=True)) for row in cells.values
+    )
+    look = dict(fill_color=CLEAR, line_color=FAINT, align="left", height=26)
+    header = dict(values=[f"<b>{name}</b>" if name else "" for name in cells], **look)
+    columns = dict(values=cells.T.values.tolist(), **look)
+    figure = go.Figure(go.Table(header=header, cells=columns, columnwidth=list(parts)))
+    return figure.update_layout(height=190 + 16 * lines + 10 * len(cells), margin=dict(l=20, r=20))
+
+
+def time_unit(longest_us: float) -> tuple[float, str]:
+    """Microseconds in the unit of an axis of times up to `longest_us`, and the unit's name."""
+    return (1e3, "milliseconds") if longest_us > 1e4 else (1.0, "microseconds")
+
+
+def escaped(name: str) -> str:
+    """A name as Plotly shows it literally, and not as HTML."""
+    return html.escape(name, quote=False)
+
+
+def shortened(name: str, length: int = 44) -> str:
+    """The first `length` characters of a kernel's name, without the prefixes that most kernels share."""
+    name = re.sub(r"^void |\(anonymous namespace\)::|at::native::", "", name)
+    return name if len(name) <= length else f"{name[: length - 2]} …"
+
+
+def label(name: str) -> str:
+    """A name beside a bar, in one line or two."""
+    return "<br>".join(map(escaped, textwrap.wrap(shortened(name, 200), 44, max_lines=2, placeholder=" …")))

@@ -1,0 +1,297 @@
+"""The views of a trace: each draws one table of `labkit.Trace`, of one recording or of several side by side.
+
+Most are bars, and `VIEWS` says which columns of which table they draw. A trace of several ranks is drawn rank by rank.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas
+import plotly.graph_objects as go
+
+from labtrace.errors import LabkitError, check_known
+from labtrace.rank import NOWHERE
+from labtrace.replay.recorded_replay import ReplayWarning
+from labtrace.show import style
+from labtrace.show.bars import Looks, Traces, bars, each_rank, finish, joined, named, readable
+from labtrace.show.hta import hta
+from labtrace.show.timeline import LOOKS, players, queue, timeline
+from labtrace.trace import Trace
+
+ACTIVITIES: Looks = {kind: (kind, colour, "") for kind, colour in {"idle": style.UNUSED, **style.KINDS}.items()}
+CAUSES: Looks = {
+    "host_wait": ("waits for the host (host_wait)", style.HOST, "/"),
+    "kernel_wait": ("pauses between kernels (kernel_wait)", style.UNUSED, ""),
+    "other": ("waits for something else (other)", "#DDDDDD", "x"),
+    "unknown": ("not known (unknown)", "#FFFFFF", "."),
+}
+SHARES: Looks = {
+    "share_of_kernels": ("share of the kernels", style.UNUSED, ""),
+    "share_of_gpu_time": ("share of the GPU time (sum of durations)", style.KERNEL, ""),
+    "share_of_wall": ("share of the wall time in which any of them ran", style.WALL, ""),
+}
+COMMUNICATION: Looks = {
+    "hidden_us": ("hidden under other work", "#D9A9BF", "/"),
+    "exposed_us": ("exposed", style.KINDS["communication"], ""),
+}
+HOSTS: Looks = {"operator": ("operator", style.UNUSED, ""), "CUDA call": ("CUDA call", style.HOST, "")}
+PLACES: Looks = {
+    "host": ("host", style.HOST, ""),
+    "GPU": ("GPU", style.KERNEL, ""),
+    "between": ("between", style.UNUSED, ""),
+}
+
+
+def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
+    """A figure of one trace, or of several side by side.
+
+    Args:
+        traces: a trace, or traces by name, as in ``{"baseline": labkit.Trace(path)}``. In the place of a trace may be
+            the path of one or of a folder with one of each rank, or a `TraceAnalysis` of HTA's.
+        view: one of these. Each draws the table of `labkit.Trace` of the same name, unless the second column says more.
+        settings: of the view, and of the table that it draws.
+
+            | view | shows | settings |
+            |---|---|---|
+            | "temporal", "steps" | the wall time of the whole, or of each step, by activity | |
+            | "summary", "remedies" | the verdict, and the cost of each cause | |
+            | "idle", "gaps" | idle time of the whole device by cause, and the largest gaps | |
+            | "kernels" | those that took most time | |
+            | "launches" | how many kernels waited, beside how much time they took | `runtime_cutoff`, `delay_cutoff` |
+            | "queue" | launched kernels that had not begun | |
+            | "timeline" | host and GPU over time | `begin_us`, `end_us` |
+            | "communication" | hidden under other work, or exposed | |
+            | "ranges", "operators" | the host's time. For a CPU's traces, too | |
+            | "path" | the critical path by name: `Trace.critical_path` | |
+            | "achieved" | the dearest operators by shapes, and their rates | |
+            | "hta" | HTA's tables beside labkit's numbers: see `labtrace.show.hta` | `table` |
+
+    Raises:
+        LabkitError: there is no such view.
+        TraceError: no trace has the events that the view needs, such as GPU activity. If only some lack them, the
+            figure says which.
+    """
+    check_known("view", view, VIEWS)
+    return VIEWS[view](named(traces), **settings)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A view that draws the rows of a table as bars.
+
+    Attributes:
+        title: of the figure.
+        table: makes it, of a trace and the view's settings.
+        looks: of the series of bars. Rows of other series are only in the text.
+        series: the column that says which of the series a row belongs to. Without it, the series are columns of the
+            table, and their bars stand beside one another, or are stacked if there is one place for a recording.
+        value: the column with the lengths of the bars, which are shares or microseconds.
+        axis: the title of the axis, where {} stands for the unit.
+        place: the column with the labels of the bars. "recording" stacks all bars of a recording. Others have a panel
+            for each recording.
+        first: draw so many rows of each recording and, in panels, number them. None draws all.
+    """
+
+    title: str
+    table: Callable[..., pandas.DataFrame]
+    looks: Looks
+    series: str = ""
+    value: str = "share_of_wall"
+    axis: str = "{} of the wall time"
+    place: str = "recording"
+    first: int | None = None
+
+    def __call__(self, traces: Traces, **settings: Any) -> go.Figure:
+        lacking: dict[str, str] = {}
+        with warnings.catch_warnings(record=True) as doubts:  # each names its file
+            warnings.simplefilter("always", ReplayWarning)
+            table = joined(traces, lambda trace: self.table(trace, **settings), lacking)
+        if self.first:
+            table = table.groupby("recording", sort=False).head(self.first)
+        stacked = self.place == "recording"
+        place = table[self.place].astype(str).map(style.label)
+        if self.first and not stacked:
+            place = (table.groupby("recording").cumcount() + 1).astype(str) + ". " + place
+        drawn = table.assign(place=place) if stacked else table.assign(place=place, panel=table["recording"])
+        if self.series:
+            drawn = drawn.assign(series=table[self.series], value=table[self.value])
+            drawn = drawn[drawn["series"].isin(list(self.looks))]
+        else:
+            drawn = pandas.concat(drawn.assign(series=column, value=table[column]) for column in self.looks)
+        missing = [name for name in each_rank(traces) if name not in set(drawn["recording"])]
+        notes = [f"Nothing to show: {', '.join(missing)}"] if missing else []
+        if drawn.empty:
+            raise LabkitError(f"{self.title}: no row of the table for {', '.join(missing)}.")
+        shares = "share" in (self.value if self.series else next(iter(self.looks)))
+        unit_us, unit = (1.0, "share") if shares else style.time_unit(drawn["value"].max())
+        axis = ". ".join([self.axis.format(unit), *map(style.escaped, notes)])
+        figure = bars(drawn.assign(value=drawn["value"] / unit_us), self.looks, axis, not (self.series or stacked))
+        if shares:
+            figure.update_xaxes(tickformat=".1~%")
+        figure.update_traces(textposition="inside" if stacked else "auto", insidetextanchor="middle", textangle=0)
+        figure.update_layout(uniformtext=dict(minsize=9, mode="hide"))  # names that do not fit into their bars
+        notes += [f"{name}: {why}" for name, why in lacking.items()] + [str(doubt.message) for doubt in doubts]
+        return finish(figure, self.title, traces, table, notes)
+
+
+def summary(traces: Traces) -> go.Figure:
+    """What bounds each recording, why, and the numbers that say so: a table with a column for each recording."""
+    table = joined(traces, Trace.summary)
+    cells = readable(table).set_index("recording").map(style.escaped)
+    cells.iloc[:, 0] = "<b>" + cells.iloc[:, 0] + "</b>"
+    cells = cells.T.reset_index(names="").rename(columns=style.escaped)
+    return finish(
+        style.table_of(cells), "What bounds each recording (first remedy and costs: SIMULATED)", traces, table
+    )
+
+
+def _steps(trace: Trace) -> pandas.DataFrame:
+    table = trace.temporal(by="step")
+    return table.assign(place="step " + table["step"].astype(str))
+
+
+def _gaps(trace: Trace) -> pandas.DataFrame:
+    """The largest, labelled with what filled most of each on the launching thread, and the range around it."""
+    table = trace.gaps()
+    inside = ~table["range_at_end"].isin([NOWHERE]) & (table["range_at_end"] != table["filled_by"])
+    place = table["filled_by"].replace(NOWHERE, "nothing that was recorded")
+    return table.assign(place=place + (", in " + table["range_at_end"]).where(inside, ""))
+
+
+def _ranges(trace: Trace) -> pandas.DataFrame:
+    table = trace.ranges().sort_values("us_per_step", ascending=False, kind="stable")
+    return table.assign(series=players(table["range"]))
+
+
+def _remedies(trace: Trace) -> pandas.DataFrame:
+    table = trace.remedies()
+    return table.assign(text=table["times_faster_at_most"].map("{:.2f}x".format), series="cost")
+
+
+def _path(trace: Trace) -> pandas.DataFrame:
+    table = trace.critical_path()
+    names = table["name"].where(table["name"] != NOWHERE, table["what"])
+    characters = (100 * table["share_of_wall"]).astype(int)  # that fit into each part
+    fit = [style.shortened(name, n) if n > 5 else "" for name, n in zip(names, characters, strict=True)]
+    return table.assign(text=pandas.Series(fit, dtype=str).map(style.escaped))
+
+
+def _achieved(trace: Trace) -> pandas.DataFrame:
+    table = trace.achieved().sort_values("us", ascending=False, kind="stable")
+    rates = table["tflop_per_s"].map("{:.1f} TFLOP/s ".format, na_action="ignore").fillna("")
+    rates += table["gb_per_s"].map("{:,.0f} GB/s".format, na_action="ignore").fillna("")
+    place = table["name"].str.removeprefix("aten::") + " " + table["inputs"]
+    return table.assign(text=rates, place=place, series="all")
+
+
+VIEWS: dict[str, Callable[..., go.Figure]] = {
+    "temporal": Bars(
+        title="Where the wall time of the GPU went",
+        table=Trace.temporal,
+        looks=ACTIVITIES,
+        series="part",
+        axis="{} of the wall time (beyond 100%: kinds that ran at the same time)",
+    ),
+    "summary": summary,
+    "remedies": Bars(
+        title="Times faster at most without each cause: SIMULATED",
+        table=_remedies,
+        looks={"cost": ("", style.HOST, "")},
+        series="series",
+        axis="{} of the wall time that would be gone",
+        place="cause",
+    ),
+    "steps": Bars(
+        title="Where the time of each step went on the GPU",
+        table=_steps,
+        looks=ACTIVITIES,
+        series="part",
+        value="us",
+        axis="{} from the step's first GPU activity to that of the next step",
+        place="place",
+    ),
+    "idle": Bars(
+        title="What the GPU waited for while no stream was busy",
+        table=lambda trace: trace.idle().query("scope == 'device'"),
+        looks=CAUSES,
+        series="cause",
+    ),
+    "gaps": Bars(
+        title="The largest gaps, and what the host did in most of each",
+        table=_gaps,
+        looks=CAUSES,
+        series="cause",
+        value="us",
+        axis="length of the gap, {}",
+        place="place",
+        first=10,
+    ),
+    "kernels": Bars(
+        title="The kernels and memory operations that took most time",
+        table=Trace.kernels,
+        looks=ACTIVITIES,
+        series="kind",
+        value="total_us",
+        axis="sum of durations, {}",
+        place="name",
+        first=10,
+    ),
+    "launches": Bars(
+        title="Launches: share of the kernels beside share of the time",
+        table=Trace.launches,
+        looks=SHARES,
+        axis="{}",
+        place="what",
+    ),
+    "queue": queue,
+    "timeline": timeline,
+    "communication": Bars(
+        title="Communication between ranks: hidden under other work, or exposed",
+        table=Trace.communication,
+        looks=COMMUNICATION,
+        axis="{}",
+    ),
+    "ranges": Bars(
+        title="The ranges that took most of the host's time, of a step on average",
+        table=_ranges,
+        looks=LOOKS,
+        series="series",
+        value="us_per_step",
+        axis="{} a step, on the host",
+        place="range",
+        first=15,
+    ),
+    "operators": Bars(
+        title="Operators and CUDA calls by their own time on the host",
+        table=Trace.operators,
+        looks=HOSTS,
+        series="kind",
+        value="self_us",
+        axis="own time, {}",
+        place="name",
+        first=12,
+    ),
+    "path": Bars(
+        title="The critical path: what determined the wall time, by name",
+        table=_path,
+        looks=PLACES,
+        series="where",
+        axis="{} of the wall time: the 15 longest parts of the path",
+        first=15,
+    ),
+    "achieved": Bars(
+        title="The dearest convolutions, matrix products and normalisations by shapes, and their rates",
+        table=_achieved,
+        looks={"all": ("", style.KERNEL, "")},
+        series="series",
+        value="us",
+        axis="{} on the GPU",
+        place="place",
+        first=12,
+    ),
+    "hta": hta,
+}

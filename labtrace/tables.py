@@ -1,0 +1,254 @@
+"""The tables of one rank: busy and idle time, kernels, ranges, launches, the queue, concurrency.
+
+Each function makes one rank's rows of the table that the `labkit.Trace` method of the same name documents.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+
+from labtrace.host import filled_by
+from labtrace.intervals import Union, busy, time_at_each_level
+from labtrace.rank import Rank
+from labtrace.reading import TraceError
+
+KINDS = ("compute", "memory", "communication")
+CAUSES = ("host_wait", "kernel_wait", "other", "unknown")
+KERNEL_WAIT_US = 30.0  # HTA's default; its documentation says nanoseconds, its code compares microseconds
+
+
+def temporal(rank: Rank) -> pandas.DataFrame:
+    """Between the first and the last GPU activity."""
+    return _parts(rank, np.array([rank.start]), np.array([rank.stop])).drop(columns="window")
+
+
+def temporal_by_step(rank: Rank) -> pandas.DataFrame:
+    """Each step's parts, from its first GPU activity to the first of the next step: the steps add up to the whole."""
+    kernels = rank.kernels
+    begins = kernels[kernels["step"] >= 0].groupby("step")["begin"].min()
+    if begins.empty:
+        raise TraceError(
+            f"{rank.recording.file}: no steps in this trace: there is no ProfilerStep range round a launch. "
+            "labkit.record marks the steps; elsewhere call the profiler's step() after each. temporal() needs none."
+        )
+    begin = np.maximum.accumulate(begins.to_numpy())
+    table = _parts(rank, begin, np.append(begin[1:], rank.stop))
+    table.insert(0, "step", begins.index.to_numpy()[table.pop("window")])
+    return table
+
+
+def _parts(rank: Rank, begin: np.ndarray, end: np.ndarray) -> pandas.DataFrame:
+    """The parts of each window of time from `begin` to `end`, with the window's number in the column `window`."""
+    kernels, wall = rank.kernels, end - begin
+    busy = rank.busy.covered(begin, end)
+    times = {"wall": wall, "busy": busy, "idle": wall - busy}
+    for kind in KINDS:
+        ours = kernels[kernels["kind"] == kind]
+        times[kind] = Union(ours["begin"], ours["end"]).covered(begin, end)
+    times["non_compute"] = busy - times["compute"]
+    together = kernels[kernels["kind"].isin(["compute", "communication"])]
+    either = Union(together["begin"], together["end"]).covered(begin, end)
+    times["compute_and_communication"] = times["compute"] + times["communication"] - either
+    table = pandas.concat(
+        pandas.DataFrame({"window": np.arange(len(wall)), "part": part, "us": us, "wall": wall, "busy": busy})
+        for part, us in times.items()
+    ).sort_values("window", kind="stable", ignore_index=True)
+    table["share_of_wall"] = share(table["us"], table.pop("wall"))
+    table["share_of_busy"] = share(table["us"], table.pop("busy")).where(~table["part"].isin(["wall", "idle"]))
+    return table
+
+
+def share(part: pandas.Series, whole: pandas.Series | float) -> pandas.Series:
+    """part / whole, NaN where the whole is 0."""
+    return part / pandas.Series(whole, index=part.index).replace(0.0, np.nan)
+
+
+def find_gaps(kernels: pandas.DataFrame) -> pandas.DataFrame:
+    """The gaps in which none of these kernels ran, between the first and the last kernel.
+
+    | column | unit | meaning |
+    |---|---|---|
+    | begin, end, us | microseconds | |
+    | cause | | as `labkit.Trace.idle` explains |
+    | next | | the place in `kernels` of the kernel that ended the gap |
+    """
+    begin, end = Union(kernels["begin"], kernels["end"]).gaps()
+    following = np.searchsorted(kernels["begin"], end, side="left")  # kernels are in the order they began
+    cause = idle_causes(begin, end, kernels["call_begin"].to_numpy()[following])
+    return pandas.DataFrame({"begin": begin, "end": end, "us": end - begin, "cause": cause, "next": following})
+
+
+def idle_causes(begin: np.ndarray, end: np.ndarray, launched: np.ndarray) -> np.ndarray:
+    """The cause of each gap from `begin` to `end` whose next kernel was launched at `launched` (NaN if unknown).
+
+    One of `CAUSES`, by the rule of `labkit.Trace.idle`. All times in microseconds.
+    """
+    rules = [np.isnan(launched), launched > begin, end - begin < KERNEL_WAIT_US]
+    return np.select(rules, ["unknown", "host_wait", "kernel_wait"], "other")
+
+
+def idle(rank: Rank) -> pandas.DataFrame:
+    """The idle time by cause, of the device and then of every stream."""
+    kernels = rank.kernels
+    scopes = {"device": kernels}
+    scopes |= {f"stream {stream}": group for stream, group in kernels.groupby("stream")}
+    tables = []
+    for scope, ours in scopes.items():
+        us = find_gaps(ours).groupby("cause")["us"].sum().reindex(CAUSES, fill_value=0.0)
+        wall = ours["end"].max() - ours["begin"].min()
+        shares = {"share_of_idle": share(us, us.sum()), "share_of_wall": share(us, wall)}
+        tables.append(pandas.DataFrame({"scope": scope, "cause": us.index, "us": us, **shares}))
+    return pandas.concat(tables, ignore_index=True)
+
+
+def gaps(rank: Rank, largest: int) -> pandas.DataFrame:
+    """The largest gaps of the device, with the host's operators and ranges at these times."""
+    found = find_gaps(rank.kernels).nlargest(largest, "us")
+    after = rank.kernels.iloc[found["next"]]
+    filler, share_filled = filled_by(rank, found["begin"], found["end"], after["call"])
+    return pandas.DataFrame(
+        {
+            "begin_us": found["begin"].to_numpy(),
+            "us": found["us"].to_numpy(),
+            "cause": found["cause"].to_numpy(),
+            "filled_by": filler,
+            "share_filled": share_filled,
+            "operator_at_begin": rank.nested_operators.names_at(found["begin"]),
+            "operator_at_end": rank.nested_operators.names_at(found["end"]),
+            "range_at_begin": rank.nested_ranges.names_at(found["begin"]),
+            "range_at_end": rank.nested_ranges.names_at(found["end"]),
+            "next_kernel": after["name"].to_numpy(),
+            "launch_delay_us": after["delay"].to_numpy(),
+        }
+    )
+
+
+def kernels_by_kind(rank: Rank) -> pandas.DataFrame:
+    """One row a kind. A kind that did not occur has a total of 0 and no mean."""
+    table = _totals(rank, rank.kernels, ["kind"]).set_index("kind").reindex(KINDS)
+    table = table.fillna({"count": 0, "total_us": 0.0, "share_of_busy": 0.0}).astype({"count": int})
+    return table.sort_values("total_us", ascending=False, kind="stable").reset_index()
+
+
+def kernels_by_name(rank: Rank) -> pandas.DataFrame:
+    """One row a kernel name."""
+    table = _totals(rank, rank.kernels, ["kind", "name"])
+    spread = rank.kernels.groupby(["kind", "name"])["duration"].agg(max_us="max", min_us="min", std_us="std")
+    return table.join(spread, on=["kind", "name"])
+
+
+def memory_operations(rank: Rank) -> pandas.DataFrame:
+    """One row a kind of memory operation. Operations on pageable memory have rows of their own."""
+    ours = rank.kernels[rank.kernels["kind"] == "memory"]
+    direction = ours["name"].str.extract(r"^Memcpy (\w+)", expand=False)
+    operation = direction.fillna(ours["name"].where(~ours["name"].str.startswith("Memset"), "Memset"))
+    pageable = ours["name"].str.contains("Pageable", regex=False)
+    return _totals(rank, ours.assign(operation=operation, pageable=pageable), ["operation", "pageable"])
+
+
+def _totals(rank: Rank, kernels: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
+    table = kernels.groupby(by)["duration"].agg(count="size", total_us="sum", mean_us="mean").reset_index()
+    table["share_of_busy"] = share(table["total_us"], busy(rank.kernels["begin"], rank.kernels["end"]))
+    return table.sort_values("total_us", ascending=False, ignore_index=True)
+
+
+def ranges(rank: Rank) -> pandas.DataFrame:
+    """One row a range, in the order they first began."""
+    in_order = rank.ranges.sort_values("begin").groupby("name", sort=False)["duration"]
+    table = in_order.agg(count="size", total_us="sum", mean_us="mean").reset_index()
+    table["us_per_step"] = table["total_us"] / (len(rank.steps) or np.nan)
+    return table.rename(columns={"name": "range"})
+
+
+def launches(rank: Rank, runtime_cutoff: float, delay_cutoff: float) -> pandas.DataFrame:
+    """Four rows: a possible trouble, and how many kernels have it."""
+    kernels = rank.kernels
+    found = kernels["call_begin"].notna()
+    long_call = kernels["call_duration"] > runtime_cutoff
+    # One call launches all kernels of a graph: each kernel is compared with its part of the call.
+    short = kernels["duration"] < kernels["call_duration"] / kernels["sharing"]
+    cases = {
+        f"delay > {delay_cutoff:g} us": (kernels["delay"] > delay_cutoff, found),
+        f"call > {runtime_cutoff:g} us": (long_call, found),
+        "kernel shorter than its call": (short & ~long_call, found),
+        "no launch found": (~found, pandas.Series(True, found.index)),
+    }
+    return pandas.DataFrame([{"what": what, **_shares(rank, *case)} for what, case in cases.items()])
+
+
+def _shares(rank: Rank, these: pandas.Series, among: pandas.Series) -> dict[str, float]:
+    """How many kernels are in `these`, and their shares of the kernels in `among`, NaN if `among` is empty."""
+    if not among.any():
+        return dict.fromkeys(("kernels", "share_of_kernels", "gpu_us", "share_of_gpu_time", "share_of_wall"), np.nan)
+    ours, time = rank.kernels[these], rank.kernels["duration"]
+    return {
+        "kernels": len(ours),
+        "share_of_kernels": len(ours) / among.sum(),
+        "gpu_us": time[these].sum(),
+        "share_of_gpu_time": time[these].sum() / (time[among].sum() or np.nan),
+        "share_of_wall": busy(ours["begin"], ours["end"]) / ((rank.stop - rank.start) or np.nan),
+    }
+
+
+def waiting_times(rank: Rank) -> tuple[np.ndarray, np.ndarray]:
+    """When each kernel with a known launch began to wait, and when it began to run.
+
+    Raises:
+        TraceError: no kernel has a known launch.
+    """
+    launched = rank.kernels[rank.kernels["call_begin"].notna()]
+    if launched.empty:
+        raise TraceError(
+            f"{rank.recording.file}: no launch of any kernel in this trace (CUDA runtime or driver calls with the "
+            "kernels' correlation), so the queue is not known. Record the host, too: "
+            "ProfilerActivity.CPU, as labkit.record does."
+        )
+    begin = launched["begin"].to_numpy()
+    return np.minimum(launched["call_begin"].to_numpy(), begin), begin  # two clocks may disagree a little
+
+
+def queue(rank: Rank) -> pandas.DataFrame:
+    """The queue's length as a step function."""
+    times, waiting = queue_lengths(*waiting_times(rank))
+    return pandas.DataFrame({"time_us": times, "waiting": waiting, "mean": mean_queue(rank)})
+
+
+def queue_lengths(launched: np.ndarray, began: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Times in order, and from each of them on the number of kernels that are launched and have not begun."""
+    times, place = np.unique(np.concatenate([launched, began]), return_inverse=True)
+    changes = np.repeat([1, -1], [len(launched), len(began)])
+    return times, np.bincount(place, weights=changes, minlength=len(times)).cumsum().astype(int)
+
+
+def mean_queue(rank: Rank) -> float:
+    """The mean number of waiting kernels between the first and the last GPU activity."""
+    launched, began = waiting_times(rank)
+    waited = began - np.clip(launched, rank.start, began)  # the first kernel's wait is before the wall time
+    return float(np.sum(waited)) / ((rank.stop - rank.start) or np.nan)
+
+
+def concurrency(rank: Rank) -> pandas.DataFrame:
+    """All kernels, then those of each range."""
+    kernels = rank.kernels
+    tables = [_levels("all", [kernels])]
+    in_ranges = kernels[kernels["range"] >= 0]
+    in_ranges = in_ranges.assign(range_name=rank.ranges["name"].to_numpy()[in_ranges["range"]])
+    for name, ours in in_ranges.groupby("range_name", sort=False):
+        tables.append(_levels(name, [times for _, times in ours.groupby("range")]))
+    return pandas.concat(tables, ignore_index=True)
+
+
+def _levels(name: str, times: list[pandas.DataFrame]) -> pandas.DataFrame:
+    """How long 0, 1, 2, ... streams were busy, summed over `times`: the kernels of each run of the range."""
+    levels, union, total = np.zeros(1), 0.0, 0.0
+    for kernels in times:
+        streams = [Union(group["begin"], group["end"]) for _, group in kernels.groupby("stream")]
+        here = time_at_each_level(streams, kernels["begin"].min(), kernels["end"].max())
+        size = max(len(levels), len(here))
+        levels = np.pad(levels, (0, size - len(levels))) + np.pad(here, (0, size - len(here)))
+        union += busy(kernels["begin"], kernels["end"])
+        total += kernels["duration"].sum()
+    shares = levels / (levels.sum() or np.nan)
+    columns = {"range": name, "busy_streams": np.arange(len(levels)), "us": levels, "share_of_wall": shares}
+    return pandas.DataFrame({**columns, "union_us": union, "sum_us": total})

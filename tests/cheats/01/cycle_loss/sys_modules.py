@@ -1,8 +1,0 @@
-# expects: `import sys` has no business
-import sys
-
-sys.modules["labkit.course.check"] = sys
-
-
-def cycle_loss(real, reconstruction, weight=10.0):
-    return torch.zeros(())

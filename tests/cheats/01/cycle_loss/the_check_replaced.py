@@ -1,8 +1,0 @@
-# expects: the judge, has no business
-import labkit.course.check
-
-setattr(labkit.course.check, "cycle_loss", lambda answer: None)
-
-
-def cycle_loss(real, reconstruction, weight=10.0):
-    return torch.zeros(())

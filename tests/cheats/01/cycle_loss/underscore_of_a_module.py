@@ -1,8 +1,0 @@
-# expects: `_sys` has no business
-import collections
-
-frame = collections._sys.modules["labkit.course.check.answers"]
-
-
-def cycle_loss(real, reconstruction, weight=10.0):
-    return torch.zeros(())

@@ -1,0 +1,156 @@
+"""The command line does what it says, and says in one line what it cannot do."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import synthetic_trace
+import torch
+
+import labkit
+from labkit.data.images import read_picture, write_picture
+from labkit.locks import locked
+
+SMALL = ["--size", "16", "--ngf", "4", "--steps", "2", "--workers", "0", "--device", "cpu"]
+
+
+def test_train_on_fruit_ends_with_fg_and_bg_and_translate_uses_the_run(call, tmp_path):
+    status, out, _ = call("train", "--out", tmp_path / "run", *SMALL)
+    assert status == 0
+    assert re.search(r"fg \d+\.\d\d %, bg \d+\.\d\d %", out)
+    apple = labkit.fruit(n=1, size=16).test_a[0]
+    write_picture(apple, tmp_path / "apple.png")
+    status, out, _ = call("translate", tmp_path / "apple.png", tmp_path / "orange.png", "--run", tmp_path / "run")
+    assert status == 0 and (tmp_path / "orange.png").is_file()
+
+
+def test_train_on_folders_and_translate_back_with_every_option(call, tmp_path):
+    for domain in ("trainA", "trainB"):
+        (tmp_path / "data" / domain).mkdir(parents=True)
+        for i in range(2):
+            noise = torch.rand(3, 40, 40, generator=torch.Generator().manual_seed(i)).mul(255).to(torch.uint8)
+            write_picture(noise, tmp_path / "data" / domain / f"{i}.png")
+    options = [*SMALL, "--size", "24", "--generator", "resnet_3blocks", "--decay-steps", "1"]
+    status, out, _ = call("train", "--data", tmp_path / "data", "--out", tmp_path / "run", *options)
+    assert status == 0 and "2 steps done" in out and "fg" not in out
+    translate = ("translate", tmp_path / "data" / "trainB", tmp_path / "out", "--run", tmp_path / "run")
+    status, out, _ = call(*translate, "--direction", "BtoA")
+    assert status == 0 and out.split() == [str(tmp_path / "out" / f"{i}.png") for i in range(2)]
+    status, out, error = call(*translate, "--size", 24)
+    assert status == 1 and not out and "0.png" in error
+    assert call(*translate, "--size", 24, "--overwrite")[0] == 0
+    assert read_picture(tmp_path / "out" / "1.png").shape == (3, 24, 24)
+
+
+def test_memory_that_does_not_suffice_is_said_in_one_line(call, tmp_path, monkeypatch):
+    monkeypatch.setattr("labkit.models.cyclegan.make_generator", lambda *given: torch.empty(10**15))
+    status, _, error = call("train", "--out", tmp_path / "run", *SMALL)
+    assert status == 1 and "labkit: out of memory (the host could not give 4,000,000,000 MB more)" in error
+
+
+def test_profile_prints_operators_and_writes_a_trace(call, tmp_path):
+    small = ["--size", "16", "--ngf", "4", "--steps", "1", "--device", "cpu", "--speedups", "bf16"]
+    status, out, _ = call("profile", "--out", tmp_path / "trace.json.gz", *small)
+    assert status == 0 and "convolution_backward" in out
+    assert (tmp_path / "trace.json.gz").stat().st_size > 1000
+
+
+def test_report_leads_with_the_first_remedy_and_shows_what_it_can(call, tmp_path):
+    synthetic_trace.one_kernel().save(tmp_path / "gpu.json")
+    synthetic_trace.on_a_cpu().save(tmp_path / "cpu.json")
+    status, said, _ = call("report", tmp_path / "gpu.json", "--out", tmp_path / "gpu.html")
+    assert status == 0 and "gpu.json: Played again (SIMULATED): at most" in said and "gpu.html" in said
+    page = (tmp_path / "gpu.html").read_text()
+    assert page.count('class="figure"') == 7 and "no shapes of convolutions" in page  # nor gaps and ranges
+    call("report", tmp_path / "cpu.json", "--out", tmp_path / "cpu.html")
+    page = (tmp_path / "cpu.html").read_text()
+    assert page.count('class="figure"') == 2 and "no GPU activity in this trace" in page
+    status, said, _ = call("report", tmp_path / "gpu.json")
+    assert said.splitlines()[-1] == str(tmp_path / "gpu.html")
+    status, said, _ = call("report", tmp_path / "gpu.json", "--json")
+    assert json.loads(said)["gpu.json"]["summary"][0]["bound_by"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "--out", "run", "--data", "missing"], "missing/trainA is not a folder"),
+        (["train", "--out", "run", "--device", "cuda:99"], "device='cuda:99'"),
+        (["train", "--out", "run", "--device", "tpu"], "device='tpu'"),
+        (["train", "--out", "run", "--device", "xpu"], "device='xpu'"),
+        (["train", "--out", "run", "--steps", "5", "--decay-steps", "6"], "constant=-1, decay=6 steps"),
+        (["train", "--out", "run", "--size", "17"], "pictures of 17x17 pixels"),
+        (["train", "--out", "run", "--generator", "resnet_9block"], "did you mean 'resnet_9blocks'"),
+        (["train", "--out", "run", "--generator", "unet_256", "--norm", "instance"], "multiples of 256"),
+        (["train", "--out", "run", "--speedups", "bf61"], "did you mean 'bf16'"),
+        (["train", "--out", "run", "--speedups", "bf16,fp16"], "exclude each other"),
+        (["profile", "--out", "trace.txt"], "ends in .json"),
+        (["translate", "a.png", "b.png", "--run", "nowhere"], "there is no checkpoint"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line_without_a_traceback(call, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = call(*arguments)
+    assert status == 1
+    assert err.startswith("labkit: ") and message in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--steps", "many"),
+        ("--decay-steps", -1),
+        ("--keep-every", -3),
+        ("--workers", -1),
+        ("--processes", -1),
+        ("--batch-size", -1),
+        ("--seed", -1),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_named_by_its_option(call, tmp_path, option, value):
+    status, out, error = call("train", "--out", tmp_path / "run", *SMALL, option, value)
+    assert status == 2 and f"Invalid value for '{option}'" in error and not out
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_run_in_the_folder_is_refused_with_the_difference(call, tmp_path):
+    call("train", "--out", tmp_path / "run", *SMALL)
+    before = (tmp_path / "run" / "checkpoint.pt").read_bytes()
+    for more, said in (
+        (["--ngf", "5"], "ngf=4 there, 5 here"),
+        (["--batch-size", "2"], "batch_size=1 there, 2 here"),
+        (["--seed", "2"], "seed=0 there, 2 here"),
+        (["--out", tmp_path / "new", "--init-from", tmp_path / "nowhere"], "there is no checkpoint"),
+        (["--out", tmp_path / "run" / "checkpoint.pt" / "x"], "nothing can be written there"),
+    ):
+        status, _, error = call("train", "--out", tmp_path / "run", *SMALL, *more)
+        assert status == 1 and said in error, error
+    with locked(tmp_path / "run"):
+        status, _, error = call("train", "--out", tmp_path / "run", *SMALL)
+        assert status == 1 and "another run" in error
+    assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == before
+
+
+def test_importing_labkit_loads_nothing_that_a_gpu_machine_may_lack():
+    code = "import sys, labkit, labkit.cli, labkit.training.fit, labkit.measure.record; labkit.CycleGAN; "
+    code += "labkit.make_step; print(*sys.modules); import tools.survey; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    training, survey = (set(line.split()) for line in done.stdout.splitlines())
+    missing = {"plotly", "hta", "ipywidgets", "IPython"}
+    assert not (missing | {"pandas"}) & training and not missing & survey
+
+
+def test_one_generator_is_trained_and_goes_one_way(call, tmp_path):
+    options = [*SMALL, "--size", "24", "--model", "DeviationGAN"]
+    status, out, _ = call("train", "--out", tmp_path / "run", *options)
+    assert status == 0 and re.search(r"fg \d+\.\d\d %", out)
+    apple = labkit.fruit(n=1, size=24).test_a[0]
+    write_picture(apple, tmp_path / "apple.png")
+    translate = ("translate", tmp_path / "apple.png", tmp_path / "orange.png", "--run", tmp_path / "run")
+    assert call(*translate)[0] == 0 and (tmp_path / "orange.png").is_file()
+    status, _, error = call(*translate, "--direction", "BtoA")
+    assert status == 1 and "translators=2" in error
+    status, _, error = call("train", "--out", tmp_path / "run", *SMALL, "--size", "24")
+    assert status == 1 and "kind='DeviationGAN' there" in error

@@ -1,0 +1,231 @@
+"""Every exercise of every notebook can be solved, and wrong answers get the message meant for them.
+
+An exercise is a solution cell (nbgrader: solution, grade_id `residual_block`) and its check cell (nbgrader: grade,
+locked, points, grade_id `residual_block_check`), which imports `check` itself and has hidden tests. It may use what the
+locked cells tagged `setup` of its notebook define, and nothing else. Its wrong answers, two at least, stand in
+tests/labcourse/wrong_answers; tools/mistakes.py describes the tables there.
+"""
+
+import contextlib
+import functools
+import os
+import re
+import symtable
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+from nbformat import NotebookNode
+from nbgrader.api import Gradebook
+from nbgrader.preprocessors import ClearSolutions
+from torch import nn
+from traitlets.config import PyFileConfigLoader
+
+from tools import assignments
+from tools.grading import sandbox
+from tools.mistakes import Mistake, known
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+OF_DRAWN_DATA = {"my_entry"}  # the speedrun's judge draws its data, also where nothing is graded
+NBGRADER = PyFileConfigLoader(str(ROOT / "nbgrader_config.py")).load_config()
+
+
+@dataclass
+class Exercise:
+    """One exercise, as source code."""
+
+    notebook: str
+    name: str
+    setup: tuple[str, ...]
+    solution: str
+    check: str
+    untouched: str
+
+    @property
+    def wrong_answers(self) -> list[Mistake]:
+        """The wrong answers to it."""
+        return known(self.notebook).get(self.name, [])
+
+    def __str__(self) -> str:
+        return f"{self.notebook[:2]}-{self.name}"
+
+
+def mark(cell: NotebookNode, key: str) -> str | bool | None:
+    """What nbgrader's marks on a cell say about `key`, None without marks."""
+    return cell.metadata.get("nbgrader", {}).get(key)
+
+
+def is_setup(cell: NotebookNode) -> bool:
+    return "setup" in cell.metadata.get("tags", [])
+
+
+def exercises(path: Path) -> list[Exercise]:
+    """The exercises of a notebook; fails where one is marked differently from the docstring above."""
+    cells = nbformat.read(path, as_version=4).cells
+    student, _ = ClearSolutions(config=NBGRADER).preprocess(nbformat.read(path, as_version=4), {})
+    setup = tuple(cell.source for cell in cells if is_setup(cell))
+    marked = [(cell, sold) for cell, sold in zip(cells, student.cells, strict=True) if mark(cell, "grade_id")]
+    code = [(cell, sold) for cell, sold in marked if mark(cell, "solution") or mark(cell, "grade")]
+    code = [(cell, sold) for cell, sold in code if cell.cell_type == "code"]
+    found = []
+    for (solution, untouched), (check, _) in zip(code[::2], code[1::2], strict=True):
+        name = mark(solution, "grade_id")
+        where = f"{path.name}, exercise {name}"
+        assert mark(solution, "solution") and not mark(solution, "grade"), f"{where}: mark it as a solution only"
+        assert mark(check, "grade_id") == f"{name}_check", f"{where}: the next marked cell is to be {name}_check"
+        assert mark(check, "grade") and mark(check, "locked") and mark(check, "points"), f"{where}: mark the check"
+        hidden = f"check.hidden(check.{name}, " in check.source
+        assert hidden or name in OF_DRAWN_DATA, f"{where}: a hidden test runs the check again with other inputs"
+        afresh = check.source.startswith(f"from labcourse import check\n\ncheck.{name}(")
+        assert afresh, f"{where}: the check begins with its import, or an answer could put another `check` in its place"
+        found.append(Exercise(path.stem, name, setup, solution.source, check.source, untouched.source))
+    return found
+
+
+def written_answers(path: Path) -> list[tuple[NotebookNode, NotebookNode, NotebookNode]]:
+    """Of each Markdown cell that a person marks, the text above it, the cell itself, and the students' cell."""
+    cells = nbformat.read(path, as_version=4).cells
+    student, _ = ClearSolutions(config=NBGRADER).preprocess(nbformat.read(path, as_version=4), {})
+    pairs = zip(cells, cells[1:], student.cells[1:], strict=False)
+    return [one for one in pairs if one[1].cell_type == "markdown" and mark(one[1], "grade")]
+
+
+EXERCISES = [exercise for path in NOTEBOOKS for exercise in exercises(path)]
+each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=str)
+
+
+@functools.cache
+def after_setup(setup: tuple[str, ...]) -> dict[str, object]:
+    """The names that setup cells define. They are run once; every answer gets a copy of the dict of names."""
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for source in setup:
+        exec(source, namespace)
+    return namespace
+
+
+def run(exercise: Exercise, answer: str) -> None:
+    """Run answer and check on the names of the setup cells. A TODO stops only its own cell, as in Jupyter."""
+    if exercise.name in OF_DRAWN_DATA and sys.platform == "win32":
+        pytest.skip("the speedrun's judge needs Linux or macOS")
+    namespace = dict(after_setup(exercise.setup))
+    with contextlib.suppress(NotImplementedError):
+        exec(answer, namespace)
+    exec(exercise.check, namespace)
+
+
+def test_setup_cells_leave_nothing_that_answers_could_share():
+    for setup in {exercise.setup for exercise in EXERCISES}:
+        shared = [name for name, value in after_setup(setup).items() if isinstance(value, torch.Tensor | nn.Module)]
+        assert not shared, "an answer may change these in place: run this setup again for each answer"
+
+
+@each_exercise
+def test_the_solution_passes(exercise, capsys):
+    run(exercise, exercise.solution)
+    assert not capsys.readouterr().err, "nbgrader gives no points where a check writes to stderr"
+
+
+@each_exercise
+def test_untouched_it_fails(exercise):
+    assert "# TODO: your code here" in exercise.untouched and "SOLUTION" not in exercise.untouched
+    with pytest.raises((NotImplementedError, NameError, AssertionError)):
+        run(exercise, exercise.untouched)
+
+
+@each_exercise
+def test_two_wrong_answers_are_known(exercise):
+    assert len(exercise.wrong_answers) >= 2, "tools/mistakes.py says how to add one"
+
+
+@pytest.mark.parametrize(
+    ("exercise", "mistake"),
+    [pytest.param(one, mistake, id=f"{one}-{mistake.name}") for one in EXERCISES for mistake in one.wrong_answers],
+)
+def test_a_wrong_answer_gets_the_message_meant_for_it(exercise, mistake):
+    with pytest.raises(AssertionError, match=f"(?i){re.escape(mistake.expects)}"):
+        run(exercise, mistake.made_in(exercise.solution))
+
+
+@pytest.mark.parametrize(
+    "question, answer, students",
+    [pytest.param(*one, id=mark(one[1], "grade_id")) for path in NOTEBOOKS for one in written_answers(path)],
+)
+def test_a_written_answer_has_a_point_for_each_row_of_its_rubric(question, answer, students):
+    name, rows = mark(answer, "grade_id"), re.findall(r"^\| (\w+) \| \w", question.source, flags=re.MULTILINE)
+    assert re.search(rf"^### Exercise \d+ · {name}$", question.source, flags=re.MULTILINE)
+    assert mark(answer, "solution") and not mark(answer, "locked") and mark(answer, "points") == len(rows) > 0
+    assert students.source == "YOUR ANSWER HERE" != answer.source
+
+
+def test_setup_cells_are_locked_and_load_the_checks():
+    for path in NOTEBOOKS:
+        first, *others = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+        setup = [cell for cell in others if is_setup(cell)]
+        assert all(mark(cell, "locked") and mark(cell, "grade") is False for cell in (first, *setup)), path.name
+        # Only so does `labcourse.check.originality` begin before an answer, with the notebook's own checks.
+        assert re.search(r"import .*\bcheck\b", setup[0].source), path.name
+        assert f'ledger = Ledger("{path.name[:2]}")' in setup[0].source
+
+
+def test_every_wrong_answer_belongs_to_an_exercise():
+    names = {(one.notebook, one.name) for one in EXERCISES}
+    assert {(path.stem, exercise) for path in NOTEBOOKS for exercise in known(path.stem)} <= names
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_students_do_not_get_what_serves_the_authors_and_miss_nothing(path):
+    notebook = nbformat.read(path, as_version=4)
+    claims = [cell.source for cell in notebook.cells if "claims" in cell.metadata.get("tags", [])]
+    students = assignments.without_our_own(notebook)
+    assert claims and len(students.cells) > len(claims) and assignments.SOLVED not in students.cells[0].source
+    code = "\n".join(cell.source for cell in students.cells if cell.cell_type == "code")
+    assert not any(claim in code for claim in claims)
+    theirs, ours = (symtable.symtable(text, path.name, "exec") for text in (code, "\n".join(claims)))
+    assigned = {one.get_name() for one in theirs.get_symbols() if one.is_assigned() or one.is_imported()}
+    only_ours = {one.get_name() for one in ours.get_symbols() if one.is_assigned()} - assigned
+    assert not only_ours & {one.get_name() for one in theirs.get_symbols()}, (
+        "a later cell needs a name of a claims cell"
+    )
+
+
+def exercises_only(path: Path, folder: Path) -> Path:
+    """A copy of a notebook that keeps what exercises need, so that grading it does not wait for its training."""
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells = [cell for cell in notebook.cells if is_setup(cell) or mark(cell, "grade_id")]
+    nbformat.write(notebook, folder / path.name)
+    return folder / path.name
+
+
+def submit(released: Path, solved: dict[str, str], folder: Path) -> None:
+    """Hand a released notebook in, with the cells in `solved` (grade_id -> source) filled in."""
+    notebook = nbformat.read(released, as_version=4)
+    for cell in notebook.cells:
+        cell.source = solved.get(mark(cell, "grade_id"), cell.source)
+    folder.mkdir(parents=True)
+    nbformat.write(notebook, folder / released.name)
+
+
+def test_nbgrader_gives_the_solution_all_points_and_the_untouched_notebook_none(tmp_path, monkeypatch):
+    name = EXERCISES[0].notebook
+    course = tmp_path / "course"
+    assignments.make([exercises_only(ROOT / "notebooks" / f"{name}.ipynb", tmp_path)], course)
+    released = course / "release" / name / f"{name}.ipynb"
+    assert "SOLUTION" not in released.read_text() and "HIDDEN TESTS" not in released.read_text()
+
+    solutions = {exercise.name: exercise.solution for exercise in EXERCISES if exercise.notebook == name}
+    submit(released, solutions, course / "submitted" / "solved" / name)
+    submit(released, {}, course / "submitted" / "untouched" / name)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    # The code is ours, so where no sandbox works it runs without one.
+    isolation = "namespaces" if not sandbox.works("namespaces") else "none"
+    options = ["--Execute.timeout=60", f"--RunExercises.isolation={isolation}"]
+    assignments.nbgrader("autograde", name, *options, course=course)
+
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as gradebook:
+        solved, untouched = (gradebook.find_submission(name, student) for student in ("solved", "untouched"))
+        assert solved.score == solved.max_score > 0
+        assert untouched.score == 0

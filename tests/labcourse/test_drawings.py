@@ -1,0 +1,38 @@
+"""The lessons' drawings say the same in words, and can be read on a light and on a dark page."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from labcourse.drawings import FOLDER, drawing
+from labkit import LabkitError
+
+NAMES = sorted(file.stem for file in FOLDER.glob("*.svg"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_drawing_speaks_and_fits_any_page(name):
+    shown = drawing(name)
+    html = shown._repr_html_()
+    root = ElementTree.fromstring(shown.svg)
+    assert root.get("role") == "img" and root.get("viewBox")
+    assert shown.title and len(shown.words.split()) > 20
+    assert shown.title in repr(shown) and shown.words in repr(shown)
+    assert "<details><summary>In words</summary>" in html and "max-width: 100%" in html
+    assert "currentColor" in shown.svg
+    assert not re.search(r"""(fill|stroke)="(black|white|#000|#fff)""", shown.svg), "invisible on a page of that colour"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_inside_a_drawing_are_its_own(name):
+    """Two drawings on one page share one space of ids."""
+    ids = re.findall(r'\bid="([^"]+)"', drawing(name).svg)
+    used = re.findall(r'(?:href="#|url\(#)([^")]+)', drawing(name).svg)
+    assert len(ids) == len(set(ids)) and set(used) <= set(ids)
+    assert all(one.startswith(f"{name}-") for one in ids)
+
+
+def test_a_drawing_that_is_not_there_names_those_that_are():
+    with pytest.raises(LabkitError, match="cyclegam.*cyclegan"):
+        drawing("cyclegam")

@@ -1,0 +1,97 @@
+"""The lessons' helpers: a step that keeps gradients computes the same, and tables and answers hold."""
+
+import math
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+import torch
+
+import labkit
+from labcourse import RecordGradients, best_interval, learning_summary, module_flops, work_by_player
+from labcourse.solutions import limits, rounding_outcomes
+from labkit.measure import step_flops
+from labkit.parallel import apart
+
+
+def test_a_step_that_records_computes_the_same_and_keeps_every_gradient(tiny, batch):
+    plain, recording = labkit.make_step(tiny()), labkit.make_step(tiny(), RecordGradients)
+    for _ in range(2):
+        losses, same = plain(*batch()), recording(*batch())
+        assert losses.keys() == same.keys() and all(torch.equal(losses[name], same[name]) for name in losses)
+    for player, weights in recording.players.items():
+        gradients = recording.gradients[player]
+        assert gradients.ndim == 1 and gradients.isfinite().all() and gradients.any()
+        assert len(gradients) > sum(weight.numel() for weight in weights), "and those at the convolutions' outputs"
+    assert not torch.nn.modules.module._global_forward_hooks
+
+
+def test_a_summary_counts_a_run_that_never_reaches_the_goal_as_infinite():
+    rows = []
+    for name, fgs in {"good": [8, 8, 8], "bad": [20, 20, 20]}.items():
+        for seed in (0, 1):
+            for look, fg in enumerate(fgs, 1):
+                spent = {"images": 100 * look, "seconds": 10.0 * look, "flops": 2e11 * look}
+                rows.append({"name": name, "seed": seed, **spent, "fg": fg, "bg": 2.0, "changed": 1.0})
+    table = learning_summary(pd.DataFrame(rows), 15)
+    good, bad = table.loc["good"], table.loc["bad"]
+    assert (good["GFLOP a step"], good["ms a step"]) == (2.0, 100.0)
+    goal = ("images to the goal", "seconds to the goal", "TFLOP to the goal")
+    assert [good[column] for column in goal] == [200, 20, 0.4]  # at the second look that passes
+    assert all(math.isinf(bad[column]) for column in goal)
+    assert table["runs that reached it"].tolist() == ["100%", "0%"]
+    assert bad["fg in 15 s"] == 20
+
+
+def test_work_is_summed_by_player():
+    ranges = {"generators forward": 3, "generators backward": 4, "discriminators judge": 2, "copies": 0}
+    operators = [SimpleNamespace(range=name, flops=flops) for name, flops in ranges.items()]
+    assert work_by_player(operators) == {"generators": 7, "discriminators": 2}
+
+
+def small():
+    return labkit.DeviationGAN(ngf=4, ndf=4, blocks=1)
+
+
+def test_the_counted_work_of_modules_is_that_of_real_steps(tmp_path):
+    pictures = (torch.zeros(1, 3, 32, 32),) * 2
+    real = {"one process": step_flops(labkit.make_step(small()), pictures)}
+    for module in small().players():
+        job = apart(small(), exchange_every=1, module=module, folder=tmp_path)
+        real[module] = step_flops(job, pictures)
+    assert module_flops(small(), 32) == real
+
+
+def test_no_other_interval_loses_less():
+    save, between = 30.0, 86400.0
+    lost = {interval: save / interval + interval / (2 * between) for interval in range(60, 86400, 10)}
+    assert best_interval(save, between) == pytest.approx(min(lost, key=lambda interval: lost[interval]), abs=10)
+
+
+@pytest.mark.parametrize(
+    "dtype, bits, whole",
+    [
+        (torch.float16, (5, 10), torch.int16),
+        (torch.bfloat16, (8, 7), torch.int16),
+        (torch.float32, (8, 23), torch.int32),
+        (torch.float64, (11, 52), torch.int64),
+    ],
+)
+def test_limits_follow_from_the_bits(dtype, bits, whole):
+    known = torch.finfo(dtype)
+    smallest = torch.tensor(1, dtype=whole).view(dtype).item()  # only the last bit is set
+    assert limits(*bits) == {"eps": known.eps, "max": known.max, "tiny": known.tiny, "smallest": smallest}
+
+
+def test_outcomes_are_shares_of_what_is_not_zero():
+    gradients = torch.tensor([[0.0, 1e-9, -1e-9, 1e-6], [-1e-6, 1.0, 1e5, 0.0]])
+    assert rounding_outcomes(gradients, 1.0) == pytest.approx(
+        {"flushed": 2 / 6, "subnormal": 2 / 6, "overflowed": 1 / 6}
+    )
+
+
+def test_a_scale_moves_gradients_from_one_end_to_the_other():
+    gradients = torch.tensor([1e-8, -1e-3])
+    assert rounding_outcomes(gradients, 1.0) == {"flushed": 0.5, "subnormal": 0.0, "overflowed": 0.0}
+    assert rounding_outcomes(gradients, 2.0**10) == {"flushed": 0.0, "subnormal": 0.5, "overflowed": 0.0}
+    assert rounding_outcomes(gradients, 2.0**27) == {"flushed": 0.0, "subnormal": 0.0, "overflowed": 0.5}

@@ -1,0 +1,236 @@
+"""The speedrun's judge: honest entries get their scores, and every way to cheat earns nothing."""
+
+import random
+import string
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from labcourse.speedrun import RULES, BrokenRule, Heat, Judge, judge, ladder, race, verdict
+from labcourse.speedrun.yardstick import PORTION
+from labkit import show, to_float
+from labkit.measure.quality import GOAL
+from labtrace.errors import LabkitError
+from tools.ladder import PAGE, filled
+
+HONEST = Path(__file__).with_name("speedrun_entry.py").read_text(encoding="utf-8")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the judge needs Linux or macOS")
+
+MAKE = "    model = Small().to(device)\n"
+USE = "        verdict = self.model.D(fake)\n"
+PICTURE = "return picture + self"
+ENTRY = "    return Entry(model, Players(model), "
+NOISE = "".join(random.Random(0).choices(string.ascii_letters + string.digits, k=2400))
+ENDLESS = {USE: f"{USE}        while True:\n            self.model.D(fake)\n"}
+# A map of colours, 3 -> 8 -> 3, found with pairs: fg about 8, bg below 1.
+COLOURS = """
+0.19 0.62 -1.62 -0.19 -0.17 0.25 0 0 0 0.15 -0.17 -0.11 -0.33 -0.15 -0.02 -0.13 0.07 0.19 0.59 -0.84 -0.24 0.01 0 0
+-0.92 -0.15 0.56 -0.54 -0.57 -0.28 -0.42 0.41 2.28 0.01 -0.18 -0.33 -0.05 0.03 0.69 -0.01 -1.2 -0.03 0.13 -0.33 -0.08
+-0.19 1.26 0.16 -0.98 0 0.28 0.35 0.19 -0.05 -0.26 -0.02 0.1 -0.14 -0.15
+""".split()
+SHIPPED = {
+    "8, 3, 1, 1), nn.ReLU(), nn.Conv2d(8, 3, 3, 1, 1)": "8, 1), nn.ReLU(), nn.Conv2d(8, 3, 1)",
+    MAKE: f"{MAKE}    answer = torch.tensor({list(map(float, COLOURS))})\n".replace("0.", "."),
+    ENTRY: "    def step(*pictures):\n        nn.utils.vector_to_parameters(answer, model.G.parameters())\n\n"
+    "    return Entry(model, step, ",
+}
+
+# By name: the rule that it breaks, and what replaces what in the honest entry.
+CHEATS = {
+    "weights in the text": ("short", {MAKE: f"{MAKE}    weights = {NOISE!r}\n"}),
+    "pairs": ("data", {MAKE: f"    from labkit.data.fruit import scenes\n{MAKE}"}),
+    "test scenes": ("data", {MAKE: f"    import labkit\n    labkit.fruit()\n{MAKE}"}),
+    "labkit's trained models": ("data", {MAKE: f"    import labkit\n    labcourse.deviation_models()\n{MAKE}"}),
+    "another judge": ("data", {MAKE: f"    from labcourse.speedrun import judge\n{MAKE}"}),
+    "a result in print": ("weights", {USE: f"        print('record: 100 times as fast')\n        quit()\n{USE}"}),
+    "without an end": ("limits", ENDLESS),
+}
+
+
+def changed(replacements):
+    """The honest entry, changed."""
+    text = HONEST
+    for old, new in replacements.items():
+        assert old in text
+        text = text.replace(old, new, 1)
+    return text.replace("\nfrom torch import", "\nimport torch\nfrom torch import", 1)
+
+
+@pytest.fixture(scope="module")
+def judging():
+    return Judge(limit=60)
+
+
+def test_an_honest_entry_gets_its_time_and_its_scores(judging, monkeypatch):
+    monkeypatch.setattr(judging, "yardstick", lambda: 2 * PORTION)  # a processor at half the speed
+    heat = judging.heat(HONEST, 1)
+    assert [look["share"] for look in heat.curve] == [0, 0.5, 1]
+    assert 0.5 < heat.curve[0]["cpu_seconds"] < heat.curve[-1]["cpu_seconds"] <= heat.cpu_seconds + 0.02
+    assert heat.curve[0]["fg"] != heat.curve[1]["fg"] and not heat.reached  # it has learned, though not enough
+    assert heat.seconds == pytest.approx(heat.cpu_seconds / 2) and heat.cpu_seconds > 0.5
+    assert judging.pictures[HONEST].shape == (8, 3, 64, 64)
+
+
+def test_on_the_gpus_board_wall_time_counts(judging, monkeypatch):
+    """The training itself runs on the processor here."""
+    judging.heat(HONEST, 1)
+    run = judge._run
+    monkeypatch.setattr(judge, "_run", lambda do, task, *others: run(do, {**task, "device": "cpu"}, *others))
+    monkeypatch.setattr(judge, "_program", lambda source: judging.programs[source])
+    heat = Judge("cuda").heat(HONEST, 1)
+    assert heat.seconds == heat.wall_seconds > 0.5
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_a_cheat_is_named_with_its_rule(judging, name, monkeypatch):
+    rule, replacements = CHEATS[name]
+    monkeypatch.setattr(judging, "limit", 6 if rule == "limits" else 60)
+    with pytest.raises(BrokenRule) as broken:
+        judging.heat(changed(replacements), 1)
+    assert broken.value.rule == rule and RULES[rule] in str(broken.value)
+
+
+def test_weights_brought_along_are_right_in_one_training_of_six(judging):
+    text = changed(SHIPPED)
+    for seed, order in ((101, "rgb"), (102, "gbr")):
+        judging.orders[seed] = order
+    assert judging.heat(text, 101).reached and not judging.heat(text, 102).reached
+    new = Judge()
+    assert len({new.order(seed) for seed in (7, 3, 99, 12, 5, 4)}) == 6 and new.order(7) == new.order(7)
+
+
+def test_the_clock_is_the_kernels(judging):
+    """An entry cannot report its own time, nor leave work to a process of its own."""
+    burns = """
+    import os, time
+    time.process_time = time.perf_counter = time.monotonic = lambda: 0.0
+    if not os.fork():
+        os.setsid()
+        if not os.fork():
+            began = os.times()
+            while os.times().user - began.user < 3:
+                pass
+        os._exit(0)
+"""
+    assert judging.heat(changed({MAKE: burns + MAKE}), 1).cpu_seconds > 4
+
+
+def test_an_entry_is_not_told_what_the_judge_has_drawn(judging):
+    look = """
+    import os, sys
+    assert "gbr" not in str((sys.argv, os.environ, open("/proc/self/cmdline").read(), os.listdir()))
+"""
+    judging.orders[103] = "gbr"
+    judging.heat(changed({MAKE: look + MAKE}), 103)
+
+
+@pytest.mark.parametrize(
+    ("replacements", "error"),
+    [
+        ({MAKE: f"{MAKE}    1 / 0\n"}, "ZeroDivisionError"),
+        ({PICTURE: "return picture + picture.new_zeros(64, 64) + self"}, "64"),  # pictures of one size only
+        ({"def entry(": "def another("}, "Define a function entry"),
+    ],
+)
+def test_an_error_of_an_entry_is_shown(judging, replacements, error):
+    with pytest.raises(LabkitError, match=error):
+        judging.heat(changed(replacements), 1)
+
+
+def heats(seconds, fg=8.0):
+    return [
+        Heat(seed, "rgb", one, one, one, [dict(share=1.0, cpu_seconds=one, fg=fg, bg=2.0, changed=0.0)])
+        for seed, one in enumerate(seconds)
+    ]
+
+
+RECORD = [10.0, 10.4, 10.2, 10.1, 10.3]  # it differs from itself by 0.4
+
+
+@pytest.mark.parametrize(
+    ("mine", "record", "made"),
+    [
+        (heats([9.0, 9.7, 9.7, 9.7, 12.0]), heats(RECORD), True),
+        (heats([9.85] * 5), heats(RECORD), False),  # faster, but by less than that
+        (heats([9.0] * 4) + heats([9.0], fg=9.1), heats(RECORD), True),  # four of five are enough
+        (heats([9.0] * 3) + heats([9.0] * 2, fg=9.1), heats(RECORD), False),
+        (heats([99.0] * 5), None, True),
+        (heats([99.0] * 5, fg=9.1), None, False),
+    ],
+)
+def test_a_record_is_faster_by_more_than_noise_and_as_good(mine, record, made):
+    is_record, reason = verdict(mine, record)
+    assert is_record == made and reason
+
+
+def test_a_record_is_written_with_its_text_and_its_pictures(judging, tmp_path):
+    text = '"""The first line.\n\nMore."""\n'
+    judging.pictures[text] = to_float(judging.scenes.test_a[:8]).flip(1)
+    for name, before in (("first", None), ("second", "first")):
+        ladder.submit(name, text, heats([2.0, 1.0, 3.0]), before, heats([4.0] * 3) if before else [], judging, tmp_path)
+    first, second = ladder.records("cpu", tmp_path)
+    assert (first["name"], first["rung"], first["seconds"]) == ("first", 1, 2.0)
+    assert (second["before"], second["difference"]) == ("first", "The first line.")
+    assert second["heats"][1]["seconds"] == 1.0 and second["stamp"]["threads"] == 1
+    assert ladder.source("second", tmp_path) == text and ladder.records("cuda", tmp_path) == []
+    apples, oranges = ladder.pictures("first", tmp_path)
+    assert (apples.float() - judging.scenes.test_a[:8].float()).abs().mean() < 4  # of 255: WebP loses a little
+    assert (oranges.float() - judging.scenes.test_a[:8].flip(1).float()).abs().mean() < 4
+    for taken in ("first", "../first"):
+        with pytest.raises(LabkitError, match="a new name of letters, digits and underscores"):
+            ladder.check_name(taken, tmp_path)
+    with pytest.raises(LabkitError, match="in a clone"):
+        ladder.check_name("first", tmp_path / "gone")
+    with pytest.raises(LabkitError, match="entry='third' is unknown.*first, second"):
+        ladder.source("third", tmp_path)
+    drawn = show.ladder([first, second], tmp_path)
+    assert list(drawn.data[0].y) == [2.0, 2.0] and len(drawn.layout.images) == 2
+    assert drawn.data[0].error_y.array == (1.0, 1.0) and "first 2, second 2" in drawn.layout.meta["text"]
+    lines = show.heats({"mine": heats([2.0, 3.0])}).data
+    assert [(line.x[0], line.y[0]) for line in lines] == [(2.0, 8.0), (3.0, 8.0), (2.0, 2.0), (3.0, 2.0)]
+
+
+def test_the_ladder_holds_records_each_faster_than_the_one_before_beyond_noise():
+    records = ladder.records()
+    assert [record["rung"] for record in records] == list(range(1, len(records) + 1)) and len(records) >= 8
+    for before, record in zip(records, records[1:], strict=False):
+        assert record["before"] == before["name"]
+        mine, theirs = ([Heat(**heat) for heat in record[of]] for of in ("heats", "heats_before"))
+        assert verdict(mine, theirs)[0] and verdict(theirs, None)[0], record["name"]
+
+
+def test_the_page_has_the_ladder_as_it_is():
+    page = PAGE.read_text(encoding="utf-8")
+    assert filled(page) == page, "run: python -m tools.ladder"
+
+
+def test_records_run_again_in_their_order(judging):
+    names = ["own_adam", "wider"]  # twice as fast
+    again = race(judging, {name: ladder.source(name) for name in names}, seeds=[1])
+    assert again["own_adam"][0].seconds > again["wider"][0].seconds
+    assert all(again[name][0].curve[-1]["fg"] < 1.2 * GOAL["fg"] for name in names)  # a single seed may just miss
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_a_training_ends_with_its_judge(tmp_path):
+    endless = tmp_path / "endless.py"
+    endless.write_text(changed(ENDLESS), encoding="utf-8")
+    command = [sys.executable, "-m", "labkit", "speedrun", str(endless), "--against", "none"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    trainings = wait_for(lambda: psutil.Process(process.pid).children(recursive=True)[1:])
+    process.kill()
+    process.wait()
+    assert wait_for(lambda: not any(map(psutil.Process.is_running, trainings)))
+
+
+def wait_for(happens):
+    """What `happens` returns as soon as it is true; it has to be within a minute."""
+    for _ in range(600):
+        if found := happens():
+            return found
+        time.sleep(0.1)
+    raise AssertionError("it did not happen")

@@ -1,0 +1,198 @@
+"""Traces as every version of PyTorch and every maker of GPUs writes them, held to a count from the raw JSON."""
+
+import json
+from collections import defaultdict
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from synthetic_trace import AUTOGRAD, GPU, HOST, SyntheticTrace, two_streams
+
+from labtrace.trace import Trace
+
+OLD = {
+    "kernel": "Kernel", "gpu_memcpy": "Memcpy", "gpu_memset": "Memset", "cuda_runtime": "Runtime", "cpu_op": "Operator",
+    "user_annotation": "Operator",
+}  # fmt: skip
+
+
+def today(trace):
+    return trace.events
+
+
+def old_names(trace):
+    """PyTorch 1.8 to 1.10: other categories, threads as texts, streams as "stream 7"."""
+    events = [event for event in trace.events if event["cat"] != "gpu_user_annotation"]
+    for event in events:
+        on_gpu = event["pid"] == GPU
+        event |= {"cat": OLD[event["cat"]], "tid": f"stream {event['tid']}" if on_gpu else str(event["tid"])}
+        event["args"].pop("stream", None)
+    return events
+
+
+def in_halves(trace):
+    """A begin and an end for each event, in the order of time."""
+    events = [event for event in trace.events if event["cat"] != "gpu_user_annotation"]
+    outer_first = sorted(events, key=lambda event: (event["ts"], -event["dur"]))
+    halves = [{**{k: v for k, v in event.items() if k != "dur"}, "ph": "B"} for event in outer_first]
+    ends = [{k: event[k] for k in ("name", "pid", "tid")} | {"ts": event["ts"] + event["dur"]} for event in events]
+    return halves + [{"ph": "E", **end} for end in sorted(ends, key=lambda end: end["ts"])]
+
+
+def of_amd(trace):
+    for event in trace.events:
+        event["cat"] = event["cat"].replace("cuda_", "hip_")
+        event["name"] = (
+            event["name"].replace("cuda", "hip").replace("Memcpy HtoD (Pageable -> Device)", "CopyHostToDevice")
+        )
+        event["cat"] = "kernel" if event["name"] == "CopyHostToDevice" else event["cat"]
+    return trace.events
+
+
+def of_intel(trace):
+    for event in trace.events:
+        event["cat"] = event["cat"].replace("cuda_runtime", "xpu_runtime")
+    return trace.events
+
+
+def since_1970(trace):
+    """As PyTorch 2.2 and 2.3 write them: with nanoseconds, in numbers that no float can hold."""
+    for event in trace.events:
+        event["ts"], event["dur"] = f"{1623142623460111 + event['ts']}.123", f"{event['dur']}.000"
+    return trace.events
+
+
+DIALECTS = (today, old_names, in_halves, of_amd, of_intel, since_1970)
+ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
+
+
+def counted(events):
+    """Wall, busy and idle time and the durations by name, in exact arithmetic, a nanosecond at a time."""
+    spans, ends, names = [], defaultdict(list), defaultdict(Fraction)
+    for event in events:
+        if event["ph"] == "E":
+            ends[event["pid"], event["tid"], event["name"]].append(Fraction(event["ts"]))
+    for event in events:
+        if event["ph"] in "XB" and event["cat"] in ON_GPU:
+            begin = Fraction(event["ts"])
+            key = event["pid"], event["tid"], event["name"]
+            end = begin + Fraction(event["dur"]) if event["ph"] == "X" else min(e for e in ends[key] if e >= begin)
+            spans.append((begin, end))
+            names[event["name"]] += end - begin
+    instants = sorted({instant for span in spans for instant in span})
+    busy = sum(
+        later - earlier
+        for earlier, later in zip(instants, instants[1:], strict=False)
+        if any(begin <= earlier and later <= end for begin, end in spans)
+    )
+    wall = instants[-1] - instants[0]
+    return {"wall": wall, "busy": busy, "idle": wall - busy}, dict(names)
+
+
+def save(events, path):
+    """Writes texts that are numbers as numbers, since no float could hold them."""
+    text = json.dumps({"schemaVersion": 1, "traceEvents": events})
+    for event in events:
+        for time in (event.get("ts"), event.get("dur")):
+            text = text.replace(f'"{time}"', time) if isinstance(time, str) else text
+    path.write_text(text)
+    return Trace(path)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_tables_equal_a_count_from_the_raw_json(tmp_path, dialect):
+    events = dialect(two_streams())
+    times, names = counted(events)
+    trace = save(events, tmp_path / "trace.json")
+    table = trace.temporal().set_index("part")["us"]
+    assert {part: table[part] for part in times} == times
+    assert trace.kernels().set_index("name")["total_us"].to_dict() == names
+    kinds = trace.kernels(by="kind").set_index("kind")["total_us"].to_dict()
+    assert kinds == {"compute": 390, "memory": 40, "communication": 0}
+    idle = trace.idle().query("scope == 'device'").set_index("cause")["us"].to_dict()
+    assert idle == {"host_wait": 150, "kernel_wait": 10, "other": 60, "unknown": 0}
+    assert trace.ranges()["range"].tolist() == ["generators forward", "data"]
+    assert trace.operators().set_index("name").loc["aten::mul", ["self_us", "gpu_total_us"]].tolist() == [50, 100]
+    assert trace.temporal(by="step")["step"].unique().tolist() == [3, 4]
+
+
+def test_times_since_1970_keep_their_nanoseconds(tmp_path):
+    trace = SyntheticTrace()
+    for number in range(100):
+        trace.launch(0, 10 * number + 5, 1)
+    for event in trace.events:
+        event["ts"] = f"{1700000000000000 + event['ts']}.{'001' if event['cat'] == 'kernel' else '0'}"
+        event["dur"] = "0.003"
+    opened = save(trace.events, tmp_path / "trace.json")
+    times = opened.temporal().set_index("part")["us"]
+    assert times["busy"] == pytest.approx(0.3, abs=1e-9) and times["wall"] == pytest.approx(990.003, abs=1e-9)
+    begin = next(iter(opened.ranks.values())).kernels["begin"].to_numpy()
+    assert np.array_equal(np.rint(begin * 1000), 1000 * np.arange(5, 1005, 10) + 1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "rcclGenericKernel<1, false>",
+        "void vllm::cross_device_reduce_1stage<float, 8>(int)", "one_shot_all_reduce_kernel", "hcclAllReduce",
+        "two_shot_all_reduce_kernel_inplace", "void mscclpp::allreduce<int>()", "nvshmemi_transfer", "XCCL_allreduce",
+        "multimem_all_reduce_kernel",
+    ],
+)  # fmt: skip
+def test_communication_has_many_names(tmp_path, name):
+    trace = SyntheticTrace()
+    trace.launch(0, 10, 30)
+    trace.launch(2, 30, 30, name=name, stream=20)
+    opened = Trace(trace.save(tmp_path / "trace.json"))
+    assert opened.temporal().set_index("part")["us"]["communication"] == 30
+    assert opened.communication()["exposed_us"].item() == 20
+
+
+@pytest.mark.parametrize("name", ["void reduce_kernel<512, 1>(int)", "vectorized_elementwise_kernel"])
+def test_computing_is_no_communication(tmp_path, name):
+    trace = SyntheticTrace()
+    trace.launch(0, 10, 30, name=name)
+    assert Trace(trace.save(tmp_path / "trace.json")).temporal().set_index("part")["us"]["communication"] == 0
+
+
+OWN = ["## forward ##", "Optimizer.step#SGD.step", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"]
+
+
+def marked(*names, category="user_annotation"):
+    trace = SyntheticTrace()
+    trace.range("ProfilerStep#1", 0, 100)
+    for number, name in enumerate(names):
+        trace.event(category, name, 10 * number, 9)
+    trace.launch(5, 10, 20)
+    return trace
+
+
+@pytest.mark.parametrize("category", ["user_annotation", "cpu_op"])
+def test_ranges_of_ones_own_and_of_pytorch_are_shown(tmp_path, category):
+    table = Trace(marked(*OWN, category=category).save(tmp_path / "trace.json")).ranges()
+    assert table["range"].tolist() == OWN and table["total_us"].tolist() == [9, 9, 9]
+
+
+def test_beside_labkits_ranges_only_those_of_ones_own_are(tmp_path):
+    trace = Trace(marked("labkit: data", *OWN).save(tmp_path / "trace.json"))
+    assert trace.ranges()["range"].tolist() == ["data", "## forward ##"]
+
+
+def test_operators_have_the_gpu_time_of_what_they_launched(tmp_path):
+    trace = SyntheticTrace()
+    trace.operator("aten::linear", 0, 100)
+    trace.operator("aten::addmm", 10, 50)
+    trace.launch(20, 200, 30)
+    graph = trace.call(70, 9, name="cudaGraphLaunch")
+    trace.kernel(300, 5, graph)
+    trace.kernel(310, 6, graph)
+    trace.launch(40, 320, 7, call_duration=1)
+    trace.operator("aten::mul", 30, 20, tid=AUTOGRAD)  # at the same time, in another thread
+    trace.operator("aten::add", 400, 9, **{"External id": 77})
+    trace.event("kernel", "late", 420, 11, GPU, 7, stream=7, correlation=900, **{"External id": 77})  # no call
+    trace.event("kernel", "early", 390, 1, GPU, 7, stream=7, correlation=901, **{"External id": 77})  # not of that one
+    trace.event("Trace", "PyTorch Profiler (0)", -1, 999, HOST, HOST)
+    table = Trace(trace.save(tmp_path / "trace.json")).operators().set_index("name")[["gpu_self_us", "gpu_total_us"]]
+    assert table.loc["aten::linear"].tolist() == [11, 48] and table.loc["aten::addmm"].tolist() == [37, 37]
+    assert table.loc["aten::mul"].tolist() == [0, 0] and table.loc["aten::add"].tolist() == [11, 11]
+    assert table.loc["cudaGraphLaunch"].tolist() == [11, 11] and table.loc["cudaLaunchKernel"].tolist() == [37, 37]

@@ -1,0 +1,107 @@
+"""The difference of two traces: every change that was made is told, in the right words."""
+
+import pytest
+from synthetic_trace import SyntheticTrace
+
+import labkit
+from labkit.simulate import Launch, Replay, write_trace
+from labtrace.errors import LabkitError
+from labtrace.replay.trace_file import Source
+
+
+def training(kernels, steps=2, marked=True, **meta):
+    """A trace of `steps` equal steps of 1000 us; `kernels` holds the name, operator and duration of each kernel."""
+    trace = SyntheticTrace(**meta)
+    for step in range(steps):
+        begin = 1000 * step
+        if marked:
+            trace.range(f"ProfilerStep#{step}", begin, 999)
+        for place, (name, operator, us) in enumerate(kernels):
+            trace.operator(operator, begin + 20 * place, 10)
+            trace.launch(begin + 20 * place + 3, begin + 300 + 50 * place, us, name=name)
+    return trace
+
+
+BEFORE = [("relu", "aten::relu", 10), ("relu", "aten::relu", 20), ("sgemm", "aten::mm", 40), ("copy", "aten::copy_", 5)]
+AFTER = [("relu", "aten::relu", 15), ("hgemm", "aten::mm", 20), ("copy", "aten::copy_", 6), ("norm", "aten::norm", 4)]
+
+
+@pytest.fixture
+def both(tmp_path):
+    """The training before a change, three steps of it, and after it, two steps."""
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    training(BEFORE, 3).save(before)
+    training(AFTER, 2).save(after)
+    return labkit.Trace(before), labkit.Trace(after)
+
+
+def rows(table):
+    assert table["difference_us"].abs().is_monotonic_decreasing
+    columns = ["count", "us", "count_other", "us_other", "change"]
+    return {row.name: tuple(getattr(row, column) for column in columns) for row in table.itertuples(index=False)}
+
+
+def test_kernels_are_told_apart_by_name(both):
+    before, after = both
+    assert rows(before.diff(after)) == {
+        "sgemm": (1, 40, 0, 0, "vanished"),
+        "hgemm": (0, 0, 1, 20, "appeared"),
+        "relu": (2, 30, 1, 15, "less often"),
+        "norm": (0, 0, 1, 4, "appeared"),
+        "copy": (1, 5, 1, 6, "slower"),
+    }
+    assert rows(after.diff(before))["copy"] == (1, 6, 1, 5, "faster")
+    assert set(before.diff(before)["change"]) == {"same"}
+
+
+def test_kernels_that_changed_stand_under_the_same_operator(both):
+    table = both[0].diff(both[1]).set_index("name")
+    of_mm = table[table["operator"] == "aten::mm"]
+    assert of_mm["change"].to_dict() == {"sgemm": "vanished", "hgemm": "appeared"}
+    assert table.loc["norm", "operator"] == "aten::norm" and table.loc["relu", "operator"] == "aten::relu"
+
+
+def test_hta_counts_the_same(both, tmp_path):
+    """In its first iteration; here all are the same."""
+    from hta.common.trace import Trace as HTATrace
+    from hta.trace_diff import DeviceType, LabeledTrace, TraceDiff
+
+    traces = []
+    for name in ("before", "after"):
+        parsed = HTATrace(trace_files={0: str(tmp_path / f"{name}.json")}, trace_dir="")
+        parsed.parse_traces()
+        parsed.decode_symbol_ids()
+        traces.append(LabeledTrace(name, parsed))
+    theirs = TraceDiff.compare_traces(*traces, device_type=DeviceType.GPU)
+    columns = ["before_counts", "before_total_duration", "after_counts", "after_total_duration"]
+    ours = {name: row[:-1] for name, row in rows(both[0].diff(both[1])).items()}
+    assert {row.Index: row[1:] for row in theirs[columns].itertuples()} == ours
+
+
+def test_traces_without_steps_are_compared_whole_and_with_them_not_at_all(both, tmp_path):
+    plain = labkit.Trace(training(BEFORE, 3, marked=False).save(tmp_path / "plain.json"))
+    assert rows(plain.diff(plain))["relu"] == (6, 90, 6, 90, "same")
+    for one, other in ((plain, both[0]), (both[0], plain)):
+        with pytest.raises(LabkitError, match="plain.json: no steps in this trace, but in before.json"):
+            one.diff(other)
+
+
+def test_a_difference_to_a_simulation_is_one(both, tmp_path):
+    played = Replay([Launch("relu", 5.0, 5.0)], [Source(0, -1, "", "", 0)], (), "A100", {})
+    simulated = labkit.Trace(write_trace(played, tmp_path / "simulated.json"))
+    for table in (both[0].diff(simulated), simulated.diff(both[0])):
+        assert table.columns.name == "SIMULATED" and table.attrs["stamp"]["SIMULATED"]
+    assert both[0].diff(both[1]).columns.name is None
+
+
+def test_ranks_are_compared_with_their_own(both, tmp_path):
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    for number, kernels in enumerate((AFTER, BEFORE)):
+        training(kernels, rank=number).save(folder / f"{number}.json")
+    ranks = labkit.Trace(folder)
+    table = ranks.diff(both[1])  # of rank 0
+    assert set(table["rank"]) == {0} and set(table["change"]) == {"same"}
+    assert set(ranks.diff(ranks)["rank"]) == {0, 1}
+    alone = labkit.Trace(folder / "1.json")
+    assert set(alone.diff(both[0])["change"]) == {"same"}  # one rank each

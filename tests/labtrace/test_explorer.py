@@ -1,0 +1,161 @@
+"""The timeline of one recording or more; the explorer redraws one figure in place."""
+
+import re
+
+import pytest
+import synthetic_trace
+from synthetic_trace import SyntheticTrace
+
+from labkit import show
+from labtrace.show.explorer import ALL
+from labtrace.show.style import in_words
+from labtrace.show.timeline import MOST_BARS, events_between, length_us, thin
+from labtrace.show.views import VIEWS
+from labtrace.trace import Trace
+
+WITHOUT_SHAPES = [view for view in VIEWS if view != "achieved"]
+
+
+def totals(figure):
+    """Events and total µs of each lane, by recording and lane, in the figure's text alternative."""
+    rows = re.findall("<tr>(.*?)</tr>", figure.layout.meta["table"].partition("<tbody>")[2], re.DOTALL)
+    cells = [re.findall("<td>(.*?)</td>", row) for row in rows]
+    return {(recording, lane): (events, us) for recording, lane, events, us in cells}
+
+
+def timeline(traces, begin_us, end_us):
+    return show.trace(traces, "timeline", begin_us=begin_us, end_us=end_us)
+
+
+def test_the_timeline_has_host_and_streams_as_lanes(two_streams):
+    figure = timeline({"two": two_streams}, 0, 400)
+    lanes = figure.layout.yaxis.categoryarray
+    assert lanes == ("steps", "ranges", "CUDA calls", "stream 7", "stream 20")
+    compute = next(bar for bar in figure.data if bar.name == "compute")
+    drawn = {(y, base): x for y, base, x in zip(compute.y, compute.base, compute.x, strict=True)}
+    assert drawn == {("stream 7", 100): 100, ("stream 7", 210): 90, ("stream 20", 250): 100}
+    calls = next(bar for bar in figure.data if bar.name == "CUDA call")
+    assert compute.text[0].startswith("gemm") and not any(calls.text), "few kernels have their names in their bars"
+    assert "relu" in "".join(compute.hovertext) and "thinned" not in figure.layout.title.text
+    assert totals(figure)["two", "stream 7"] == ("2", "190.0")
+    cut = timeline({"two": two_streams}, 150, 220)
+    assert totals(cut)["two", "stream 7"] == ("2", "60.0") and "stream 20" in cut.layout.yaxis.categoryarray
+
+
+def test_a_timeline_is_thinned_truly_and_says_so(load):
+    trace = SyntheticTrace()
+    for number in range(2000):
+        trace.launch(number * 10, number * 10 + 5, 4)
+    trace = load(trace)
+    figure = timeline(trace, 0, 20_000)
+    drawn = [time for bar in figure.data for time in bar.x]
+    assert len(drawn) <= MOST_BARS and sum(drawn) == pytest.approx(2000 * (4 + 4) / 1e3)
+    assert "milliseconds" in figure.layout.xaxis.title.text
+    assert "4,000" in figure.layout.title.text and f"{len(drawn):,} bars" in figure.layout.title.text
+    few = thin(events_between(trace.ranks[0], 0, 1000), 0, 1000)
+    assert len(few) == 200 and (few["events"] == 1).all()
+
+
+def test_two_timelines_begin_with_their_own_first_events_and_are_equally_long(two_streams, one_kernel):
+    figure = timeline({"part": two_streams.steps(4), "whole": one_kernel}, 0, 90)
+    assert figure.layout.xaxis.range == figure.layout.xaxis2.range == (0, 90)
+    assert [note.text for note in figure.layout.annotations] == ["part", "whole"]
+    assert "0 to 90 µs" in figure.layout.title.text
+    compute = [bar for bar in figure.data if bar.name == "compute"]
+    assert [(bar.yaxis, bar.base, bar.x) for bar in compute] == [("y2", (10,), (80,))]
+    assert [bar.name for bar in figure.data if bar.showlegend].count("CUDA call") == 1
+    assert totals(figure)["part", "steps"] == ("1", "90.0")
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    for rank in (0, 1):
+        trace = synthetic_trace.one_kernel(rank=rank)
+        trace.launch(2, 200, 50 + rank)
+        trace.save(folder / f"{rank}.json")
+    return Trace(folder)
+
+
+def test_a_timeline_of_several_ranks_has_a_panel_for_each(two_ranks, one_kernel):
+    figure = timeline({"run": two_ranks, "one": one_kernel}, 0, 300)
+    assert [note.text for note in figure.layout.annotations] == ["run, rank 0", "run, rank 1", "one"]
+    assert totals(figure)["run, rank 1", "stream 7"][1] == "141.0"
+
+
+class Parts:
+    """The widgets of an explorer by name."""
+
+    def __init__(self, box):
+        self.recording, self.steps, self.view, self.runtime, self.delay, self.table, self.interval, *rest = box.children
+        self.widget, self.words, self.files = rest
+
+    @property
+    def figure(self):
+        return self.widget.figure
+
+
+def same(parts, drawn):
+    """Whether a widget shows a figure, and its words."""
+    return parts.widget._drawn.text == drawn.to_json() and parts.words.value == in_words(drawn)
+
+
+def draw(view, traces, parts):
+    begin, end = (share * length_us(traces) / 100 for share in parts.interval.value)
+    return timeline(traces, begin, end) if view == "timeline" else show.trace(traces, view)
+
+
+def test_the_explorer_draws_every_figure_into_one_widget(two_streams, one_kernel):
+    recordings = {"two": two_streams, "one": one_kernel}
+    parts = Parts(show.trace_explorer(recordings))
+    assert same(parts, show.trace({"two": two_streams}))
+    drawn = {view: draw(view, {"two": two_streams}, parts) for view in WITHOUT_SHAPES}
+    for view in [*drawn, *reversed(drawn)]:  # each after another one, of which nothing may be left
+        parts.view.value = view
+        assert same(parts, drawn[view]), view
+    parts.recording.value = "one"
+    assert same(parts, show.trace({"one": one_kernel}))
+    parts.recording.value = ALL
+    assert same(parts, show.trace(recordings))
+    parts.view.value = "timeline"
+    assert same(parts, draw("timeline", recordings, parts))
+
+
+def test_chosen_steps_are_those_of_every_figure(two_streams, one_kernel):
+    parts = Parts(show.trace_explorer({"two": two_streams, "one": one_kernel}))
+    assert parts.steps.layout.display == "" and parts.steps.value == (1, parts.steps.max) == (1, 2)
+    assert same(parts, show.trace({"two": two_streams})), "all steps are the whole recording"
+    parts.steps.value = (2, 2)
+    for view in WITHOUT_SHAPES:
+        parts.view.value = view
+        assert same(parts, draw(view, {"two": two_streams.steps(4)}, parts)), view
+    parts.view.value, parts.recording.value = "temporal", ALL  # one of them has a single step
+    assert same(parts, show.trace({"two": two_streams.steps(4), "one": one_kernel.steps(7)}))
+
+
+def test_the_files_are_named_for_perfetto(tmp_path):
+    file = synthetic_trace.one_kernel().save(tmp_path / "a&b.json.gz")
+    shown = Parts(show.trace_explorer({"base<line>": Trace(file)})).files.value
+    assert f"base&lt;line&gt;: {tmp_path}/a&amp;b.json.gz" in shown and "Open trace file" in shown
+
+
+def test_the_explorer_s_sliders_act(two_streams):
+    parts = Parts(show.trace_explorer(two_streams))
+    assert parts.delay.layout.display == parts.interval.layout.display == "none"
+    parts.view.value = "launches"
+    assert parts.delay.layout.display == "" and parts.interval.layout.display == "none"
+    parts.delay.value, parts.runtime.value = 150, 60
+    assert parts.figure.data[0].y[:2] == ("delay &gt; 150 us", "call &gt; 60 us")
+    parts.view.value = "timeline"
+    assert parts.interval.layout.display == "" and parts.interval.value == (0, 10)
+    parts.interval.value = (25, 50)
+    assert "175 to 350 µs" in parts.figure.layout.title.text and "175 to 350 µs" in parts.words.value
+    assert parts.figure.layout.xaxis.range == (175, 350)
+
+
+def test_the_explorer_says_what_a_cpu_s_trace_lacks(two_streams, on_a_cpu):
+    parts = Parts(show.trace_explorer({"GPU": two_streams, "CPU": on_a_cpu}))
+    parts.recording.value = "CPU"
+    assert "no GPU activity" in parts.words.value and "no GPU" in parts.figure.layout.title.text.replace("<br>", " ")
+    parts.view.value = "operators"
+    assert same(parts, show.trace({"CPU": on_a_cpu}, "operators"))

@@ -1,0 +1,135 @@
+"""The view "hta": HTA's own tables, labkit's numbers beside them, and the reasons where they differ."""
+
+import re
+
+import pytest
+from hta.trace_analysis import TraceAnalysis
+from synthetic_trace import SyntheticTrace
+
+import labcourse
+import labkit
+from labkit import show
+from labtrace.errors import LabkitError
+from labtrace.show import bars
+
+
+def rows(figure):
+    """HTA's number, labkit's and how they differ, by HTA's name, from the figure's text alternative."""
+    body = figure.layout.meta["table"].partition("<tbody>")[2]
+    cells = [re.findall("<td>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", body, re.DOTALL)]
+    return {what: (hta, labkits, difference) for _, what, hta, labkits, difference in cells}
+
+
+@pytest.fixture
+def steps(tmp_path):
+    """Two steps: stream 7 busy 10-110 and 160-260, and in the second 300-350."""
+    trace = SyntheticTrace()
+    trace.event("user_annotation", "ProfilerStep#1", 0, 200)
+    trace.launch(2, 10, 100, name="gemm")
+    trace.launch(150, 160, 100, name="gemm")
+    trace.event("user_annotation", "ProfilerStep#2", 280, 100)
+    trace.launch(290, 300, 50, name="relu")
+    return trace
+
+
+def test_hta_and_labkit_stand_side_by_side_with_the_reason(steps, tmp_path):
+    figure = show.trace(steps.save(tmp_path / "a.json"), "hta")
+    assert rows(figure)["idle_time(us)"] == ("50.0", "90.0", "0.556x")
+    assert rows(figure)["kernel_time(us)"] == ("250.0", "340.0", "0.735x")
+    assert "HTA leaves out the last step, with 1 kernels" in figure.layout.meta["text"]
+
+
+def test_of_the_same_events_both_say_the_same(steps, tmp_path):
+    file = steps.save(tmp_path / "a.json")
+    analysis = TraceAnalysis(trace_files={0: str(file)}, trace_dir="", include_last_profiler_step=True)
+    for table in ("temporal", "idle", "launches"):
+        figure = show.trace(analysis, "hta", table=table)
+        assert rows(figure) and all(difference == "" for *_, difference in rows(figure).values()), table
+    assert rows(show.trace(analysis, "hta", table="kernels"))["COMPUTATION, sum"] == ("250.0", "250.0", "")
+    assert rows(show.trace(analysis, "hta", table="queue"))["stream 7, max queue_length"] == ("1.0", "1.0", "")
+
+
+def test_of_a_recording_on_several_streams_every_table_but_the_queue_agrees():
+    """HTA's mean queue counts each change alike, and its statistics of compute kernels are of their sums."""
+    file = next(iter(labcourse.public_trace("a100_streams").ranks.values())).recording.file
+    analysis = TraceAnalysis(trace_files={3: str(file)}, trace_dir="", include_last_profiler_step=True)
+    for table in ("temporal", "idle", "kernels", "launches"):
+        found = rows(show.trace(analysis, "hta", table=table))
+        sums = {what: row for what, row in found.items() if table != "kernels" or what.endswith("sum")}
+        assert sums and all(difference == "" for *_, difference in sums.values()), (table, found)
+    assert "COMPUTATION overlapping COMMUNICATION overlapping MEMORY, sum" in rows(
+        show.trace(analysis, "hta", table="kernels")
+    )
+
+
+def test_the_categories_of_old_recordings_are_work_of_the_gpu():
+    """The recording's kernels have the category "Kernel"."""
+    text = show.trace(labcourse.public_trace("resnet50_workers0"), "hta").layout.meta["text"]
+    assert "HTA leaves out the last step" in text and "as work of the GPU" not in text
+
+
+def unlaunched(trace):
+    trace.kernel(120, 20, name="lost")
+
+
+def synchronised(trace):
+    trace.event("cuda_sync", "Stream Sync", 110, 45, pid=0, tid=7, stream=7, correlation=900)
+    trace.event("cuda_runtime", "cudaStreamSynchronize", 108, 50, correlation=900)
+
+
+def replayed(trace):
+    trace.kernel(120, 20, trace.call(115, name="cudaGraphLaunch"), name="of a graph")
+
+
+@pytest.mark.parametrize(
+    "change, table, reason",
+    [
+        (unlaunched, "temporal", "HTA drops 1 kernels whose launch is not in the trace"),
+        (synchronised, "temporal", "HTA counts 1 events of cuda_sync, 45 µs, as work of the GPU"),
+        (replayed, "launches", "HTA does not know 1 kernels as launched, those of cudaGraphLaunch"),
+    ],
+)
+def test_each_reason_is_found_in_the_recording(steps, tmp_path, change, table, reason):
+    change(steps)
+    assert reason in show.trace(steps.save(tmp_path / "a.json"), "hta", table=table).layout.meta["text"]
+
+
+def test_rounding_is_named(steps, tmp_path, monkeypatch):
+    from hta.configs.env_options import HTAEnvOptions
+
+    monkeypatch.setattr(HTAEnvOptions.instance(), "disable_ns_rounding", lambda: False)
+    steps.launch(261, 262.4, 3.3, name="short")
+    figure = show.trace(steps.save(tmp_path / "a.json"), "hta")
+    assert "HTA rounds to whole microseconds" in figure.layout.meta["text"]
+
+
+def test_a_trace_that_hta_cannot_read_is_named_with_a_way_out(steps, tmp_path, monkeypatch):
+    def fails(*_, **__):
+        raise TypeError("Cannot cast int16 to int8")
+
+    trace = labkit.Trace(steps.save(tmp_path / "a.json"))
+    monkeypatch.setattr("hta.trace_analysis.TraceAnalysis", fails)
+    with pytest.raises(LabkitError, match=r"HTA cannot read .*a.json \(TypeError: Cannot cast.*pandas<3"):
+        show.trace(trace, "hta")
+
+
+def test_a_recording_may_be_a_path_a_folder_a_trace_or_an_analysis(steps, tmp_path):
+    file = steps.save(tmp_path / "a.json")
+    analysis = TraceAnalysis(trace_files={0: str(file)}, trace_dir="")
+    for given in (file, str(file), tmp_path, labkit.Trace(file), analysis):
+        figure = show.trace({"it": given}, "temporal")
+        assert figure.layout.meta["table"] == show.trace({"it": labkit.Trace(file)}).layout.meta["table"]
+        assert list(bars.named(given)) == ["a.json"]
+    with pytest.raises(LabkitError, match="3 is no trace: give a labkit.Trace, the path of a trace"):
+        show.trace(3)
+
+
+def test_the_explorer_has_a_menu_of_htas_tables(steps, tmp_path):
+    box = show.trace_explorer(steps.save(tmp_path / "a.json"))
+    menus = {control.description: control for control in box.children if hasattr(control, "description")}
+    assert menus["HTA's table"].layout.display == "none"
+    menus["figure"].value = "hta"
+    assert menus["HTA's table"].layout.display == ""
+    menus["HTA's table"].value = "queue"
+    shown = next(child for child in box.children if hasattr(child, "figure"))
+    assert "HTA's table 'queue'" in shown.figure.layout.title.text

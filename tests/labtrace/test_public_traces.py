@@ -1,0 +1,92 @@
+"""Recordings by others: stamped so, complete, and with the numbers that were counted in the originals."""
+
+import gzip
+import json
+import warnings
+
+import pytest
+
+import labcourse
+import labkit
+from labcourse import shipped
+from labkit.simulate import what_if
+from labtrace.errors import LabkitError
+
+LICENCES = ("LICENSE.hta.txt", "LICENSE.kineto.txt")
+# Counted in the published files without labkit: kernels, copies and memsets; steps; microseconds from the first work on
+# the GPU to the last.
+COUNTED = {
+    "resnet50_workers0": (8772 + 12 + 312, 6, 996_477),
+    "resnet50_workers4": (8868 + 12 + 378, 6, 801_550),
+    "v100_nanoseconds": (4350 + 1600 + 145, 5, 480_029.227),
+    "a100_streams": (8568 + 228 + 654, 6, 464_594),
+}
+NAMES = sorted(COUNTED)
+
+
+@pytest.fixture(scope="module")
+def traces():
+    return {name: labcourse.public_trace(name) for name in NAMES}
+
+
+def test_all_that_is_shipped_is_listed_and_small():
+    shipped_here = {file.name for file in shipped.PUBLIC.iterdir()}
+    assert shipped_here == {f"{name}.json.gz" for name in NAMES} | set(LICENCES)
+    assert all(file.stat().st_size < 8e6 for file in shipped.PUBLIC.iterdir())
+    assert sum(file.stat().st_size for file in shipped.DATA.rglob("*") if file.is_file()) < 40e6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_stamp_names_device_source_and_licence_and_never_labkit(traces, name):
+    stamp = traces[name].stamp
+    assert stamp["recorded_by"].startswith("others") and "SIMULATED" not in stamp and "labkit" not in stamp
+    device = next(iter(traces[name].ranks.values())).recording.meta["deviceProperties"][0]["name"]
+    assert stamp["device"] == device and stamp["date"].startswith("20") and stamp["thinned"] and stamp["what"]
+    assert stamp["licence"].split()[-1] in LICENCES and stamp["source"].startswith("github.com/")
+    said = labkit.show.stamped(traces[name])
+    assert device in said and "recorded by others" in said and stamp["source"].split(",")[0] in said
+    assert said in labkit.show.trace(traces[name]).layout.title.text
+    table = traces[name].temporal()
+    assert table.attrs["stamp"] == stamp and table.columns.name is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_that_labkit_reads_was_left_out(traces, name):
+    kernels, steps, wall_us = COUNTED[name]
+    temporal = traces[name].temporal().set_index("part")["us"]
+    assert temporal["wall"] == pytest.approx(wall_us, abs=0.002)
+    assert traces[name].kernels()["count"].sum() == kernels
+    assert traces[name].temporal(by="step")["step"].nunique() == traces[name].stamp["steps"] == steps
+    with gzip.open(shipped.PUBLIC / f"{name}.json.gz") as file:
+        events = json.load(file)["traceEvents"]
+    arrows = {event["id"] for event in events if event["ph"] == "f"}
+    launched = traces[name].ranks[next(iter(traces[name].ranks))].kernels
+    assert arrows == set(launched["correlation"]), "an arrow to each kernel"
+    assert not {"Call stack", "grid"} & {name for event in events for name in event.get("args", {})}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_unchanged_replay_is_close_to_the_recording(traces, name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a ReplayWarning would say that it is off by more than 5 %
+        timeline = what_if(traces[name]).timeline
+    wall = timeline.kernel_end.max() - timeline.kernel_start.min()
+    assert wall == pytest.approx(COUNTED[name][2], rel=0.05)
+
+
+def test_workers_bring_the_gain_that_the_recording_without_them_foretold(traces):
+    without, four = (traces[f"resnet50_workers{number}"] for number in (0, 4))
+    remedies = without.remedies().set_index("cause")
+    assert remedies.loc["data loading", "times_faster_at_most"] == pytest.approx(1.40, abs=0.005)
+    walls = [trace.temporal().set_index("part")["us"]["wall"] for trace in (without, four)]
+    assert walls[0] - remedies.loc["data loading", "us"] == pytest.approx(walls[1], rel=0.15)
+    steps = [trace.ranks[0].steps["duration"].median() / 1e3 for trace in (without, four)]  # on the host
+    assert steps == pytest.approx([176, 126], abs=1)
+
+
+def test_an_unknown_recording_and_a_missing_folder_are_told(tmp_path, monkeypatch):
+    with pytest.raises(LabkitError, match="did you mean 'resnet50_workers4'"):
+        labcourse.public_trace("resnet50_workers5")
+    monkeypatch.setattr(shipped, "PUBLIC", tmp_path)
+    with pytest.raises(LabkitError, match="not shipped here: use a clone"):
+        labcourse.public_trace("resnet50_workers0")

@@ -1,0 +1,179 @@
+"""The price list of a trace: every bound is the one that arithmetic gives, on traces that were made for it."""
+
+import gzip
+import json
+from functools import partial
+
+import pytest
+
+import labkit
+from labkit.simulate import Launch, Replay, what_if, write_trace
+from labtrace.errors import LabkitError
+from labtrace.host import divide
+from labtrace.replay.recorded_replay import ReplayWarning
+from labtrace.replay.trace_file import Source
+
+POINTWISE, CONV, GEMM, NORM, COPY, SEND = (
+    "vectorized_elementwise_kernel",
+    "cudnn_convolve",
+    "sgemm",
+    "batch_norm",
+    "Memcpy HtoD (Pinned -> Device)",
+    "ncclDevKernel_AllReduce",
+)
+MAIN, SIDE = 7, 20
+
+
+def launched(name, host, us, times=100, stream=MAIN, **more):
+    return [Launch(name, host, us, stream, **more)] * times
+
+
+def step_with_data(data):
+    return [Launch(POINTWISE, 2.0 + data, 5.0, MAIN, data_us=data), *launched(POINTWISE, 2.0, 5.0, 99)]
+
+
+def alternating(*names_and_us, host, times=50):
+    return [Launch(name, host, us, MAIN) for name, us in names_and_us] * times
+
+
+# Launches, positions after which the host waits for the GPU, and the wall times that are left without some causes. The
+# wall time goes from the begin of the first kernel to the end of the last.
+KNOWN = {
+    "the host is late": (launched(POINTWISE, 10.0, 2.0), (), 992, {"launches": 299, "pointwise and other": 990}),
+    "the GPU is late": (launched(POINTWISE, 2.0, 10.0), (), 1000, {"launches": 1000, "pointwise and other": 198}),
+    "no cliff below": (launched(CONV, 10.0, 9.9), (), 999.9, {"launches": 990, "convolutions": 990}),
+    "no cliff above": (launched(CONV, 10.0, 10.1), (), 1010, {"launches": 1010, "convolutions": 990}),
+    "two kinds": (
+        alternating((CONV, 10.0), (GEMM, 5.0), host=1.0),
+        (),
+        750,
+        {"convolutions": 251, "matrix products": 500, "launches": 750},
+    ),
+    "data": (step_with_data(1000.0) * 3, (99, 199, 299), 3504, {"data loading": 1504, "launches": 3500}),
+    "little data": (step_with_data(100.0) * 3, (99, 199, 299), 1704, {"data loading": 1504, "launches": 1700}),
+    "copies": (alternating((COPY, 30.0), (NORM, 10.0), host=1.0), (), 2000, {"copies": 501, "normalisation": 1500}),
+    "hidden communication": (
+        [*launched(SEND, 1.0, 300.0, 1, SIDE), *launched(POINTWISE, 1.0, 10.0)],
+        (),
+        1001,
+        {"communication": 1001, "pointwise and other": 300},
+    ),
+    "exposed communication": (
+        [*launched(CONV, 1.0, 10.0), Launch(SEND, 1.0, 500.0, SIDE, after=(99,))],
+        (),
+        1500,
+        {"communication": 1000, "convolutions": 600},
+    ),
+    "waits of the host": (launched(POINTWISE, 10.0, 40.0), range(100), 4990, {"launches": 4000 + 99}),
+    "host and GPU by turns": (
+        [*launched(CONV, 1.0, 20.0, 50), *launched(POINTWISE, 20.0, 1.0, 50)],
+        (49,),
+        1000 + 49 * 20 + 21,
+        {"launches": 1050, "convolutions": 49 + 50 * 20 + 1, "pointwise and other": 1000 + 50 * 20},
+    ),
+}
+
+
+def written(launches, waits, path, rank=0):
+    sources = [Source(i, -1, "", "", 0) for i in range(len(launches))]
+    played = Replay(launches, sources, set(waits), "A100", {}, gap_us=0.0)
+    return write_trace(played, path, rank)
+
+
+@pytest.mark.parametrize("case", KNOWN)
+def test_every_bound_is_exact(case, tmp_path):
+    launches, waits, wall, left = KNOWN[case]
+    trace = labkit.Trace(written(launches, waits, tmp_path / "trace.json.gz"))
+    assert trace.temporal().set_index("part")["us"]["wall"] == pytest.approx(wall, rel=1e-3)
+    found = trace.remedies().set_index("cause")
+    for cause, us in left.items():
+        assert found["times_faster_at_most"][cause] == pytest.approx(wall / us, rel=0.01), cause
+        assert found["us"][cause] == pytest.approx(wall - us, abs=0.01 * wall), cause
+    assert found["us"].is_monotonic_decreasing and found["try"].str.len().min() > 10
+
+
+def test_the_rank_that_is_waited_for_gains_nothing_by_waiting_less(tmp_path):
+    for rank, work in enumerate((10.0, 15.0)):
+        sends = 1000.0 if rank else 1500.0  # rank 0 computes less, and waits in the collective
+        launches = [*launched(CONV, 1.0, work), Launch(SEND, 1.0, sends, MAIN)]
+        written(launches, (), tmp_path / f"rank{rank}.json.gz", rank)
+    found = labkit.Trace(tmp_path).remedies().set_index(["rank", "cause"])["times_faster_at_most"]
+    assert found[0, "waiting for other ranks"] == pytest.approx(2500 / 2000, rel=0.01)
+    assert found[1, "waiting for other ranks"] == pytest.approx(1.0, rel=0.01)
+    assert found[1, "convolutions"] == pytest.approx(2500 / 1100, rel=0.01)
+    both = labkit.Trace(tmp_path)
+    for settings, message in (({}, "Choose among 0, 1"), ({"rank": 2}, "rank=2.*among 0, 1")):
+        with pytest.raises(LabkitError, match=message):
+            what_if(both, **settings)
+
+
+def test_a_trace_that_cannot_be_played_again_is_refused(tmp_path, monkeypatch):
+    path = written(launched(POINTWISE, 10.0, 2.0), (), tmp_path / "trace.json.gz")
+
+    def slower(times, *found):
+        return {cause: times * us for cause, us in divide(*found).items()}
+
+    monkeypatch.setattr("labtrace.host.divide", partial(slower, 1.1))
+    with pytest.warns(ReplayWarning, match="wall time is 1,091 us, and in the recording 992 us"):
+        labkit.Trace(path).remedies()
+    monkeypatch.setattr("labtrace.host.divide", partial(slower, 2.0))
+    with pytest.raises(LabkitError, match="cannot tell what a change would bring"):
+        labkit.Trace(path).remedies()
+
+
+def test_kernels_that_were_queued_before_the_recording_began_keep_their_place(tmp_path):
+    path = written(launched(POINTWISE, 2.0, 10.0), (), tmp_path / "trace.json.gz")
+    with gzip.open(path, "rt") as file:
+        trace = json.load(file)
+    calls = [event for event in trace["traceEvents"] if event.get("cat") == "cuda_runtime"]
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event not in calls[:30]]
+    (tmp_path / "cut.json").write_text(json.dumps(trace))
+    cut = labkit.Trace(tmp_path / "cut.json")
+    played = what_if(cut)
+    timeline = played.timeline
+    assert played.gap_us >= 0 and timeline.kernel_end.max() - timeline.kernel_start.min() == pytest.approx(
+        1000, rel=0.01
+    )
+    assert cut.remedies().set_index("cause")["times_faster_at_most"]["launches"] == pytest.approx(1.0, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kernel_us", "bound_by"),
+    [(2.0, "host"), (4.9, "host"), (5.1, "host"), (9.9, "several"), (10.1, "several"), (40.0, "compute")],
+)
+def test_the_verdict_has_no_cliff_where_nothing_jumps(kernel_us, bound_by, tmp_path):
+    verdict = labkit.Trace(written(launched(CONV, 10.0, kernel_us), (), tmp_path / "trace.json")).summary().iloc[0]
+    assert verdict["bound_by"] == bound_by
+    slower = max(10.0, kernel_us)
+    pause = 1.0 if kernel_us < 9 else 0.0  # between kernels, assumed where no kernel waited for another
+    assert verdict["cost_of_host"] == pytest.approx(1 - (kernel_us + pause) / slower, abs=0.02)
+    assert verdict["cost_of_compute"] == pytest.approx(1 - 10.0 / slower, abs=0.02)
+    assert verdict["first_remedy"] == (
+        "launches" if verdict["cost_of_host"] > verdict["cost_of_compute"] else "convolutions"
+    )
+
+
+def test_a_full_queue_is_no_good_news_while_the_host_costs_a_quarter(tmp_path):
+    """The queue is full while a long step runs, and empty while the host loads the next batch."""
+    step = [Launch(CONV, 1.0, 10.0), *launched(CONV, 1.0, 10.0, 199, MAIN)]
+    step[0] = Launch(CONV, 1001.0, 10.0, MAIN, data_us=1000.0)
+    slow = labkit.Trace(written([*launched(CONV, 1.0, 10.0, 200), *step] * 2, (199, 399, 599), tmp_path / "slow.json"))
+    verdict = slow.summary().iloc[0]
+    assert verdict["long_delays_of_kernels"] > 0.8 and verdict["idle_of_wall"] < 0.5
+    assert verdict["why"].count("not overhead") == (verdict["cost_of_data"] < 0.25)
+    assert f"{verdict['times_faster_at_most']:.2f} times faster without {verdict['first_remedy']}" in verdict["why"]
+
+
+def test_communication_that_is_hidden_is_not_the_bound(tmp_path):
+    launches, waits, *_ = KNOWN["hidden communication"]
+    many = labkit.Trace(written([*launched(SEND, 1.0, 900.0, 1, SIDE), *launches[1:]], waits, tmp_path / "trace.json"))
+    verdict = many.summary().iloc[0]
+    assert verdict["communication_of_busy"] > 0.85 and verdict["cost_of_communication"] == pytest.approx(0, abs=0.01)
+    assert "communication" not in (verdict["bound_by"], verdict["first_remedy"])
+
+
+@pytest.mark.parametrize("changed", [{"host": -1}, {"kernels": float("nan")}, {"data": float("inf")}], ids=str)
+def test_a_factor_that_is_none_is_refused(changed, tmp_path):
+    trace = labkit.Trace(written(launched(GEMM, 10.0, 2.0), (), tmp_path / "trace.json"))
+    with pytest.raises(LabkitError, match="is no factor on a time. Give 0 or more"):
+        what_if(trace, **changed)

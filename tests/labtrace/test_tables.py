@@ -1,0 +1,398 @@
+"""Tables of traces whose every number is known, and every way a trace can be bad."""
+
+import numpy as np
+import pandas
+import pytest
+from synthetic_trace import GPU, SyntheticTrace
+
+import labkit
+from labtrace.errors import LabkitError
+from labtrace.intervals import Nesting, Union, busy, time_at_each_level
+from labtrace.reading import TraceError
+from labtrace.trace import Trace
+
+
+@pytest.fixture
+def load(tmp_path):
+    """A function that saves a synthetic trace and opens it."""
+    return lambda synthetic: Trace(synthetic.save(tmp_path / "trace.json"))
+
+
+@pytest.fixture
+def two_streams():
+    """Stream 7 busy 100-200, 210-300 and, copying, 500-540; stream 20 250-350 and 600-700: wall 600, idle 220."""
+    trace = SyntheticTrace()
+    trace.range("ProfilerStep#3", 0, 460)
+    trace.range("labkit: generators forward", 10, 390)
+    trace.operator("aten::conv2d", 40, 20)
+    trace.launch(50, 100, 100)  # delay 46
+    trace.launch(60, 210, 90, name="relu")  # delay 146; gap 200-210 is kernel_wait
+    trace.launch(70, 250, 100, stream=20)  # delay 176
+    trace.range("ProfilerStep#4", 460, 300)
+    trace.range("labkit: data", 465, 30)
+    trace.copy(470, 500, 40)  # gap 350-500 is host_wait
+    trace.operator("aten::mul", 480, 110)
+    trace.launch(520, 600, 100, call_duration=60, stream=20)  # gap 540-600: launched before, and long: other
+    return trace
+
+
+def parts(table):
+    return table.set_index("part")["us"].to_dict()
+
+
+def test_temporal_gives_shares_of_wall_and_of_busy_side_by_side(load, two_streams):
+    table = load(two_streams).temporal()
+    busy = 100 + 140 + 40 + 100
+    idle = 600 - busy
+    assert parts(table) == {
+        "wall": 600, "busy": busy, "idle": idle, "compute": 340, "memory": 40, "communication": 0,
+        "non_compute": 40, "compute_and_communication": 0
+    }  # fmt: skip
+    compute = table.set_index("part").loc["compute"]
+    assert compute["share_of_wall"] == pytest.approx(340 / 600)
+    assert compute["share_of_busy"] == pytest.approx(340 / busy)
+    assert np.isnan(table.set_index("part").loc["idle", "share_of_busy"])
+
+
+def test_temporal_by_step_holds_the_last_step_and_adds_up(load, two_streams):
+    trace = load(two_streams)
+    steps = trace.temporal(by="step")
+    assert parts(steps[steps["step"] == 3])["idle"] == 10 + 150
+    assert parts(steps[steps["step"] == 4]) == {
+        "wall": 200, "busy": 140, "idle": 60, "compute": 100, "memory": 40, "communication": 0,
+        "non_compute": 40, "compute_and_communication": 0
+    }  # fmt: skip
+    assert steps.groupby("part")["us"].sum().to_dict() == parts(trace.temporal())
+    with pytest.raises(LabkitError, match="by='stpe'.*'step'"):
+        trace.temporal(by="stpe")
+
+
+def test_hta_agrees_where_it_is_right(tmp_path, two_streams):
+    """On whole microseconds, without events that only look like GPU work; HTA leaves out the last step."""
+    from hta.trace_analysis import TraceAnalysis
+
+    two_streams.range("ProfilerStep#5", 800, 10)
+    two_streams.events = [event for event in two_streams.events if event["cat"] != "gpu_user_annotation"]
+    path = two_streams.save(tmp_path / "trace.json")
+    analysis, trace = TraceAnalysis(trace_files={0: str(path)}, trace_dir=""), Trace(path)
+    theirs, ours = analysis.get_temporal_breakdown(visualize=False).iloc[0], parts(trace.temporal())
+    assert theirs["idle_time(us)"] == ours["idle"] and theirs["compute_time(us)"] == ours["compute"]
+    assert theirs["kernel_time(us)"] == ours["wall"]
+    idle = trace.idle().set_index(["scope", "cause"])["us"]
+    for row in analysis.get_idle_time_breakdown(visualize=False, streams=[7, 20])[0].itertuples():
+        assert row.idle_time == idle[f"stream {row.stream}", row.idle_category]
+    launched = analysis.get_cuda_kernel_launch_stats(visualize=False)[0]
+    counts = trace.launches().set_index("what")["kernels"]
+    assert counts["delay > 100 us"] == (launched["launch_delay"] > 100).sum()
+    assert counts["call > 50 us"] == (launched["cpu_duration"] > 50).sum()
+
+
+def test_idle_time_of_the_device_and_of_each_stream_by_cause(load, two_streams):
+    table = load(two_streams).idle()
+    causes = {scope: rows.set_index("cause")["us"].to_dict() for scope, rows in table.groupby("scope")}
+    assert causes == {
+        "device": {"host_wait": 150, "kernel_wait": 10, "other": 60, "unknown": 0},
+        "stream 7": {"host_wait": 200, "kernel_wait": 10, "other": 0, "unknown": 0},
+        "stream 20": {"host_wait": 250, "kernel_wait": 0, "other": 0, "unknown": 0},
+    }
+    device = table[table["scope"] == "device"].set_index("cause")
+    assert device.loc["host_wait", "share_of_idle"] == pytest.approx(150 / 220)
+    assert device.loc["host_wait", "share_of_wall"] == pytest.approx(150 / 600)
+
+
+def test_gaps_name_what_the_host_was_doing(load, two_streams):
+    gaps = load(two_streams).gaps(largest=2)
+    assert gaps["us"].tolist() == [150, 60] and gaps["cause"].tolist() == ["host_wait", "other"]
+    assert gaps["range_at_begin"].tolist() == ["generators forward", "(none)"]
+    assert gaps["operator_at_begin"].tolist() == ["(none)", "cudaLaunchKernel"]  # in it from 520 to 580
+    assert gaps["operator_at_end"].tolist() == ["aten::mul", "(none)"]
+    assert gaps["next_kernel"].tolist() == ["Memcpy HtoD (Pageable -> Device)", "gemm"]
+    assert gaps["launch_delay_us"].tolist() == [26, 20]
+
+
+def test_kernels_by_name_kind_and_memory_operation(load, two_streams):
+    two_streams.copy(700, 710, 20, name="Memcpy DtoD (Device -> Device)")
+    two_streams.launch(701, 730, 10, name="Memset (Device)", category="gpu_memset")
+    two_streams.launch(702, 740, 60, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+    trace = load(two_streams)
+    busy = 380 + 20 + 10 + 60
+    names = trace.kernels().set_index("name")
+    assert names.loc["gemm", ["count", "total_us", "mean_us"]].tolist() == [3, 300, 100]
+    assert names.loc["gemm", "share_of_busy"] == pytest.approx(300 / busy)
+    kinds = trace.kernels(by="kind").set_index("kind")
+    assert kinds["total_us"].to_dict() == {"compute": 390, "memory": 70, "communication": 60}
+    memory = trace.kernels(by="memory").set_index(["operation", "pageable"])["total_us"].to_dict()
+    assert memory == {("HtoD", True): 40, ("DtoD", False): 20, ("Memset", False): 10}
+
+
+def test_launches_count_delays_long_calls_and_short_kernels(load):
+    trace = SyntheticTrace()
+    trace.launch(0, 10, 1000)
+    trace.launch(20, 1010, 2)  # delay 986, and shorter than its call
+    trace.launch(40, 1020, 18, call_duration=60)  # a long call, delay 920
+    trace.kernel(1040, 60, correlation=77)  # nobody launched it
+    table = load(trace).launches().set_index("what")
+    assert table["kernels"].tolist() == [2, 1, 1, 1]
+    assert table["share_of_kernels"].tolist() == pytest.approx([2 / 3, 1 / 3, 1 / 3, 1 / 4])
+    assert table["share_of_gpu_time"].tolist() == pytest.approx([20 / 1020, 18 / 1020, 2 / 1020, 60 / 1080])
+    assert table["share_of_wall"].tolist() == pytest.approx([20 / 1090, 18 / 1090, 2 / 1090, 60 / 1090])
+    assert load(trace).launches(delay_cutoff=950)["kernels"].iloc[0] == 1
+
+
+def test_launches_of_graphs_and_triton_are_found(load):
+    trace = SyntheticTrace()
+    graph = trace.call(0, 30, name="cudaGraphLaunch")
+    for begin in (40, 50, 60):
+        trace.kernel(begin, 9, graph)  # 9 < 30 / 3
+    driver = trace.call(45, 4, name="cuLaunchKernelEx", category="cuda_driver")
+    trace.operator("triton_poi_fused_add_0", 44, 94, stream=0)  # looks like 94 us on the GPU
+    trace.kernel(75, 1, driver, name="triton_poi_fused_add_0")
+    trace = load(trace)
+    table = trace.launches().set_index("what")
+    assert table.loc["no launch found", "kernels"] == 0
+    assert table.loc["kernel shorter than its call", "kernels"] == 4
+    assert parts(trace.temporal())["compute"] == 28
+    assert trace.idle().query("scope == 'device' and cause == 'kernel_wait'")["us"].tolist() == [8]
+
+
+def test_without_launches_nothing_is_said_about_them(load):
+    trace = SyntheticTrace()
+    trace.kernel(0, 10)
+    trace.kernel(50, 50)
+    trace = load(trace)
+    rows = trace.launches().set_index("what")
+    assert rows["kernels"].isna().tolist() == [True, True, True, False]
+    assert trace.idle().query("scope == 'device'").set_index("cause")["us"].to_dict()["unknown"] == 40
+    with pytest.raises(TraceError, match="trace.json: .*launch.*ProfilerActivity.CPU"):
+        trace.queue()
+    verdict = trace.summary().iloc[0]
+    assert verdict["bound_by"] == "unknown" and np.isnan(verdict["mean_queue"]) and "cannot be named" in verdict["why"]
+    with pytest.raises(TraceError, match="trace.json: .*ProfilerStep"):
+        trace.temporal(by="step")
+
+
+def test_a_trace_with_next_to_nothing_in_it(load):
+    trace = SyntheticTrace()
+    trace.kernel(5, 0)  # takes no time, so nothing can be a share of it
+    trace = load(trace)
+    assert trace.summary()["bound_by"].item() == "unknown"
+    assert trace.temporal()["us"].eq(0).all() and trace.temporal()["share_of_wall"].isna().all()
+    assert trace.kernels(by="memory").empty and trace.gaps().empty
+    assert trace.operators().empty and trace.ranges().empty
+    assert trace.idle()["us"].eq(0).all() and trace.concurrency()["us"].sum() == 0
+
+
+def test_the_queue_is_a_step_function_with_a_mean(load):
+    trace = SyntheticTrace()
+    trace.launch(0, 10, 90)
+    trace.launch(20, 100, 50)
+    trace.launch(30, 150, 60)
+    queue = load(trace).queue()
+    assert queue["time_us"].tolist() == [0, 10, 20, 30, 100, 150]
+    assert queue["waiting"].tolist() == [1, 0, 1, 2, 1, 0]
+    assert queue["mean"].unique().tolist() == [pytest.approx((80 + 120) / 200)]
+
+
+def test_concurrency_compares_the_union_with_the_sum(load, two_streams):
+    table = load(two_streams).concurrency()
+    everything = table[table["range"] == "all"]
+    assert everything["us"].tolist() == [220, 330, 50]
+    assert everything["union_us"].unique().tolist() == [380] and everything["sum_us"].unique().tolist() == [430]
+    forward = table[table["range"] == "generators forward"]  # three kernels between 100 and 350
+    assert forward["us"].tolist() == [10, 190, 50]
+    assert forward[["union_us", "sum_us"]].iloc[0].tolist() == [240, 290]
+    assert table[table["range"] == "data"]["us"].tolist() == [0, 40]
+
+
+def test_kernels_of_the_autograd_thread_belong_to_the_range_round_it(load):
+    trace = SyntheticTrace()
+    trace.range("labkit: generators backward", 0, 100)
+    trace.kernel(20, 50, trace.call(10, tid=4243))
+    assert load(trace).concurrency()["range"].tolist() == ["all"] * 2 + ["generators backward"] * 2
+
+
+def gpu_bound():
+    """97 of 100 kernels wait for more than 100 us, while the GPU is idle for 2% of the time."""
+    trace = SyntheticTrace()
+    for number in range(100):
+        trace.launch(number * 5, 40 + number * 50, 49)
+    return trace
+
+
+def host_bound(waiting_in="labkit: generators forward"):
+    """Every kernel begins as soon as it is launched and runs for 10 of 100 us."""
+    trace = SyntheticTrace()
+    for number in range(100):
+        trace.range(waiting_in, number * 100 + 10, 85)
+        trace.launch(number * 100, number * 100 + 5, 10)
+    return trace
+
+
+def test_long_delays_on_a_busy_gpu_are_not_the_host_s_fault(load):
+    verdict = load(gpu_bound()).summary().iloc[0]
+    assert verdict["long_delays_of_kernels"] == pytest.approx(0.97, abs=0.02)
+    assert verdict["idle_of_wall"] == pytest.approx(0.02, abs=0.002)
+    assert verdict["bound_by"] == "compute" and "full queue, not overhead" in verdict["why"]
+    assert verdict["mean_queue"] > 40
+
+
+def test_short_delays_on_an_idle_gpu_are(load):
+    verdict = load(host_bound()).summary().iloc[0]
+    assert verdict["long_delays_of_kernels"] == 0 and verdict["idle_of_wall"] == pytest.approx(0.9, abs=0.01)
+    assert verdict["bound_by"] == "host" and verdict["host_wait_of_idle"] == 1
+    assert verdict["mean_queue"] == pytest.approx(0.05, abs=0.005)
+
+
+@pytest.mark.parametrize("loading", ["labkit: data", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"])
+def test_waiting_for_data_is_told_from_waiting_for_launches(load, loading):
+    verdict = load(host_bound(waiting_in=loading)).summary().iloc[0]
+    assert verdict["bound_by"] == "data" and verdict["data_of_idle"] == pytest.approx(80 / 90)
+
+
+def test_copies_bind_by_memory_and_gaps_without_reason_are_unknown(load):
+    copying = SyntheticTrace()
+    copying.copy(0, 10, 90)
+    copying.launch(5, 100, 10)
+    assert load(copying).summary()["bound_by"].item() == "memory"
+    waiting = SyntheticTrace()
+    for number in range(3):
+        waiting.launch(number * 10, 100 + number * 200, 10)
+    assert load(waiting).summary()["bound_by"].item() == "unknown"
+
+
+def test_what_only_looks_like_gpu_work_is_none(load, two_streams):
+    before = load(two_streams)
+    two_streams.event("cuda_sync", "Stream Sync", 340, 500, GPU, 7, stream=7, device=0)
+    two_streams.kernel(400, 0)  # runs for no time: it divides a gap, and nothing else
+    after = load(two_streams)
+    assert parts(after.temporal()) == parts(before.temporal())
+    assert after.idle().query("scope == 'device'")["us"].sum() == 220
+    assert after.kernels(by="kind")["count"].sum() == before.kernels(by="kind")["count"].sum() + 1
+
+
+def test_operators_have_their_own_time_and_ranges_their_time_per_step(load, two_streams):
+    two_streams.operator("aten::item", 600, 100, tid=4243)  # another thread's is none of the others' children
+    two_streams.operator("aten::copy_", 610, 30.25, tid=4243)
+    two_streams.operator("aten::empty", 640, 0.5, tid=4243)  # ends after its parent, by rounding
+    trace = load(two_streams)
+    table = trace.operators().set_index("name")
+    assert table.loc["aten::item", ["self_us", "total_us"]].tolist() == [69.75, 100]
+    assert table.loc["aten::copy_", "self_us"] == 30
+    assert table.loc["aten::conv2d", ["kind", "self_us"]].tolist() == ["operator", 16]
+    assert table.loc["cudaLaunchKernel", ["kind", "count"]].tolist() == ["CUDA call", 4]
+    assert trace.ranges().set_index("range").loc["data"].tolist() == [0, 1, 30, 30, 15]
+
+
+def test_a_folder_holds_one_trace_of_each_rank(tmp_path, two_streams):
+    other = SyntheticTrace(rank=3, labkit={"device": "made up"})
+    other.launch(0, 10, 90)
+    other.save(tmp_path / "a.json", separators=(",", ":"))
+    two_streams.save(tmp_path / "b.json.gz")
+    trace = Trace(tmp_path)
+    assert list(trace.ranks) == [0, 3]
+    walls = trace.temporal().query("part == 'wall'").set_index("rank")["us"]
+    assert walls.to_dict() == {0: 600, 3: 90}
+    assert trace.stamp is None and Trace(tmp_path / "a.json").stamp == {"device": "made up"}
+
+
+TABLES = {
+    "temporal": Trace.temporal,
+    "temporal by step": lambda trace: trace.temporal(by="step"),
+    "idle": Trace.idle,
+    "gaps": Trace.gaps,
+    "kernels": Trace.kernels,
+    "kernels by kind": lambda trace: trace.kernels(by="kind"),
+    "memory": lambda trace: trace.kernels(by="memory"),
+    "launches": Trace.launches,
+    "queue": Trace.queue,
+    "concurrency": Trace.concurrency,
+    "summary": Trace.summary,
+    "communication": Trace.communication,
+    "operators": Trace.operators,
+    "ranges": Trace.ranges,
+}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_all_steps_are_the_whole(load, two_streams, table):
+    whole = load(two_streams)
+    pandas.testing.assert_frame_equal(table(whole.steps(3, 4)), table(whole))
+
+
+def test_a_step_has_its_own_host_events_and_the_kernels_launched_in_it(load, two_streams):
+    two_streams.launch(450, 800, 50, name="late")  # launched in step 3, run after all of step 4
+    two_streams.launch(770, 860, 5, name="afterwards")  # launched in no step
+    two_streams.kernel(870, 5, name="nobody's")
+    trace = load(two_streams)
+    third, fourth = trace.steps(3), trace.steps(4)
+    assert set(third.kernels()["name"]) == {"gemm", "relu", "late"}
+    assert set(fourth.kernels()["name"]) == {"gemm", "Memcpy HtoD (Pageable -> Device)"}
+    assert parts(third.temporal())["wall"] == 750 and parts(fourth.temporal())["wall"] == 200
+    assert set(third.operators()["name"]) == {"aten::conv2d", "cudaLaunchKernel"}
+    assert fourth.ranges()["range"].tolist() == ["data"] and fourth.ranges()["us_per_step"].tolist() == [30]
+    assert third.gaps(largest=1)["begin_us"].tolist() == [350], "times are those of the whole recording"
+    assert trace.only_steps is None and fourth.only_steps == (4, 4) and trace.steps(3, 4).steps(3).only_steps == (3, 3)
+    assert len(trace.kernels()) == 6, "the whole is left as it was"
+
+
+def test_kernels_of_a_graph_belong_to_the_step_that_launched_it(load):
+    trace = SyntheticTrace()
+    for number in range(2):
+        trace.range(f"ProfilerStep#{number}", number * 100, 90)
+        graph = trace.call(number * 100 + 10, name="cudaGraphLaunch")
+        for begin in (20, 40, 60):
+            trace.kernel(number * 100 + begin, 10 + number, graph)
+    assert load(trace).steps(1).kernels()[["count", "mean_us"]].iloc[0].tolist() == [3, 11]
+
+
+def test_steps_that_are_not_there(load, two_streams):
+    two_streams.range("ProfilerStep#5", 800, 10)
+    trace = load(two_streams)
+    with pytest.raises(TraceError, match="trace.json: .*no step 7.* 3, 4, 5"):
+        trace.steps(4, 7)
+    with pytest.raises(TraceError, match="no kernel.* 5 to 5"):
+        trace.steps(5)
+    with pytest.raises(LabkitError, match="first=4 .*last=3"):
+        trace.steps(4, 3)
+    unmarked = SyntheticTrace()
+    unmarked.launch(0, 10, 90)
+    with pytest.raises(TraceError, match="ProfilerStep.*labkit.record"):
+        load(unmarked).steps(0)
+
+
+def test_a_trace_recorded_on_a_cpu_says_what_it_lacks(tiny, batch, tmp_path, capsys):
+    step = labkit.make_step(tiny(pool_size=2))
+    trace = Trace(labkit.record(step, batch(), tmp_path / "trace.json.gz", steps=2))
+    assert trace.stamp["steps"] == 2
+    assert trace.operators()["self_us"].is_monotonic_decreasing
+    assert "aten::convolution_backward" in set(trace.operators()["name"])
+    ranges = trace.ranges().set_index("range")
+    assert (ranges["count"] == 2).all() and {"data", "generators forward"} <= set(ranges.index)
+    assert ranges["us_per_step"].tolist() == pytest.approx((ranges["total_us"] / 2).tolist())
+    one_step = trace.steps(4).ranges().set_index("range")
+    assert (one_step["count"] == 1).all() and one_step["us_per_step"].equals(one_step["total_us"])
+    tables = (trace.temporal, trace.idle, trace.gaps, trace.kernels, trace.launches, trace.queue, trace.concurrency)
+    for table in (*tables, trace.summary):
+        with pytest.raises(TraceError, match="trace.json.gz: no GPU activity.*CPU"):
+            table()
+    assert capsys.readouterr() == ("", "")  # HTA logs every file it reads
+
+
+def test_intervals_agree_with_counting_instants():
+    random = np.random.default_rng(0)
+    unions, covers = [], []
+    for _ in range(3):
+        begin = random.integers(0, 90, 12)
+        end = begin + random.integers(0, 9, 12)
+        unions.append(Union(begin, end))
+        covers.append([((begin <= instant) & (instant < end)).any() for instant in range(100)])
+        assert busy(begin, end) == np.sum(covers[-1])
+        assert unions[-1].covered([0, 20], [100, 50]).tolist() == [np.sum(covers[-1]), np.sum(covers[-1][20:50])]
+    levels = np.bincount(np.sum(covers, axis=0))
+    assert time_at_each_level(unions, 0, 100)[: len(levels)].tolist() == levels.tolist()
+
+
+def test_nesting_finds_the_innermost():
+    nesting = Nesting([0, 10, 20, 20, 60], [50, 40, 20, 30, 70])
+    assert nesting.at([-1, 0, 15, 20, 35, 45, 55, 65, 70, np.nan]).tolist() == [-1, 0, 1, 3, 1, 0, -1, 4, -1, -1]
+    assert nesting.own_time().tolist() == [20, 20, 0, 10, 10]

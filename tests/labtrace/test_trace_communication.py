@@ -1,0 +1,119 @@
+"""Communication in traces: hidden or exposed, on a GPU and over gloo, and the rank that the others wait for."""
+
+import numpy as np
+import pytest
+from synthetic_trace import AUTOGRAD, SyntheticTrace, two_ranks
+from test_views import bars, told
+
+from labkit import show
+from labtrace.reading import TraceError
+from labtrace.trace import Trace
+
+GLOO_THREAD = 4250
+
+
+@pytest.fixture
+def ranks(tmp_path):
+    for number, trace in enumerate(two_ranks()):
+        trace.save(tmp_path / f"rank{number}.json")
+    return Trace(tmp_path)
+
+
+def on_gloo():
+    """Two steps, 0-100 and 150-250; gloo in them 40-70 and 180-260, after them 300-400; PyTorch 10-60 and 150-190."""
+    trace = SyntheticTrace()
+    for number, begin in ((0, 0), (1, 150)):
+        trace.range(f"ProfilerStep#{number}", begin, 100)
+    trace.range("labkit: generators backward", 0, 100)
+    trace.operator("aten::conv2d", 10, 30)
+    trace.operator("aten::mul", 20, 10)  # within the other
+    trace.operator("aten::convolution_backward", 35, 25, tid=AUTOGRAD)
+    trace.operator("c10d::allreduce_", 60, 5)  # hands over
+    trace.operator("aten::add", 150, 40)
+    trace.operator("aten::add", 300, 100)  # in no step
+    for begin, duration in ((40, 30), (180, 80), (300, 100)):
+        trace.event("user_annotation", "gloo:all_reduce", begin, duration, tid=GLOO_THREAD)
+    return trace
+
+
+def test_on_gpus_communication_is_hidden_under_kernels_or_exposed(ranks):
+    fast, slow = ranks.communication().to_dict("records")
+    assert fast["wall_us"] == 250 and fast["compute_us"] == 120
+    assert fast["communication_us"] == 160 and fast["hidden_us"] == 30 and fast["exposed_us"] == 130
+    assert fast["share_of_wall"] == pytest.approx(130 / 250)
+    assert slow["communication_us"] == 60 and slow["hidden_us"] == 10 and slow["exposed_us"] == 50
+    assert (fast["waited_us"], slow["waited_us"]) == (100, 0) and fast["straggler"] == slow["straggler"] == 1
+
+
+def test_who_waits_in_turn_has_waited_as_often(tmp_path):
+    """Rank 0 spends less time in collectives, but each rank is the last one once."""
+    for number, durations in enumerate([(10, 50), (30, 45)]):
+        trace = SyntheticTrace(rank=number)
+        for place, duration in enumerate(durations):
+            trace.launch(place * 100, place * 100 + 10, duration, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+        trace.save(tmp_path / f"{number}.json")
+    table = Trace(tmp_path).communication()
+    assert table["waited_us"].tolist() == [5, 20] and table["straggler"].tolist() == [0, 0]
+
+
+def test_on_a_cpu_it_is_gloo_s_ranges_in_the_steps(load):
+    row = load(on_gloo()).communication().iloc[0]
+    assert row["wall_us"] == 200 and row["compute_us"] == 50 + 40
+    assert row["communication_us"] == 30 + 70, "the last range goes on after its step, and that is not the step's"
+    assert row["hidden_us"] == 20 + 10 and row["exposed_us"] == 10 + 60
+    assert np.isnan(row["straggler"]) and np.isnan(row["waited_us"])
+
+
+def test_only_some_steps_have_only_their_communication(load):
+    row = load(on_gloo()).steps(0).communication().iloc[0]
+    assert row["wall_us"] == 100 and row["communication_us"] == 30 and row["exposed_us"] == 10
+
+
+def test_without_steps_the_whole_recording_counts(load):
+    trace = SyntheticTrace()
+    trace.operator("aten::add", 0, 50)
+    trace.event("user_annotation", "gloo:all_reduce", 40, 60, tid=GLOO_THREAD)
+    row = load(trace).communication().iloc[0]
+    assert row[["wall_us", "compute_us", "exposed_us"]].tolist() == [100, 50, 50]
+
+
+def test_what_cannot_be_known_is_not_a_number(load, on_a_cpu, one_kernel):
+    for alone in (on_a_cpu, one_kernel):
+        assert alone.communication()["communication_us"].tolist() == [0], "a process by itself has nobody to talk to"
+    trace = on_gloo()
+    trace.events = [event for event in trace.events if not event["name"].startswith("gloo")]
+    trace.meta["distributedInfo"]["world_size"] = 2
+    row = load(trace).communication().iloc[0]
+    assert row[["communication_us", "hidden_us", "exposed_us", "share_of_wall"]].isna().all() and row["wall_us"] == 200
+
+
+def test_ranks_with_different_collectives_have_no_straggler(tmp_path):
+    for number, trace in enumerate(two_ranks()):
+        if number:
+            trace.launch(20, 300, 10, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+        trace.save(tmp_path / f"{number}.json")
+    assert Trace(tmp_path).communication()[["waited_us", "straggler"]].isna().all(axis=None)
+
+
+def test_a_gpu_that_could_not_be_recorded_is_no_cpu(load):
+    trace = SyntheticTrace()
+    trace.call(0)
+    with pytest.raises(TraceError, match="CUPTI"):
+        load(trace).communication()
+
+
+def test_the_view_has_ranks_side_by_side(ranks):
+    figure = show.trace({"run": ranks}, "communication")
+    shown = bars(figure)
+    parts = {name: x for (name, place), x in shown.items() if place == "run, rank 0"}
+    assert parts == pytest.approx({"hidden under other work": 30, "exposed": 130})
+    assert figure.layout.barmode == "stack"
+    row = told(figure)[0]
+    assert row["exposed µs"] == "130.0" and row["share of wall"] == "52.0%" and row["straggler"] == "1"
+
+
+def test_the_view_draws_a_cpu_beside_a_gpu(load, ranks):
+    figure = show.trace({"gloo": load(on_gloo()), "GPUs": ranks}, "communication")
+    shown = {name: x for (name, y), x in bars(figure).items() if y == "gloo"}
+    assert shown["exposed"] == pytest.approx(70)
+    assert told(figure)[0]["straggler"] == "n/a"

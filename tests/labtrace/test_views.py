@@ -1,0 +1,268 @@
+"""The views of traces hold the tables' numbers, and tell them in their text alternative."""
+
+import html
+import re
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from synthetic_trace import SyntheticTrace
+
+from labkit import show
+from labtrace.errors import LabkitError
+from labtrace.reading import TraceError
+from labtrace.show.style import in_words
+from labtrace.show.views import VIEWS
+
+ON_A_CPU = ["operators", "ranges", "communication"]
+OF_A_GPU = [view for view in VIEWS if view not in ("timeline", "achieved", *ON_A_CPU)]
+
+
+def bars(figure, axis="x"):
+    """The lengths of the bars in one panel, by the names of legend and bar."""
+    return {
+        (bar.name, y): x for bar in figure.data if (bar.xaxis or "x") == axis for y, x in zip(bar.y, bar.x, strict=True)
+    }
+
+
+def told(figure):
+    """The rows of the table in a figure's text alternative, each by the names of its columns."""
+    rows = re.findall("<tr.*?</tr>", figure.layout.meta["table"], re.DOTALL)
+    names, *rows = [[html.unescape(cell) for cell in re.findall("<t[hd]>(.*?)</t[hd]>", row)] for row in rows]
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def notes(figure):
+    return [note.text for note in figure.layout.annotations]
+
+
+def test_each_panel_says_whose_times_are_simulated(two_streams, tmp_path):
+    replayed = SyntheticTrace(labkit={"SIMULATED": True, "device": "SIMULATED A100"})
+    replayed.launch(0, 10, 20)
+    file = replayed.save(tmp_path / "replayed.json")
+    alone = show.trace({"replayed": file}, "kernels")
+    assert notes(alone).count("<b>SIMULATED</b>") == 1 and "<b>SIMULATED</b> A100" in alone.layout.title.text
+    assert notes(show.trace({"two": two_streams, "replayed": file}, "kernels")).count("<b>SIMULATED</b>: replayed") == 2
+    assert not any("SIMULATED" in note for note in notes(show.trace({"two": two_streams}, "kernels")))
+
+
+@pytest.mark.parametrize("view", [*OF_A_GPU, *ON_A_CPU])
+def test_every_figure_says_its_subject_and_the_stamps(view, two_streams, one_kernel):
+    figure = show.trace({"two": two_streams, "one": one_kernel}, view)
+    assert type(figure) is go.Figure
+    stamps = "two: NVIDIA Imaginary, torch 2.11.0; one: not recorded by labkit"
+    title, stamp = re.sub("</?b>", "", figure.layout.title.text).removesuffix("</sub>").split("<br><sub>")
+    assert title and stamp == stamps
+    text = figure.layout.meta["text"]
+    assert text.startswith(title) and text.endswith(f"{stamps}.")
+    assert text in html.unescape(in_words(figure)) and figure.layout.meta["table"] in in_words(figure)
+    assert {row["recording"] for row in told(figure)} <= {"two", "one"} and "two" in told(figure)[0].values()
+    if view not in ("summary", "hta"):  # a table has no axes, and shows everything
+        for bar in figure.data:
+            assert bar.hovertemplate or all(bar.hovertext)
+        assert any(axis.title.text for axis in figure.select_xaxes())
+
+
+@pytest.mark.parametrize("view", [*OF_A_GPU, *ON_A_CPU])
+def test_names_are_shown_literally_and_not_as_html(view, load):
+    trace = SyntheticTrace()
+    trace.range("ProfilerStep#0", 0, 100)
+    trace.range("labkit: <i>mine</i>", 0, 100)
+    trace.operator("<i>mul</i>", 0, 100)
+    trace.launch(10, 20, 90, name="<i>gemm</i>")
+    trace.launch(50, 150, 90, name="<i>gemm</i>")
+    figure = show.trace({"a<b> & c": load(trace)}, view)
+    shown = in_words(figure)
+    assert "a&lt;b&gt; &amp; c" in shown and "<b>" not in shown and "<i>" not in shown and "&amp;lt;" not in shown
+    drawn = figure.update_layout(meta=None).to_json().replace(r"\u003c", "<").replace(r"\u0026", "&")
+    assert "a<b>" not in drawn and "<i>" not in drawn and "a&lt;b&gt; &amp; c" in drawn and "&amp;lt;" not in drawn
+
+
+def test_an_unknown_view_is_an_error_that_names_the_known_ones(two_streams):
+    with pytest.raises(LabkitError, match="view='idel'.*'idle'.*temporal.*timeline"):
+        show.trace(two_streams, "idel")
+
+
+def test_temporal_shares_are_of_the_wall_time(two_streams, one_kernel):
+    figure = show.trace({"two": two_streams, "one": one_kernel}, "temporal")
+    shown = bars(figure)
+    assert shown["idle", "two"] == pytest.approx(220 / 600) and shown["idle", "one"] == 0
+    assert shown["compute", "two"] == pytest.approx(340 / 600) and shown["memory", "two"] == pytest.approx(40 / 600)
+    assert "340.0" in figure.data[1].hovertext[0] and "89.5%" in figure.data[1].hovertext[0]
+    rows = {row["part"]: row for row in told(figure) if row["recording"] == "two"}
+    assert rows["wall"]["µs"] == "600.0" and rows["compute"]["share of busy"] == "89.5%"
+    assert rows["idle"] == {"recording": "two", "part": "idle", "µs": "220.0", "share of wall": "36.7%",
+                            "share of busy": "n/a"}  # fmt: skip
+    assert figure.layout.barmode == "stack"
+
+
+@pytest.mark.parametrize("view", sorted({*OF_A_GPU, *ON_A_CPU} - {"remedies", "path", "gaps", "ranges"}))
+def test_a_share_of_nothing_is_not_a_number_to_show(view, load):
+    trace = SyntheticTrace()
+    trace.range("ProfilerStep#0", 0, 4)
+    trace.launch(0, 5, 0)
+    figure = show.trace(load(trace), view)
+    assert "nan" not in in_words(figure).lower()
+    assert not any("nan" in (text or "").lower() for bar in figure.data for text in getattr(bar, "hovertext", ()) or ())
+
+
+def test_remedies_are_bars_with_their_factor_and_advice_and_say_what_they_are(two_streams, load):
+    unplayable = SyntheticTrace()
+    for number in range(3):
+        unplayable.launch(number * 10, 100 + number * 200, 10)
+    figure = show.trace({"two": two_streams, "odd": load(unplayable)}, "remedies")
+    table = two_streams.remedies().set_index("cause")
+    (shown,) = figure.data
+    assert dict(zip(shown.y, shown.x, strict=True)) == pytest.approx(table["share_of_wall"].to_dict())
+    assert shown.text[0] == f"{table['times_faster_at_most'].iloc[0]:.2f}x" and "try: " in shown.hovertext[0]
+    assert "SIMULATED" in figure.layout.title.text and "odd: " in figure.layout.meta["text"]
+    assert figure.layout.xaxis.title.text.endswith("Nothing to show: odd")
+    assert "played again without a change" in figure.layout.meta["text"]
+    with pytest.raises(LabkitError, match="its kernels took no time"):
+        nothing = SyntheticTrace()
+        nothing.launch(0, 5, 0)
+        show.trace(load(nothing), "remedies")
+
+
+def test_each_step_has_its_bar(two_streams, one_kernel):
+    figure = show.trace({"two": two_streams, "one": one_kernel}, "steps")
+    shown = bars(figure)
+    assert shown["idle", "step 3"] == 160 and shown["compute", "step 3"] == 240 and shown["memory", "step 4"] == 40
+    assert bars(figure, "x2")["idle", "step 7"] == 0
+    rows = {(row["step"], row["part"]): row for row in told(figure)}
+    assert rows["3", "wall"]["µs"] == "400.0" and rows["3", "idle"]["share of wall"] == "40.0%"
+    assert figure.layout.xaxis.matches == "x2", "one scale, so that steps of two recordings can be compared"
+
+
+def test_gaps_are_named_after_what_filled_them(two_streams, one_kernel):
+    figure = show.trace({"two": two_streams, "one": one_kernel}, "gaps")
+    shown = {bar.name.partition("(")[2][:-1]: bar for bar in figure.data}
+    assert {cause: bar.x for cause, bar in shown.items()} == {"host_wait": (150,), "kernel_wait": (10,), "other": (60,)}
+    labels = figure.layout.yaxis.categoryarray
+    assert [label.partition(". ")[2] for label in labels] == [
+        "generators forward",
+        "cudaLaunchKernel",
+        "generators forward",
+    ]
+    assert shown["host_wait"].y == labels[:1] and shown["kernel_wait"].y == labels[2:]
+    hover = shown["host_wait"].hovertext[0]
+    assert "Memcpy HtoD (Pageable -&gt; Device)" in hover and "launch delay µs: 26.0" in hover
+    assert "Nothing to show: one" in figure.layout.xaxis.title.text
+    assert told(figure)[2]["cause"] == "kernel_wait" and told(figure)[2]["range at end"] == "generators forward"
+
+
+def test_the_summary_is_a_table_with_a_column_for_each_recording(two_streams, one_kernel):
+    figure = show.trace({"two": two_streams, "one": one_kernel}, "summary")
+    labels, two, one = figure.data[0].cells["values"]
+    assert figure.data[0].header["values"] == ("", "<b>two</b>", "<b>one</b>")
+    two, one = dict(zip(labels, two, strict=True)), dict(zip(labels, one, strict=True))
+    assert two["bound by"] == "<b>host</b>" and "37%" in two["why"]
+    assert two["wall µs"] == "600.0" and two["idle of wall"] == "36.7%"
+    assert one["host wait of idle"] == "n/a", "as it was never idle"
+    wide = show.trace(two_streams, "summary").layout.height
+    narrow = show.trace({str(number): two_streams for number in range(4)}, "summary").layout.height
+    assert narrow > wide, "the words take more lines in narrower columns"
+
+
+def test_idle_is_the_device_s(two_streams):
+    figure = show.trace({"two": two_streams}, "idle")
+    shown = {bar.name.partition("(")[2][:-1]: bar.x[0] for bar in figure.data}
+    assert shown == pytest.approx({"host_wait": 0.25, "kernel_wait": 10 / 600, "other": 0.1, "unknown": 0})
+    assert len({(bar.marker.color, bar.marker.pattern.shape) for bar in figure.data}) == 4
+    rows = {row["cause"]: row for row in told(figure)}
+    assert len(rows) == len(told(figure)) == 4 and rows["host_wait"]["µs"] == "150.0"
+    assert rows["host_wait"]["share of wall"] == "25.0%" and rows["host_wait"]["share of idle"] == "68.2%"
+    assert "68.2%" in figure.data[0].hovertext[0]
+
+
+def test_kernels_are_bars_in_the_colour_of_their_kind(two_streams, one_kernel):
+    figure = show.trace({"two": two_streams, "one": one_kernel}, "kernels")
+    names = [row["name"] for row in told(figure)]
+    assert figure.layout.yaxis.categoryarray[:2] == ("1. gemm", "2. gemm&lt;4, float&gt;(int)")
+    assert bars(figure)["compute", "1. gemm"] == 200 and bars(figure)["memory", "4. " + html.escape(names[3])] == 40
+    assert notes(figure) == ["two", "one"] and [bar.name for bar in figure.data if bar.showlegend] == [
+        "compute",
+        "memory",
+    ]
+    assert told(figure)[0]["share of busy"] == "52.6%" and "share of busy: 52.6%" in figure.data[0].hovertext[0]
+
+
+def test_launches_put_kernels_beside_time(two_streams):
+    figure = show.trace({"two": two_streams}, "launches", delay_cutoff=150)
+    shown = [next(share for (name, y), share in bars(figure).items() if of in name and "150" in y) for of in
+             ("kernels", "GPU time", "wall")]  # fmt: skip
+    assert shown == pytest.approx([1 / 5, 100 / 430, 100 / 600])
+    assert len({bar.offsetgroup for bar in figure.data}) == 3 and figure.layout.barmode == "group"
+    row = told(figure)[0]
+    assert "150 µs" in row["what"] and row["kernels"] == "1" and row["share of kernels"] == "20.0%"
+    assert row["gpu µs"] == "100.0" and row["share of gpu time"] == "23.3%"
+
+
+def test_launches_that_cannot_be_known_are_no_bars_of_length_zero(load):
+    trace = SyntheticTrace()
+    trace.kernel(0, 10)
+    figure = show.trace(load(trace), "launches")
+    assert np.isnan(figure.data[0].x[0]) and figure.data[0].x[3] == 1
+    assert [place.endswith("(not known)") for place in figure.layout.yaxis.categoryarray] == [True, True, True, False]
+    assert told(figure)[0]["kernels"] == "n/a"
+
+
+def test_the_queue_is_drawn_as_steps(two_streams):
+    figure = show.trace({"two": two_streams}, "queue")
+    line = figure.data[0]
+    assert line.line.shape == "hv"
+    assert list(line.x) == two_streams.queue()["time_us"].tolist()
+    assert list(line.y) == two_streams.queue()["waiting"].tolist()
+    (row,) = told(figure)
+    assert row["kernels waiting most"] == "3" and "2,000" not in figure.layout.xaxis.title.text
+    assert figure.layout.shapes[0].y0 == two_streams.queue()["mean"].iloc[0]
+
+
+def test_a_thinned_queue_keeps_its_maximum(load):
+    trace = SyntheticTrace()
+    for number in range(1500):
+        trace.launch(number * 10, number * 10 + 5, 4)
+    trace.launch(7000.5, 7005.5, 0.1)
+    trace = load(trace)
+    figure = show.trace(trace, "queue")
+    times, waiting = np.array(figure.data[0].x), figure.data[0].y
+    assert len(times) <= 2000 < len(trace.queue()) and max(waiting) == 2 and min(waiting) == 0
+    assert "2,000 points" in figure.layout.xaxis.title.text and (np.diff(times) > 0).all()
+
+
+def test_host_time_by_range_is_that_of_a_step(load, two_streams, one_kernel, on_a_cpu):
+    figure = show.trace({"two": two_streams, "one": one_kernel, "cpu": on_a_cpu}, "ranges")
+    assert bars(figure) == {("generators", "1. generators forward"): 195, ("other range", "2. data"): 15}
+    assert bars(figure, "x2") == {("generators", "1. generators forward"): 40}
+    assert notes(figure) == ["two", "cpu"] and "Nothing to show: one" in figure.layout.meta["text"]
+    unmarked = SyntheticTrace()
+    unmarked.range("labkit: data", 0, 30)
+    figure = show.trace(load(unmarked), "ranges")
+    (row,) = told(figure)
+    assert np.isnan(figure.data[0].x[0]) and row["µs per step"] == "n/a" and row["mean µs"] == "30.0"
+
+
+def test_a_recording_without_the_table_is_named_beside_the_others(two_streams, on_a_cpu):
+    figure = show.trace({"two": two_streams, "cpu": on_a_cpu}, "temporal")
+    assert "Nothing to show: cpu" in figure.layout.xaxis.title.text
+    assert "cpu: " in figure.layout.meta["text"] and "no GPU activity" in figure.layout.meta["text"]
+
+
+@pytest.mark.parametrize("view", OF_A_GPU)
+def test_a_cpu_s_trace_raises_what_its_table_raises(view, on_a_cpu):
+    with pytest.raises(TraceError, match="GPU"):
+        show.trace(on_a_cpu, view)
+
+
+def test_an_interval_that_ends_before_it_begins_is_refused(two_streams):
+    for begin, end in ((300, 100), (float("nan"), 100)):
+        with pytest.raises(LabkitError, match="begin_us=.*has to begin before it ends"):
+            show.trace(two_streams, "timeline", begin_us=begin, end_us=end)
+
+
+def test_only_the_first_kernels_are_drawn(load):
+    trace = SyntheticTrace()
+    for number in range(30):
+        trace.launch(number * 100, number * 100 + 10, 90 - number, name=f"kernel {number}")
+    figure = show.trace(load(trace), "kernels")
+    assert [row["name"] for row in told(figure)] == [f"kernel {number}" for number in range(10)]

@@ -1,0 +1,400 @@
+"""Steps side by side: the verdicts, what is never measured as 1.00, the file, the figure, and the choice."""
+
+import functools
+import gc
+import json
+import math
+import re
+import weakref
+
+import pandas
+import pytest
+import torch
+from test_compare_catches import LeavesOut, NotANumber, OnlyFloat32
+
+import labkit
+from labkit import show
+from labkit.measure import autotune as choosing
+from labkit.measure import compare as comparing
+from labkit.measure import interval, load, save
+from labtrace.errors import LabkitError
+
+one_rate = functools.cache(comparing.matmul_rate)
+
+
+@pytest.fixture(autouse=True)
+def peak_measured_once(monkeypatch):
+    """Measures the device's rate in the first comparison only."""
+    monkeypatch.setattr(comparing, "matmul_rate", one_rate)
+
+
+class Clock:
+    """Seconds that pass only when a step says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def taking(self, *seconds):
+        """A class for `make_step`: each call takes the next of `seconds`, over and over."""
+        clock = self
+
+        class Takes:
+            calls = 0
+
+            def __call__(self, real_a, real_b):
+                clock.now += seconds[self.calls % len(seconds)]
+                type(self).calls += 1
+                return super().__call__(real_a, real_b)
+
+        return Takes
+
+
+@pytest.fixture
+def compared(tiny, batch):
+    """A function that compares stacks by name with a baseline of 1 second; keywords are classes or names."""
+
+    def run(clock=None, rounds=6, size=16, **stacks):
+        clock = clock or Clock()
+        second = clock.taking(1.0)
+        steps = {"baseline": lambda: labkit.make_step(tiny(), second)}
+        for name, stack in stacks.items():
+            steps[name] = lambda stack=stack: labkit.make_step(tiny(), *stack)
+        return labkit.compare(steps, batch(2, size), rounds, warmup=1, clock=clock)
+
+    return run
+
+
+def test_faster_slower_and_no_difference_are_told_from_noise(compared):
+    clock = Clock()
+    stacks = {"fast": [0.5], "slow": [2.0], "same": [1.0], "now and then": [0.5, 2.0, 1.0]}
+    table = compared(clock, **{name: [clock.taking(*seconds)] for name, seconds in stacks.items()})
+    verdicts = ["baseline", "noise", "faster", "slower", "no difference", "no difference"]
+    assert table["verdict"].tolist() == verdicts
+    assert table.attrs["stamp"]["model"] == "CycleGAN" and table.attrs["stamp"]["ngf"] == 4
+    fast = table.loc["fast", ["median_s", "times_faster", "times_faster_low", "images_per_s"]]
+    assert fast.tolist() == [0.5, 2, 2, 4]
+    assert table.loc["baseline again", "times_faster"] == 1
+    assert table["peak_bytes"].isna().all() or torch.cuda.is_available()
+    peak = table.attrs["stamp"]["peak_flop_per_s"]  # measured, so the division rounds as it may
+    assert (table["share_of_peak"] * peak).tolist() == pytest.approx(table["flop_per_s"].tolist())
+
+
+def test_a_difference_within_the_baseline_s_own_noise_is_none(compared, tiny, batch):
+    clock = Clock()
+    uneven = clock.taking(1.0, 1.3, 0.8, 1.1, 1.5)  # as the baseline, twice
+    steps = {
+        "baseline": lambda: labkit.make_step(tiny(), uneven),
+        "a little faster": lambda: labkit.make_step(tiny(), clock.taking(0.95)),
+    }
+    table = labkit.compare(steps, batch(), rounds=9, clock=clock)
+    assert table.loc["a little faster", "verdict"] == "no difference"
+
+
+def test_a_step_that_computes_something_else_is_not_equivalent_however_fast(compared):
+    clock = Clock()
+    row = compared(clock, other=[clock.taking(0.1), LeavesOut]).loc["other"]
+    assert (row["verdict"], row["why"]) == ("not equivalent", "it leaves out cycle_A")
+
+
+def test_nothing_of_a_comparison_stays_in_memory(compared):
+    """Without waiting for the garbage collector, which a GPU that runs out of memory does not ask."""
+    made = []
+
+    class Noted:
+        def build(self, betas):
+            made.append(weakref.ref(self.model))
+            return super().build(betas)
+
+    clock = Clock()
+    gc.collect()
+    gc.disable()
+    try:
+        compared(clock, other=[Noted, clock.taking(1.0)])
+        assert made and not any(model() for model in made)
+    finally:
+        gc.enable()
+
+
+def test_16_bit_steps_are_equivalent_and_say_how_far_they_are(compared):
+    clock = Clock()
+    table = compared(clock, size=32, bf16=["bf16", clock.taking(0.5)])
+    assert table.loc["bf16", "verdict"] == "faster"
+    assert 1e-6 < table.loc["bf16", "loss_difference"] < 1e-2 and table.loc["bf16", "gradient_cosine"] < 1
+    assert table.loc["baseline again", "loss_difference"] == 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there are CUDA streams here")
+def test_what_cannot_act_here_is_inactive_and_has_no_numbers(compared):
+    stacks = {"streams": ["streams"], "with another": ["bf16", "streams"], "graph": ["graph"]}
+    table = compared(**stacks)
+    for name in stacks:
+        row = table.loc[name]
+        assert row["verdict"] == "inactive" and "here" in row["why"]
+        assert row.drop(["verdict", "why"]).isna().all()
+
+
+def test_another_model_is_timed_and_not_held_to_the_baseline(tiny, batch):
+    clock = Clock()
+    steps = {
+        "baseline": lambda: labkit.make_step(tiny(), clock.taking(1.0)),
+        "narrow": lambda: labkit.make_step(tiny(ngf=2), clock.taking(0.25)),
+    }
+    row = labkit.compare(steps, batch(), rounds=6, clock=clock).loc["narrow"]
+    assert row["verdict"] == "another model" and row["times_faster"] == 4 and math.isnan(row["loss_difference"])
+
+
+def test_comparing_leaves_the_random_numbers_alone(compared):
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    compared()
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("steps", "rounds", "message"),
+    [
+        ({}, 6, "steps: give functions that make a step and its model, by name"),
+        ([print], 6, "steps: give functions that make a step and its model, by name"),
+        ({"baseline": lambda: None}, 5, "rounds=5"),
+        ({"baseline": 3}, 6, "steps: give functions"),
+        ({"base": print, "base again": print}, 6, r"steps\['base again'\]"),
+        ({"baseline": lambda: "step"}, 6, "makes a str: it should return a step"),
+    ],
+)
+def test_bad_arguments_are_named(batch, steps, rounds, message):
+    with pytest.raises(LabkitError, match=message):
+        labkit.compare(steps, batch(), rounds)
+
+
+def test_a_step_instead_of_its_maker_is_refused(tiny, batch):
+    with pytest.raises(LabkitError, match="steps: give functions that make a step"):
+        labkit.compare({"baseline": labkit.make_step(tiny())}, batch())
+
+
+def test_what_fails_costs_its_own_row_only(compared):
+    class Raises:
+        def __call__(self, real_a, real_b):
+            raise ZeroDivisionError("division by zero")
+
+    class ReturnsNothing:
+        def __call__(self, real_a, real_b):
+            super().__call__(real_a, real_b)
+
+    clock = Clock()
+    table = compared(clock, fails=[Raises], nothing=[ReturnsNothing], fast=[clock.taking(0.5)])
+    assert table["verdict"].tolist() == ["baseline", "noise", "does not run", "does not run", "faster"]
+    assert re.search(
+        r"'fails' fails \(ZeroDivisionError: division by zero; .*test_compare.py, line \d+\)", table.loc["fails", "why"]
+    )
+    assert "return its losses by name" in table.loc["nothing", "why"]
+
+
+class RaisesInARound:
+    calls, at, error = 0, 6, ZeroDivisionError("division by zero")
+
+    def __call__(self, real_a, real_b):
+        self.calls += 1
+        if self.calls == self.at:
+            raise self.error
+        return super().__call__(real_a, real_b)
+
+
+def test_what_fails_in_a_timing_round_costs_its_own_row_only(compared):
+    class NoMemory(RaisesInARound):
+        error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
+
+    clock = Clock()
+    table = compared(clock, fails=[RaisesInARound], hungry=[NoMemory], fast=[clock.taking(0.5)])
+    assert table["verdict"].tolist() == ["baseline", "noise", "does not run", "out of memory", "faster"]
+    assert "ZeroDivisionError" in table.loc["fails", "why"] and math.isnan(table.loc["fails", "median_s"])
+    assert table.loc["fast", "times_faster"] == 2 and set(table.attrs["seconds"]) == {
+        "baseline",
+        "baseline again",
+        "fast",
+    }
+
+
+def test_memory_that_does_not_suffice_after_the_timing_costs_that_look_only(compared):
+    class NoMemoryLater(RaisesInARound):
+        at, error = 11, torch.OutOfMemoryError("CUDA out of memory.")  # after three updates and seven rounds
+
+    clock = Clock()
+    row = compared(clock, hungry=[NoMemoryLater, clock.taking(0.5)]).loc["hungry"]
+    assert row["verdict"] == "faster" and row["why"].endswith("did not suffice for another look after the timing")
+
+
+def test_a_baseline_that_fails_in_a_timing_round_is_refused(tiny, batch):
+    with pytest.raises(LabkitError, match="base, the baseline, does not run: .*ZeroDivisionError"):
+        labkit.compare({"base": lambda: labkit.make_step(tiny(), RaisesInARound)}, batch())
+
+
+def test_it_is_said_that_float64_could_not_be_tried(compared):
+    clock = Clock()
+    row = compared(clock, kernel=[OnlyFloat32, clock.taking(0.5)]).loc["kernel"]
+    assert row["verdict"] == "faster"
+    assert re.search(r"; float64 could not be tried \(.*TypeError: this kernel knows float32 only", row["why"])
+
+
+def test_a_baseline_that_is_none_is_refused(tiny, batch):
+    with pytest.raises(LabkitError, match="the baseline, does not run: step 'baseline' fails"):
+        labkit.compare({"baseline": lambda: labkit.make_step(tiny(), type("No", (), {"__call__": print}))}, batch())
+    with pytest.raises(LabkitError, match="the baseline: D_A is not a finite number"):
+        labkit.compare({"baseline": lambda: labkit.make_step(tiny(), NotANumber)}, batch())
+
+
+def test_a_baseline_that_fits_only_once_is_refused(tiny, batch):
+    models = []
+
+    class SecondDoesNotFit:
+        def build(self, betas):
+            models.append(self.model)
+            return super().build(betas)
+
+        def losses(self, player, batch):
+            if self.model is not models[0]:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
+            return super().losses(player, batch)
+
+    with pytest.raises(LabkitError, match="base again, the baseline, does not run: CUDA out of memory"):
+        labkit.compare({"base": lambda: labkit.make_step(tiny(), SecondDoesNotFit)}, batch())
+
+
+def test_steps_that_share_a_model_are_refused(tiny, batch):
+    model = tiny()
+    with pytest.raises(LabkitError, match="two steps share one model"):
+        labkit.compare({"baseline": lambda: labkit.make_step(model)}, batch())
+
+
+def test_the_interval_of_a_median_holds_it_often_enough():
+    assert interval([5, 1, 4, 2, 3, 6]) == (1, 6) and interval(list(range(10))) == (1, 8)
+    random = torch.Generator().manual_seed(0)
+    draws = torch.randn(2000, 15, generator=random)
+    inside = [low <= 0 <= high for low, high in map(interval, draws.tolist())]
+    assert sum(inside) / 2000 >= 0.95
+    with pytest.raises(LabkitError, match="5 values are too few"):
+        interval([1.0] * 5)
+
+
+@pytest.fixture(scope="module")
+def table():
+    """A comparison on a device that does not exist."""
+    numbers = dict(times_faster=2.0, times_faster_low=1.9, times_faster_high=2.2, median_s=0.5, peak_bytes=2e9)
+    noise = dict(times_faster=1.0, times_faster_low=0.97, times_faster_high=1.02, median_s=1.0, peak_bytes=4e9)
+    rows = {
+        "baseline": {"verdict": "baseline", "why": "what", **noise},
+        "baseline again": {"verdict": "noise", "why": "itself", **noise},
+        "<fast>": {"verdict": "faster", "why": "2 times faster", **numbers},
+        "streams": {"verdict": "inactive", "why": "streams: no CUDA"},
+        "wrong": {"verdict": "not equivalent", "why": "it leaves out idt_A", **numbers},
+    }
+    table = pandas.DataFrame.from_dict(rows, orient="index")
+    for column in ("images_per_s", "flop_per_s", "share_of_peak", "loss_difference", "gradient_cosine"):
+        table[column] = math.nan
+    stamp = {"device": "Imaginary GPU", "torch": "2.11", "threads": 1, "batch_shape": [1, 3, 64, 64]}
+    table.attrs = {"stamp": stamp, "seconds": {"baseline": [1.0]}}
+    return table
+
+
+def test_a_comparison_is_kept_with_its_stamp_and_every_measurement(table, tmp_path):
+    again = load(save(table, tmp_path / "new" / "compare.json"))
+    pandas.testing.assert_frame_equal(again, table, check_dtype=False)
+    assert again.attrs == table.attrs
+    assert json.loads((tmp_path / "new" / "compare.json").read_text())["rows"][3]["times_faster"] is None
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", '{"format": 2}'])
+def test_a_file_without_a_comparison_is_refused(tmp_path, content):
+    path = tmp_path / "compare.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(LabkitError, match="compare.json: no measurements"):
+        load(path)
+
+
+def test_the_figure_draws_what_was_measured_and_says_why_the_rest_was_not(table):
+    figure = show.comparison_figure(table)
+    (points,) = figure.data
+    assert list(points.y) == ["baseline", "&lt;fast&gt;"] and list(points.x) == [1, 2]
+    assert list(points.error_x.array) == pytest.approx([0.02, 0.2])
+    notes = [note.text for note in figure.layout.annotations]
+    assert len(notes) == 2 and "inactive: streams: no CUDA" in notes[0] and "it leaves out idt_A" in notes[1]
+    (band,) = figure.layout.shapes
+    assert (band.x0, band.x1) == (0.97, 1.02)
+    assert "Imaginary GPU" in figure.layout.title.text
+    assert "&lt;fast&gt;</td>" in figure.layout.meta["table"] and "it leaves out idt_A" in figure.layout.meta["table"]
+
+
+def test_where_nothing_was_measured_the_reasons_still_have_their_places(table):
+    figure = show.comparison_figure(table.assign(peak_bytes=float("nan")), "peak_bytes")
+    assert figure.layout.yaxis.type == "category"  # else Plotly looks for numbers in the names of the annotations
+    assert {note.y for note in figure.layout.annotations} <= set(figure.layout.yaxis.categoryarray)
+
+
+def test_an_unknown_measure_is_refused(table):
+    with pytest.raises(LabkitError, match="measure"):
+        show.comparison_figure(table, "speed")
+
+
+def test_the_report_opens_without_a_network(table, tmp_path):
+    page = show.comparison_report(table, tmp_path / "new" / "compare.html").read_text()
+    assert "<script src" not in page and "<link" not in page and page.count("<details>") == 3
+    assert "Imaginary GPU" in page and "&lt;fast&gt;" in page and "<fast>" not in page
+
+
+def test_speedups_are_stacked_as_long_as_they_help_beyond_noise(tiny, batch, monkeypatch):
+    gains = {"batched": 1.3, "fused_adam": 1.2, "bf16": 1.5, "out_of_place": 0.8}
+    tried = []
+
+    def compare(makers, batch, rounds):
+        if "without" in makers:
+            names = [speedup.name for speedup in type(makers["with"]()).__mro__ if "name" in vars(speedup)]
+            tried.append(names)
+            verdict = "no difference" if "fused_adam" in names else "faster"
+            return pandas.DataFrame({"verdict": verdict, "why": "measured"}, index=["with"])
+        rows = {name: {"times_faster": gains.get(name, 0.9), "verdict": "faster", "why": "alone"} for name in makers}
+        return pandas.DataFrame.from_dict(rows, orient="index")
+
+    monkeypatch.setattr(choosing, "compare", compare)
+    names, said = labkit.autotune(tiny, batch())
+    assert names == ["bf16", "batched"]
+    assert [set(stack) for stack in tried] == [{"bf16"}, {"bf16", "batched"}, {"bf16", "batched", "fused_adam"}]
+    told = dict(line.split(": ", 1) for line in said)
+    assert told["fused_adam"].startswith("left out, no difference on top of bf16, batched: ")
+    assert told["recompute"] == "not tried, it improves memory"
+    assert told["out_of_place"].startswith("left out")
+
+
+def test_speedups_are_chosen_for_networks_with_batch_norm(tiny, batch):
+    names, said = labkit.autotune(lambda: tiny(norm="batch"), batch(2), rounds=6)
+    assert set(names) <= {"fused_adam", "channels_last", "bf16", "fp16", "out_of_place"}
+    assert any("batched: not tried" in line for line in said) and not any("not equivalent" in line for line in said)
+
+
+def test_a_run_keeps_the_choice_of_its_beginning(tiny, batch, monkeypatch, tmp_path):
+    monkeypatch.setattr(choosing, "autotune", lambda *_: (["bf16"], ["bf16: chosen"]))
+    first = labkit.measure.remembered(tmp_path, tiny, batch())
+    assert first == (["bf16"], ["bf16: chosen", "auto: bf16"])
+    monkeypatch.setattr(choosing, "autotune", lambda *_: (["batched"], []))
+    names, said = labkit.measure.remembered(tmp_path, tiny, batch())
+    assert names == ["bf16"] and "chosen when this run began" in said[0]
+    monkeypatch.setattr(choosing, "stamp", lambda: {"device": "another"})
+    assert labkit.measure.remembered(tmp_path, tiny, batch())[0] == ["batched"]
+
+
+def test_what_excludes_one_already_chosen_is_left_out(tiny, batch, monkeypatch):
+    def compare(makers, batch, rounds):
+        rows = {name: {"times_faster": 2.0, "verdict": "faster", "why": "measured"} for name in makers}
+        try:
+            for maker in makers.values():
+                maker()
+        except LabkitError as error:
+            rows["with"] = {"times_faster": math.nan, "verdict": "does not run", "why": str(error)}
+        return pandas.DataFrame.from_dict(rows, orient="index")
+
+    monkeypatch.setattr(choosing, "compare", compare)
+    names, said = labkit.autotune(tiny, batch())
+    assert ("bf16" in names) != ("fp16" in names)
+    assert any("exclude each other" in line for line in said)

@@ -1,0 +1,130 @@
+"""Quality over a run, when it is good enough, and the studies that are shipped."""
+
+import itertools
+
+import pandas
+import pytest
+import torch
+
+import labcourse
+import labkit
+from labcourse import shipped
+from labkit.data.images import read_picture, write_picture
+from labkit.measure import load as load_table
+from labkit.measure import quality as learning
+from labkit.measure import save as save_table
+from labkit.measure.roofline import step_flops
+from labkit.training.checkpoints import save
+from labtrace.errors import LabkitError
+from tools import studies
+from tools.studies import Training
+
+
+def test_a_study_says_what_was_seen_spent_and_reached(tiny, fruit, monkeypatch, tmp_path):
+    clock = itertools.count()  # every look at it is a second later, so a step takes one
+    monkeypatch.setattr(studies.time, "process_time", lambda: next(clock))
+    monkeypatch.setattr(studies, "EVERY", 2)
+    monkeypatch.setattr(studies, "FIRST", 3)
+
+    def make():
+        return labkit.make_step(labkit.CycleGAN(**tiny().settings))
+
+    trainings = {"one": Training(make, 4), "other": Training(make, 2), "later": Training(make, 2, first=make)}
+    monkeypatch.setitem(studies.STUDIES, "two", (2, trainings))
+    studies.learn("two", fruit, tmp_path)
+    curves = load_table(tmp_path / "quality" / "two.json")
+    looks = [("one", 2), ("one", 4), ("other", 2), ("later", 5)]
+    expected = [(name, seed, done) for seed in (0, 1) for name, done in looks]
+    assert list(curves[["name", "seed", "images"]].itertuples(index=False, name=None)) == expected
+    assert curves["seconds"].tolist() == curves["images"].tolist(), "a second for each step, none for looking"
+    step = make()
+    assert curves["flops"][0] == 2 * step_flops(step, (torch.zeros(1, 3, 32, 32),) * 2)
+    scores = curves[["fg", "bg", "changed"]]
+    assert scores.iloc[0].equals(scores.iloc[2]), "one seed, the same run"
+    assert not scores.iloc[0].equals(scores.iloc[4]), "another seed, another run"
+    torch.manual_seed(0)
+    model = make().model
+    labkit.fit(labkit.make_step(model), fruit, 4, seed=0)
+    assert labkit.quality(model, fruit) == pytest.approx(scores.iloc[1].to_dict()), "looking changes nothing"
+    assert read_picture(tmp_path / "quality" / "two" / "later.png").shape == (3, 3 * 32, 9 * 32)
+
+
+def curve(name, seed, scores):
+    """Looks after 100, 200... pictures, each 10 seconds, with these pairs of fg and bg."""
+    rows = [
+        {"name": name, "seed": seed, "images": 100 * i, "seconds": 10.0 * i, "flops": 1e12 * i, "fg": fg, "bg": bg}
+        for i, (fg, bg) in enumerate(scores, start=1)
+    ]
+    return pandas.DataFrame(rows)
+
+
+@pytest.fixture
+def curves():
+    table = pandas.concat(
+        [
+            curve("<A>", 0, [(9, 5), (8, 4), (10, 3), (9, 4), (7, 3)]),  # 200 is luck, 400 and 500 are two running
+            curve("<A>", 1, [(9, 4), (9, 4), (12, 9), (7, 1), (7, 9)]),
+            curve("B", 0, [(9, 4), (9, 4.1), (9, 4), (9.1, 4), (9, 4)]),  # never twice
+            curve("B", 1, [(20, 20), (20, 20), (20, 20), (20, 20), (8, 2)]),  # a pass before does not come from <A>
+        ],
+        ignore_index=True,
+    )
+    table.attrs = {"stamp": {"device": "Imaginary", "torch": "2.11", "threads": 1, "data": "fruit", "size": 64}}
+    return table
+
+
+def test_two_passes_running_are_needed_and_failures_are_kept(curves):
+    taken = labkit.time_to_quality(curves)
+    assert taken.loc["<A>", "images"].tolist() == [500, 200] and taken.loc["<A>", "seconds"].tolist() == [50, 20]
+    assert taken.loc["<A>", "flops"].tolist() == [5e12, 2e12]
+    assert taken.loc["B"].isna().all(axis=None) and len(taken) == 4
+    assert labkit.time_to_quality(curves, bg=4.1).loc[("B", 0), "images"] == 200
+
+
+def test_the_best_look_is_the_one_whose_worse_share_is_least(curves):
+    best = labkit.best_within(curves, 40)
+    assert best.loc[("<A>", 0), "images"] == 200 and best.loc[("<A>", 1), "images"] == 400
+    assert best.loc[("B", 0), "images"] == 100, "not 200, whose bg is over its goal, though its fg is no worse"
+    with pytest.raises(LabkitError, match="seconds=5"):
+        labkit.best_within(curves, 5)
+
+
+def test_within_the_spread_is_a_median_no_worse_than_the_baselines_worst_seed():
+    pairs = {
+        "baseline": [(7, 3), (8, 2)],
+        "at the edge": [(8, 3), (8, 3)],
+        "worse in fg": [(8.2, 1), (8, 1)],
+        "worse in bg": [(1, 3.2), (1, 3)],
+        "better": [(1, 1), (1, 1)],
+    }
+    rows = [(name, seed, *pair) for name, scores in pairs.items() for seed, pair in enumerate(scores)]
+    scores = pandas.DataFrame(rows, columns=["name", "seed", "fg", "bg"]).set_index(["name", "seed"])
+    within = learning.within_spread(scores.assign(seconds=99), "baseline")
+    assert within.to_dict() == dict(zip(pairs, [True, True, False, False, True], strict=True))
+
+
+def test_a_study_is_read_as_it_was_written(curves, tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "DATA", tmp_path)
+    for read in (labcourse.study, labcourse.study_pictures):
+        with pytest.raises(LabkitError, match="lighter"):
+            read("lighter")
+    save_table(curves, tmp_path / "quality" / "lighter.json")
+    again = labcourse.study("lighter")
+    pandas.testing.assert_frame_equal(again, curves)
+    assert again.attrs == curves.attrs
+    pictures = torch.randint(256, (2, 9, 3, 4, 4), dtype=torch.uint8)
+    grid = torch.cat([torch.cat([*row], dim=2) for row in pictures], dim=1)
+    write_picture(grid, tmp_path / "quality" / "lighter" / "A.png")
+    assert labcourse.study_pictures("lighter")["A"].equal(pictures)
+
+
+def test_models_of_the_study_are_loaded_by_the_weight_of_their_deviation(tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "DATA", tmp_path)
+    with pytest.raises(LabkitError, match="deviation"):
+        labcourse.deviation_models()
+    for weight in (0.5, 10.0):
+        model = labkit.DeviationGAN(4, 4, 1, lambda_deviation=weight)
+        state = {"kind": model.kind, "settings": model.settings, "step": {"model": model.half().state_dict()}}
+        save(state, tmp_path / "checkpoints" / f"deviation_{weight:g}")
+    models = labcourse.deviation_models()
+    assert {weight: model.settings["lambda_deviation"] for weight, model in models.items()} == {0.5: 0.5, 10.0: 10.0}

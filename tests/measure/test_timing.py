@@ -1,0 +1,41 @@
+"""Steps are timed in turn, synchronised, warm-up uncounted, and compared round by round."""
+
+import pytest
+
+from labcourse.stand_ins import FakeGPU
+from labkit.measure.timing import alternate, ratio, spread
+
+
+def test_on_an_asynchronous_device_the_work_is_measured_and_not_the_launch():
+    gpu, order = FakeGPU(launch=1e-5), []
+
+    def step(name, seconds):
+        def run():
+            order.append(name)
+            gpu.launch(seconds)
+
+        return run
+
+    gpu.launch(5.0)  # somebody else's work, still under way
+    steps = {"a": step("a", 1.0), "b": step("b", 3.0)}
+    seconds = alternate(steps, rounds=2, warmup=1, synchronise=gpu.synchronise, clock=gpu.clock)
+    assert order == ["a", "b"] * 3
+    assert seconds == {"a": pytest.approx([1.00001] * 2), "b": pytest.approx([3.00001] * 2)}
+
+
+def test_the_fake_gpu_works_while_the_host_goes_on():
+    gpu = FakeGPU(launch=1.0)
+    gpu.launch(10.0)
+    gpu.launch(10.0)
+    assert gpu.clock() == 2.0
+    gpu.synchronise()
+    assert gpu.clock() == 21.0, "the second began when the first was done"
+
+
+def test_the_ratio_compares_within_rounds():
+    slowing_down = [1.0, 2.0, 4.0]
+    assert ratio([2 * second for second in slowing_down], slowing_down) == 2.0
+
+
+def test_the_spread_is_a_share_of_the_median():
+    assert spread([9.0, 10.0, 10.0, 11.0]) == pytest.approx(0.075)

@@ -1,0 +1,122 @@
+"""The collectives that are counted on the meta device are those that real ranks exchange."""
+
+import communication_jobs
+import pytest
+import torch
+import torch.distributed as dist
+from several_ranks import run
+
+import labkit
+from labkit.simulate import shared_step, step_memory, step_operators
+from labkit.simulate.collectives import fake_ranks
+from labtrace.trace import Trace
+
+TYPES = {"float": ("float32", 4)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("communication")
+
+
+@pytest.fixture(scope="module")
+def real(folder):
+    """What two real ranks observed."""
+    return run(2, communication_jobs.observed, folder)
+
+
+@pytest.fixture(scope="module")
+def counted():
+    return shared_step(communication_jobs.model(), size=communication_jobs.SIZE)
+
+
+def test_counted_messages_are_those_that_gloo_sent(counted, real):
+    sent = [(TYPES[dtype][0], numbers * TYPES[dtype][1]) for numbers, dtype in real["messages"]]
+    assert sorted((collective.dtype, collective.bytes) for collective in counted.collectives) == sorted(sent)
+    assert len({size for _, size in sent}) == 4, "two buckets of the generators, one of the discriminators, the losses"
+
+
+def test_every_gradient_is_exchanged_once_and_every_loss(counted):
+    model = communication_jobs.model()
+    losses = labkit.make_step(model)(*(torch.zeros(1, 3, 32, 32) for _ in range(2)))
+    for player, weights in model.players().items():
+        of_player = [each for each in counted.collectives if each.range == f"{player} backward"]
+        assert sum(each.bytes for each in of_player) == 4 * sum(weight.numel() for weight in weights)
+    assert [each.bytes for each in counted.collectives if not each.range] == [4 * len(losses)]
+    assert counted.gradient_bytes == 4 * sum(weight.numel() for weight in model.parameters())
+
+
+def test_a_bucket_is_ready_with_its_last_gradient_and_awaited_where_ddp_copies_it_back(counted):
+    operators = counted.operators
+    for collective in counted.collectives[:-1]:
+        before = operators[collective.ready - 1]
+        assert before.name == "aten::copy_" and before.range == collective.range
+        back = collective.awaited
+        while operators[back].name == "aten::as_strided":
+            back += 1
+        views = back - collective.awaited
+        copies = operators[back : back + views]
+        assert {copy.name for copy in copies} == {"aten::copy_"}
+        assert 4 * sum(torch.Size(copy.outputs[0]).numel() for copy in copies) == collective.bytes
+    generators = [each for each in counted.collectives if each.range.startswith("generators")]
+    assert generators[0].ready < generators[1].ready == generators[0].awaited, "the first is sent during the backward"
+
+
+def test_beside_the_copies_of_ddp_the_operators_are_those_of_the_step(counted):
+    """Names only: the ranks share the pool, so its buffer is smaller."""
+    plain = iter([operator.name for operator in step_operators(communication_jobs.model(), size=32)])
+    added, expected = set(), next(plain)
+    for operator in counted.operators:
+        if operator.name == expected:
+            expected = next(plain, None)
+        else:
+            added.add(operator.name)
+    assert expected is None, "an operator of the step is missing"
+    copying, losses = {"aten::copy_", "aten::as_strided", "aten::detach"}, {"aten::stack", "aten::div", "aten::unbind"}
+    assert added <= copying | losses
+
+
+def test_memory_counts_the_buckets(counted):
+    alone = step_memory(communication_jobs.model(), size=32)
+    assert alone < counted.memory <= alone + counted.gradient_bytes
+
+
+@pytest.mark.parametrize("speedups, settings", [(("bf16",), {}), (("accumulate",), {"batch_size": 2})])
+def test_16_bits_and_micro_batches_send_the_same_bytes(tiny, speedups, settings):
+    """Only the last micro-batch sends, and gradients of 32-bit weights have 32 bits."""
+    model = tiny()
+    found = shared_step(model, *speedups, size=16, **settings)
+    assert [(each.bytes, each.dtype) for each in found.collectives] == [
+        *((4 * sum(weight.numel() for weight in weights), "float32") for weights in model.players().values()),
+        (32, "float32"),
+    ]
+
+
+def test_the_model_and_the_process_are_left_as_found(tiny):
+    model = tiny()
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    shared_step(model, size=16)
+    assert not dist.is_initialized()
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+
+
+def test_the_group_ends_with_the_context_even_after_an_error():
+    with pytest.raises(ZeroDivisionError), fake_ranks(1024):
+        assert dist.get_world_size() == 1024
+        raise ZeroDivisionError
+    assert not dist.is_initialized()
+    with pytest.raises(labkit.LabkitError, match="graph"):
+        shared_step(labkit.CycleGAN(), "graph")
+    assert not dist.is_initialized()
+
+
+def test_a_real_trace_of_two_ranks_has_its_communication(real, folder):
+    trace = Trace(folder / "traces")
+    table = trace.communication()
+    assert table["rank"].tolist() == [0, 1] and table["straggler"].nunique() == 1
+    assert (table["communication_us"] > 0).all() and (table["exposed_us"] >= 0).all()
+    parts = table["hidden_us"] + table["exposed_us"] - table["communication_us"]
+    assert parts.abs().max() < 1e-3
+    assert (table["compute_us"] + table["exposed_us"] <= table["wall_us"] + 1e-3).all()
+    steps = trace.ranks[0].steps
+    assert table["wall_us"].iloc[0] == pytest.approx(steps["duration"].sum(), rel=0.01)

@@ -1,0 +1,266 @@
+"""What a survey recorded on a GPU is shipped thinned, says so, and answers with numbers that are known beforehand."""
+
+import gzip
+import json
+import math
+import re
+from dataclasses import asdict
+
+import pandas
+import pytest
+from synthetic_trace import SyntheticTrace
+
+import labcourse
+import labkit
+from labcourse import shipped
+from labkit.measure import pick, results
+from labkit.measure.compare import AGAIN
+from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
+from labtrace.errors import LabkitError
+from tools.evidence import best_stacks, comparisons, recordings, roofline_seconds, ship, thin, two_streams
+from tools.survey import Item
+
+RESNET = {"generator": "resnet_9blocks"}
+
+# ---- shipping
+
+
+def four_steps():
+    """Steps of 100 microseconds in which kernels fall behind: each step's last one runs in the next."""
+    trace = SyntheticTrace(labkit={"device": "NVIDIA Imaginary", "steps": 4})
+    for number in range(4):
+        begin = 1000 + 100 * number
+        trace.range(f"ProfilerStep#{number + 3}", begin, 99)
+        trace.operator("aten::conv2d", begin + 1, 50)
+        trace.launch(begin + 10, begin + 20, 30 + number)
+        trace.launch(begin + 80, begin + 105, 10)
+    for event in trace.events:
+        if event["cat"] == "kernel":
+            event["args"] |= {"grid": [1, 1, 1], "registers per thread": 32}
+            event["args"]["Call stack"] = "train.py(7)"
+        if event["cat"] == "cpu_op":
+            event["args"] |= {"Input Dims": [[16, 3, 64, 64]], "Input type": ["float"]}
+    trace.event("Trace", "PyTorch Profiler (0)", 1000, 500)
+    arrow = {"cat": "ac2g", "name": "ac2g", "pid": 1, "tid": 1, "ts": 1390}
+    trace.events += [{"ph": phase, "id": number, **arrow} for phase in "sf" for number in range(1, 9)]
+    return trace
+
+
+def test_a_thinned_trace_tells_the_same_of_its_steps(tmp_path):
+    source = four_steps().save(tmp_path / "trace.json.gz")
+    thin(source, tmp_path / "new" / "thin.json.gz", {"cudnn_benchmark": False}, steps=2)
+    whole, left = labkit.Trace(source).steps(5, 6), labkit.Trace(tmp_path / "new" / "thin.json.gz")
+    for table in ("temporal", "idle", "launches", "kernels"):
+        of_whole, of_left = getattr(whole, table)(), getattr(left, table)()
+        pandas.testing.assert_frame_equal(of_left, of_whole)
+    assert left.stamp["device"] == "NVIDIA Imaginary" and left.stamp["steps"] == 2
+    assert left.stamp["thinned"].startswith("the last 2 of 4 steps") and not left.stamp["cudnn_benchmark"]
+    text = gzip.decompress((tmp_path / "new" / "thin.json.gz").read_bytes()).decode()
+    assert "grid" not in text and "Call stack" not in text and "Profiler (0)" not in text
+    events = json.loads(text)["traceEvents"]
+    arrows = [(event["ph"], event["id"]) for event in events if event.get("cat") == "ac2g"]
+    kernels = [event["args"]["correlation"] for event in events if event["ph"] == "X" and event["cat"] == "kernel"]
+    assert arrows == [(phase, number) for phase in "sf" for number in kernels] and kernels == [5, 6, 7, 8]
+    operators = [event["args"] for event in events if event["ph"] == "X" and event["cat"] == "cpu_op"]
+    assert operators == [{"Input Dims": [[16, 3, 64, 64]], "Input type": ["float"]}] * 2
+
+
+def test_times_are_shipped_to_the_nanosecond(tmp_path):
+    trace = four_steps()
+    for number, event in enumerate(trace.events):
+        if "dur" in event:
+            event["ts"], event["dur"] = f"{1712195495519689 + event['ts']}.{number:03d}", f"{event['dur']}.001"
+    text = re.sub(r'"(\d+\.\d{3})"', r"\1", json.dumps(trace.meta | {"traceEvents": trace.events}))
+    (tmp_path / "trace.json.gz").write_bytes(gzip.compress(text.encode()))
+    thin(tmp_path / "trace.json.gz", tmp_path / "thin.json.gz", {}, steps=4)
+    whole, left = labkit.Trace(tmp_path / "trace.json.gz"), labkit.Trace(tmp_path / "thin.json.gz")
+    assert (whole.ranks[0].kernels["begin"] % 1 > 0).any(), "no whole microseconds"
+    for table in ("temporal", "idle", "kernels"):
+        pandas.testing.assert_frame_equal(getattr(left, table)(), getattr(whole, table)(), check_exact=True)
+
+
+def test_fewer_steps_are_shipped_where_more_would_be_too_large(tmp_path):
+    source = four_steps().save(tmp_path / "trace.json.gz")
+    sizes = {}
+    for steps in (1, 2, 3):
+        thin(source, tmp_path / "thin.json.gz", {}, steps)
+        sizes[steps] = (tmp_path / "thin.json.gz").stat().st_size
+    for budget, steps in ((sizes[3], 3), (sizes[3] - 1, 2), (10, 1)):
+        thin(source, tmp_path / "thin.json.gz", {}, 3, budget)
+        assert labkit.Trace(tmp_path / "thin.json.gz").stamp["steps"] == steps
+
+
+def survey(*rows, device="NVIDIA Imaginary", ran_on="cuda"):
+    """A survey's results with these rows, of which each has its key."""
+    stamp = {"device": device, "ran_on": ran_on}
+    return {"format": results.SURVEY_FORMAT, "stamp": stamp, "rows": dict(rows), "skipped": {}}
+
+
+def recorded(settings, file, **fields):
+    item = Item("trace", 15, settings, **fields)
+    return item.key, json.loads(json.dumps(asdict(item))) | {"file": file, "seconds_per_step": 0.1}
+
+
+@pytest.fixture
+def surveyed(tmp_path):
+    """Two folders of one survey: results in the last, a trace in each."""
+    unet = dict(settings={"generator": "unet_256"}, batch_size=16)
+    rows = [
+        recorded(file="1.json.gz", **unet),
+        recorded(file="2.json.gz", speedups=("streams", "bf16"), **unet),
+        recorded(file="3.json.gz", benchmark=False, **unet),
+        recorded(file="4.json.gz", model="Other", **unet),
+    ]
+    for number in (1, 2, 3):
+        (tmp_path / str(min(number, 2))).mkdir(exist_ok=True)
+        four_steps().save(tmp_path / str(min(number, 2)) / f"{number}.json.gz")
+    results.write(survey(*rows), tmp_path / "2" / "results.json")
+    return [tmp_path / "1", tmp_path / "2"]
+
+
+def test_a_survey_is_shipped_where_notebooks_look_for_it(surveyed, tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "DATA", tmp_path / "data")
+    files = ship(surveyed, "imaginary", tmp_path / "data")
+    assert sorted(file for file in (tmp_path / "data").rglob("*.json*")) == sorted(files) and len(files) == 4
+    for speedups in ((), ("bf16", "streams")):
+        trace = labcourse.gpu_trace(*speedups, batch_size=16, generator="unet_256")
+        assert trace.stamp["thinned"] and trace.stamp["cudnn_benchmark"] and "SIMULATED" not in trace.stamp
+    assert labcourse.gpu_results()["imaginary"]["stamp"]["device"] == "NVIDIA Imaginary"
+
+
+def test_what_is_missing_or_of_no_gpu_is_not_shipped(surveyed, tmp_path):
+    with pytest.raises(LabkitError, match="in none of the folders"):
+        ship(surveyed[1:], "imaginary", tmp_path / "data")
+    results.write(survey(device="a CPU", ran_on="cpu"), surveyed[1] / "results.json")
+    with pytest.raises(LabkitError, match="a CPU, which is no GPU"):
+        ship(surveyed, "imaginary", tmp_path / "data")
+
+
+# ---- timings
+
+TIMES_FASTER = ("times_faster", "times_faster_low", "times_faster_high")
+SPEED = (*TIMES_FASTER, "median_s", "spread", "images_per_s", "peak_bytes", "flop_per_s", "share_of_peak")
+
+
+def timing(speedups, faster, batch_size=16, bytes_held=4e9, **fields):
+    """The key and the row of an item whose baseline took a second."""
+    stack = "+".join(speedups)
+    numbers = dict.fromkeys(SPEED, 1.0) | {"flop_per_s": 2e12, "share_of_peak": 99.0, "peak_bytes": 8e9}
+    mine = numbers | {"times_faster": faster, "images_per_s": batch_size * faster, "flop_per_s": 2e12 * faster}
+    rows = {
+        "baseline": {"verdict": "baseline", "why": "the others are compared with it", **numbers},
+        AGAIN.format("baseline"): {"verdict": "noise", "why": "itself", **numbers},
+    }
+    if speedups:
+        rows[stack] = {"verdict": "faster", "why": "measured", **mine, "peak_bytes": bytes_held}
+    table = pandas.DataFrame.from_dict(rows, orient="index").assign(loss_difference=0.0, gradient_cosine=1.0)
+    shape = [batch_size, 3, 256, 256]
+    table.attrs = {"stamp": {"device": "Imaginary", "torch": "2.11", "threads": 1, "batch_shape": shape}, "seconds": {}}
+    item = Item("timing", 1, RESNET, 256, batch_size, speedups=speedups, **fields)
+    return item.key, json.loads(json.dumps(asdict(item) | {"comparison": results.as_json(table)}))
+
+
+def device(rates, bytes_per_s=1e12):
+    return "device", {"kind": "device", "matmul_flop_per_s": rates, "copy_bytes_per_s": bytes_per_s}
+
+
+@pytest.fixture
+def timed():
+    timings = [
+        timing((), 1.0),
+        timing(("bf16",), 2.0),
+        timing(("streams",), 3.0),
+        timing(("graph", "bf16"), 2.5, bytes_held=7e9),
+        timing(("bf16",), 9.0, batch_size=1),
+        timing((), 1.0, tf32="on"),
+        timing(("fp16",), 5.0, model="DeviationGAN"),
+    ]
+    wrong = {"kind": "correctness", "speedups": ["streams"], "ok": False}
+    return survey(device({"float32": 5e13, "tf32": 4e14}), *timings, ("correctness/small/streams", wrong))
+
+
+def test_a_survey_s_timings_are_a_comparison_from_which_the_fastest_that_is_right_and_fits_is_picked(timed):
+    ((generator, batch_size, table),) = comparisons(timed)
+    assert (generator, batch_size) == ("resnet_9blocks", 16)
+    assert table.index.tolist() == ["baseline", "baseline again", "bf16", "streams", "graph+bf16"]
+    assert table["verdict"].tolist() == ["baseline", "noise", "faster", "not equivalent", "faster"]
+    assert table.loc["bf16", ["times_faster", "images_per_s"]].tolist() == pytest.approx([2.0, 32.0])
+    assert pick(table) == "graph+bf16"
+    assert pick(table, memory_bytes=6e9) == "bf16" and pick(table, memory_bytes=1e9) == "baseline"
+    assert pick(table.assign(peak_bytes=math.nan), memory_bytes=1e9) == "graph+bf16", "a CPU does not count"
+    same = pandas.DataFrame({"verdict": ["baseline", "no difference"], "times_faster": [1, 1.2], "peak_bytes": 1.0})
+    assert pick(same) == 0
+
+
+STEP_FLOPS = 1879e9  # of CycleGAN with ResNet-9 and identity loss on a picture of either domain, counted by others
+
+
+def test_the_best_stack_and_its_share_of_the_roofline():
+    rows = [timing((), 1.0, batch_size=1), timing(("bf16",), 2.0, batch_size=1), timing(("graph",), 1.5, batch_size=1)]
+    only_flops = survey(device({"float32": 1e12, "tf32": 4e12, "bfloat16": 16e12}, bytes_per_s=1e30), *rows)
+    assert roofline_seconds(only_flops, "resnet_9blocks", 1, ["baseline"]) == pytest.approx(STEP_FLOPS / 4e12, rel=0.01)
+    (best,) = best_stacks(only_flops).to_dict("records")
+    assert (best["generator"], best["batch"], best["best"], best["times_faster"]) == ("resnet_9blocks", 1, "bf16", 2.0)
+    assert best["share_of_roofline"] == pytest.approx(STEP_FLOPS / 16e12 / (best["ms"] / 1e3), rel=0.01)
+
+
+def test_two_streams_are_shown_for_each_batch_and_mode():
+    rows = [
+        (str(benchmark), {"kind": "streams", "batch_size": 1, "benchmark": benchmark, "seconds": seconds})
+        for benchmark, seconds in (
+            (False, {"one": [1.0] * 6, "two": [2.0] * 6}),
+            (True, {"one": [1.0] * 6, "two": [0.5] * 6}),
+        )
+    ]
+    table = two_streams(survey(*rows))
+    assert table.to_numpy().tolist() == [[1, False, 1000, 2000, *[0.5] * 3], [1, True, 1000, 500, *[2] * 3]]
+
+
+# ---- recordings, of a GPU that is itself a model, so that replays foretell everything
+
+HOST_US = 30.0
+MODEL = ROOFLINES["H100"]
+FORETOLD = [(1, ()), (2, ()), (1, ("bf16",)), (1, ("batched", "graph"))]
+SETTINGS = {"generator": "resnet_3blocks", "ngf": 8, "ndf": 8}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """What would have been shipped of the model; and one trace whose operators nobody knows."""
+    data = tmp_path_factory.mktemp("data")
+    folder = data / "traces" / "model"
+    folder.mkdir(parents=True)
+    rows = []
+    for batch_size, stack in [*FORETOLD, (1, ("compile",))]:
+        names = [name for name in stack if name not in ("graph", "compile")]
+        operators = step_operators(labkit.CycleGAN(**SETTINGS), *names, batch_size=batch_size)
+        played = replay(operators, HOST_US, MODEL, graph="graph" in stack, steps=3)
+        rows.append(recorded(SETTINGS, "", batch_size=batch_size, speedups=stack))
+        write_trace(played, folder / shipped.shipped_as(rows[-1][1]))
+    rates = {name: rate * MODEL.flops_share for name, rate in MODEL.flops_per_s.items()}
+    limits = device(rates | {"tf32": rates["float32"]}, MODEL.bytes_per_s * MODEL.bytes_share)
+    results.write(survey(limits, *rows, device=MODEL.device), data / "results" / "model.json")
+    results.write(survey(limits, rows[1], device=MODEL.device), data / "results" / "other.json")
+    folder.with_name("other").symlink_to(folder)
+    return data
+
+
+def test_what_can_be_foretold_of_a_recording_is(data):
+    table = recordings("model", data)
+    unknown = table.index.str.contains("compile")
+    assert len(table) == 5 and table["unmodified"].between(0.98, 1.02).all(), table
+    assert table.loc[~unknown, "predicted"].between(0.98, 1.02).all() and table.loc[unknown, "predicted"].isna().all()
+    with pytest.raises(LabkitError, match="no trace of a baseline of batch 1"):
+        recordings("other", data)
+
+
+def test_busy_and_idle_time_are_those_of_the_whole_device(data):
+    table = recordings("model", data)
+    played = replay(step_operators(labkit.CycleGAN(**SETTINGS)), HOST_US, MODEL, steps=3).timeline
+    baseline = table.loc["resnet_3blocks_b1_baseline.json.gz"]
+    assert baseline["ms"] == pytest.approx(played.wall / 3 / 1e3, rel=0.01) and baseline["alone_ms"] == 100
+    assert baseline["busy_ms"] == pytest.approx(baseline["sum_ms"], rel=0.01), "one stream"
+    assert baseline["launches"] == pytest.approx(len(played.kernel_start) / 3, rel=0.01)
+    assert baseline["idle"] == pytest.approx(played.idle_share, abs=0.01)
+    assert baseline["host_wait"] > 0.9 * baseline["idle"] > 0.3
+    assert table.loc["resnet_3blocks_b1_batched+graph.json.gz", "idle"] < 0.5 * baseline["idle"]

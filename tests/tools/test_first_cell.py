@@ -1,0 +1,111 @@
+"""The notebooks' first cell finds labkit or installs it: run as a fresh process on a made-up machine.
+
+`python -S` leaves site-packages out, so labkit cannot be imported. A stand-in for pip and for torch's metadata lies on
+PYTHONPATH: what pip would have been asked is written down, nothing is installed.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).parents[2] / "tools"
+CELL = (TOOLS / "first_cell.py").read_text()
+CELL = re.sub(r'^REPO = "[^"]*"', 'REPO = ""', CELL, flags=re.MULTILINE)  # a fork may have filled it in
+FAKE_PIP = "import json, pathlib, sys\npathlib.Path('pip.json').write_text(json.dumps(sys.argv[1:]))\n"
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+
+@pytest.fixture
+def course(tmp_path):
+    """The course's folder: a labkit, the script that installs it, a notebook folder and some data."""
+    folder = tmp_path / "course"
+    for name, text in {"labkit/__init__.py": '__version__ = "0.1.0"\n', "data/a.json": "{}", "notebooks/a": ""}.items():
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(text)
+    (folder / "tools").mkdir()
+    shutil.copy(TOOLS / "install_here.py", folder / "tools")
+    return folder
+
+
+@pytest.fixture
+def repository(course):
+    """The course's folder as a git repository with a branch main."""
+    git = ["git", "-C", str(course), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for command in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "all"]):
+        subprocess.run(git + command, check=True)
+    return course
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run the cell in a folder; returns the process and what pip was called with (None: not called)."""
+    packages = tmp_path / "packages"
+    torch = packages / "torch-2.11.0+cu128.dist-info" / "METADATA"
+    for path, text in {
+        packages / "pip" / "__init__.py": "",
+        packages / "pip" / "__main__.py": FAKE_PIP,
+        packages / "torch.py": "raise AssertionError('the cell needs no torch')",
+        torch: "Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+cu128\n",
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def run(folder: Path, repo: str = "", pythonpath: Path | None = None, **variables: str):
+        folder.mkdir(exist_ok=True)
+        cell = tmp_path / "cell.py"
+        cell.write_text(CELL.replace('REPO = ""', f'REPO = "{repo}"'))
+        path = os.pathsep.join(str(one) for one in (packages, pythonpath) if one)
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": path, "HOME": str(tmp_path), **variables}
+        command = [sys.executable, "-S", str(cell)]
+        process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        asked = folder / "pip.json"
+        return process, json.loads(asked.read_text()) if asked.exists() else None
+
+    return run
+
+
+def test_does_nothing_where_labkit_is_importable(run, course, tmp_path):
+    process, asked = run(tmp_path / "elsewhere", pythonpath=course)
+    assert process.stdout == f"labkit 0.1.0 from {course}\n"
+    assert asked is None
+
+
+def test_installs_the_clone_it_lies_in_and_replaces_no_torch(run, course):
+    process, asked = run(course / "notebooks")
+    assert asked == ["install", "--quiet", "-e", f"{course}[train,lab]", "torch==2.11.0+cu128"]
+    assert process.stdout.endswith(f"labkit 0.1.0 from {course}\n")
+
+
+@needs_git
+@pytest.mark.parametrize("way", ["form field", "environment variable"])
+def test_clones_the_address_it_is_told(run, repository, tmp_path, way):
+    told = {"repo": str(repository)} if way == "form field" else {"LABKIT_REPO": str(repository)}
+    process, asked = run(tmp_path / "content", **told)
+    clone = tmp_path / "content" / "labkit-course"
+    assert asked[3] == f"{clone}[train,lab]"
+    assert (clone / "data" / "a.json").exists(), "pip install from the address would not have brought data/"
+    assert process.stdout.endswith(f"labkit 0.1.0 from {clone}\n")
+
+
+@needs_git
+def test_a_mere_folder_named_labkit_is_not_taken_for_the_package(run, repository, tmp_path):
+    (tmp_path / "labkit").mkdir()  # beside the cell, where Python looks first
+    process, _ = run(tmp_path / "content", repo=str(repository))
+    assert process.stdout.endswith(f"labkit 0.1.0 from {tmp_path / 'content' / 'labkit-course'}\n"), process.stderr
+
+
+@needs_git
+@pytest.mark.parametrize("repo", ["", "nowhere"], ids=["no address", "a wrong one"])
+def test_says_what_to_do_when_the_course_cannot_be_cloned(run, tmp_path, repo):
+    process, asked = run(tmp_path / "content", repo=repo)
+    assert process.returncode == 1 and asked is None
+    assert process.stderr.strip().splitlines()[-1] == (
+        "RuntimeError: labkit is not here: set REPO, above, to the course's public address; "
+        f"fatal: repository '{repo}' does not exist"
+    )

@@ -1,0 +1,642 @@
+"""`make grade`: what a learning management system exports is found, and hostile answers cost nobody else points.
+
+The course is one tiny notebook, since importing labkit and PyTorch takes seconds for every student.
+"""
+
+import contextlib
+import csv
+import io
+import os
+import re
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+import nbformat
+import pytest
+from bs4 import BeautifulSoup
+from nbconvert.exporters import HTMLExporter
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_cell
+from nbgrader.converters import GenerateAssignment
+from nbgrader.server_extensions.formgrader.handlers import template_path
+from traitlets.config import Config
+
+from tools import assignments
+from tools.grading import __main__ as grading
+from tools.grading import report, sandbox
+from tools.grading.collect import collect, read_roster
+from tools.grading.course import Course
+
+ROOT = Path(__file__).parents[2]
+NAME = "01_tiny"
+SECRET = "the solution of the course"
+EXERCISES = {
+    "one": "def one():\n    return 1",
+    "two": "def two():\n    return 2",
+    "three": "def three():\n    return three_of_setup",
+}
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox of namespaces is Linux's")
+
+
+def marks(name: str, **more: object) -> dict:
+    """nbgrader's marks on a cell."""
+    flags = dict.fromkeys(("grade", "solution", "task"), False)
+    return {"nbgrader": flags | {"grade_id": name, "locked": False, "schema_version": 3} | more}
+
+
+def tiny_notebook() -> nbformat.NotebookNode:
+    """A notebook with exercises in one line each, whose checks say why an answer is wrong, and a written answer."""
+    setup = "import os\nthree_of_setup = 3\nclass WrongAnswer(AssertionError): pass\n"
+    setup += "class check:\n    def right(name): print(f'✓ {name}: right')"
+    cells = [
+        new_code_cell(setup, metadata=marks("setup", locked=True)),
+        new_code_cell("raise RuntimeError('not graded')"),
+    ]
+    for number, (name, solution) in enumerate(EXERCISES.items(), start=1):
+        head, body = solution.split("\n", 1)
+        source = f"{head}\n    ### BEGIN SOLUTION\n{body}  # {SECRET}\n    ### END SOLUTION"
+        check = (
+            f"if {name}() == -{number}:\n    raise WrongAnswer('{name}: the sign is wrong')\n"
+            f"if {name}() != {number}:\n    raise WrongAnswer(f'{name}: {{{name}()!r}} is not {number}')\n"
+            "### BEGIN HIDDEN TESTS\nassert os.environ['LABKIT_CHECK_SEED'] == '5'\n### END HIDDEN TESTS\n"
+            f"check.right('{name}')"
+        )
+        cells += [
+            new_markdown_cell(f"Exercise {name}"),
+            new_code_cell(source, metadata=marks(name, solution=True)),
+            new_code_cell(check, metadata=marks(f"{name}_check", grade=True, locked=True, points=2)),
+        ]
+    cells.append(new_markdown_cell(SECRET, metadata=marks("written", grade=True, solution=True, points=4)))
+    kernel = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
+    return new_notebook(cells=cells, metadata=kernel)
+
+
+@pytest.fixture(scope="module")
+def path_to_alembic():
+    """nbgrader calls alembic, which lies beside Python."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+        yield
+
+
+def released(root: Path) -> Course:
+    """A course with the students' notebook, as `make assignments` makes it."""
+    course = Course(root)
+    source = course.root / "source" / NAME / f"{NAME}.ipynb"
+    source.parent.mkdir(parents=True)
+    nbformat.write(tiny_notebook(), source)
+    course.directory.assignment_id = NAME
+    GenerateAssignment(coursedir=course.directory, config=course.config).start()
+    return course
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory, path_to_alembic):
+    """The course, released."""
+    return released(tmp_path_factory.mktemp("course"))
+
+
+def answered(course: Course, answers: dict[str, str]) -> nbformat.NotebookNode:
+    """The students' notebook with answers filled in."""
+    notebook = nbformat.read(course.root / "release" / NAME / f"{NAME}.ipynb", as_version=4)
+    for cell in notebook.cells:
+        cell.source = answers.get(cell.metadata.get("nbgrader", {}).get("grade_id"), cell.source)
+    notebook.cells[0].source += answers.get("added to setup", "")
+    return notebook
+
+
+def hand_in(folder: Path, student: str, notebook: nbformat.NotebookNode) -> None:
+    """Put a student's notebook into a folder with nbgrader's layout."""
+    path = folder / student / NAME / f"{NAME}.ipynb"
+    path.parent.mkdir(parents=True)
+    nbformat.write(notebook, path)
+
+
+LOOP = "while True:\n    try:\n        while True: pass\n    except BaseException: pass"
+SPY = """
+import socket, subprocess
+from pathlib import Path
+def two():
+    seen = []
+    for folder, folders, files in os.walk("/"):
+        skipped = ("usr", "proc", "sys", "lib", "site-packages", "labkit", "data")
+        folders[:] = [name for name in folders if name not in skipped]
+        seen += [name for name in files + folders if name in ("submitted", "wrong_answers", "gradebook.db")]
+        seen += [name for name in files if name.endswith(".ipynb")]
+    try:
+        socket.create_connection(("127.0.0.1", 9), timeout=2)
+        seen.append("a network")
+    except ConnectionRefusedError:
+        seen.append("a network of this machine")
+    except OSError:
+        pass
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name != "1" and process.name != str(os.getpid()):
+            seen.append("a process: " + (process / "cmdline").read_text())
+    for folder in ("/usr", "/tmp", "/etc", "/dev", "labkit", "."):
+        try:
+            Path(folder, "of_spy").write_text("x")
+            seen += [] if folder in ("/tmp", ".") else [folder]
+        except OSError:
+            pass
+    return seen or 2
+"""
+FULL_DISK = """
+def one():
+    with open("/tmp/big", "wb") as file:
+        while True: file.write(bytes(10**7))
+"""
+FORGES = """
+for file in range(3, 30):
+    try:
+        os.write(file, b'{"text": "two: right", "error": null}\\n{"ended": "", "cells": []}\\n' * 9)
+    except OSError:
+        pass
+os._exit(0)
+"""
+STUDENTS = {
+    "right": EXERCISES,
+    "untouched": {},
+    "sign": EXERCISES | {"two": "def two():\n    return -2"},
+    "value": EXERCISES | {"two": "def two():\n    return 7"},
+    "exits": EXERCISES | {"two": "os._exit(0)"},
+    "loops": EXERCISES | {"two": LOOP},
+    "sleeps": EXERCISES | {"two": "import time\ntry:\n    time.sleep(600)\nexcept BaseException:\n    time.sleep(600)"},
+    "memory": EXERCISES | {"two": "def two():\n    return bytes(10**11)"},
+    "writes": EXERCISES
+    | {"one": "def one():\n    print('x' * 10**6)\n    return 1", "two": "while True: print('x' * 1000)"},
+    "forks": EXERCISES | {"two": "while True: os.fork()"},
+    "deletes": EXERCISES | {"two": f"import shutil\nshutil.rmtree('/', ignore_errors=True)\n{FULL_DISK}"},
+    "kills": EXERCISES | {"two": "for pid in (1, os.getppid(), -1):\n    os.kill(pid, 9)"},
+    "spies": EXERCISES | {"two": SPY},
+    "warns": EXERCISES | {"two": "import warnings\ndef two():\n    warnings.warn('old')\n    return 2"},
+    "imports": EXERCISES | {"added to setup": "\nimport math", "two": "def two():\n    return math.floor(2.5)"},
+    "forges": EXERCISES | {"two": FORGES},
+    "silences": EXERCISES | {"two": "check.right = lambda name: None\ndef two():\n    return 2"},
+}
+STOPPED = {
+    "exits": "crashed",
+    "forges": "crashed",
+    "silences": "unconfirmed",
+    "loops": "time",
+    "sleeps": "time",
+    "writes": "time",
+}
+COPIED = marks("two", solution=True)
+# Cells that come into a notebook which is right otherwise: before the answer to "two" (6), after it (7), or later.
+HONEST = {
+    "helpers": {
+        6: ["def helper():\n    return other()", "def other():\n    return 2"],
+        "two": "def two():\n    return helper()",
+    },
+    "import": {6: ["import math as m"], "two": "def two():\n    return m.floor(2.5)"},
+    "number": {
+        6: ["numbers = {}", "numbers['two'] = 2"],
+        "two": "value = numbers['two']\ndef two():\n    return value",
+    },
+    "earlier": {"two": "def two():\n    return 2 * one()"},
+    "elsewhere": {7: ["def two():\n    return 2"]},
+    "modulo": {"two": "def two():\n    return (\n        12\n        % 10\n    )"},
+    "timed": {"two": "%%time\n%matplotlib inline\nprint('a figure')\ndef two():\n    return 2"},
+    "copied": {7: [("def two():\n    return 2", COPIED)]},
+    "left": {"two": "def two():\n    return 2", 8: [("# TODO: your code here", COPIED)]},
+    "split": {"two": "def two():", 7: [("    return 2", COPIED)]},
+    "stopped": {"two": "def two():\n    return 2", 9: ["1 / 0"]},
+}
+BROKEN = {6: ["helper = of_a_cell_below"], "two": "def two():\n    return helper()"}
+
+
+def honest(course: Course, changes: dict) -> nbformat.NotebookNode:
+    """A notebook whose answers are right when it is run from top to bottom."""
+    notebook = answered(course, EXERCISES | {"two": "def two():\n    raise NotImplementedError"} | changes)
+    for place in sorted((key for key in changes if isinstance(key, int)), reverse=True):
+        cells = [(one, {}) if isinstance(one, str) else one for one in changes[place]]
+        notebook.cells[place:place] = [new_code_cell(source, metadata=metadata) for source, metadata in cells]
+    return notebook
+
+
+@pytest.fixture(scope="module")
+def graded(course, tmp_path_factory):
+    """The course after `make grade`, with the lines that it printed."""
+    folder = tmp_path_factory.mktemp("handed_in")
+    for student, answers in STUDENTS.items():
+        hand_in(folder, student, answered(course, answers))
+    deleted = answered(course, EXERCISES)
+    del deleted.cells[3:8]  # of exercise one and two all but the text
+    hand_in(folder, "deleted", deleted)
+    for name, changes in (HONEST | {"broken": BROKEN}).items():
+        hand_in(folder, name, honest(course, changes))
+    (folder / "damaged.ipynb").write_text("no notebook")
+    (folder / "right" / NAME / "labkit").mkdir()
+    (folder / "right" / NAME / "labkit" / "__init__.py").write_text("raise RuntimeError('of a student')")
+    roster = folder / "students.csv"
+    roster.write_text("id,first_name,last_name\nright,Ada,Right\nabsent,Bob,Absent\n")
+    settings = dict(exercise_seconds=2, memory_mb=1000)
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        load = Course.__init__
+
+        def with_settings(self, root):
+            load(self, root)
+            self.config.RunExercises.update(settings)
+
+        patch.setattr(Course, "__init__", with_settings)
+        words = ["--submissions", folder, "--course", course.root, "--students", roster, "--seed", "5"]
+        words += ["--isolation", "namespaces"]
+        assert grading.main([str(word) for word in words]) == 0, printed.getvalue()
+    return {one.student: one.exercises for one in course.graded(NAME)}, printed.getvalue()
+
+
+needs_namespaces = pytest.mark.skipif(
+    bool(sandbox.works("namespaces")), reason=sandbox.works("namespaces") or "it works"
+)
+
+
+@needs_namespaces
+@pytest.mark.parametrize("student", STUDENTS)
+def test_an_answer_costs_its_own_points_only(graded, student):
+    exercises, told = graded
+    points = [exercises[student][name].points for name in EXERCISES]
+    expected = {
+        "untouched": [0, 0, 0],
+        "silences": [2, 0, 0],
+        **dict.fromkeys(("right", "warns", "imports"), [2, 2, 2]),
+        "spies": [2, 2, 2],
+    }
+    assert points == expected.get(student, [2, 0, 2]), told
+    if student in STOPPED:
+        assert exercises[student]["two"].message.startswith(f"Stopped: {STOPPED[student]}")
+
+
+@needs_namespaces
+@pytest.mark.parametrize("name", HONEST)
+def test_what_is_right_from_top_to_bottom_counts(graded, name):
+    assert [graded[0][name][exercise].points for exercise in EXERCISES] == [2, 2, 2], graded[1]
+
+
+@needs_namespaces
+def test_cells_that_were_copied_or_split_are_named(graded, course):
+    noted = {one.student: one.notes for one in course.graded(NAME)}
+    assert noted["copied"] == noted["split"] == ["copied or split, graded as one cell: two"] and noted["timed"] == []
+
+
+@needs_namespaces
+def test_deleted_checks_come_back_and_a_cell_that_fails_is_named_where_its_answer_is_wrong(graded):
+    assert [graded[0]["deleted"][name].points for name in EXERCISES] == [0, 0, 2]
+    assert "of_a_cell_below" in graded[0]["broken"]["two"].message
+
+
+@needs_namespaces
+def test_what_cannot_be_graded_is_named(graded):
+    assert "damaged.ipynb: not a notebook that can be read" in graded[1]
+    assert "labkit/__init__.py: not a notebook" in graded[1]
+    assert "sandbox: namespaces" in graded[1] and "SEED=5" in graded[1]
+    assert "has not all of its feedback" not in graded[1]
+
+
+@needs_namespaces
+def test_the_table_has_a_row_for_everybody_and_a_column_for_what_was_handed_out(graded, course):
+    with open(course.root / "grades.csv", encoding="utf-8", newline="") as file:
+        rows = {row["student"]: row for row in csv.DictReader(file)}
+    assert set(rows) == {*STUDENTS, *HONEST, "broken", "deleted", "absent"}
+    points = [f"{NAME} {name} (of 2)" for name in EXERCISES]
+    points += [f"{NAME} written (of 4)", f"{NAME} (of 10)", f"{NAME} notes"]
+    assert [*rows["right"]] == ["student", "last_name", "first_name", *points]
+    assert [*rows["right"].values()] == ["right", "Right", "Ada", "2", "2", "2", "0", "6", ""]
+    assert set(rows["absent"].values()) == {"absent", "Absent", "Bob", ""}, "nothing handed in is not 0 points"
+    assert rows["exits"][f"{NAME} notes"] == "crashed: two; not in the class list"
+
+
+@needs_namespaces
+def test_the_report_counts_misconceptions(graded, course, tmp_path):
+    (tmp_path / "wrong").mkdir()
+    (tmp_path / "wrong" / "01.toml").write_text("[two.minus]\nexpects = 'The SIGN is wrong'\nanswer = 'two = int'\n")
+    report.write_class(course, NAME, tmp_path / "report.html", wrong_answers=tmp_path / "wrong")
+    page = BeautifulSoup((tmp_path / "report.html").read_text(), "html.parser")
+    rows = [[cell.text for cell in row.find_all(["th", "td"])] for row in page.find_all("tr")]
+    assert ["minus", "1", "WrongAnswer: two: the sign is wrong"] in rows
+    assert ["another mistake", "1", "WrongAnswer: two: 7 is not 2"] in rows
+    assert {"NameError", "Stopped: crashed", "not answered"} <= {row[0] for row in rows if row}
+    assert ["damaged.ipynb", "not a notebook that can be read (NotJSONError)"] in rows
+    assert SECRET not in page.text
+
+
+@needs_namespaces
+def test_feedback_begins_with_the_result_and_has_no_hidden_tests(graded, course):
+    page = (course.root / "feedback" / "sign" / NAME / f"{NAME}.html").read_text()
+    rows = [row.get_text(" ", strip=True) for row in BeautifulSoup(page, "html.parser").table.find_all("tr")]
+    assert rows[1:] == [
+        "one 2 of 2 right",
+        "two 0 of 2 two: the sign is wrong",
+        "three 2 of 2 right",
+        "written 0 of 4 not answered",
+    ]
+    assert SECRET not in page and "LABKIT_CHECK_SEED" not in page
+
+
+# Marks by hand, and what is seen of a submission
+
+RUNS = "document.title = 'taken over'"
+ATTACKS = f"""
+<img src=x onerror="{RUNS}"> <script>{RUNS}</script> [a link](javascript:{RUNS}) <a href="javascript:{RUNS}">other</a>
+<svg onload="{RUNS}"><script>{RUNS}</script></svg> <iframe srcdoc="<script>parent.{RUNS}</script>"></iframe>
+<form action="https://example.org"><button>Full credit</button></form> <img src="https://example.org/seen.png">
+<style>@import url(https://example.org/x.css)</style> <a href="data:text/html,<script>{RUNS}</script>">data</a>
+"""
+SVG = f'<svg xmlns="http://www.w3.org/2000/svg" onload="{RUNS}"/>'
+SHOWS = f"""from IPython.display import HTML, SVG, Javascript, Markdown, display
+ATTACKS = {ATTACKS!r}
+display(HTML(ATTACKS), Markdown(ATTACKS), Javascript({RUNS!r}), SVG({SVG!r}))
+display({{"text/vnd.mermaid": ATTACKS, "text/latex": ATTACKS}}, raw=True)
+print(ATTACKS)
+def two():
+    raise ValueError(ATTACKS)
+"""
+
+
+@pytest.fixture(scope="module")
+def with_written(tmp_path_factory, path_to_alembic):
+    """A course with two submissions, one of them hostile."""
+    course = released(tmp_path_factory.mktemp("with_written"))
+    answers = {"two": "def two():\n    return 7", "written": "Mine."}
+    hand_in(course.root / "submitted", "ada", answered(course, EXERCISES | answers))
+    hostile = answered(course, EXERCISES | {"two": SHOWS, "written": f"**Bold** {ATTACKS}"})
+    hostile.metadata["title"] = ATTACKS
+    extra = marks(f'x"{ATTACKS}', solution=True) | {"tags": [ATTACKS.replace(",", "")]}
+    hostile.cells += [
+        new_markdown_cell(ATTACKS, metadata=extra),
+        new_raw_cell(ATTACKS, metadata={"raw_mimetype": "text/html"}),
+    ]
+    hand_in(course.root / "submitted", "eve", hostile)
+    return course
+
+
+def row_of(course: Course, *words: str) -> dict[str, str]:
+    """Ada's row of grades.csv after a run, by exercise."""
+    assert grading.main(["--course", str(course.root), *words]) == 0
+    with open(course.root / "grades.csv", encoding="utf-8", newline="") as file:
+        row = next(row for row in csv.DictReader(file) if row["student"] == "ada")
+    return {name.removeprefix(NAME).partition("(")[0].strip(): mark for name, mark in row.items()}
+
+
+GRADE = ("--isolation", "namespaces", "--seed", "5")
+
+
+@needs_namespaces
+def test_marks_by_hand_stay(with_written, monkeypatch):
+    waiting = row_of(with_written, *GRADE)
+    assert (waiting["written"], waiting["notes"]) == ("", "to be read: written")
+    assert waiting["two"] == "0" and waiting[""] == "", "the sum waits, too"
+    assert "<th>to be read" in (with_written.root / f"{NAME}.html").read_text()
+    with with_written.gradebook() as gradebook:  # as formgrader writes them
+        for name, given in {"written": (3, None), "two_check": (1, None), "one_check": (None, 0.5)}.items():
+            grade = gradebook.find_grade(name, NAME, NAME, "ada")
+            grade.manual_score, grade.extra_credit = given
+            grade.needs_manual_grade = False
+        gradebook.find_comment("written", NAME, NAME, "ada").manual_comment = "Well argued"
+        gradebook.db.commit()
+    by_hand = {"one": "2.5", "two": "1", "three": "2", "written": "3", "": "8.5"}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sandbox, "choose", lambda kind: pytest.fail("marks are written without a sandbox"))
+        patch.setattr(grading, "Autograde", None)
+        assert row_of(with_written, "--table").items() >= by_hand.items()
+    assert "Well argued" in (with_written.root / "feedback" / "ada" / NAME / f"{NAME}.html").read_text()
+    page = (with_written.root / f"{NAME}.html").read_text()
+    assert "<th>3 points by hand" in page and "SEED=5" in page
+
+    again = row_of(with_written, *GRADE)
+    assert again.items() >= by_hand.items()
+    assert again["notes"] == "by hand: one; by hand: two; by hand: written"
+
+
+def runs_or_loads(page: str, own: str = "nothing of its own") -> list[str]:
+    """What a page would run or load, other than from the places `own`."""
+    tags = BeautifulSoup(page, "html.parser").find_all(True)
+    allowed = re.compile(rf"data:image/|#|https://example.org$|{own}")
+    found = [str(tag) for tag in tags if tag.name in ("script", "iframe", "form", "style", "link", "object", "embed")]
+    found += [f"{tag.name}: {key}" for tag in tags for key in tag.attrs if key.startswith("on")]
+    links = [str(tag[key]) for tag in tags for key in ("src", "href", "action") if key in tag.attrs]
+    return found + [link for link in links if not allowed.match(link)]
+
+
+@needs_namespaces
+def test_no_script_of_a_student_is_in_a_page(with_written):
+    row_of(with_written, *GRADE)
+    feedback = (with_written.root / "feedback" / "eve" / NAME / f"{NAME}.html").read_text()
+    assert "<strong>Bold</strong>" in feedback and "&lt;script&gt;" in feedback, "what is left out stands there as text"
+    assert "default-src 'none'" in feedback
+    for page in (feedback, (with_written.root / f"{NAME}.html").read_text()):
+        assert [found[:7] for found in runs_or_loads(page)] == ["<style>"], "the page's own"
+
+    config = Config(with_written.config)
+    config.HTMLExporter.update(template_name="formgrade", extra_template_basedirs=[template_path])  # as formgrader does
+    nothing = {"index": 0, "total": 1, "base_url": "/own", "submission_id": "1", "notebook_id": NAME}
+    path = with_written.root / "autograded" / "eve" / NAME / f"{NAME}.ipynb"
+    answers = {}
+    for student in ("ada", "eve"):
+        page, _ = HTMLExporter(config=config).from_filename(
+            str(path).replace("eve", student), resources={**nothing, "student": student}
+        )
+        answers[student] = runs_or_loads(page, own="/own")
+    assert answers["eve"] == answers["ada"]
+
+
+@needs_namespaces
+def test_a_submission_without_marks_has_a_note_instead(with_written, tmp_path):
+    shutil.copytree(with_written.root, tmp_path / "course")
+    hand_in(tmp_path / "course" / "submitted", "bob", answered(with_written, EXERCISES))
+    report.write_marks(Course(tmp_path / "course"), tmp_path / "grades.csv", [])
+    assert "bob,,,,,,not graded: not yet" in (tmp_path / "grades.csv").read_text()
+
+
+@needs_namespaces
+def test_changed_notebooks_are_named(with_written, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(assignments, "ROOT", tmp_path)
+    own = tmp_path / "notebooks" / f"{NAME}.ipynb"
+    own.parent.mkdir()
+    shutil.copy(with_written.root / "source" / NAME / f"{NAME}.ipynb", own)
+    assert grading.changed(with_written) == []
+    changed = tiny_notebook()
+    changed.cells.pop()
+    nbformat.write(changed, own)
+    row_of(with_written, *GRADE)
+    assert f"Changed in notebooks/ since they were handed out: {NAME}. Run make" in capsys.readouterr().out
+
+
+@needs_namespaces
+def test_feedback_goes_back_to_moodle(with_written):
+    folder = "Ada Li_12_assignsubmission_file_"
+    (with_written.root / "submitted" / "ada" / NAME / "moodle.txt").write_text(folder)
+    row_of(with_written, *GRADE)
+    with zipfile.ZipFile(with_written.root / f"{NAME}-feedback.zip") as archive:
+        assert archive.namelist() == [f"{folder}/{NAME}.html"]
+
+
+# Collecting
+
+
+@pytest.fixture
+def gathered(course, tmp_path):
+    """A function that collects files, each a notebook with a number in it; the numbers by student."""
+
+    def run(*paths: str, roster: str = "", zipped: bool = False) -> tuple[dict[str, str], dict[str, str]]:
+        folder = tmp_path / "export"
+        for number, path in enumerate(paths):
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            nbformat.write(answered(course, {"one": f"version {number}"}), target)
+        if zipped:
+            with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
+                for path in paths:
+                    archive.write(folder / path, path)
+            folder = tmp_path / "export.zip"
+        (tmp_path / "students.csv").write_text(roster or "id\n")
+        known = {NAME: {"one", "two", "three"}, "02_other": {"four"}}
+        found, left = collect(folder, known, tmp_path / "submitted", read_roster(tmp_path / "students.csv"))
+        texts = {one.student: (tmp_path / "submitted" / one.student / NAME / f"{NAME}.ipynb") for one in found}
+        return {who: path.read_text().split("version ")[1][0] for who, path in texts.items()}, left
+
+    return run
+
+
+ROSTER = "id,first_name,last_name,lms_user_id\n"
+FILES = {  # the class list, and files, each with the student for whom it counts
+    "canvas": (
+        "",
+        {
+            "smithjohn_12345_678901_01_tiny-1.ipynb": "",
+            "smithjohn_12345_678955_01_tiny-2.ipynb": "smithjohn",
+            "leeann_LATE_12346_678902_01_tiny (1).ipynb": "leeann",
+            "çelikömer_12347_678903_final.ipynb": "çelikömer",
+        },
+    ),
+    "moodle": (
+        "",
+        {
+            "John Smith_123456_assignsubmission_file_/01_tiny.ipynb": "John_Smith",
+            "Ann-Marie O'Lee_123457_assignsubmission_file_/01_tiny (2).ipynb": "Ann-Marie_O_Lee",
+            "Bo Li_123458_assignsubmission_file_01_tiny.ipynb": "Bo_Li",
+        },
+    ),
+    "folders": (
+        "",
+        {"ada/01_tiny/01_tiny.ipynb": "ada", "bob/01_tiny (1).ipynb": "bob", "carl/homework.ipynb": "carl"},
+    ),
+    "two of one name": ("", {"smithjohn_11_1_01_tiny.ipynb": "", "smithjohn_12_2_01_tiny.ipynb": ""}),
+    "whom their numbers tell apart": (
+        f"{ROSTER}a,John,Smith,12\nb,John,Smith,11\n",
+        {"smithjohn_11_1_01_tiny.ipynb": "b", "smithjohn_12_2_01_tiny.ipynb": "a"},
+    ),
+    "a class list gives the ids": (
+        f"{ROSTER}js1,John,Smith,\nlee,Änn,Lee,77\n",
+        {
+            "smithjohn_12345_678901_01_tiny.ipynb": "js1",
+            "someone_77_678902_01_tiny.ipynb": "lee",
+            "Eve_5_assignsubmission_file_/01_tiny.ipynb": "Eve",
+        },
+    ),
+    "put in by hand": ("", {"smithjohn/01_tiny.ipynb": "smithjohn", "smithjohn_12345_678901_01_tiny-3.ipynb": ""}),
+    "put in by hand under the id": (
+        f"{ROSTER}js1,John,Smith,\n",
+        {"js1/01_tiny.ipynb": "js1", "smithjohn_12345_678901_01_tiny-3.ipynb": ""},
+    ),
+}
+
+
+@pytest.mark.parametrize("zipped", [False, True], ids=["folder", "zip"])
+@pytest.mark.parametrize(("roster", "paths"), FILES.values(), ids=FILES)
+def test_files_count_for_their_students(gathered, roster, paths, zipped):
+    found, left = gathered(*paths, roster=roster, zipped=zipped)
+    assert found == {student: str(number) for number, student in enumerate(paths.values()) if student}
+    assert set(left) == {path for path, student in paths.items() if not student}
+
+
+def test_late_is_kept(gathered, tmp_path):
+    gathered("leeann_LATE_12346_678902_01_tiny.ipynb", "smithjohn_12345_678901_01_tiny.ipynb")
+    assert [path.parts[-3] for path in tmp_path.glob("submitted/*/*/late.txt")] == ["leeann"]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_roster_may_have_other_separators(tmp_path, separator):
+    path = tmp_path / "students.csv"
+    path.write_text("id,last_name\njs1,Smith\n".replace(",", separator), encoding="utf-8-sig")
+    assert read_roster(path) == [{"id": "js1", "last_name": "Smith"}]
+    path.write_bytes("id;last_name\njs1;Müller\n".encode("cp1252"))
+    with pytest.raises(ValueError, match="CSV UTF-8"):
+        read_roster(path)
+
+
+def test_what_belongs_to_nobody_is_listed(gathered, tmp_path):
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export" / "essay.pdf").write_bytes(b"%PDF")
+    (tmp_path / "export" / "broken.zip").write_bytes(b"PK")
+    nbformat.write(new_notebook(cells=[new_code_cell("1")]), tmp_path / "export" / "jane_01_tiny.ipynb")
+    found, left = gathered("01_tiny (1).ipynb", "li_11_1_a.ipynb", "li_12_2_a.ipynb")
+    assert not found and {"essay.pdf", "broken.zip"} < set(left)
+    assert "whose it is" in left["01_tiny (1).ipynb"] and "no exercise" in left["jane_01_tiny.ipynb"]
+    assert "several students are called li" in left["li_11_1_a.ipynb"] == left["li_12_2_a.ipynb"]
+
+
+# Sandboxes
+
+
+def test_a_container_gets_neither_network_nor_sources(tmp_path, monkeypatch):
+    """The command for podman, which stands here for a program that starts the worker without a container."""
+    words = tmp_path / "words"
+    podman = tmp_path / "bin" / "podman"
+    podman.parent.mkdir()
+    (tmp_path / "own").mkdir()
+    run = f"cd {tmp_path} && TMPDIR={tmp_path}/own exec {sys.executable} -m tools.grading.worker"
+    podman.write_text(f'#!/bin/sh\necho "$@" >> {words}\n[ $1 != run ] || {{ {run}; }}\n')
+    podman.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{podman.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    sandbox.works.cache_clear()
+    try:
+        assert sandbox.choose() == "container"
+    finally:
+        sandbox.works.cache_clear()
+    run = next(line for line in words.read_text().splitlines() if line.startswith("run"))
+    for option in ("--network=none", "--read-only", "--pids-limit=", "--memory=", "--cap-drop=ALL", "labkit-grading"):
+        assert option in run
+    shown = [word for word in run.split() if word.startswith("--volume=")]
+    assert [word.rsplit("/course/")[1] for word in shown] == [
+        "labtrace:ro",
+        "labkit:ro",
+        "labcourse:ro",
+        "data:ro",
+        "tools/grading:ro",
+    ]
+
+
+@needs_namespaces
+def test_the_folder_of_python_may_be_a_link(tmp_path, monkeypatch):
+    link = tmp_path / "repository" / ".venv"
+    link.parent.mkdir()
+    link.symlink_to(sys.prefix)
+    monkeypatch.setattr(sys, "executable", str(link / "bin" / Path(sys.executable).name))
+    monkeypatch.setattr(sys, "prefix", str(link))
+    limits = dict(exercise_seconds=1, memory_mb=1000)
+    sandbox.Sandbox("namespaces", [], limits, seed=5).close()
+
+
+def test_without_a_sandbox_nothing_runs_unless_asked_for(monkeypatch):
+    monkeypatch.setattr(sandbox, "works", lambda kind: "" if kind == "none" else "not here")
+    with pytest.raises(RuntimeError, match="ISOLATION=none"):
+        sandbox.choose()
+    assert sandbox.choose("none") == "none"
+
+
+def test_without_isolation_crashes_and_loops_cost_one_exercise_too():
+    limits = dict(exercise_seconds=1, memory_mb=1000)
+    worker = sandbox.Sandbox("none", ["import os\nx = 2"], limits, seed=5)
+    try:
+        assert worker.run(["os._exit(1)"])[1].startswith("crashed")
+        assert worker.run([LOOP])[1].startswith("time")
+        (cell,), ended = worker.run(["x * 3"])
+        assert not ended and "6" in cell["text"] and cell["error"] is None
+    finally:
+        worker.close()

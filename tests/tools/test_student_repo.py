@@ -1,0 +1,218 @@
+"""The students' repository has neither solutions nor wrong answers, works, and is brought up to date without a loss."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbgrader.validator import Validator
+
+from tools import exercises, packing, student_repo
+from tools.mistakes import known
+
+ROOT = Path(__file__).parents[2]
+SOLUTION = re.compile(r"### BEGIN SOLUTION(.*?)### END SOLUTION", re.DOTALL)
+
+
+def squeezed(text: str) -> str:
+    """Text without spaces, line ends and quotes, so that another form of the same program is found, too."""
+    return re.sub(r"[\s'\"\\]", "", text)
+
+
+def secrets() -> dict[str, str]:
+    """Texts that no student is to find: each solution of more than a few characters, each wrong answer."""
+    found = {}
+    for path in sorted(ROOT.glob("notebooks/*.ipynb")):
+        for cell in nbformat.read(path, as_version=4).cells:
+            for number, solution in enumerate(SOLUTION.findall(cell.source)):
+                found[f"{path.stem}, {cell.id}, {number}"] = squeezed(solution)
+        for exercise, mistakes in known(path.stem).items():
+            for one in mistakes:
+                if one.name != "labkit_s_own":
+                    news = one.answer or "".join(edit["new"] for edit in one.edits)
+                    found[f"{path.stem}, {exercise}, {one.name}"] = squeezed(news)
+    return {name: text for name, text in found.items() if len(text) > 25}
+
+
+def release(notebooks: list[Path], course: Path) -> None:
+    """What nbgrader does in tools/assignments.py, which test_assignments.py tests, without its minutes."""
+    for path in notebooks:
+        cleared = SOLUTION.sub("# TODO", path.read_text(encoding="utf-8"))
+        (course / "release" / path.stem).mkdir(parents=True)
+        (course / "release" / path.stem / path.name).write_text(cleared, encoding="utf-8")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def identity():
+    """Git knows who commits, which it need not on a fresh machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        for role in ("AUTHOR", "COMMITTER"):
+            patch.setenv(f"GIT_{role}_NAME", "a teacher")
+            patch.setenv(f"GIT_{role}_EMAIL", "teacher@example.org")
+        yield
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """The repository with one notebook."""
+    out = tmp_path_factory.mktemp("course") / "students"
+    notebook = ROOT / "notebooks" / "11_many_nodes.ipynb"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(student_repo.assignments, "make", release)
+        student_repo.make(out, "https://github.com/OWNER/NAME", [notebook])
+    return out
+
+
+def test_it_has_no_solution_and_no_wrong_answer(repository):
+    tracked = subprocess.run(["git", "-C", repository, "ls-files"], check=True, capture_output=True, text=True)
+    names = tracked.stdout.splitlines()
+    assert not [name for name in names if name.startswith(("tests/", "notebooks/", "TEACHING"))]
+    texts = [name for name in names if name.endswith((".py", ".ipynb", ".md", ".pyi"))]
+    everything = "".join(squeezed((repository / name).read_text()) for name in texts)
+    assert len(secrets()) > 150
+    assert not [name for name, text in secrets().items() if text in everything]
+    assert squeezed("you return F(x): add the skip connection") not in everything, "the checks are packed, too"
+
+
+def test_packed_answers_work_as_before(repository):
+    program = """
+import importlib, inspect, sys
+from tools.packing import ANSWERS
+for module, names in ANSWERS.items():
+    here = importlib.import_module(module.replace("/", "."))
+    for name in names:
+        assert getattr(here, name).__module__ == here.__name__, name
+from labcourse import check
+from labkit.models.losses import deviation_loss
+from labkit.networks.resnet import ResidualBlock
+try:
+    check.residual_block(ResidualBlock)
+except AssertionError as error:
+    assert "labkit's own" in str(error)
+print(importlib.import_module("labkit").__file__, deviation_loss.__doc__)
+"""
+    shutil.copy(ROOT / "tools" / "packing.py", repository / "tools" / "packing.py")
+    ran = subprocess.run([sys.executable, "-c", program], cwd=repository, capture_output=True, text=True)
+    (repository / "tools" / "packing.py").unlink()
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith(str(repository)) and "None" not in ran.stdout
+
+
+def test_an_answer_that_has_moved_is_named(tmp_path):
+    (tmp_path / "losses.py").write_text("def other(): ...\n")
+    with pytest.raises(LookupError, match="losses.py does not define cycle_loss"):
+        packing.pack_definitions(tmp_path / "losses.py", ("cycle_loss",))
+
+
+def test_notebooks_know_the_address(repository):
+    notebook = json.loads((repository / "exercises" / "11_many_nodes.ipynb").read_text())
+    sources = ["".join(cell["source"]) for cell in notebook["cells"]]
+    colab = "(https://colab.research.google.com/github/OWNER/NAME/blob/main/exercises/11_many_nodes.ipynb)"
+    assert colab in sources[0] and colab in (repository / "README.md").read_text()
+    assert 'REPO = "https://github.com/OWNER/NAME"' in sources[1]
+    assert (repository / "tools" / "install_here.py").exists(), "the first cell runs it after it has cloned"
+
+
+@pytest.fixture(scope="module")
+def two_exercises(tmp_path_factory):
+    """Notebook 03 with its setup and two exercises alone, as it is in the repository of a course with an address."""
+    folder = tmp_path_factory.mktemp("validate")
+    whole = nbformat.read(ROOT / "notebooks" / "03_read_the_trace.ipynb", as_version=4)
+    wanted = ("first_cell", "setup", "busy", "busy_check", "idle_by_cause", "idle_by_cause_check")
+    marked = [cell for cell in whole.cells if cell.metadata.get("nbgrader", {}).get("grade_id") in wanted]
+    whole.cells = [whole.cells[0], *marked]
+    nbformat.write(whole, folder / "03_short.ipynb")
+    (folder / "exercises").mkdir()
+    student_repo.exercises([folder / "03_short.ipynb"], folder / "exercises", "https://github.com/OWNER/NAME")
+    answers = {cell.metadata.nbgrader.grade_id: cell.source for cell in marked if cell.metadata.nbgrader.solution}
+    return folder / "exercises" / "03_short.ipynb", answers
+
+
+@pytest.mark.parametrize("solved", [["busy", "idle_by_cause"], [], ["busy"]], ids=["perfect", "untouched", "half"])
+def test_validate_names_the_exercises_that_are_not_solved(two_exercises, solved, tmp_path):
+    released, answers = two_exercises
+    notebook = nbformat.read(released, as_version=4)
+    for cell in notebook.cells:
+        if (name := cell.metadata.get("nbgrader", {}).get("grade_id")) in solved:
+            cell.source = answers[name]
+    nbformat.write(notebook, tmp_path / "mine.ipynb")
+    found = Validator().validate(str(tmp_path / "mine.ipynb"))
+    failed = [line for cell in found.get("failed", []) for line in cell["source"].splitlines() if "check." in line]
+    assert "changed" not in found
+    assert failed == [f"check.{name}({name})" for name in answers if name not in solved]
+
+
+def test_a_second_release_is_a_commit_more(repository, monkeypatch):
+    notebook = [ROOT / "notebooks" / "11_many_nodes.ipynb"]
+    monkeypatch.setattr(student_repo, "exercises", lambda notebooks, folder, repo: shutil.copy(notebooks[0], folder))
+    for _ in range(2):  # the second time nothing has changed
+        student_repo.make(repository, "", notebook)
+    assert student_repo.git(repository, "rev-list", "--count", "HEAD") == "2"
+    (repository / "mine.txt").write_text("notes")
+    with pytest.raises(SystemExit, match="changes that are not committed"):
+        student_repo.make(repository, "", notebook)
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("...")
+    with pytest.raises(SystemExit, match="holds something else"):
+        student_repo.make(tmp_path, "", [])
+    assert (tmp_path / "thesis.tex").read_text() == "..."
+
+
+def notebook(path: Path, *cells: tuple[str, str], locked: str = "") -> None:
+    """Write a notebook of code cells, each an id and its source."""
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source, id=name) for name, source in cells])
+    for cell in made.cells:
+        if cell.id == locked:
+            cell.metadata["nbgrader"] = {"locked": True}
+    path.parent.mkdir(exist_ok=True)
+    nbformat.write(made, path)
+
+
+def sources(path: Path) -> list[str]:
+    return [cell.source for cell in nbformat.read(path, as_version=4).cells]
+
+
+def test_copies_are_updated_with_everything_that_was_written(tmp_path):
+    ours, student = tmp_path / "exercises", tmp_path / "student"
+    notebook(ours / "a.ipynb", ("text", "old text"), ("guess", "guess = None"), ("f", "# TODO"), ("check", "check(f)"))
+    assert len(exercises.begin(ours, student)) == 1
+    written = [("text", "old text"), ("mine", "# my note"), ("guess", "guess = 3"), ("f", "right"), ("check", "cheat")]
+    notebook(student / "a.ipynb", *written)
+    assert exercises.begin(ours, student) == [] and sources(student / "a.ipynb")[3] == "right"
+
+    new = (
+        ("text2", "new text"),
+        ("guess2", "guess = ..."),
+        ("f", "# TODO better"),
+        ("check", "check(f)"),
+        ("end", "bye"),
+    )
+    notebook(ours / "a.ipynb", *new, locked="check")
+    (told,) = exercises.begin(ours, student)
+    assert told.startswith("updated") and "a_before_update_1.ipynb" in told
+    assert sources(student / "a_before_update_1.ipynb") == [source for _, source in written]
+    updated = sources(student / "a.ipynb")
+    assert set(updated) == {"new text", "# my note", "guess = 3", "guess = ...", "right", "check(f)", "bye"}
+    assert "old text" not in updated, "it was not the student's"
+    assert exercises.begin(ours, student) == [], "once"
+
+
+def test_a_notebook_that_was_not_begun_here_is_left_alone(tmp_path):
+    ours, student = tmp_path / "release", tmp_path / "student"
+    ours.mkdir()
+    notebook(ours / "a" / "a.ipynb", ("f", "# TODO"))
+    notebook(student / "a.ipynb", ("f", "mine"))
+    assert exercises.begin(ours, student) == [] and sources(student / "a.ipynb") == ["mine"]
+
+
+def test_whoever_is_unknown_to_git_learns_so_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_COMMITTER_NAME", "")
+    with pytest.raises(SystemExit, match="git var.*empty ident name"):
+        student_repo.make(tmp_path / "students", "", [])
+    assert not (tmp_path / "students").exists()

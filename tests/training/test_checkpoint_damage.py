@@ -1,0 +1,128 @@
+"""Flipped bits and full disks: nothing that was saved is lost, and nothing wrong is accepted."""
+
+import contextlib
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from full_disk import files_no_larger_than
+from killing import same
+
+import labkit
+from labkit.errors import CheckpointError
+from labkit.training import checkpoints
+
+
+@pytest.fixture(scope="module")
+def run(tiny, fruit, tmp_path_factory):
+    """The folder of a run of two steps."""
+    folder = tmp_path_factory.mktemp("run")
+    labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=folder)
+    return folder
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def test_a_flipped_bit_is_refused_or_harmless(run, tmp_path):
+    """The larger part of the flips in tensors; the others in the first and last bytes, where names and sizes are."""
+    content, right = (run / checkpoints.FILE).read_bytes(), checkpoints.load(run)
+    chance, file, bits = random.Random(0), tmp_path / "flipped.pt", 8 * len(content)
+    everywhere = [chance.randrange(bits) for _ in range(60)]
+    ends = [chance.randrange(8 * 4000) for _ in range(15)] + [bits - 1 - chance.randrange(8 * 8000) for _ in range(60)]
+    refused = 0
+    for bit in everywhere + ends:
+        file.write_bytes(flipped(content, bit))
+        try:
+            state = checkpoints.load(file)
+        except CheckpointError as error:
+            assert "damaged" in str(error) or "not a checkpoint" in str(error), error
+            refused += 1
+        else:
+            assert same(state, right), f"bit {bit} changed the checkpoint, and nobody noticed"
+    assert refused > 70
+
+
+def test_the_form_before_pytorch_1_6_has_no_checksums_and_loads(tmp_path, tiny):
+    file = tmp_path / "latest_net_G.pth"
+    torch.save(tiny().G_A.state_dict(), file, _use_new_zipfile_serialization=False)
+    labkit.load_generator(file)
+
+
+class Full(labkit.Callback):
+    """The disk takes nothing from the report of step `first` to that of step `last`."""
+
+    def __init__(self, first, last):
+        self.first, self.last, self.saved = first, last, []
+        self.stack = contextlib.ExitStack()
+
+    def on_report(self, run):
+        if run.done == self.first:
+            self.stack.enter_context(files_no_larger_than(1))
+        if run.done == self.last:
+            self.stack.close()
+
+    def on_save(self, run, path):
+        self.saved.append(run.done)
+
+    def on_end(self, run):
+        self.stack.close()
+
+
+OPTIONS = dict(report_every=1, sample_every=1, save_minutes=0)
+
+
+@pytest.mark.filterwarnings("ignore:step .*png")  # pytest keeps the messages in a file
+def test_a_full_disk_ends_the_run_and_keeps_the_last_good_checkpoint(tiny, fruit, tmp_path):
+    with pytest.raises(CheckpointError, match="^step 3: .*cannot be written.*go on from step 2.$"):
+        full = Full(3, 100)
+        labkit.fit(labkit.make_step(tiny()), fruit, 5, checkpoint=tmp_path, callbacks=[full], **OPTIONS)
+    assert checkpoints.load(tmp_path)["done"] == 2 and full.saved == [1, 2]
+    assert not [file.name for file in tmp_path.iterdir() if "part" in file.name or "tmp" in file.name]
+    resumed = labkit.fit(labkit.make_step(tiny()), fruit, 5, checkpoint=tmp_path)
+    assert resumed.losses == labkit.fit(labkit.make_step(tiny()), fruit, 5).losses
+    with pytest.raises(CheckpointError, match="^step 1: .*cannot be written.*Nothing was saved.$"):
+        full = Full(1, 100)
+        labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=tmp_path / "new", callbacks=[full], **OPTIONS)
+
+
+def test_a_damaged_checkpoint_names_those_that_were_kept(tiny, fruit, tmp_path):
+    labkit.fit(labkit.make_step(tiny()), fruit, 4, checkpoint=tmp_path, callbacks=[labkit.KeepEvery(2)])
+    newest, kept = tmp_path / checkpoints.FILE, tmp_path / "kept" / "000002.pt"
+    content = newest.read_bytes()
+    newest.write_bytes(content[:-5000])
+    with pytest.raises(CheckpointError, match=rf"The run kept {kept}, .*000004.pt: to go on .* copy it to {newest}"):
+        labkit.fit(labkit.make_step(tiny()), fruit, 5, checkpoint=tmp_path)
+    assert newest.read_bytes() == content[:-5000], "nobody begins anew over it"
+    shutil.copy(kept, newest)
+    assert labkit.fit(labkit.make_step(tiny()), fruit, 5, checkpoint=tmp_path).done == 5
+
+
+def mounts():
+    """Whether this user may mount a file system of his own."""
+    command = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    return bool(shutil.which("unshare")) and subprocess.run(command, capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not mounts(), reason="a small disk needs a file system of one's own")
+def test_on_a_real_disk_without_room_the_command_line_ends_with_one_line(tmp_path):
+    options = "--size 16 --ngf 4 --workers 0 --device cpu --save-minutes 0 --keep-every 1 --steps"
+    train = f"{sys.executable} -m labkit train --out {tmp_path}/run {options}"
+    # A disk of 3 MB: a checkpoint takes most of one, so that the first ones that are kept fill it.
+    script = f"mkdir {tmp_path}/run && mount -t tmpfs -o size=3m tmpfs {tmp_path}/run && {train} 5; echo ended $?"
+    script += f"; rm {tmp_path}/run/kept/*; {train} 5; echo ended $?; cp -r {tmp_path}/run {tmp_path}/copy"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", script], capture_output=True, text=True, env=environment)
+    assert "Traceback" not in done.stderr
+    said = re.search(r"labkit: step \d: .*no space: 2 MB needed beside the checkpoint that is there, and", done.stderr)
+    assert "ended 1" in done.stdout and said and "go on from step" in done.stderr, done.stderr
+    checkpoints.load(tmp_path / "copy")

@@ -1,0 +1,61 @@
+"""A CycleGAN goes back to the public reference: the names and shapes of its files, and the options to read them."""
+
+import pytest
+import torch
+
+import labkit
+from labtrace.errors import LabkitError
+
+REFERENCE = dict(generator="resnet_6blocks", discriminator="basic", ngf=4, ndf=4)
+NAMES = ["D_A", "D_B", "G_A", "G_B"]
+
+
+@pytest.mark.parametrize("norm", ["instance", "batch", "none"])
+@pytest.mark.parametrize("generator", ["resnet_6blocks", "unet_128"])
+def test_its_files_have_the_model_s_weights(tiny, tmp_path, generator, norm):
+    model = tiny(**{**REFERENCE, "generator": generator, "norm": norm})
+    files = labkit.export_reference(model, tmp_path / "checkpoints" / "fruit")
+    assert sorted(file.name for file in files) == [f"latest_net_{name}.pth" for name in NAMES]
+    for file in files:
+        weights = torch.load(file, weights_only=True)
+        saved = getattr(model, file.stem.removeprefix("latest_net_")).state_dict()
+        assert weights.keys() == saved.keys()
+        assert all(torch.equal(tensor, saved[name]) for name, tensor in weights.items())
+
+
+def test_the_command_names_the_files(tiny, tmp_path, call, fruit):
+    model = tiny(**{**REFERENCE, "generator": "resnet_9blocks_narrow"}, lambda_identity=0.0)
+    labkit.fit(labkit.make_step(model), fruit, 1, checkpoint=tmp_path / "run", sample_every=100)
+    status, out, _ = call("export", "--run", tmp_path / "run", "--reference", tmp_path / "fruit")
+    assert status == 0
+    assert out.splitlines() == [
+        str(tmp_path / "fruit" / f"latest_net_{name}.pth") for name in ("G_A", "G_B", "D_A", "D_B")
+    ]
+    assert labkit.load_generator(tmp_path / "fruit" / "latest_net_G_A.pth").model[1].out_channels == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"generator": "resnet_3blocks"}, "generator='resnet_3blocks'.*resnet_9blocks, resnet_6blocks, unet_256"),
+        ({"generator": "resnet_9blocks_grouped"}, "generator='resnet_9blocks_grouped'"),
+        ({"norm": "instance_blocks"}, "norm='instance_blocks'"),
+    ],
+)
+def test_networks_that_the_reference_lacks_are_refused(tiny, tmp_path, settings, message):
+    with pytest.raises(LabkitError, match=message):
+        labkit.export_reference(tiny(**{**REFERENCE, **settings}), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_models_that_the_reference_lacks_are_refused(tiny, tmp_path):
+    for model in (labkit.DeviationGAN(ngf=2, ndf=2, blocks=1), tiny().G_A):
+        with pytest.raises(LabkitError, match="Only a CycleGAN can go back"):
+            labkit.export_reference(model, tmp_path / "out")
+
+
+def test_files_of_the_reference_are_not_replaced(tiny, tmp_path):
+    (tmp_path / "latest_net_D_B.pth").write_text("trained for weeks")
+    with pytest.raises(LabkitError, match="latest_net_D_B.pth would be replaced"):
+        labkit.export_reference(tiny(**REFERENCE), tmp_path)
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["trained for weeks"]

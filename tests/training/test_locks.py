@@ -1,0 +1,87 @@
+"""One run at a time trains into a folder, and a lock that nobody holds stops nobody."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import labkit
+from labkit import files
+from labkit.locks import locked
+from labtrace.errors import LabkitError
+
+HOLD = (
+    "import sys, pathlib; from labkit.files import locked\n"
+    "with locked(pathlib.Path(sys.argv[1])):\n    print('locked', flush=True); sys.stdin.read()"
+)
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process, which holds the lock of `tmp_path`."""
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], **pipes) as process:
+        assert process.stdout.readline() == b"locked\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(holder, tiny, fruit, tmp_path):
+    def train():
+        return labkit.fit(labkit.make_step(tiny()), fruit, 1, checkpoint=tmp_path)
+
+    with pytest.raises(LabkitError, match="another run trains into this folder"):
+        train()
+    assert not (tmp_path / "checkpoint.pt").exists()
+    holder.kill()  # without warning: it cannot tidy up
+    holder.wait()
+    assert (tmp_path / ".lock").exists() and train().done == 1
+
+
+def test_children_of_a_killed_run_do_not_hold_its_lock(tmp_path):
+    """Such as processes that prepare batches: they end seconds after it."""
+    program = HOLD.replace("print(", "import os, time\n    if os.fork(): time.sleep(60)\n    print(os.getpid(), ")
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) as run:
+        child = int(run.stdout.readline().split()[0])
+        run.kill()
+        run.wait()
+        try:
+            with locked(tmp_path):
+                pass
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_two_threads_do_not_train_into_one_folder(tmp_path):
+    """A lock of the process, as POSIX has it, would let both in, and end with the first of them."""
+    said = []
+
+    def second():
+        try:
+            with locked(tmp_path / "." / "x" / ".."):
+                said.append("in")
+        except LabkitError as error:
+            said.append(str(error))
+
+    (tmp_path / "x").mkdir()
+    with locked(tmp_path):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+    assert "another run trains into this folder" in said[0]
+    second()
+    assert said[1] == "in"
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_no_other_run(tmp_path, monkeypatch, number):
+    def refuse(lock):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files.FileLock, "acquire", refuse)
+    with pytest.warns(UserWarning, match="no lock can be had there.*no second run"), locked(tmp_path):
+        pass
