@@ -30,7 +30,7 @@ import torch
 from labkit.devices import out_of_memory, pick_device
 from labkit.measure import alternate, copy_rate, flags, matmul_rate, run_in_subprocess, stamp
 from labkit.measure.compare import compare
-from labkit.measure.record import Batch, noise, record
+from labkit.measure.record import Pair, noise, record
 from labkit.measure.results import SURVEY_FORMAT, as_json, read, write
 from labkit.measure.timing import has_tf32
 from labkit.measure.updates import relative, run
@@ -134,7 +134,7 @@ class Item:
         # A rehearsal on a processor asks whether everything runs, not how fast.
         return make_step(model.to(dtype=dtype), WithFlags, *self.speedups, lr=lr, emulate=True)
 
-    def batch(self, device: torch.device, dtype: torch.dtype = torch.float32, seed: int = 0) -> Batch:
+    def batch(self, device: torch.device, dtype: torch.dtype = torch.float32, seed: int = 0) -> Pair:
         """Noise of the item's size."""
         return noise(self.batch_size, self.size, device, dtype, seed)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from labkit import ranks
 from labkit.measure.compare import compare
-from labkit.measure.record import Batch
+from labkit.measure.record import Pair
 from labkit.models.model import Model
 from labkit.models.step import Step
 from labkit.stamp import stamp
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FILE = "speedups.json"  # in a run's folder
 
 
-def autotune(make_model: Callable[[], Model], batch: Batch, rounds: int = 8) -> tuple[list[str], list[str]]:
+def autotune(make_model: Callable[[], Model], batch: Pair, rounds: int = 8) -> tuple[list[str], list[str]]:
     """The speed-ups that make a step of this model faster on this device, and a line of reasons for each.
 
     Each is measured alone. Then, the fastest first, each is added to those chosen so far, and stays if the step gets
@@ -56,7 +56,7 @@ def autotune(make_model: Callable[[], Model], batch: Batch, rounds: int = 8) -> 
     return chosen, said
 
 
-def remembered(folder: Path, make_model: Callable[[], Model], batch: Batch) -> tuple[list[str], list[str]]:
+def remembered(folder: Path, make_model: Callable[[], Model], batch: Pair) -> tuple[list[str], list[str]]:
     """`autotune` once for a run: what it chose stands in the run's folder, so that a resumed run takes the same.
 
     On another device it chooses again.

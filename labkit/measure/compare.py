@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from labkit import ranks
 from labkit.devices import OUT_OF_MEMORY, cudnn_benchmark
 from labkit.measure.judge import Judge
-from labkit.measure.record import Batch
+from labkit.measure.record import Pair
 from labkit.measure.roofline import matmul_rate, step_flops
 from labkit.measure.timing import alternate, interval, ratios, spread
 from labkit.measure.updates import Update, run
@@ -33,7 +33,7 @@ AGAIN = "{} again"  # the baseline a second time: the difference between the two
 
 def compare(
     steps: Mapping[str, Callable[[], Step]],
-    batch: Batch,
+    batch: Pair,
     rounds: int = 10,
     warmup: int = 3,
     clock: Callable[[], float] = time.perf_counter,
@@ -107,7 +107,7 @@ def compare(
 
 @cudnn_benchmark()
 def _compare(
-    steps: Mapping[str, Callable[[], Step]], batch: Batch, rounds: int, warmup: int, clock: Callable[[], float]
+    steps: Mapping[str, Callable[[], Step]], batch: Pair, rounds: int, warmup: int, clock: Callable[[], float]
 ) -> pandas.DataFrame:
     import pandas
 
@@ -195,7 +195,7 @@ class FirstUpdates(NamedTuple):
     peak_bytes: float  # in the second and third update, without what lay in memory before; NaN on a CPU
 
 
-def first_updates(step: Step, batch: Batch, name: str, held: int = 0) -> FirstUpdates:
+def first_updates(step: Step, batch: Pair, name: str, held: int = 0) -> FirstUpdates:
     """Runs a new step three times. `held` is the number of bytes on the device before the step was made.
 
     Raises:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from labkit.devices import OUT_OF_MEMORY
-from labkit.measure.record import Batch
+from labkit.measure.record import Pair
 from labkit.measure.same import ANYTHING, BITS16, FLOAT32, FLOAT64, TF32, Tolerances, other_state, same
 from labkit.measure.timing import flags, has_tf32
 from labkit.measure.updates import State
@@ -37,7 +37,7 @@ class Judge:
         batch: (real_a, real_b), as in the timing.
     """
 
-    def __init__(self, maker: Maker, baseline: Step, batch: Batch) -> None:
+    def __init__(self, maker: Maker, baseline: Step, batch: Pair) -> None:
         self.maker, self.baseline, self.batch = maker, baseline, batch
         self.timed = State.of(baseline)
 
@@ -167,7 +167,7 @@ def new(maker: Maker, dtype: torch.dtype, pools: dict[str, Any] | None = None, t
     return step
 
 
-def cropped(batch: Batch, step: Step, dtype: torch.dtype) -> Batch:
+def cropped(batch: Pair, step: Step, dtype: torch.dtype) -> Pair:
     """A corner of the pictures, as small as the networks take it."""
     model = step.model
     side = -(-max(SIDE, model.min_size) // model.size_multiple) * model.size_multiple
@@ -175,7 +175,7 @@ def cropped(batch: Batch, step: Step, dtype: torch.dtype) -> Batch:
     return real_a, real_b
 
 
-def moved(batch: Batch, k: int) -> Batch:
+def moved(batch: Pair, k: int) -> Pair:
     """Other pictures for every k: a step that keeps those of an earlier call is found out."""
     real_a, real_b = (pictures.roll(3 * k, -1).contiguous() for pictures in batch)
     return real_a, real_b

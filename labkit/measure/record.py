@@ -26,10 +26,10 @@ from labkit.stamp import stamp
 from labtrace.errors import LabkitError
 from labtrace.files import atomic_write, check_writable
 
-Batch = tuple[Tensor, Tensor]
+Pair = tuple[Tensor, Tensor]  # real_a, real_b: a batch of either domain
 
 
-def noise(batch_size: int, size: int, device: torch.device, dtype: torch.dtype = torch.float32, seed: int = 0) -> Batch:
+def noise(batch_size: int, size: int, device: torch.device, dtype: torch.dtype = torch.float32, seed: int = 0) -> Pair:
     """Random pictures in [-1, 1], (B, 3, size, size) for either domain: a step takes as long as with any others."""
     random = torch.Generator(device).manual_seed(seed)
     shape = (batch_size, 3, size, size)
@@ -37,7 +37,7 @@ def noise(batch_size: int, size: int, device: torch.device, dtype: torch.dtype =
     return real_a, real_b
 
 
-def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: int = 20, shapes: bool = False) -> Path:
+def record(step: Step, batch: Pair | Iterator[Pair], path: Path | str, steps: int = 20, shapes: bool = False) -> Path:
     """Records `steps` steps as a trace, and restores the step's state afterwards, bit for bit.
 
     cuDNN's benchmark mode is on meanwhile, as in `labkit.fit`.
@@ -63,7 +63,7 @@ def record(step: Step, batch: Batch | Iterator[Batch], path: Path | str, steps: 
 
 
 @cudnn_benchmark()
-def profiled(step: Step, batch: Batch | Iterator[Batch], steps: int = 20, shapes: bool = False) -> profile:
+def profiled(step: Step, batch: Pair | Iterator[Pair], steps: int = 20, shapes: bool = False) -> profile:
     """The profiler after `steps` steps, for its `key_averages()`. The arguments are those of `record`."""
     if steps < 1:
         raise LabkitError(f"steps={steps}: there is nothing to record. Give at least 1.")

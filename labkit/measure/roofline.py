@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
-from labkit.measure.record import Batch, preserving_state
+from labkit.measure.record import Pair, preserving_state
 from labkit.measure.timing import alternate
 from labkit.models.step import Step
 
@@ -61,7 +61,7 @@ def _backward_flops(
 FLOPS = flop_counter().flop_registry  # by operator, the formula for its floating-point operations
 
 
-def step_flops(step: Step, batch: Batch) -> int:
+def step_flops(step: Step, batch: Pair) -> int:
     """Floating-point operations of one whole step, forward and backward. A multiplication and an addition are two.
 
     Counts convolutions and matrix products, as is usual. Runs the step once, and restores its state.

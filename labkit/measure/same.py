@@ -16,7 +16,7 @@ from torch import Tensor
 
 from labkit import ranks
 from labkit.devices import OUT_OF_MEMORY
-from labkit.measure.record import Batch
+from labkit.measure.record import Pair
 from labkit.measure.updates import Gradients, State, Update, by_network, host, relative, vector
 from labkit.models.step import Step
 from labkit.variants.registry import make_step
@@ -49,7 +49,7 @@ NEGLIGIBLE = 1e-3  # a gradient of this share of its network's is none: before a
 EXPLAINED = 0.2  # a term is blamed if it explains this share of a difference
 
 
-def same(step: Step, baseline: Step, batch: Batch, allowed: Tolerances) -> str | None:
+def same(step: Step, baseline: Step, batch: Pair, allowed: Tolerances) -> str | None:
     """The first part of an update that a step computes otherwise than the baseline, or None if all parts agree.
 
     Both steps have to be in the same state, and both take the update.
@@ -205,7 +205,7 @@ class ByTerm:
         return losses
 
 
-def _terms(step: Step, state: dict[str, Any], batch: Batch) -> dict[str, Gradients]:
+def _terms(step: Step, state: dict[str, Any], batch: Pair) -> dict[str, Gradients]:
     """The gradient of each loss term of the plain step in this state. `step` itself stays as it is.
 
     There are none where the memory does not suffice for one more step, or with several ranks.

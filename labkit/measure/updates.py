@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from labkit.devices import OUT_OF_MEMORY
-from labkit.measure.record import Batch
+from labkit.measure.record import Pair
 from labkit.models.step import Step
 from labtrace.errors import LabkitError
 
@@ -20,7 +20,7 @@ Gradients = dict[str, Tensor]  # by the name of the weight
 SETTINGS = ("betas", "eps", "weight_decay", "amsgrad", "maximize")  # of Adam
 
 
-def run(step: Step, batch: Batch, name: str) -> dict[str, Tensor]:
+def run(step: Step, batch: Pair, name: str) -> dict[str, Tensor]:
     """Runs the step once.
 
     Raises:
@@ -92,7 +92,7 @@ class Update(NamedTuple):
     after: State
 
     @classmethod
-    def of(cls, step: Step, batch: Batch, name: str = "given") -> Update:
+    def of(cls, step: Step, batch: Pair, name: str = "given") -> Update:
         """Runs the step once, always with the same random numbers.
 
         Raises:

@@ -20,7 +20,7 @@ from torch import Tensor, UntypedStorage
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from labkit.measure.record import Batch
+from labkit.measure.record import Pair
 from labkit.measure.roofline import FLOPS
 from labkit.models.model import Model
 from labkit.models.step import RANGE, Step
@@ -117,9 +117,7 @@ def step_memory(model: Model, *speedups: str | type, batch_size: int = 1, size: 
 
 
 @contextmanager
-def meta_step(
-    model: Model, *speedups: str | type, batch_size: int, size: int
-) -> Iterator[tuple[Step, Batch, Schedule]]:
+def meta_step(model: Model, *speedups: str | type, batch_size: int, size: int) -> Iterator[tuple[Step, Pair, Schedule]]:
     """A step of a copy of `model` on the meta device, a batch for it, and the schedule of the streams it uses.
 
     The stubs for CUDA are in place until the context ends.
