@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from test_compare_catches import FOOLS, VERY_SMALL, AdamByHand, Bf16Declared, OnlyFloat32, WithOwnAdam, a_judge
+from test_compare_catches import FOOLS, VERY_SMALL, AdamByHand, Bf16Declared, OnlyFloat32, WithOwnAdam, equivalence_of
 
 import labkit
 from labkit.variants.registry import SPEEDUPS
@@ -38,7 +38,7 @@ def computes_in_16_bits():
 
 @pytest.fixture(scope="module")
 def models(computes_in_16_bits):
-    """For each kind of model a judge of its steps, and a model."""
+    """For each kind of model a check of its steps, and a model."""
     kinds = {
         "CycleGAN": (cyclegan, batch(2, size=16), VERY_SMALL),
         "wider, larger pictures": (cyclegan, batch(2, size=64), dict(ngf=8, ndf=8, pool_size=20)),
@@ -47,7 +47,10 @@ def models(computes_in_16_bits):
         "vanilla": (cyclegan, batch(2), dict(ngf=4, ndf=4, gan_mode="vanilla")),
         "DeviationGAN": (deviation, batch(2), dict(ngf=4, ndf=4, blocks=1)),
     }
-    return {kind: (a_judge(make, pictures, **small), make(**small)) for kind, (make, pictures, small) in kinds.items()}
+    return {
+        kind: (equivalence_of(make, pictures, **small), make(**small))
+        for kind, (make, pictures, small) in kinds.items()
+    }
 
 
 def suits(stack, model):

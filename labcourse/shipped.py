@@ -16,6 +16,7 @@ from torch import Tensor
 from labkit import measure
 from labkit.data.images import read_picture
 from labkit.devices import pick_device
+from labkit.measure.compare import read_results
 from labkit.measure.record import noise, record, run_in_subprocess
 from labkit.models.cyclegan import CycleGAN
 from labkit.models.model import Model
@@ -110,13 +111,11 @@ def _recorded(name: str, speedups: tuple[str, ...], batch_size: int, generator: 
 
 
 def gpu_results() -> dict[str, dict]:
-    """The results of surveys on GPUs, by device, in the form of `labkit.measure.results.read`.
+    """The results of surveys on GPUs, by device, in the form of `labkit.measure.compare.read_results`.
 
     The files are data/results/<device>.json. The dict is empty if none is shipped.
     """
-    from labkit.measure.results import read  # takes a second, and only this needs it
-
-    return {file.stem: read(file) for file in sorted((DATA / "results").glob("*.json"))}
+    return {file.stem: read_results(file) for file in sorted((DATA / "results").glob("*.json"))}
 
 
 def study(name: str) -> pandas.DataFrame:

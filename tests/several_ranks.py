@@ -11,7 +11,7 @@ import torch
 import labkit
 from labkit import ranks
 from labkit.data.batches import UnpairedData
-from labkit.measure.updates import Update
+from labkit.measure.same import Update
 from labkit.variants.registry import SPEEDUPS, excluded
 
 TINY = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)

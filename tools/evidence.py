@@ -28,8 +28,7 @@ import pandas
 import labkit
 from labcourse.shipped import DATA, shipped_as
 from labkit.measure import interval, pick
-from labkit.measure.results import from_json, read
-from labkit.measure.results import write as write_results
+from labkit.measure.compare import from_json, read_results, write_results
 from labkit.measure.timing import ratios
 from labkit.simulate import read_launches, replay, step_operators, what_if
 from labkit.simulate.cost_model import Roofline
@@ -54,7 +53,7 @@ def ship(folders: list[Path], name: str, data: Path = DATA) -> list[Path]:
     Raises:
         LabkitError: there are no results, they are not of a GPU, or a trace they name is in none of the folders.
     """
-    results = read(folders[-1] / FILE)
+    results = read_results(folders[-1] / FILE)
     if results["stamp"].get("ran_on") != "cuda":
         raise LabkitError(f"{folders[-1]}: measured on {results['stamp'].get('device')}, which is no GPU.")
     shipped = [data / "results" / f"{name}.json"]
@@ -232,7 +231,7 @@ def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:
     Raises:
         LabkitError: of this device no survey or no baseline of batch 1 is shipped.
     """
-    results = read(data / "results" / f"{name}.json")
+    results = read_results(data / "results" / f"{name}.json")
     rows, roofline = shipped_rows(results), surveyed_roofline(results)
     traces = {file: labkit.Trace(data / "traces" / name / file) for file in rows}
     baselines = [file for file, row in rows.items() if row["batch_size"] == 1 and not row["speedups"]]
@@ -273,7 +272,7 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     for file in ship(arguments.folders, arguments.name) if arguments.folders else []:
         print(f"{file}: {file.stat().st_size / 1e6:.2f} MB")
-    surveyed = read(DATA / "results" / f"{arguments.name}.json")
+    surveyed = read_results(DATA / "results" / f"{arguments.name}.json")
     for title, table in {
         "best stack, against eager PyTorch": best_stacks(surveyed),
         "two streams": two_streams(surveyed),

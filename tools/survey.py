@@ -29,11 +29,10 @@ import torch
 
 from labkit.devices import out_of_memory, pick_device
 from labkit.measure import alternate, copy_rate, flags, matmul_rate, run_in_subprocess, stamp
-from labkit.measure.compare import compare
+from labkit.measure.compare import SURVEY_FORMAT, as_json, compare, read_results, write_results
 from labkit.measure.record import Pair, noise, record
-from labkit.measure.results import SURVEY_FORMAT, as_json, read, write
+from labkit.measure.same import relative, take_step
 from labkit.measure.timing import has_tf32
-from labkit.measure.updates import relative, run
 from labkit.models import MODELS
 from labkit.models.step import Step
 from labkit.networks.light import LIGHT
@@ -228,7 +227,7 @@ def survey(out: Path, minutes: float = 8.5, device: str = "auto", plan: list[Ite
     here = stamp() | {"ran_on": where.type}
     results: dict = {"format": SURVEY_FORMAT, "stamp": here, "rows": {}, "skipped": {}}
     if file.exists():
-        results = read(file)
+        results = read_results(file)
         if [results["stamp"].get(name) for name in ("device", "ran_on")] != [here["device"], here["ran_on"]]:
             raise LabkitError(f"{file} is of another device than {here['device']}: use an empty folder.")
     results["stamp"] = here
@@ -237,13 +236,13 @@ def survey(out: Path, minutes: float = 8.5, device: str = "auto", plan: list[Ite
     for item in todo:
         skipped.setdefault(item.key, NO_TIME)  # until it is done, so that a file left by a kill lists the missing items
     todo.sort(key=lambda item: skipped[item.key] != NO_TIME)  # items that failed in an earlier call come last
-    write(results, file)
+    write_results(results, file)
     estimated = spent = 1.0  # seconds: how much longer than estimated items take here
     for item in todo:
         if deadline - time.monotonic() < item.estimate_s * spent / estimated:
             continue
         skipped[item.key] = "did not finish"
-        write(results, file)
+        write_results(results, file)
         started = time.monotonic()
         row, said = measured(item, where, out)
         took = time.monotonic() - started
@@ -253,7 +252,7 @@ def survey(out: Path, minutes: float = 8.5, device: str = "auto", plan: list[Ite
             del skipped[item.key]
             rows[item.key] = row | {"took_s": round(took, 1)}
             estimated, spent = estimated + item.estimate_s, spent + took
-        write(results, file)
+        write_results(results, file)
         print(f"{item.key}: {said} ({took:.1f} s, {(deadline - time.monotonic()) / 60:.1f} min left)", flush=True)
         gc.collect()  # a step and its optimisers refer to each other
         if where.type == "cuda":
@@ -313,7 +312,7 @@ def check_correctness(item: Item, device: torch.device, out: Path) -> tuple[dict
             if number and number % 50 == 0:
                 baseline.load_state_dict(step.state_dict())
             batch = item.batch(device, torch.float64, number)
-            mine, right = run(step, batch, item.stack), run(baseline, batch, "baseline")
+            mine, right = take_step(step, batch, item.stack), take_step(baseline, batch, "baseline")
             apart += [relative(mine[name].item(), loss.item()) for name, loss in right.items()]
         seen["run losses"] = max(apart, key=lambda one: math.inf if math.isnan(one) else one)
     ok = "not equivalent" not in said and all(one <= MOST_DRIFT for one in seen.values())

@@ -1,14 +1,14 @@
 from labkit.measure.autotune import candidates as candidates
 from labkit.measure.autotune import pick as pick
 from labkit.measure.autotune import remembered as remembered
+from labkit.measure.compare import load as load
+from labkit.measure.compare import save as save
 from labkit.measure.quality import GOAL as GOAL
 from labkit.measure.quality import shortfall as shortfall
 from labkit.measure.quality import within_spread as within_spread
 from labkit.measure.record import preserving_state as preserving_state
 from labkit.measure.record import profiled as profiled
 from labkit.measure.record import run_in_subprocess as run_in_subprocess
-from labkit.measure.results import load as load
-from labkit.measure.results import save as save
 from labkit.measure.roofline import amdahl as amdahl
 from labkit.measure.roofline import copy_rate as copy_rate
 from labkit.measure.roofline import count as count

@@ -1,13 +1,15 @@
-"""Several training steps side by side: speed, memory, and whether they still compute the same."""
+"""Training steps compared: speed, memory, and whether they compute the same. The table as a file."""
 
 from __future__ import annotations
 
 import copy
 import functools
+import json
 import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -15,20 +17,22 @@ from tqdm.auto import tqdm
 
 from labkit import ranks
 from labkit.devices import OUT_OF_MEMORY, cudnn_benchmark
-from labkit.measure.judge import Judge
+from labkit.measure.equivalence import EquivalenceCheck
 from labkit.measure.record import Pair
 from labkit.measure.roofline import matmul_rate, step_flops
+from labkit.measure.same import Update, take_step
 from labkit.measure.timing import alternate, interval, ratios, spread
-from labkit.measure.updates import Update, run
 from labkit.models.step import Step
 from labkit.stamp import stamp
 from labkit.variants.registry import SPEEDUPS, make_step
 from labtrace.errors import LabkitError
+from labtrace.files import atomic_write
 
 if TYPE_CHECKING:
     import pandas
 
-AGAIN = "{} again"  # the baseline a second time: the difference between the two is noise
+SECOND_BASELINE = "{} again"  # its name: the difference between the two baselines is noise
+TABLE_FORMAT, SURVEY_FORMAT = 1, 2
 
 
 def compare(
@@ -99,7 +103,7 @@ def compare(
         )
     if not rounds >= 6:
         raise LabkitError(f"rounds={rounds!r}: fewer than 6 give no 95% interval. Use at least 6.")
-    if (again := AGAIN.format(next(iter(steps)))) in steps:
+    if (again := SECOND_BASELINE.format(next(iter(steps)))) in steps:
         raise LabkitError(f"steps[{again!r}]: the baseline's second row has this name. Give the step another name.")
     with torch.random.fork_rng([batch[0].device] if batch[0].is_cuda else []):
         return _compare(steps, batch, rounds, warmup, clock)
@@ -112,7 +116,7 @@ def _compare(
     import pandas
 
     baseline = next(iter(steps))
-    again = AGAIN.format(baseline)
+    again = SECOND_BASELINE.format(baseline)
     makers = {baseline: steps[baseline], again: steps[baseline], **steps}
     tried: dict[str, FirstUpdates] = {}
     failed: dict[str, tuple[str, str]] = {}  # verdict and reason
@@ -153,11 +157,11 @@ def _compare(
     if len({id(one.step.model) for one in tried.values()}) < len(tried):
         raise LabkitError("two steps share one model: let each function make a model of its own.")
     calls = {
-        name: functools.partial(attempt, name, functools.partial(run, one.step, batch, name))
+        name: functools.partial(attempt, name, functools.partial(take_step, one.step, batch, name))
         for name, one in tried.items()
     }
     seconds = alternate(calls, rounds, warmup, clock=clock)
-    judge = Judge(makers[baseline], tried[again].step, batch)
+    check = EquivalenceCheck(makers[baseline], tried[again].step, batch)
     peak = matmul_rate(batch[0].device)
     noise = interval(ratios(seconds[baseline], seconds[again]))
     rows: dict[str, dict] = {}
@@ -173,7 +177,7 @@ def _compare(
             if one.networks != first.networks:
                 verdict, why = "another model", _measured(times, between)
             else:
-                reason, note = judge.difference(makers[name], one.step)
+                reason, note = check.difference(makers[name], one.step)
                 verdict, why = ("not equivalent", reason) if reason else (verdict, why)
                 why += f"; {note}" if note else ""
         rows[name] = {"verdict": verdict, "why": why, **numbers}
@@ -206,11 +210,11 @@ def first_updates(step: Step, batch: Pair, name: str, held: int = 0) -> FirstUpd
     flops = step_flops(plain, batch)
     del plain
     first = Update.of(step, batch, name)
-    first = first._replace(moved={}, after=first.after._replace(weights={}, means={}))
+    first = first._replace(displacements={}, after=first.after._replace(weights={}, means={}))
     if batch[0].is_cuda:
         torch.cuda.reset_peak_memory_stats()
     for _ in range(2):
-        run(step, batch, name)
+        take_step(step, batch, name)
     peak_bytes = torch.cuda.max_memory_allocated() - held if batch[0].is_cuda else math.nan
     return FirstUpdates(step, networks, flops, first, peak_bytes)
 
@@ -257,3 +261,59 @@ def _measured(times: float, between: tuple[float, float]) -> str:
 
 def _against(noise: tuple[float, float]) -> str:
     return f"the baseline against itself: between {noise[0]:.3f} and {noise[1]:.3f}"
+
+
+def save(table: pandas.DataFrame, path: Path | str) -> Path:
+    """Writes a table of measurements with its ``attrs`` as JSON. NaN becomes null.
+
+    Raises:
+        LabkitError: the file cannot be written.
+    """
+    write_results(as_json(table), Path(path))
+    return Path(path)
+
+
+def load(path: Path | str) -> pandas.DataFrame:
+    """Reads a table that `save` wrote.
+
+    Raises:
+        LabkitError: there is no such file, or it holds no table.
+    """
+    return from_json(read_results(Path(path), TABLE_FORMAT))
+
+
+def write_results(content: dict, path: Path) -> None:
+    """Writes a table's JSON or a survey's results. If that fails, raises `LabkitError` and keeps the old file."""
+    with atomic_write(path) as part:
+        part.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def read_results(path: Path, version: int = SURVEY_FORMAT) -> dict:
+    """The JSON of a file in this format, by default the results of a survey, as `tools.survey` writes them.
+
+    Raises:
+        LabkitError: the file is missing, damaged, or of another format.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise LabkitError(f"{path}: no measurements can be read ({error}). Use another file or a copy.") from error
+    if not isinstance(content, dict) or content.get("format") != version:
+        raise LabkitError(f"{path}: no measurements in format {version}, which this version of labkit reads here.")
+    return content
+
+
+def as_json(table: pandas.DataFrame) -> dict:
+    """A table as JSON can hold it. `from_json` takes it back."""
+    rows = json.loads(table.to_json(orient="records", double_precision=15))
+    return {"format": TABLE_FORMAT, "attrs": table.attrs, "index": list(table.index), "rows": rows}
+
+
+def from_json(content: dict) -> pandas.DataFrame:
+    """The table of which `as_json` made `content`."""
+    import pandas
+
+    table = pandas.DataFrame(content["rows"], index=content["index"])
+    table.attrs = content["attrs"]
+    unknown = [column for column in table if table[column].isna().all()]
+    return table.astype(dict.fromkeys(unknown, float))  # null alone would be None, not NaN

@@ -1,56 +1,223 @@
-"""The only judge of equality: whether an update computes what the baseline's does, and if not, which part differs.
+"""The only measure of equality: whether an update computes what the baseline's does, and if not, which part differs.
 
-An update is judged by the steps' states before and after it, so that a CUDA graph, a compiled network and a class of
-the caller's own are all judged in the same way.
+An update is known by the states of the step before and after it, so that a CUDA graph, a compiled network and a class
+that the caller wrote are all compared in the same way.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
+import math
+import traceback
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy
 import torch
 from torch import Tensor
 
 from labkit import ranks
 from labkit.devices import OUT_OF_MEMORY
 from labkit.measure.record import Pair
-from labkit.measure.updates import Gradients, State, Update, by_network, host, relative, vector
 from labkit.models.step import Step
 from labkit.variants.registry import make_step
+from labtrace.errors import LabkitError
+
+Gradients = dict[str, Tensor]  # by the name of the weight
+ADAM_SETTINGS = ("betas", "eps", "weight_decay", "amsgrad", "maximize")
 
 
 class Tolerances(NamedTuple):
-    """How far an update may be from the baseline's, all as shares of the baseline's."""
+    """How far an update may be from the baseline's, each number as a share of the baseline's.
 
-    loss: float  # each loss, and a pool's pictures
-    gradient: float  # ||difference|| of a network's gradients
-    term: float  # the length of one loss term's gradient in a network
-    missing_term: float  # a term of which no more is left than this is missing
-    smallest_term: float  # a term is judged if its gradient is longer than this share of the longest term's
-    rounding: float  # terms are judged if ||difference|| of the network's gradients is at most this
-    way: float  # ||difference|| of the ways that a network's weights go in one update
-    length: float  # the length of that way
-    exact: bool  # whether a difference of the gradients is a matter of whole terms, not of rounding
+    Attributes:
+        loss: of each loss, and of a pool's pictures.
+        gradient: ||difference|| of a network's gradients.
+        term: of the length of one loss term's gradient in a network.
+        missing_term: a term of which no more than this is left is missing.
+        smallest_term: a term is judged if its gradient is longer than this share of the longest term's.
+        rounding: terms are judged if ||difference|| of the network's gradients is at most this.
+        displacement: ||difference|| of a network's displacements, the changes of its weights in one update.
+        distance: of the length of that displacement.
+        exact: whether gradients differ by whole loss terms, and not by rounding.
+    """
+
+    loss: float
+    gradient: float
+    term: float
+    missing_term: float
+    smallest_term: float
+    rounding: float
+    displacement: float
+    distance: float
+    exact: bool
 
 
-ANYTHING = 1e9  # for what is not compared
+NOT_COMPARED = 1e9  # a tolerance that every number meets
 # Seen in float64: 1e-12, but a graph holds its learning rate in float32. In float32, from one state: losses 4e-6;
-# gradients 2e-2, where rounding turns the sign of a pixel in an L1 loss; terms 3e-3; ways 1e-2, and 0.1 in Adam's first
-# update, which takes signs; lengths 4e-4. Weights rounded to bfloat16 go 0.2 elsewhere. In 16 bits: losses 1e-2,
-# gradients 0.5, terms 0.2, lengths 3e-2; networks of a few filters round far worse.
-FLOAT64 = Tolerances(1e-6, 1e-6, 1e-6, 0.05, 1e-3, ANYTHING, 1e-6, 1e-6, exact=True)
-FLOAT32 = Tolerances(1e-4, 0.1, 5e-2, 0.05, 5e-2, ANYTHING, 0.15, 5e-2, exact=False)
-TF32 = FLOAT32._replace(loss=1e-2, way=ANYTHING)
-BITS16 = Tolerances(0.1, 2.0, ANYTHING, 0.25, 5e-2, 0.6, ANYTHING, 0.25, exact=False)
-NEGLIGIBLE = 1e-3  # a gradient of this share of its network's is none: before a norm, biases have rounding only
-EXPLAINED = 0.2  # a term is blamed if it explains this share of a difference
+# gradients 2e-2, where rounding turns the sign of a pixel in an L1 loss; terms 3e-3; displacements 1e-2, and 0.1 in
+# Adam's first update, which takes signs; distances 4e-4. Weights rounded to bfloat16 go 0.2 elsewhere. In 16 bits:
+# losses 1e-2, gradients 0.5, terms 0.2, distances 3e-2; networks of a few filters round far worse.
+FLOAT64 = Tolerances(
+    loss=1e-6,
+    gradient=1e-6,
+    term=1e-6,
+    missing_term=0.05,
+    smallest_term=1e-3,
+    rounding=NOT_COMPARED,
+    displacement=1e-6,
+    distance=1e-6,
+    exact=True,
+)
+FLOAT32 = FLOAT64._replace(
+    loss=1e-4, gradient=0.1, term=5e-2, smallest_term=5e-2, displacement=0.15, distance=5e-2, exact=False
+)
+TF32 = FLOAT32._replace(loss=1e-2, displacement=NOT_COMPARED)
+BITS16 = FLOAT32._replace(
+    loss=0.1,
+    gradient=2.0,
+    term=NOT_COMPARED,
+    missing_term=0.25,
+    rounding=0.6,
+    displacement=NOT_COMPARED,
+    distance=0.25,
+)
+NEGLIGIBLE_GRADIENT = 1e-3  # of its network's: before a norm, a bias has a gradient by rounding only
+EQUAL_SHARES = 1e-3  # shares of several terms that differ by less are one factor of the whole gradient
+LEAST_EXPLAINED = 0.2  # a term is blamed if it explains more than this share of a difference
 
 
-def same(step: Step, baseline: Step, batch: Pair, allowed: Tolerances) -> str | None:
-    """The first part of an update that a step computes otherwise than the baseline, or None if all parts agree.
+def take_step(step: Step, batch: Pair, name: str) -> dict[str, Tensor]:
+    """Runs the step once.
+
+    Raises:
+        LabkitError: the step fails, or returns no losses. The message has the step's `name` and the player that fails.
+    """
+    try:
+        return dict(step(*batch).items())
+    except (LabkitError, *OUT_OF_MEMORY):
+        raise
+    except Exception as error:
+        frames = list(traceback.walk_tb(error.__traceback__))
+        players = [frame.f_locals["player"] for frame, _ in frames if isinstance(frame.f_locals.get("player"), str)]
+        frame, line = frames[-1]
+        raise LabkitError(
+            f"step {name!r} fails{f' in the {players[-1]}' if players else ''} ({type(error).__name__}: {error}; "
+            f"{frame.f_code.co_filename}, line {line}). It should take two batches and return its losses by name, as "
+            "labkit's own steps do."
+        ) from error
+
+
+class State(NamedTuple):
+    """A CPU copy of a step's state: tensors by the name of the weight, numbers by a description in words."""
+
+    weights: dict[str, Tensor]  # not batch norm's running statistics, which training does not use
+    means: dict[str, Tensor]  # Adam's first moments, if it is PyTorch's Adam; else the weights alone are compared
+    counts: dict[str, int]  # Adam's steps
+    settings: dict[str, Any]  # of optimisers and pools
+    pools: dict[str, dict[str, Any]]
+
+    @classmethod
+    def of(cls, step: Step) -> State:
+        """The state that `step` is in."""
+        named = dict(step.model.named_parameters())
+        kept = {weight: own for optimizer in step.optimizers.values() for weight, own in optimizer.state.items()}
+        adam = {name: kept[weight] for name, weight in named.items() if "exp_avg_sq" in kept.get(weight, {})}
+        settings: dict[str, Any] = {f"size of the pool {name}": pool.size for name, pool in step.model.pools.items()}
+        for player, optimizer in step.optimizers.items():
+            group = optimizer.param_groups[0]
+            settings[f"learning rate of the {player}"] = float(str(numpy.float32(float(group["lr"]))))  # as in a graph
+            settings |= {f"{name} of the {player}": group[name] for name in ADAM_SETTINGS if name in group}
+        return cls(
+            {name: host(weight) for name, weight in named.items()},
+            {name: host(own["exp_avg"]) for name, own in adam.items()},
+            {f"number of Adam's steps for {name}": int(own["step"]) for name, own in adam.items()},
+            settings,
+            {name: pool.state_dict() for name, pool in step.model.pools.items()},
+        )
+
+
+class Distance(NamedTuple):
+    """How far an update is from another, NaN if a loss or gradient is missing or is not a number.
+
+    Attributes:
+        losses: the largest relative difference.
+        gradients: the largest ||difference|| / ||gradient|| of a network.
+        cosine: the smallest between the two gradients of a network.
+    """
+
+    losses: float
+    gradients: float
+    cosine: float
+
+
+class Update(NamedTuple):
+    """One update. All tensors are on the CPU, by the name of the weight."""
+
+    losses: dict[str, float]
+    gradients: Gradients  # that PyTorch's Adam was given; empty for another optimiser
+    displacements: dict[str, Tensor]  # the change of each weight
+    after: State
+
+    @classmethod
+    def of(cls, step: Step, batch: Pair, name: str = "given") -> Update:
+        """Runs the step once, always with the same random numbers.
+
+        Raises:
+            LabkitError: as `take_step`.
+        """
+        torch.manual_seed(0)
+        before = State.of(step)
+        losses = {loss: value.item() for loss, value in take_step(step, batch, name).items()}
+        after = State.of(step)
+        beta = next(iter(step.optimizers.values())).param_groups[0].get("betas", (0.0,))[0]
+        gradients = {  # from the change of Adam's mean: a CUDA graph shows no other gradient
+            weight: (mean - beta * before.means.get(weight, torch.zeros_like(mean))) / (1 - beta)
+            for weight, mean in after.means.items()
+        }
+        displacements = {weight: value - before.weights[weight] for weight, value in after.weights.items()}
+        return cls(losses, gradients, displacements, after)
+
+    def distance(self, right: Update) -> Distance:
+        """How far this update is from the `right` one."""
+        networks = by_network(right.gradients).values() if self.gradients.keys() == right.gradients.keys() else []
+        pairs = [(vector(self.gradients, like), vector(like, like)) for like in networks]
+        losses = [relative(self.losses.get(name, math.nan), loss) for name, loss in right.losses.items()]
+        apart = [((mine - its).norm() / its.norm()).item() for mine, its in pairs]
+        cosines = [torch.cosine_similarity(mine, its, dim=0).item() for mine, its in pairs]
+        return Distance(_worst(max, losses), _worst(max, apart), _worst(min, cosines))
+
+
+def _worst(choose: Callable[[list[float]], float], numbers: list[float]) -> float:
+    return choose(numbers) if numbers and not any(map(math.isnan, numbers)) else math.nan
+
+
+def relative(value: float, right: float) -> float:
+    """The difference as a share of the right value, or 0 if both are 0, as a deviation loss is at first."""
+    return 0.0 if value == right else abs(value - right) / (abs(right) or math.nan)
+
+
+def host(tensor: Tensor) -> Tensor:
+    """A copy on the CPU."""
+    return tensor.detach().to("cpu", copy=True)
+
+
+def by_network(by_name: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """The tensors of each network, by its name."""
+    parts: dict[str, dict[str, Tensor]] = {}
+    for name, value in by_name.items():
+        parts.setdefault(name.partition(".")[0], {})[name] = value
+    return parts
+
+
+def vector(by_name: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> Tensor:
+    """The values of the weights in `like` as one vector, with zeros for a weight without a value."""
+    return torch.cat([by_name.get(name, torch.zeros_like(part)).flatten().double() for name, part in like.items()])
+
+
+def first_difference(step: Step, baseline: Step, batch: Pair, allowed: Tolerances) -> str | None:
+    """How one update of a step first differs from the baseline's, or None if they agree.
 
     Both steps have to be in the same state, and both take the update.
 
@@ -61,67 +228,67 @@ def same(step: Step, baseline: Step, batch: Pair, allowed: Tolerances) -> str | 
     right, mine = Update.of(baseline, batch), Update.of(step, batch)
     terms = functools.cache(functools.partial(_terms, baseline, state, batch))
     return (
-        _other_names(mine.losses, right.losses)
-        or _other_numbers(mine.after, right.after)
-        or _stuck(mine, right)
-        or _other_losses(mine, right, allowed)
-        or _other_gradients(mine, right, allowed, terms)
-        or _other_way(mine, right, allowed)
+        _names_difference(mine.losses, right.losses)
+        or _numbers_difference(mine.after, right.after)
+        or _not_learning(mine, right)
+        or _losses_difference(mine, right, allowed)
+        or _gradients_difference(mine, right, allowed, terms)
+        or _displacements_difference(mine, right, allowed)
     )
 
 
-def other_state(mine: State, right: State) -> str | None:
+def state_difference(mine: State, right: State) -> str | None:
     """How a state after many updates differs from the baseline's in what has to agree exactly, or None."""
-    return _other_numbers(mine, right) or _other_pools(mine, right)
+    return _numbers_difference(mine, right) or _pools_difference(mine, right)
 
 
-def _other_names(mine: dict[str, float], right: dict[str, float]) -> str | None:
+def _names_difference(mine: dict[str, float], right: dict[str, float]) -> str | None:
     if missing := [name for name in right if name not in mine]:
         return f"it leaves out {', '.join(missing)}"
     added = [name for name in mine if name not in right]
     return f"it adds {', '.join(added)}" if added else None
 
 
-def _other_numbers(mine: State, right: State) -> str | None:
-    """Settings, and counts of Adam's steps. What an optimiser does not have is not compared."""
+def _numbers_difference(mine: State, right: State) -> str | None:
+    """Settings, and counts of Adam's steps. A number that the step's optimiser does not have is not compared."""
     expected = right.settings | right.counts
-    for what, value in (mine.settings | mine.counts).items():
-        if value != expected.get(what):
-            return f"the {what} is {value}, the baseline's {expected.get(what)}"
+    for description, value in (mine.settings | mine.counts).items():
+        if value != expected.get(description):
+            return f"the {description} is {value}, the baseline's {expected.get(description)}"
     return None
 
 
 def _learning(right: Update) -> dict[str, Tensor]:
-    """The ways of the weights that a gradient moves, and not its rounding alone."""
-    ways: dict[str, Tensor] = {}
-    for by_name in by_network(right.moved).values():
-        least = NEGLIGIBLE * vector(right.gradients, by_name).norm()
-        ways |= {name: way for name, way in by_name.items() if right.gradients.get(name, way).norm() >= least}
-    return ways
+    """The displacements of those weights that have a gradient, and not its rounding alone."""
+    displacements: dict[str, Tensor] = {}
+    for by_name in by_network(right.displacements).values():
+        least = NEGLIGIBLE_GRADIENT * vector(right.gradients, by_name).norm()
+        displacements |= {name: own for name, own in by_name.items() if right.gradients.get(name, own).norm() >= least}
+    return displacements
 
 
-def _stuck(mine: Update, right: Update) -> str | None:
-    """Weights that stay where they are, though the baseline's move: networks and layers by name."""
+def _not_learning(mine: Update, right: Update) -> str | None:
+    """Networks or layers whose weights stay as they are, while the baseline's change."""
     said: list[str] = []
-    for network, ways in by_network({name: way for name, way in _learning(right).items() if way.any()}).items():
-        stuck = [name for name in ways if not mine.moved[name].any()]
-        said += [network] if len(stuck) == len(ways) else dict.fromkeys(name.rpartition(".")[0] for name in stuck)
+    for network, learning in by_network({name: own for name, own in _learning(right).items() if own.any()}).items():
+        stuck = [name for name in learning if not mine.displacements[name].any()]
+        said += [network] if len(stuck) == len(learning) else dict.fromkeys(name.rpartition(".")[0] for name in stuck)
     shown = ", ".join(said[:4]) + (f" and {len(said) - 4} more" if len(said) > 4 else "")
     return f"{shown} {'do' if len(said) > 1 else 'does'} not learn" if said else None
 
 
-def _other_losses(mine: Update, right: Update, allowed: Tolerances) -> str | None:
-    """Losses and pools. Discriminators, whose losses begin with "D_", look at pools, so these are compared before."""
+def _losses_difference(mine: Update, right: Update, allowed: Tolerances) -> str | None:
+    """Pools come before the losses of discriminators, which begin with "D_": discriminators look at pools."""
     bad = [name for name, loss in right.losses.items() if not relative(mine.losses[name], loss) <= allowed.loss]
     bad.sort(key=lambda name: name.startswith("D_"))
     if not bad or bad[0].startswith("D_"):
-        if reason := _other_pools(mine.after, right.after, allowed.loss):
+        if reason := _pools_difference(mine.after, right.after, allowed.loss):
             return reason
     return f"{bad[0]} is {mine.losses[bad[0]]:.6g}, the baseline's {right.losses[bad[0]]:.6g}" if bad else None
 
 
-def _other_pools(mine: State, right: State, allowed: float = ANYTHING) -> str | None:
-    """A pool that draws otherwise, or holds pictures that differ by more than the share `allowed`."""
+def _pools_difference(mine: State, right: State, allowed: float = NOT_COMPARED) -> str | None:
+    """A pool that draws other numbers, or holds pictures that differ by more than the share `allowed`."""
     for name, pool in right.pools.items():
         own, its = mine.pools[name]["pictures"], pool["pictures"]
         if any(mine.pools[name][key] != pool[key] for key in ("filled", "random")):
@@ -133,25 +300,25 @@ def _other_pools(mine: State, right: State, allowed: float = ANYTHING) -> str | 
     return None
 
 
-def _other_gradients(
+def _gradients_difference(
     mine: Update, right: Update, allowed: Tolerances, terms: Callable[[], dict[str, Gradients]]
 ) -> str | None:
     own, its = mine.gradients, right.gradients
     for network, expected in by_network({name: part for name, part in its.items() if name in own}).items():
-        apart, length = vector(own, expected) - vector(its, expected), vector(its, expected).norm()
-        near = apart.norm() <= allowed.gradient * length
-        if not (near and allowed.exact) and apart.norm() <= allowed.rounding * length:
-            if reason := _blamed(network, expected, apart, terms(), allowed):
+        difference, length = vector(own, expected) - vector(its, expected), vector(its, expected).norm()
+        near = difference.norm() <= allowed.gradient * length
+        if not (near and allowed.exact) and difference.norm() <= allowed.rounding * length:
+            if reason := _wrong_term(network, expected, difference, terms(), allowed):
                 return reason
         if not near:
-            return f"the gradients of {network} differ from the baseline's by {(apart.norm() / length).item():.2g}"
+            return f"the gradients of {network} differ from the baseline's by {(difference.norm() / length).item():.2g}"
     return None
 
 
-def _blamed(
-    network: str, like: Gradients, apart: Tensor, terms: dict[str, Gradients], allowed: Tolerances
+def _wrong_term(
+    network: str, like: Gradients, difference: Tensor, terms: dict[str, Gradients], allowed: Tolerances
 ) -> str | None:
-    """Writes the difference of two gradients as a sum over the terms, by least squares: the share of which is wrong?"""
+    """The loss term that explains the difference of two gradients, written as a sum over the terms by least squares."""
     columns = {term: vector(parts, like) for term, parts in terms.items() if parts.keys() & like.keys()}
     longest = max((column.norm() for column in columns.values()), default=0.0)
     columns = {term: column for term, column in columns.items() if column.norm() > allowed.smallest_term * longest}
@@ -160,14 +327,14 @@ def _blamed(
     lengths = torch.stack([column.norm() for column in columns.values()])
     matrix = torch.stack(list(columns.values())) / lengths[:, None]
     ridge = 1e-12 * torch.eye(len(matrix), dtype=matrix.dtype)
-    explained = torch.linalg.solve(matrix @ matrix.T + ridge, matrix @ apart)
+    explained = torch.linalg.solve(matrix @ matrix.T + ridge, matrix @ difference)
     shares = dict(zip(columns, (explained / lengths).tolist(), strict=True))
     if allowed.exact:
-        if not (apart - explained @ matrix).norm() <= EXPLAINED / 2 * apart.norm():
-            return None  # the difference is no matter of whole terms
-        if len(shares) > 1 and max(shares.values()) - min(shares.values()) < NEGLIGIBLE:
+        if not (difference - explained @ matrix).norm() <= LEAST_EXPLAINED / 2 * difference.norm():
+            return None  # whole terms do not explain it
+        if len(shares) > 1 and max(shares.values()) - min(shares.values()) < EQUAL_SHARES:
             return f"the gradients of {network} are {1 + max(shares.values()):.3g} times the baseline's"
-    large = explained.abs() > EXPLAINED * apart.norm()
+    large = explained.abs() > LEAST_EXPLAINED * difference.norm()
     shares = {term: share for (term, share), is_large in zip(shares.items(), large, strict=True) if is_large}
     worst = max(shares, key=lambda term: abs(shares[term]), default="")
     if worst and abs(shares[worst] + 1) < allowed.missing_term:
@@ -177,20 +344,20 @@ def _blamed(
     return None
 
 
-def _other_way(mine: Update, right: Update, allowed: Tolerances) -> str | None:
-    """Networks whose weights go elsewhere."""
+def _displacements_difference(mine: Update, right: Update, allowed: Tolerances) -> str | None:
+    """A network whose weights change by something else than the baseline's."""
     for network, like in by_network(_learning(right)).items():
-        apart = (vector(mine.moved, like) - vector(like, like)).norm()
-        way, length = vector(mine.moved, like).norm(), vector(like, like).norm()
-        if not apart <= allowed.way * length:
-            return f"the weights of {network} go elsewhere, by {(apart / length).item():.2g} of their way"
-        if not abs(way - length) <= allowed.length * length:
-            return f"an update moves {network} {(way / length).item():.3g} times as far"
+        own, its = vector(mine.displacements, like), vector(like, like)
+        difference, distance = (own - its).norm(), its.norm()
+        if not difference <= allowed.displacement * distance:
+            return f"the weights of {network} go elsewhere, by {(difference / distance).item():.2g} of their way"
+        if not abs(own.norm() - distance) <= allowed.distance * distance:
+            return f"an update moves {network} {(own.norm() / distance).item():.3g} times as far"
     return None
 
 
 class ByTerm:
-    """To stack on a step: each loss is differentiated by itself, too, into `terms`."""
+    """Stacked on a step, it also keeps the gradient of each loss by itself, in `terms`."""
 
     terms: dict[str, Gradients]
 
@@ -208,7 +375,7 @@ class ByTerm:
 def _terms(step: Step, state: dict[str, Any], batch: Pair) -> dict[str, Gradients]:
     """The gradient of each loss term of the plain step in this state. `step` itself stays as it is.
 
-    There are none where the memory does not suffice for one more step, or with several ranks.
+    The dict is empty if the memory does not suffice for one more step, or with several ranks.
     """
     if ranks.count() > 1:
         return {}

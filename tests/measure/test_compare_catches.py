@@ -9,7 +9,7 @@ import torch
 
 import labkit
 from labkit.measure.compare import first_updates
-from labkit.measure.judge import Judge
+from labkit.measure.equivalence import EquivalenceCheck
 from labkit.models import Cycle
 
 VERY_SMALL = dict(ngf=2, ndf=2, n_layers=1, pool_size=20)
@@ -479,7 +479,7 @@ FOOLS = {
 }
 
 
-def a_judge(tiny, pictures, **small):
+def equivalence_of(tiny, pictures, **small):
     """A function that says how a stack differs from the baseline, once both have been timed."""
 
     def timed(*stack, **settings):
@@ -489,14 +489,14 @@ def a_judge(tiny, pictures, **small):
         return updates
 
     baseline = timed()
-    judge = Judge(lambda: labkit.make_step(tiny(**small)), baseline.step, pictures)
+    check = EquivalenceCheck(lambda: labkit.make_step(tiny(**small)), baseline.step, pictures)
 
     def judged(*stack, in_float32=False, **settings):
         try:
             step = timed(*stack, **settings).step
         except labkit.LabkitError as error:
             return str(error)
-        reason, note = judge.difference(lambda: labkit.make_step(tiny(**small | settings), *stack), step)
+        reason, note = check.difference(lambda: labkit.make_step(tiny(**small | settings), *stack), step)
         assert bool(note) is in_float32, note
         return reason
 
@@ -505,8 +505,8 @@ def a_judge(tiny, pictures, **small):
 
 @pytest.fixture(scope="module")
 def judged(tiny, batch):
-    """As `a_judge`, for networks of two filters."""
-    return a_judge(tiny, batch(2, size=16), **VERY_SMALL)
+    """As `equivalence_of`, for networks of two filters."""
+    return equivalence_of(tiny, batch(2, size=16), **VERY_SMALL)
 
 
 @pytest.mark.parametrize(("fool", "part"), FOOLS.items(), ids=lambda value: getattr(value, "__name__", ""))
@@ -531,7 +531,7 @@ def test_16_bits_do_not_hide_what_is_left_out(judged):
 
 
 def test_a_class_that_declares_16_bits_does_not_hide_it_either(tiny, batch):
-    judged = a_judge(tiny, batch(1), ngf=8, ndf=4)  # with fewer filters rounding covers the identity
+    judged = equivalence_of(tiny, batch(1), ngf=8, ndf=4)  # with fewer filters rounding covers the identity
     assert re.match("after the timing rounds, the gradient of idt_[AB] .*G_[AB]", judged(Bf16WithoutIdentity) or "")
     assert judged(Bf16Declared) is None
 
@@ -558,7 +558,7 @@ def test_a_step_that_knows_float32_only_may_be_right(judged, stack):
 
 @pytest.mark.parametrize("stack", [["fused_adam"], ["channels_last", "out_of_place"], ["recompute"], ["bf16"]], ids=str)
 def test_batch_norm_is_judged_too(tiny, batch, stack):
-    judged = a_judge(tiny, batch(2), ngf=4, ndf=4, norm="batch")
+    judged = equivalence_of(tiny, batch(2), ngf=4, ndf=4, norm="batch")
     assert judged(*stack) is None
     assert re.match("the gradient of idt_A does not reach G_A", judged(IdentityReportedOnly, *stack) or "")
 
@@ -568,4 +568,4 @@ def test_weights_without_a_gradient_need_not_move(batch):
         torch.manual_seed(0)
         return labkit.DeviationGAN(**settings)
 
-    assert a_judge(deviation, batch(2), ngf=4, ndf=4, blocks=1)(WithOwnAdam) is None
+    assert equivalence_of(deviation, batch(2), ngf=4, ndf=4, blocks=1)(WithOwnAdam) is None

@@ -7,7 +7,7 @@ import torch
 from killing import same
 
 import labkit
-from labkit.measure.updates import Update
+from labkit.measure.same import Update
 from labkit.simulate import step_operators
 from labkit.training import checkpoints
 from labkit.variants.registry import SPEEDUPS

@@ -10,7 +10,7 @@ from killing import same
 from several_ranks import run
 
 import labkit
-from labkit.measure.updates import relative
+from labkit.measure.same import relative
 from labkit.parallel import StalePartnerWarning, apart, averaged
 from labkit.parallel.apart import FILE
 

@@ -13,8 +13,8 @@ from synthetic_trace import SyntheticTrace
 import labcourse
 import labkit
 from labcourse import shipped
-from labkit.measure import pick, results
-from labkit.measure.compare import AGAIN
+from labkit.measure import pick
+from labkit.measure.compare import SECOND_BASELINE, SURVEY_FORMAT, as_json, write_results
 from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
 from labtrace.errors import LabkitError
 from tools.evidence import best_stacks, comparisons, recordings, roofline_seconds, ship, thin, two_streams
@@ -93,7 +93,7 @@ def test_fewer_steps_are_shipped_where_more_would_be_too_large(tmp_path):
 def survey(*rows, device="NVIDIA Imaginary", ran_on="cuda"):
     """A survey's results with these rows, of which each has its key."""
     stamp = {"device": device, "ran_on": ran_on}
-    return {"format": results.SURVEY_FORMAT, "stamp": stamp, "rows": dict(rows), "skipped": {}}
+    return {"format": SURVEY_FORMAT, "stamp": stamp, "rows": dict(rows), "skipped": {}}
 
 
 def recorded(settings, file, **fields):
@@ -114,7 +114,7 @@ def surveyed(tmp_path):
     for number in (1, 2, 3):
         (tmp_path / str(min(number, 2))).mkdir(exist_ok=True)
         four_steps().save(tmp_path / str(min(number, 2)) / f"{number}.json.gz")
-    results.write(survey(*rows), tmp_path / "2" / "results.json")
+    write_results(survey(*rows), tmp_path / "2" / "results.json")
     return [tmp_path / "1", tmp_path / "2"]
 
 
@@ -131,7 +131,7 @@ def test_a_survey_is_shipped_where_notebooks_look_for_it(surveyed, tmp_path, mon
 def test_what_is_missing_or_of_no_gpu_is_not_shipped(surveyed, tmp_path):
     with pytest.raises(LabkitError, match="in none of the folders"):
         ship(surveyed[1:], "imaginary", tmp_path / "data")
-    results.write(survey(device="a CPU", ran_on="cpu"), surveyed[1] / "results.json")
+    write_results(survey(device="a CPU", ran_on="cpu"), surveyed[1] / "results.json")
     with pytest.raises(LabkitError, match="a CPU, which is no GPU"):
         ship(surveyed, "imaginary", tmp_path / "data")
 
@@ -149,7 +149,7 @@ def timing(speedups, faster, batch_size=16, bytes_held=4e9, **fields):
     mine = numbers | {"times_faster": faster, "images_per_s": batch_size * faster, "flop_per_s": 2e12 * faster}
     rows = {
         "baseline": {"verdict": "baseline", "why": "the others are compared with it", **numbers},
-        AGAIN.format("baseline"): {"verdict": "noise", "why": "itself", **numbers},
+        SECOND_BASELINE.format("baseline"): {"verdict": "noise", "why": "itself", **numbers},
     }
     if speedups:
         rows[stack] = {"verdict": "faster", "why": "measured", **mine, "peak_bytes": bytes_held}
@@ -157,7 +157,7 @@ def timing(speedups, faster, batch_size=16, bytes_held=4e9, **fields):
     shape = [batch_size, 3, 256, 256]
     table.attrs = {"stamp": {"device": "Imaginary", "torch": "2.11", "threads": 1, "batch_shape": shape}, "seconds": {}}
     item = Item("timing", 1, RESNET, 256, batch_size, speedups=speedups, **fields)
-    return item.key, json.loads(json.dumps(asdict(item) | {"comparison": results.as_json(table)}))
+    return item.key, json.loads(json.dumps(asdict(item) | {"comparison": as_json(table)}))
 
 
 def device(rates, bytes_per_s=1e12):
@@ -239,8 +239,8 @@ def data(tmp_path_factory):
         write_trace(played, folder / shipped.shipped_as(rows[-1][1]))
     rates = {name: rate * MODEL.flops_share for name, rate in MODEL.flops_per_s.items()}
     limits = device(rates | {"tf32": rates["float32"]}, MODEL.bytes_per_s * MODEL.bytes_share)
-    results.write(survey(limits, *rows, device=MODEL.device), data / "results" / "model.json")
-    results.write(survey(limits, rows[1], device=MODEL.device), data / "results" / "other.json")
+    write_results(survey(limits, *rows, device=MODEL.device), data / "results" / "model.json")
+    write_results(survey(limits, rows[1], device=MODEL.device), data / "results" / "other.json")
     folder.with_name("other").symlink_to(folder)
     return data
 

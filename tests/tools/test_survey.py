@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from labkit import LabkitError
-from labkit.measure.results import SURVEY_FORMAT, from_json
+from labkit.measure.compare import SURVEY_FORMAT, from_json
 from labkit.stamp import stamp
 from labkit.variants.registry import SPEEDUPS
 from tools import survey as surveys

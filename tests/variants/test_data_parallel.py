@@ -9,7 +9,7 @@ from several_ranks import COMPOSABLE, everything, model, pictures, run, train_up
 
 import labkit
 from labkit import ranks
-from labkit.measure.updates import Update, relative
+from labkit.measure.same import Update, relative
 from labkit.models.pool import Pool
 from labkit.training import checkpoints
 from labkit.variants.data_parallel import merge_shares, share_of

@@ -12,7 +12,7 @@ from killing import same
 
 import labkit
 from labkit import devices, measure
-from labkit.measure.updates import Update
+from labkit.measure.same import Update
 from labkit.simulate import step_operators
 from labkit.variants import fused_norm
 from labkit.variants.registry import SPEEDUPS

@@ -1,4 +1,4 @@
-"""When a step is judged: in its first updates in float64, and in one more update after it has been timed."""
+"""Whether a step computes the same as the baseline: in its first updates, in float64, and again after the timing."""
 
 from __future__ import annotations
 
@@ -13,27 +13,36 @@ from torch import nn
 
 from labkit.devices import OUT_OF_MEMORY
 from labkit.measure.record import Pair
-from labkit.measure.same import ANYTHING, BITS16, FLOAT32, FLOAT64, TF32, Tolerances, other_state, same
+from labkit.measure.same import (
+    BITS16,
+    FLOAT32,
+    FLOAT64,
+    NOT_COMPARED,
+    TF32,
+    State,
+    Tolerances,
+    first_difference,
+    state_difference,
+)
 from labkit.measure.timing import flags, has_tf32
-from labkit.measure.updates import State
 from labkit.models.step import Step, place_of
 from labkit.variants import has_dropout
 from labkit.variants.registry import SPEEDUPS
 from labtrace.errors import LabkitError
 
-UPDATES = 6  # a graph replays in its third; a fault that begins with the fifth shows
-SIDE = 16  # pixels, at least: float64 is slow on many GPUs, and the same operators run on any size
-FAILURES = (LabkitError, RuntimeError, TypeError, *OUT_OF_MEMORY)
+FIRST_UPDATES = 6  # a graph replays from its third; a fault that begins with the fifth shows
+SMALLEST_SIDE = 16  # pixels: float64 is slow on many GPUs, and the same operators run on pictures of any size
+STEP_ERRORS = (LabkitError, RuntimeError, TypeError, *OUT_OF_MEMORY)
 
 Maker = Callable[[], Step]
 
 
-class Judge:
+class EquivalenceCheck:
     """Compares steps that have been timed with the baseline.
 
     Args:
         maker: makes the baseline.
-        baseline: a step of it that has been timed. Its state changes here.
+        baseline: a baseline that has been timed. Its state changes here.
         batch: (real_a, real_b), as in the timing.
     """
 
@@ -42,14 +51,14 @@ class Judge:
         self.timed = State.of(baseline)
 
     def difference(self, maker: Maker, step: Step) -> tuple[str | None, str]:
-        """What the step computes otherwise than the baseline (or None), and which look could not be taken (or "")."""
+        """How the step differs from the baseline, or None, and a note if a check could not run, or ""."""
         reason, note = None, ""
         if all(base in SPEEDUPS.values() for base in declaring_16_bits(step)):  # autocast leaves float64 alone
             for dtype, allowed in ((torch.float64, FLOAT64), (torch.float32, FLOAT32)):
                 try:
-                    reason = self.first_updates(maker, step, dtype, allowed)
+                    reason = self.in_first_updates(maker, step, dtype, allowed)
                     break
-                except FAILURES as error:
+                except STEP_ERRORS as error:
                     note = note or f"float64 could not be tried ({error})"
                 if declaring_16_bits(step):
                     break
@@ -61,62 +70,63 @@ class Judge:
             after, note = None, "the memory did not suffice for another look after the timing"
         return reason or (f"after the timing rounds, {after}" if after else None), note
 
-    def first_updates(self, maker: Maker, step: Step, dtype: torch.dtype, allowed: Tolerances) -> str | None:
+    def in_first_updates(self, maker: Maker, step: Step, dtype: torch.dtype, allowed: Tolerances) -> str | None:
         """How new steps of both kinds differ in their first updates, from full pools, on small pictures.
 
         The last update is at half the learning rate, as a schedule sets it.
 
         Raises:
-            FAILURES: one of them fails.
+            STEP_ERRORS: one of them fails.
         """
         with computing_in(dtype):
             small = cropped(self.batch, step, dtype)
-            full_pools = new(self.maker, dtype)
-            full_pools(*small)
-            pools = {pool: full(state) for pool, state in full_pools.state_dict()["pools"].items()}
+            filling = new(self.maker, dtype)
+            filling(*small)
+            pools = {pool: full(state) for pool, state in filling.state_dict()["pools"].items()}
             baseline, mine = new(self.maker, dtype, pools), new(maker, dtype, pools, timed=step)
             weights = State.of(mine).weights
             for weight, right in State.of(baseline).weights.items():
                 if not (weights[weight] - right).norm() <= FLOAT64.loss * right.norm():
                     return f"{weight} does not begin as the baseline's"
-            for k in range(UPDATES):
-                if dtype != torch.float64:  # or rounding soon sends them different ways
-                    allowed = follow(baseline, mine, allowed)
-                for one in (baseline, mine) if k == UPDATES - 1 else ():
-                    one.scale_lr(0.5)
-                if reason := same(mine, baseline, moved(small, k), allowed):
+            for k in range(FIRST_UPDATES):
+                if dtype != torch.float64:  # or rounding soon leads them to different weights
+                    allowed = copy_state(baseline, mine, allowed)
+                if k == FIRST_UPDATES - 1:
+                    baseline.scale_lr(0.5)
+                    mine.scale_lr(0.5)
+                if reason := first_difference(mine, baseline, shifted(small, k), allowed):
                     return f"in update {k + 1}, {reason}" if k else reason
         return None
 
     def after_timing(self, step: Step) -> str | None:
-        """How the state of a timed step differs from the baseline's after as many updates, or one more update from it.
+        """How a timed step's state, or one more update from it, differs from the baseline's after as many updates.
 
-        Rounding alone soon sends the weights on other ways, but whatever is counted has to agree exactly.
+        Rounding alone soon leads to different weights, but counts, settings and pools have to agree exactly.
         """
         allowed, timed = timed_tolerances(step), State.of(step)
-        if getattr(step, "scaler", None):  # it may leave out an update, whose gradients overflowed
+        if getattr(step, "scaler", None):  # it skips an update whose gradients overflow
             timed = timed._replace(counts=self.timed.counts)
-        if reason := other_state(timed, self.timed):
+        if reason := state_difference(timed, self.timed):
             return reason
         for k in (1, 2):
-            allowed = follow(self.baseline, step, allowed)
-            reason = same(step, self.baseline, moved(self.batch, k), allowed)
+            allowed = copy_state(self.baseline, step, allowed)
+            reason = first_difference(step, self.baseline, shifted(self.batch, k), allowed)
             if reason is None or not declaring_16_bits(step):
-                break  # in 16 bits, rounding may look like a fault once
+                break  # in 16 bits, rounding may look like a fault once, but not twice
         return reason
 
 
-def follow(baseline: Step, step: Step, allowed: Tolerances) -> Tolerances:
-    """Gives the baseline the state of a step, without the moments if the step has optimisers of its own.
+def copy_state(baseline: Step, step: Step, allowed: Tolerances) -> Tolerances:
+    """Gives the baseline the state of a step, without Adam's moments if the step's optimisers are of another kind.
 
     Returns:
-        The tolerances, without those of the weights' ways if the moments may differ.
+        The tolerances. Displacements are not compared if the moments may differ.
     """
     state = copy.deepcopy(step.state_dict())
     kinds, expected = ([(type(one), len(one.state)) for one in own.optimizers.values()] for own in (step, baseline))
     if kinds != expected:
         state["optimizers"] = baseline.state_dict()["optimizers"]
-        allowed = allowed._replace(way=ANYTHING, length=ANYTHING)
+        allowed = allowed._replace(displacement=NOT_COMPARED, distance=NOT_COMPARED)
     baseline.load_state_dict(state)
     return allowed
 
@@ -132,13 +142,13 @@ def timed_tolerances(step: Step) -> Tolerances:
 
 
 def declaring_16_bits(step: Step) -> list[type]:
-    """The classes of the step, labkit's or one's own, that say ``tolerance = "16-bit"``."""
+    """The classes of the step, labkit's or the caller's, that say ``tolerance = "16-bit"``."""
     return [base for base in type(step).__mro__ if vars(base).get("tolerance") == "16-bit"]
 
 
 @contextmanager
 def computing_in(dtype: torch.dtype) -> Iterator[None]:
-    """Inside, new tensors have this type, without TF32, and nothing is compiled: that takes long."""
+    """Inside, new tensors have this type, without TF32, and nothing is compiled, which would take long."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -149,10 +159,10 @@ def computing_in(dtype: torch.dtype) -> Iterator[None]:
 
 
 def new(maker: Maker, dtype: torch.dtype, pools: dict[str, Any] | None = None, timed: Step | None = None) -> Step:
-    """A new step in this type, with these pools, and without dropout, which another order of passes draws otherwise.
+    """A new step in this type, with these pools, and without dropout, which depends on the order of the passes.
 
     Raises:
-        LabkitError: it has the model of the step that was `timed`, which would be converted.
+        LabkitError: its model is that of the step that was `timed`, which would be converted.
     """
     torch.manual_seed(0)
     step = maker()
@@ -162,27 +172,27 @@ def new(maker: Maker, dtype: torch.dtype, pools: dict[str, Any] | None = None, t
     for layer in step.model.modules():
         if isinstance(layer, nn.modules.dropout._DropoutNd):
             layer.p = 0.0
-    state = step.state_dict()  # loaded even without pools, for what an optimiser may have begun with
+    state = step.state_dict()  # loaded even without pools: an optimiser may have begun with a state
     step.load_state_dict(state | {"pools": pools or state["pools"]})
     return step
 
 
 def cropped(batch: Pair, step: Step, dtype: torch.dtype) -> Pair:
-    """A corner of the pictures, as small as the networks take it."""
+    """A corner of the pictures, as small as the networks accept."""
     model = step.model
-    side = -(-max(SIDE, model.min_size) // model.size_multiple) * model.size_multiple
+    side = -(-max(SMALLEST_SIDE, model.min_size) // model.size_multiple) * model.size_multiple
     real_a, real_b = (pictures[..., :side, :side].to(dtype).contiguous() for pictures in batch)
     return real_a, real_b
 
 
-def moved(batch: Pair, k: int) -> Pair:
-    """Other pictures for every k: a step that keeps those of an earlier call is found out."""
+def shifted(batch: Pair, k: int) -> Pair:
+    """The pictures shifted by 3 k pixels, so that a step which keeps those of an earlier call is noticed."""
     real_a, real_b = (pictures.roll(3 * k, -1).contiguous() for pictures in batch)
     return real_a, real_b
 
 
 def full(pool: dict[str, Any]) -> dict[str, Any]:
-    """The state of a pool that is full, and gives back an earlier picture first."""
+    """The state of a full pool whose next draw gives back an earlier picture."""
     kept = pool["pictures"]
     if kept is None or not len(kept):
         return pool
