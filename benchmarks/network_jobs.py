@@ -17,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import labkit
 from labkit.measure import alternate, preserving_state
-from labkit.simulate import Link, Network, Replay, SharedStep, all_reduce_us, replay
+from labkit.simulate import Cluster, Link, Replay, SharedStep, all_reduce_us, replay
 from labkit.simulate.many_gpus import with_collectives
-from labkit.simulate.operators import Operator, call_on
+from labkit.simulate.meta_device import Operator, call_on
 
 LARGE = dict(discriminator="n_layers", n_layers=1)  # 92 MB of gradients, in six buckets
 CABLE = 40e6  # bytes a second
@@ -108,7 +108,7 @@ def _hook(state, bucket):
     return done
 
 
-def measured_network(sizes: Sequence[int] = (2**12, 2**16, 2**20, 2**23), rounds: int = 9) -> Network:
+def measured_network(sizes: Sequence[int] = (2**12, 2**16, 2**20, 2**23), rounds: int = 9) -> Cluster:
     """The network between this process and the other ranks of its group, MEASURED with all-reduces on the host.
 
     Of each size the median of `rounds` all-reduces counts, after one that does not. Latency and bandwidth are those of
@@ -122,7 +122,7 @@ def measured_network(sizes: Sequence[int] = (2**12, 2**16, 2**20, 2**23), rounds
     us = [_measured_us(torch.zeros(size // 4), rounds) for size in sizes]
     found = [fitted(list(sizes), us, dist.get_world_size(), f"{dist.get_backend()}, measured")]
     dist.broadcast_object_list(found)
-    return Network(found[0], gpus_per_node=dist.get_world_size(), start_us=0.0)
+    return Cluster(found[0], gpus_per_node=dist.get_world_size(), start_us=0.0)
 
 
 def _measured_us(values: torch.Tensor, rounds: int) -> float:
@@ -151,7 +151,7 @@ def _slower(played: Replay, factors: Sequence[float]) -> Replay:
 
 
 def predicted_us(
-    step: SharedStep, computed_us: float, durations: Mapping[tuple, float], gpus: int, network: Network
+    step: SharedStep, computed_us: float, durations: Mapping[tuple, float], gpus: int, network: Cluster
 ) -> float:
     """Microseconds of a step as measurements of its parts predict it, to be held against the whole step: SIMULATED.
 

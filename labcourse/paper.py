@@ -10,8 +10,8 @@ import pandas
 from labcourse.shipped import DATA, HELP
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate.cost_model import ROOFLINES
+from labkit.simulate.meta_device import UPLOAD, Operator, step_operators
 from labkit.simulate.operator_replay import RECORDED_HOST_US, replay
-from labkit.simulate.operators import UPLOAD, Operator, step_operators
 from labtrace.difference import changes
 from labtrace.errors import LabkitError, check_known
 

@@ -20,8 +20,8 @@ from torch.profiler import record_function
 
 from labkit.models.step import RANGE
 from labkit.simulate.cost_model import ROOFLINES, kernels
+from labkit.simulate.meta_device import Operator, program_operators
 from labkit.simulate.operator_replay import replay
-from labkit.simulate.operators import Operator, program_operators
 from labtrace.replay.recorded_replay import read_launches
 from labtrace.replay.trace_file import Replay
 from labtrace.trace import Trace

@@ -32,7 +32,7 @@ from labkit.measure.compare import from_json, read_results, write_results
 from labkit.measure.timing import ratios
 from labkit.simulate import read_launches, replay, step_operators, what_if
 from labkit.simulate.cost_model import Roofline
-from labkit.simulate.operators import GPU_ONLY
+from labkit.simulate.meta_device import GPU_ONLY
 from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
 from tools.survey import FILE

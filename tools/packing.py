@@ -24,7 +24,7 @@ ANSWERS = {
     "labkit/networks/codes": ("CodeDiscriminator",),
     "labkit/networks/light": ("grouped_block", "inverted_block", "separable_block"),
     "labkit/networks/resnet": ("Skip", "ResidualBlock"),
-    "labkit/simulate/communication": ("ring_us",),
+    "labkit/simulate/clusters": ("ring_us",),
     "labtrace/intervals": ("busy",),
     "labtrace/tables": ("find_gaps", "idle_causes"),
     "labkit/variants/accumulate": ("Accumulate",),

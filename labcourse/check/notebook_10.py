@@ -12,7 +12,7 @@ from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, form
 from labcourse.one_process import FAULTS, of_each, of_rank, several_ranks, train_with_fault
 from labcourse.one_process import average_gradients as right_average
 from labkit.data.batches import positions as right_positions
-from labkit.simulate.communication import ring_us as right_ring
+from labkit.simulate.clusters import ring_us as right_ring
 
 
 def _other_part(random: Random) -> tuple[int, int, int, int]:

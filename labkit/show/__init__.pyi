@@ -1,9 +1,9 @@
 from labkit.show.comparisons import comparison_figure as comparison_figure
 from labkit.show.comparisons import comparison_report as comparison_report
-from labkit.show.training import FilmStrip as FilmStrip
-from labkit.show.training import LiveLosses as LiveLosses
-from labkit.show.training import loss_curves as loss_curves
-from labkit.show.training import picture_rows as picture_rows
+from labkit.show.progress import FilmStrip as FilmStrip
+from labkit.show.progress import LiveLosses as LiveLosses
+from labkit.show.progress import loss_curves as loss_curves
+from labkit.show.progress import picture_rows as picture_rows
 from labtrace.show.bars import stamped as stamped
 from labtrace.show.explorer import trace_explorer as trace_explorer
 from labtrace.show.report import report_data as report_data

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from labkit.models.model import Model
 from labkit.simulate.cuda_stubs import Schedule
-from labkit.simulate.operators import LiveBytes, Operator, Recorder, meta_step
+from labkit.simulate.meta_device import LiveBytes, Operator, Recorder, meta_step
 
 COLLECTIVES = "c10d"  # the namespace of the operators that send data between ranks
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 
 from labkit.measure.roofline import roofline_seconds
-from labkit.simulate.operators import UPLOAD, Operator, Shape
+from labkit.simulate.meta_device import UPLOAD, Operator, Shape
 from labtrace.errors import check_known
 
 

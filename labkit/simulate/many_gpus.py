@@ -16,8 +16,8 @@ from dataclasses import replace as with_changes
 
 import pandas
 
+from labkit.simulate.clusters import CLUSTERS, Cluster, all_reduce_us
 from labkit.simulate.collectives import Collective, SharedStep
-from labkit.simulate.communication import NETWORKS, Network, all_reduce_us
 from labkit.simulate.cost_model import ROOFLINES
 from labkit.simulate.operator_replay import HOST_US, profiled_stream, replay
 from labkit.stamp import stamp
@@ -31,12 +31,12 @@ STREAM = profiled_stream(99)  # of the collectives: no step has so many others
 
 def scaling(
     steps: SharedStep | Sequence[SharedStep],
-    networks: Mapping[str, Network] = NETWORKS,
+    clusters: Mapping[str, Cluster] = CLUSTERS,
     gpus: Sequence[int] = GPUS,
     host_us: float = HOST_US,
     device: str = "A100",
 ) -> pandas.DataFrame:
-    """Speed, efficiency and memory of a step on more and more GPUs: SIMULATED, a row for each network and number.
+    """Speed, efficiency and memory of a step on more and more GPUs: SIMULATED, a row for each cluster and number.
 
     With one step every GPU keeps its batch, so the whole batch grows with the GPUs: weak scaling. With steps of
     several batch sizes the whole batch is the largest of them, and the more GPUs, the less for each: strong scaling.
@@ -44,7 +44,7 @@ def scaling(
 
     Args:
         steps: from `shared_step`.
-        networks: by name.
+        clusters: by the name of their network.
         gpus: numbers of GPUs.
         host_us: microseconds of host time for every launch: an assumption, vary it.
         device: the roofline, one of `ROOFLINES`.
@@ -56,7 +56,7 @@ def scaling(
         | device | the device that is simulated |
         | host_us | microseconds of host time for every launch |
         | scaling | "weak" or "strong" |
-        | network, gpus | the row's network and number of GPUs |
+        | network, gpus | the name of the row's cluster, and its number of GPUs |
         | batch | pictures of each domain on a GPU in a step |
         | step_us | microseconds of a step |
         | communication_us | the sum over its collectives |
@@ -80,13 +80,13 @@ def scaling(
     kind = "weak" if len(counted) == 1 else "strong"
     common = {"SIMULATED": True, "device": device, "host_us": host_us, "scaling": kind}
     rows = []
-    for name, network in networks.items():
+    for name, cluster in clusters.items():
         for number in gpus:
             batch = largest if kind == "weak" else largest // number
             if batch not in counted:
                 continue
             step, free_us = counted[batch], played[batch].timeline.wall
-            us = {collective: all_reduce_us(collective.bytes, number, network) for collective in step.collectives}
+            us = {collective: all_reduce_us(collective.bytes, number, cluster) for collective in step.collectives}
             communication, step_us = sum(us.values()), free_us
             if communication:
                 step_us = max(free_us, with_collectives(played[batch], step, us.__getitem__, host_us).wall)
@@ -97,8 +97,8 @@ def scaling(
             rows.append({**common, "network": name, "gpus": number, "batch": batch, **times, **speeds})
     table = pandas.DataFrame(rows)
     assumed = {"host_us": host_us, "roofline": asdict(ROOFLINES[device])}
-    known = {name: asdict(network) for name, network in networks.items()}
-    table.attrs["stamp"] = stamp() | {"SIMULATED": True, "device": f"SIMULATED {device}", **assumed, "networks": known}
+    known = {name: asdict(cluster) for name, cluster in clusters.items()}
+    table.attrs["stamp"] = stamp() | {"SIMULATED": True, "device": f"SIMULATED {device}", **assumed, "clusters": known}
     return table
 
 

@@ -1,6 +1,6 @@
 """The collectives that are counted on the meta device are those that real ranks exchange."""
 
-import communication_jobs
+import collective_jobs
 import pytest
 import torch
 import torch.distributed as dist
@@ -22,12 +22,12 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def real(folder):
     """What two real ranks observed."""
-    return run(2, communication_jobs.observed, folder)
+    return run(2, collective_jobs.observed, folder)
 
 
 @pytest.fixture(scope="module")
 def counted():
-    return shared_step(communication_jobs.model(), size=communication_jobs.SIZE)
+    return shared_step(collective_jobs.model(), size=collective_jobs.SIZE)
 
 
 def test_counted_messages_are_those_that_gloo_sent(counted, real):
@@ -37,7 +37,7 @@ def test_counted_messages_are_those_that_gloo_sent(counted, real):
 
 
 def test_every_gradient_is_exchanged_once_and_every_loss(counted):
-    model = communication_jobs.model()
+    model = collective_jobs.model()
     losses = labkit.make_step(model)(*(torch.zeros(1, 3, 32, 32) for _ in range(2)))
     for player, weights in model.players().items():
         of_player = [each for each in counted.collectives if each.range == f"{player} backward"]
@@ -64,7 +64,7 @@ def test_a_bucket_is_ready_with_its_last_gradient_and_awaited_where_ddp_copies_i
 
 def test_beside_the_copies_of_ddp_the_operators_are_those_of_the_step(counted):
     """Names only: the ranks share the pool, so its buffer is smaller."""
-    plain = iter([operator.name for operator in step_operators(communication_jobs.model(), size=32)])
+    plain = iter([operator.name for operator in step_operators(collective_jobs.model(), size=32)])
     added, expected = set(), next(plain)
     for operator in counted.operators:
         if operator.name == expected:
@@ -77,7 +77,7 @@ def test_beside_the_copies_of_ddp_the_operators_are_those_of_the_step(counted):
 
 
 def test_memory_counts_the_buckets(counted):
-    alone = step_memory(communication_jobs.model(), size=32)
+    alone = step_memory(collective_jobs.model(), size=32)
     assert alone < counted.memory <= alone + counted.gradient_bytes
 
 

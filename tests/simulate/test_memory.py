@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from labkit.simulate import step_memory, step_operators
-from labkit.simulate.operators import LiveBytes
+from labkit.simulate.meta_device import LiveBytes
 from labtrace.errors import LabkitError
 
 

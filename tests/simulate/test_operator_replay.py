@@ -15,7 +15,7 @@ import labkit
 from labkit.measure.roofline import step_flops
 from labkit.simulate import ROOFLINES, cost_model, parts_of, program_operators, replay, step_operators, write_trace
 from labkit.simulate.cost_model import Roofline, kernels
-from labkit.simulate.operators import GPU_ONLY, QuickBatchNorm
+from labkit.simulate.meta_device import GPU_ONLY, QuickBatchNorm
 from labkit.variants.registry import SPEEDUPS
 
 

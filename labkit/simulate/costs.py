@@ -10,7 +10,7 @@ import pandas
 from torch import Tensor, nn
 
 from labkit.measure.timing import alternate
-from labkit.simulate.operators import Recorder
+from labkit.simulate.meta_device import Recorder
 from labkit.stamp import stamp
 
 ROUNDS = 6  # measurements of each network, after one that does not count

@@ -15,7 +15,7 @@ Sources:
 - NCCL's tuning constants, src/graph/tuning.cc and src/graph/topo.h
 - NVIDIA's data sheets of H100 and ConnectX-7
 
-`torch._inductor.comm_analysis` has NCCL's own model, and tests/simulate/test_communication.py compares the two. Within
+`torch._inductor.comm_analysis` has NCCL's own model, and tests/simulate/test_clusters.py compares the two. Within
 a node they agree within a factor of 1.6 for every size, and within a tenth for large messages. Among nodes PyTorch's
 lets all GPUs of a node share the bandwidth of one network adapter, and ours gives every GPU an adapter of its own, as
 in NVIDIA's DGX. With one adapter a node they agree within a factor of 2.2.
@@ -48,8 +48,8 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Network:
-    """GPUs in nodes, and nodes in a network.
+class Cluster:
+    """Nodes with several GPUs each, and the links inside and between them.
 
     Attributes:
         inside: between the GPUs of a node.
@@ -73,30 +73,30 @@ PCIE = Link("PCIe 4", 2.5, 20e9)
 INFINIBAND = Link("InfiniBand NDR, 8 adapters a node", 8.5, 8 * 50e9)
 ETHERNET = Link("Ethernet, 100 Gbit/s a node", 30.0, 12.5e9)
 
-NETWORKS: Mapping[str, Network] = {
-    "NVLink + InfiniBand": Network(NVLINK, INFINIBAND),
-    "NVLink + Ethernet": Network(NVLINK, ETHERNET),
-    "PCIe + Ethernet": Network(PCIE, ETHERNET),
+CLUSTERS: Mapping[str, Cluster] = {
+    "NVLink + InfiniBand": Cluster(NVLINK, INFINIBAND),
+    "NVLink + Ethernet": Cluster(NVLINK, ETHERNET),
+    "PCIe + Ethernet": Cluster(PCIE, ETHERNET),
 }
 
 
-def all_reduce_us(size: float, gpus: int, network: Network) -> float:
+def all_reduce_us(size: float, gpus: int, cluster: Cluster) -> float:
     """Microseconds of an all-reduce of `size` bytes among `gpus` GPUs: SIMULATED. 0 for a single one.
 
     Raises:
-        LabkitError: `gpus` is not a whole number of nodes, or the network has only one node.
+        LabkitError: `gpus` is not a whole number of nodes, or the cluster has only one node.
     """
     if gpus <= 1:
         return 0.0
-    inside = min(gpus, network.gpus_per_node)
+    inside = min(gpus, cluster.gpus_per_node)
     nodes = gpus // inside
-    if gpus % inside or (nodes > 1 and network.between is None):
-        where = f"nodes of {network.gpus_per_node} GPUs" if network.between else f"one node of {inside} GPUs"
-        raise LabkitError(f"gpus={gpus}: the network has {where}. Give at most one node, or a multiple of a node.")
-    if nodes == 1 or network.between is None:
-        return network.start_us + fastest_us(size, gpus, network.inside)
-    parts = 2 * (inside - 1) * _message_us(size / inside, network.inside)  # add them up, and exchange them in the end
-    return network.start_us + parts + fastest_us(size, nodes, network.between)
+    if gpus % inside or (nodes > 1 and cluster.between is None):
+        where = f"nodes of {cluster.gpus_per_node} GPUs" if cluster.between else f"one node of {inside} GPUs"
+        raise LabkitError(f"gpus={gpus}: the cluster has {where}. Give at most one node, or a multiple of a node.")
+    if nodes == 1 or cluster.between is None:
+        return cluster.start_us + fastest_us(size, gpus, cluster.inside)
+    parts = 2 * (inside - 1) * _message_us(size / inside, cluster.inside)  # add them up, and exchange them in the end
+    return cluster.start_us + parts + fastest_us(size, nodes, cluster.between)
 
 
 def fastest_us(size: float, ranks: int, link: Link) -> float:

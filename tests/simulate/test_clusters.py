@@ -1,4 +1,4 @@
-"""The model of communication: its formulas, NCCL's own numbers, and a step that is played with its collectives."""
+"""The model of a cluster: its formulas, NCCL's own numbers, and a step that is played with its collectives."""
 
 from unittest import mock
 
@@ -6,20 +6,20 @@ import pytest
 
 import labkit
 from labkit.simulate import (
-    NETWORKS,
+    CLUSTERS,
     ROOFLINES,
+    Cluster,
     Link,
-    Network,
     all_reduce_us,
     replay,
     scaling,
     shared_step,
 )
-from labkit.simulate.communication import INFINIBAND, NVLINK
+from labkit.simulate.clusters import INFINIBAND, NVLINK
 from labkit.simulate.many_gpus import STREAM, with_collectives
 from labtrace.errors import LabkitError
 
-ONE = Network(Link("one microsecond a message, one byte a microsecond", 1.0, 1e6), start_us=0.0, gpus_per_node=1024)
+ONE = Cluster(Link("one microsecond a message, one byte a microsecond", 1.0, 1e6), start_us=0.0, gpus_per_node=1024)
 
 
 @pytest.fixture(scope="module")
@@ -44,34 +44,34 @@ def test_a_ring_and_a_tree_by_hand():
 
 def test_nodes_by_hand():
     """Four GPUs of a node add up a quarter each, then each quarter goes over the network, all at once."""
-    network = Network(Link("inside", 1.0, 1e6), Link("between", 10.0, 1e5), gpus_per_node=4, start_us=5.0)
-    assert all_reduce_us(4000, 8, network) == 5 + 6 * (1 + 1000) + 2 * (10 + 2000 * 10)
-    assert all_reduce_us(4000, 4, network) == 5 + 6 * (1 + 1000)
+    cluster = Cluster(Link("inside", 1.0, 1e6), Link("between", 10.0, 1e5), gpus_per_node=4, start_us=5.0)
+    assert all_reduce_us(4000, 8, cluster) == 5 + 6 * (1 + 1000) + 2 * (10 + 2000 * 10)
+    assert all_reduce_us(4000, 4, cluster) == 5 + 6 * (1 + 1000)
 
 
-def test_what_a_network_does_not_have_is_an_error():
+def test_what_a_cluster_does_not_have_is_an_error():
     with pytest.raises(LabkitError, match="gpus=12.*nodes of 8"):
-        all_reduce_us(1, 12, NETWORKS["NVLink + InfiniBand"])
+        all_reduce_us(1, 12, CLUSTERS["NVLink + InfiniBand"])
     with pytest.raises(LabkitError, match="gpus=16.*one node of 8"):
-        all_reduce_us(1, 16, Network(NVLINK))
+        all_reduce_us(1, 16, Cluster(NVLINK))
 
 
 @pytest.mark.parametrize(
-    "gpus, network, factor",
+    "gpus, cluster, factor",
     [
-        *((gpus, Network(NVLINK), 1.6) for gpus in (2, 4, 8)),
-        *((gpus, Network(NVLINK, Link("one adapter", INFINIBAND.latency_us, 50e9)), 2.2) for gpus in (16, 64, 1024)),
+        *((gpus, Cluster(NVLINK), 1.6) for gpus in (2, 4, 8)),
+        *((gpus, Cluster(NVLINK, Link("one adapter", INFINIBAND.latency_us, 50e9)), 2.2) for gpus in (16, 64, 1024)),
     ],
 )
-def test_it_agrees_with_the_model_of_nccl(gpus, network, factor):
-    """PyTorch's copy of NCCL's tuning tables, for H100; see the docstring of labkit/simulate/communication.py."""
+def test_it_agrees_with_the_model_of_nccl(gpus, cluster, factor):
+    """PyTorch's copy of NCCL's tuning tables, for H100; see the docstring of labkit/simulate/clusters.py."""
     nccl = pytest.importorskip("torch._inductor.comm_analysis")
     if not hasattr(nccl, "_nccl_algo_time"):
         pytest.skip("this version of PyTorch has an older model of NCCL, without its protocols")
     with mock.patch.object(nccl, "get_gpu_type", lambda: nccl.NVIDIA_GPU_TYPE.HOPPER):
         for size in (32, 2**10, 2**15, 2**18, 2**20, 2**22, 2**24, 25 * 2**20, 2**27):
             theirs = 1e3 * nccl.estimate_nccl_collective_runtime_impl(size, gpus, nccl.NCCL_COLL.ALL_REDUCE)
-            ours = all_reduce_us(size, gpus, network)
+            ours = all_reduce_us(size, gpus, cluster)
             assert 1 / factor < ours / theirs < factor, size
             if gpus <= 8 and size == 2**27:
                 assert ours == pytest.approx(theirs, rel=0.1)
@@ -102,8 +102,8 @@ def test_a_bucket_that_is_sent_early_is_hidden_and_the_last_one_exposed(step):
 
 def test_the_optimizer_starts_after_its_own_collectives(step):
     played = replay(step.operators, 1.0, steps=1)
-    network = NETWORKS["PCIe + Ethernet"]
-    timeline = with_collectives(played, step, lambda collective: all_reduce_us(collective.bytes, 64, network), 1.0)
+    cluster = CLUSTERS["PCIe + Ethernet"]
+    timeline = with_collectives(played, step, lambda collective: all_reduce_us(collective.bytes, 64, cluster), 1.0)
     sent = timeline.stream == STREAM
     ends = dict(
         zip((each.range.partition(" ")[0] for each in step.collectives), timeline.kernel_end[sent], strict=True)
@@ -122,7 +122,7 @@ def test_every_row_says_simulated_and_adds_up(step):
     table = scaling(step, gpus=(1, 8, 64), host_us=2.0)
     assert table["SIMULATED"].all() and table.attrs["stamp"]["SIMULATED"] is True
     assert table.attrs["stamp"]["device"] == "SIMULATED A100" and table.attrs["stamp"]["host_us"] == 2.0
-    assert set(table["network"]) == set(NETWORKS) and set(table["scaling"]) == {"weak"}
+    assert set(table["network"]) == set(CLUSTERS) and set(table["scaling"]) == {"weak"}
     one = table[table["gpus"] == 1]
     assert (one["efficiency"] == 1).all() and (one["exposed_us"] == 0).all() and (one["communication_us"] == 0).all()
     assert (table["step_us"] - table["exposed_us"]).to_numpy() == pytest.approx(one["step_us"].iloc[0])
@@ -136,7 +136,7 @@ def test_the_faster_the_step_the_worse_it_scales(step):
     """16 bits, a quicker device and a quicker host shorten the computation, but not the communication."""
     model = labkit.CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=24, ndf=4)
     quick = shared_step(model, "bf16", batch_size=2, size=64)
-    at = dict(networks={"Ethernet": NETWORKS["NVLink + Ethernet"]}, gpus=(64,))
+    at = dict(clusters={"Ethernet": CLUSTERS["NVLink + Ethernet"]}, gpus=(64,))
 
     def measured(step, host_us, device):
         return scaling(step, host_us=host_us, device=device, **at).iloc[0]
@@ -152,7 +152,7 @@ def test_the_faster_the_step_the_worse_it_scales(step):
 
 
 def test_strong_scaling_divides_the_batch_until_nothing_is_left(counted):
-    table = scaling(list(counted.values()), gpus=(1, 2, 4), networks={"NVLink": Network(NVLINK)}, host_us=1.0)
+    table = scaling(list(counted.values()), gpus=(1, 2, 4), clusters={"NVLink": Cluster(NVLINK)}, host_us=1.0)
     assert table["gpus"].tolist() == [1, 2] and table["batch"].tolist() == [2, 1]
     assert set(table["scaling"]) == {"strong"} and table["memory"].tolist() == [counted[2].memory, counted[1].memory]
     assert table["efficiency"].iloc[1] < 1
