@@ -33,6 +33,6 @@ def stamp() -> dict[str, str | int | bool | None]:
 
 def describe(stamp: Mapping[str, Any]) -> str:
     """The device, PyTorch's version and the number of threads of a stamp, for the titles of figures."""
-    threads = f"{stamp['threads']} thread{'s' * (stamp['threads'] != 1)}"
+    threads = "1 thread" if stamp["threads"] == 1 else f"{stamp['threads']} threads"
     several = f", {stamp['ranks']} ranks" if stamp.get("ranks", 1) > 1 else ""
     return f"{stamp['device']}, torch {stamp['torch']}, {threads}{several}"

@@ -102,7 +102,9 @@ def best_within(curves: pandas.DataFrame, seconds: float) -> pandas.DataFrame:
         LabkitError: a run has no measurement that early.
     """
     first = curves.groupby(["name", "seed"])["seconds"].min()
-    for name, seed in first.index[first > seconds]:
+    late = first.index[first > seconds]
+    if len(late):
+        name, seed = late[0]
         raise LabkitError(
             f"seconds={seconds:g}: {name}, seed {seed}, has no measurement that early. Give more seconds."
         )

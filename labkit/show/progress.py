@@ -20,6 +20,7 @@ from labtrace.show.widgets import FigureInPlace
 
 WINDOW = 25  # steps of the moving mean
 SCALE = 2  # screen pixels for a picture's pixel
+BORDER = 2  # pixels around each picture
 
 
 class LiveLosses:
@@ -97,8 +98,9 @@ def picture_rows(rows: Mapping[str, Tensor], title: str, text: str) -> go.Figure
         text: the text alternative: a description of the pictures.
     """
     pictures = [row if not row.is_floating_point() else to_uint8(row) for row in rows.values()]
-    height = pictures[0].shape[-2] + 2  # make_grid puts two pixels round each picture
-    lines = [make_grid(row, nrow=len(row), pad_value=255)[:, : height + (row is pictures[-1]) * 2] for row in pictures]
+    height = pictures[0].shape[-2] + BORDER
+    lines = [make_grid(row, nrow=len(row), padding=BORDER, pad_value=255) for row in pictures]
+    lines[:-1] = [line[:, :height] for line in lines[:-1]]  # the border below is that above the next row
     grid = np.concatenate([line.permute(1, 2, 0).numpy() for line in lines]).repeat(SCALE, 0).repeat(SCALE, 1)
     figure = px.imshow(grid, binary_string=True, title=title)
     ticks = [(i + 0.5) * height * SCALE for i in range(len(rows))]

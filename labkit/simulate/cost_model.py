@@ -211,11 +211,13 @@ def convolution_parts(operator: Operator, roofline: Roofline) -> list[Part]:
     cache for the most part, so only its writing counts (CALIBRATED). Of a weight's gradient the tables show no
     conversion back.
     """
+    itemsize = getattr(torch, operator.dtype).itemsize
+    bias: list[Part] = []
     if operator.name == "aten::convolution":
         (pictures, weight), results = operator.inputs[:2], operator.outputs[0]
         products = {"convolution": (pictures, weight, results)}
-        bias = ["add_bias"] * (len(operator.inputs) == 3)
-        bias_bytes = 2 * math.prod(results)
+        if len(operator.inputs) == 3:
+            bias.append(Part("add_bias", 0.0, 2 * itemsize * math.prod(results)))
     else:
         results, pictures, weight = operator.inputs[:3]
         products = {
@@ -223,10 +225,9 @@ def convolution_parts(operator: Operator, roofline: Roofline) -> list[Part]:
             "convolution grad_weight": (pictures, results, weight),
         }
         products = {name: shapes for name, shapes in products.items() if shapes[2] in operator.outputs}
-        bias = ["convolution grad_bias"] * any(len(shape) == 1 for shape in operator.outputs)
-        bias_bytes = math.prod(results)
+        if any(len(shape) == 1 for shape in operator.outputs):
+            bias.append(Part("convolution grad_bias", 0.0, itemsize * math.prod(results)))
     groups = max(1, pictures[1] * results[1] // (weight[0] * weight[1]))
-    itemsize = getattr(torch, operator.dtype).itemsize
     on_tensor_cores = operator.dtype not in roofline.no_tensor_cores
     flops = operator.flops / max(1, len(products))
     if takes_winograd(operator) and not on_tensor_cores:
@@ -236,11 +237,12 @@ def convolution_parts(operator: Operator, roofline: Roofline) -> list[Part]:
         # The sum of a weight's gradient runs over all pixels, and is divided among all multiprocessors.
         busy_share = 1.0 if output is weight else roofline.busy_share(output, groups)
         moved = itemsize * sum(map(math.prod, (*inputs, output)))
-        converted = [Part("nchwToNhwcKernel", 0.0, 2 * itemsize * math.prod(shape)) for shape in inputs]
-        back = [Part("nhwcToNchwKernel", 0.0, itemsize * math.prod(output))] * (output is not weight)
-        product = Part(name, flops / busy_share, moved)
-        parts += [*converted, product, *back] if on_tensor_cores else [product]
-    return parts + [Part(name, 0.0, itemsize * bias_bytes) for name in bias]
+        if on_tensor_cores:
+            parts += [Part("nchwToNhwcKernel", 0.0, 2 * itemsize * math.prod(shape)) for shape in inputs]
+        parts.append(Part(name, flops / busy_share, moved))
+        if on_tensor_cores and output is not weight:
+            parts.append(Part("nhwcToNchwKernel", 0.0, itemsize * math.prod(output)))
+    return parts + bias
 
 
 def foreach_launches(operator: Operator) -> int:
