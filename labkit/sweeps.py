@@ -30,15 +30,15 @@ from labkit.errors import CheckpointError, DataError, TrainingError
 from labkit.locks import locked
 from labtrace.errors import LabkitError, check_known
 
-if TYPE_CHECKING:  # a job does without it
+if TYPE_CHECKING:  # a job does not need it
     import pandas
 
 STUDY = "sweep"
 JOBS = "jobs"  # folder of submitit's files
-TRIES = 3  # jobs of one trial that may die
-ON_SLURM = 8  # jobs at once, where nobody says how many
-YEAR = 365 * 24 * 60  # minutes
-POLL = 1.0  # seconds between two looks at the jobs
+JOBS_PER_TRIAL = 3  # a trial fails when this many of its jobs have been killed
+SLURM_JOBS = 8  # at the same time, unless `at_once` is given
+TIMEOUT_MINUTES = 365 * 24 * 60  # of a job on this machine: submitit asks for one
+POLL_SECONDS = 1.0  # between two questions which jobs have ended
 
 
 def sweep(
@@ -122,11 +122,11 @@ class _Driver:
                     running[slot] = trial, self.submitted(trial, slot)
             if not running:
                 return
-            time.sleep(POLL)
+            time.sleep(POLL_SECONDS)
             alive = self.alive([job for _, job in running.values()])
             ended = {slot: both for slot, both in running.items() if both[1].job_id not in alive}
             for slot, (trial, job) in ended.items():
-                if job.paths.result_pickle.exists() or deaths[trial.number] == TRIES - 1:
+                if job.paths.result_pickle.exists() or deaths[trial.number] == JOBS_PER_TRIAL - 1:
                     self.tell(trial, job)
                     del running[slot]
                 else:
@@ -153,7 +153,7 @@ class _Driver:
         """The ids of those jobs that run or wait."""
         if self.cluster == "local":
             return {job.job_id for job in jobs if not job.done()}
-        # not by sacct, which knows nothing where Slurm keeps no accounts
+        # sacct would know nothing where Slurm keeps no accounts
         listed = subprocess.run(["squeue", "--me", "--noheader", "--format=%i"], capture_output=True, text=True)
         return {job.job_id for job in jobs} if listed.returncode else set(listed.stdout.split())
 
@@ -161,7 +161,7 @@ class _Driver:
         """Tells the study how a trial ended. Raises `LabkitError` if its settings are not the reason."""
         value, state = None, TrialState.FAIL
         if not job.paths.result_pickle.exists():
-            how = f"killed {TRIES} times: see {job.paths.stderr}"
+            how = f"killed {JOBS_PER_TRIAL} times: see {job.paths.stderr}"
         elif job.exception() is not None:
             why = job.paths.stderr.read_text().strip().splitlines()[-1]  # the last line of a traceback
             raise LabkitError(f"trial {trial.number}: {why} (all in {job.paths.stderr}). Run the same to go on.")
@@ -176,7 +176,7 @@ class _Driver:
 
 
 def _in_job(objective: Callable[..., float], folder: Path, settings: dict[str, Any]) -> float | str:
-    """What a job runs. Gives the objective's number, or says why it cannot be had with these settings."""
+    """Runs in the job. Gives the objective's number, or the reason why these settings have none."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # `labkit.fit` saves when it comes
     signal.signal(signal.SIGUSR2, lambda *_: signal.raise_signal(signal.SIGTERM))  # submitit's, before the time is up
@@ -191,7 +191,7 @@ def _in_job(objective: Callable[..., float], folder: Path, settings: dict[str, A
 
 
 def distribution(name: str, given: Any) -> BaseDistribution:
-    """What Optuna draws a setting from.
+    """The distribution that Optuna draws a setting from.
 
     Args:
         name: of the setting, for errors.
@@ -273,7 +273,7 @@ def _on_slurm(out: Path, slurm: str, at_once: int | None) -> list[submitit.Execu
     executor = submitit.SlurmExecutor(out)
     options = dict(option.removeprefix("--").partition("=")[::2] for option in shlex.split(slurm))
     executor.update_parameters(job_name="labkit-sweep", additional_parameters=options)
-    return [executor] * (at_once or ON_SLURM)
+    return [executor] * (at_once or SLURM_JOBS)
 
 
 def _on_this_machine(out: Path, at_once: int | None) -> list[submitit.Executor]:
@@ -286,5 +286,5 @@ def _on_this_machine(out: Path, at_once: int | None) -> list[submitit.Executor]:
     for slot in range(n := at_once or len(gpus) or cores):
         share = f"OMP_NUM_THREADS={max(1, cores // n)} CUDA_VISIBLE_DEVICES={gpus[slot % len(gpus)] if gpus else ''}"
         executors.append(submitit.LocalExecutor(out, python=f"env {share} {shlex.quote(sys.executable)}"))
-        executors[-1].update_parameters(timeout_min=YEAR)
+        executors[-1].update_parameters(timeout_min=TIMEOUT_MINUTES)
     return executors

@@ -1,7 +1,7 @@
 """Measuring: how long steps take, what limits them, and whether they still compute the same.
 
-The public names, listed in ``__init__.pyi``, are loaded when they are first used. None is called as a module of this
-package is: `labkit.compare`, `labkit.record`, `labkit.quality` and `labkit.autotune` are functions of labkit itself.
+The public names are listed in ``__init__.pyi`` and loaded when they are first used. None has the name of a module of
+this package: `labkit.compare`, `labkit.record`, `labkit.quality` and `labkit.autotune` are functions of labkit itself.
 """
 
 from labtrace import lazy

@@ -28,7 +28,7 @@ def autotune(make_model: Callable[[], Model], batch: Pair, rounds: int = 8) -> t
 
     Each is measured alone. Then, the fastest first, each is added to those chosen so far, and stays if the step gets
     faster by more than noise and still computes the same. If nothing helps, nothing is chosen. Several
-    ranks try and choose the same, each with its part of the batch.
+    ranks try and choose the same, each on its part of the batch.
 
     Args:
         make_model: makes the model, on its device. It is called for every step that is tried.
@@ -57,7 +57,7 @@ def autotune(make_model: Callable[[], Model], batch: Pair, rounds: int = 8) -> t
 
 
 def remembered(folder: Path, make_model: Callable[[], Model], batch: Pair) -> tuple[list[str], list[str]]:
-    """`autotune` once for a run: what it chose stands in the run's folder, so that a resumed run takes the same.
+    """`autotune` once a run: its choice is kept in the run's folder, so that a resumed run has the same speed-ups.
 
     On another device it chooses again.
     """
@@ -83,7 +83,7 @@ def pick(table: pandas.DataFrame, memory_bytes: float = math.inf) -> str:
 
 
 def candidates(make_model: Callable[[], Model]) -> tuple[list[str], list[str]]:
-    """The speed-ups that may save time with this model on its device, and a line each why the others do not."""
+    """The speed-ups that may save time with this model on its device, and for each of the others the reason, a line."""
     names, said, model = [], [], make_model()
     for name, speedup in SPEEDUPS.items():
         if reason := (
@@ -100,5 +100,5 @@ def candidates(make_model: Callable[[], Model]) -> tuple[list[str], list[str]]:
 
 
 def shared() -> tuple[str, ...]:
-    """The speed-up that every step of several ranks needs, or none for a process by itself."""
+    """The speed-up that every step of several ranks needs, or none in a single process."""
     return ("data_parallel",) if ranks.count() > 1 else ()

@@ -67,11 +67,11 @@ def compare(
         | spread | | half the interquartile range over the median |
         | times_faster, times_faster_low, times_faster_high | | than the baseline, with a 95% interval |
         | images_per_s | 1/s | pictures of either domain, of all ranks |
-        | peak_bytes | B | at most in use, with weights and optimiser, NaN on a CPU, where PyTorch does not count |
+        | peak_bytes | B | the most in use, with weights and optimiser; NaN on a CPU, where PyTorch does not count |
         | flop_per_s | 1/s | floating-point operations |
         | share_of_peak | | flop_per_s over the device's measured rate of float32 matrix products |
         | loss_difference | | the largest relative difference of a loss of the first step |
-        | gradient_cosine | | the smallest, of a network's first gradient with the baseline's |
+        | gradient_cosine | | the smallest cosine between a network's first gradient and the baseline's |
 
         ``attrs["stamp"]`` says on which machine and with which settings it was measured, ``attrs["seconds"]`` holds
         every measurement.
@@ -90,7 +90,7 @@ def compare(
           state, to rounding: a loss to 1e-4, the gradient of a term to 5 %.
 
         A fault that begins after the sixth update is not seen if it changes no count, rate or pool, and losses and
-        gradients by less than this. An optimiser that is not PyTorch's Adam is judged by where the weights go.
+        gradients by less than this. Of an optimiser that is not PyTorch's Adam, only the weights are compared.
 
     Raises:
         LabkitError: an argument cannot be used, or the baseline does not run.
@@ -122,7 +122,7 @@ def _compare(
     failed: dict[str, tuple[str, str]] = {}  # verdict and reason
 
     def attempt(name: str, call: Callable[[], object]) -> None:
-        """Calls something of this step, unless the step has failed before. An error costs the step's own row only."""
+        """Calls a function of this step, unless the step has failed before. An error affects the step's row alone."""
         if name in failed:
             return
         try:
@@ -190,20 +190,20 @@ def _compare(
 
 
 class FirstUpdates(NamedTuple):
-    """A step that has made its first three updates, and what the table needs of them."""
+    """A step that has made its first three updates, and their numbers for the table."""
 
     step: Step
     networks: dict[str, tuple[int, ...]]  # the shapes of the weights
-    flops: int  # of a plain step of the same model: what a speed-up computes twice is no progress
+    flops: int  # of a plain step of the same model: work that a speed-up repeats is no progress
     first: Update  # without the weights, since there may be many steps
-    peak_bytes: float  # in the second and third update, without what lay in memory before; NaN on a CPU
+    peak_bytes: float  # in the second and third update, without the memory in use before; NaN on a CPU
 
 
 def first_updates(step: Step, batch: Pair, name: str, held: int = 0) -> FirstUpdates:
     """Runs a new step three times. `held` is the number of bytes on the device before the step was made.
 
     Raises:
-        LabkitError: it fails, or returns no losses. The message calls it by its `name`.
+        LabkitError: as `take_step`.
     """
     networks = {weight: tuple(value.shape) for weight, value in step.model.state_dict().items()}
     plain = make_step(copy.deepcopy(step.model).requires_grad_(True))  # as if no network were frozen
@@ -304,16 +304,16 @@ def read_results(path: Path, version: int = SURVEY_FORMAT) -> dict:
 
 
 def as_json(table: pandas.DataFrame) -> dict:
-    """A table as JSON can hold it. `from_json` takes it back."""
+    """A table in the types of JSON. `from_json` turns it back."""
     rows = json.loads(table.to_json(orient="records", double_precision=15))
     return {"format": TABLE_FORMAT, "attrs": table.attrs, "index": list(table.index), "rows": rows}
 
 
 def from_json(content: dict) -> pandas.DataFrame:
-    """The table of which `as_json` made `content`."""
+    """The table that `as_json` turned into `content`."""
     import pandas
 
     table = pandas.DataFrame(content["rows"], index=content["index"])
     table.attrs = content["attrs"]
     unknown = [column for column in table if table[column].isna().all()]
-    return table.astype(dict.fromkeys(unknown, float))  # null alone would be None, not NaN
+    return table.astype(dict.fromkeys(unknown, float))  # a column of nulls alone would be None, not NaN

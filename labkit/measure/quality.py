@@ -128,9 +128,10 @@ def within_spread(scores: pandas.DataFrame, baseline: str) -> pandas.Series:
     return (medians <= scores.loc[baseline].max()).all(axis=1)
 
 
-def shortfall(looks: pandas.DataFrame) -> pandas.Series:
+def shortfall(measurements: pandas.DataFrame) -> pandas.Series:
     """How far each measurement is from the goal: fg and bg as shares of their goals, of which the larger counts.
 
-    1 or less has reached the goal. The larger, since a good fg cannot make up for a bad bg.
+    A measurement with 1 or less has reached the goal. The larger share counts, since a good fg cannot make up for a
+    bad bg.
     """
-    return (looks[list(GOAL)] / list(GOAL.values())).max(axis=1)
+    return (measurements[list(GOAL)] / list(GOAL.values())).max(axis=1)

@@ -30,7 +30,7 @@ Pair = tuple[Tensor, Tensor]  # real_a, real_b: a batch of either domain
 
 
 def noise(batch_size: int, size: int, device: torch.device, dtype: torch.dtype = torch.float32, seed: int = 0) -> Pair:
-    """Random pictures in [-1, 1], (B, 3, size, size) for either domain: a step takes as long as with any others."""
+    """Random pictures in [-1, 1], (B, 3, size, size) for either domain: a step takes as long as on photographs."""
     random = torch.Generator(device).manual_seed(seed)
     shape = (batch_size, 3, size, size)
     real_a, real_b = (torch.rand(shape, generator=random, device=device, dtype=dtype) * 2 - 1 for _ in range(2))
@@ -48,7 +48,7 @@ def record(step: Step, batch: Pair | Iterator[Pair], path: Path | str, steps: in
     Args:
         step: from `labkit.make_step`.
         batch: (real_a, real_b), used for every step, or an iterator over such pairs. The wait for them is recorded.
-        path: a file ending in .json or, compressed, in .json.gz. Of several ranks each writes its own, beside it:
+        path: a file ending in .json or, compressed, in .json.gz. Each of several ranks writes its own file, beside it:
             trace.rank1.json.gz. `labkit.Trace` reads a folder of them as one run.
         steps: how many to record, after three warm-up steps. HTA leaves out the last.
         shapes: whether to record the dimensions and types of operators' inputs, which `labkit.Trace.achieved` needs.
@@ -100,7 +100,7 @@ def preserving_state(step: Step) -> Iterator[None]:
 
 
 def export(profiler: profile, path: Path) -> Path:
-    """Writes a profiler's trace. Of several ranks each writes under a name of its own.
+    """Writes a profiler's trace. Each of several ranks writes under its own name.
 
     Raises:
         LabkitError: it cannot be written.

@@ -93,7 +93,7 @@ def _inception(weights: Path | str | None) -> nn.Module:
 
     try:
         return NoTrainInceptionV3("inception-v3-compat", ["2048"], None if weights is None else str(weights))
-    except Exception as error:  # of a download, or of a file that may hold anything
+    except Exception as error:  # a download fails, or the file holds something else
         raise LabkitError(
             f"{weights or 'a download'}: the weights of FID's Inception cannot be loaded ({error}). Fetch "
             f"{URL_INCEPTION_V3}, perhaps on another machine, and name the file: --weights, or weights=..."
@@ -101,7 +101,7 @@ def _inception(weights: Path | str | None) -> nn.Module:
 
 
 class Scores(Callback):
-    """Appends a row to ``scores.csv`` now and then, and at the end of the run. Lower numbers are better.
+    """Appends a row to ``scores.csv`` every few steps, and at the end of the run. Lower numbers are better.
 
     | column | meaning |
     |---|---|
@@ -119,7 +119,7 @@ class Scores(Callback):
         self.data, self.every = data, every
 
     def on_start(self, run: Run) -> None:
-        if run.done >= run.steps:  # nothing is left to train; perhaps it was not scored before it was stopped
+        if run.done >= run.steps:  # nothing is left to train, but an earlier call may have stopped before it scored
             self.on_step(run)
 
     def on_step(self, run: Run) -> None:
@@ -138,7 +138,7 @@ def score(model: Model, data: UnpairedData) -> dict[str, float]:
     """The numbers by which translations from A to B can be compared: lower is better.
 
     Raises:
-        LabkitError: Inception, which photographs need, cannot be had.
+        LabkitError: Inception, which photographs need, cannot be loaded.
     """
     if isinstance(data, FruitData):
         scores = quality(model, data)

@@ -55,7 +55,7 @@ def comparison_figure(table: pandas.DataFrame, measure: str = "times_faster") ->
         note = f"{row.verdict}: {row.why}" if row.verdict else "not known here"
         place = dict(xref="paper", x=0.01, y=row.step, xanchor="left", yanchor="bottom")
         figure.add_annotation(text=note[:110], showarrow=False, **place)
-    # Said to be a category: where no step has a point, Plotly would take the names for numbers, and place no reason.
+    # The axis is a category: where no step has a point, Plotly would read the names as numbers, and place no reason.
     names = dict(type="category", categoryorder="array", categoryarray=rows["step"][::-1], automargin=True, title="")
     figure.update_yaxes(range=[-0.6, len(rows) - 0.4], **names)
     figure.update_xaxes(title=label, rangemode="tozero")

@@ -1,4 +1,4 @@
-"""A training run to look at: its losses and its pictures."""
+"""The losses and the pictures of a training run, while it trains and afterwards."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def ring_us(size: float, ranks: int, latency_us: float, bytes_per_s: float) -> f
     """Microseconds of an all-reduce of `size` bytes in a ring.
 
     In each of ranks - 1 rounds every rank sends one of `ranks` parts to its neighbour, which adds its own. In as many
-    further rounds the sums go round. Source: Thakur et al. 2005, section 4.
+    further rounds the sums are passed on. Source: Thakur et al. 2005, section 4.
     """
     return 2 * (ranks - 1) * (latency_us + 1e6 * size / ranks / bytes_per_s)
 

@@ -1,6 +1,6 @@
 """The collectives of a data-parallel step, COUNTED: the real step on the meta device, as one of several ranks.
 
-The other ranks are not there: PyTorch's process group "fake" has any number of them, and its collectives return
+The other ranks do not exist: PyTorch's process group "fake" has any number of them, and its collectives return
 immediately. Under it runs the real `DistributedDataParallel` (DDP), so the buckets that it fills with gradients, their
 order and their sizes are the real ones. Sources: Li et al. 2020, "PyTorch Distributed", section 4, and
 torch.testing._internal.distributed.fake_pg.
@@ -36,9 +36,9 @@ class Collective:
         name: of PyTorch's operator, for example `c10d::allreduce_`.
         bytes: the size of the exchanged tensors on each rank.
         dtype: the type of their numbers, for example "float32".
-        range: labkit's range round it, without "labkit: ", or "" for the losses, which belong to no player.
+        range: labkit's range around it, without "labkit: ", or "" for the losses, which belong to no player.
         ready: how many of the step's operators come before it. The data is ready when they have run.
-        awaited: the position of the first operator that comes after it in any case, since it may read the result.
+        awaited: the position of the first operator that has to wait for it, since it may read the result.
     """
 
     name: str

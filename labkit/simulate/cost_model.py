@@ -140,7 +140,7 @@ PARTS: dict[str, dict[str, float]] = {
     UPLOAD: {"Memcpy HtoD (Pinned -> Device)": 1},
 }
 
-# One launch of an operator on lists of tensors takes at most so many tensors, by the number of its lists, and at most
+# One launch of an operator on lists of tensors takes at most this many tensors, by the number of its lists, and at most
 # 320 blocks of 65536 elements. Source: PyTorch, aten/src/ATen/native/cuda/MultiTensorApply.cuh.
 ON_LISTS = ("_foreach", "_fused_adam", "_amp_foreach")
 FOREACH_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36}

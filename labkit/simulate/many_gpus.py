@@ -26,7 +26,7 @@ from labtrace.replay.launch_queue import Launch, Timeline, play
 from labtrace.replay.trace_file import Replay
 
 GPUS = tuple(2**power for power in range(11))
-STREAM = profiled_stream(99)  # of the collectives: no step has so many others
+STREAM = profiled_stream(99)  # of the collectives: no step has as many streams
 
 
 def scaling(

@@ -1,4 +1,4 @@
-"""The operators and the memory of one training step, without computing any: the real step, on PyTorch's meta device.
+"""The operators and the memory of one training step, without computing it: the real step, on PyTorch's meta device.
 
 The meta device knows shapes only, so a full-size step takes about a second on any machine. PyTorch picks the same
 operators there as on a GPU, forward, backward and optimiser. `labkit.simulate.cost_model` says which kernels they
@@ -48,7 +48,7 @@ class Operator:
         dtype: the type of its first output, for example "float32".
         flops: for convolutions and matrix products. A multiplication and an addition count as two.
         bytes_moved: the least that has to be read and written, 0 for a view.
-        range: labkit's range round it, without "labkit: ".
+        range: labkit's range around it, without "labkit: ".
         stream: 0 for the main stream. The others count from 1, in the order they were made.
         after: the positions, in the list of operators, of the operators on other streams that it waits for.
     """
@@ -218,7 +218,7 @@ class Call(NamedTuple):
 def call_on(device_type: str, operator: Any, args: tuple, kwargs: dict, result: Any) -> Call | None:
     """The call that a `TorchDispatchMode` sees, if this type of device runs it, or None for the host's own."""
     inputs = _tensors_in([args, kwargs])
-    outputs = _tensors_in(result) or _tensors_in(args[:1])  # _foreach ones write to their first list, return nothing
+    outputs = _tensors_in(result) or _tensors_in(args[:1])  # _foreach operators write to their first list
     if operator.namespace not in NAMESPACES or not outputs or outputs[0].device.type != device_type:
         return None
     from_host = inputs and all(tensor.device.type != device_type for tensor in inputs)

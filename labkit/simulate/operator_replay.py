@@ -40,7 +40,7 @@ def replay(
     Args:
         operators: of one step, from `step_operators`.
         host_us: microseconds of host time for every launch. Hosts differ: vary it.
-        roofline: of the device that the replay stands for.
+        roofline: of the simulated device.
         graph: whether one call launches the whole step, as a CUDA graph.
         steps: the number of steps.
         share: the part of the GPU, from 0 to 1, that each kernel fills when it runs alone. This assumption decides

@@ -22,7 +22,7 @@ SPACE = {"x": "0.0:1.0"}
 @pytest.fixture
 def start(tmp_path, monkeypatch, capsys):
     """A function that sweeps in `tmp_path`; `start.said` has the lines of the driver."""
-    monkeypatch.setattr(sweeps, "POLL", 0.05)
+    monkeypatch.setattr(sweeps, "POLL_SECONDS", 0.05)
 
     def run(objective, trials=2, **options):
         try:
