@@ -52,23 +52,24 @@ class EquivalenceCheck:
 
     def difference(self, maker: Maker, step: Step) -> tuple[str | None, str]:
         """How the step differs from the baseline, or None, and a note if a check could not run, or ""."""
-        reason, note = None, ""
+        note = ""
         if all(base in SPEEDUPS.values() for base in declaring_16_bits(step)):  # autocast leaves float64 alone
             for dtype, allowed in ((torch.float64, FLOAT64), (torch.float32, FLOAT32)):
                 try:
-                    reason = self.in_first_updates(maker, step, dtype, allowed)
+                    if reason := self.in_first_updates(maker, step, dtype, allowed):
+                        return reason, note
                     break
                 except STEP_ERRORS as error:
                     note = note or f"float64 could not be tried ({error})"
                 if declaring_16_bits(step):
                     break
         try:
-            after = None if reason else self.after_timing(step)
+            reason = self.after_timing(step)
         except LabkitError as error:
-            after = str(error)
+            reason = str(error)
         except OUT_OF_MEMORY:
-            after, note = None, "the memory did not suffice for another look after the timing"
-        return reason or (f"after the timing rounds, {after}" if after else None), note
+            return None, "the memory did not suffice for another look after the timing"
+        return f"after the timing rounds, {reason}" if reason else None, note
 
     def in_first_updates(self, maker: Maker, step: Step, dtype: torch.dtype, allowed: Tolerances) -> str | None:
         """How new steps of both kinds differ in their first updates, from full pools, on small pictures.

@@ -29,29 +29,17 @@ ADAM_SETTINGS = ("betas", "eps", "weight_decay", "amsgrad", "maximize")
 
 
 class Tolerances(NamedTuple):
-    """How far an update may be from the baseline's, each number as a share of the baseline's.
+    """How far an update may be from the baseline's, each number as a share of the baseline's."""
 
-    Attributes:
-        loss: of each loss, and of a pool's pictures.
-        gradient: ||difference|| of a network's gradients.
-        term: of the length of one loss term's gradient in a network.
-        missing_term: a term of which no more than this is left is missing.
-        smallest_term: a term is judged if its gradient is longer than this share of the longest term's.
-        rounding: terms are judged if ||difference|| of the network's gradients is at most this.
-        displacement: ||difference|| of a network's displacements, the changes of its weights in one update.
-        distance: of the length of that displacement.
-        exact: whether gradients differ by whole loss terms, and not by rounding.
-    """
-
-    loss: float
-    gradient: float
-    term: float
-    missing_term: float
-    smallest_term: float
-    rounding: float
-    displacement: float
-    distance: float
-    exact: bool
+    loss: float  # each loss, and a pool's pictures
+    gradient: float  # ||difference|| of a network's gradients
+    term: float  # the length of one loss term's gradient in a network
+    missing_term: float  # a term of which no more than this is left is missing
+    smallest_term: float  # a term is judged if its gradient is longer than this share of the longest term's
+    rounding: float  # terms are judged if ||difference|| of the network's gradients is at most this
+    displacement: float  # ||difference|| of a network's displacements, the changes of its weights in one update
+    distance: float  # the length of that displacement
+    exact: bool  # whether gradients differ by whole loss terms, and not by rounding
 
 
 NOT_COMPARED = 1e9  # a tolerance that every number meets
@@ -75,13 +63,7 @@ FLOAT32 = FLOAT64._replace(
 )
 TF32 = FLOAT32._replace(loss=1e-2, displacement=NOT_COMPARED)
 BITS16 = FLOAT32._replace(
-    loss=0.1,
-    gradient=2.0,
-    term=NOT_COMPARED,
-    missing_term=0.25,
-    rounding=0.6,
-    displacement=NOT_COMPARED,
-    distance=0.25,
+    loss=0.1, gradient=2.0, term=NOT_COMPARED, missing_term=0.25, rounding=0.6, displacement=NOT_COMPARED, distance=0.25
 )
 NEGLIGIBLE_GRADIENT = 1e-3  # of its network's: before a norm, a bias has a gradient by rounding only
 EQUAL_SHARES = 1e-3  # shares of several terms that differ by less are one factor of the whole gradient

@@ -38,7 +38,7 @@ class LiveLosses:
 
 
 class FilmStrip:
-    """Translations of the same pictures during a run, a row after each look at the losses.
+    """Translations of the same pictures during a run, a row whenever the losses are reported.
 
     Pass it as ``labkit.fit(callbacks=[...])``. The rows appear in the output of the cell that trains.
 
