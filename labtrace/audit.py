@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
-from labtrace.dialects import LAUNCHES
-from labtrace.rank import SINGLE_LAUNCHES, Rank, named
+from labtrace.dialects import LAUNCHES, matching
+from labtrace.rank import SINGLE_LAUNCHES, Rank
 from labtrace.tables import KERNEL_WAIT_US, find_gaps
 
 CLOCKS_US = 1.0  # clocks of host and GPU, and rounded times, may differ by so much
@@ -80,14 +80,14 @@ def _launches(rank: Rank) -> list[Finding]:
     work, calls = rank.gpu_work, rank.calls
     if work.empty:
         return []
-    launching = calls[named(calls["name"], LAUNCHES)]
+    launching = calls[matching(calls["name"], LAUNCHES)]
     captured = rank.captures.covered(launching["begin"], launching["end"]) > 0  # these run nothing
     missing = launching[~captured & ~launching["correlation"].isin(work["correlation"])]
     late = missing["begin"] > work["call_begin"].max()
     early = work[work["begin"] < work["call_begin"] - CLOCKS_US]
     far = (work["begin"] < work["call_begin"] - OFF_US).mean()
     repeated = calls[calls["correlation"].duplicated(keep=False) & calls["correlation"].isin(work["correlation"])]
-    single = calls["correlation"][named(calls["name"], SINGLE_LAUNCHES)]
+    single = calls["correlation"][matching(calls["name"], SINGLE_LAUNCHES)]
     again = work[work["correlation"].isin(single) & work["correlation"].duplicated()]
     lost, share = missing[~late], max(1, len(launching))
     return [
@@ -121,7 +121,7 @@ def _graphs(rank: Rank) -> list[Finding]:
     Replays with the same kernels are replays of one graph. One that is like no other is held to those that it has most
     of its names in common with.
     """
-    graphs = rank.operators.index[named(rank.operators["name"], "GraphLaunch")]
+    graphs = rank.operators.index[matching(rank.operators["name"], "GraphLaunch")]
     work = rank.gpu_work[rank.gpu_work["call"].isin(graphs)]
     replays = Counter(frozenset(Counter(names).items()) for _, names in work.groupby("call")["name"])
     groups: list[tuple[Counter, list[Counter]]] = []  # the most kernels of each name, and the replays
@@ -190,7 +190,7 @@ def _units(rank: Rank) -> list[Finding]:
     whole = bool((work["begin"] % 1 == 0).all() and (work["duration"] % 1 == 0).all())
     timeless = work[work["duration"] == 0] if whole else work[:0]
     none = float(len(timeless) > 0.5 * len(work) > MANY / 2)
-    calls = rank.calls[named(rank.calls["name"], SINGLE_LAUNCHES)]
+    calls = rank.calls[matching(rank.calls["name"], SINGLE_LAUNCHES)]
     slow = calls if len(calls) >= MANY and calls["duration"].min() > SLOWEST_CALL_US else calls[:0]
     short = work[work["duration"] < FASTEST_KERNEL_US] if not whole else work[:0]
     if len(work) < MANY or len(short) < 0.25 * len(work):

@@ -19,8 +19,8 @@ import numpy as np
 import pandas
 
 from labtrace.dependencies import Dependencies, dependencies
+from labtrace.dialects import fine_kinds
 from labtrace.host import DATA
-from labtrace.kinds import fine_kinds
 from labtrace.rank import Rank
 from labtrace.tables import KERNEL_WAIT_US, share
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas
 
+from labtrace.dialects import matching
 from labtrace.errors import LabkitError
-from labtrace.rank import SYNCS, Rank, named
+from labtrace.rank import SYNCS, Rank
 from labtrace.tables import KERNEL_WAIT_US
 
 # Calls in which the host may wait. To free memory waits for all work on the device, too.
@@ -128,8 +129,9 @@ def _depth_at_call(table: pandas.DataFrame) -> np.ndarray:
 def blocking_copies(table: pandas.DataFrame) -> pandas.Series:
     """Which rows of `in_order` are copies that blocked the host: their calls ended after they did."""
     names, calls = table["name"], table["call_duration"]
-    copies = (table["kind"] == "memory") & named(names, HOST_COPIES) & (table["call_end"] >= table["end"] - CLOCKS_US)
-    return copies & (~named(names, PINNED) | (calls > calls.median() + KERNEL_WAIT_US))
+    copies = (table["kind"] == "memory") & matching(names, HOST_COPIES)
+    copies &= table["call_end"] >= table["end"] - CLOCKS_US
+    return copies & (~matching(names, PINNED) | (calls > calls.median() + KERNEL_WAIT_US))
 
 
 def _full_queues(table: pandas.DataFrame, depth: np.ndarray) -> dict[int, tuple[int, bool]]:
@@ -152,7 +154,7 @@ def _waits_of_host(
     streams = list(table.groupby("stream").indices.values())
     waits: dict[int, tuple[int, ...]] = {}
     delays: dict[int, tuple[int, bool]] = {}
-    calls = rank.operators[named(rank.operators["name"], WAITING_CALLS)].sort_values("begin")
+    calls = rank.operators[matching(rank.operators["name"], WAITING_CALLS)].sort_values("begin")
     positions = np.searchsorted(table["call_begin"], calls["begin"], side="right") - 1
     rows = zip(positions, calls["begin"], calls["end"], calls["correlation"], strict=True)
     own = table[copies & ~table["correlation"].isin(calls["correlation"])]

@@ -8,8 +8,9 @@ import numpy as np
 import pandas
 from numpy.typing import ArrayLike
 
+from labtrace.dialects import matching
 from labtrace.intervals import Nesting, Union
-from labtrace.rank import NOWHERE, Rank, named
+from labtrace.rank import NOWHERE, Rank
 
 DATA, START_UP, MEMORY, WAITS = "data loading", "start-up", "memory calls", "waiting calls"
 LAUNCHES, OTHER = "launches", "other host work"
@@ -43,7 +44,7 @@ def divide(rank: Rank, begin: np.ndarray, end: np.ndarray, copies: pandas.DataFr
     calls = rank.operators
     known = {DATA: rank.loading, START_UP: _start_up(rank)}
     for cause, pattern in ((MEMORY, MEMORY_CALLS), (WAITS, SYNCHRONISING)):
-        ours = calls[named(calls["name"], pattern)]
+        ours = calls[matching(calls["name"], pattern)]
         known[cause] = Union(ours["begin"], ours["end"])
     known[WAITS] = _joined(known[WAITS], Union(copies["call_begin"], copies["call_end"]))
     parts: dict[str, np.ndarray] = {}
@@ -62,7 +63,7 @@ def _start_up(rank: Rank) -> Union:
     median = calls.groupby("name")["duration"].transform("median")
     first = ~calls["name"].duplicated() & (calls["duration"] > np.maximum(FIRST_US, FIRST * median))
     both = pandas.concat(
-        [calls[first | named(calls["name"], PREPARING)], rank.ranges[named(rank.ranges["name"], PREPARING)]]
+        [calls[first | matching(calls["name"], PREPARING)], rank.ranges[matching(rank.ranges["name"], PREPARING)]]
     )
     return _joined(Union(both["begin"], both["end"]), rank.captures)
 

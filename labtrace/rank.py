@@ -10,18 +10,21 @@ import pandas
 from numpy.typing import ArrayLike
 
 from labtrace.dialects import (
+    CALLS,
     COMMUNICATION,
     COPIES,
+    GPU_WORK,
     LAUNCHES,
+    ON_HOST,
     OPERATORS,
     PYTORCHS_RANGES,
     RANGES,
     USERS_RANGES,
+    matching,
 )
 from labtrace.intervals import Nesting, Union
 from labtrace.ranges import RANGE
-from labtrace.reading import CALLS as CALLS
-from labtrace.reading import GPU_WORK, ON_HOST, Recording, TraceError, entry
+from labtrace.reading import Recording, TraceError, entry
 
 COUNTERS = "cuda_profiler_range"
 SYNCS = "cuda_sync"  # what waited for what, if `enable_cuda_sync_events` was set in recording
@@ -47,11 +50,11 @@ class Rank:
         self.recording = recording
         events = recording.events
         marks = events[events["category"].isin([OPERATORS, RANGES])]
-        a_step = named(marks["name"], r"^ProfilerStep\s*#\s*\d{1,18}(?!\d)")
+        a_step = matching(marks["name"], r"^ProfilerStep\s*#\s*\d{1,18}(?!\d)")
         self.steps = marks[a_step].reset_index(drop=True)
         self.steps["step"] = self.steps["name"].str.extract(r"(\d+)", expand=False).astype("int64")
-        labkits, pytorchs = named(marks["name"], f"^{RANGE}"), named(marks["name"], f"^(?:{PYTORCHS_RANGES})")
-        other = (marks["category"] == RANGES) | pytorchs | named(marks["name"], f"^{USERS_RANGES}")
+        labkits, pytorchs = matching(marks["name"], f"^{RANGE}"), matching(marks["name"], f"^(?:{PYTORCHS_RANGES})")
+        other = (marks["category"] == RANGES) | pytorchs | matching(marks["name"], f"^{USERS_RANGES}")
         if labkits.any():
             other &= ~pytorchs
         on_host = events["category"].isin([OPERATORS, *CALLS])
@@ -59,7 +62,7 @@ class Rank:
         self.operators = events[on_host].reset_index(drop=True)
         self.ranges = marks[(labkits | other) & ~a_step].reset_index(drop=True)
         self.ranges["name"] = self.ranges["name"].str.removeprefix(RANGE)
-        loading = marks[named(marks["name"], rf"^(?:{RANGE}data$|enumerate\(DataLoader\))")]
+        loading = marks[matching(marks["name"], rf"^(?:{RANGE}data$|enumerate\(DataLoader\))")]
         self.loading = Union(loading["begin"], loading["end"])
 
     @cached_property
@@ -98,8 +101,8 @@ class Rank:
         kernels = self.gpu_work
         self._check_clocks(kernels)
         kind = kernels["category"].map(GPU_WORK)
-        kind[named(kernels["name"], COPIES)] = "memory"
-        kind[(kind == "compute") & named(kernels["name"], COMMUNICATION)] = "communication"
+        kind[matching(kernels["name"], COPIES)] = "memory"
+        kind[(kind == "compute") & matching(kernels["name"], COMMUNICATION)] = "communication"
         kernels = kernels.assign(kind=kind)
         kernels["delay"] = (kernels["begin"] - kernels["call_begin"] - kernels["call_duration"]).clip(lower=0)
         kernels["sharing"] = kernels.groupby("correlation")["name"].transform("size").where(kernels["delay"].notna())
@@ -129,7 +132,7 @@ class Rank:
             work.loc[ours.index, "call"] = of_calls["call"].to_numpy()[number.clip(min=0)]
         work["call"] = work["call"].fillna(-1).astype(int)
         again = (work["call"] >= 0) & work["call"].duplicated() & ~work.duplicated(["correlation", "begin", "duration"])
-        single = calls["call"][named(calls["name"], SINGLE_LAUNCHES)]
+        single = calls["call"][matching(calls["name"], SINGLE_LAUNCHES)]
         work.loc[again & work["call"].isin(single), "call"] = -1
         for column in ("begin", "duration"):
             work[f"call_{column}"] = np.append(self.operators[column].to_numpy(), np.nan)[work["call"]]
@@ -177,8 +180,8 @@ class Rank:
     def captures(self) -> Union:
         """When CUDA graphs were captured. Launches in these times run nothing."""
         calls = self.operators
-        begins = calls["begin"][named(calls["name"], "BeginCapture")].sort_values()
-        ends = np.append(np.sort(calls["end"][named(calls["name"], "EndCapture")]), calls["end"].max())
+        begins = calls["begin"][matching(calls["name"], "BeginCapture")].sort_values()
+        ends = np.append(np.sort(calls["end"][matching(calls["name"], "EndCapture")]), calls["end"].max())
         return Union(begins, ends[np.searchsorted(ends[:-1], begins)])
 
     @property
@@ -205,7 +208,7 @@ class Rank:
                 f"{file}: no kernels, but {counted} ranges of hardware counters (cuda_profiler_range). In that mode "
                 "the profiler records no timeline. Record once more without counters (profiler_metrics)."
             )
-        if kernels.empty and named(self.operators["name"], LAUNCHES).any():
+        if kernels.empty and matching(self.operators["name"], LAUNCHES).any():
             raise TraceError(
                 f"{file}: the host launched kernels, but none is in the trace: the profiler could not record the GPU. "
                 "Its counters may be closed to you (CUPTI needs permission): ask the administrator, and record again."
@@ -254,12 +257,6 @@ class Rank:
     def stop(self) -> float:
         """When the last GPU activity ended."""
         return float(self.kernels["end"].max())
-
-
-def named(names: pandas.Series, pattern: str) -> pandas.Series:
-    """Which of the names hold the pattern. Each name is looked at once, however many events have it."""
-    unique = pandas.Series(names.unique(), dtype=object)
-    return names.isin(unique[unique.str.contains(pattern)])
 
 
 class Nested:

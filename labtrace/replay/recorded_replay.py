@@ -16,17 +16,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection
 from dataclasses import replace as with_changes
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas
 
 from labtrace.dependencies import FULL_QUEUE, Dependencies, dependencies, in_order
+from labtrace.dialects import OPERATORS
 from labtrace.errors import LabkitError
 from labtrace.intervals import busy
 from labtrace.rank import Rank, innermost
-from labtrace.recorded import Recorded
 from labtrace.replay.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labtrace.replay.trace_file import GRAPH_US, Replay, Source
+
+if TYPE_CHECKING:
+    from labtrace.trace import Trace
 
 TOLD, REFUSED = 0.05, 0.2  # shares of the wall time by which an unchanged replay differs from its recording
 
@@ -36,7 +40,7 @@ class ReplayWarning(UserWarning):
 
 
 def what_if(
-    trace: Recorded,
+    trace: Trace,
     host: float = 1.0,
     kernels: float = 1.0,
     graph: bool = False,
@@ -192,7 +196,7 @@ def waited(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
 
 
 def _sources(rank: Rank, table: pandas.DataFrame) -> list[Source]:
-    operators = rank.operators[rank.operators["category"] == "cpu_op"].reset_index(drop=True)
+    operators = rank.operators[rank.operators["category"] == OPERATORS].reset_index(drop=True)
     place = innermost(operators, table["call_begin"])
     names = np.append(operators["name"].to_numpy(dtype=object), "")[place]
     ranges = np.append(rank.ranges["name"].to_numpy(dtype=object), "")[table["range"]]

@@ -15,8 +15,8 @@ import pandas
 
 from labtrace import audit, host
 from labtrace.dependencies import dependencies
+from labtrace.dialects import fine_kinds
 from labtrace.errors import LabkitError
-from labtrace.kinds import fine_kinds
 from labtrace.rank import Rank
 from labtrace.replay.launch_queue import run
 from labtrace.replay.recorded_replay import check, settings, waited

@@ -63,7 +63,7 @@ FAULTS = {
     calls_overlap: ("one thread that overlap", 1, "operators"),
     no_duration: ("no duration", 1, "kernels"),
     uncategorised: ("without a category", 1, "kernels"),
-    half: ("without the other half", 1, "operators"),
+    half: ("begins and ends without a duration", 1, "operators"),
 }
 
 
