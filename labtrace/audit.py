@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 
 from labtrace.dialects import LAUNCHES, matching
-from labtrace.rank import SINGLE_LAUNCHES, Rank
+from labtrace.rank import Rank
 from labtrace.tables import KERNEL_WAIT_US, find_gaps
 
 CLOCKS_US = 1.0  # clocks of host and GPU, and rounded times, may differ by so much
@@ -18,8 +18,7 @@ OVERLAP_US = 10.0  # a kernel may begin so long before the one before it ends: p
 OFF_US = 1e3  # clocks that are so far apart turn causes of idle time round
 QUEUED_US = 1e5  # longer than a kernel waits in a queue that empties now and then
 FAR_US, FAR = 6e7, 0.9  # a pause that is so long, and so much of the recording, holds a wrong time
-SLOWEST_CALL_US, FASTEST_KERNEL_US = 500.0, 0.4  # of every host the fastest launch, of every GPU the shortest kernel
-MANY = 10  # kernels from which on units are judged
+MANY = 10  # kernels, the fewest from which a fault of all of them is concluded
 ALIKE = 0.5  # replays with so many of their kernels' names in common are compared with each other
 TURNS = 0.05  # more of a recording cannot be lost without the verdict being another
 DELAYS = "idle, gaps, launches, queue, summary"
@@ -50,7 +49,7 @@ def audit(rank: Rank, ranks: Collection[Rank] = ()) -> pandas.DataFrame:
 def findings(rank: Rank) -> list[Finding]:
     """What is wrong with the recording of one rank."""
     found = [*_left_out(rank), *_launches(rank), *_graphs(rank), *_overlaps(rank)]
-    found += [*_clocks(rank), *_units(rank), *_warnings(rank)]
+    found += [*_clocks(rank), *_no_durations(rank), *_warnings(rank)]
     return [finding for finding in found if finding.events > 0]
 
 
@@ -86,9 +85,6 @@ def _launches(rank: Rank) -> list[Finding]:
     late = missing["begin"] > work["call_begin"].max()
     early = work[work["begin"] < work["call_begin"] - CLOCKS_US]
     far = (work["begin"] < work["call_begin"] - OFF_US).mean()
-    repeated = calls[calls["correlation"].duplicated(keep=False) & calls["correlation"].isin(work["correlation"])]
-    single = calls["correlation"][matching(calls["name"], SINGLE_LAUNCHES)]
-    again = work[work["correlation"].isin(single) & work["correlation"].duplicated()]
     lost, share = missing[~late], max(1, len(launching))
     return [
         _row(
@@ -100,8 +96,6 @@ def _launches(rank: Rank) -> list[Finding]:
         _row("launches whose kernel is missing at the end: not recorded any more", missing[late], ALL_OF_GPU),
         _row("kernels, copies and memsets whose launch is missing", work[work["call"] < 0], LAUNCHED),
         _row("kernels that begin before their launch: a step of a clock", early, LAUNCHED, far),
-        _row("calls that share their correlation with another call", repeated, LAUNCHED),
-        _row("kernels that share the correlation of a call that launches one", again, LAUNCHED),
     ]
 
 
@@ -182,34 +176,14 @@ def _clocks(rank: Rank) -> list[Finding]:
     ]
 
 
-def _units(rank: Rank) -> list[Finding]:
-    """Durations that no host and no GPU has."""
+def _no_durations(rank: Rank) -> list[Finding]:
+    """Kernels that old versions of PyTorch rounded down to no duration, where all times are whole microseconds."""
     work = rank.gpu_work
-    if work.empty:
-        return []
     whole = bool((work["begin"] % 1 == 0).all() and (work["duration"] % 1 == 0).all())
     timeless = work[work["duration"] == 0] if whole else work[:0]
-    none = float(len(timeless) > 0.5 * len(work) > MANY / 2)
-    calls = rank.calls[matching(rank.calls["name"], SINGLE_LAUNCHES)]
-    slow = calls if len(calls) >= MANY and calls["duration"].min() > SLOWEST_CALL_US else calls[:0]
-    short = work[work["duration"] < FASTEST_KERNEL_US] if not whole else work[:0]
-    if len(work) < MANY or len(short) < 0.25 * len(work):
-        short = _hardly_running(rank) if slow.empty else work[:0]
-    return [
-        _row("kernels of no duration, all times being whole microseconds", timeless, "kernels, idle, gaps", none),
-        _row(f"launches of over {SLOWEST_CALL_US:g} us, all: are these times nanoseconds?", slow, ALL_OF_GPU, 1.0),
-        _row("kernels shorter than any GPU's: are their durations in other units?", short, ALL_OF_GPU, 1.0),
-    ]
-
-
-def _hardly_running(rank: Rank) -> pandas.DataFrame:
-    """All kernels, if those that were launched in time waited for a hundred times as long as all of them ran."""
-    if len(rank.gpu_work) < MANY or not rank.single_gpu:
-        return rank.gpu_work[:0]
-    gaps = find_gaps(rank.kernels)
-    ready = gaps["cause"].isin(["kernel_wait", "other"])
-    hardly = ready.sum() >= MANY and gaps["us"][ready].sum() > 100 * rank.kernels["duration"].sum()
-    return rank.gpu_work if hardly else rank.gpu_work[:0]
+    misleads = 1.0 if len(work) > MANY and len(timeless) > 0.5 * len(work) else 0.0
+    what = "kernels of no duration, all times being whole microseconds"
+    return [_row(what, timeless, "kernels, idle, gaps", misleads)]
 
 
 def _warnings(rank: Rank) -> list[Finding]:

@@ -216,7 +216,7 @@ def _told(rank: Rank, table: pandas.DataFrame) -> tuple[dict[int, int], dict[int
     """
     events = rank.recording.events
     syncs = events[events["category"] == SYNCS]
-    began = rank.calls.drop_duplicates("correlation").set_index("correlation")["begin"]
+    began = rank.calls.set_index("correlation")["begin"]
     streams, launched = table.groupby("stream").indices, table["call_begin"].to_numpy()
     awaited: dict[int, int] = {}
     after: dict[int, tuple[int, ...]] = {}

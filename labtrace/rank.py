@@ -28,8 +28,6 @@ from labtrace.reading import Recording, TraceError, entry
 
 COUNTERS = "cuda_profiler_range"
 SYNCS = "cuda_sync"  # what waited for what, if `enable_cuda_sync_events` was set in recording
-SINGLE_LAUNCHES = r"^(?:cuda|hip|cu)(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel(?:ExC?)?$"  # of one kernel each
-APART_US, APART = 1e4, 10.0  # kernels that begin so long after the host's work, and so many times its length
 NOWHERE = "(none)"  # stands in tables where there is no operator or range
 
 
@@ -99,7 +97,6 @@ class Rank:
         """
         self._check_one_gpu()
         kernels = self.gpu_work
-        self._check_clocks(kernels)
         kind = kernels["category"].map(GPU_WORK)
         kind[matching(kernels["name"], COPIES)] = "memory"
         kind[(kind == "compute") & matching(kernels["name"], COMMUNICATION)] = "communication"
@@ -113,37 +110,21 @@ class Rank:
 
     @cached_property
     def gpu_work(self) -> pandas.DataFrame:
-        """The events on the GPU, in the order they began, with call, call_begin and call_duration as in `kernels`.
-
-        A correlation that several calls have, which no sound trace shows, goes by the order: the n-th call launched the
-        n-th kernel if there are as many, and else the last call before the kernel did. Of several kernels of one call
-        that is no graph's, the first is the call's.
-        """
-        events = self.recording.events
+        """The events on the GPU, in the order they began, with call, call_begin and call_duration as in `kernels`."""
+        events, calls = self.recording.events, self.calls
         work = events[events["category"].isin(GPU_WORK)].sort_values("begin", kind="stable", ignore_index=True)
-        calls = self.calls
-        work["call"] = work["correlation"].map(calls.drop_duplicates("correlation").set_index("correlation")["call"])
-        repeated = calls["correlation"][calls["correlation"].duplicated()].unique()
-        for correlation in repeated[np.isin(repeated, work["correlation"])]:
-            ours, of_calls = work[work["correlation"] == correlation], calls[calls["correlation"] == correlation]
-            number = np.arange(len(ours))
-            if len(ours) != len(of_calls):
-                number = np.searchsorted(of_calls["begin"], ours["begin"], side="right") - 1
-            work.loc[ours.index, "call"] = of_calls["call"].to_numpy()[number.clip(min=0)]
-        work["call"] = work["call"].fillna(-1).astype(int)
-        again = (work["call"] >= 0) & work["call"].duplicated() & ~work.duplicated(["correlation", "begin", "duration"])
-        single = calls["call"][matching(calls["name"], SINGLE_LAUNCHES)]
-        work.loc[again & work["call"].isin(single), "call"] = -1
+        launching = work["correlation"].map(calls.set_index("correlation")["call"])
+        work["call"] = launching.fillna(-1).astype(int)
         for column in ("begin", "duration"):
             work[f"call_{column}"] = np.append(self.operators[column].to_numpy(), np.nan)[work["call"]]
         return work
 
     @cached_property
     def calls(self) -> pandas.DataFrame:
-        """The calls with a correlation in the order they began. `call` is their place in `operators`."""
+        """The calls with a correlation, one of each, in the order they began. `call` is their place in `operators`."""
         known = self.operators["category"].isin(CALLS) & (self.operators["correlation"] > 0)
         calls = self.operators[known].rename_axis("call").reset_index().sort_values("begin", kind="stable")
-        return calls.drop_duplicates(["correlation", "begin", "duration"])
+        return calls.drop_duplicates("correlation")
 
     def within(self, first: int, last: int) -> Rank:
         """The host events that began in the steps from `first` to `last`, and the kernels launched in them.
@@ -228,19 +209,6 @@ class Rank:
             raise TraceError(
                 f"{file}: kernels of {kernels['pid'].nunique()} GPUs in one trace, but the tables are for one GPU. "
                 "Record each GPU in a process of its own."
-            )
-
-    def _check_clocks(self, kernels: pandas.DataFrame) -> None:
-        """Raises `TraceError` if host and GPU cannot have had the same clock, or have different units."""
-        host, launched = self.operators, kernels[kernels["call"] >= 0]
-        if len(launched) < 2:
-            return
-        late = float((launched["begin"] - host["end"].max()).min())
-        if late > APART_US and late > APART * (host["end"].max() - host["begin"].min()):
-            raise TraceError(
-                f"{self.recording.file}: the host launched {len(launched)} kernels, and the first of them began "
-                f"{late / 1e3:.0f} ms after all of the host's recorded work. Host and GPU have different clocks or "
-                "units (microseconds and nanoseconds). Record again, or bring all of ts and dur to microseconds."
             )
 
     @cached_property

@@ -343,10 +343,10 @@ class Trace:
         - launches without a kernel, except while a graph is captured,
         - replays of a graph with fewer kernels than others,
         - kernels without a launch, or before it,
-        - correlations used twice,
         - kernels of a stream that overlap by over 10 us,
         - calls of a thread that cross,
-        - times of other clocks, in other units or an hour from the rest,
+        - kernels of no duration, since times were rounded to microseconds,
+        - times of other clocks, or a minute from all others,
         - ranks without a file, and
         - warnings that the profiler wrote into the file.
 
