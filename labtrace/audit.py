@@ -9,18 +9,19 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
+from labtrace.dependencies import CLOCKS_US
 from labtrace.dialects import LAUNCHES, matching
 from labtrace.rank import Rank
 from labtrace.tables import KERNEL_WAIT_US, find_gaps
 
-CLOCKS_US = 1.0  # clocks of host and GPU, and rounded times, may differ by so much
-OVERLAP_US = 10.0  # a kernel may begin so long before the one before it ends: programmatic dependent launch
-OFF_US = 1e3  # clocks that are so far apart turn causes of idle time round
-QUEUED_US = 1e5  # longer than a kernel waits in a queue that empties now and then
-FAR_US, FAR = 6e7, 0.9  # a pause that is so long, and so much of the recording, holds a wrong time
-MANY = 10  # kernels, the fewest from which a fault of all of them is concluded
-ALIKE = 0.5  # replays with so many of their kernels' names in common are compared with each other
-TURNS = 0.05  # more of a recording cannot be lost without the verdict being another
+OVERLAP_US = 10.0  # by which kernels of one stream may overlap: programmatic dependent launch
+CLOCK_ERROR_US = 1e3  # an error of the clocks that changes the causes of idle time
+LONGEST_QUEUED_US = 1e5  # a kernel does not wait longer in a queue that is sometimes empty
+# A pause longer than both, the second a share of the recording, separates events with a wrong time from the others.
+STRAY_PAUSE_US, STRAY_PAUSE_SHARE = 6e7, 0.9
+FEWEST_KERNELS = 10  # with fewer kernels nothing is concluded from all of them
+COMMON_NAMES = 0.5  # the share of kernel names that two replays of one graph have in common at least
+NO_VERDICT_ABOVE = 0.05  # the share of a recording in doubt from which the verdict might be another
 DELAYS = "idle, gaps, launches, queue, summary"
 LAUNCHED = f"{DELAYS}, temporal by step, concurrency by range, operators (GPU), what_if"
 ALL_OF_GPU = "temporal, idle, gaps, kernels, launches, queue, concurrency, summary, communication, what_if"
@@ -58,7 +59,7 @@ def doubts(rank: Rank) -> tuple[str, bool]:
     serious = [finding for finding in findings(rank) if finding.misleads > 0]
     said = [f"{finding.events:,} {finding.what}" for finding in serious]
     sentence = f"This recording is not sound: {'; '.join(said)} (see Trace.audit)." if said else ""
-    return sentence, any(finding.misleads > TURNS for finding in serious)
+    return sentence, any(finding.misleads > NO_VERDICT_ABOVE for finding in serious)
 
 
 def missing_ranks(ranks: Collection[Rank]) -> int:
@@ -84,7 +85,7 @@ def _launches(rank: Rank) -> list[Finding]:
     missing = launching[~captured & ~launching["correlation"].isin(work["correlation"])]
     late = missing["begin"] > work["call_begin"].max()
     early = work[work["begin"] < work["call_begin"] - CLOCKS_US]
-    far = (work["begin"] < work["call_begin"] - OFF_US).mean()
+    far = (work["begin"] < work["call_begin"] - CLOCK_ERROR_US).mean()
     lost, share = missing[~late], max(1, len(launching))
     return [
         _row(
@@ -122,7 +123,7 @@ def _graphs(rank: Rank) -> list[Finding]:
     for kernels, times in sorted(replays.items(), key=lambda item: (item[1] == 1, -len(item[0]))):
         replay = Counter(dict(kernels))
         for most, alike in groups:
-            if times == 1 and len(replay.keys() & most.keys()) >= ALIKE * len(replay.keys() | most.keys()):
+            if times == 1 and len(replay.keys() & most.keys()) >= COMMON_NAMES * len(replay.keys() | most.keys()):
                 alike.append(replay)
                 most |= replay
                 break
@@ -159,20 +160,25 @@ def _clocks(rank: Rank) -> list[Finding]:
     events = pandas.concat([rank.operators[columns], work[columns]]).sort_values("begin", ignore_index=True)
     pauses = (events["begin"] - events["end"].cummax().shift()).fillna(0.0)
     place = int(pauses.argmax()) if len(events) else 0
-    far = pauses.max() > max(FAR_US, FAR * (events["end"].max() - events["begin"].min()))
+    far = pauses.max() > max(STRAY_PAUSE_US, STRAY_PAUSE_SHARE * (events["end"].max() - events["begin"].min()))
     few = min(place, len(events) - place) <= max(1, 0.01 * len(events))
     stray = events[:0]
     if far and few:
         stray = events[:place] if place < len(events) / 2 else events[place:]
     delays = (work["begin"] - work["call_begin"] - work["call_duration"]).dropna()
     ahead = work[:0]
-    if len(delays) >= MANY and rank.single_gpu and delays.min() > QUEUED_US:
+    if len(delays) >= FEWEST_KERNELS and rank.single_gpu and delays.min() > LONGEST_QUEUED_US:
         gaps = find_gaps(rank.kernels)
         if (gaps["us"] > KERNEL_WAIT_US).any():  # so the queue was empty, and no kernel can have waited so long
             ahead = work
     return [
         _row("events a minute or more away from all others: a wrong time", stray, f"{ALL_OF_GPU}, {OF_HOST}", 1.0),
-        _row(f"kernels that begin over {QUEUED_US / 1e3:g} ms after their launch, all: two clocks", ahead, DELAYS, 1.0),
+        _row(
+            f"kernels that begin over {LONGEST_QUEUED_US / 1e3:g} ms after their launch, all: two clocks",
+            ahead,
+            DELAYS,
+            1.0,
+        ),
     ]
 
 
@@ -181,7 +187,7 @@ def _no_durations(rank: Rank) -> list[Finding]:
     work = rank.gpu_work
     whole = bool((work["begin"] % 1 == 0).all() and (work["duration"] % 1 == 0).all())
     timeless = work[work["duration"] == 0] if whole else work[:0]
-    misleads = 1.0 if len(work) > MANY and len(timeless) > 0.5 * len(work) else 0.0
+    misleads = 1.0 if len(work) > FEWEST_KERNELS and len(timeless) > 0.5 * len(work) else 0.0
     what = "kernels of no duration, all times being whole microseconds"
     return [_row(what, timeless, "kernels, idle, gaps", misleads)]
 

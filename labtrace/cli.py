@@ -123,7 +123,10 @@ def extra_of(module: str) -> str | None:
     """The extra of labkit that brings a module, or None if there is none."""
     package = PACKAGES.get(module.partition(".")[0], module.partition(".")[0])
     needed = importlib.metadata.requires("labkit") or []
-    return next((line.rpartition("== ")[2][1:-1] for line in needed if re.match(rf"{package}\b.*extra ==", line)), None)
+    for line in needed:
+        if re.match(rf"{package}\b.*extra ==", line):
+            return line.rpartition("== ")[2][1:-1]
+    return None
 
 
 def say(message: str) -> None:

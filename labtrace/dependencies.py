@@ -87,8 +87,8 @@ def dependencies(rank: Rank) -> Dependencies:
         table["call_begin"] + table["call_duration"].clip(upper=typical),
         np.minimum(table["call_end"], began),
     )
-    awaited, told = _told(rank, table)
-    after = [told.get(i, ()) for i in range(len(table))] if told else _waits_for_streams(table, made)
+    awaited, recorded = _recorded_waits(rank, table)
+    after = [recorded.get(i, ()) for i in range(len(table))] if recorded else _waits_for_streams(table, made)
     waits, delays = _waits_of_host(rank, table, copies, awaited)
     delays = _full_queues(table, depth) | delays
     return Dependencies(table, made, depth, copies, waits, delays, after, _pauses(table, made, after))
@@ -208,7 +208,7 @@ def _pauses(table: pandas.DataFrame, made: np.ndarray, after: list[tuple[int, ..
     return pauses[alone]
 
 
-def _told(rank: Rank, table: pandas.DataFrame) -> tuple[dict[int, int], dict[int, tuple[int, ...]]]:
+def _recorded_waits(rank: Rank, table: pandas.DataFrame) -> tuple[dict[int, int], dict[int, tuple[int, ...]]]:
     """What waits for what, where the trace has events of synchronisation: by the call the kernel that the host waited
     for, and a part of `Dependencies.after`.
 

@@ -19,10 +19,10 @@ CATEGORIES = {
     "Runtime": "cuda_runtime",
     "Operator": "cpu_op",
     "Python": "python_function",
-    **dict.fromkeys(
-        ["hip_runtime", "xpu_runtime", "mtia_runtime", "privateuse1_runtime", "glow_runtime"], "cuda_runtime"
-    ),
-    **dict.fromkeys(["hip_driver", "xpu_driver", "privateuse1_driver"], "cuda_driver"),
+    "hip_runtime": "cuda_runtime",
+    "xpu_runtime": "cuda_runtime",
+    "hip_driver": "cuda_driver",
+    "xpu_driver": "cuda_driver",
 }
 # Names of kernels that send data to other devices: of NCCL and its relatives for AMD (RCCL), Intel (oneCCL) and Huawei
 # (HCCL); of MSCCL++ and NVSHMEM; and of PyTorch's and vLLM's own for GPUs with direct links.
@@ -43,9 +43,6 @@ OPERATORS, RANGES = "cpu_op", "user_annotation"
 CALLS = ("cuda_runtime", "cuda_driver")  # of the driver: Triton's launches
 ON_HOST = (OPERATORS, RANGES, *CALLS)
 GPU_WORK = {"kernel": "compute", "gpu_memcpy": "memory", "gpu_memset": "memory"}
-
-# Categories that only devices other than GPUs have, by the device's name.
-OTHER_DEVICES = {"MTIA": r"^mtia_", "TPU or another accelerator (PrivateUse1)": r"^privateuse1_|^glow_"}
 
 # Operators whose shapes are kept, if they were recorded; see `labtrace.achieved`.
 SHAPED = re.compile(r"^aten::(?:(?:add|b|badd)?mm|\w*conv\w*|\w+_norm(?:_backward)?)$")

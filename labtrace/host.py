@@ -21,7 +21,7 @@ MEMORY_CALLS = (
 SYNCHRONISING = r"^(?:cuda|hip|cu)(?:(?:Device|Stream|Event|Ctx)Synchronize|Memcpy(?:WithStream|2D|3D)?$)"
 # Modules and libraries of kernels are loaded, graphs instantiated, programs compiled.
 PREPARING = r"ModuleLoad|LibraryLoad|GraphInstantiate|dynamo_timed|compile_inner|frame_compile|backend_compile"
-FIRST, FIRST_US = 100.0, 1e3  # a first call is start-up if it takes so many times the median, and so long
+START_UP_RATIO, START_UP_US = 100.0, 1e3  # a first call that exceeds this times the median, and this, is start-up
 LONGEST_LAUNCH_US = 1e3  # host time before a launch that is longer goes into other work, not into launching
 PYTHON = "python_function"  # category of Python's functions, if the recording has them
 
@@ -61,7 +61,7 @@ def divide(rank: Rank, begin: np.ndarray, end: np.ndarray, copies: pandas.DataFr
 def _start_up(rank: Rank) -> Union:
     calls = rank.operators.sort_values("begin")
     median = calls.groupby("name")["duration"].transform("median")
-    first = ~calls["name"].duplicated() & (calls["duration"] > np.maximum(FIRST_US, FIRST * median))
+    first = ~calls["name"].duplicated() & (calls["duration"] > np.maximum(START_UP_US, START_UP_RATIO * median))
     both = pandas.concat(
         [calls[first | matching(calls["name"], PREPARING)], rank.ranges[matching(rank.ranges["name"], PREPARING)]]
     )

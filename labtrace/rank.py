@@ -194,16 +194,11 @@ class Rank:
                 f"{file}: the host launched kernels, but none is in the trace: the profiler could not record the GPU. "
                 "Its counters may be closed to you (CUPTI needs permission): ask the administrator, and record again."
             )
-        if kernels.empty and self.recording.other_device:
-            raise TraceError(
-                f"{file}: recorded on {self.recording.other_device}, whose work labkit does not read: these tables are "
-                "for GPUs. operators() and ranges() work on this trace; its own tools show the device."
-            )
         if kernels.empty:
             raise TraceError(
-                f"{file}: no GPU activity in this trace: it was recorded on a CPU. A GPU trace also says when each "
-                "kernel ran, on which stream, and why the GPU was idle. Record on a GPU, or open the trace of a GPU. "
-                "operators() and ranges() work on this trace."
+                f"{file}: no GPU activity in this trace: it was recorded on a CPU, or on a device that is no GPU. A GPU "
+                "trace also says when each kernel ran, on which stream, and why the GPU was idle. Record on a GPU, or "
+                "open the trace of a GPU. operators() and ranges() work on this trace."
             )
         if kernels["pid"].nunique() > 1:  # a GPU's events carry its number as their process
             raise TraceError(

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import gzip
-import re
 import warnings
 import zlib
 from array import array
@@ -22,7 +21,7 @@ import msgspec
 import numpy as np
 import pandas
 
-from labtrace.dialects import CATEGORIES, GPU_WORK, ON_HOST, OTHER_DEVICES, SHAPED
+from labtrace.dialects import CATEGORIES, GPU_WORK, ON_HOST, SHAPED
 from labtrace.errors import LabkitError
 
 SUFFIXES = (".json", ".json.gz")
@@ -73,7 +72,6 @@ class Recording:
         inputs: the different shapes, types and values of inputs, as text. See `labtrace.achieved`.
         waits_on: what calls waited for that wait for an event: see `Columns`.
         left_out: how many entries of the file are no row of `events` though they might have been, by the reason.
-        other_device: the device that it was recorded on if that is neither a CPU nor a GPU, else "".
     """
 
     file: Path
@@ -83,7 +81,6 @@ class Recording:
     left_out: dict[str, int]
     inputs: list[str]
     waits_on: dict[int, tuple[int, int]]
-    other_device: str
 
     @property
     def stamp(self) -> dict[str, Any] | None:
@@ -181,7 +178,6 @@ def read_file(file: Path) -> Recording:
         left_out=columns.left_out,
         inputs=list(columns.inputs),
         waits_on=columns.waits_on,
-        other_device=columns.other_device,
     )
 
 
@@ -261,10 +257,6 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
             return {name: msgspec.json.decode(entry) for name, entry in meta.items()}
     except msgspec.ValidationError as cause:
         raise TraceError(f"{file}: an event in it is none that torch.profiler writes ({cause}). {AGAIN}") from cause
-    except RecursionError as cause:
-        raise TraceError(
-            f"{file}: lists or objects in it are nested hundreds deep. No profiler writes that. {AGAIN}"
-        ) from cause
     except ValueError as cause:
         raise TraceError(f"{file}: no JSON, or cut off ({cause}). {AGAIN}") from cause
     if text.startswith(b"["):
@@ -308,15 +300,6 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self._numbers) // len(NUMBERS)
-
-    @property
-    def other_device(self) -> str:
-        """The first of `OTHER_DEVICES` whose categories are among those of the events, or ""."""
-        texts = [text for text in self._texts if isinstance(text, str)]
-        for device, categories in OTHER_DEVICES.items():
-            if any(re.match(categories, text) for text in texts):
-                return device
-        return ""
 
     def add(self, event: Event) -> None:
         """Keeps what the tables need of this event: nothing of arrows, counters, names and marks.

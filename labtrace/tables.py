@@ -16,6 +16,7 @@ from labtrace.reading import TraceError
 KINDS = ("compute", "memory", "communication")
 CAUSES = ("host_wait", "kernel_wait", "other", "unknown")
 KERNEL_WAIT_US = 30.0  # HTA's default; its documentation says nanoseconds, its code compares microseconds
+LONG_DELAY_US = 100.0  # HTA's default
 
 
 def temporal(rank: Rank) -> pandas.DataFrame:

@@ -5,7 +5,8 @@ import subprocess
 
 import torch
 
-import labkit.stamp
+import labkit
+import labtrace.stamp
 from labkit.stamp import stamp
 
 
@@ -34,6 +35,6 @@ def test_the_commit_is_that_of_labkit_s_own_clone(tmp_path, monkeypatch):
     identity = ["-c", "user.name=A", "-c", "user.email=a@b"]
     commit = ["git", "-C", tmp_path, *identity, "commit", "-q", "--allow-empty", "-m", "first"]
     subprocess.run(commit, check=True)
-    for file, known in (("labkit/stamp.py", True), ("environment/site-packages/labkit/stamp.py", False)):
-        monkeypatch.setattr(labkit.stamp, "__file__", str(tmp_path / file))
+    for file, known in (("labtrace/stamp.py", True), ("environment/site-packages/labtrace/stamp.py", False)):
+        monkeypatch.setattr(labtrace.stamp, "__file__", str(tmp_path / file))
         assert bool(stamp()["commit"]) is known

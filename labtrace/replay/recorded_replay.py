@@ -32,7 +32,8 @@ from labtrace.replay.trace_file import GRAPH_US, Replay, Source
 if TYPE_CHECKING:
     from labtrace.trace import Trace
 
-TOLD, REFUSED = 0.05, 0.2  # shares of the wall time by which an unchanged replay differs from its recording
+# The shares of the wall time by which an unchanged replay may differ from its recording without a warning, and at most.
+WARN_ABOVE, REFUSE_ABOVE = 0.05, 0.2
 
 
 class ReplayWarning(UserWarning):
@@ -66,17 +67,17 @@ def what_if(
     Raises:
         TraceError: the trace holds no GPU activity.
         LabkitError: a factor is negative or no number, `rank` names none of several ranks, the trace has no launches
-            or, for a graph, no steps, or the unchanged replay differs from the recording by more than `REFUSED`.
+            or, for a graph, no steps, or the unchanged replay differs from the recording by more than `REFUSE_ABOVE`.
 
     Warns:
-        ReplayWarning: it differs by more than `TOLD`.
+        ReplayWarning: it differs by more than `WARN_ABOVE`.
     """
     ranks = list(trace.ranks)
     if rank not in (ranks if rank is not None or len(ranks) > 1 else [None]):
         raise LabkitError(f"rank={rank}: a replay is of one rank. Choose among {', '.join(map(str, ranks))}.")
     chosen = trace.ranks[ranks[0] if rank is None else rank]
     recorded = read_launches(chosen)
-    warn_of(check(chosen, recorded.timeline.kernel_start, recorded.timeline.kernel_end))
+    warn_of(replay_doubt(chosen, recorded.timeline.kernel_start, recorded.timeline.kernel_end))
     for factor in (host, kernels, data):
         if not 0 <= factor < np.inf:
             raise LabkitError(f"{factor} is no factor on a time. Give 0 or more: 0.5 is twice as fast.")
@@ -104,7 +105,7 @@ def what_if(
     return with_changes(played, assumed=assumed)
 
 
-def check(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
+def replay_doubt(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
     """Holds an unchanged replay to its recording: wall, busy and idle time of the GPU.
 
     Args:
@@ -112,10 +113,10 @@ def check(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
         begin, end: of the kernels in the replay.
 
     Returns:
-        A sentence if one differs by more than `TOLD` of the wall time, else "".
+        A sentence if one differs by more than `WARN_ABOVE` of the wall time, else "".
 
     Raises:
-        LabkitError: one differs by more than `REFUSED` of it.
+        LabkitError: one differs by more than `REFUSE_ABOVE` of it.
     """
     if rank.start == rank.stop:
         raise LabkitError(f"{rank.recording.file}: its kernels took no time at all, so there is nothing to gain.")
@@ -128,15 +129,15 @@ def check(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
     }
     worst = max(pairs, key=lambda name: abs(pairs[name][0] - pairs[name][1]))
     apart = abs(pairs[worst][0] - pairs[worst][1]) / recorded_wall
-    if apart <= TOLD:
+    if apart <= WARN_ABOVE:
         return ""
     said = (
         f"{rank.recording.file}: played again without a change, the {worst} time is {pairs[worst][0]:,.0f} us, and in "
         f"the recording {pairs[worst][1]:,.0f} us ({apart:.0%} of the wall time)."
     )
     unknown = rank.kernels["call_begin"].isna().mean()
-    cause = f" The launches of {unknown:.0%} of the kernels are not in the trace." if unknown > TOLD else ""
-    if apart > REFUSED:
+    cause = f" The launches of {unknown:.0%} of the kernels are not in the trace." if unknown > WARN_ABOVE else ""
+    if apart > REFUSE_ABOVE:
         raise LabkitError(f"{said}{cause} So this trace cannot tell what a change would bring. See Trace.audit().")
     return f"{said}{cause} Take what a change would bring as no more exact."
 
@@ -163,11 +164,11 @@ def read_launches(rank: Rank) -> Replay:
         Launch(name, float(host), float(us), int(stream), waited, data_us=float(loading))
         for name, host, us, stream, waited, loading in columns
     ]
-    gpu, (queue_limit, gap_us) = rank.recording.device.removeprefix("SIMULATED "), settings(found)
+    gpu, (queue_limit, gap_us) = rank.recording.device.removeprefix("SIMULATED "), queue_settings(found)
     return Replay(launches, _sources(rank, table), found.waits, gpu, {}, gap_us=gap_us, queue_limit=queue_limit)
 
 
-def settings(found: Dependencies) -> tuple[int, float]:
+def queue_settings(found: Dependencies) -> tuple[int, float]:
     """The limit of the queue, and the pause between kernels of a stream, as far as the recording shows them."""
     table, deepest = found.kernels, int(found.depth.max())
     queue_limit = deepest if deepest >= FULL_QUEUE else QUEUE_LIMIT
@@ -179,7 +180,7 @@ def settings(found: Dependencies) -> tuple[int, float]:
     return queue_limit, GAP_US if np.isnan(shortest) else min(GAP_US, max(0.0, float(shortest)))
 
 
-def waited(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
+def waits_for_ranks(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
     """How long a rank waited for others in each of its kernels, in the order of `in_order`, or None if unknown.
 
     All ranks leave a collective together, so the one that was in it for the shortest time did not wait.

@@ -19,7 +19,8 @@ from labtrace.dialects import fine_kinds
 from labtrace.errors import LabkitError
 from labtrace.rank import Rank
 from labtrace.replay.launch_queue import run
-from labtrace.replay.recorded_replay import check, settings, waited
+from labtrace.replay.recorded_replay import queue_settings, replay_doubt, waits_for_ranks
+from labtrace.tables import LONG_DELAY_US
 
 RANKS = "waiting for other ranks"
 TRY = {
@@ -41,7 +42,9 @@ TRY = {
     "optimiser": 'one kernel for all weights: fused=True; labkit: "fused_adam"',
     "pointwise and other": "torch.compile fuses them; work in place; 16 bits",
 }
-BUSY, QUEUED, LONG_DELAY_US, FALLS = 0.8, 0.5, 100.0, 0.1  # the rule of `Remedies._check_waits`
+# The rule of `Remedies._check_waits`: the host was ahead if the GPU was busy for more than this share of the time, and
+# more than this share of the kernels had a long delay. Then a replay without kernels must gain this share.
+BUSY_SHARE, DELAYED_SHARE, LEAST_GAIN = 0.8, 0.5, 0.1
 
 
 class Remedies:
@@ -63,7 +66,7 @@ class Remedies:
         if too_much:
             raise LabkitError(f"{unsound} So it cannot tell what a change would bring. Record again.")
         self.found = dependencies(rank)
-        self.settings = settings(self.found)
+        self.settings = queue_settings(self.found)
         self.table = self.found.kernels
         self.lasting, self.streams = self.table["duration"].to_numpy(), self.table["stream"].tolist()
         free, made = self.found.host_times()
@@ -71,8 +74,8 @@ class Remedies:
         self.host_us = np.sum([*self.parts.values()], axis=0)
         begin, end = self._play(self.host_us, self.lasting)
         self.wall = max(end) - min(begin)
-        said = [unsound, check(rank, np.array(begin), np.array(end))]
-        self.waited = waited(rank, ranks)
+        said = [unsound, replay_doubt(rank, np.array(begin), np.array(end))]
+        self.waited = waits_for_ranks(rank, ranks)
         if self.waited is not None and (missing := audit.missing_ranks(ranks)):
             said.append(f"{missing} of {len(ranks) + missing} ranks have no file here: the waits for them are unknown.")
         self.doubt = " ".join(filter(None, said))
@@ -114,10 +117,10 @@ class Remedies:
         """
         queued = (rank.kernels["delay"] > LONG_DELAY_US).sum() / max(1, rank.kernels["delay"].notna().sum())
         busy = float(np.sum(rank.busy.end - rank.busy.begin)) / (rank.stop - rank.start)
-        if busy <= BUSY or queued <= QUEUED:
+        if busy <= BUSY_SHARE or queued <= DELAYED_SHARE:
             return
         gain = self._gain(kernel_us=np.zeros(len(self.lasting))) / (self.wall or np.nan)
-        if gain < FALLS:
+        if gain < LEAST_GAIN:
             raise LabkitError(
                 f"{rank.recording.file}: the GPU was busy for {busy:.0%} of the time and the host ahead of it, but the "
                 f"replay without any kernel is only {gain:.0%} shorter. So the host waited in a way that does not show "

@@ -29,7 +29,7 @@ DRAWING = ["rank", "panel", "place", "series", "value", "begin", "text"]  # colu
 _ANALYSES: WeakKeyDictionary[Trace, TraceAnalysis] = WeakKeyDictionary()
 
 
-def named(traces: Traces) -> dict[str, Trace]:
+def by_name(traces: Traces) -> dict[str, Trace]:
     """Traces by name. A single trace is named after its file.
 
     Args:
@@ -97,7 +97,7 @@ def each_rank(traces: Traces) -> dict[str, Rank]:
     """All ranks of all traces, by their names in figures."""
     return {
         shown: trace.ranks[rank]
-        for name, trace in named(traces).items()
+        for name, trace in by_name(traces).items()
         for rank, shown in rank_names(name, trace).items()
     }
 
@@ -109,7 +109,7 @@ def joined(
 
     A trace that does not have the table raises its error, or, if another one has it, puts the error into `lacking`.
     """
-    tables, traces = [], named(traces)
+    tables, traces = [], by_name(traces)
     for name, trace in traces.items():
         try:
             table = of_trace(trace)
@@ -188,8 +188,8 @@ def finish(
         notes: sentences about the table, for the text alternative.
     """
     stamps: dict[str, list[str]] = {}
-    for name, trace in named(traces).items():
-        stamps.setdefault(stamped(trace), []).append(name)
+    for name, trace in by_name(traces).items():
+        stamps.setdefault(stamp_text(trace), []).append(name)
     stamp = "; ".join(f"{', '.join(names)}: {of_these}" for of_these, names in stamps.items())
     figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor=CLEAR)
     figure.update_layout(
@@ -201,14 +201,14 @@ def finish(
             "table": readable(table).to_html(index=False, border=0),
         },
     )
-    simulated = [name for name, trace in named(traces).items() if (trace.stamp or {}).get("SIMULATED")]
+    simulated = [name for name, trace in by_name(traces).items() if (trace.stamp or {}).get("SIMULATED")]
     if simulated or "SIMULATED" in title:
-        everything = "SIMULATED" in title or len(simulated) == len(named(traces))
+        everything = "SIMULATED" in title or len(simulated) == len(by_name(traces))
         mark_simulated(figure, whose="" if everything else ", ".join(simulated))
     return figure
 
 
-def stamped(trace: Trace) -> str:
+def stamp_text(trace: Trace) -> str:
     """The device and the torch version a trace was recorded with and, if it is a part, its steps.
 
     Of a recording that others have published: its device and where it was published.
@@ -231,11 +231,11 @@ def readable(table: pandas.DataFrame) -> pandas.DataFrame:
     columns = {}
     for name, values in table.drop(columns=DRAWING, errors="ignore").items():
         heading = re.sub(r"(^|_)us(?=_|$)", r"\1µs", str(name)).replace("_", " ")
-        columns[heading] = [_told(str(name), value) for value in values]
+        columns[heading] = [_as_text(str(name), value) for value in values]
     return pandas.DataFrame(columns)
 
 
-def _told(column: str, value: Any) -> str:
+def _as_text(column: str, value: Any) -> str:
     if isinstance(value, str | bool):
         return str(value).replace(" us", " µs")
     if pandas.isna(value):

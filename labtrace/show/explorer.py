@@ -9,7 +9,7 @@ import ipywidgets
 import plotly.graph_objects as go
 
 from labtrace.errors import LabkitError
-from labtrace.show.bars import Traces, each_rank, named
+from labtrace.show.bars import Traces, by_name, each_rank
 from labtrace.show.hta import TABLES
 from labtrace.show.style import escaped
 from labtrace.show.timeline import length_us
@@ -34,7 +34,7 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
     Raises:
         LabkitError: there is no trace.
     """
-    recordings = named(traces)
+    recordings = by_name(traces)
     steps = max(len(_steps(one)) for one in recordings.values())
     slow = dict(continuous_update=False, **WIDE)
     times = dict(readout_format=",.0f", **slow)

@@ -10,7 +10,7 @@ import pandas
 import plotly.graph_objects as go
 
 from labtrace.errors import check_known
-from labtrace.show.bars import Traces, analysis_of, finish, named, rank_names, readable
+from labtrace.show.bars import Traces, analysis_of, by_name, finish, rank_names, readable
 from labtrace.show.style import escaped, shortened, table_of
 from labtrace.tables import queue_lengths
 from labtrace.trace import Trace
@@ -42,7 +42,7 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
     """
     check_known("table", table, TABLES)
     parts, notes = [], []
-    for name, trace in named(traces).items():
+    for name, trace in by_name(traces).items():
         analysis = analysis_of(trace)
         for (number, shown), hta_number in zip(rank_names(name, trace).items(), analysis.t.traces, strict=True):
             compared = TABLES[table](analysis, hta_number, trace, number).rename_axis("HTA's name").reset_index()

@@ -17,7 +17,7 @@ from labtrace.errors import LabkitError, check_known
 from labtrace.rank import NOWHERE
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.show import style
-from labtrace.show.bars import Looks, Traces, bars, each_rank, finish, joined, named, readable
+from labtrace.show.bars import Looks, Traces, bars, by_name, each_rank, finish, joined, readable
 from labtrace.show.hta import hta
 from labtrace.show.timeline import LOOKS, players, queue, timeline
 from labtrace.trace import Trace
@@ -76,7 +76,7 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             figure says which.
     """
     check_known("view", view, VIEWS)
-    return VIEWS[view](named(traces), **settings)
+    return VIEWS[view](by_name(traces), **settings)
 
 
 @dataclass(frozen=True)

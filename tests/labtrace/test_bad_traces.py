@@ -58,7 +58,6 @@ UNREADABLE = {
         "begins.json", b'{"traceEvents": [{"ph": "B", "cat": "cpu_op", "name": "a", "ts": 0}]}', "no complete events"
     ),
     "no times": ("strange.json", b'{"traceEvents": [{"dur": 1, "cat": "kernel"}]}', "no time"),
-    "nested deeply": ("deep.json", b'{"traceEvents": [' + b"[" * 100_000, "nested"),
     "text after the end": ("after.json", text().encode() + b'{"traceEvents": []}', "no JSON"),
     "half a character": ("half.json", text().replace("relu", r"\ud83d").encode(), "no JSON"),
     "a number among the events": ("three.json", text().replace("[", "[3, ", 1).encode(), "none that torch.profiler"),
@@ -225,16 +224,6 @@ def test_a_folder_leaves_out_json_that_is_no_trace_and_says_so(tmp_path):
     (tmp_path / "a.json").unlink()
     with pytest.raises(TraceError, match="settings.json: JSON, but no trace"):
         Trace(tmp_path)
-
-
-def test_other_devices_are_named(tmp_path):
-    trace = sound()
-    without(trace, "kernel", "cuda_runtime")
-    trace.event("mtia_ccp_events", "matmul", 50, 100, GPU, 7, stream=7)
-    opened = Trace(trace.save(tmp_path / "trace.json"))
-    with pytest.raises(TraceError, match="recorded on MTIA, whose work labkit does not read"):
-        opened.temporal()
-    assert opened.operators()["name"].tolist() == ["aten::conv2d"]
 
 
 def test_only_counters_are_named_as_what_they_are(tmp_path):

@@ -119,7 +119,7 @@ def test_a_recording_may_be_a_path_a_folder_a_trace_or_an_analysis(steps, tmp_pa
     for given in (file, str(file), tmp_path, labkit.Trace(file), analysis):
         figure = show.trace({"it": given}, "temporal")
         assert figure.layout.meta["table"] == show.trace({"it": labkit.Trace(file)}).layout.meta["table"]
-        assert list(bars.named(given)) == ["a.json"]
+        assert list(bars.by_name(given)) == ["a.json"]
     with pytest.raises(LabkitError, match="3 is no trace: give a labkit.Trace, the path of a trace"):
         show.trace(3)
 
