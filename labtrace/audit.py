@@ -1,4 +1,4 @@
-"""What is wrong with a recording, and which tables cannot be trusted for it."""
+"""Faults of a recording, and the tables that cannot be trusted because of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RANKS = "communication (waited_us, straggler), remedies (waiting for other ranks
 
 
 class Finding(NamedTuple):
-    """A row of the table. `misleads` is the share of the recording, from 0 to 1, that it puts in doubt."""
+    """A fault: a row of the table. `misleads` is the share of the recording, from 0 to 1, that it puts in doubt."""
 
     what: str
     events: int
@@ -40,7 +40,7 @@ class Finding(NamedTuple):
 
 
 def audit(rank: Rank, ranks: Collection[Rank] = ()) -> pandas.DataFrame:
-    """One row a finding, as `labkit.Trace.audit` explains. `ranks` are those of the whole folder."""
+    """The table that `labtrace.Trace.audit` explains, of one rank. `ranks` are all ranks of the folder."""
     found = [(each.what, each.events, each.example, each.tables) for each in findings(rank)]
     if missing := missing_ranks(ranks):
         found.append((f"ranks without a file, of {len(ranks) + missing} (world_size)", missing, "", RANKS))
@@ -48,14 +48,14 @@ def audit(rank: Rank, ranks: Collection[Rank] = ()) -> pandas.DataFrame:
 
 
 def findings(rank: Rank) -> list[Finding]:
-    """What is wrong with the recording of one rank."""
+    """The faults of the recording of one rank."""
     found = [*_left_out(rank), *_launches(rank), *_graphs(rank), *_overlaps(rank)]
     found += [*_clocks(rank), *_no_durations(rank), *_warnings(rank)]
     return [finding for finding in found if finding.events > 0]
 
 
 def doubts(rank: Rank) -> tuple[str, bool]:
-    """The doubts that a verdict has to say first, or "", and whether so much is wrong that there can be no verdict."""
+    """A sentence with the faults that a verdict has to name first, or "", and whether they allow no verdict at all."""
     serious = [finding for finding in findings(rank) if finding.misleads > 0]
     said = [f"{finding.events:,} {finding.what}" for finding in serious]
     sentence = f"This recording is not sound: {'; '.join(said)} (see Trace.audit)." if said else ""
@@ -113,8 +113,8 @@ def _idle_after(rank: Rank, lost: pandas.DataFrame) -> float:
 def _graphs(rank: Rank) -> list[Finding]:
     """Replays of a graph that have fewer kernels than other replays of the same graph.
 
-    Replays with the same kernels are replays of one graph. One that is like no other is held to those that it has most
-    of its names in common with.
+    Replays with the same kernels are replays of one graph. A replay unlike all others is compared with those that
+    share at least half of its kernels' names.
     """
     graphs = rank.operators.index[matching(rank.operators["name"], "GraphLaunch")]
     work = rank.gpu_work[rank.gpu_work["call"].isin(graphs)]
@@ -169,16 +169,12 @@ def _clocks(rank: Rank) -> list[Finding]:
     ahead = work[:0]
     if len(delays) >= FEWEST_KERNELS and rank.single_gpu and delays.min() > LONGEST_QUEUED_US:
         gaps = find_gaps(rank.kernels)
-        if (gaps["us"] > KERNEL_WAIT_US).any():  # so the queue was empty, and no kernel can have waited so long
+        if (gaps["us"] > KERNEL_WAIT_US).any():  # so the queue was sometimes empty: no kernel can have waited that long
             ahead = work
+    two_clocks = f"kernels that begin over {LONGEST_QUEUED_US / 1e3:g} ms after their launch, all: two clocks"
     return [
         _row("events a minute or more away from all others: a wrong time", stray, f"{ALL_OF_GPU}, {OF_HOST}", 1.0),
-        _row(
-            f"kernels that begin over {LONGEST_QUEUED_US / 1e3:g} ms after their launch, all: two clocks",
-            ahead,
-            DELAYS,
-            1.0,
-        ),
+        _row(two_clocks, ahead, DELAYS, 1.0),
     ]
 
 

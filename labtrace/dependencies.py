@@ -1,12 +1,12 @@
-"""What the host and the kernels of a recording waited for, as far as it shows.
+"""The waits of the host and of the kernels, as far as a recording shows them.
 
-- There is one host, whichever of its threads made a call. A launch takes effect when its call ends, or when its kernel
-  begins if that is earlier.
+- All threads that make calls count as one host. A launch takes effect when its call ends, or when its kernel begins if
+  that is earlier.
 - A call of a copy between host and GPU that ends after the copy itself blocked the host until then, on any stream.
 - The host waited in a call that can wait: for all kernels launched before, if they had ended when the call did, and
   else for the last kernel of a stream, if this ended in the call, just before its end. It also waited in a call that
   found the queue full.
-- If the trace has events of synchronisation (cuda_sync), they say for which kernel the host waited, and a stream.
+- If the trace has events of synchronisation (cuda_sync), they say which kernel the host, or a stream, waited for.
   Otherwise a kernel waited for another stream if it was launched and its own stream was idle when a kernel of the other
   stream ended, and it began just after.
 """
@@ -27,15 +27,15 @@ from labtrace.tables import KERNEL_WAIT_US
 WAITING_CALLS = r"^(?:cuda|hip)(?:(?:Device|Stream|Event)Synchronize|Memcpy(?:WithStream)?|Free|FreeHost|HostFree)$"
 HOST_COPIES = r"HtoD|DtoH|HostToDevice|DeviceToHost"
 PINNED = "Pinned"  # a call does not wait for a copy of such memory, unless the call says so by its own length
-CLOCKS_US = 1.0  # the clocks of host and GPU may differ by so much
-JUST_AFTER_US = 5.0  # a kernel that waited for another stream begins so soon after that stream's kernel ended
+CLOCKS_US = 1.0  # by which the clocks of host and GPU, and rounded times, may differ
+JUST_AFTER_US = 5.0  # at most, from the end of a kernel to the begin of one in another stream that waited for it
 HOST_SYNCS, STREAM_SYNC = ("Stream Sync", "Event Sync"), "Stream Wait Event"  # names of these events
 FULL_QUEUE = 1000  # launches waiting in one stream: about the limit, which differs a little between devices
 
 
 @dataclass(frozen=True)
 class Dependencies:
-    """The kernels of a rank in the order of their launches, and what each of them and the host waited for.
+    """The kernels of a rank in the order of their launches, with the waits of each kernel and of the host.
 
     Attributes:
         kernels: from `in_order`. All positions below are places in it.
@@ -70,7 +70,7 @@ class Dependencies:
 
 
 def dependencies(rank: Rank) -> Dependencies:
-    """Reads them from a recording.
+    """Reads the waits from a recording.
 
     Raises:
         TraceError: there is no GPU activity.
@@ -209,10 +209,10 @@ def _pauses(table: pandas.DataFrame, made: np.ndarray, after: list[tuple[int, ..
 
 
 def _recorded_waits(rank: Rank, table: pandas.DataFrame) -> tuple[dict[int, int], dict[int, tuple[int, ...]]]:
-    """What waits for what, where the trace has events of synchronisation: by the call the kernel that the host waited
-    for, and a part of `Dependencies.after`.
+    """The waits that events of synchronisation tell: by call the kernel that the host waited for, and by kernel those
+    of `Dependencies.after`. Both are empty for a trace without such events.
 
-    A wait for an event is one for the last kernel that its stream had been given when the event was recorded.
+    To wait for an event is to wait for the last kernel that its stream had been given when the event was recorded.
     """
     events = rank.recording.events
     syncs = events[events["category"] == SYNCS]

@@ -1,4 +1,4 @@
-"""The names that versions of PyTorch and makers of GPUs give to the same things in a trace.
+"""The names that versions of PyTorch and makers of GPUs use in a trace, and what a kernel does, as its name says.
 
 Sources: Kineto's ActivityType.cpp and output_json.cpp, from PyTorch 1.8.1 on. All of them write times in microseconds:
 "displayTimeUnit" only tells a viewer what to show, and "baseTimeNanoseconds" only when the times begin to count.
@@ -47,7 +47,7 @@ GPU_WORK = {"kernel": "compute", "gpu_memcpy": "memory", "gpu_memset": "memory"}
 # Operators whose shapes are kept, if they were recorded; see `labtrace.achieved`.
 SHAPED = re.compile(r"^aten::(?:(?:add|b|badd)?mm|\w*conv\w*|\w+_norm(?:_backward)?)$")
 
-# Kinds of compute kernels by what their names hold; the first that fits counts.
+# Kinds of compute kernels by a pattern of their names; the first that fits counts. Finer than `Rank.kernels`.
 COMPUTE = {
     "attention": r"(?i)flash|fmha|attention|attn",
     "layout conversions": r"nchwToNhwc|nhwcToNchw|nchwToFolded|foldedNhwc|tensorTransformGeneric|nchwAddPadding",

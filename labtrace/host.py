@@ -1,4 +1,4 @@
-"""The work of the host in a stretch of time: its causes, and the name of what filled most of it."""
+"""The work of the host in a stretch of time: its causes, and the event that filled most of it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def divide(rank: Rank, begin: np.ndarray, end: np.ndarray, copies: pandas.DataFr
     |---|---|
     | `DATA` | loading data |
     | `START_UP` | first calls that take far longer than later ones, the capture of graphs, loading and compiling |
-    | `MEMORY` | calls that give and free memory |
-    | `WAITS` | what is left of calls that wait when the wait is over |
+    | `MEMORY` | calls that allocate and free memory |
+    | `WAITS` | the rest of calls that wait, after the wait is over |
     | `OTHER` | other stretches of over a millisecond, such as Python's own work |
     | `LAUNCHES` | the rest |
 
@@ -73,10 +73,11 @@ def _joined(one: Union, other: Union) -> Union:
 
 
 def filled_by(rank: Rank, begin: ArrayLike, end: ArrayLike, call: ArrayLike) -> tuple[list[str], list[float]]:
-    """The name of what the launching thread spent most of each gap with, and the share of the gap that it covers.
+    """The name of the event that the launching thread spent most of each gap in, and the share of the gap it covers.
 
-    Operators, calls, ranges and Python's functions count, those of one name together. Of all that cover more than half
-    of a gap it is the one that covers least, so the innermost. If none does, it is the one that covers most.
+    Operators, calls, ranges and Python's functions count, and events of the same name count together. Of the names that
+    cover more than half of a gap we take the one that covers least, so the innermost. If there is none, we take the
+    name that covers most.
 
     Args:
         begin, end: of the gaps, in microseconds.
@@ -108,7 +109,7 @@ class _Thread:
         self.nesting = Nesting(self.begin, self.end)
 
     def longest(self, begin: float, end: float) -> tuple[str, float]:
-        """The name of what covers most of this time, as `filled_by` has it, and its share."""
+        """The name that fills this time by the rule of `filled_by`, and the share of the time that it covers."""
         places = []
         place = int(self.nesting.at(begin))
         while place >= 0:

@@ -27,8 +27,8 @@ from labtrace.ranges import RANGE
 from labtrace.reading import Recording, TraceError, entry
 
 COUNTERS = "cuda_profiler_range"
-SYNCS = "cuda_sync"  # what waited for what, if `enable_cuda_sync_events` was set in recording
-NOWHERE = "(none)"  # stands in tables where there is no operator or range
+SYNCS = "cuda_sync"  # events of synchronisation, if `enable_cuda_sync_events` was set in recording
+NOWHERE = "(none)"  # in tables, where there is no operator or range
 
 
 class Rank:
@@ -37,8 +37,8 @@ class Rank:
     Attributes:
         recording: the file and its events.
         operators: host events: operators and calls of the CUDA runtime or driver.
-        ranges: ranges on the host, labkit's without "labkit: ": labkit's and the user's own, and, where labkit did not
-            mark the step, those that PyTorch marks (DataLoader, optimiser, collectives).
+        ranges: the ranges that labkit (without "labkit: ") and the user marked on the host. Where labkit did not mark
+            the step, also the ranges that PyTorch marks (DataLoader, optimiser, collectives).
         steps: the recorded steps on the host (ProfilerStep), their number in the column `step`. Unlike in HTA, the
             last step counts.
         loading: when the host was loading data, by labkit's range or the DataLoader's, as a `Union`.
@@ -88,7 +88,7 @@ class Rank:
         | sharing | | how many that call launched, more than 1 in a CUDA graph |
         | call | | the place of that call in `operators`, or -1 |
         | step | | -1 outside of all steps |
-        | range | | the place in `ranges` of the innermost range round the call, or -1 |
+        | range | | the place in `ranges` of the innermost range around the call, or -1 |
 
         From call_begin to sharing the values are NaN where the trace holds no call that launched the kernel.
 
@@ -127,7 +127,7 @@ class Rank:
         return calls.drop_duplicates("correlation")
 
     def within(self, first: int, last: int) -> Rank:
-        """The host events that began in the steps from `first` to `last`, and the kernels launched in them.
+        """A rank with the host events that began in the steps from `first` to `last`, and the kernels launched there.
 
         Raises:
             TraceError: a step is not there, or the trace holds kernels but none that was launched in these steps.
@@ -173,12 +173,12 @@ class Rank:
 
     @property
     def single_gpu(self) -> bool:
-        """Whether it holds work of one GPU, so that it has the tables of a GPU."""
+        """Whether it holds the work of exactly one GPU, as the tables of a GPU need."""
         return self.gpu_work["pid"].nunique() == 1
 
     @property
     def has_gpu(self) -> bool:
-        """Whether there is work of a GPU in it, whichever kinds of tables it allows."""
+        """Whether it holds the work of at least one GPU."""
         return bool(self.recording.events["category"].isin(GPU_WORK).any())
 
     def _check_one_gpu(self) -> None:
@@ -192,18 +192,18 @@ class Rank:
         if kernels.empty and matching(self.operators["name"], LAUNCHES).any():
             raise TraceError(
                 f"{file}: the host launched kernels, but none is in the trace: the profiler could not record the GPU. "
-                "Its counters may be closed to you (CUPTI needs permission): ask the administrator, and record again."
+                "CUPTI may lack the permission to read its counters: ask the administrator, and record again."
             )
         if kernels.empty:
             raise TraceError(
-                f"{file}: no GPU activity in this trace: it was recorded on a CPU, or on a device that is no GPU. A GPU "
-                "trace also says when each kernel ran, on which stream, and why the GPU was idle. Record on a GPU, or "
-                "open the trace of a GPU. operators() and ranges() work on this trace."
+                f"{file}: no GPU activity in this trace: it was recorded on a CPU, or on a device that is no GPU. The "
+                "trace of a GPU also says when each kernel ran, on which stream, and why the GPU was idle. Record on a "
+                "GPU, or open such a trace. operators() and ranges() work on this one, too."
             )
         if kernels["pid"].nunique() > 1:  # a GPU's events carry its number as their process
             raise TraceError(
                 f"{file}: kernels of {kernels['pid'].nunique()} GPUs in one trace, but the tables are for one GPU. "
-                "Record each GPU in a process of its own."
+                "Record each GPU in a separate process."
             )
 
     @cached_property

@@ -70,8 +70,8 @@ class Recording:
         meta: the file's top-level entries other than the events.
         events: the table above.
         inputs: the different shapes, types and values of inputs, as text. See `labtrace.achieved`.
-        waits_on: what calls waited for that wait for an event: see `Columns`.
-        left_out: how many entries of the file are no row of `events` though they might have been, by the reason.
+        waits_on: by the call, the event that it waited for: see `Columns`.
+        left_out: how many events of the file are not in the table, by the reason.
     """
 
     file: Path
@@ -243,7 +243,7 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
             text = stream.read().removeprefix(b"\xef\xbb\xbf").strip()
     except (OSError, EOFError, zlib.error) as cause:
         raise TraceError(
-            f"{file}: cannot be read ({cause}): it is damaged, cut off or not compressed, or closed to you. {AGAIN}"
+            f"{file}: cannot be read ({cause}): it is damaged, cut off, not compressed or not yours to read. {AGAIN}"
         ) from cause
     if not text:
         raise TraceError(f"{file}: the file is empty. {AGAIN}")
@@ -256,7 +256,7 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
                 on_event(decode(event))
             return {name: msgspec.json.decode(entry) for name, entry in meta.items()}
     except msgspec.ValidationError as cause:
-        raise TraceError(f"{file}: an event in it is none that torch.profiler writes ({cause}). {AGAIN}") from cause
+        raise TraceError(f"{file}: an event in it is not one that torch.profiler writes ({cause}). {AGAIN}") from cause
     except ValueError as cause:
         raise TraceError(f"{file}: no JSON, or cut off ({cause}). {AGAIN}") from cause
     if text.startswith(b"["):
@@ -296,13 +296,13 @@ class Columns:
         self.waits_on: dict[int, tuple[int, int]] = {}
         self.inputs: dict[str, int] = _Numbered()
         self._texts = _Numbered()
-        self._numbers = array("q")  # of each event those of NUMBERS
+        self._numbers = array("q")  # NUMBERS of one event after another
 
     def __len__(self) -> int:
         return len(self._numbers) // len(NUMBERS)
 
     def add(self, event: Event) -> None:
-        """Keeps what the tables need of this event: nothing of arrows, counters, names and marks.
+        """Keeps the parts of this event that the tables need, and drops arrows, counters, names and marks.
 
         Raises:
             OverflowError: a stream, correlation or External id has more than 64 bits.

@@ -1,4 +1,4 @@
-"""The stamp of a result: on what machine and with what version it was made. labkit.stamp adds PyTorch's part."""
+"""The stamp of a result: the machine and the version that made it. `labkit.stamp` adds PyTorch's part."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Trace:
     last. "Kernels" include copies and memsets unless a table lists these separately. Except for `communication`,
     `operators` and `ranges`, the tables need a trace with one GPU a rank and raise `TraceError` on any other.
 
-    ``attrs["stamp"]`` of a table is the stamp of the recording. If that was simulated, "SIMULATED" also stands in the
+    ``attrs["stamp"]`` of a table is the stamp of the recording. If that was simulated, "SIMULATED" is also in the
     corner of the table, as the name of its columns.
 
     Attributes:
@@ -77,13 +77,13 @@ class Trace:
         return part
 
     def summary(self) -> pandas.DataFrame:
-        """The verdict, one row a rank: its first remedy, what bounds it if one cause dominates, and the numbers.
+        """The verdict, one row a rank: its first remedy, its bottleneck if one cause dominates, and the numbers.
 
         | column | unit | meaning |
         |---|---|---|
         | bound_by | | the part of the work with the largest cost, or "several", or "unknown" |
         | first_remedy, times_faster_at_most | | the first row of `remedies` |
-        | why | | the reasons in words, beginning with what `audit` found |
+        | why | | the reasons in words, beginning with the findings of `audit` |
         | wall_us | microseconds | |
         | idle_of_wall | 0 to 1 | |
         | host_wait_of_idle | 0 to 1 | the host was late |
@@ -155,7 +155,7 @@ class Trace:
         | us | microseconds | |
         | share_of_idle, share_of_wall | 0 to 1 | of the scope: a stream's wall time is its own |
 
-        The idle times of the streams add up to more than the device's. HTA knows only those of the streams. The kernel
+        The idle times of the streams add up to more than the device's. HTA has only the streams'. The kernel
         that ends a gap tells the cause:
 
         | cause | meaning |
@@ -175,7 +175,7 @@ class Trace:
         | begin_us | microseconds | since the rank's first event |
         | us | microseconds | |
         | cause | | as in `idle` |
-        | filled_by | | what the launching thread spent most of the gap with, see `labtrace.host.filled_by` |
+        | filled_by | | the event that the launching thread spent most of the gap in, see `labtrace.host.filled_by` |
         | share_filled | 0 to 1 | the share of the gap that this covers |
         | operator_at_begin, operator_at_end | | the innermost operator or call at these instants, or "(none)" |
         | range_at_begin, range_at_end | | the innermost range at these instants, or "(none)" |
@@ -286,8 +286,8 @@ class Trace:
         | straggler | a rank | that the others waited for: it waited least |
         | ranks | | "2 of 8": how many have a file here |
 
-        waited_us and straggler are NaN if there is only one rank, or if ranks differ in the number of their
-        collectives, or have none. straggler is also NaN if all waited equally, or if ranks have no file. Communication
+        waited_us and straggler are NaN if there is only one rank, or if the ranks have different numbers of
+        collectives, or none. straggler is also NaN if all waited equally, or if ranks have no file. Communication
         is NaN if the trace is of one of several ranks, and none was found in it.
         """
         table = self._table(communication.communication)
@@ -317,8 +317,8 @@ class Trace:
     def ranges(self) -> pandas.DataFrame:
         """Time on the host in ranges, in their order. Works for a trace recorded on a CPU, too.
 
-        The ranges are labkit's, without "labkit: ", and those of your own (`torch.profiler.record_function`). In a
-        trace without labkit's they are also those that PyTorch marks: of the DataLoader, the optimiser and collectives.
+        These are the ranges of labkit, without "labkit: ", and your ranges (`torch.profiler.record_function`). A trace
+        without labkit's ranges also has those that PyTorch marks: of the DataLoader, the optimiser and collectives.
 
         | column | unit | meaning |
         |---|---|---|
@@ -329,13 +329,13 @@ class Trace:
         return self._table(tables.ranges)
 
     def audit(self) -> pandas.DataFrame:
-        """What is wrong with the recording, one row a finding, and none if nothing was found. Works on any trace.
+        """The faults of the recording, one row a finding, and no row if nothing was found. Works on any trace.
 
         | column | meaning |
         |---|---|
-        | what, events | the finding, and how many events it is of |
+        | what, events | the finding, and the number of events that have it |
         | example | the name of one of them or, of the profiler's own warnings, the text |
-        | tables | those that cannot be trusted for it |
+        | tables | the tables that cannot be trusted because of it |
 
         The findings are
 
@@ -350,8 +350,8 @@ class Trace:
         - ranks without a file, and
         - warnings that the profiler wrote into the file.
 
-        What would make every table wrong is refused in reading instead. `summary` and `remedies` say first what can
-        mislead them, and give no factor if that is more than a twentieth of the recording.
+        A file whose faults would make every table wrong is refused in reading. `summary` and `remedies` name first the
+        findings that can mislead them, and give no factor if more than a twentieth of the recording is in doubt.
         """
         return self._table(lambda rank: audit.audit(rank, self.ranks.values()))
 
@@ -454,7 +454,7 @@ class Trace:
         | flops, bytes | | the least of one call |
         | tflop_per_s, gb_per_s | | |
 
-        NaN is what the trace does not tell: see `labtrace.achieved`.
+        Values that the trace does not tell are NaN: see `labtrace.achieved`.
 
         Raises:
             TraceError: there is no GPU activity, or the trace was recorded without record_shapes=True.
@@ -474,5 +474,5 @@ def with_stamp(table: pandas.DataFrame, stamp: dict | None, *others: dict | None
     if stamp or simulated:
         table.attrs["stamp"] = {**(stamp or {}), **({"SIMULATED": True} if simulated else {})}
     if simulated:
-        table.columns.name = "SIMULATED"  # stands in the corner of the table, wherever it is shown
+        table.columns.name = "SIMULATED"  # in the corner of the table, wherever it is shown
     return table

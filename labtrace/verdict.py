@@ -1,4 +1,4 @@
-"""The verdict on one rank's training: its first remedy, what bounds it if one cause dominates, and the numbers."""
+"""The verdict on one rank's training: its first remedy, its bottleneck if one cause dominates, and the numbers."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def summary(rank: Rank, remedies: pandas.DataFrame | None, costs: Mapping[str, f
 
     Args:
         rank: the recording.
-        remedies: the rows of `labkit.Trace.remedies`, or None if the recording cannot be played again.
+        remedies: the rows of `labtrace.Trace.remedies`, or None if the recording cannot be played again.
         costs: the shares of the wall time that would be gone without each of `PARTS`, NaN if that is not known.
-        doubt: what is wrong with the recording, in words: comes first.
+        doubt: the faults of the recording, in words, which come first.
     """
     numbers = _numbers(rank) | {f"cost_of_{part}": costs.get(part, np.nan) for part in PARTS}
     first = {"first_remedy": "", "times_faster_at_most": np.nan}
@@ -71,9 +71,9 @@ def _numbers(rank: Rank) -> dict[str, float]:
 def bound_by(numbers: Mapping[str, float]) -> str:
     """The bottleneck: "data", "host", "compute", "memory" or "communication", or "several", or "unknown".
 
-    `labkit.Trace.summary` explains the rule. `numbers` are columns of its table: cost_of_data and so on, shares of the
-    wall time from 0 to 1. Shares of the idle and of the busy time play no part: two causes may hide behind each other.
-    Nor do launch delays: with a full queue they are long, and the GPU is busy.
+    `labtrace.Trace.summary` explains the rule. `numbers` are columns of its table: cost_of_data and so on, shares of
+    the wall time from 0 to 1. Shares of the idle and of the busy time play no part, since two causes may hide behind
+    each other. Nor do launch delays: with a full queue they are long, and the GPU is busy.
     """
     found = sorted((numbers[f"cost_of_{part}"], part) for part in PARTS)
     if np.isnan([cost for cost, _ in found]).any():
@@ -104,7 +104,7 @@ def _of_host(remedies: pandas.DataFrame) -> str:
 
 
 def _few_gaps(rank: Rank, numbers: Mapping[str, float]) -> str:
-    """The gaps that are most of the idle time, and what filled them, if they are three or fewer."""
+    """The gaps that are most of the idle time, and the events that filled them, if there are three or fewer."""
     if not numbers["idle_of_wall"] >= LEAST_SHARE:
         return ""
     largest = tables.gaps(rank, MOST_GAPS)

@@ -1,14 +1,13 @@
 """A recorded trace, played again with one thing changed: SIMULATED, but with durations that were measured.
 
 We read from the recording the duration and the stream of every kernel, the host's time between one launch and the
-next, and the waits, as far as they show: see `labtrace.dependencies`. Kernels of one stream pause between each
-other for the mean of the recorded pauses.
+next, and the waits, as far as they show: see `labtrace.dependencies`. The pause between two kernels of a stream is the
+mean of the recorded pauses.
 
-The model leaves out some things. What the host does
-between a launch and the wait that follows it counts as if done after the wait. Kernels that ran together keep the
-durations they then had, even if a change separates them. Other reasons for a kernel to wait do not exist, such as the
-time a launch takes to reach the GPU. So do not compare a replay with the trace, but with the unchanged replay of the
-same trace: the result is a ratio.
+The model leaves out some things. The host's work between a launch and the wait that follows it counts as if it were
+done after the wait. Kernels that ran together keep their recorded durations, even if a change separates them. A kernel
+has no other reasons to wait, such as the time a launch takes to reach the GPU. So compare a replay with the unchanged
+replay of the same trace, and not with the trace itself: the result is a ratio.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ def what_if(
 
 
 def replay_doubt(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
-    """Holds an unchanged replay to its recording: wall, busy and idle time of the GPU.
+    """Compares an unchanged replay with its recording: wall, busy and idle time of the GPU.
 
     Args:
         rank: the recording.
@@ -138,8 +137,8 @@ def replay_doubt(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
     unknown = rank.kernels["call_begin"].isna().mean()
     cause = f" The launches of {unknown:.0%} of the kernels are not in the trace." if unknown > WARN_ABOVE else ""
     if apart > REFUSE_ABOVE:
-        raise LabkitError(f"{said}{cause} So this trace cannot tell what a change would bring. See Trace.audit().")
-    return f"{said}{cause} Take what a change would bring as no more exact."
+        raise LabkitError(f"{said}{cause} So this trace cannot predict the effect of a change. See Trace.audit().")
+    return f"{said}{cause} A predicted effect of a change is no more exact."
 
 
 def warn_of(doubt: str) -> None:

@@ -1,8 +1,8 @@
-"""How much a recorded step could gain at most if one cause of its time were gone: the trace, played again without it.
+"""The most that a recorded step could gain if one cause of its time were gone: the trace, played again without it.
 
-Shares of idle or busy time do not answer this: what one cause hides another one is waiting behind. So each cause is
-taken out by itself, the rest stays as recorded, and the wall times are compared. Causes that overlap are therefore not
-counted twice, and the gains of two of them cannot be added up.
+Shares of idle or busy time do not answer this, since one cause can hide another one. So each cause is taken out by
+itself, the rest stays as recorded, and the wall times are compared. Causes that overlap are therefore not counted
+twice, and the gains of two of them cannot be added up.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ class Remedies:
         ranks: all ranks of the training, this one too.
 
     Attributes:
-        doubt: what is wrong with the recording or its replay, in a sentence or two, or "" if nothing is.
+        doubt: the faults of the recording or its replay, in a sentence or two, or "" if there are none.
 
     Raises:
-        TraceError, LabkitError: as `labkit.Trace.remedies`.
+        TraceError, LabkitError: as `labtrace.Trace.remedies`.
     """
 
     def __init__(self, rank: Rank, ranks: Collection[Rank]) -> None:
         unsound, too_much = audit.doubts(rank)
         if too_much:
-            raise LabkitError(f"{unsound} So it cannot tell what a change would bring. Record again.")
+            raise LabkitError(f"{unsound} So it cannot predict the effect of a change. Record again.")
         self.found = dependencies(rank)
         self.settings = queue_settings(self.found)
         self.table = self.found.kernels
@@ -102,7 +102,7 @@ class Remedies:
         return {part: gain / (self.wall or np.nan) for part, gain in us.items()}
 
     def rows(self) -> pandas.DataFrame:
-        """The rows of `labkit.Trace.remedies`."""
+        """The rows of `labtrace.Trace.remedies`."""
         table = pandas.DataFrame(self.gains.items(), columns=["cause", "us"])
         left = self.wall - table["us"]
         table["share_of_wall"] = table["us"] / (self.wall or np.nan)
@@ -111,9 +111,9 @@ class Remedies:
         return table.sort_values("us", ascending=False, kind="stable", ignore_index=True)
 
     def _check_waits(self, rank: Rank) -> None:
-        """Raises `LabkitError` if kernels do not count in the replay though the host must have waited for them.
+        """Raises `LabkitError` if the replay takes as long without kernels, though the host must have waited for them.
 
-        So it is where the GPU is busy and most kernels wait long in the queue: there the host was ahead.
+        It must have waited where the GPU was busy and most kernels waited long in the queue: the host was ahead.
         """
         queued = (rank.kernels["delay"] > LONG_DELAY_US).sum() / max(1, rank.kernels["delay"].notna().sum())
         busy = float(np.sum(rank.busy.end - rank.busy.begin)) / (rank.stop - rank.start)
@@ -124,7 +124,7 @@ class Remedies:
             raise LabkitError(
                 f"{rank.recording.file}: the GPU was busy for {busy:.0%} of the time and the host ahead of it, but the "
                 f"replay without any kernel is only {gain:.0%} shorter. So the host waited in a way that does not show "
-                "here, and this trace cannot tell what a change would bring."
+                "here, and this trace cannot predict the effect of a change."
             )
 
     def _without(self, kernels: pandas.Series) -> float:

@@ -33,7 +33,7 @@ def by_name(traces: Traces) -> dict[str, Trace]:
     """Traces by name. A single trace is named after its file.
 
     Args:
-        traces: a `labkit.Trace`, the path of a trace or of a folder with one of each rank, HTA's `TraceAnalysis`, or
+        traces: a `labtrace.Trace`, the path of a trace or of a folder with one of each rank, HTA's `TraceAnalysis`, or
             several of these by name.
 
     Raises:
@@ -54,8 +54,8 @@ def _opened(recording: Any) -> Trace:
     hta = sys.modules.get("hta.trace_analysis")
     if hta is None or not isinstance(recording, hta.TraceAnalysis):
         raise LabkitError(
-            f"{recording!r:.80} is no trace: give a labkit.Trace, the path of a trace or of a folder of them, HTA's "
-            "TraceAnalysis, or several of these by name: {'mine': labkit.Trace(path)}."
+            f"{recording!r:.80} is no trace: give a labtrace.Trace, the path of a trace or of a folder of them, HTA's "
+            "TraceAnalysis, or several of these by name: {'mine': labtrace.Trace(path)}."
         )
     files = [Path(file) for _, file in sorted(recording.t.trace_files.items())]
     trace = Trace(files[0] if len(files) == 1 else files[0].parent)
@@ -81,7 +81,7 @@ def analysis_of(trace: Trace) -> TraceAnalysis:
         raise LabkitError(f"{error}. HTA is the package traceinsight: pip install traceinsight") from error
     except Exception as error:  # HTA raises nearly anything
         raise LabkitError(
-            f"HTA cannot read {', '.join(files.values())} ({type(error).__name__}: {str(error)[:200]}). labkit's own "
+            f"HTA cannot read {', '.join(files.values())} ({type(error).__name__}: {str(error)[:200]}). labtrace's own "
             "views of this trace do not need HTA. With pandas 3, HTA 0.6.1 fails on some traces: pip install 'pandas<3'"
         ) from error
     return _ANALYSES[trace]
@@ -139,7 +139,7 @@ def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = F
         table: with these columns. It may lack the last three.
         looks: of the series, in the legend's order.
         unit: title of the x axis.
-        beside: whether the series stand beside one another at a place, and are not stacked.
+        beside: whether the series are drawn beside one another at a place, and not stacked.
     """
     table = table.assign(hover=_hover(table))
     table = table if "panel" in table else table.assign(panel="")
@@ -147,7 +147,7 @@ def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = F
     table["place"] += unknown.map({True: "<br>(not known)", False: ""})
     places = {panel: list(dict.fromkeys(rows["place"])) for panel, rows in table.groupby("panel", sort=False)}
     thickness = 16 + 16 * (len(looks) if beside else 1)
-    edge = dict(color="#555555", width=0.5)  # pale bars stand out from the background
+    edge = dict(color="#555555", width=0.5)  # so that pale bars can be seen on the background
     figure = panels({panel: 30 + thickness * len(labels) for panel, labels in places.items()})
     in_legend = set()
     for number, (panel, labels) in enumerate(places.items(), start=1):

@@ -1,4 +1,4 @@
-"""A page about one trace or several: what bounds it and what to try in sentences, then the figures that show it."""
+"""A page about one trace or several: its bottleneck and what to try in sentences, then the figures that show it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def trace_report(traces: Traces, path: Path | str) -> Path:
             errors.append(f"<li>{html.escape(str(error))}</li>")
     if errors:
         parts.append(f"<h2>Not shown</h2><ul>{''.join(dict.fromkeys(errors))}</ul>")
-    return write_page(path, "labkit report", html.escape(", ".join(traces)), parts)
+    return write_page(path, "Trace report", html.escape(", ".join(traces)), parts)
 
 
 def report_data(traces: Traces) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The view "hta": HTA's own tables, labkit's numbers beside them, and the reasons where they differ."""
+"""The view "hta": HTA's own tables, labtrace's numbers beside them, and the reasons where they differ."""
 
 import re
 
@@ -120,7 +120,7 @@ def test_a_recording_may_be_a_path_a_folder_a_trace_or_an_analysis(steps, tmp_pa
         figure = show.trace({"it": given}, "temporal")
         assert figure.layout.meta["table"] == show.trace({"it": labkit.Trace(file)}).layout.meta["table"]
         assert list(bars.by_name(given)) == ["a.json"]
-    with pytest.raises(LabkitError, match="3 is no trace: give a labkit.Trace, the path of a trace"):
+    with pytest.raises(LabkitError, match="3 is no trace: give a labtrace.Trace, the path of a trace"):
         show.trace(3)
 
 
