@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas
@@ -14,9 +13,8 @@ from labtrace import achieved, audit, communication, critical_path, difference, 
 from labtrace.errors import LabkitError, check_known
 from labtrace.rank import Rank
 from labtrace.reading import TraceError, read
-
-if TYPE_CHECKING:
-    from labtrace.replay.remedies import Remedies
+from labtrace.replay.recorded_replay import warn_of
+from labtrace.replay.remedies import Remedies
 
 
 class Trace:
@@ -379,16 +377,12 @@ class Trace:
         Warns:
             ReplayWarning: it differs by more than a twentieth, or something is lost or missing.
         """
-        from labtrace.replay.recorded_replay import warn_of
-
         table = self._table(lambda rank: self._remedies(rank).rows())
         warn_of(" ".join(dict.fromkeys(filter(None, (self._remedies(rank).doubt for rank in self.ranks.values())))))
         return with_stamp(table, {**(self.stamp or {}), "SIMULATED": True})
 
     def _remedies(self, rank: Rank) -> Remedies:
         """The replays of a rank, which `summary` and `remedies` share."""
-        from labtrace.replay.remedies import Remedies
-
         if rank not in self._played:
             self._played[rank] = Remedies(rank, self.ranks.values())
         return self._played[rank]

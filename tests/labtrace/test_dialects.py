@@ -154,12 +154,12 @@ def marked(*names, category="user_annotation"):
 
 
 @pytest.mark.parametrize("category", ["user_annotation", "cpu_op"])
-def test_ranges_of_ones_own_and_of_pytorch_are_shown(tmp_path, category):
+def test_the_users_ranges_and_pytorchs_are_shown(tmp_path, category):
     table = Trace(marked(*OWN, category=category).save(tmp_path / "trace.json")).ranges()
     assert table["range"].tolist() == OWN and table["total_us"].tolist() == [9, 9, 9]
 
 
-def test_beside_labkits_ranges_only_those_of_ones_own_are(tmp_path):
+def test_beside_labkits_ranges_only_the_users_are(tmp_path):
     trace = Trace(marked("labkit: data", *OWN).save(tmp_path / "trace.json"))
     assert trace.ranges()["range"].tolist() == ["data", "## forward ##"]
 

@@ -32,7 +32,7 @@ def steps(tmp_path):
     return trace
 
 
-def test_hta_and_labkit_stand_side_by_side_with_the_reason(steps, tmp_path):
+def test_hta_and_labtrace_are_side_by_side_with_the_reason(steps, tmp_path):
     figure = show.trace(steps.save(tmp_path / "a.json"), "hta")
     assert rows(figure)["idle_time(us)"] == ("50.0", "90.0", "0.556x")
     assert rows(figure)["kernel_time(us)"] == ("250.0", "340.0", "0.735x")
