@@ -1,13 +1,12 @@
-"""What convolutions, matrix products and normalisation achieved: FLOP/s and bytes/s, by operator and shapes.
+"""The FLOP/s and bytes/s that convolutions, matrix products and normalisation achieved, by operator and shapes.
 
-The shapes of inputs stand in a trace that was recorded with `record_shapes=True`. Those of outputs never do. A
-convolution's output follows from its stride and padding (PyTorch since 2.1 records them, as "Concrete Inputs"), or else
-from the gradient that its backward pass gets, if all backward passes of these shapes agree. Otherwise its work is not
-known.
+A trace that was recorded with `record_shapes=True` holds the shapes of inputs, but not those of outputs. The output of
+a convolution follows from its stride and padding (PyTorch records them since 2.1, as "Concrete Inputs"), or else from
+the gradient that its backward pass gets, if all backward passes of these shapes agree. Otherwise its work is unknown.
 
-FLOPs are counted as in `torch.utils.flop_counter`, and a grouped convolution counts those that it needs. An algorithm
-that needs fewer multiplications, such as Winograd's, can therefore achieve more than the peak. Bytes are the least that
-has to be moved: every input is read and every output written once.
+FLOPs are counted as in `torch.utils.flop_counter`; a grouped convolution counts only the FLOPs that it needs. An
+algorithm with fewer multiplications, such as Winograd's, can therefore achieve more than the peak. Bytes are the least
+that has to be moved: every input is read and every output written once.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ OF_INPUT, OF_WEIGHT = f"{OLD_BACKWARD}_input", f"{OLD_BACKWARD}_weight"
 
 
 class Inputs(NamedTuple):
-    """The arguments of a call, as the trace has them: () stands for a scalar or list, None for a value not recorded."""
+    """The arguments of a call, as the trace has them: () for a scalar or list, None for a value not recorded."""
 
     dims: tuple[Shape, ...]
     types: tuple[str, ...]
@@ -79,7 +78,7 @@ UNKNOWN = Work(math.nan, math.nan)
 
 
 def achieved(rank: Rank) -> pandas.DataFrame:
-    """The table that `labkit.Trace.achieved` explains.
+    """The table that `labtrace.Trace.achieved` explains.
 
     Raises:
         TraceError: there is no GPU activity, or no shapes are in the trace.

@@ -1,4 +1,4 @@
-"""What is wrong with a recording, and which tables cannot be trusted for it."""
+"""Faults of a recording, and the tables that cannot be trusted because of them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
-from labtrace.dialects import LAUNCHES
-from labtrace.rank import SINGLE_LAUNCHES, Rank, named
+from labtrace.dependencies import CLOCKS_US
+from labtrace.dialects import LAUNCHES, matching
+from labtrace.rank import Rank
 from labtrace.tables import KERNEL_WAIT_US, find_gaps
 
-CLOCKS_US = 1.0  # clocks of host and GPU, and rounded times, may differ by so much
-OVERLAP_US = 10.0  # a kernel may begin so long before the one before it ends: programmatic dependent launch
-OFF_US = 1e3  # clocks that are so far apart turn causes of idle time round
-QUEUED_US = 1e5  # longer than a kernel waits in a queue that empties now and then
-FAR_US, FAR = 6e7, 0.9  # a pause that is so long, and so much of the recording, holds a wrong time
-SLOWEST_CALL_US, FASTEST_KERNEL_US = 500.0, 0.4  # of every host the fastest launch, of every GPU the shortest kernel
-MANY = 10  # kernels from which on units are judged
-ALIKE = 0.5  # replays with so many of their kernels' names in common are compared with each other
-TURNS = 0.05  # more of a recording cannot be lost without the verdict being another
+OVERLAP_US = 10.0  # by which kernels of one stream may overlap: programmatic dependent launch
+CLOCK_ERROR_US = 1e3  # an error of the clocks that changes the causes of idle time
+LONGEST_QUEUED_US = 1e5  # a kernel does not wait longer in a queue that is sometimes empty
+# A pause longer than both, the second a share of the recording, separates events with a wrong time from the others.
+STRAY_PAUSE_US, STRAY_PAUSE_SHARE = 6e7, 0.9
+FEWEST_KERNELS = 10  # with fewer kernels nothing is concluded from all of them
+COMMON_NAMES = 0.5  # the share of kernel names that two replays of one graph have in common at least
+NO_VERDICT_ABOVE = 0.05  # the share of a recording in doubt from which the verdict might be another
 DELAYS = "idle, gaps, launches, queue, summary"
 LAUNCHED = f"{DELAYS}, temporal by step, concurrency by range, operators (GPU), what_if"
 ALL_OF_GPU = "temporal, idle, gaps, kernels, launches, queue, concurrency, summary, communication, what_if"
@@ -30,7 +30,7 @@ RANKS = "communication (waited_us, straggler), remedies (waiting for other ranks
 
 
 class Finding(NamedTuple):
-    """A row of the table. `misleads` is the share of the recording, from 0 to 1, that it puts in doubt."""
+    """A fault: a row of the table. `misleads` is the share of the recording, from 0 to 1, that it puts in doubt."""
 
     what: str
     events: int
@@ -40,7 +40,7 @@ class Finding(NamedTuple):
 
 
 def audit(rank: Rank, ranks: Collection[Rank] = ()) -> pandas.DataFrame:
-    """One row a finding, as `labkit.Trace.audit` explains. `ranks` are those of the whole folder."""
+    """The table that `labtrace.Trace.audit` explains, of one rank. `ranks` are all ranks of the folder."""
     found = [(each.what, each.events, each.example, each.tables) for each in findings(rank)]
     if missing := missing_ranks(ranks):
         found.append((f"ranks without a file, of {len(ranks) + missing} (world_size)", missing, "", RANKS))
@@ -48,18 +48,18 @@ def audit(rank: Rank, ranks: Collection[Rank] = ()) -> pandas.DataFrame:
 
 
 def findings(rank: Rank) -> list[Finding]:
-    """What is wrong with the recording of one rank."""
+    """The faults of the recording of one rank."""
     found = [*_left_out(rank), *_launches(rank), *_graphs(rank), *_overlaps(rank)]
-    found += [*_clocks(rank), *_units(rank), *_warnings(rank)]
+    found += [*_clocks(rank), *_no_durations(rank), *_warnings(rank)]
     return [finding for finding in found if finding.events > 0]
 
 
 def doubts(rank: Rank) -> tuple[str, bool]:
-    """The doubts that a verdict has to say first, or "", and whether so much is wrong that there can be no verdict."""
+    """A sentence with the faults that a verdict has to name first, or "", and whether they allow no verdict at all."""
     serious = [finding for finding in findings(rank) if finding.misleads > 0]
     said = [f"{finding.events:,} {finding.what}" for finding in serious]
     sentence = f"This recording is not sound: {'; '.join(said)} (see Trace.audit)." if said else ""
-    return sentence, any(finding.misleads > TURNS for finding in serious)
+    return sentence, any(finding.misleads > NO_VERDICT_ABOVE for finding in serious)
 
 
 def missing_ranks(ranks: Collection[Rank]) -> int:
@@ -80,15 +80,12 @@ def _launches(rank: Rank) -> list[Finding]:
     work, calls = rank.gpu_work, rank.calls
     if work.empty:
         return []
-    launching = calls[named(calls["name"], LAUNCHES)]
+    launching = calls[matching(calls["name"], LAUNCHES)]
     captured = rank.captures.covered(launching["begin"], launching["end"]) > 0  # these run nothing
     missing = launching[~captured & ~launching["correlation"].isin(work["correlation"])]
     late = missing["begin"] > work["call_begin"].max()
     early = work[work["begin"] < work["call_begin"] - CLOCKS_US]
-    far = (work["begin"] < work["call_begin"] - OFF_US).mean()
-    repeated = calls[calls["correlation"].duplicated(keep=False) & calls["correlation"].isin(work["correlation"])]
-    single = calls["correlation"][named(calls["name"], SINGLE_LAUNCHES)]
-    again = work[work["correlation"].isin(single) & work["correlation"].duplicated()]
+    far = (work["begin"] < work["call_begin"] - CLOCK_ERROR_US).mean()
     lost, share = missing[~late], max(1, len(launching))
     return [
         _row(
@@ -100,8 +97,6 @@ def _launches(rank: Rank) -> list[Finding]:
         _row("launches whose kernel is missing at the end: not recorded any more", missing[late], ALL_OF_GPU),
         _row("kernels, copies and memsets whose launch is missing", work[work["call"] < 0], LAUNCHED),
         _row("kernels that begin before their launch: a step of a clock", early, LAUNCHED, far),
-        _row("calls that share their correlation with another call", repeated, LAUNCHED),
-        _row("kernels that share the correlation of a call that launches one", again, LAUNCHED),
     ]
 
 
@@ -118,17 +113,17 @@ def _idle_after(rank: Rank, lost: pandas.DataFrame) -> float:
 def _graphs(rank: Rank) -> list[Finding]:
     """Replays of a graph that have fewer kernels than other replays of the same graph.
 
-    Replays with the same kernels are replays of one graph. One that is like no other is held to those that it has most
-    of its names in common with.
+    Replays with the same kernels are replays of one graph. A replay unlike all others is compared with those that
+    share at least half of its kernels' names.
     """
-    graphs = rank.operators.index[named(rank.operators["name"], "GraphLaunch")]
+    graphs = rank.operators.index[matching(rank.operators["name"], "GraphLaunch")]
     work = rank.gpu_work[rank.gpu_work["call"].isin(graphs)]
     replays = Counter(frozenset(Counter(names).items()) for _, names in work.groupby("call")["name"])
     groups: list[tuple[Counter, list[Counter]]] = []  # the most kernels of each name, and the replays
     for kernels, times in sorted(replays.items(), key=lambda item: (item[1] == 1, -len(item[0]))):
         replay = Counter(dict(kernels))
         for most, alike in groups:
-            if times == 1 and len(replay.keys() & most.keys()) >= ALIKE * len(replay.keys() | most.keys()):
+            if times == 1 and len(replay.keys() & most.keys()) >= COMMON_NAMES * len(replay.keys() | most.keys()):
                 alike.append(replay)
                 most |= replay
                 break
@@ -165,51 +160,32 @@ def _clocks(rank: Rank) -> list[Finding]:
     events = pandas.concat([rank.operators[columns], work[columns]]).sort_values("begin", ignore_index=True)
     pauses = (events["begin"] - events["end"].cummax().shift()).fillna(0.0)
     place = int(pauses.argmax()) if len(events) else 0
-    far = pauses.max() > max(FAR_US, FAR * (events["end"].max() - events["begin"].min()))
+    far = pauses.max() > max(STRAY_PAUSE_US, STRAY_PAUSE_SHARE * (events["end"].max() - events["begin"].min()))
     few = min(place, len(events) - place) <= max(1, 0.01 * len(events))
     stray = events[:0]
     if far and few:
         stray = events[:place] if place < len(events) / 2 else events[place:]
     delays = (work["begin"] - work["call_begin"] - work["call_duration"]).dropna()
     ahead = work[:0]
-    if len(delays) >= MANY and rank.single_gpu and delays.min() > QUEUED_US:
+    if len(delays) >= FEWEST_KERNELS and rank.single_gpu and delays.min() > LONGEST_QUEUED_US:
         gaps = find_gaps(rank.kernels)
-        if (gaps["us"] > KERNEL_WAIT_US).any():  # so the queue was empty, and no kernel can have waited so long
+        if (gaps["us"] > KERNEL_WAIT_US).any():  # so the queue was sometimes empty: no kernel can have waited that long
             ahead = work
+    two_clocks = f"kernels that begin over {LONGEST_QUEUED_US / 1e3:g} ms after their launch, all: two clocks"
     return [
         _row("events a minute or more away from all others: a wrong time", stray, f"{ALL_OF_GPU}, {OF_HOST}", 1.0),
-        _row(f"kernels that begin over {QUEUED_US / 1e3:g} ms after their launch, all: two clocks", ahead, DELAYS, 1.0),
+        _row(two_clocks, ahead, DELAYS, 1.0),
     ]
 
 
-def _units(rank: Rank) -> list[Finding]:
-    """Durations that no host and no GPU has."""
+def _no_durations(rank: Rank) -> list[Finding]:
+    """Kernels that old versions of PyTorch rounded down to no duration, where all times are whole microseconds."""
     work = rank.gpu_work
-    if work.empty:
-        return []
     whole = bool((work["begin"] % 1 == 0).all() and (work["duration"] % 1 == 0).all())
     timeless = work[work["duration"] == 0] if whole else work[:0]
-    none = float(len(timeless) > 0.5 * len(work) > MANY / 2)
-    calls = rank.calls[named(rank.calls["name"], SINGLE_LAUNCHES)]
-    slow = calls if len(calls) >= MANY and calls["duration"].min() > SLOWEST_CALL_US else calls[:0]
-    short = work[work["duration"] < FASTEST_KERNEL_US] if not whole else work[:0]
-    if len(work) < MANY or len(short) < 0.25 * len(work):
-        short = _hardly_running(rank) if slow.empty else work[:0]
-    return [
-        _row("kernels of no duration, all times being whole microseconds", timeless, "kernels, idle, gaps", none),
-        _row(f"launches of over {SLOWEST_CALL_US:g} us, all: are these times nanoseconds?", slow, ALL_OF_GPU, 1.0),
-        _row("kernels shorter than any GPU's: are their durations in other units?", short, ALL_OF_GPU, 1.0),
-    ]
-
-
-def _hardly_running(rank: Rank) -> pandas.DataFrame:
-    """All kernels, if those that were launched in time waited for a hundred times as long as all of them ran."""
-    if len(rank.gpu_work) < MANY or not rank.single_gpu:
-        return rank.gpu_work[:0]
-    gaps = find_gaps(rank.kernels)
-    ready = gaps["cause"].isin(["kernel_wait", "other"])
-    hardly = ready.sum() >= MANY and gaps["us"][ready].sum() > 100 * rank.kernels["duration"].sum()
-    return rank.gpu_work if hardly else rank.gpu_work[:0]
+    misleads = 1.0 if len(work) > FEWEST_KERNELS and len(timeless) > 0.5 * len(work) else 0.0
+    what = "kernels of no duration, all times being whole microseconds"
+    return [_row(what, timeless, "kernels, idle, gaps", misleads)]
 
 
 def _warnings(rank: Rank) -> list[Finding]:

@@ -24,7 +24,7 @@ PACKAGES = {"PIL": "pillow", "hta": "traceinsight"}  # where a module's name is 
 
 
 def register(app: typer.Typer, command: Callable[..., None], **settings: Any) -> None:
-    """Makes a function a command. What is keyword-only is an option, the rest are arguments.
+    """Makes a function a command. Keyword-only parameters are options, the others are arguments.
 
     A section of the docstring is a panel of the help.
     """
@@ -84,7 +84,7 @@ def as_option(name: str) -> str:
 
 
 def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False) -> None:
-    """Say what bounds a trace and what to try, and write a page with its figures.
+    """Print the bottleneck of each trace and what to try, and write a page with its figures.
 
     Args:
         traces: Trace files, or folders with a file of each rank.
@@ -111,7 +111,7 @@ def application(text: str | None) -> typer.Typer:
 
 
 def message_of(error: Exception) -> str | None:
-    """What to print of an error that the user can fix, in one line, or None for any other error."""
+    """The line to print for an error that the user can fix, or None for any other error."""
     if isinstance(error, LabkitError | OSError):  # OSError: its text names the file and the problem
         return str(error)
     if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")):
@@ -123,7 +123,10 @@ def extra_of(module: str) -> str | None:
     """The extra of labkit that brings a module, or None if there is none."""
     package = PACKAGES.get(module.partition(".")[0], module.partition(".")[0])
     needed = importlib.metadata.requires("labkit") or []
-    return next((line.rpartition("== ")[2][1:-1] for line in needed if re.match(rf"{package}\b.*extra ==", line)), None)
+    for line in needed:
+        if re.match(rf"{package}\b.*extra ==", line):
+            return line.rpartition("== ")[2][1:-1]
+    return None
 
 
 def say(message: str) -> None:

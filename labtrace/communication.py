@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 import pandas
 
-from labtrace.dialects import LAUNCHES
+from labtrace.dialects import LAUNCHES, matching
 from labtrace.intervals import Union
-from labtrace.rank import Rank, named
+from labtrace.rank import Rank
 
 GLOO, SENDS = "gloo:", "c10d::"  # gloo's ranges; PyTorch's operators that only hand the data over to it
 
@@ -59,7 +59,7 @@ def waited_us(ranks: Mapping[int, Rank]) -> dict[int, float]:
 
 
 def _has_gpu(rank: Rank) -> bool:
-    return rank.has_gpu or bool(named(rank.operators["name"], LAUNCHES).any())
+    return rank.has_gpu or bool(matching(rank.operators["name"], LAUNCHES).any())
 
 
 def _on_gpu(rank: Rank) -> tuple[np.ndarray, np.ndarray, pandas.DataFrame]:

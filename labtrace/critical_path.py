@@ -1,13 +1,13 @@
 """The chain of events that determines the wall time of a recording, through host and GPU.
 
-We walk back from the end of the last kernel. A kernel began when it did for the last of these: its launch was made, the
-previous kernel of its stream ended, or a kernel of another stream ended that it waited for. A launch was made when it
-was since the host had worked until then, back to the last time when it had to wait: in a call for a kernel to end, or
-with a full queue for a kernel to begin. `labtrace.dependencies` reads these waits from the recording.
+We walk back from the end of the last kernel. A kernel begins at the last of these events: its launch is made, the
+previous kernel of its stream ends, or a kernel of another stream ends that it waits for. A launch is made when the host
+has worked its way to it since its last wait: in a call for a kernel to end, or with a full queue for a kernel to begin.
+`labtrace.dependencies` reads these waits from the recording.
 
-The idea is that of HTA's critical path (https://hta.readthedocs.io, "Lightweight Critical Path Analysis"). There the
-path runs through one step as the host sees it, and operators on the path follow the threads. Here it covers the time
-from the first to the last GPU activity, as every table of `labkit.Trace`, and there is one host.
+The idea is that of HTA's critical path (https://hta.readthedocs.io, "Lightweight Critical Path Analysis"). HTA's path
+runs through one step as the host sees it, and operators on the path follow the threads. Here the path covers the time
+from the first to the last GPU activity, as every table of `labtrace.Trace` does, and there is one host.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 import pandas
 
 from labtrace.dependencies import Dependencies, dependencies
+from labtrace.dialects import fine_kinds
 from labtrace.host import DATA
-from labtrace.kinds import fine_kinds
 from labtrace.rank import Rank
 from labtrace.tables import KERNEL_WAIT_US, share
 
@@ -43,7 +43,7 @@ class Piece(NamedTuple):
 
 
 def critical_path(rank: Rank) -> pandas.DataFrame:
-    """The table that `labkit.Trace.critical_path` explains."""
+    """The table that `labtrace.Trace.critical_path` explains."""
     table = segments(rank).groupby(["where", "what", "name"])["us"].agg(us="sum", events="size").reset_index()
     table.insert(4, "share_of_wall", share(table["us"], rank.stop - rank.start))
     return table.sort_values("us", ascending=False, ignore_index=True)
@@ -55,7 +55,7 @@ def segments(rank: Rank) -> pandas.DataFrame:
     | column | unit | meaning |
     |---|---|---|
     | begin_us, us | microseconds | |
-    | where, what | | as in `labkit.Trace.critical_path` |
+    | where, what | | as in `labtrace.Trace.critical_path` |
     | name | | of the kernel or, on the host, of the innermost operator or call |
 
     Raises:

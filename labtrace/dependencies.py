@@ -1,12 +1,12 @@
-"""What the host and the kernels of a recording waited for, as far as it shows.
+"""The waits of the host and of the kernels, as far as a recording shows them.
 
-- There is one host, whichever of its threads made a call. A launch takes effect when its call ends, or when its kernel
-  begins if that is earlier.
+- All threads that make calls count as one host. A launch takes effect when its call ends, or when its kernel begins if
+  that is earlier.
 - A call of a copy between host and GPU that ends after the copy itself blocked the host until then, on any stream.
 - The host waited in a call that can wait: for all kernels launched before, if they had ended when the call did, and
   else for the last kernel of a stream, if this ended in the call, just before its end. It also waited in a call that
   found the queue full.
-- If the trace has events of synchronisation (cuda_sync), they say for which kernel the host waited, and a stream.
+- If the trace has events of synchronisation (cuda_sync), they say which kernel the host, or a stream, waited for.
   Otherwise a kernel waited for another stream if it was launched and its own stream was idle when a kernel of the other
   stream ended, and it began just after.
 """
@@ -18,23 +18,24 @@ from dataclasses import dataclass
 import numpy as np
 import pandas
 
+from labtrace.dialects import matching
 from labtrace.errors import LabkitError
-from labtrace.rank import SYNCS, Rank, named
+from labtrace.rank import SYNCS, Rank
 from labtrace.tables import KERNEL_WAIT_US
 
 # Calls in which the host may wait. To free memory waits for all work on the device, too.
 WAITING_CALLS = r"^(?:cuda|hip)(?:(?:Device|Stream|Event)Synchronize|Memcpy(?:WithStream)?|Free|FreeHost|HostFree)$"
 HOST_COPIES = r"HtoD|DtoH|HostToDevice|DeviceToHost"
 PINNED = "Pinned"  # a call does not wait for a copy of such memory, unless the call says so by its own length
-CLOCKS_US = 1.0  # the clocks of host and GPU may differ by so much
-JUST_AFTER_US = 5.0  # a kernel that waited for another stream begins so soon after that stream's kernel ended
+CLOCKS_US = 1.0  # by which the clocks of host and GPU, and rounded times, may differ
+JUST_AFTER_US = 5.0  # at most, from the end of a kernel to the begin of one in another stream that waited for it
 HOST_SYNCS, STREAM_SYNC = ("Stream Sync", "Event Sync"), "Stream Wait Event"  # names of these events
 FULL_QUEUE = 1000  # launches waiting in one stream: about the limit, which differs a little between devices
 
 
 @dataclass(frozen=True)
 class Dependencies:
-    """The kernels of a rank in the order of their launches, and what each of them and the host waited for.
+    """The kernels of a rank in the order of their launches, with the waits of each kernel and of the host.
 
     Attributes:
         kernels: from `in_order`. All positions below are places in it.
@@ -69,7 +70,7 @@ class Dependencies:
 
 
 def dependencies(rank: Rank) -> Dependencies:
-    """Reads them from a recording.
+    """Reads the waits from a recording.
 
     Raises:
         TraceError: there is no GPU activity.
@@ -86,8 +87,8 @@ def dependencies(rank: Rank) -> Dependencies:
         table["call_begin"] + table["call_duration"].clip(upper=typical),
         np.minimum(table["call_end"], began),
     )
-    awaited, told = _told(rank, table)
-    after = [told.get(i, ()) for i in range(len(table))] if told else _waits_for_streams(table, made)
+    awaited, recorded = _recorded_waits(rank, table)
+    after = [recorded.get(i, ()) for i in range(len(table))] if recorded else _waits_for_streams(table, made)
     waits, delays = _waits_of_host(rank, table, copies, awaited)
     delays = _full_queues(table, depth) | delays
     return Dependencies(table, made, depth, copies, waits, delays, after, _pauses(table, made, after))
@@ -128,8 +129,9 @@ def _depth_at_call(table: pandas.DataFrame) -> np.ndarray:
 def blocking_copies(table: pandas.DataFrame) -> pandas.Series:
     """Which rows of `in_order` are copies that blocked the host: their calls ended after they did."""
     names, calls = table["name"], table["call_duration"]
-    copies = (table["kind"] == "memory") & named(names, HOST_COPIES) & (table["call_end"] >= table["end"] - CLOCKS_US)
-    return copies & (~named(names, PINNED) | (calls > calls.median() + KERNEL_WAIT_US))
+    copies = (table["kind"] == "memory") & matching(names, HOST_COPIES)
+    copies &= table["call_end"] >= table["end"] - CLOCKS_US
+    return copies & (~matching(names, PINNED) | (calls > calls.median() + KERNEL_WAIT_US))
 
 
 def _full_queues(table: pandas.DataFrame, depth: np.ndarray) -> dict[int, tuple[int, bool]]:
@@ -152,7 +154,7 @@ def _waits_of_host(
     streams = list(table.groupby("stream").indices.values())
     waits: dict[int, tuple[int, ...]] = {}
     delays: dict[int, tuple[int, bool]] = {}
-    calls = rank.operators[named(rank.operators["name"], WAITING_CALLS)].sort_values("begin")
+    calls = rank.operators[matching(rank.operators["name"], WAITING_CALLS)].sort_values("begin")
     positions = np.searchsorted(table["call_begin"], calls["begin"], side="right") - 1
     rows = zip(positions, calls["begin"], calls["end"], calls["correlation"], strict=True)
     own = table[copies & ~table["correlation"].isin(calls["correlation"])]
@@ -206,15 +208,15 @@ def _pauses(table: pandas.DataFrame, made: np.ndarray, after: list[tuple[int, ..
     return pauses[alone]
 
 
-def _told(rank: Rank, table: pandas.DataFrame) -> tuple[dict[int, int], dict[int, tuple[int, ...]]]:
-    """What waits for what, where the trace has events of synchronisation: by the call the kernel that the host waited
-    for, and a part of `Dependencies.after`.
+def _recorded_waits(rank: Rank, table: pandas.DataFrame) -> tuple[dict[int, int], dict[int, tuple[int, ...]]]:
+    """The waits that events of synchronisation tell: by call the kernel that the host waited for, and by kernel those
+    of `Dependencies.after`. Both are empty for a trace without such events.
 
-    A wait for an event is one for the last kernel that its stream had been given when the event was recorded.
+    To wait for an event is to wait for the last kernel that its stream had been given when the event was recorded.
     """
     events = rank.recording.events
     syncs = events[events["category"] == SYNCS]
-    began = rank.calls.drop_duplicates("correlation").set_index("correlation")["begin"]
+    began = rank.calls.set_index("correlation")["begin"]
     streams, launched = table.groupby("stream").indices, table["call_begin"].to_numpy()
     awaited: dict[int, int] = {}
     after: dict[int, tuple[int, ...]] = {}

@@ -1,4 +1,4 @@
-"""The names that versions of PyTorch and makers of GPUs give to the same things in a trace.
+"""The names that versions of PyTorch and makers of GPUs use in a trace, and what a kernel does, as its name says.
 
 Sources: Kineto's ActivityType.cpp and output_json.cpp, from PyTorch 1.8.1 on. All of them write times in microseconds:
 "displayTimeUnit" only tells a viewer what to show, and "baseTimeNanoseconds" only when the times begin to count.
@@ -7,6 +7,8 @@ Sources: Kineto's ActivityType.cpp and output_json.cpp, from PyTorch 1.8.1 on. A
 from __future__ import annotations
 
 import re
+
+import pandas
 
 # Categories of PyTorch 1.8 to 1.10, and those of other makers' runtimes and drivers, by today's name. Tables speak of
 # CUDA calls for all of them, as PyTorch itself does on an AMD GPU.
@@ -17,10 +19,10 @@ CATEGORIES = {
     "Runtime": "cuda_runtime",
     "Operator": "cpu_op",
     "Python": "python_function",
-    **dict.fromkeys(
-        ["hip_runtime", "xpu_runtime", "mtia_runtime", "privateuse1_runtime", "glow_runtime"], "cuda_runtime"
-    ),
-    **dict.fromkeys(["hip_driver", "xpu_driver", "privateuse1_driver"], "cuda_driver"),
+    "hip_runtime": "cuda_runtime",
+    "xpu_runtime": "cuda_runtime",
+    "hip_driver": "cuda_driver",
+    "xpu_driver": "cuda_driver",
 }
 # Names of kernels that send data to other devices: of NCCL and its relatives for AMD (RCCL), Intel (oneCCL) and Huawei
 # (HCCL); of MSCCL++ and NVSHMEM; and of PyTorch's and vLLM's own for GPUs with direct links.
@@ -34,11 +36,40 @@ LAUNCHES = r"LaunchKernel|GraphLaunch|LaunchCooperativeKernel"
 # Ranges that PyTorch itself marks; in its first versions as operators.
 PYTORCHS_RANGES = r"enumerate\(DataLoader\)|Optimizer\.(?:step|zero_grad)#|(?:nccl|rccl|gloo|hccl|xccl|mpi|ucc):"
 USERS_RANGES = r"## "  # of a user of PyTorch 1.8 to 1.10, when operators and ranges had one category
-# What a table may call by its category; an event of any other is no work of the host or GPU that it counts.
+# The categories that tables count as work of the host or the GPU. A stream alone does not identify work on the GPU:
+# Triton's events on the host have one, and so have waits (cuda_sync) and copies of the host's ranges
+# (gpu_user_annotation).
 OPERATORS, RANGES = "cpu_op", "user_annotation"
-
-# Categories that only devices other than GPUs have, by the device's name.
-OTHER_DEVICES = {"MTIA": r"^mtia_", "TPU or another accelerator (PrivateUse1)": r"^privateuse1_|^glow_"}
+CALLS = ("cuda_runtime", "cuda_driver")  # of the driver: Triton's launches
+ON_HOST = (OPERATORS, RANGES, *CALLS)
+GPU_WORK = {"kernel": "compute", "gpu_memcpy": "memory", "gpu_memset": "memory"}
 
 # Operators whose shapes are kept, if they were recorded; see `labtrace.achieved`.
 SHAPED = re.compile(r"^aten::(?:(?:add|b|badd)?mm|\w*conv\w*|\w+_norm(?:_backward)?)$")
+
+# Kinds of compute kernels by a pattern of their names; the first that fits counts. Finer than `Rank.kernels`.
+COMPUTE = {
+    "attention": r"(?i)flash|fmha|attention|attn",
+    "layout conversions": r"nchwToNhwc|nhwcToNchw|nchwToFolded|foldedNhwc|tensorTransformGeneric|nchwAddPadding",
+    "convolutions": r"(?i)conv|cudnn.*gemm|winograd|[dw]grad|fprop|miopen|Sp3Asm|im2col",
+    "matrix products": r"(?i)gemm|gemv|cublas|splitK|cutlass|Cijk_|nvjet|::dot_kernel",
+    "normalisation": r"(?i)norm|bn_[fb]w|welford",
+    "optimiser": r"(?i)multi_tensor|adam|sgd|FusedOptimizer",
+    "pointwise and other": "",
+}
+
+
+def matching(names: pandas.Series, pattern: str) -> pandas.Series:
+    """Which of the names contain the pattern. Each name is searched once, however many events have it."""
+    unique = pandas.Series(names.unique(), dtype=object)
+    return names.isin(unique[unique.str.contains(pattern)])
+
+
+def fine_kinds(kernels: pandas.DataFrame) -> pandas.Series:
+    """For each row of `Rank.kernels` "copies", "communication" or one of `COMPUTE`."""
+    unique = pandas.Series(kernels["name"].unique(), dtype=object)
+    kinds = pandas.Series("", unique.index, dtype=object)
+    for kind, pattern in COMPUTE.items():
+        kinds[(kinds == "") & matching(unique, pattern)] = kind
+    compute = kernels["name"].map(dict(zip(unique, kinds, strict=True)))
+    return kernels["kind"].map({"memory": "copies", "communication": "communication"}).fillna(compute)

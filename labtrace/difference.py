@@ -1,4 +1,4 @@
-"""Two recordings of the same training, side by side: what appeared, what vanished, what takes longer."""
+"""Two recordings of the same training, compared: kernels that appeared, vanished or take longer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from labtrace.dialects import OPERATORS
 from labtrace.rank import Nested, Rank
 from labtrace.reading import TraceError
 
-SAME = 0.05  # counts and means that differ by at most so much, of the larger one, are the same
+SAME = 0.05  # a difference of counts or means up to this share of the larger counts as none
 
 
 def differences(ours: Mapping[int, Rank], theirs: Mapping[int, Rank]) -> pandas.DataFrame:
-    """The table that `labkit.Trace.diff` explains.
+    """The table that `labtrace.Trace.diff` explains.
 
     Two traces of one rank each are compared, whatever their ranks.
 
@@ -43,7 +43,7 @@ def _of_ranks(ours: Rank, theirs: Rank) -> pandas.DataFrame:
 
 
 def changes(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> pandas.DataFrame:
-    """The table that `labkit.Trace.diff` explains, of two tables with the index name and the columns count and us.
+    """The table that `labtrace.Trace.diff` explains, of two tables with the index name and the columns count and us.
 
     A column operator, the one that launched most of a kernel's work, is kept.
     """

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 class LabkitError(Exception):
-    """Something the caller gave labkit cannot be used. The message says what to do instead."""
+    """The caller gave something that cannot be used. The message says what to do instead."""
 
 
 def check_known(argument: str, name: object, known: Iterable[object]) -> None:
-    """Raises `LabkitError`, with the nearest known name, if `name` is none of those that `argument` can have."""
+    """Raises `LabkitError`, with the nearest known name, if `name` is not one that `argument` can have."""
     choices = list(known)
     if name not in choices:
         names = [str(choice) for choice in choices]

@@ -1,4 +1,4 @@
-"""The work of the host in a stretch of time: its causes, and the name of what filled most of it."""
+"""The work of the host in a stretch of time: its causes, and the event that filled most of it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 import pandas
 from numpy.typing import ArrayLike
 
+from labtrace.dialects import matching
 from labtrace.intervals import Nesting, Union
-from labtrace.rank import NOWHERE, Rank, named
+from labtrace.rank import NOWHERE, Rank
 
 DATA, START_UP, MEMORY, WAITS = "data loading", "start-up", "memory calls", "waiting calls"
 LAUNCHES, OTHER = "launches", "other host work"
@@ -20,7 +21,7 @@ MEMORY_CALLS = (
 SYNCHRONISING = r"^(?:cuda|hip|cu)(?:(?:Device|Stream|Event|Ctx)Synchronize|Memcpy(?:WithStream|2D|3D)?$)"
 # Modules and libraries of kernels are loaded, graphs instantiated, programs compiled.
 PREPARING = r"ModuleLoad|LibraryLoad|GraphInstantiate|dynamo_timed|compile_inner|frame_compile|backend_compile"
-FIRST, FIRST_US = 100.0, 1e3  # a first call is start-up if it takes so many times the median, and so long
+START_UP_RATIO, START_UP_US = 100.0, 1e3  # a first call that exceeds this times the median, and this, is start-up
 LONGEST_LAUNCH_US = 1e3  # host time before a launch that is longer goes into other work, not into launching
 PYTHON = "python_function"  # category of Python's functions, if the recording has them
 
@@ -32,8 +33,8 @@ def divide(rank: Rank, begin: np.ndarray, end: np.ndarray, copies: pandas.DataFr
     |---|---|
     | `DATA` | loading data |
     | `START_UP` | first calls that take far longer than later ones, the capture of graphs, loading and compiling |
-    | `MEMORY` | calls that give and free memory |
-    | `WAITS` | what is left of calls that wait when the wait is over |
+    | `MEMORY` | calls that allocate and free memory |
+    | `WAITS` | the rest of calls that wait, after the wait is over |
     | `OTHER` | other stretches of over a millisecond, such as Python's own work |
     | `LAUNCHES` | the rest |
 
@@ -43,7 +44,7 @@ def divide(rank: Rank, begin: np.ndarray, end: np.ndarray, copies: pandas.DataFr
     calls = rank.operators
     known = {DATA: rank.loading, START_UP: _start_up(rank)}
     for cause, pattern in ((MEMORY, MEMORY_CALLS), (WAITS, SYNCHRONISING)):
-        ours = calls[named(calls["name"], pattern)]
+        ours = calls[matching(calls["name"], pattern)]
         known[cause] = Union(ours["begin"], ours["end"])
     known[WAITS] = _joined(known[WAITS], Union(copies["call_begin"], copies["call_end"]))
     parts: dict[str, np.ndarray] = {}
@@ -60,9 +61,9 @@ def divide(rank: Rank, begin: np.ndarray, end: np.ndarray, copies: pandas.DataFr
 def _start_up(rank: Rank) -> Union:
     calls = rank.operators.sort_values("begin")
     median = calls.groupby("name")["duration"].transform("median")
-    first = ~calls["name"].duplicated() & (calls["duration"] > np.maximum(FIRST_US, FIRST * median))
+    first = ~calls["name"].duplicated() & (calls["duration"] > np.maximum(START_UP_US, START_UP_RATIO * median))
     both = pandas.concat(
-        [calls[first | named(calls["name"], PREPARING)], rank.ranges[named(rank.ranges["name"], PREPARING)]]
+        [calls[first | matching(calls["name"], PREPARING)], rank.ranges[matching(rank.ranges["name"], PREPARING)]]
     )
     return _joined(Union(both["begin"], both["end"]), rank.captures)
 
@@ -72,10 +73,11 @@ def _joined(one: Union, other: Union) -> Union:
 
 
 def filled_by(rank: Rank, begin: ArrayLike, end: ArrayLike, call: ArrayLike) -> tuple[list[str], list[float]]:
-    """The name of what the launching thread spent most of each gap with, and the share of the gap that it covers.
+    """The name of the event that the launching thread spent most of each gap in, and the share of the gap it covers.
 
-    Operators, calls, ranges and Python's functions count, those of one name together. Of all that cover more than half
-    of a gap it is the one that covers least, so the innermost. If none does, it is the one that covers most.
+    Operators, calls, ranges and Python's functions count, and events of the same name count together. Of the names that
+    cover more than half of a gap we take the one that covers least, so the innermost. If there is none, we take the
+    name that covers most.
 
     Args:
         begin, end: of the gaps, in microseconds.
@@ -107,7 +109,7 @@ class _Thread:
         self.nesting = Nesting(self.begin, self.end)
 
     def longest(self, begin: float, end: float) -> tuple[str, float]:
-        """The name of what covers most of this time, as `filled_by` has it, and its share."""
+        """The name that fills this time by the rule of `filled_by`, and the share of the time that it covers."""
         places = []
         place = int(self.nesting.at(begin))
         while place >= 0:

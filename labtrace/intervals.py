@@ -33,7 +33,7 @@ class Union:
         begin, end = np.asarray(begin, dtype=float), np.asarray(end, dtype=float)
         if not len(self.begin):
             return np.zeros_like(begin)
-        # The covered time up to an instant grows by one while covered and stands still between.
+        # The covered time up to an instant grows with time inside of the intervals, and is constant between them.
         instants = np.stack([self.begin, self.end], axis=1).ravel()
         so_far = np.cumsum(self.end - self.begin)
         heights = np.stack([so_far - (self.end - self.begin), so_far], axis=1).ravel()
@@ -66,7 +66,7 @@ class Nesting:
 
     `instants` are in order. From each to the next, the interval at that place in `holder` is the innermost, and -1
     is no interval. Rounded times can let a child end after its parent. It is then cut off at its parent's end. `parent`
-    is the place of the interval round each one, -1 for none.
+    is the place of the interval around each one, -1 for none.
     """
 
     def __init__(self, begin: ArrayLike, end: ArrayLike) -> None:

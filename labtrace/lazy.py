@@ -1,8 +1,7 @@
-"""Packages whose names are loaded when they are first used, and are known to editors and type checkers all the same.
+"""Packages whose names are loaded when they are first used, and are still known to editors and type checkers.
 
-The names of such a package stand in its ``__init__.pyi``, as SPEC 1 of Scientific Python has it: type checkers read
-that file, and `attach` takes from it where each name lives. `lazy_loader` does this too, but is not used here, since a
-GPU machine that only records seldom has it.
+The ``__init__.pyi`` of such a package lists its names, as in SPEC 1 of Scientific Python: type checkers read that file,
+and `attach` finds in it where each name is defined. `lazy_loader` does this too, but would be one more requirement.
 """
 
 from __future__ import annotations

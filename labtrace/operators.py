@@ -57,8 +57,8 @@ def _gpu_time(rank: Rank) -> np.ndarray:
     External id, unless this began after the kernel did: some versions number operators and calls independently.
     """
     host, work = rank.operators, rank.gpu_work
-    named_ones = host[(host["category"] == OPERATORS) & (host["external"] > 0)].drop_duplicates("external")
-    places = pandas.Series(named_ones.index, named_ones["external"])
+    identified = host[(host["category"] == OPERATORS) & (host["external"] > 0)].drop_duplicates("external")
+    places = pandas.Series(identified.index, identified["external"])
     by_id = work["external"].map(places).fillna(-1).astype(int).to_numpy()
     began = np.append(host["begin"].to_numpy(), np.inf)[by_id]
     place = np.where(work["call"] >= 0, work["call"], np.where(began <= work["begin"], by_id, -1))
@@ -78,10 +78,10 @@ def _with_children(nesting: Nesting, times: np.ndarray) -> np.ndarray:
 
 
 def _of_operators(nesting: Nesting, times: np.ndarray, is_operator: np.ndarray) -> np.ndarray:
-    """The times, and those of the calls that an operator made itself, as the operator's own, too."""
+    """The times, where those of the calls that an operator made itself count as the operator's own, too."""
     inner = np.flatnonzero(~is_operator & (times > 0))
     outer = nesting.parent[inner]
-    while (calls := (outer >= 0) & ~is_operator[outer]).any():  # a call within a call: go on to the operator round both
+    while (calls := (outer >= 0) & ~is_operator[outer]).any():  # a call in a call: go on to the operator around both
         outer[calls] = nesting.parent[outer[calls]]
     found = outer >= 0
     return times + np.bincount(outer[found], weights=times[inner][found], minlength=len(times))

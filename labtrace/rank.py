@@ -10,24 +10,25 @@ import pandas
 from numpy.typing import ArrayLike
 
 from labtrace.dialects import (
+    CALLS,
     COMMUNICATION,
     COPIES,
+    GPU_WORK,
     LAUNCHES,
+    ON_HOST,
     OPERATORS,
     PYTORCHS_RANGES,
     RANGES,
     USERS_RANGES,
+    matching,
 )
 from labtrace.intervals import Nesting, Union
 from labtrace.ranges import RANGE
-from labtrace.reading import CALLS as CALLS
-from labtrace.reading import GPU_WORK, ON_HOST, Recording, TraceError, entry
+from labtrace.reading import Recording, TraceError, entry
 
 COUNTERS = "cuda_profiler_range"
-SYNCS = "cuda_sync"  # what waited for what, if `enable_cuda_sync_events` was set in recording
-SINGLE_LAUNCHES = r"^(?:cuda|hip|cu)(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel(?:ExC?)?$"  # of one kernel each
-APART_US, APART = 1e4, 10.0  # kernels that begin so long after the host's work, and so many times its length
-NOWHERE = "(none)"  # stands in tables where there is no operator or range
+SYNCS = "cuda_sync"  # events of synchronisation, if `enable_cuda_sync_events` was set in recording
+NOWHERE = "(none)"  # in tables, where there is no operator or range
 
 
 class Rank:
@@ -36,8 +37,8 @@ class Rank:
     Attributes:
         recording: the file and its events.
         operators: host events: operators and calls of the CUDA runtime or driver.
-        ranges: ranges on the host, labkit's without "labkit: ": labkit's and the user's own, and, where labkit did not
-            mark the step, those that PyTorch marks (DataLoader, optimiser, collectives).
+        ranges: the ranges that labkit (without "labkit: ") and the user marked on the host. Where labkit did not mark
+            the step, also the ranges that PyTorch marks (DataLoader, optimiser, collectives).
         steps: the recorded steps on the host (ProfilerStep), their number in the column `step`. Unlike in HTA, the
             last step counts.
         loading: when the host was loading data, by labkit's range or the DataLoader's, as a `Union`.
@@ -47,11 +48,11 @@ class Rank:
         self.recording = recording
         events = recording.events
         marks = events[events["category"].isin([OPERATORS, RANGES])]
-        a_step = named(marks["name"], r"^ProfilerStep\s*#\s*\d{1,18}(?!\d)")
+        a_step = matching(marks["name"], r"^ProfilerStep\s*#\s*\d{1,18}(?!\d)")
         self.steps = marks[a_step].reset_index(drop=True)
         self.steps["step"] = self.steps["name"].str.extract(r"(\d+)", expand=False).astype("int64")
-        labkits, pytorchs = named(marks["name"], f"^{RANGE}"), named(marks["name"], f"^(?:{PYTORCHS_RANGES})")
-        other = (marks["category"] == RANGES) | pytorchs | named(marks["name"], f"^{USERS_RANGES}")
+        labkits, pytorchs = matching(marks["name"], f"^{RANGE}"), matching(marks["name"], f"^(?:{PYTORCHS_RANGES})")
+        other = (marks["category"] == RANGES) | pytorchs | matching(marks["name"], f"^{USERS_RANGES}")
         if labkits.any():
             other &= ~pytorchs
         on_host = events["category"].isin([OPERATORS, *CALLS])
@@ -59,7 +60,7 @@ class Rank:
         self.operators = events[on_host].reset_index(drop=True)
         self.ranges = marks[(labkits | other) & ~a_step].reset_index(drop=True)
         self.ranges["name"] = self.ranges["name"].str.removeprefix(RANGE)
-        loading = marks[named(marks["name"], rf"^(?:{RANGE}data$|enumerate\(DataLoader\))")]
+        loading = marks[matching(marks["name"], rf"^(?:{RANGE}data$|enumerate\(DataLoader\))")]
         self.loading = Union(loading["begin"], loading["end"])
 
     @cached_property
@@ -87,7 +88,7 @@ class Rank:
         | sharing | | how many that call launched, more than 1 in a CUDA graph |
         | call | | the place of that call in `operators`, or -1 |
         | step | | -1 outside of all steps |
-        | range | | the place in `ranges` of the innermost range round the call, or -1 |
+        | range | | the place in `ranges` of the innermost range around the call, or -1 |
 
         From call_begin to sharing the values are NaN where the trace holds no call that launched the kernel.
 
@@ -96,10 +97,9 @@ class Rank:
         """
         self._check_one_gpu()
         kernels = self.gpu_work
-        self._check_clocks(kernels)
         kind = kernels["category"].map(GPU_WORK)
-        kind[named(kernels["name"], COPIES)] = "memory"
-        kind[(kind == "compute") & named(kernels["name"], COMMUNICATION)] = "communication"
+        kind[matching(kernels["name"], COPIES)] = "memory"
+        kind[(kind == "compute") & matching(kernels["name"], COMMUNICATION)] = "communication"
         kernels = kernels.assign(kind=kind)
         kernels["delay"] = (kernels["begin"] - kernels["call_begin"] - kernels["call_duration"]).clip(lower=0)
         kernels["sharing"] = kernels.groupby("correlation")["name"].transform("size").where(kernels["delay"].notna())
@@ -110,40 +110,24 @@ class Rank:
 
     @cached_property
     def gpu_work(self) -> pandas.DataFrame:
-        """The events on the GPU, in the order they began, with call, call_begin and call_duration as in `kernels`.
-
-        A correlation that several calls have, which no sound trace shows, goes by the order: the n-th call launched the
-        n-th kernel if there are as many, and else the last call before the kernel did. Of several kernels of one call
-        that is no graph's, the first is the call's.
-        """
-        events = self.recording.events
+        """The events on the GPU, in the order they began, with call, call_begin and call_duration as in `kernels`."""
+        events, calls = self.recording.events, self.calls
         work = events[events["category"].isin(GPU_WORK)].sort_values("begin", kind="stable", ignore_index=True)
-        calls = self.calls
-        work["call"] = work["correlation"].map(calls.drop_duplicates("correlation").set_index("correlation")["call"])
-        repeated = calls["correlation"][calls["correlation"].duplicated()].unique()
-        for correlation in repeated[np.isin(repeated, work["correlation"])]:
-            ours, of_calls = work[work["correlation"] == correlation], calls[calls["correlation"] == correlation]
-            number = np.arange(len(ours))
-            if len(ours) != len(of_calls):
-                number = np.searchsorted(of_calls["begin"], ours["begin"], side="right") - 1
-            work.loc[ours.index, "call"] = of_calls["call"].to_numpy()[number.clip(min=0)]
-        work["call"] = work["call"].fillna(-1).astype(int)
-        again = (work["call"] >= 0) & work["call"].duplicated() & ~work.duplicated(["correlation", "begin", "duration"])
-        single = calls["call"][named(calls["name"], SINGLE_LAUNCHES)]
-        work.loc[again & work["call"].isin(single), "call"] = -1
+        launching = work["correlation"].map(calls.set_index("correlation")["call"])
+        work["call"] = launching.fillna(-1).astype(int)
         for column in ("begin", "duration"):
             work[f"call_{column}"] = np.append(self.operators[column].to_numpy(), np.nan)[work["call"]]
         return work
 
     @cached_property
     def calls(self) -> pandas.DataFrame:
-        """The calls with a correlation in the order they began. `call` is their place in `operators`."""
+        """The calls with a correlation, one of each, in the order they began. `call` is their place in `operators`."""
         known = self.operators["category"].isin(CALLS) & (self.operators["correlation"] > 0)
         calls = self.operators[known].rename_axis("call").reset_index().sort_values("begin", kind="stable")
-        return calls.drop_duplicates(["correlation", "begin", "duration"])
+        return calls.drop_duplicates("correlation")
 
     def within(self, first: int, last: int) -> Rank:
-        """The host events that began in the steps from `first` to `last`, and the kernels launched in them.
+        """A rank with the host events that began in the steps from `first` to `last`, and the kernels launched there.
 
         Raises:
             TraceError: a step is not there, or the trace holds kernels but none that was launched in these steps.
@@ -177,8 +161,8 @@ class Rank:
     def captures(self) -> Union:
         """When CUDA graphs were captured. Launches in these times run nothing."""
         calls = self.operators
-        begins = calls["begin"][named(calls["name"], "BeginCapture")].sort_values()
-        ends = np.append(np.sort(calls["end"][named(calls["name"], "EndCapture")]), calls["end"].max())
+        begins = calls["begin"][matching(calls["name"], "BeginCapture")].sort_values()
+        ends = np.append(np.sort(calls["end"][matching(calls["name"], "EndCapture")]), calls["end"].max())
         return Union(begins, ends[np.searchsorted(ends[:-1], begins)])
 
     @property
@@ -189,12 +173,12 @@ class Rank:
 
     @property
     def single_gpu(self) -> bool:
-        """Whether it holds work of one GPU, so that it has the tables of a GPU."""
+        """Whether it holds the work of exactly one GPU, as the tables of a GPU need."""
         return self.gpu_work["pid"].nunique() == 1
 
     @property
     def has_gpu(self) -> bool:
-        """Whether there is work of a GPU in it, whichever kinds of tables it allows."""
+        """Whether it holds the work of at least one GPU."""
         return bool(self.recording.events["category"].isin(GPU_WORK).any())
 
     def _check_one_gpu(self) -> None:
@@ -205,39 +189,21 @@ class Rank:
                 f"{file}: no kernels, but {counted} ranges of hardware counters (cuda_profiler_range). In that mode "
                 "the profiler records no timeline. Record once more without counters (profiler_metrics)."
             )
-        if kernels.empty and named(self.operators["name"], LAUNCHES).any():
+        if kernels.empty and matching(self.operators["name"], LAUNCHES).any():
             raise TraceError(
                 f"{file}: the host launched kernels, but none is in the trace: the profiler could not record the GPU. "
-                "Its counters may be closed to you (CUPTI needs permission): ask the administrator, and record again."
-            )
-        if kernels.empty and self.recording.other_device:
-            raise TraceError(
-                f"{file}: recorded on {self.recording.other_device}, whose work labkit does not read: these tables are "
-                "for GPUs. operators() and ranges() work on this trace; its own tools show the device."
+                "CUPTI may lack the permission to read its counters: ask the administrator, and record again."
             )
         if kernels.empty:
             raise TraceError(
-                f"{file}: no GPU activity in this trace: it was recorded on a CPU. A GPU trace also says when each "
-                "kernel ran, on which stream, and why the GPU was idle. Record on a GPU, or open the trace of a GPU. "
-                "operators() and ranges() work on this trace."
+                f"{file}: no GPU activity in this trace: it was recorded on a CPU, or on a device that is no GPU. The "
+                "trace of a GPU also says when each kernel ran, on which stream, and why the GPU was idle. Record on a "
+                "GPU, or open such a trace. operators() and ranges() work on this one, too."
             )
         if kernels["pid"].nunique() > 1:  # a GPU's events carry its number as their process
             raise TraceError(
                 f"{file}: kernels of {kernels['pid'].nunique()} GPUs in one trace, but the tables are for one GPU. "
-                "Record each GPU in a process of its own."
-            )
-
-    def _check_clocks(self, kernels: pandas.DataFrame) -> None:
-        """Raises `TraceError` if host and GPU cannot have had the same clock, or have different units."""
-        host, launched = self.operators, kernels[kernels["call"] >= 0]
-        if len(launched) < 2:
-            return
-        late = float((launched["begin"] - host["end"].max()).min())
-        if late > APART_US and late > APART * (host["end"].max() - host["begin"].min()):
-            raise TraceError(
-                f"{self.recording.file}: the host launched {len(launched)} kernels, and the first of them began "
-                f"{late / 1e3:.0f} ms after all of the host's recorded work. Host and GPU have different clocks or "
-                "units (microseconds and nanoseconds). Record again, or bring all of ts and dur to microseconds."
+                "Record each GPU in a separate process."
             )
 
     @cached_property
@@ -254,12 +220,6 @@ class Rank:
     def stop(self) -> float:
         """When the last GPU activity ended."""
         return float(self.kernels["end"].max())
-
-
-def named(names: pandas.Series, pattern: str) -> pandas.Series:
-    """Which of the names hold the pattern. Each name is looked at once, however many events have it."""
-    unique = pandas.Series(names.unique(), dtype=object)
-    return names.isin(unique[unique.str.contains(pattern)])
 
 
 class Nested:

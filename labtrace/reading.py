@@ -1,27 +1,49 @@
-"""Reads the events of trace files, with an error for every bad file."""
+"""Reads trace files: from a path to the events of each rank, with an error for every bad file.
+
+`parse` reads the entries of one file, `Columns` keeps of each event only what the tables need, and `read` makes a
+`Recording` of every file of a folder.
+"""
 
 from __future__ import annotations
 
-import re
+import gzip
 import warnings
-from dataclasses import dataclass, field
+import zlib
+from array import array
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas
 
-from labtrace.columns import Columns, number
-from labtrace.dialects import OTHER_DEVICES
-from labtrace.parsing import NoTraceError, parse
-from labtrace.parsing import TraceError as TraceError
+from labtrace.dialects import CATEGORIES, GPU_WORK, ON_HOST, SHAPED
+from labtrace.errors import LabkitError
 
 SUFFIXES = (".json", ".json.gz")
-# GPU work by the category of its event. A stream alone does not identify it: Triton's events on the host have one, and
-# so have waits (cuda_sync) and copies of the host's ranges (gpu_user_annotation).
-GPU_WORK = {"kernel": "compute", "gpu_memcpy": "memory", "gpu_memset": "memory"}
-CALLS = ("cuda_runtime", "cuda_driver")  # of the driver: Triton's launches
-ON_HOST = ("cpu_op", "user_annotation", *CALLS)
+NULL = msgspec.Raw(b"null")
+AGAIN = "Record it again, or copy it again from its source."
+LARGEST_POWER = 30  # of ten, in a time that is still a number
+NO_TIME = -(1 << 62)  # in place of a time that is missing, not a number or infinite
+LATEST_NS = (1 << 62) - 1  # since 1970: the year 2116. A later time is none in microseconds
+LONGEST_NS = 1 << 53  # 104 days: until then a float of microseconds is exact to the nanosecond
+STREAM = "stream "  # PyTorch 1.8 to 1.10 name the GPU's threads so
+
+
+class TraceError(LabkitError):
+    """A trace cannot be read, or lacks the events that a table needs."""
+
+
+class NoTraceError(TraceError):
+    """A file is sound JSON, but no trace."""
+
+
+class TraceWarning(UserWarning):
+    """A file of a folder is left out."""
 
 
 @dataclass
@@ -48,19 +70,17 @@ class Recording:
         meta: the file's top-level entries other than the events.
         events: the table above.
         inputs: the different shapes, types and values of inputs, as text. See `labtrace.achieved`.
-        waits_on: what calls waited for that wait for an event: see `labtrace.columns.Columns`.
-        left_out: how many entries of the file are no row of `events` though they might have been, by the reason.
-        other_device: the device that it was recorded on if that is neither a CPU nor a GPU, else "".
+        waits_on: by the call, the event that it waited for: see `Columns`.
+        left_out: how many events of the file are not in the table, by the reason.
     """
 
     file: Path
     rank: int
     meta: dict[str, Any]
     events: pandas.DataFrame
-    left_out: dict[str, int] = field(default_factory=dict)
-    inputs: list[str] = field(default_factory=list)
-    waits_on: dict[int, tuple[int, int]] = field(default_factory=dict)
-    other_device: str = ""
+    left_out: dict[str, int]
+    inputs: list[str]
+    waits_on: dict[int, tuple[int, int]]
 
     @property
     def stamp(self) -> dict[str, Any] | None:
@@ -74,10 +94,6 @@ class Recording:
         first = properties[0] if isinstance(properties, list) and properties else {}
         name = (self.stamp or {}).get("device") or (first.get("name") if isinstance(first, dict) else None)
         return str(name or "unknown GPU")
-
-
-class TraceWarning(UserWarning):
-    """A file of a folder is left out."""
 
 
 def read(path: Path | str) -> dict[int, Recording]:
@@ -107,7 +123,7 @@ def read(path: Path | str) -> dict[int, Recording]:
     if not recordings:
         raise others[0]
     for no_trace in others:
-        warnings.warn(f"Left out of the folder: {no_trace}", TraceWarning, stacklevel=4)
+        warnings.warn(f"Left out of the folder: {no_trace}", TraceWarning, stacklevel=3)
     return dict(sorted(recordings.items()))
 
 
@@ -137,38 +153,32 @@ def read_file(file: Path) -> Recording:
     columns = Columns(file)
     try:
         meta = parse(file, columns.add)
-        columns.pair()
     except OverflowError as error:
         raise TraceError(
             f"{file}: a stream, correlation or External id is a number of more than 64 bits. Choose a file that "
             "torch.profiler wrote."
         ) from error
-    _check_present(file, columns)
+    if not len(columns):
+        left_out = "".join(f" {many} are {reason}." for reason, many in columns.left_out.items())
+        raise TraceError(
+            f"{file}: no complete events in it, those with a duration (dur) and a category (cat).{left_out} Record at "
+            "least one step with torch.profiler."
+        )
     table = columns.table()
     needed = table["category"].isin([*GPU_WORK, *ON_HOST])
     timeless = ~needed & ~np.isfinite(table["end"])
     if timeless.any() and not timeless.all():
         table = table[~timeless].reset_index(drop=True)
     check_sound(file, table)
-    incomplete = {
-        "begins and ends without the other half": columns.single,
-        "events without a category": columns.uncategorised,
-    }
-    left_out = {reason: many for reason, many in incomplete.items() if many}
-    devices = [name for name, is_of in OTHER_DEVICES.items() if any(map(re.compile(is_of).match, columns.categories))]
-    rank = max(0, number(entry(meta, "distributedInfo").get("rank")))
-    return Recording(file, rank, meta, table, left_out, list(columns.inputs), columns.waits_on, "".join(devices[:1]))
-
-
-def _check_present(file: Path, columns: Columns) -> None:
-    """Raises `TraceError` if no event can be used."""
-    if not len(columns):
-        without = f" {columns.uncategorised} have a duration but no category." if columns.uncategorised else ""
-        without += f" {columns.single} are a begin or an end without the other." if columns.single else ""
-        raise TraceError(
-            f"{file}: no complete events in it, those with a duration (dur) and a category (cat).{without} Record at "
-            "least one step with torch.profiler."
-        )
+    return Recording(
+        file=file,
+        rank=max(0, number(entry(meta, "distributedInfo").get("rank"))),
+        meta=meta,
+        events=table,
+        left_out=columns.left_out,
+        inputs=list(columns.inputs),
+        waits_on=columns.waits_on,
+    )
 
 
 def check_sound(file: Path, events: pandas.DataFrame) -> None:
@@ -192,3 +202,220 @@ def entry(meta: dict[str, Any], name: str) -> dict[str, Any]:
     """An entry of the file that is a dictionary, empty if it is none."""
     found = meta.get(name)
     return found if isinstance(found, dict) else {}
+
+
+class Arguments(msgspec.Struct, gc=False):
+    """The arguments of an event that tables need, or None for those that it does not have."""
+
+    stream: Any = None
+    correlation: int | None = None
+    external: int | None = msgspec.field(name="External id", default=None)
+    old_external: int | None = msgspec.field(name="external id", default=None)
+    wait_on_stream: int | None = None
+    wait_on_record: int | None = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=NULL)
+    types: msgspec.Raw = msgspec.field(name="Input type", default=NULL)
+    values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=NULL)
+
+
+class Event(msgspec.Struct, gc=False):
+    """An event of a trace. Its times are in microseconds: since 1970 these have more digits than a float."""
+
+    ph: str = "X"
+    cat: str | None = None
+    name: str | None = None
+    pid: int | str | None = None
+    tid: int | str | None = None
+    ts: Decimal | None = None
+    dur: Decimal | None = None
+    args: Arguments | None = None
+
+
+def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
+    """Calls `on_event` with each entry of the list "traceEvents", and returns the file's other entries.
+
+    Raises:
+        TraceError: the file cannot be read, is no JSON, or has no list of events.
+    """
+    opened = gzip.open if file.name.endswith(".gz") else open
+    try:
+        with opened(file, "rb") as stream:
+            text = stream.read().removeprefix(b"\xef\xbb\xbf").strip()
+    except (OSError, EOFError, zlib.error) as cause:
+        raise TraceError(
+            f"{file}: cannot be read ({cause}): it is damaged, cut off, not compressed or not yours to read. {AGAIN}"
+        ) from cause
+    if not text:
+        raise TraceError(f"{file}: the file is empty. {AGAIN}")
+    try:
+        meta = _entries(text)
+        events = meta.pop("traceEvents", NULL)
+        if memoryview(events)[:1] == b"[":
+            decode = msgspec.json.Decoder(Event, strict=False).decode
+            for event in msgspec.json.decode(events, type=list[msgspec.Raw]):
+                on_event(decode(event))
+            return {name: msgspec.json.decode(entry) for name, entry in meta.items()}
+    except msgspec.ValidationError as cause:
+        raise TraceError(f"{file}: an event in it is not one that torch.profiler writes ({cause}). {AGAIN}") from cause
+    except ValueError as cause:
+        raise TraceError(f"{file}: no JSON, or cut off ({cause}). {AGAIN}") from cause
+    if text.startswith(b"["):
+        raise NoTraceError(
+            f'{file}: a bare list of events, which HTA cannot read. Save it as {{"traceEvents": [...]}}.'
+        )
+    raise NoTraceError(
+        f'{file}: JSON, but no trace: there is no list of "traceEvents" in it. Choose a file made by `labkit.record`.'
+    )
+
+
+def _entries(text: bytes) -> dict[str, msgspec.Raw]:
+    """The entries of the object that a file is, not decoded yet, or none if the file is something else."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        return {}
+
+
+NO_ARGUMENTS = Arguments()
+NUMBERS = ("category", "name", "pid", "tid", "begin", "duration", "stream", "correlation", "external", "inputs")
+
+
+class Columns:
+    """Collects events.
+
+    Attributes:
+        left_out: how many events could not be kept, by the reason.
+        waits_on: by the correlation of a call that waits for an event, the stream in which that was recorded, and the
+            correlation of the call that recorded it.
+        inputs: the different shapes, types and values of inputs of the operators in `SHAPED`, as JSON.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.left_out: Counter[str] = Counter()
+        self.waits_on: dict[int, tuple[int, int]] = {}
+        self.inputs: dict[str, int] = _Numbered()
+        self._texts = _Numbered()
+        self._numbers = array("q")  # NUMBERS of one event after another
+
+    def __len__(self) -> int:
+        return len(self._numbers) // len(NUMBERS)
+
+    def add(self, event: Event) -> None:
+        """Keeps the parts of this event that the tables need, and drops arrows, counters, names and marks.
+
+        Raises:
+            OverflowError: a stream, correlation or External id has more than 64 bits.
+        """
+        if event.ph in ("B", "E"):  # torch.profiler writes complete events ("X") only
+            self.left_out["begins and ends without a duration"] += 1
+        if event.ph != "X" or event.cat == "Trace":  # the span of the whole recording
+            return
+        if event.cat is None:
+            self.left_out["events without a category"] += 1
+            return
+        arguments = event.args or NO_ARGUMENTS
+        texts, tid, stream = self._texts, event.tid, arguments.stream
+        if stream is None and isinstance(tid, str) and tid.startswith(STREAM):
+            stream = tid.removeprefix(STREAM)
+        external = arguments.old_external if arguments.external is None else arguments.external
+        correlation = -1 if arguments.correlation is None else arguments.correlation
+        if arguments.wait_on_stream is not None:
+            record = arguments.wait_on_record
+            self.waits_on[correlation] = arguments.wait_on_stream, -1 if record is None else record
+        inputs = -1
+        if arguments.dims is not NULL and SHAPED.match(str(event.name)):
+            told = (arguments.dims, arguments.types, arguments.values)
+            inputs = self.inputs[f"[{', '.join(bytes(part).decode() for part in told)}]"]
+        self._numbers.extend(
+            (
+                texts[event.cat],
+                texts[event.name],
+                texts[event.pid],
+                texts[tid],
+                nanoseconds(event.ts),
+                nanoseconds(event.dur),
+                stream if type(stream) is int else number(stream),
+                correlation,
+                -1 if external is None else external,
+                inputs,
+            )
+        )
+
+    def table(self) -> pandas.DataFrame:
+        """The events with the columns of `Recording.events`, where NaN stands for a time that is missing.
+
+        Raises:
+            TraceError: times are not in microseconds, or lie years apart.
+        """
+        columns = np.frombuffer(self._numbers, "int64").reshape(-1, len(NUMBERS)).T
+        values = dict(zip(NUMBERS, columns, strict=True))
+        names = np.array([str(text) for text in self._texts], dtype=object)
+        categories = np.array([CATEGORIES.get(text, text) for text in names], dtype=object)
+        places = np.empty(len(names), dtype=object)
+        places[:] = [number_or_text(text) for text in self._texts]
+        begin, duration = values["begin"], values["duration"]
+        known = begin != NO_TIME
+        first, last = (int(begin[known].min()), int(begin[known].max())) if known.any() else (0, 0)
+        if last >= LATEST_NS or last - first > LONGEST_NS:
+            raise TraceError(
+                f"{self.file}: its events lie {(last - first) / 86_400e9:,.0f} days apart, or a century from now. Some "
+                "times are nanoseconds, or of another clock. A trace counts in microseconds: divide ts and dur by "
+                "1000, or record again."
+            )
+        lasting = np.abs(duration) <= LONGEST_NS
+        begin = begin - first
+        return pandas.DataFrame(
+            {
+                "category": categories[values["category"]],
+                "name": names[values["name"]],
+                "begin": _microseconds(begin, known),
+                "duration": _microseconds(duration, lasting),
+                "pid": pandas.Series(places[values["pid"]]).infer_objects(),
+                "tid": pandas.Series(places[values["tid"]]).infer_objects(),
+                "stream": values["stream"],
+                "correlation": values["correlation"],
+                "end": _microseconds(begin + duration, known & lasting),
+                "external": values["external"],
+                "inputs": values["inputs"],
+            }
+        )
+
+
+class _Numbered(dict[Any, int]):
+    """Gives each new key the next number: every name is kept once, however many events have it."""
+
+    def __missing__(self, key: Any) -> int:
+        self[key] = place = len(self)
+        return place
+
+
+def nanoseconds(microseconds: Decimal | None) -> int:
+    """A time as an integer, to the nearest nanosecond and at most `LATEST_NS`. None and NaN become `NO_TIME`."""
+    if microseconds is None or not microseconds.is_finite() or microseconds.adjusted() > LARGEST_POWER:
+        return NO_TIME
+    exact = round(microseconds * 1000)
+    if -LATEST_NS <= exact <= LATEST_NS:
+        return exact
+    return LATEST_NS if exact > 0 else -LATEST_NS
+
+
+def number(value: Any) -> int:
+    """An integer, also one that is written as a text, or -1 for anything else."""
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        return -1
+
+
+def number_or_text(value: Any) -> Any:
+    """A process or thread, the same whether it was written as 7 or as "7", or None if it is missing."""
+    if type(value) is int or value is None:
+        return value
+    text = str(value)
+    return int(text) if text.isdecimal() and len(text) < 19 else text
+
+
+def _microseconds(times: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Nanoseconds as microseconds: the nearest floats, so that equal times stay equal."""
+    return np.where(known, times / 1000, np.nan)

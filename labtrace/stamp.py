@@ -1,4 +1,4 @@
-"""The stamp of a result: on what machine and with what version it was made. labkit.stamp adds PyTorch's part."""
+"""The stamp of a result: the machine and the version that made it. `labkit.stamp` adds PyTorch's part."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ def stamp() -> dict[str, str | None]:
 
 def _processor() -> str:
     """The processor's name where the system provides it (Linux), else its architecture."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def _commit() -> str | None:
-    """The commit of this labkit, if it runs from a clone, with a + if a file of it has changed since."""
+    """The commit of the clone that this runs from, with a + if a file has changed since, or None if it is installed."""
     clone = Path(__file__).parents[1]
-    if not (clone / ".git").exists():  # an installed labkit may lie inside another project's clone
+    if not (clone / ".git").exists():  # an installed package may lie inside another project's clone
         return None
     git = ["git", "-C", str(clone), "describe", "--always", "--exclude=*", "--dirty=+"]
     try:

@@ -1,6 +1,6 @@
 """The tables of one rank: busy and idle time, kernels, ranges, launches, the queue, concurrency.
 
-Each function makes one rank's rows of the table that the `labkit.Trace` method of the same name documents.
+Each function makes one rank's rows of the table that the `labtrace.Trace` method of the same name documents.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from labtrace.reading import TraceError
 KINDS = ("compute", "memory", "communication")
 CAUSES = ("host_wait", "kernel_wait", "other", "unknown")
 KERNEL_WAIT_US = 30.0  # HTA's default; its documentation says nanoseconds, its code compares microseconds
+LONG_DELAY_US = 100.0  # HTA's default
 
 
 def temporal(rank: Rank) -> pandas.DataFrame:
@@ -29,7 +30,7 @@ def temporal_by_step(rank: Rank) -> pandas.DataFrame:
     begins = kernels[kernels["step"] >= 0].groupby("step")["begin"].min()
     if begins.empty:
         raise TraceError(
-            f"{rank.recording.file}: no steps in this trace: there is no ProfilerStep range round a launch. "
+            f"{rank.recording.file}: no steps in this trace: there is no ProfilerStep range around a launch. "
             "labkit.record marks the steps; elsewhere call the profiler's step() after each. temporal() needs none."
         )
     begin = np.maximum.accumulate(begins.to_numpy())
@@ -70,7 +71,7 @@ def find_gaps(kernels: pandas.DataFrame) -> pandas.DataFrame:
     | column | unit | meaning |
     |---|---|---|
     | begin, end, us | microseconds | |
-    | cause | | as `labkit.Trace.idle` explains |
+    | cause | | as `labtrace.Trace.idle` explains |
     | next | | the place in `kernels` of the kernel that ended the gap |
     """
     begin, end = Union(kernels["begin"], kernels["end"]).gaps()
@@ -82,7 +83,7 @@ def find_gaps(kernels: pandas.DataFrame) -> pandas.DataFrame:
 def idle_causes(begin: np.ndarray, end: np.ndarray, launched: np.ndarray) -> np.ndarray:
     """The cause of each gap from `begin` to `end` whose next kernel was launched at `launched` (NaN if unknown).
 
-    One of `CAUSES`, by the rule of `labkit.Trace.idle`. All times in microseconds.
+    One of `CAUSES`, by the rule of `labtrace.Trace.idle`. All times in microseconds.
     """
     rules = [np.isnan(launched), launched > begin, end - begin < KERNEL_WAIT_US]
     return np.select(rules, ["unknown", "host_wait", "kernel_wait"], "other")

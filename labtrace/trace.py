@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import copy
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pandas
 
 from labtrace import achieved, audit, communication, critical_path, difference, operators, tables, verdict
-from labtrace.errors import LabkitError
+from labtrace.errors import LabkitError, check_known
 from labtrace.rank import Rank
-from labtrace.reading import TraceError
-from labtrace.recorded import Recorded, stamped
-
-if TYPE_CHECKING:
-    from labtrace.replay.remedies import Remedies
+from labtrace.reading import TraceError, read
+from labtrace.replay.recorded_replay import warn_of
+from labtrace.replay.remedies import Remedies
 
 
-class Trace(Recorded):
+class Trace:
     """A Kineto trace, as `labkit.record` or torch.profiler writes it.
 
     Every table is a `pandas.DataFrame` whose first column, `rank`, is the rank. Columns that end in `us` are
@@ -26,7 +26,7 @@ class Trace(Recorded):
     last. "Kernels" include copies and memsets unless a table lists these separately. Except for `communication`,
     `operators` and `ranges`, the tables need a trace with one GPU a rank and raise `TraceError` on any other.
 
-    ``attrs["stamp"]`` of a table is the stamp of the recording. If that was simulated, "SIMULATED" also stands in the
+    ``attrs["stamp"]`` of a table is the stamp of the recording. If that was simulated, "SIMULATED" is also in the
     corner of the table, as the name of its columns.
 
     Attributes:
@@ -40,14 +40,48 @@ class Trace(Recorded):
         TraceError: there is no trace, or it cannot be read. The message names the file, the cause and the remedy.
     """
 
+    def __init__(self, path: Path | str) -> None:
+        self.ranks = {number: Rank(recording) for number, recording in read(path).items()}
+        self.only_steps: tuple[int, int] | None = None
+        self._played: dict[Rank, Remedies] = {}  # a part of the steps has its own ranks
+
+    @property
+    def stamp(self) -> dict | None:
+        """The stamp of the recording (of the first rank): device, versions, ... None if labkit did not record it."""
+        return next(iter(self.ranks.values())).recording.stamp
+
+    def steps(self, first: int, last: int | None = None) -> Trace:
+        """The steps from `first` to `last` alone, as a trace of which every table and figure can be made.
+
+        They hold the host events that began in these steps, and the kernels launched in them, whenever these ran.
+        Events outside of all steps are left out, and so are kernels whose launch is not in the trace. Kernels of
+        earlier steps are left out as well: the GPU may seem idle at the beginning. (Not if `labkit.record` made the
+        trace, since it waits for the GPU after each step.) Times still count from the recording's first event.
+
+        Args:
+            first: a step by its number, which `temporal(by="step")` and ProfilerStep's name show.
+            last: another step, or None for `first` alone.
+
+        Raises:
+            LabkitError: `last` comes before `first`.
+            TraceError: a step is not in the trace, no step is marked, or no kernel was launched in these steps.
+        """
+        last = first if last is None else last
+        if last < first:
+            raise LabkitError(f"first={first} comes after last={last}. Name the earlier step first.")
+        part = copy.copy(self)
+        part.ranks = {number: rank.within(first, last) for number, rank in self.ranks.items()}
+        part.only_steps = first, last
+        return part
+
     def summary(self) -> pandas.DataFrame:
-        """The verdict, one row a rank: its first remedy, what bounds it if one cause dominates, and the numbers.
+        """The verdict, one row a rank: its first remedy, its bottleneck if one cause dominates, and the numbers.
 
         | column | unit | meaning |
         |---|---|---|
         | bound_by | | the part of the work with the largest cost, or "several", or "unknown" |
         | first_remedy, times_faster_at_most | | the first row of `remedies` |
-        | why | | the reasons in words, beginning with what `audit` found |
+        | why | | the reasons in words, beginning with the findings of `audit` |
         | wall_us | microseconds | |
         | idle_of_wall | 0 to 1 | |
         | host_wait_of_idle | 0 to 1 | the host was late |
@@ -77,6 +111,161 @@ class Trace(Recorded):
 
         return self._table(of_rank)
 
+    def temporal(self, by: str = "rank") -> pandas.DataFrame:
+        """Busy and idle time of the whole device, all streams together.
+
+        | column | unit | meaning |
+        |---|---|---|
+        | part | | see below |
+        | us | microseconds | |
+        | share_of_wall | 0 to 1 | |
+        | share_of_busy | 0 to 1 | NaN for wall and idle |
+
+        | part | meaning |
+        |---|---|
+        | wall | busy and idle together |
+        | busy, idle | with and without work on any stream |
+        | compute, memory, communication | within busy. They may overlap, and then add up to more than busy |
+        | non_compute | HTA's: the busy time without compute |
+        | compute_and_communication | HTA's: the time in which both ran |
+
+        Take care which share is quoted: 93% of a busy time that is only 10% of the wall time is not "compute-bound".
+
+        Args:
+            by: "rank" for these rows of each rank, or "step" for these rows of each step, with its number in the column
+                `step`. A step lasts from its first GPU activity to the first of the next step, so the steps add up to
+                the whole except for kernels that ran before them.
+
+        Raises:
+            TraceError: there is no GPU activity, or, by step, no step.
+        """
+        table_of = {"rank": tables.temporal, "step": tables.temporal_by_step}
+        check_known("by", by, table_of)
+        return self._table(table_of[by])
+
+    def idle(self) -> pandas.DataFrame:
+        """Idle time by its cause, of the whole device and of every stream.
+
+        | column | unit | meaning |
+        |---|---|---|
+        | scope | | "device", idle when no stream is busy, or "stream 7" |
+        | cause | | see below |
+        | us | microseconds | |
+        | share_of_idle, share_of_wall | 0 to 1 | of the scope: a stream's wall time is its own |
+
+        The idle times of the streams add up to more than the device's. HTA has only the streams'. The kernel
+        that ends a gap tells the cause:
+
+        | cause | meaning |
+        |---|---|
+        | host_wait | its launch began after the gap did, so the host was late |
+        | kernel_wait | it was launched in time, and the gap is shorter than 30 us, as between any two kernels |
+        | other | it was launched in time, and the gap is longer: it waited for another stream, for example |
+        | unknown | its launch is not in the trace |
+        """
+        return self._table(tables.idle)
+
+    def gaps(self, largest: int = 10) -> pandas.DataFrame:
+        """The largest gaps in which no stream was busy, the largest first.
+
+        | column | unit | meaning |
+        |---|---|---|
+        | begin_us | microseconds | since the rank's first event |
+        | us | microseconds | |
+        | cause | | as in `idle` |
+        | filled_by | | the event that the launching thread spent most of the gap in, see `labtrace.host.filled_by` |
+        | share_filled | 0 to 1 | the share of the gap that this covers |
+        | operator_at_begin, operator_at_end | | the innermost operator or call at these instants, or "(none)" |
+        | range_at_begin, range_at_end | | the innermost range at these instants, or "(none)" |
+        | next_kernel | | that ended the gap |
+        | launch_delay_us | microseconds | from the end of its launch to its begin, NaN without a launch in the trace |
+
+        A short delay says that the GPU waited for the host, a long one that the kernel waited.
+
+        Args:
+            largest: how many gaps of each rank.
+        """
+        return self._table(lambda rank: tables.gaps(rank, largest))
+
+    def kernels(self, by: str = "name") -> pandas.DataFrame:
+        """The kernels, the most expensive first.
+
+        | column | unit | meaning |
+        |---|---|---|
+        | kind | | compute, memory or communication |
+        | name | | |
+        | count | | |
+        | total_us, mean_us | microseconds | sum and mean of the durations |
+        | share_of_busy | 0 to 1 | of the device's busy time: where streams overlap, the sum is more than 1 |
+        | max_us, min_us | microseconds | by name: of the durations |
+        | std_us | microseconds | by name: the deviation of the durations, NaN for a single one |
+
+        Args:
+            by: "name" for a row of each name, "kind" for a row of each kind, without `name`, or "memory" for a row of
+                each memory operation. In place of `kind` and `name` these have `operation` (DtoD, HtoD, DtoH, Memset,
+                ...) and `pageable`, whether the host's memory was not pinned.
+        """
+        table_of = {
+            "name": tables.kernels_by_name,
+            "kind": tables.kernels_by_kind,
+            "memory": tables.memory_operations,
+        }
+        check_known("by", by, table_of)
+        return self._table(table_of[by])
+
+    def launches(self, runtime_cutoff: float = 50, delay_cutoff: float = 100) -> pandas.DataFrame:
+        """The kernels that were launched slowly or had to wait, whichever call launched them: graphs and Triton too.
+
+        | column | unit | meaning |
+        |---|---|---|
+        | what | | a row each: long delay, long call, kernel shorter than its call, no launch found |
+        | kernels, share_of_kernels | | how many, and of all with a known launch |
+        | gpu_us, share_of_gpu_time | microseconds | the sum of their durations, and of the sum over all |
+        | share_of_wall | 0 to 1 | the part of the wall time in which at least one of them ran |
+
+        The last row counts the kernels without a launch, the others are of the rest, and NaN if there is none. A
+        kernel may be in several rows. On a busy GPU a long delay is a full queue and no fault: see `queue` and
+        `summary`. A graph's call is shared among its kernels. As in HTA, long calls do not count as shorter kernels.
+
+        Args:
+            runtime_cutoff: microseconds on the host in one call.
+            delay_cutoff: microseconds from the end of the call to the begin of the kernel.
+        """
+        return self._table(lambda rank: tables.launches(rank, runtime_cutoff, delay_cutoff))
+
+    def queue(self) -> pandas.DataFrame:
+        """The number of kernels that were launched but not started, as a step function.
+
+        | column | unit | meaning |
+        |---|---|---|
+        | time_us | microseconds | since the rank's first event |
+        | waiting | kernels | from this time until that of the next row |
+        | mean | kernels | over the wall time, the same in all rows of a rank |
+
+        A queue that is never empty keeps the GPU busy: long delays then mean that the host is ahead. Kernels without a
+        launch in the trace are left out, and `launches` counts them.
+
+        Raises:
+            TraceError: there is no GPU activity, or no launch in the trace.
+        """
+        return self._table(tables.queue)
+
+    def concurrency(self) -> pandas.DataFrame:
+        """The number of streams that were busy at the same time.
+
+        | column | unit | meaning |
+        |---|---|---|
+        | range | | "all", or the range in which the host launched the kernels |
+        | busy_streams | streams | 0, 1, 2, ... |
+        | us, share_of_wall | microseconds | how long that many were busy with kernels of this range |
+        | union_us | microseconds | in which at least one was, the same in all rows of a range |
+        | sum_us | microseconds | of the kernels' durations, the same in all rows of a range |
+
+        The wall time of a range goes from its first to its last kernel, summed over all runs of the range. Kernels that
+        overlap last longer, so compare the unions of two recordings, not the sums.
+        """
+        return self._table(tables.concurrency)
+
     def communication(self) -> pandas.DataFrame:
         """Time of the communication with other ranks, and how much of it was exposed: one row a rank.
 
@@ -95,8 +284,8 @@ class Trace(Recorded):
         | straggler | a rank | that the others waited for: it waited least |
         | ranks | | "2 of 8": how many have a file here |
 
-        waited_us and straggler are NaN if there is only one rank, or if ranks differ in the number of their
-        collectives, or have none. straggler is also NaN if all waited equally, or if ranks have no file. Communication
+        waited_us and straggler are NaN if there is only one rank, or if the ranks have different numbers of
+        collectives, or none. straggler is also NaN if all waited equally, or if ranks have no file. Communication
         is NaN if the trace is of one of several ranks, and none was found in it.
         """
         table = self._table(communication.communication)
@@ -126,8 +315,8 @@ class Trace(Recorded):
     def ranges(self) -> pandas.DataFrame:
         """Time on the host in ranges, in their order. Works for a trace recorded on a CPU, too.
 
-        The ranges are labkit's, without "labkit: ", and those of your own (`torch.profiler.record_function`). In a
-        trace without labkit's they are also those that PyTorch marks: of the DataLoader, the optimiser and collectives.
+        These are the ranges of labkit, without "labkit: ", and your ranges (`torch.profiler.record_function`). A trace
+        without labkit's ranges also has those that PyTorch marks: of the DataLoader, the optimiser and collectives.
 
         | column | unit | meaning |
         |---|---|---|
@@ -138,13 +327,13 @@ class Trace(Recorded):
         return self._table(tables.ranges)
 
     def audit(self) -> pandas.DataFrame:
-        """What is wrong with the recording, one row a finding, and none if nothing was found. Works on any trace.
+        """The faults of the recording, one row a finding, and no row if nothing was found. Works on any trace.
 
         | column | meaning |
         |---|---|
-        | what, events | the finding, and how many events it is of |
+        | what, events | the finding, and the number of events that have it |
         | example | the name of one of them or, of the profiler's own warnings, the text |
-        | tables | those that cannot be trusted for it |
+        | tables | the tables that cannot be trusted because of it |
 
         The findings are
 
@@ -152,15 +341,15 @@ class Trace(Recorded):
         - launches without a kernel, except while a graph is captured,
         - replays of a graph with fewer kernels than others,
         - kernels without a launch, or before it,
-        - correlations used twice,
         - kernels of a stream that overlap by over 10 us,
         - calls of a thread that cross,
-        - times of other clocks, in other units or an hour from the rest,
+        - kernels of no duration, since times were rounded to microseconds,
+        - times of other clocks, or a minute from all others,
         - ranks without a file, and
         - warnings that the profiler wrote into the file.
 
-        What would make every table wrong is refused in reading instead. `summary` and `remedies` say first what can
-        mislead them, and give no factor if that is more than a twentieth of the recording.
+        A file whose faults would make every table wrong is refused in reading. `summary` and `remedies` name first the
+        findings that can mislead them, and give no factor if more than a twentieth of the recording is in doubt.
         """
         return self._table(lambda rank: audit.audit(rank, self.ranks.values()))
 
@@ -188,16 +377,12 @@ class Trace(Recorded):
         Warns:
             ReplayWarning: it differs by more than a twentieth, or something is lost or missing.
         """
-        from labtrace.replay.recorded_replay import warn_of
-
         table = self._table(lambda rank: self._remedies(rank).rows())
         warn_of(" ".join(dict.fromkeys(filter(None, (self._remedies(rank).doubt for rank in self.ranks.values())))))
-        return stamped(table, {**(self.stamp or {}), "SIMULATED": True})
+        return with_stamp(table, {**(self.stamp or {}), "SIMULATED": True})
 
     def _remedies(self, rank: Rank) -> Remedies:
         """The replays of a rank, which `summary` and `remedies` share."""
-        from labtrace.replay.remedies import Remedies
-
         if rank not in self._played:
             self._played[rank] = Remedies(rank, self.ranks.values())
         return self._played[rank]
@@ -251,7 +436,7 @@ class Trace(Recorded):
         Raises:
             TraceError: no rank is in both, only one has steps, or there is no GPU activity.
         """
-        return stamped(difference.differences(self.ranks, other.ranks), self.stamp, other.stamp)
+        return with_stamp(difference.differences(self.ranks, other.ranks), self.stamp, other.stamp)
 
     def achieved(self) -> pandas.DataFrame:
         """The rates that convolutions, matrix products and normalisation achieved, by operator and shapes.
@@ -263,9 +448,25 @@ class Trace(Recorded):
         | flops, bytes | | the least of one call |
         | tflop_per_s, gb_per_s | | |
 
-        NaN is what the trace does not tell: see `labtrace.achieved`.
+        Values that the trace does not tell are NaN: see `labtrace.achieved`.
 
         Raises:
             TraceError: there is no GPU activity, or the trace was recorded without record_shapes=True.
         """
         return self._table(achieved.achieved)
+
+    def _table(self, of_rank: Callable[[Rank], pandas.DataFrame]) -> pandas.DataFrame:
+        found = {number: of_rank(rank) for number, rank in self.ranks.items()}
+        for number, table in found.items():
+            table.insert(0, "rank", number)
+        return with_stamp(pandas.concat(found.values(), ignore_index=True), self.stamp)
+
+
+def with_stamp(table: pandas.DataFrame, stamp: dict | None, *others: dict | None) -> pandas.DataFrame:
+    """The table with this stamp in its `attrs`, marked if it or one of the others is that of a simulation."""
+    simulated = any("SIMULATED" in one for one in (stamp, *others) if one)
+    if stamp or simulated:
+        table.attrs["stamp"] = {**(stamp or {}), **({"SIMULATED": True} if simulated else {})}
+    if simulated:
+        table.columns.name = "SIMULATED"  # in the corner of the table, wherever it is shown
+    return table

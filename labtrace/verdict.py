@@ -1,4 +1,4 @@
-"""The verdict on one rank's training: its first remedy, what bounds it if one cause dominates, and the numbers."""
+"""The verdict on one rank's training: its first remedy, its bottleneck if one cause dominates, and the numbers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import pandas
 
 from labtrace import host, tables
 from labtrace.rank import Rank
+from labtrace.tables import LONG_DELAY_US
 
 PARTS = ("data", "host", "compute", "memory", "communication")  # of the work
-FEW = 3  # gaps that are named if they are most of the idle time
-LONG_DELAY = 100.0  # microseconds, HTA's default
-WORTH, DOMINATES, MUCH = 0.1, 2.0, 0.25  # the rule of `bound_by`; and a part of the wall time nobody should overlook
+MOST_GAPS = 3  # that are named, if together they are most of the idle time
+LEAST_SHARE = 0.1  # of the wall time: a part of the work that costs less is not the bottleneck
+LEAST_LEAD = 2.0  # the ratio of the bottleneck's cost to the next largest
+HIGH_HOST_COST = 0.25  # of the wall time: if host and data cost more, a full queue is no good news
 WORDS = {
     "data": "the loading of data",
     "host": "the work of the host",
@@ -35,9 +37,9 @@ def summary(rank: Rank, remedies: pandas.DataFrame | None, costs: Mapping[str, f
 
     Args:
         rank: the recording.
-        remedies: the rows of `labkit.Trace.remedies`, or None if the recording cannot be played again.
+        remedies: the rows of `labtrace.Trace.remedies`, or None if the recording cannot be played again.
         costs: the shares of the wall time that would be gone without each of `PARTS`, NaN if that is not known.
-        doubt: what is wrong with the recording, in words: comes first.
+        doubt: the faults of the recording, in words, which come first.
     """
     numbers = _numbers(rank) | {f"cost_of_{part}": costs.get(part, np.nan) for part in PARTS}
     first = {"first_remedy": "", "times_faster_at_most": np.nan}
@@ -61,7 +63,7 @@ def _numbers(rank: Rank) -> dict[str, float]:
         "host_wait_of_idle": host_us / (idle_us or np.nan),
         "data_of_idle": data_us / (idle_us or np.nan),
         **{f"{kind}_of_busy": parts.loc[kind, "share_of_busy"] for kind in tables.KINDS},
-        "long_delays_of_kernels": (kernels.loc[known, "delay"] > LONG_DELAY).mean(),
+        "long_delays_of_kernels": (kernels.loc[known, "delay"] > LONG_DELAY_US).mean(),
         "mean_queue": tables.mean_queue(rank) if known.any() else np.nan,
     }
 
@@ -69,20 +71,20 @@ def _numbers(rank: Rank) -> dict[str, float]:
 def bound_by(numbers: Mapping[str, float]) -> str:
     """The bottleneck: "data", "host", "compute", "memory" or "communication", or "several", or "unknown".
 
-    `labkit.Trace.summary` explains the rule. `numbers` are columns of its table: cost_of_data and so on, shares of the
-    wall time from 0 to 1. Shares of the idle and of the busy time play no part: two causes may hide behind each other.
-    Nor do launch delays: with a full queue they are long, and the GPU is busy.
+    `labtrace.Trace.summary` explains the rule. `numbers` are columns of its table: cost_of_data and so on, shares of
+    the wall time from 0 to 1. Shares of the idle and of the busy time play no part, since two causes may hide behind
+    each other. Nor do launch delays: with a full queue they are long, and the GPU is busy.
     """
     found = sorted((numbers[f"cost_of_{part}"], part) for part in PARTS)
     if np.isnan([cost for cost, _ in found]).any():
         return "unknown"
     (second, _), (first, part) = found[-2:]
-    return part if first >= WORTH and first >= DOMINATES * second else "several"
+    return part if first >= LEAST_SHARE and first >= LEAST_LEAD * second else "several"
 
 
 def _why(rank: Rank, numbers: Mapping[str, float], remedies: pandas.DataFrame) -> str:
     """The first remedies, the verdict and the numbers it rests on, in words."""
-    worth = max(1, min(3, int((remedies["share_of_wall"] >= WORTH).sum())))
+    worth = max(1, min(3, int((remedies["share_of_wall"] >= LEAST_SHARE).sum())))
     told = [f"{row.times_faster_at_most:.2f} times faster without {row.cause}" for row in remedies[:worth].itertuples()]
     bound = bound_by(numbers)
     if np.isnan(numbers["idle_of_wall"]):
@@ -102,10 +104,10 @@ def _of_host(remedies: pandas.DataFrame) -> str:
 
 
 def _few_gaps(rank: Rank, numbers: Mapping[str, float]) -> str:
-    """The gaps that are most of the idle time, and what filled them, if they are three or fewer."""
-    if not numbers["idle_of_wall"] >= WORTH:
+    """The gaps that are most of the idle time, and the events that filled them, if there are three or fewer."""
+    if not numbers["idle_of_wall"] >= LEAST_SHARE:
         return ""
-    largest = tables.gaps(rank, FEW)
+    largest = tables.gaps(rank, MOST_GAPS)
     idle = numbers["idle_of_wall"] * numbers["wall_us"]
     many = 1 + int(np.argmax(largest["us"].cumsum() > idle / 2))
     share = largest["us"][:many].sum() / idle
@@ -132,9 +134,13 @@ def _queue(numbers: Mapping[str, float]) -> str:
     """The queue in words. It is good news only if nothing on the host costs much."""
     if np.isnan(numbers["mean_queue"]):
         return ""
-    delayed = f" {numbers['long_delays_of_kernels']:.0%} of the kernels began more than {LONG_DELAY:g} us after their"
+    delayed = (
+        f" {numbers['long_delays_of_kernels']:.0%} of the kernels began more than {LONG_DELAY_US:g} us after their"
+    )
     told = f"{delayed} launch, and {numbers['mean_queue']:.1f} waited on average"
-    on_the_gpu = bound_by(numbers) in tables.KINDS and numbers["cost_of_data"] + numbers["cost_of_host"] < MUCH
+    on_the_gpu = (
+        bound_by(numbers) in tables.KINDS and numbers["cost_of_data"] + numbers["cost_of_host"] < HIGH_HOST_COST
+    )
     if on_the_gpu and numbers["long_delays_of_kernels"] > 0.5:
         return f"{told}: a full queue, not overhead."
     return f"{told}."

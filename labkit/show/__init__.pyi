@@ -4,7 +4,7 @@ from labkit.show.progress import FilmStrip as FilmStrip
 from labkit.show.progress import LiveLosses as LiveLosses
 from labkit.show.progress import loss_curves as loss_curves
 from labkit.show.progress import picture_rows as picture_rows
-from labtrace.show.bars import stamped as stamped
+from labtrace.show.bars import stamp_text as stamp_text
 from labtrace.show.explorer import trace_explorer as trace_explorer
 from labtrace.show.report import report_data as report_data
 from labtrace.show.report import trace_report as trace_report

@@ -105,7 +105,7 @@ class Timeline:
         gap is short (under 30 us), because of the hardware's pause or a short wait for another stream. other: it was
         launched before, and the gap is long, for example because of a long wait for another stream.
 
-        The rule is the one of `labkit.Trace.idle` and HTA. There a launch counts from the begin of its CUDA call,
+        The rule is that of `labtrace.Trace.idle` and HTA. There a launch counts from the begin of its CUDA call,
         which here is the very end of `host_us`.
         """
         mine = self.stream == stream
@@ -126,7 +126,7 @@ def play(
         launches: in the order in which the host makes them.
         synchronise: positions of launches. After each of these the host waits until the GPU is done or, in a mapping,
             until the kernels at the given positions have ended.
-        queue_limit: while so many kernels of a stream are launched and not started, its next launch waits.
+        queue_limit: while this many kernels of a stream are launched and not started, its next launch waits.
         gap_us: the pause of a stream between two kernels, in microseconds.
 
     Raises:

@@ -1,14 +1,13 @@
 """A recorded trace, played again with one thing changed: SIMULATED, but with durations that were measured.
 
 We read from the recording the duration and the stream of every kernel, the host's time between one launch and the
-next, and the waits, as far as they show: see `labtrace.dependencies`. Kernels of one stream pause between each
-other for the mean of the recorded pauses.
+next, and the waits, as far as they show: see `labtrace.dependencies`. The pause between two kernels of a stream is the
+mean of the recorded pauses.
 
-The model leaves out some things. What the host does
-between a launch and the wait that follows it counts as if done after the wait. Kernels that ran together keep the
-durations they then had, even if a change separates them. Other reasons for a kernel to wait do not exist, such as the
-time a launch takes to reach the GPU. So do not compare a replay with the trace, but with the unchanged replay of the
-same trace: the result is a ratio.
+The model leaves out some things. The host's work between a launch and the wait that follows it counts as if it were
+done after the wait. Kernels that ran together keep their recorded durations, even if a change separates them. A kernel
+has no other reasons to wait, such as the time a launch takes to reach the GPU. So compare a replay with the unchanged
+replay of the same trace, and not with the trace itself: the result is a ratio.
 """
 
 from __future__ import annotations
@@ -16,19 +15,24 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection
 from dataclasses import replace as with_changes
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas
 
 from labtrace.dependencies import FULL_QUEUE, Dependencies, dependencies, in_order
+from labtrace.dialects import OPERATORS
 from labtrace.errors import LabkitError
 from labtrace.intervals import busy
 from labtrace.rank import Rank, innermost
-from labtrace.recorded import Recorded
 from labtrace.replay.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labtrace.replay.trace_file import GRAPH_US, Replay, Source
 
-TOLD, REFUSED = 0.05, 0.2  # shares of the wall time by which an unchanged replay differs from its recording
+if TYPE_CHECKING:
+    from labtrace.trace import Trace
+
+# The shares of the wall time by which an unchanged replay may differ from its recording without a warning, and at most.
+WARN_ABOVE, REFUSE_ABOVE = 0.05, 0.2
 
 
 class ReplayWarning(UserWarning):
@@ -36,7 +40,7 @@ class ReplayWarning(UserWarning):
 
 
 def what_if(
-    trace: Recorded,
+    trace: Trace,
     host: float = 1.0,
     kernels: float = 1.0,
     graph: bool = False,
@@ -62,17 +66,17 @@ def what_if(
     Raises:
         TraceError: the trace holds no GPU activity.
         LabkitError: a factor is negative or no number, `rank` names none of several ranks, the trace has no launches
-            or, for a graph, no steps, or the unchanged replay differs from the recording by more than `REFUSED`.
+            or, for a graph, no steps, or the unchanged replay differs from the recording by more than `REFUSE_ABOVE`.
 
     Warns:
-        ReplayWarning: it differs by more than `TOLD`.
+        ReplayWarning: it differs by more than `WARN_ABOVE`.
     """
     ranks = list(trace.ranks)
     if rank not in (ranks if rank is not None or len(ranks) > 1 else [None]):
         raise LabkitError(f"rank={rank}: a replay is of one rank. Choose among {', '.join(map(str, ranks))}.")
     chosen = trace.ranks[ranks[0] if rank is None else rank]
     recorded = read_launches(chosen)
-    warn_of(check(chosen, recorded.timeline.kernel_start, recorded.timeline.kernel_end))
+    warn_of(replay_doubt(chosen, recorded.timeline.kernel_start, recorded.timeline.kernel_end))
     for factor in (host, kernels, data):
         if not 0 <= factor < np.inf:
             raise LabkitError(f"{factor} is no factor on a time. Give 0 or more: 0.5 is twice as fast.")
@@ -100,18 +104,18 @@ def what_if(
     return with_changes(played, assumed=assumed)
 
 
-def check(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
-    """Holds an unchanged replay to its recording: wall, busy and idle time of the GPU.
+def replay_doubt(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
+    """Compares an unchanged replay with its recording: wall, busy and idle time of the GPU.
 
     Args:
         rank: the recording.
         begin, end: of the kernels in the replay.
 
     Returns:
-        A sentence if one differs by more than `TOLD` of the wall time, else "".
+        A sentence if one differs by more than `WARN_ABOVE` of the wall time, else "".
 
     Raises:
-        LabkitError: one differs by more than `REFUSED` of it.
+        LabkitError: one differs by more than `REFUSE_ABOVE` of it.
     """
     if rank.start == rank.stop:
         raise LabkitError(f"{rank.recording.file}: its kernels took no time at all, so there is nothing to gain.")
@@ -124,17 +128,17 @@ def check(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
     }
     worst = max(pairs, key=lambda name: abs(pairs[name][0] - pairs[name][1]))
     apart = abs(pairs[worst][0] - pairs[worst][1]) / recorded_wall
-    if apart <= TOLD:
+    if apart <= WARN_ABOVE:
         return ""
     said = (
         f"{rank.recording.file}: played again without a change, the {worst} time is {pairs[worst][0]:,.0f} us, and in "
         f"the recording {pairs[worst][1]:,.0f} us ({apart:.0%} of the wall time)."
     )
     unknown = rank.kernels["call_begin"].isna().mean()
-    cause = f" The launches of {unknown:.0%} of the kernels are not in the trace." if unknown > TOLD else ""
-    if apart > REFUSED:
-        raise LabkitError(f"{said}{cause} So this trace cannot tell what a change would bring. See Trace.audit().")
-    return f"{said}{cause} Take what a change would bring as no more exact."
+    cause = f" The launches of {unknown:.0%} of the kernels are not in the trace." if unknown > WARN_ABOVE else ""
+    if apart > REFUSE_ABOVE:
+        raise LabkitError(f"{said}{cause} So this trace cannot predict the effect of a change. See Trace.audit().")
+    return f"{said}{cause} A predicted effect of a change is no more exact."
 
 
 def warn_of(doubt: str) -> None:
@@ -159,11 +163,11 @@ def read_launches(rank: Rank) -> Replay:
         Launch(name, float(host), float(us), int(stream), waited, data_us=float(loading))
         for name, host, us, stream, waited, loading in columns
     ]
-    gpu, (queue_limit, gap_us) = rank.recording.device.removeprefix("SIMULATED "), settings(found)
+    gpu, (queue_limit, gap_us) = rank.recording.device.removeprefix("SIMULATED "), queue_settings(found)
     return Replay(launches, _sources(rank, table), found.waits, gpu, {}, gap_us=gap_us, queue_limit=queue_limit)
 
 
-def settings(found: Dependencies) -> tuple[int, float]:
+def queue_settings(found: Dependencies) -> tuple[int, float]:
     """The limit of the queue, and the pause between kernels of a stream, as far as the recording shows them."""
     table, deepest = found.kernels, int(found.depth.max())
     queue_limit = deepest if deepest >= FULL_QUEUE else QUEUE_LIMIT
@@ -175,7 +179,7 @@ def settings(found: Dependencies) -> tuple[int, float]:
     return queue_limit, GAP_US if np.isnan(shortest) else min(GAP_US, max(0.0, float(shortest)))
 
 
-def waited(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
+def waits_for_ranks(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
     """How long a rank waited for others in each of its kernels, in the order of `in_order`, or None if unknown.
 
     All ranks leave a collective together, so the one that was in it for the shortest time did not wait.
@@ -192,7 +196,7 @@ def waited(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
 
 
 def _sources(rank: Rank, table: pandas.DataFrame) -> list[Source]:
-    operators = rank.operators[rank.operators["category"] == "cpu_op"].reset_index(drop=True)
+    operators = rank.operators[rank.operators["category"] == OPERATORS].reset_index(drop=True)
     place = innermost(operators, table["call_begin"])
     names = np.append(operators["name"].to_numpy(dtype=object), "")[place]
     ranges = np.append(rank.ranges["name"].to_numpy(dtype=object), "")[table["range"]]

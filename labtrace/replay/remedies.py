@@ -1,8 +1,8 @@
-"""How much a recorded step could gain at most if one cause of its time were gone: the trace, played again without it.
+"""The most that a recorded step could gain if one cause of its time were gone: the trace, played again without it.
 
-Shares of idle or busy time do not answer this: what one cause hides another one is waiting behind. So each cause is
-taken out by itself, the rest stays as recorded, and the wall times are compared. Causes that overlap are therefore not
-counted twice, and the gains of two of them cannot be added up.
+Shares of idle or busy time do not answer this, since one cause can hide another one. So each cause is taken out by
+itself, the rest stays as recorded, and the wall times are compared. Causes that overlap are therefore not counted
+twice, and the gains of two of them cannot be added up.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import pandas
 
 from labtrace import audit, host
 from labtrace.dependencies import dependencies
+from labtrace.dialects import fine_kinds
 from labtrace.errors import LabkitError
-from labtrace.kinds import fine_kinds
 from labtrace.rank import Rank
 from labtrace.replay.launch_queue import run
-from labtrace.replay.recorded_replay import check, settings, waited
+from labtrace.replay.recorded_replay import queue_settings, replay_doubt, waits_for_ranks
+from labtrace.tables import LONG_DELAY_US
 
 RANKS = "waiting for other ranks"
 TRY = {
@@ -41,7 +42,9 @@ TRY = {
     "optimiser": 'one kernel for all weights: fused=True; labkit: "fused_adam"',
     "pointwise and other": "torch.compile fuses them; work in place; 16 bits",
 }
-BUSY, QUEUED, LONG_DELAY_US, FALLS = 0.8, 0.5, 100.0, 0.1  # the rule of `Remedies._check_waits`
+# The rule of `Remedies._check_waits`: the host was ahead if the GPU was busy for more than this share of the time, and
+# more than this share of the kernels had a long delay. Then a replay without kernels must gain this share.
+BUSY_SHARE, DELAYED_SHARE, LEAST_GAIN = 0.8, 0.5, 0.1
 
 
 class Remedies:
@@ -52,18 +55,18 @@ class Remedies:
         ranks: all ranks of the training, this one too.
 
     Attributes:
-        doubt: what is wrong with the recording or its replay, in a sentence or two, or "" if nothing is.
+        doubt: the faults of the recording or its replay, in a sentence or two, or "" if there are none.
 
     Raises:
-        TraceError, LabkitError: as `labkit.Trace.remedies`.
+        TraceError, LabkitError: as `labtrace.Trace.remedies`.
     """
 
     def __init__(self, rank: Rank, ranks: Collection[Rank]) -> None:
         unsound, too_much = audit.doubts(rank)
         if too_much:
-            raise LabkitError(f"{unsound} So it cannot tell what a change would bring. Record again.")
+            raise LabkitError(f"{unsound} So it cannot predict the effect of a change. Record again.")
         self.found = dependencies(rank)
-        self.settings = settings(self.found)
+        self.settings = queue_settings(self.found)
         self.table = self.found.kernels
         self.lasting, self.streams = self.table["duration"].to_numpy(), self.table["stream"].tolist()
         free, made = self.found.host_times()
@@ -71,8 +74,8 @@ class Remedies:
         self.host_us = np.sum([*self.parts.values()], axis=0)
         begin, end = self._play(self.host_us, self.lasting)
         self.wall = max(end) - min(begin)
-        said = [unsound, check(rank, np.array(begin), np.array(end))]
-        self.waited = waited(rank, ranks)
+        said = [unsound, replay_doubt(rank, np.array(begin), np.array(end))]
+        self.waited = waits_for_ranks(rank, ranks)
         if self.waited is not None and (missing := audit.missing_ranks(ranks)):
             said.append(f"{missing} of {len(ranks) + missing} ranks have no file here: the waits for them are unknown.")
         self.doubt = " ".join(filter(None, said))
@@ -99,7 +102,7 @@ class Remedies:
         return {part: gain / (self.wall or np.nan) for part, gain in us.items()}
 
     def rows(self) -> pandas.DataFrame:
-        """The rows of `labkit.Trace.remedies`."""
+        """The rows of `labtrace.Trace.remedies`."""
         table = pandas.DataFrame(self.gains.items(), columns=["cause", "us"])
         left = self.wall - table["us"]
         table["share_of_wall"] = table["us"] / (self.wall or np.nan)
@@ -108,20 +111,20 @@ class Remedies:
         return table.sort_values("us", ascending=False, kind="stable", ignore_index=True)
 
     def _check_waits(self, rank: Rank) -> None:
-        """Raises `LabkitError` if kernels do not count in the replay though the host must have waited for them.
+        """Raises `LabkitError` if the replay takes as long without kernels, though the host must have waited for them.
 
-        So it is where the GPU is busy and most kernels wait long in the queue: there the host was ahead.
+        It must have waited where the GPU was busy and most kernels waited long in the queue: the host was ahead.
         """
         queued = (rank.kernels["delay"] > LONG_DELAY_US).sum() / max(1, rank.kernels["delay"].notna().sum())
         busy = float(np.sum(rank.busy.end - rank.busy.begin)) / (rank.stop - rank.start)
-        if busy <= BUSY or queued <= QUEUED:
+        if busy <= BUSY_SHARE or queued <= DELAYED_SHARE:
             return
         gain = self._gain(kernel_us=np.zeros(len(self.lasting))) / (self.wall or np.nan)
-        if gain < FALLS:
+        if gain < LEAST_GAIN:
             raise LabkitError(
                 f"{rank.recording.file}: the GPU was busy for {busy:.0%} of the time and the host ahead of it, but the "
                 f"replay without any kernel is only {gain:.0%} shorter. So the host waited in a way that does not show "
-                "here, and this trace cannot tell what a change would bring."
+                "here, and this trace cannot predict the effect of a change."
             )
 
     def _without(self, kernels: pandas.Series) -> float:

@@ -1,4 +1,4 @@
-"""A list of launches to play, and the trace that is written of it: SIMULATED, and stamped so."""
+"""A list of launches to play, and the trace that is written of it, with a stamp that says SIMULATED."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from labtrace.stamp import stamp
 GRAPH_US = 20.0  # the host's time for launching a whole graph: an assumption
 CALL_US = 4.5  # the part of the host's time for a launch that the CUDA call takes, at most half of it: an assumption
 HOST, GPU = 1000, 0  # processes in the trace
-EXTERNAL, FIRST_EXTERNAL = "External id", 1  # PyTorch's number of an operator; 0 stands for none
+EXTERNAL, FIRST_EXTERNAL = "External id", 1  # PyTorch's number of an operator; 0 for none
 CORRELATIONS = 100_000  # the first correlation: HTA 0.5.0 fails on small numbers
 
 Event = dict[str, Any]
@@ -33,8 +33,8 @@ class Source(NamedTuple):
     """Where a launch comes from.
 
     `call` numbers the CUDA calls and `operator` PyTorch's operators, each in their order. Launches with the same
-    number come from the same call or operator. One call launches all kernels of a graph. -1 stands for no operator, ""
-    for no range, step -1 for outside of all steps.
+    number come from the same call or operator. One call launches all kernels of a graph. Operator -1 is no operator,
+    range "" is no range, and step -1 is outside of all steps.
     """
 
     call: int
@@ -46,16 +46,16 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Replay:
-    """Launches to play, with everything that the model and the trace need to know of them: SIMULATED.
+    """Launches to play, with everything that the model and the trace need: SIMULATED.
 
     Attributes:
         launches: in their order. Streams have the numbers that PyTorch's profiler gives them.
         sources: where each launch comes from.
         synchronised: positions of the launches after which the host waits for the GPU, or for the kernels at the
-            positions to which they are mapped, as for `labkit.simulate.play`.
-        device: the device that the replay stands for.
+            positions to which they are mapped, as for `labtrace.replay.play`.
+        device: the name of the simulated device.
         assumed: more entries for the stamp of the trace.
-        gap_us, queue_limit: as for `labkit.simulate.play`.
+        gap_us, queue_limit: as for `labtrace.replay.play`.
     """
 
     launches: Sequence[Launch]
@@ -114,7 +114,7 @@ class Replay:
 
 
 def write_trace(played: Replay, path: Path | str, rank: int = 0) -> Path:
-    """Writes a trace that `labkit.Trace`, Holistic Trace Analysis (HTA) and ui.perfetto.dev read.
+    """Writes a trace that `labtrace.Trace`, Holistic Trace Analysis (HTA) and ui.perfetto.dev read.
 
     Under "labkit" it holds the stamp, with "SIMULATED": true and all assumptions.
 

@@ -1,4 +1,4 @@
-from labtrace.show.bars import stamped as stamped
+from labtrace.show.bars import stamp_text as stamp_text
 from labtrace.show.explorer import trace_explorer as trace_explorer
 from labtrace.show.report import report_data as report_data
 from labtrace.show.report import trace_report as trace_report

@@ -29,11 +29,11 @@ DRAWING = ["rank", "panel", "place", "series", "value", "begin", "text"]  # colu
 _ANALYSES: WeakKeyDictionary[Trace, TraceAnalysis] = WeakKeyDictionary()
 
 
-def named(traces: Traces) -> dict[str, Trace]:
+def by_name(traces: Traces) -> dict[str, Trace]:
     """Traces by name. A single trace is named after its file.
 
     Args:
-        traces: a `labkit.Trace`, the path of a trace or of a folder with one of each rank, HTA's `TraceAnalysis`, or
+        traces: a `labtrace.Trace`, the path of a trace or of a folder with one of each rank, HTA's `TraceAnalysis`, or
             several of these by name.
 
     Raises:
@@ -54,8 +54,8 @@ def _opened(recording: Any) -> Trace:
     hta = sys.modules.get("hta.trace_analysis")
     if hta is None or not isinstance(recording, hta.TraceAnalysis):
         raise LabkitError(
-            f"{recording!r:.80} is no trace: give a labkit.Trace, the path of a trace or of a folder of them, HTA's "
-            "TraceAnalysis, or several of these by name: {'mine': labkit.Trace(path)}."
+            f"{recording!r:.80} is no trace: give a labtrace.Trace, the path of a trace or of a folder of them, HTA's "
+            "TraceAnalysis, or several of these by name: {'mine': labtrace.Trace(path)}."
         )
     files = [Path(file) for _, file in sorted(recording.t.trace_files.items())]
     trace = Trace(files[0] if len(files) == 1 else files[0].parent)
@@ -81,7 +81,7 @@ def analysis_of(trace: Trace) -> TraceAnalysis:
         raise LabkitError(f"{error}. HTA is the package traceinsight: pip install traceinsight") from error
     except Exception as error:  # HTA raises nearly anything
         raise LabkitError(
-            f"HTA cannot read {', '.join(files.values())} ({type(error).__name__}: {str(error)[:200]}). labkit's own "
+            f"HTA cannot read {', '.join(files.values())} ({type(error).__name__}: {str(error)[:200]}). labtrace's own "
             "views of this trace do not need HTA. With pandas 3, HTA 0.6.1 fails on some traces: pip install 'pandas<3'"
         ) from error
     return _ANALYSES[trace]
@@ -97,7 +97,7 @@ def each_rank(traces: Traces) -> dict[str, Rank]:
     """All ranks of all traces, by their names in figures."""
     return {
         shown: trace.ranks[rank]
-        for name, trace in named(traces).items()
+        for name, trace in by_name(traces).items()
         for rank, shown in rank_names(name, trace).items()
     }
 
@@ -109,7 +109,7 @@ def joined(
 
     A trace that does not have the table raises its error, or, if another one has it, puts the error into `lacking`.
     """
-    tables, traces = [], named(traces)
+    tables, traces = [], by_name(traces)
     for name, trace in traces.items():
         try:
             table = of_trace(trace)
@@ -139,7 +139,7 @@ def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = F
         table: with these columns. It may lack the last three.
         looks: of the series, in the legend's order.
         unit: title of the x axis.
-        beside: whether the series stand beside one another at a place, and are not stacked.
+        beside: whether the series are drawn beside one another at a place, and not stacked.
     """
     table = table.assign(hover=_hover(table))
     table = table if "panel" in table else table.assign(panel="")
@@ -147,7 +147,7 @@ def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = F
     table["place"] += unknown.map({True: "<br>(not known)", False: ""})
     places = {panel: list(dict.fromkeys(rows["place"])) for panel, rows in table.groupby("panel", sort=False)}
     thickness = 16 + 16 * (len(looks) if beside else 1)
-    edge = dict(color="#555555", width=0.5)  # pale bars stand out from the background
+    edge = dict(color="#555555", width=0.5)  # so that pale bars can be seen on the background
     figure = panels({panel: 30 + thickness * len(labels) for panel, labels in places.items()})
     in_legend = set()
     for number, (panel, labels) in enumerate(places.items(), start=1):
@@ -188,8 +188,8 @@ def finish(
         notes: sentences about the table, for the text alternative.
     """
     stamps: dict[str, list[str]] = {}
-    for name, trace in named(traces).items():
-        stamps.setdefault(stamped(trace), []).append(name)
+    for name, trace in by_name(traces).items():
+        stamps.setdefault(stamp_text(trace), []).append(name)
     stamp = "; ".join(f"{', '.join(names)}: {of_these}" for of_these, names in stamps.items())
     figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor=CLEAR)
     figure.update_layout(
@@ -201,14 +201,14 @@ def finish(
             "table": readable(table).to_html(index=False, border=0),
         },
     )
-    simulated = [name for name, trace in named(traces).items() if (trace.stamp or {}).get("SIMULATED")]
+    simulated = [name for name, trace in by_name(traces).items() if (trace.stamp or {}).get("SIMULATED")]
     if simulated or "SIMULATED" in title:
-        everything = "SIMULATED" in title or len(simulated) == len(named(traces))
+        everything = "SIMULATED" in title or len(simulated) == len(by_name(traces))
         mark_simulated(figure, whose="" if everything else ", ".join(simulated))
     return figure
 
 
-def stamped(trace: Trace) -> str:
+def stamp_text(trace: Trace) -> str:
     """The device and the torch version a trace was recorded with and, if it is a part, its steps.
 
     Of a recording that others have published: its device and where it was published.
@@ -231,11 +231,11 @@ def readable(table: pandas.DataFrame) -> pandas.DataFrame:
     columns = {}
     for name, values in table.drop(columns=DRAWING, errors="ignore").items():
         heading = re.sub(r"(^|_)us(?=_|$)", r"\1µs", str(name)).replace("_", " ")
-        columns[heading] = [_told(str(name), value) for value in values]
+        columns[heading] = [_as_text(str(name), value) for value in values]
     return pandas.DataFrame(columns)
 
 
-def _told(column: str, value: Any) -> str:
+def _as_text(column: str, value: Any) -> str:
     if isinstance(value, str | bool):
         return str(value).replace(" us", " µs")
     if pandas.isna(value):

@@ -9,7 +9,7 @@ import ipywidgets
 import plotly.graph_objects as go
 
 from labtrace.errors import LabkitError
-from labtrace.show.bars import Traces, each_rank, named
+from labtrace.show.bars import Traces, by_name, each_rank
 from labtrace.show.hta import TABLES
 from labtrace.show.style import escaped
 from labtrace.show.timeline import length_us
@@ -29,12 +29,12 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
     numbers may differ between recordings. Where a view needs events that are missing, the figure names them.
 
     Args:
-        traces: a trace, or traces by name, as `labkit.show.trace` takes them.
+        traces: a trace, or traces by name, as `labtrace.show.trace` takes them.
 
     Raises:
         LabkitError: there is no trace.
     """
-    recordings = named(traces)
+    recordings = by_name(traces)
     steps = max(len(_steps(one)) for one in recordings.values())
     slow = dict(continuous_update=False, **WIDE)
     times = dict(readout_format=",.0f", **slow)
@@ -61,7 +61,7 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
         settings = {name: value for name, value in values.items() if shown_by[name] == view}
         chosen = {name: one for name, one in recordings.items() if recording in (name, ALL)}
         try:
-            if first_and_last != (1, steps):  # all steps include what was recorded between and after them
+            if first_and_last != (1, steps):  # all steps include the events between and after them
                 chosen = {
                     name: one.steps(*(_steps(one)[:n][-1] for n in first_and_last))  # or the last that it has
                     for name, one in chosen.items()

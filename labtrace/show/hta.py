@@ -1,4 +1,4 @@
-"""The view "hta": the tables of Holistic Trace Analysis under their own names, and labkit's numbers beside them."""
+"""The view "hta": the tables of Holistic Trace Analysis under their own names, and labtrace's numbers beside them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas
 import plotly.graph_objects as go
 
 from labtrace.errors import check_known
-from labtrace.show.bars import Traces, analysis_of, finish, named, rank_names, readable
+from labtrace.show.bars import Traces, analysis_of, by_name, finish, rank_names, readable
 from labtrace.show.style import escaped, shortened, table_of
 from labtrace.tables import queue_lengths
 from labtrace.trace import Trace
@@ -18,17 +18,17 @@ from labtrace.trace import Trace
 if TYPE_CHECKING:
     from hta.trace_analysis import TraceAnalysis
 
-TYPES = {"compute": "COMPUTATION", "communication": "COMMUNICATION", "memory": "MEMORY"}  # labkit's kinds and HTA's
+TYPES = {"compute": "COMPUTATION", "communication": "COMMUNICATION", "memory": "MEMORY"}  # labtrace's kinds and HTA's
 TOP = 3  # kernels whose statistics are shown
 AGREE = 0.005  # relative difference that is no difference: HTA rounds percentages
 ON_GPU = ("kernel", "memcpy", "memset")  # categories of events: "gpu_memcpy", or "Memcpy" in old recordings
 
 
 def hta(traces: Traces, table: str = "temporal") -> go.Figure:
-    """A table of HTA's beside labkit's numbers and, where they differ, the reasons that the recording shows.
+    """A table of HTA's beside labtrace's numbers and, where they differ, the reasons that the recording shows.
 
-    HTA reads the files itself, and always the whole recording. `labkit.show` also takes a `TraceAnalysis` of your own,
-    with its settings.
+    HTA reads the files itself, and always the whole recording. The view also takes a `TraceAnalysis` that you
+    made, with its settings.
 
     Args:
         traces: a trace, or traces by name.
@@ -42,13 +42,13 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
     """
     check_known("table", table, TABLES)
     parts, notes = [], []
-    for name, trace in named(traces).items():
+    for name, trace in by_name(traces).items():
         analysis = analysis_of(trace)
         for (number, shown), hta_number in zip(rank_names(name, trace).items(), analysis.t.traces, strict=True):
             compared = TABLES[table](analysis, hta_number, trace, number).rename_axis("HTA's name").reset_index()
             compared.insert(0, "recording", shown)
-            differs = ~np.isclose(compared["HTA"], compared["labkit"], AGREE, 0.01, equal_nan=True)
-            ratio = (compared["HTA"] / compared["labkit"]).map("{:.3g}x".format)
+            differs = ~np.isclose(compared["HTA"], compared["labtrace"], AGREE, 0.01, equal_nan=True)
+            ratio = (compared["HTA"] / compared["labtrace"]).map("{:.3g}x".format)
             parts.append(compared.assign(difference=ratio.where(differs, "")))
             if differs.any():
                 notes.append(f"{shown}: {reasons(analysis, hta_number, trace, number, table)}")
@@ -56,7 +56,7 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
     cells = readable(joined).map(escaped)
     why = pandas.DataFrame({"HTA's name": [f"<i>{escaped(note)}</i>" for note in notes]})
     figure = table_of(pandas.concat([cells, why]).fillna(""), widths=(2, 6, 1.5, 1.5, 1.5))
-    return finish(figure, f"HTA's table {table!r} beside labkit's numbers", traces, joined, notes)
+    return finish(figure, f"HTA's table {table!r} beside labtrace's numbers", traces, joined, notes)
 
 
 def _temporal(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
@@ -64,15 +64,15 @@ def _temporal(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: in
     us = trace.temporal().query("rank == @number").set_index("part")["us"]
     names = {"idle": "idle_time(us)", "compute": "compute_time(us)", "non_compute": "non_compute_time(us)"}
     ours = us[[*names, "wall"]].rename(names | {"wall": "kernel_time(us)"})
-    return pandas.DataFrame({"HTA": theirs[ours.index].astype(float), "labkit": ours})
+    return pandas.DataFrame({"HTA": theirs[ours.index].astype(float), "labtrace": ours})
 
 
 def _idle(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
     theirs = analysis.get_idle_time_breakdown(ranks=[hta_number], visualize=False)[0]
     ours = trace.idle().query("rank == @number and scope != 'device'")
     theirs = theirs.set_index("stream " + theirs["stream"].astype(str) + ", " + theirs["idle_category"])["idle_time"]
-    both = {"HTA": theirs, "labkit": ours.set_index(ours["scope"] + ", " + ours["cause"])["us"]}
-    return pandas.DataFrame(both).fillna(0.0).query("HTA > 0 or labkit > 0")
+    both = {"HTA": theirs, "labtrace": ours.set_index(ours["scope"] + ", " + ours["cause"])["us"]}
+    return pandas.DataFrame(both).fillna(0.0).query("HTA > 0 or labtrace > 0")
 
 
 def _kernels(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
@@ -82,12 +82,12 @@ def _kernels(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int
     ours = trace.kernels().query("rank == @number").set_index("name").fillna({"std_us": 0.0})
     top = kernels.nlargest(TOP, "sum (us)").index
     theirs, ours = kernels.loc[top, list(names)].stack(), ours.loc[top, list(names.values())].stack()
-    both = pandas.DataFrame({"HTA": theirs, "labkit": ours.to_numpy()})
+    both = pandas.DataFrame({"HTA": theirs, "labtrace": ours.to_numpy()})
     both.index = [f"{shortened(name)}, {column}" for name, column in both.index]
     if len(trace.ranks) > 1:  # HTA adds up the ranks' types
         return both
-    types = {"HTA": types.set_index("kernel_type")["sum"], "labkit": exactly(trace.ranks[number].kernels)}
-    sums = pandas.DataFrame(types).fillna(0.0).query("HTA > 0 or labkit > 0")
+    types = {"HTA": types.set_index("kernel_type")["sum"], "labtrace": exactly(trace.ranks[number].kernels)}
+    sums = pandas.DataFrame(types).fillna(0.0).query("HTA > 0 or labtrace > 0")
     return pandas.concat([sums.rename(index="{}, sum".format), both])
 
 
@@ -113,7 +113,7 @@ def _launches(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: in
         rows[f"{shortened(name)}, launches"] = [float(len(one)) for one in both]
         for measure in ("cpu_duration", "gpu_duration", "launch_delay"):
             rows[f"{shortened(name)}, mean {measure}"] = [one[measure].mean() for one in both]
-    return pandas.DataFrame.from_dict(rows, "index", columns=["HTA", "labkit"])
+    return pandas.DataFrame.from_dict(rows, "index", columns=["HTA", "labtrace"])
 
 
 def _queue(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
@@ -125,7 +125,7 @@ def _queue(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) 
         mean = np.average(waiting[:-1], weights=np.diff(times))
         rows[f"stream {stream}, mean queue_length"] = [of_stream["mean"], mean]
         rows[f"stream {stream}, max queue_length"] = [of_stream["max"], float(waiting.max())]
-    return pandas.DataFrame.from_dict(rows, "index", columns=["HTA", "labkit"])
+    return pandas.DataFrame.from_dict(rows, "index", columns=["HTA", "labtrace"])
 
 
 TABLES: dict[str, Callable[..., pandas.DataFrame]] = {
@@ -138,9 +138,9 @@ TABLES: dict[str, Callable[..., pandas.DataFrame]] = {
 
 
 def reasons(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int, table: str) -> str:
-    """The reasons for which a table of HTA's differs from labkit's, as far as the recording shows them."""
+    """The reasons why a table of HTA's differs from labtrace's, as far as the recording shows them."""
     if trace.only_steps:
-        return "HTA reads the whole recording, and labkit's numbers are those of the chosen steps"
+        return "HTA reads the whole recording, and labtrace's numbers are of the chosen steps"
     rank, names = trace.ranks[number], pandas.Series(analysis.t.symbol_table.get_sym_table())
     read = analysis.t.get_trace(hta_number)
     frame = read.assign(name=read["name"].map(names), category=read["cat"].map(names))
@@ -166,6 +166,6 @@ def reasons(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int,
         f"HTA does not know {len(strange):,} kernels as launched, those of {', '.join(strange.unique())}": (
             table in ("launches", "queue") and len(strange)
         ),
-        "HTA's mean counts every change of the queue alike, labkit's is a mean over time": table == "queue",
+        "HTA's mean counts every change of the queue alike, labtrace's is a mean over time": table == "queue",
     }
     return "; ".join(reason for reason, applies in found.items() if applies) or "the reason is not known"

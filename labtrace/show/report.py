@@ -1,4 +1,4 @@
-"""A page about one trace or several: what bounds it and what to try in sentences, then the figures that show it."""
+"""A page about one trace or several: its bottleneck and what to try in sentences, then the figures that show it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from labtrace.errors import LabkitError
 from labtrace.replay.recorded_replay import ReplayWarning
-from labtrace.show.bars import Traces, named, readable
+from labtrace.show.bars import Traces, by_name, readable
 from labtrace.show.page import write_page
 from labtrace.show.style import in_words
 from labtrace.show.views import trace
@@ -37,7 +37,7 @@ def trace_report(traces: Traces, path: Path | str) -> Path:
     Raises:
         LabkitError: the page cannot be written.
     """
-    traces = named(traces)
+    traces = by_name(traces)
     parts: list[str | go.Figure] = []
     for name, each in traces.items():
         heading = f"<h2>{html.escape(name)}</h2>" if len(traces) > 1 else ""
@@ -51,7 +51,7 @@ def trace_report(traces: Traces, path: Path | str) -> Path:
             errors.append(f"<li>{html.escape(str(error))}</li>")
     if errors:
         parts.append(f"<h2>Not shown</h2><ul>{''.join(dict.fromkeys(errors))}</ul>")
-    return write_page(path, "labkit report", html.escape(", ".join(traces)), parts)
+    return write_page(path, "Trace report", html.escape(", ".join(traces)), parts)
 
 
 def report_data(traces: Traces) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def report_data(traces: Traces) -> dict[str, Any]:
         traces: a trace, or traces by name.
     """
     found: dict[str, Any] = {}
-    for name, each in named(traces).items():
+    for name, each in by_name(traces).items():
         found[name] = {"stamp": each.stamp}
         for table in TABLES:
             try:

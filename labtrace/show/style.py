@@ -98,7 +98,7 @@ def mark_simulated(figure: go.Figure, whose: str = "") -> go.Figure:
         figure: it is changed. It has its title.
         whose: the recordings that were simulated, if others were not.
     """
-    stamp = f"<b>SIMULATED</b>{whose and ': '}{escaped(whose)}"
+    stamp = f"<b>SIMULATED</b>: {escaped(whose)}" if whose else "<b>SIMULATED</b>"
     axes = dict.fromkeys((trace.xaxis or "x", trace.yaxis or "y") for trace in figure.data if "xaxis" in trace)
     look = dict(showarrow=False, font=dict(size=11, color="#555555"), bgcolor="rgba(255, 255, 255, 0.9)", borderpad=2)
     place = dict(x=1, xanchor="right", y=1, yanchor="middle")  # half outside, since it hides what lies below

@@ -6,8 +6,9 @@ import numpy as np
 import pandas
 import plotly.graph_objects as go
 
+from labtrace.dialects import CALLS
 from labtrace.errors import LabkitError
-from labtrace.rank import CALLS, Rank
+from labtrace.rank import Rank
 from labtrace.show.bars import Looks, Traces, bars, each_rank, finish, joined
 from labtrace.show.style import FAINT, HOST, KINDS, PLAYERS, UNUSED, WALL, escaped, panels, shortened, time_unit
 from labtrace.trace import Trace

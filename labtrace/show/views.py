@@ -1,4 +1,4 @@
-"""The views of a trace: each draws one table of `labkit.Trace`, of one recording or of several side by side.
+"""The views of a trace: each draws one table of `labtrace.Trace`, of one recording or of several side by side.
 
 Most are bars, and `VIEWS` says which columns of which table they draw. A trace of several ranks is drawn rank by rank.
 """
@@ -17,7 +17,7 @@ from labtrace.errors import LabkitError, check_known
 from labtrace.rank import NOWHERE
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.show import style
-from labtrace.show.bars import Looks, Traces, bars, each_rank, finish, joined, named, readable
+from labtrace.show.bars import Looks, Traces, bars, by_name, each_rank, finish, joined, readable
 from labtrace.show.hta import hta
 from labtrace.show.timeline import LOOKS, players, queue, timeline
 from labtrace.trace import Trace
@@ -50,9 +50,9 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
     """A figure of one trace, or of several side by side.
 
     Args:
-        traces: a trace, or traces by name, as in ``{"baseline": labkit.Trace(path)}``. In the place of a trace may be
+        traces: a trace, or traces by name, as in ``{"baseline": labtrace.Trace(path)}``. In the place of a trace may be
             the path of one or of a folder with one of each rank, or a `TraceAnalysis` of HTA's.
-        view: one of these. Each draws the table of `labkit.Trace` of the same name, unless the second column says more.
+        view: one of these. Each draws the table of the same name of `labtrace.Trace`, unless the second column differs.
         settings: of the view, and of the table that it draws.
 
             | view | shows | settings |
@@ -68,7 +68,7 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             | "ranges", "operators" | the host's time. For a CPU's traces, too | |
             | "path" | the critical path by name: `Trace.critical_path` | |
             | "achieved" | the dearest operators by shapes, and their rates | |
-            | "hta" | HTA's tables beside labkit's numbers: see `labtrace.show.hta` | `table` |
+            | "hta" | HTA's tables beside labtrace's numbers: see `labtrace.show.hta` | `table` |
 
     Raises:
         LabkitError: there is no such view.
@@ -76,7 +76,7 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             figure says which.
     """
     check_known("view", view, VIEWS)
-    return VIEWS[view](named(traces), **settings)
+    return VIEWS[view](by_name(traces), **settings)
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ class Bars:
         table: makes it, of a trace and the view's settings.
         looks: of the series of bars. Rows of other series are only in the text.
         series: the column that says which of the series a row belongs to. Without it, the series are columns of the
-            table, and their bars stand beside one another, or are stacked if there is one place for a recording.
+            table, and their bars are drawn beside one another, or stacked if there is one place for a recording.
         value: the column with the lengths of the bars, which are shares or microseconds.
-        axis: the title of the axis, where {} stands for the unit.
+        axis: the title of the axis, with {} for the unit.
         place: the column with the labels of the bars. "recording" stacks all bars of a recording. Others have a panel
             for each recording.
-        first: draw so many rows of each recording and, in panels, number them. None draws all.
+        first: draw this many rows of each recording and, in panels, number them. None draws all.
     """
 
     title: str
@@ -139,7 +139,7 @@ class Bars:
 
 
 def summary(traces: Traces) -> go.Figure:
-    """What bounds each recording, why, and the numbers that say so: a table with a column for each recording."""
+    """The bottleneck of each recording, the reasons and the numbers: a table with a column for each recording."""
     table = joined(traces, Trace.summary)
     cells = readable(table).set_index("recording").map(style.escaped)
     cells.iloc[:, 0] = "<b>" + cells.iloc[:, 0] + "</b>"
@@ -155,7 +155,7 @@ def _steps(trace: Trace) -> pandas.DataFrame:
 
 
 def _gaps(trace: Trace) -> pandas.DataFrame:
-    """The largest, labelled with what filled most of each on the launching thread, and the range around it."""
+    """The largest gaps, labelled with the event that filled most of each on the launching thread, and its range."""
     table = trace.gaps()
     inside = ~table["range_at_end"].isin([NOWHERE]) & (table["range_at_end"] != table["filled_by"])
     place = table["filled_by"].replace(NOWHERE, "nothing that was recorded")

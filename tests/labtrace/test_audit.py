@@ -25,14 +25,6 @@ def clock_step(trace):
     trace.launch(900, 850, 10)
 
 
-def repeated(trace):
-    trace.event("cuda_runtime", "cudaLaunchKernel", 530, 4, correlation=1)
-
-
-def shared(trace):
-    trace.kernel(800, 10, 1)
-
-
 def overlapping(trace):
     trace.launch(600, 605, 50, stream=20)
 
@@ -57,13 +49,11 @@ FAULTS = {
     dropped: ("launches whose kernel is missing", 1, "temporal"),
     without_launch: ("whose launch is missing", 1, "queue"),
     clock_step: ("begin before their launch", 1, "launches"),
-    repeated: ("share their correlation with another call", 2, "idle"),
-    shared: ("correlation of a call that launches one", 1, "idle"),
     overlapping: ("one stream that overlap", 1, "concurrency"),
     calls_overlap: ("one thread that overlap", 1, "operators"),
     no_duration: ("no duration", 1, "kernels"),
     uncategorised: ("without a category", 1, "kernels"),
-    half: ("without the other half", 1, "operators"),
+    half: ("begins and ends without a duration", 1, "operators"),
 }
 
 

@@ -30,15 +30,6 @@ def old_names(trace):
     return events
 
 
-def in_halves(trace):
-    """A begin and an end for each event, in the order of time."""
-    events = [event for event in trace.events if event["cat"] != "gpu_user_annotation"]
-    outer_first = sorted(events, key=lambda event: (event["ts"], -event["dur"]))
-    halves = [{**{k: v for k, v in event.items() if k != "dur"}, "ph": "B"} for event in outer_first]
-    ends = [{k: event[k] for k in ("name", "pid", "tid")} | {"ts": event["ts"] + event["dur"]} for event in events]
-    return halves + [{"ph": "E", **end} for end in sorted(ends, key=lambda end: end["ts"])]
-
-
 def of_amd(trace):
     for event in trace.events:
         event["cat"] = event["cat"].replace("cuda_", "hip_")
@@ -62,23 +53,18 @@ def since_1970(trace):
     return trace.events
 
 
-DIALECTS = (today, old_names, in_halves, of_amd, of_intel, since_1970)
+DIALECTS = (today, old_names, of_amd, of_intel, since_1970)
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
 
 
 def counted(events):
     """Wall, busy and idle time and the durations by name, in exact arithmetic, a nanosecond at a time."""
-    spans, ends, names = [], defaultdict(list), defaultdict(Fraction)
+    spans, names = [], defaultdict(Fraction)
     for event in events:
-        if event["ph"] == "E":
-            ends[event["pid"], event["tid"], event["name"]].append(Fraction(event["ts"]))
-    for event in events:
-        if event["ph"] in "XB" and event["cat"] in ON_GPU:
-            begin = Fraction(event["ts"])
-            key = event["pid"], event["tid"], event["name"]
-            end = begin + Fraction(event["dur"]) if event["ph"] == "X" else min(e for e in ends[key] if e >= begin)
-            spans.append((begin, end))
-            names[event["name"]] += end - begin
+        if event["cat"] in ON_GPU:
+            begin, duration = Fraction(event["ts"]), Fraction(event["dur"])
+            spans.append((begin, begin + duration))
+            names[event["name"]] += duration
     instants = sorted({instant for span in spans for instant in span})
     busy = sum(
         later - earlier
@@ -168,12 +154,12 @@ def marked(*names, category="user_annotation"):
 
 
 @pytest.mark.parametrize("category", ["user_annotation", "cpu_op"])
-def test_ranges_of_ones_own_and_of_pytorch_are_shown(tmp_path, category):
+def test_the_users_ranges_and_pytorchs_are_shown(tmp_path, category):
     table = Trace(marked(*OWN, category=category).save(tmp_path / "trace.json")).ranges()
     assert table["range"].tolist() == OWN and table["total_us"].tolist() == [9, 9, 9]
 
 
-def test_beside_labkits_ranges_only_those_of_ones_own_are(tmp_path):
+def test_beside_labkits_ranges_only_the_users_are(tmp_path):
     trace = Trace(marked("labkit: data", *OWN).save(tmp_path / "trace.json"))
     assert trace.ranges()["range"].tolist() == ["data", "## forward ##"]
 

@@ -1,4 +1,4 @@
-"""The view "hta": HTA's own tables, labkit's numbers beside them, and the reasons where they differ."""
+"""The view "hta": HTA's own tables, labtrace's numbers beside them, and the reasons where they differ."""
 
 import re
 
@@ -32,7 +32,7 @@ def steps(tmp_path):
     return trace
 
 
-def test_hta_and_labkit_stand_side_by_side_with_the_reason(steps, tmp_path):
+def test_hta_and_labtrace_are_side_by_side_with_the_reason(steps, tmp_path):
     figure = show.trace(steps.save(tmp_path / "a.json"), "hta")
     assert rows(figure)["idle_time(us)"] == ("50.0", "90.0", "0.556x")
     assert rows(figure)["kernel_time(us)"] == ("250.0", "340.0", "0.735x")
@@ -119,8 +119,8 @@ def test_a_recording_may_be_a_path_a_folder_a_trace_or_an_analysis(steps, tmp_pa
     for given in (file, str(file), tmp_path, labkit.Trace(file), analysis):
         figure = show.trace({"it": given}, "temporal")
         assert figure.layout.meta["table"] == show.trace({"it": labkit.Trace(file)}).layout.meta["table"]
-        assert list(bars.named(given)) == ["a.json"]
-    with pytest.raises(LabkitError, match="3 is no trace: give a labkit.Trace, the path of a trace"):
+        assert list(bars.by_name(given)) == ["a.json"]
+    with pytest.raises(LabkitError, match="3 is no trace: give a labtrace.Trace, the path of a trace"):
         show.trace(3)
 
 

@@ -43,7 +43,7 @@ def test_the_stamp_names_device_source_and_licence_and_never_labkit(traces, name
     device = next(iter(traces[name].ranks.values())).recording.meta["deviceProperties"][0]["name"]
     assert stamp["device"] == device and stamp["date"].startswith("20") and stamp["thinned"] and stamp["what"]
     assert stamp["licence"].split()[-1] in LICENCES and stamp["source"].startswith("github.com/")
-    said = labkit.show.stamped(traces[name])
+    said = labkit.show.stamp_text(traces[name])
     assert device in said and "recorded by others" in said and stamp["source"].split(",")[0] in said
     assert said in labkit.show.trace(traces[name]).layout.title.text
     table = traces[name].temporal()

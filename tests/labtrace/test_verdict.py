@@ -256,16 +256,6 @@ def clock_behind(trace):
         event["ts"] -= 1e6 if event["cat"] == "kernel" else 0
 
 
-def in_nanoseconds(trace):
-    for event in trace.events:
-        event |= {"ts": event["ts"] * 1000, "dur": event["dur"] * 1000}
-
-
-def a_thousandth(trace):
-    for event in trace.events:
-        event["dur"] /= 1000 if event["cat"] == "kernel" else 1
-
-
 def durations_0(trace):
     for event in trace.events:
         event["dur"] = 0 if event["cat"] == "kernel" else event["dur"]
@@ -276,8 +266,6 @@ DAMAGES = {
     late_operator: "away from all others",
     clock_ahead: "two clocks",
     clock_behind: "begin before their launch",
-    in_nanoseconds: "are these times nanoseconds",
-    a_thousandth: "in other units",
     durations_0: "no duration",
 }
 

@@ -19,7 +19,7 @@ FOLDERS = ("docs", "examples", "labtrace", "labkit", "labcourse/drawings", "data
 TEACHERS = re.compile(r"TEACHING\.md|data/speedrun/(?!cyclegan)\w+\.py")
 # All packages, and modules with names that no package lists.
 PACKAGES = {".".join(path.parent.relative_to(ROOT).parts) for path in ROOT.glob("lab*/**/__init__.py")}
-MODULES = {"labkit.models.step", "labkit.ranks", "labkit.sweeps", "labtrace.rank", "labtrace.recorded"}
+MODULES = {"labkit.models.step", "labkit.ranks", "labkit.sweeps", "labtrace.rank"}
 API = sorted(PACKAGES - {"labkit.commands"} | MODULES)
 
 

@@ -12,7 +12,6 @@ from synthetic_trace import GPU, SyntheticTrace
 from labtrace.reading import TraceError, TraceWarning
 from labtrace.trace import Trace
 
-NAN, INFINITY = float("nan"), float("inf")
 ON_GPU = ("kernel", "gpu_memcpy")
 
 
@@ -29,50 +28,18 @@ def text(trace=None, **meta):
     return json.dumps({**meta, "traceEvents": (trace or sound()).events})
 
 
-def zipped(content):
-    return gzip.compress(content.encode())
-
-
 UNREADABLE = {
     "missing": ("none.json", None, "no such file"),
     "another ending": ("trace.txt", b"{}", ".json or .json.gz"),
-    "empty": ("empty.json", b"", "empty"),
-    "empty, .gz": ("empty.json.gz", b"", "empty"),
-    "cut off, .gz": ("cut.json.gz", zipped(text())[:-9], "damaged"),
-    "appended to, .gz": ("more.json.gz", zipped(text()) + b"garbage", "damaged"),
+    "empty": ("empty.json.gz", b"", "empty"),
+    "cut off": ("cut.json.gz", gzip.compress(text().encode())[:-9], "damaged"),
     "not compressed": ("plain.json.gz", text().encode(), "not compressed"),
-    "compressed, not so named": ("zipped.json", zipped(text()), "no JSON"),
-    "no events yet": ("begun.json", b'{"traceEvents": [', "no JSON, or cut off"),
     "cut off mid-write": ("cut.json", text().encode()[:-40], "no JSON, or cut off"),
-    "appended to": ("more.json", text().encode() + b"]", "no JSON"),
-    "not UTF-8": ("latin.json", text().replace("relu", "é").encode("latin-1"), "no JSON"),
-    "a web page": ("page.json", b"<html>404 Not Found</html>", "no JSON"),
     "a list": ("list.json", b'[{"ph": "X"}]', "list of events"),
     "other JSON": ("other.json", b'{"rows": {}}', 'no list of "traceEvents"'),
-    "events that are no list": ("no_list.json", b'{"traceEvents": 3}', 'no list of "traceEvents"'),
-    "no events": ("no_events.json", b'{"traceEvents": []}', "no complete events"),
-    "metadata only": ("only_names.json", b'{"traceEvents": [{"ph": "M", "name": "process", "ts": 0}]}', "no complete"),
-    "the profiler's span only": (
-        "span.json", b'{"traceEvents": [{"ph": "X", "cat": "Trace", "name": "", "ts": 0, "dur": 1}]}', "no complete"
-    ),
-    "begins without durations": (
-        "begins.json", b'{"traceEvents": [{"ph": "B", "cat": "cpu_op", "name": "a", "ts": 0}]}', "no complete events"
-    ),
-    "no times": ("strange.json", b'{"traceEvents": [{"dur": 1, "cat": "kernel"}]}', "no time"),
-    "nested deeply": ("deep.json", b'{"traceEvents": [' + b"[" * 100_000, "nested"),
-    "text after the end": ("after.json", text().encode() + b'{"traceEvents": []}', "no JSON"),
-    "half a character": ("half.json", text().replace("relu", r"\ud83d").encode(), "no JSON"),
-    "a number among the events": ("three.json", text().replace("[", "[3, ", 1).encode(), "none that torch.profiler"),
-    "no comma between events": ("comma.json", text().replace("}, {", "} {").encode(), "no JSON"),
-    "without categories": ("names.json", text().replace('"cat"', '"kind"').encode(), "5 have a duration but no cat"),
-    "old autograd profiler": (
-        "old.json", b'{"traceEvents": [{"ph": "X", "name": "add", "ts": 1, "dur": 2, "pid": "CPU"}]}', "1 have a dura"
-    ),
-    "ends without begins": (
-        "ends.json", b'{"traceEvents": [{"ph": "E", "cat": "cpu_op", "name": "a", "ts": 0}]}', "1 are a begin or an end"
-    ),
+    "without categories": ("names.json", text().replace('"cat"', '"kind"').encode(), "5 are events without a category"),
     "a text for arguments": (
-        "junk.json", text().replace('"args": {', '"args": "none", "of": {').encode(), "none that torch.profiler writes"
+        "junk.json", text().replace('"args": {', '"args": "none", "of": {').encode(), "not one that torch.profiler"
     ),
 }  # fmt: skip
 
@@ -89,21 +56,11 @@ def test_what_cannot_be_read_is_named_with_cause_and_remedy(tmp_path, name, cont
 # A change to the first of these events, and what the error says.
 SENSELESS = {
     "a negative duration": (ON_GPU, dict(dur=-5), "1 of 5 events have a negative duration.* 'gemm'"),
-    "an endless kernel": (ON_GPU, dict(dur=INFINITY), "no time, or an infinite"),
     "begin left out": (ON_GPU, dict(ts=None), "no time, or an infinite"),
-    "a time in words": (ON_GPU, dict(ts="noon"), "none that torch.profiler writes.*ts"),
     "no stream": (ON_GPU, dict(args={"correlation": 1}), "no stream, though"),
-    "a stream in words": (ON_GPU, dict(args={"stream": "default", "correlation": 1}), "no stream, though"),
-    "a kernel without its duration": (ON_GPU, dict(dur=None), "no time, or an infinite.*'gemm'"),
-    "an operator of no known duration": (["cpu_op"], dict(dur=NAN), "no time, or an infinite.*'aten::conv2d'"),
     "an operator without a thread": (["cpu_op"], dict(tid=None), "no thread .tid.*'aten::conv2d'"),
-    "a time beyond all numbers": (ON_GPU, dict(ts=1e300), "no time, or an infinite"),
-    "one kernel in nanoseconds": (ON_GPU, dict(ts=1.7e18), "nanoseconds"),
     "one event of 1970": (ON_GPU, dict(ts=-1.7e15), "days apart.*nanoseconds"),
     "a correlation of 30 digits": (["cuda_runtime"], dict(args={"correlation": 10**30}), "more than 64 bits"),
-    "an External id in words": (["cpu_op"], dict(args={"External id": "first"}), "none that torch.*External id"),
-    "a list for a name": (ON_GPU, dict(name=["gemm"]), "none that torch.profiler writes.*name"),
-    "a correlation in words": (ON_GPU, dict(args={"stream": 7, "correlation": "x"}), "none that torch.*correlation"),
 }
 
 
@@ -136,19 +93,6 @@ def rename(name):
     return change
 
 
-def since_1970(trace):
-    for event in trace.events:
-        event["ts"] += 1.7e15
-
-
-def with_integers_of(power):
-    def change(trace):
-        for event in trace.events:
-            event["ts"] += 10**power
-
-    return change
-
-
 def every(categories, **changes):
     def change(trace):
         for event in trace.events:
@@ -171,19 +115,13 @@ def with_arguments(categories, **changes):
 HARMLESS = {
     "out of order": shuffled,
     "each event twice": twice,
-    "a very long name": rename("k" * 100_000),
-    "HTML in names": rename("<script>alert(1)</script>&<b"),
     "names of every script": rename("ядро 核 \U0001f600\u202e\x00"),
     "no name": rename(None),
-    "times since 1970": since_1970,
     "an operator that overlaps its neighbour": lambda trace: trace.operator("aten::relu", 50, 500),
-    "an operator of no duration": lambda trace: trace.operator("aten::view", 50, 0),
     "an operator on a stream in words": lambda trace: trace.operator("triton", 60, 5, stream="default"),
-    "an operator long before": lambda trace: trace.operator("aten::empty", -1e9, 1),
     "a range that looks like GPU work": lambda trace: trace.range("ProfilerStep#x", 0, 900),
     "no operators": lambda trace: without(trace, "cpu_op"),
     "a rank that is no number": lambda trace: trace.meta.update(distributedInfo={"rank": "first"}),
-    "correlations used twice": with_arguments([*ON_GPU, "cuda_runtime"], correlation=lambda number: 1),
     "correlations as fractions": with_arguments([*ON_GPU, "cuda_runtime"], correlation=float),
     "streams as texts": with_arguments(ON_GPU, stream=str),
     "times as texts": every([*ON_GPU, "cuda_runtime"], ts=str, dur=str),
@@ -192,7 +130,6 @@ HARMLESS = {
     "a mark of no duration": lambda trace: trace.event("overhead", "Buffer Flush", 30, None),
     "arrows": lambda trace: trace.events.extend({"ph": p, "cat": "ac2g", "id": 1, "ts": 60} for p in "sf"),
     "half an event": lambda trace: trace.events.append({"ph": "B", "cat": "cpu_op", "name": "a", "tid": 1, "ts": 60}),
-    "an end at no time": lambda trace: trace.events.append({"ph": "E", "cat": "cpu_op", "name": "a", "ts": None}),
     "a stamp that is none": lambda trace: trace.meta.update(distributedInfo=[1]),
     "a stamp of labkit that is none": lambda trace: trace.meta.update(labkit="yes", deviceProperties={"name": "V100"}),
     "properties of no device": lambda trace: trace.meta.update(deviceProperties=[3], labkit={"device": None}),
@@ -216,33 +153,10 @@ def test_what_does_no_harm_is_answered_rightly(tmp_path, change):
 @pytest.mark.parametrize("power", [18, 30])
 def test_times_that_cannot_be_microseconds_are_refused(tmp_path, power):
     trace = sound()
-    with_integers_of(power)(trace)
+    for event in trace.events:
+        event["ts"] += 10**power
     with pytest.raises(TraceError, match="trace.json: .*nanoseconds.*divide ts and dur by 1000"):
         Trace(trace.save(tmp_path / "trace.json"))
-
-
-@pytest.mark.parametrize("start", [0, 10**9, 1_700_000_000_000_000])
-def test_a_gpu_in_nanoseconds_beside_a_host_in_microseconds_is_refused(tmp_path, start):
-    trace = sound()
-    for event in trace.events:
-        event["ts"] += start
-        if event["cat"] in ON_GPU:
-            event |= {"ts": event["ts"] * 1000, "dur": event["dur"] * 1000}
-    with pytest.raises(TraceError, match="trace.json: .*nanoseconds.*[Rr]ecord again"):
-        Trace(trace.save(tmp_path / "trace.json")).temporal()
-
-
-def test_begins_and_ends_may_have_fractions(tmp_path):
-    trace = sound()
-    whole = Trace(trace.save(tmp_path / "whole.json")).operators()
-    for event in trace.events[:1]:
-        begin = {**event, "ph": "B", "ts": event["ts"] + 0.25}
-        end = {"ph": "E", "pid": event["pid"], "tid": event["tid"], "ts": event["ts"] + event["dur"] + 0.5}
-        trace.events = [*trace.events[1:], begin, end]
-    halves = Trace(trace.save(tmp_path / "halves.json"))
-    assert halves.audit().empty
-    table = halves.operators().set_index("name")
-    assert table.loc["aten::conv2d", "total_us"] == whole.set_index("name").loc["aten::conv2d", "total_us"] + 0.25
 
 
 def test_a_folder_leaves_out_json_that_is_no_trace_and_says_so(tmp_path):
@@ -253,16 +167,6 @@ def test_a_folder_leaves_out_json_that_is_no_trace_and_says_so(tmp_path):
     (tmp_path / "a.json").unlink()
     with pytest.raises(TraceError, match="settings.json: JSON, but no trace"):
         Trace(tmp_path)
-
-
-def test_other_devices_are_named(tmp_path):
-    trace = sound()
-    without(trace, "kernel", "cuda_runtime")
-    trace.event("mtia_ccp_events", "matmul", 50, 100, GPU, 7, stream=7)
-    opened = Trace(trace.save(tmp_path / "trace.json"))
-    with pytest.raises(TraceError, match="recorded on MTIA, whose work labkit does not read"):
-        opened.temporal()
-    assert opened.operators()["name"].tolist() == ["aten::conv2d"]
 
 
 def test_only_counters_are_named_as_what_they_are(tmp_path):
