@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import warnings
 import zlib
 from array import array
@@ -257,7 +258,7 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
             return {name: msgspec.json.decode(entry) for name, entry in meta.items()}
     except msgspec.ValidationError as cause:
         raise TraceError(f"{file}: an event in it is not one that torch.profiler writes ({cause}). {AGAIN}") from cause
-    except ValueError as cause:
+    except (ValueError, RecursionError) as cause:
         raise TraceError(f"{file}: no JSON, or cut off ({cause}). {AGAIN}") from cause
     if text.startswith(b"["):
         raise NoTraceError(
@@ -274,6 +275,9 @@ def _entries(text: bytes) -> dict[str, msgspec.Raw]:
         return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
         return {}
+    except msgspec.DecodeError:  # perhaps for NaN or Infinity, which Python writes: they are unknown times
+        whole = json.loads(text, parse_float=Decimal, parse_constant=lambda _: None)
+        return _entries(msgspec.json.Encoder(decimal_format="number").encode(whole))
 
 
 NO_ARGUMENTS = Arguments()

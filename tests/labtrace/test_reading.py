@@ -35,6 +35,7 @@ UNREADABLE = {
     "cut off": ("cut.json.gz", gzip.compress(text().encode())[:-9], "damaged"),
     "not compressed": ("plain.json.gz", text().encode(), "not compressed"),
     "cut off mid-write": ("cut.json", text().encode()[:-40], "no JSON, or cut off"),
+    "nested deeply": ("deep.json", b'{"traceEvents": [' + b"[" * 100_000, "no JSON"),
     "a list": ("list.json", b'[{"ph": "X"}]', "list of events"),
     "other JSON": ("other.json", b'{"rows": {}}', 'no list of "traceEvents"'),
     "without categories": ("names.json", text().replace('"cat"', '"kind"').encode(), "5 are events without a category"),
@@ -57,6 +58,7 @@ def test_what_cannot_be_read_is_named_with_cause_and_remedy(tmp_path, name, cont
 SENSELESS = {
     "a negative duration": (ON_GPU, dict(dur=-5), "1 of 5 events have a negative duration.* 'gemm'"),
     "begin left out": (ON_GPU, dict(ts=None), "no time, or an infinite"),
+    "an endless kernel": (ON_GPU, dict(dur=float("inf")), "no time, or an infinite"),
     "no stream": (ON_GPU, dict(args={"correlation": 1}), "no stream, though"),
     "an operator without a thread": (["cpu_op"], dict(tid=None), "no thread .tid.*'aten::conv2d'"),
     "one event of 1970": (ON_GPU, dict(ts=-1.7e15), "days apart.*nanoseconds"),
