@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -24,7 +24,18 @@ from labkit.training.interrupts import Stopped, interrupts
 from labkit.training.run import Run, resumed, save
 from labtrace.errors import LabkitError, check_at_least
 
-FAILED = 255  # stands for an error where ranks agree to stop by the number of a signal
+
+class Wishes(NamedTuple):
+    """What a rank needs after a step. All ranks then do the largest of each number."""
+
+    failed: int = 0  # 1 if there was an error, which goes on to the caller after the run was saved
+    signal: int = 0  # the number of the signal that stops the run
+    save: int = 0  # 1 if a checkpoint is due
+
+    @property
+    def stop(self) -> bool:
+        """True if the run ends after this step."""
+        return self.failed > 0 or self.signal > 0
 
 
 @cudnn_benchmark()
@@ -91,7 +102,7 @@ def fit(
     log = [LossesCsv(run.folder / LOSSES)] if run.folder else []
     watchers = Callbacks(run, [*log, Progress(), *callbacks])
     stream = _stream(run, pictures, workers, watchers)
-    agreement, stop, save_at = ranks.Agreement(), 0, time.monotonic() + 60 * save_minutes
+    agreement, agreed, save_at = ranks.Agreement(), Wishes(), time.monotonic() + 60 * save_minutes
     with resumed(run), interrupts() as signals, watchers, closing(stream):
         watchers.raise_error()
         for batch in stream:
@@ -100,28 +111,29 @@ def fit(
             run.add(step(*batch))
             watchers.tell("on_step")
             late = run.folder is not None and time.monotonic() >= save_at
-            stop, save_due = agreement.on(FAILED if watchers.error else sum(signals[:1]), late)
+            wishes = Wishes(failed=watchers.error is not None, signal=signals[0] if signals else 0, save=late)
+            agreed = Wishes(*agreement.on(*wishes))
             milestone = run.done == steps or watchers.saves()
-            if milestone or save_due or stop or run.done % report_every == 0:
+            if milestone or agreed.save or agreed.stop or run.done % report_every == 0:
                 run.look()
                 watchers.tell("on_report")
             if ranks.number() == 0 and (milestone or run.done % sample_every == 0):
                 watchers.tell("on_sample", sample(run, pictures))
             if watchers.error and ranks.count() == 1:  # several ranks stop together, after their next step
-                stop = FAILED
-            if milestone or save_due or stop:
+                agreed = agreed._replace(failed=1)
+            if milestone or agreed.save or agreed.stop:
                 _save(run, watchers)
                 save_at = time.monotonic() + 60 * save_minutes
-            if stop:
+            if agreed.stop:
                 break
         agreement.settled()
-        if run.done < steps and not stop:  # there are no more batches, for a reason that is an error, or came with one
-            stop = signals[0] if signals else FAILED
+        if run.done < steps and not agreed.stop:  # an error ended the batches; a signal may have caused it
+            agreed = Wishes(signal=signals[0]) if signals else Wishes(failed=1)
             _save(run, watchers)
-        if 0 < stop < FAILED:
-            signals.append(stop)  # another rank may have received it
-            raise Stopped(f"stopped after step {run.done} of {steps}; {_where(run)}.", stop)
-        if not stop:
+        if agreed.signal and not agreed.failed:
+            signals.append(agreed.signal)  # another rank may have received it
+            raise Stopped(f"stopped after step {run.done} of {steps}; {_where(run)}.", agreed.signal)
+        if not agreed.stop:
             step.finish()
     watchers.raise_error()
     return run

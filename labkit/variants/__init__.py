@@ -39,7 +39,21 @@ class SpeedUp(Step):
     batch_norm_would: str | None = None  # the harm that batch norm would do, where other pictures pass together
 
     @classmethod
-    def unsuited(cls, model: Model) -> str | None:
+    def obstacles(cls, model: Model) -> dict[str, str]:
+        """The reasons against it for this model on its device, by kind, those that forbid it first.
+
+        The kinds are "unsuited", "emulated", "inactive" and "untried": each has a method below.
+        """
+        reasons = {
+            "unsuited": cls.why_unsuited(model),
+            "emulated": cls.why_emulated(model),
+            "inactive": cls.why_inactive(model),
+            "untried": cls.why_untried(model),
+        }
+        return {kind: reason for kind, reason in reasons.items() if reason is not None}
+
+    @classmethod
+    def why_unsuited(cls, model: Model) -> str | None:
         """The reason why it cannot be used with this model, on the device it is on, or None if it can."""
         if issubclass(cls, CycleGANStep) and not isinstance(model, CycleGAN):
             return f"it changes how CycleGAN's two cycles run; {model.kind} has none"
@@ -50,7 +64,7 @@ class SpeedUp(Step):
         return next(filter(None, (batch_matters(getattr(model, name)) for name in model.own)), None)
 
     @classmethod
-    def emulated(cls, model: Model) -> str | None:
+    def why_emulated(cls, model: Model) -> str | None:
         """The reason why it is slow on the model's device, which only emulates its arithmetic, or None if it is not."""
         on_cpu = next(model.parameters()).device.type == "cpu"
         if cls.computes_in is None or not on_cpu or not devices.emulates(cls.computes_in):
@@ -60,13 +74,13 @@ class SpeedUp(Step):
         )
 
     @staticmethod
-    def inactive(model: Model) -> str | None:
+    def why_inactive(model: Model) -> str | None:
         """The reason why it changes nothing on the model's device, where it does no harm, or None if it acts."""
         return None
 
     @classmethod
-    def skip_in_autotune(cls, model: Model) -> str | None:
-        """The reason why `labkit.autotune` should not try it to save time, or None if it should."""
+    def why_untried(cls, model: Model) -> str | None:
+        """The reason why `labkit.autotune` does not try it to save time, or None if it does."""
         return None if cls.improves not in ("memory", "pictures a second") else f"it improves {cls.improves}"
 
 

@@ -31,7 +31,7 @@ class BF16(SpeedUp):
     excludes = {"fp16": "each sets the type that convolutions compute in"}
 
     @staticmethod
-    def unsuited(model: Model) -> str | None:
+    def why_unsuited(model: Model) -> str | None:
         on_gpu = next(model.parameters()).is_cuda
         if on_gpu and not torch.cuda.is_bf16_supported(including_emulation=False):
             return f"{torch.cuda.get_device_name()} only emulates bfloat16, which is slow: use 'fp16' on it"

@@ -32,7 +32,7 @@ class Compile(SpeedUp):
     backend = "inductor"
 
     @classmethod
-    def unsuited(cls, model: Model) -> str | None:
+    def why_unsuited(cls, model: Model) -> str | None:
         if next(model.parameters()).is_cuda:
             if importlib.util.find_spec("triton") is None:
                 return "compiling for a GPU needs Triton: pip install triton, or leave it out"
@@ -41,7 +41,7 @@ class Compile(SpeedUp):
         return None
 
     @classmethod
-    def skip_in_autotune(cls, model: Model) -> str | None:
+    def why_untried(cls, model: Model) -> str | None:
         return None if next(model.parameters()).is_cuda else "compiling for a CPU takes long before the first step"
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:

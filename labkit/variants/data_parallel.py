@@ -44,7 +44,7 @@ class DataParallel(SpeedUp):
     }
 
     @staticmethod
-    def inactive(model: Model) -> str | None:
+    def why_inactive(model: Model) -> str | None:
         return None if ranks.count() > 1 else "there is one process, see torchrun"
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:

@@ -44,7 +44,7 @@ class FusedNorm(SpeedUp):
     excludes = {"compile": "the compiler fuses normalisation and activation itself"}
 
     @classmethod
-    def unsuited(cls, model: Model) -> str | None:
+    def why_unsuited(cls, model: Model) -> str | None:
         if not any(map(_is_plain, model.modules())):
             return "batch norm, or none, leaves it no instance norm to fuse: use instance norm"
         if next(model.parameters()).device.type == "cuda" and importlib.util.find_spec("triton") is None:
@@ -52,7 +52,7 @@ class FusedNorm(SpeedUp):
         return None
 
     @staticmethod
-    def inactive(model: Model) -> str | None:
+    def why_inactive(model: Model) -> str | None:
         acts = next(model.parameters()).is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
         return None if acts else "Triton's kernels need a GPU"
 
@@ -60,7 +60,7 @@ class FusedNorm(SpeedUp):
         layers = [layer for _, layer in self.model.named_modules(remove_duplicate=False)]
         behind = dict(pair for row in layers if type(row) is nn.Sequential for pair in itertools.pairwise(row))
         self.forwards: dict[Any, Callable] = {}  # of each layer, what it does instead
-        for norm in filter(_is_plain, layers) if FusedNorm.inactive(self.model) is None else ():
+        for norm in filter(_is_plain, layers) if FusedNorm.why_inactive(self.model) is None else ():
             after, slope = behind.get(norm), 1.0
             # A custom network may use either elsewhere, too, where the other is not beside it.
             if type(after) in (nn.ReLU, nn.LeakyReLU) and layers.count(norm) == layers.count(after) == 1:

@@ -32,8 +32,8 @@ class Recompute(SpeedUp, CycleGANStep):
     needs = "CycleGAN; time for a second forward pass of the generators"
 
     @classmethod
-    def unsuited(cls, model: Model) -> str | None:
-        return super().unsuited(model) or _custom_network_changes(model)
+    def why_unsuited(cls, model: Model) -> str | None:
+        return super().why_unsuited(model) or _custom_network_changes(model)
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.draws = bool(self.model.own) or has_dropout(self.model)  # a custom network may draw anywhere
