@@ -86,7 +86,7 @@ def load_model(
     for argument, setting in state["settings"].items():
         if layers.is_custom(setting) and argument not in networks:
             raise CheckpointError(
-                f"{path}: its {argument} is a network of your own ({setting.removeprefix(layers.MARK)}), of "
+                f"{path}: its {argument} is a network of your own ({setting.removeprefix(layers.CUSTOM)}), of "
                 f"which it has no code. Pass the module: labkit.load_model({str(path)!r}, {argument}=...)."
             )
     model = MODELS[state["kind"]](**state["settings"] | networks).to(device)

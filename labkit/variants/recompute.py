@@ -11,8 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
 from labkit.models.model import Model
 from labkit.models.step import Network
-from labkit.networks.layers import changed_buffer
-from labkit.variants import SpeedUp, has_batch_norm, has_dropout
+from labkit.variants import SpeedUp, has_batch_norm, has_dropout, why_passes_matter
 
 
 class Recompute(SpeedUp, CycleGANStep):
@@ -33,10 +32,13 @@ class Recompute(SpeedUp, CycleGANStep):
 
     @classmethod
     def why_unsuited(cls, model: Model) -> str | None:
-        return super().why_unsuited(model) or _custom_network_changes(model)
+        reason = super().why_unsuited(model)
+        if reason is None and not has_batch_norm(model):  # whose running statistics are only updated a second time
+            reason = why_passes_matter(model, batched=False)
+        return reason
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
-        self.draws = bool(self.model.own) or has_dropout(self.model)  # a custom network may draw anywhere
+        self.draws = bool(self.model.custom) or has_dropout(self.model)  # a custom network may draw anywhere
         return super().build(betas)
 
     def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:
@@ -46,14 +48,3 @@ class Recompute(SpeedUp, CycleGANStep):
         return super().cycles(
             [journey._replace(go=checkpointed(journey.go), back=checkpointed(journey.back)) for journey in journeys]
         )
-
-
-def _custom_network_changes(model: Model) -> str | None:
-    """The reason why a second pass through a custom network would not repeat the first, or None if it would.
-
-    Batch norm is ignored: a second pass only updates its running statistics again.
-    """
-    for network in (getattr(model, name) for name in model.own if not has_batch_norm(model)):
-        if changed := changed_buffer(network):
-            return f"its second pass through {type(network).__name__} would change the buffer {changed!r} again"
-    return None
