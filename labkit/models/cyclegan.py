@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from labkit.models.losses import GAN_MODES, adversarial_loss, cycle_loss, identity_loss
 from labkit.models.model import Model, trainable
 from labkit.models.pool import Pool
-from labkit.models.step import Batch, Network, Step
+from labkit.models.step import Batch, Forward, Step
 from labkit.networks.generators import make_generator
 from labkit.networks.layers import CUSTOM, Generator, check_translates
 from labkit.networks.patchgan import make_discriminator
@@ -30,8 +30,8 @@ NETWORKS = {"generator": ("G_A", "G_B"), "discriminator": ("D_A", "D_B")}  # key
 class Journey(NamedTuple):
     """What one cycle needs: `go` translates the pictures `real`, and `back` translates the result back."""
 
-    go: Network
-    back: Network
+    go: Forward
+    back: Forward
     real: Tensor  # (B, 3, H, W) in [-1, 1]
     other: Tensor | None  # pictures of the domain that `go` translates to; None without an identity loss
 
@@ -77,7 +77,7 @@ class CycleGANStep(Step):
         """Both cycles, A -> B -> A and B -> A -> B (a seam)."""
         return [self.cycle(*journey) for journey in journeys]
 
-    def cycle(self, go: Network, back: Network, real: Tensor, other: Tensor | None) -> Cycle:
+    def cycle(self, go: Forward, back: Forward, real: Tensor, other: Tensor | None) -> Cycle:
         """The pictures of one cycle (a seam). See `Journey` for the arguments."""
         fake, same = (go(real), None) if other is None else self.both(go, real, other)
         return Cycle(fake, back(fake), same)

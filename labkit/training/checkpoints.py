@@ -23,7 +23,7 @@ FILE = "checkpoint.pt"
 KEPT = "kept"  # folder of the checkpoints of single steps, in the run's
 
 
-def save(state: dict, folder: Path) -> None:
+def write_checkpoint(state: dict, folder: Path) -> None:
     """Writes `state` as the checkpoint of `folder`, beside the old one first and then in its place.
 
     Raises:
@@ -139,13 +139,14 @@ def read(path: Path | str, device: torch.device | str = "cpu") -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's text that says something, cut to a length that a message bears.
+    """The first informative line of an error, at most 200 characters.
 
     PyTorch begins its errors on weights that do not fit with a title, which ends in a colon.
     """
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    titled = lines[0].endswith(":") and len(lines) > 1
-    return lines[titled].strip()[:200]
+    if lines[0].endswith(":") and len(lines) > 1:
+        del lines[0]
+    return lines[0].strip()[:200]
 
 
 def _tensors(state: Any) -> list[Tensor]:

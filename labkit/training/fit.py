@@ -21,7 +21,7 @@ from labkit.models.step import Step
 from labkit.training import checkpoints
 from labkit.training.callbacks import LOSSES, Callback, Callbacks, LossesCsv, Progress, sample
 from labkit.training.interrupts import Stopped, interrupts
-from labkit.training.run import Run, resumed, save
+from labkit.training.run import Run, resumed, save_run
 from labtrace.errors import LabkitError, check_at_least
 
 
@@ -115,32 +115,32 @@ def fit(
             agreed = Wishes(*agreement.on(*wishes))
             milestone = run.done == steps or watchers.saves()
             if milestone or agreed.save or agreed.stop or run.done % report_every == 0:
-                run.look()
+                run.collect_losses()
                 watchers.tell("on_report")
             if ranks.number() == 0 and (milestone or run.done % sample_every == 0):
                 watchers.tell("on_sample", sample(run, pictures))
             if watchers.error and ranks.count() == 1:  # several ranks stop together, after their next step
                 agreed = agreed._replace(failed=1)
             if milestone or agreed.save or agreed.stop:
-                _save(run, watchers)
+                _save_and_tell(run, watchers)
                 save_at = time.monotonic() + 60 * save_minutes
             if agreed.stop:
                 break
         agreement.settled()
         if run.done < steps and not agreed.stop:  # an error ended the batches; a signal may have caused it
             agreed = Wishes(signal=signals[0]) if signals else Wishes(failed=1)
-            _save(run, watchers)
+            _save_and_tell(run, watchers)
         if agreed.signal and not agreed.failed:
             signals.append(agreed.signal)  # another rank may have received it
-            raise Stopped(f"stopped after step {run.done} of {steps}; {_where(run)}.", agreed.signal)
+            raise Stopped(f"stopped after step {run.done} of {steps}; {_where_saved(run)}.", agreed.signal)
         if not agreed.stop:
             step.finish()
     watchers.raise_error()
     return run
 
 
-def _save(run: Run, watchers: Callbacks) -> None:
-    save(run)
+def _save_and_tell(run: Run, watchers: Callbacks) -> None:
+    save_run(run)
     if run.folder is not None:
         watchers.tell("on_save", run.folder / checkpoints.FILE)
 
@@ -159,8 +159,8 @@ def _stream(run: Run, data: UnpairedData, workers: int, watchers: Callbacks) -> 
         if worker_died or "DataLoader worker (pid" in str(error):  # else the pictures raised it, here or in a worker
             reason = checkpoints.first_line(error)
             watchers.error = TrainingError(
-                f"a process that prepares batches died ({reason}), perhaps since memory ran out; {_where(run)}, with "
-                "fewer workers if this happens again."
+                f"a process that prepares batches died ({reason}), perhaps since memory ran out; {_where_saved(run)}, "
+                "with fewer workers if this happens again."
             )
         if ranks.count() > 1:  # the other ranks still take the step under way, and a batch is the same without workers
             yield from batches(data, size, run.done, run.steps, **place)
@@ -185,7 +185,7 @@ def _check(data: UnpairedData, step: Step, batch_size: int, **numbers: int) -> N
         ranks.local_batch_size(batch_size)  # raises an error if they cannot share it evenly
 
 
-def _where(run: Run) -> str:
+def _where_saved(run: Run) -> str:
     if run.folder is None:
         return "nothing was saved, since no checkpoint folder was given: run the same again"
     return f"saved in {run.folder}: run the same again to go on from there"

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
 from labkit.models.model import Model
-from labkit.models.step import Network
+from labkit.models.step import Forward
 from labkit.variants import SpeedUp, has_batch_norm, has_dropout, why_passes_matter
 
 
@@ -42,7 +42,7 @@ class Recompute(SpeedUp, CycleGANStep):
         return super().build(betas)
 
     def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:
-        def checkpointed(generator: Network) -> Network:
+        def checkpointed(generator: Forward) -> Forward:
             return partial(checkpoint, generator, use_reentrant=False, preserve_rng_state=self.draws)
 
         return super().cycles(
