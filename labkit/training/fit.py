@@ -1,4 +1,4 @@
-"""The loop round the step: batches, schedule, reports, sample pictures, checkpoints, exact resuming."""
+"""The loop around the step: batches, schedule, reports, sample pictures, checkpoints, exact resuming."""
 
 from __future__ import annotations
 
@@ -74,17 +74,17 @@ def fit(
         steps: the step to train up to.
         batch_size: pictures of each domain in a step, of all ranks together.
         checkpoint: a folder for checkpoint, sample pictures and ``losses.csv``, for one run at a time. None keeps none.
-        seed: settles which batches are drawn.
+        seed: decides which pictures are in each batch.
         workers: processes that prepare batches. 0 prepares them between the steps.
         schedule: from the number of steps done to the factor on the learning rate. None leaves it constant.
         report_every: steps between two reports of the losses, each of which waits for the device once.
         sample_every: steps between two samples of translations: a `CollapseWarning` if they are all alike, and a
-            grid, ``samples/<step>.png``: pictures of A above their translations, then, if the model translates those,
-            pictures of B above theirs.
+            grid, ``samples/<step>.png``: pictures of A above their translations, then, if the model translates B as
+            well, pictures of B above theirs.
         save_minutes: minutes between two checkpoints. One is written at the end in any case. `labkit.KeepEvery` is a
             callback that keeps some of them.
-        callbacks: told of reports, samples, checkpoints and the end. A function is called with the `Run` after every
-            look at the losses, for instance to draw them. An error in one ends the run after it was saved.
+        callbacks: told of reports, samples, checkpoints and the end. A function is called with the `Run` after each
+            report, for example to draw its losses. An error in a callback ends the run after it was saved.
 
     Raises:
         LabkitError: the arguments or the data do not fit, or another run trains into the folder.
@@ -167,7 +167,7 @@ def _stream(run: Run, data: UnpairedData, workers: int, watchers: Callbacks) -> 
 
 
 def _check(data: UnpairedData, step: Step, batch_size: int, **numbers: int) -> None:
-    """Raises `LabkitError` if arguments of `fit` would go wrong late or without a word."""
+    """Raises `LabkitError` for arguments that would fail late or without a message."""
     check_at_least(1, batch_size=batch_size, **numbers)
     if batch_size > 1 and data.sizes and len(data.sizes) > 1:
         raise LabkitError(

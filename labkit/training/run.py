@@ -120,7 +120,7 @@ def save_run(run: Run) -> None:
     """Writes the checkpoint of a run that has a folder. Every rank has to call this, although rank 0 alone writes.
 
     Raises:
-        CheckpointError: the disk does not take it. The checkpoint before is kept.
+        CheckpointError: it cannot be written. The checkpoint before is kept.
         TrainingError: a loss or a weight is not finite. The checkpoint before is kept.
     """
     run.collect_losses()

@@ -17,7 +17,7 @@ class Compile(SpeedUp):
     """Compiles each network, forward and backward, with `torch.compile`.
 
     Differs from the baseline in one seam, `build`. Each network by itself, not the whole step: that would fall into
-    pieces at the backward pass, and lose the ranges round its seams. In place, with `nn.Module.compile`: the names in
+    pieces at the backward pass, and lose the ranges around its seams. In place, with `nn.Module.compile`: the names in
     checkpoints stay, and the model stays compiled in other steps made from it.
 
     Improves: memory traffic and launches, since normalisation, activation and padding are fused. Does not help in short

@@ -1,4 +1,4 @@
-"""fused_norm: instance norm and the activation behind it are one kernel of our own, forward and backward."""
+"""fused_norm: instance norm and the activation behind it are one kernel, forward and backward."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ BLOCK = 4096  # numbers that a program holds at a time: whole planes, or a part 
 class FusedNorm(SpeedUp):
     """Computes instance norm, and the ReLU or LeakyReLU behind it, in one kernel, and so their gradients.
 
-    Differs from the baseline in one seam, `learn`, round which it puts the kernels, written in Triton, in the place of
-    these layers. PyTorch launches three kernels for the norm and one for the activation, each of which reads the
-    picture again or writes it. Here a single program reads and writes each channel of a picture. The backward pass
-    computes the activation's sign once more from the norm's input. 16-bit pictures are summed up in float32. Second
-    derivatives, as of a gradient penalty, are refused.
+    Differs from the baseline in one seam, `learn`: while it runs, kernels written in Triton take the place of these
+    layers. PyTorch launches three kernels for the norm and one for the activation, each of which reads the picture
+    again or writes it. Here a single program reads and writes each channel of a picture. The backward pass computes the
+    activation's sign once more from the norm's input. 16-bit pictures are summed up in float32. Second derivatives, as
+    of a gradient penalty, are refused.
 
     Improves: memory traffic, launches. Does not help beside "compile", which fuses such layers itself, nor where the
     convolutions fill the time. A launch from Python costs the host more than one of PyTorch's: at small batches take

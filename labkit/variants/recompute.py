@@ -17,7 +17,7 @@ from labkit.variants import SpeedUp, has_batch_norm, has_dropout, why_passes_mat
 class Recompute(SpeedUp, CycleGANStep):
     """Keeps only the input of each generator pass, and runs the pass a second time when its gradients are due.
 
-    Differs from the baseline in `cycles`, where it puts a checkpoint round each generator. Source: Chen
+    Differs from the baseline in `cycles`, where it puts a checkpoint around each generator. Source: Chen
     et al. 2016, "Training Deep Nets with Sublinear Memory Cost". The state of the random numbers is only put back
     for the second run if there is dropout or a custom network: to read it would keep the step out of a CUDA graph.
 

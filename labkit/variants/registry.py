@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas
 
 # Outermost first. A graph records all the others. A batch is split before any network runs, and the ranks exchange
-# gradients round everything that computes them. Recompute hands its checkpoints to what orders the passes (streams).
+# gradients around everything that computes them. Recompute hands its checkpoints to what orders the passes (streams).
 # Autocast is set inside of streams and checkpoints, so that each side stream and each second pass casts for itself.
 STACKED: list[type[SpeedUp]] = [
     Graph,
@@ -62,8 +62,8 @@ def make_step(
 
     Args:
         model: a `labkit.CycleGAN` or a `labkit.DeviationGAN`.
-        speedups: names from `labkit.speedups()`, or classes of your own that override a seam of
-            `labkit.models.step.Step`. Named ones stack in one fixed order. Your own go round them, the first one
+        speedups: names from `labkit.speedups()`, or your classes that override a seam of
+            `labkit.models.step.Step`. Named ones stack in one fixed order. Your classes go around them, the first one
             outermost. A class that rounds to 16 bits says ``tolerance = "16-bit"``, or `labkit.compare` holds it to
             float32.
         lr, betas: Adam's, for every player. `lr=None` takes the model's own.

@@ -83,5 +83,5 @@ def test_a_file_system_without_locks_is_no_other_run(tmp_path, monkeypatch, numb
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(locks.FileLock, "acquire", refuse)
-    with pytest.warns(UserWarning, match="no lock can be had there.*no second run"), locked(tmp_path):
+    with pytest.warns(UserWarning, match="no lock is possible there.*no second run"), locked(tmp_path):
         pass
