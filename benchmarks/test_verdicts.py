@@ -57,7 +57,7 @@ def suits(stack, model):
     """Whether these speed-ups can be stacked on a step of this model."""
     named = [SPEEDUPS[name] for name in stack if isinstance(name, str)]
     excluded = any(other in one.excludes for one in named for other in stack)
-    return not excluded and not any(one.unsuited(model) for one in named)
+    return not excluded and not any(one.why_unsuited(model) for one in named)
 
 
 def test_wrong_steps_are_named(models, report):

@@ -1,8 +1,8 @@
 """Processes that exchange weights now and then instead of gradients in every step, for a slow network between them.
 
     torchrun --nproc-per-node=3 examples/exchange_weights.py apart out/apart          # a process for each module
-    python examples/exchange_weights.py translator out/translator --through weights   # one of three jobs, which wait
-                                                                                      # for nobody and share a folder
+    python examples/exchange_weights.py translator out/translator --through weights   # one of three jobs, which never
+                                                                                      # wait, and share a folder
     torchrun --nproc-per-node=2 examples/exchange_weights.py averaged out/averaged    # the whole model, averaged
 
 Each is another algorithm than training in one process: see notebook 11.

@@ -15,7 +15,7 @@ from labtrace.files import check_folder
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Inside, nobody else may hold this lock. It ends with the process, even if that is killed.
+    """Inside, no other process or thread can hold this lock. It ends with the process, even if that is killed.
 
     The file ".lock" stays, and its existence means nothing. A warning says if the file system has no locks.
 
@@ -32,7 +32,7 @@ def locked(folder: Path) -> Iterator[None]:
         ) from error
     except (OSError, NotImplementedError) as error:
         warnings.warn(
-            f"{folder}: no lock can be had there ({error}). Take care that no second run trains into the same folder.",
+            f"{folder}: no lock is possible there ({error}). Make sure that no second run trains into the same folder.",
             stacklevel=3,
         )
     try:

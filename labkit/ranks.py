@@ -1,7 +1,7 @@
 """The processes of one training run, its ranks: how they find each other, agree, and end together.
 
 ``torchrun`` starts the processes and tells each its number. Data goes between them through a process group of
-`torch.distributed`: gloo for the host's memory, NCCL for the GPUs'. A process that nobody grouped is the only one.
+`torch.distributed`: gloo for the host's memory, NCCL for the GPUs'. A process without a group is the only rank.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import labtrace.cli
 from labkit.errors import TrainingError
 from labtrace.errors import LabkitError
 
-TIMEOUT = timedelta(minutes=5)  # so long a rank waits for another before it gives up
+TIMEOUT = timedelta(minutes=5)  # a rank waits this long for another before it gives up
 
 PR_SET_PDEATHSIG = 1  # as <sys/prctl.h> has it
 
@@ -44,7 +44,7 @@ def count() -> int:
 
 
 def local_batch_size(batch_size: int) -> int:
-    """This rank's part of a batch of so many pictures.
+    """The number of pictures in this rank's part of a batch.
 
     Raises:
         LabkitError: the ranks cannot share it evenly.
@@ -68,7 +68,7 @@ def started_by_torchrun() -> bool:
 def process_group() -> Iterator[None]:
     """Inside, this process is one of the ranks that torchrun started. Without torchrun nothing changes.
 
-    On a machine with GPUs "cuda" then means this rank's own one. The ranks end together: if one is lost, each of the
+    On a machine with GPUs "cuda" then means this rank's GPU. The ranks end together: if one is lost, each of the
     others raises the error below within `TIMEOUT`.
 
     Raises:
@@ -182,12 +182,12 @@ def largest(values: list[float]) -> list[float]:
 
 
 class Agreement:
-    """Wishes of which every rank hears in the same step, so that all of them save or stop together.
+    """Lets all ranks save or stop after the same step.
 
-    A wish is a number, 0 if there is none. The ranks agree on the largest.
+    Each rank has wishes: numbers, 0 for none. The ranks agree on the largest of each.
 
-    The ranks put their wishes together while the next step runs, so an answer is one step old and nobody waits for it.
-    A process by itself has its answer immediately.
+    The ranks exchange their wishes while the next step runs, so an answer is one step old and no rank waits for it. A
+    process by itself has its answer immediately.
     """
 
     def __init__(self) -> None:
@@ -203,7 +203,7 @@ class Agreement:
         return answer
 
     def settled(self, n: int = 0) -> tuple[int, ...]:
-        """The answer that is still under way, or no wish if there is none."""
+        """The answer that is still on its way, or no wishes if there is none."""
         if self._asked is None:
             return (0,) * n
         work, flags = self._asked

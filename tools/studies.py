@@ -192,7 +192,7 @@ def learn(study: str, data: FruitData, folder: Path = DATA) -> None:
 def keep(model: Model, folder: Path) -> None:
     """Writes a model's weights, in 16 bits, as a checkpoint that `labkit.load_model` reads."""
     weights = {key: weight.half() for key, weight in model.state_dict().items()}
-    checkpoints.save({"kind": model.kind, "settings": model.settings, "step": {"model": weights}}, folder)
+    checkpoints.write_checkpoint({"kind": model.kind, "settings": model.settings, "step": {"model": weights}}, folder)
 
 
 def deviation_gan() -> Model:

@@ -43,7 +43,7 @@ def batched(answer: Any) -> None:
     """Compares a class that puts passes together with `labkit.variants.batched.Batched`.
 
     Args:
-        answer: a class that overrides `cycle` and `judge`, and says in `unsuited` which model it is not for.
+        answer: a class that overrides `cycle` and `judge`, and says in `why_unsuited` which model it is not for.
 
     Raises:
         WrongAnswer: a result differs from the baseline's, there are more passes than needed, or batch norm is let in.
@@ -80,11 +80,11 @@ def batched(answer: Any) -> None:
     with hint(none):
         alone = step.cycle(model.G_A, model.G_B, real, None)
     require(alone.same is None and _equal(alone.fake, right_cycle.fake), none)
-    with hint("unsuited is called on the class, with the model alone: put @staticmethod, and return the reason."):
-        reason, none = answer.unsuited(small(norm="batch")), answer.unsuited(model)
-    let_in = "unsuited: a model with batch norm is let in. Its mean would be taken over pictures of two kinds: say so."
+    with hint("why_unsuited is called on the class, with the model alone: put @staticmethod, and return the reason."):
+        reason, none = answer.why_unsuited(small(norm="batch")), answer.why_unsuited(model)
+    let_in = "why_unsuited: a model with batch norm is let in. Its mean would be over pictures of two kinds: say so."
     require(isinstance(reason, str) and reason.strip() != "", let_in)
-    require(none is None, "unsuited: a model with instance norm is refused, although each picture has its own mean.")
+    require(none is None, "why_unsuited: a model with instance norm is refused, though each picture has its own mean.")
     losses = []
     for speedup in ((), (answer,)):
         torch.manual_seed(1)

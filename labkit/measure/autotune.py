@@ -86,14 +86,10 @@ def candidates(make_model: Callable[[], Model]) -> tuple[list[str], list[str]]:
     """The speed-ups that may save time with this model on its device, and for each of the others the reason, a line."""
     names, said, model = [], [], make_model()
     for name, speedup in SPEEDUPS.items():
-        if reason := (
-            next((reason for other, reason in speedup.excludes.items() if other in shared()), None)
-            or speedup.unsuited(model)
-            or speedup.emulated(model)
-            or speedup.inactive(model)
-            or speedup.skip_in_autotune(model)
-        ):
-            said.append(f"{name}: not tried, {reason}")
+        reasons = [reason for other, reason in speedup.excludes.items() if other in shared()]
+        reasons += speedup.obstacles(model).values()
+        if reasons:
+            said.append(f"{name}: not tried, {reasons[0]}")
         else:
             names.append(name)
     return names, said

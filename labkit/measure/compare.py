@@ -144,7 +144,7 @@ def _compare(
         if not isinstance(step, Step):
             raise LabkitError(f"steps[{name!r}] makes a {type(step).__name__}: it should return a step.")
         named = [speedup for speedup in SPEEDUPS.values() if isinstance(step, speedup)]
-        if reasons := [f"{one.name}: {reason}" for one in named if (reason := one.inactive(step.model))]:
+        if reasons := [f"{one.name}: {reason}" for one in named if (reason := one.why_inactive(step.model))]:
             failed[name] = "inactive", "; ".join(reasons)
         else:
             tried[name] = first_updates(step, batch, name, held)

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from labkit.models.losses import GAN_MODES, adversarial_loss, cycle_loss, identity_loss
 from labkit.models.model import Model, trainable
 from labkit.models.pool import Pool
-from labkit.models.step import Batch, Network, Step
+from labkit.models.step import Batch, Forward, Step
 from labkit.networks.generators import make_generator
-from labkit.networks.layers import MARK, Generator, check_translates
+from labkit.networks.layers import CUSTOM, Generator, check_translates
 from labkit.networks.patchgan import make_discriminator
 from labtrace.errors import check_at_least, check_known
 
@@ -30,8 +30,8 @@ NETWORKS = {"generator": ("G_A", "G_B"), "discriminator": ("D_A", "D_B")}  # key
 class Journey(NamedTuple):
     """What one cycle needs: `go` translates the pictures `real`, and `back` translates the result back."""
 
-    go: Network
-    back: Network
+    go: Forward
+    back: Forward
     real: Tensor  # (B, 3, H, W) in [-1, 1]
     other: Tensor | None  # pictures of the domain that `go` translates to; None without an identity loss
 
@@ -77,7 +77,7 @@ class CycleGANStep(Step):
         """Both cycles, A -> B -> A and B -> A -> B (a seam)."""
         return [self.cycle(*journey) for journey in journeys]
 
-    def cycle(self, go: Network, back: Network, real: Tensor, other: Tensor | None) -> Cycle:
+    def cycle(self, go: Forward, back: Forward, real: Tensor, other: Tensor | None) -> Cycle:
         """The pictures of one cycle (a seam). See `Journey` for the arguments."""
         fake, same = (go(real), None) if other is None else self.both(go, real, other)
         return Cycle(fake, back(fake), same)
@@ -152,8 +152,8 @@ class CycleGAN(Model):
         self.D_A, self.D_B = (make_discriminator(discriminator, ndf, n_layers, norm) for _ in "AB")
         for argument, given in (("generator", generator), ("discriminator", discriminator)):
             if not isinstance(given, str):
-                self.settings[argument] = MARK + type(given).__name__
-                self.own += NETWORKS[argument]
+                self.settings[argument] = CUSTOM + type(given).__name__
+                self.custom += NETWORKS[argument]
         self.size_multiple = math.lcm(self.G_A.size_multiple, self.G_B.size_multiple)
         self.min_size = max(network.min_size for network in (self.G_A, self.G_B, self.D_A, self.D_B))
         self.parts = f"{self.settings['generator']}, {self.settings['discriminator']}"
@@ -162,7 +162,7 @@ class CycleGAN(Model):
 
     def check(self, real_a: Tensor, real_b: Tensor, values: bool) -> None:
         super().check(real_a, real_b, values)
-        if values and "G_A" in self.own:  # G_B is a copy
+        if values and "G_A" in self.custom:  # G_B is a copy
             check_translates(self.G_A, real_a[:1])
 
     def players(self) -> dict[str, list[nn.Parameter]]:

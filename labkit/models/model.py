@@ -26,7 +26,7 @@ class Model(nn.Module):
             `min_size` pixels.
         parts: names of its networks, for messages.
         pools: its pools of earlier fakes, by name.
-        own: names of the custom networks, which are not labkit's but the caller's.
+        custom: names of the networks that are copies of the caller's.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Model(nn.Module):
     min_size: int
     parts: str
     pools: dict[str, Pool]
-    own: tuple[str, ...] = ()
+    custom: tuple[str, ...] = ()
 
     def players(self) -> dict[str, list[nn.Parameter]]:
         """The weights of each player, by its name, in the order in which they learn."""

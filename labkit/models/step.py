@@ -28,7 +28,7 @@ from labtrace.errors import LabkitError
 from labtrace.ranges import RANGE as RANGE
 
 Batch = dict[str, Tensor]
-Network = Callable[[Tensor], Tensor]  # a module, or a function that runs one, for example with checkpointing
+Forward = Callable[[Tensor], Tensor]  # a module, or a function that runs one, for example with checkpointing
 
 
 class Step:
@@ -100,11 +100,11 @@ class Step:
         """As many fakes, some of them from earlier steps, as `inputs` has decided."""
         return self.model.pools[pool].exchange(fakes, batch[f"draw_{pool}"])
 
-    def judge(self, discriminator: Network, real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
+    def judge(self, discriminator: Forward, real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
         """The discriminator's verdicts on real pictures and on fakes."""
         return self.both(discriminator, real, fake)
 
-    def both(self, network: Network, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    def both(self, network: Forward, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """The outputs of the same network for two batches of equal size."""
         return network(first), network(second)
 

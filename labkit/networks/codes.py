@@ -1,4 +1,4 @@
-"""Networks round codes: pictures in, codes at a quarter of the size, codes translated and judged, pictures out.
+"""Networks around codes: pictures in, codes at a quarter of the size, codes translated and judged, pictures out.
 
 Source: the article's "single generator" for CycleGAN. `labkit.DeviationGAN` lists the choices that it leaves open.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -67,13 +66,13 @@ class Discriminator(nn.Module):
 
 # ---- custom networks, of which `labkit.CycleGAN` trains two copies
 
-MARK = "own: "  # begins the name that a custom network has in settings and checkpoints
+CUSTOM = "own: "  # begins the name that a custom network has in settings and checkpoints
 USUAL_SIZES = {"size_multiple": 4, "min_size": 16}  # most halve the picture twice; smaller ones leave nothing to judge
 
 
 def is_custom(setting: object) -> bool:
     """True if a setting is the name of a custom network."""
-    return isinstance(setting, str) and setting.startswith(MARK)
+    return isinstance(setting, str) and setting.startswith(CUSTOM)
 
 
 def custom_copy(argument: str, network: object) -> Any:
@@ -94,7 +93,7 @@ def custom_copy(argument: str, network: object) -> Any:
 
 @torch.no_grad()
 def check_translates(network: nn.Module, picture: Tensor) -> None:
-    """Tries the custom generator G_A on one picture, (1, 3, H, W), without changing anybody's random numbers.
+    """Tries the custom generator G_A on one picture, (1, 3, H, W), and leaves the random numbers as they were.
 
     Raises:
         LabkitError: the result is no picture of the same size, so the losses would be wrong.
@@ -107,40 +106,3 @@ def check_translates(network: nn.Module, picture: Tensor) -> None:
             f"{tuple(result.shape) if isinstance(result, Tensor) else type(result)}, not one of the same shape. If it "
             "takes fewer sizes, name them in its class: size_multiple = 32 for multiples of 32, and min_size."
         )
-
-
-def changed_buffer(network: Generator) -> str | None:
-    """The name of a buffer that each pass in training changes, such as a running mean, or None if there is none."""
-    return _trial(network)[0]
-
-
-def batch_matters(network: Generator) -> str | None:
-    """The reason why pictures may not be batched differently for a custom network, or None if there is none."""
-    changed, together, alone = _trial(network)
-    if changed:
-        return f"each pass of {type(network).__name__} changes its buffer {changed!r}"
-    if not torch.allclose(together, alone, rtol=1e-3, atol=1e-3):
-        return f"{type(network).__name__} gives a picture another result if another one is beside it"
-    return None
-
-
-@torch.no_grad()
-def _trial(network: Generator) -> tuple[str | None, Tensor, Tensor]:
-    """Tries a copy on two pictures of noise, in training mode but without dropout.
-
-    Returns:
-        the name of a buffer that changed, its outputs for both pictures in one batch, and those for one after another.
-    """
-    network = copy.deepcopy(network).train()
-    for layer in network.modules():
-        if isinstance(layer, nn.modules.dropout._DropoutNd):
-            layer.eval()
-    side = math.ceil(max(network.min_size, 64) / network.size_multiple) * network.size_multiple
-    noise = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    noise = noise.to(next(network.parameters()))
-    before, outputs = copy.deepcopy(dict(network.named_buffers())), []
-    for batches in ((noise,), noise.split(1)):
-        with torch.random.fork_rng([noise.device] if noise.is_cuda else []):  # the same random numbers for both
-            outputs.append(torch.cat([network(batch) for batch in batches]))
-    changed = (name for name, buffer in network.named_buffers() if not torch.equal(buffer, before[name]))
-    return next(changed, None), outputs[0], outputs[1]

@@ -1,12 +1,10 @@
-"""Other ways to use several processes than a shared batch.
+"""Ways to use several processes that exchange weights now and then, in place of gradients in every step.
 
-One network on several ranks: each layer shared by all of them (tensor parallel), or layers in turn (a pipeline). One
-model on several ranks: each trains one module (`apart`), or all of it and then the mean is taken (`averaged`).
+Each process trains one module (`apart`), or the whole model, of which the mean is then taken (`averaged`). Programs in
+``examples/parallel`` share one network between processes: by channels, or as a pipeline.
 """
 
 from labkit.parallel.apart import StalePartnerWarning, apart
 from labkit.parallel.averaging import OUTER, averaged
-from labkit.parallel.pipeline import Pipeline
-from labkit.parallel.tensor import split_block, whole
 
-__all__ = ["OUTER", "Pipeline", "StalePartnerWarning", "apart", "averaged", "split_block", "whole"]
+__all__ = ["OUTER", "StalePartnerWarning", "apart", "averaged"]

@@ -83,12 +83,12 @@ def apart(
                 f"{', '.join(players)}: there has to be a process for each of them, and there are {ranks.count()}. "
                 f"Start them with torchrun --nproc-per-node={len(players)}, or give the module and folder of this job."
             )
-        way = type("RanksApart", (RanksApart,), settings | dict(module=players[ranks.number()]))
+        step_class = type("RanksApart", (RanksApart,), settings | dict(module=players[ranks.number()]))
     else:
         check_known("module", module, players)
         settings |= dict(module=module, folder=Path(folder), patience_s=patience_s)
-        way = type("JobsApart", (JobsApart,), settings)
-    return make_step(model, way, *speedups, lr=lr)
+        step_class = type("JobsApart", (JobsApart,), settings)
+    return make_step(model, step_class, *speedups, lr=lr)
 
 
 class Apart(Step):
@@ -195,21 +195,21 @@ class JobsApart(Apart):
         return super().build(betas)
 
     def exchange(self, ended: bool = False) -> None:
-        self.give(ended)
+        self.publish(ended)
         for player in self.changed:
-            self.take(player)
+            self.fetch(player)
 
     def finish(self) -> None:
         self.exchange(ended=True)
 
-    def give(self, ended: bool) -> None:
+    def publish(self, ended: bool) -> None:
         """Writes this module's weights, whole or not at all."""
         weights = [weight.detach().cpu() for weight in self.players[self.module]]
         note = {"done": self.done, "ended": ended, "settings": self.model.settings, "weights": weights}
         with atomic_write(self.folder / self.module / FILE) as part:
             torch.save(note, part)
 
-    def take(self, player: str) -> None:
+    def fetch(self, player: str) -> None:
         """Takes a player's weights, if there are newer ones, and says so if there have been none for long."""
         path = self.folder / player / FILE
         note = checkpoints.read(path) if path.exists() else None
@@ -220,7 +220,8 @@ class JobsApart(Apart):
                 for weight, newer in zip(self.players[player], note["weights"], strict=True):
                     weight.copy_(newer)
             self.partners[player], self.changed[player] = note["done"], time.monotonic()
-            self.ended |= {player} if note["ended"] else set()
+            if note["ended"]:
+                self.ended.add(player)
         elif (waited := time.monotonic() - self.changed[player]) > self.patience_s and player not in self.ended:
             seen = f"its weights of step {self.partners[player]} are used" if note else "it has written none so far"
             warnings.warn(

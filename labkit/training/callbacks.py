@@ -27,25 +27,25 @@ from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
 
 LOSSES = "losses.csv"
-COLLAPSED = 0.1  # outputs count as all alike if they differ by less than this share of their inputs' differences
-INTERVAL = 30.0  # seconds between two states of the progress bar in a log file
+COLLAPSED = 0.1  # outputs are all alike if they differ by less than this share of their inputs' differences
+INTERVAL = 30.0  # seconds between two lines of the progress bar in a log file
 
 
 class Callback:
     """Override the methods you need, and pass an object of your class in ``labkit.fit(callbacks=[...])``.
 
-    Callbacks are called in their order, under torchrun by rank 0 alone. If one raises an error, no other is called
-    until `on_end`. The run is saved first, and then the error goes on to the caller of `labkit.fit`.
+    Callbacks are called in their order, under torchrun by rank 0 only. If one raises an error, no other is called
+    until `on_end`. The run is saved first, and then `labkit.fit` raises the error.
     """
 
     def on_start(self, run: Run) -> None:
         """Before the first step. `run.done` is above 0 if the run resumes."""
 
     def on_step(self, run: Run) -> None:
-        """After each step. Its losses come with the next report."""
+        """After each step. The next report has its losses."""
 
     def on_report(self, run: Run) -> None:
-        """After each look at the losses: those of all `run.done` steps are in `run.losses`."""
+        """After each report: the losses of all `run.done` steps are in `run.losses`."""
 
     def on_sample(self, run: Run, grid: Tensor) -> None:
         """After each sample. `grid` holds the sample pictures, a ``uint8`` tensor of shape (3, H, W)."""
@@ -54,15 +54,15 @@ class Callback:
         """After the checkpoint was written. `path` is its file."""
 
     def on_end(self, run: Run) -> None:
-        """At the end, also if the run ends by an error or by Ctrl-C. All that can be saved has been."""
+        """At the end, also after an error or Ctrl-C. Everything that can be saved has been saved."""
 
     def saves(self, run: Run) -> bool:
-        """True if this step has to be sampled and saved in any case. Every rank asks, all get one answer."""
+        """True if this step has to be sampled and saved. It is called on every rank, and must give the same answer."""
         return False
 
 
 class OnReport(Callback):
-    """A function that is called with the run after each look at the losses."""
+    """A function that is called with the run after each report."""
 
     def __init__(self, function: Callable[[Run], None]):
         if isinstance(function, type) or not callable(function):
@@ -74,10 +74,10 @@ class OnReport(Callback):
 
 
 class Callbacks:
-    """The callbacks of a run, as a context: `on_start` is called when it begins, and `on_end` when it ends.
+    """The callbacks of a run, as a context manager: it calls `on_start` when it begins, and `on_end` when it ends.
 
     Attributes:
-        error: the first error of a callback, or of the pictures. The loop saves the run, and calls `raise_error`.
+        error: the first error of a callback or of the pictures. The loop saves the run, and calls `raise_error`.
     """
 
     def __init__(self, run: Run, callbacks: Sequence[Callback | Callable[[Run], None]]):
@@ -122,9 +122,9 @@ class Callbacks:
 
 
 class KeepEvery(Callback):
-    """Keeps the checkpoint of every `steps`-th step for good: ``kept/<step>.pt`` in the run's folder.
+    """Keeps a copy of the checkpoint of every `steps`-th step: ``kept/<step>.pt`` in the run's folder.
 
-    It is a whole one, and `labkit.load_model` takes the step. The sample grid of that step is among the others.
+    ``labkit.load_model(folder, step=...)`` loads it. The sample grid of that step is among the others.
     """
 
     def __init__(self, steps: int):
@@ -146,13 +146,13 @@ class KeepEvery(Callback):
 class LossesCsv(Callback):
     """Writes a row for each step: its number and the losses.
 
-    At each report the rows since the last one are appended. A run that resumes writes the file again, from the history
-    in its checkpoint, so that no row is missing or there twice. A loss is empty in steps that did not have it.
+    At each report the rows since the last one are appended. A run that resumes writes the whole file again, from the
+    losses in its checkpoint, so that no row is missing or repeated. A loss is empty in steps that did not have it.
     """
 
     def __init__(self, path: Path):
         self.path, self.rows = path, 0
-        self.names: list[str] = []  # of the columns in the file; with others it has to be written again
+        self.names: list[str] = []  # of the columns in the file; if they change, the file is written again
 
     def on_start(self, run: Run) -> None:
         if run.done:
@@ -193,13 +193,13 @@ class Progress(Callback):
 
 
 class TensorBoard(Callback):
-    """Writes what ``tensorboard --logdir FOLDER`` shows. It needs the package tensorboard.
+    """Writes the events that ``tensorboard --logdir FOLDER`` shows. It needs the package tensorboard.
 
     At each report: every loss, as its mean since the report before, and the learning rates. At each sample: its grid.
-    A run that resumes goes on in the same folder, and TensorBoard forgets the points of steps that were lost.
+    A run that resumes goes on in the same folder, and TensorBoard drops the points of steps that were lost.
 
     Args:
-        folder: for the files of events. It is made if it is missing.
+        folder: for the event files. It is made if it is missing.
     """
 
     def __init__(self, folder: Path | str):
@@ -231,7 +231,7 @@ class TensorBoard(Callback):
 
 
 def tensorboard_installed() -> bool:
-    """Whether the package tensorboard is there to log with."""
+    """True if the package tensorboard is installed."""
     return importlib.util.find_spec("tensorboard") is not None
 
 
@@ -240,13 +240,13 @@ class CollapseWarning(UserWarning):
 
 
 def sample(run: Run, data: UnpairedData, n: int = 4) -> Tensor:
-    """Translates `n` test pictures of each domain: warns if the results are all alike, and writes a grid of them.
+    """Translates `n` test pictures of each domain, warns if the results are all alike, and writes a grid of them.
 
     Returns:
         the grid, a ``uint8`` tensor of shape (3, H, W): pictures of A above their translations, then, if the model
-        translates those, pictures of B above theirs.
+        translates B as well, pictures of B above theirs.
     """
-    from torchvision.utils import make_grid  # takes a second, and most processes never look at pictures
+    from torchvision.utils import make_grid  # takes a second, and most processes never draw pictures
 
     rows = []
     for direction in run.model.directions:

@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, and read without running anything that is in them."""
+"""Checkpoints: written whole or not at all, and read without running any code in them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FILE = "checkpoint.pt"
 KEPT = "kept"  # folder of the checkpoints of single steps, in the run's
 
 
-def save(state: dict, folder: Path) -> None:
-    """Writes `state` as the checkpoint of `folder`, beside the old one first and then in its place.
+def write_checkpoint(state: dict, folder: Path) -> None:
+    """Writes `state` as the checkpoint of `folder`. It takes the place of the old one once it is written.
 
     Raises:
-        DivergedError: a number of its step is not finite. The old checkpoint stays.
-        CheckpointError: the disk does not take it. The old checkpoint stays.
+        DivergedError: a weight or another number of the step is not finite. The old checkpoint stays.
+        CheckpointError: it cannot be written, for example on a full disk. The old checkpoint stays.
     """
     file = folder / FILE
     floats = [tensor for tensor in _tensors(state["step"]) if tensor.is_floating_point()]
@@ -60,7 +60,7 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
 
 
 def kept_file(folder: Path | str, step: int) -> Path:
-    """The file in which a run keeps the checkpoint of a step (`labkit.KeepEvery`), whether it is there or not."""
+    """The file in which a run keeps the checkpoint of a step (`labkit.KeepEvery`). It need not exist."""
     return Path(folder) / KEPT / f"{step:06d}.pt"
 
 
@@ -86,7 +86,7 @@ def load_model(
     for argument, setting in state["settings"].items():
         if layers.is_custom(setting) and argument not in networks:
             raise CheckpointError(
-                f"{path}: its {argument} is a network of your own ({setting.removeprefix(layers.MARK)}), of "
+                f"{path}: its {argument} is a network of your own ({setting.removeprefix(layers.CUSTOM)}), of "
                 f"which it has no code. Pass the module: labkit.load_model({str(path)!r}, {argument}=...)."
             )
     model = MODELS[state["kind"]](**state["settings"] | networks).to(device)
@@ -109,10 +109,10 @@ def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[st
 
 
 def read(path: Path | str, device: torch.device | str = "cpu") -> Any:
-    """What `torch.save` wrote into a file, or into the checkpoint of a folder: tensors, numbers and texts only.
+    """The content of a file that `torch.save` wrote, or of a folder's checkpoint: tensors, numbers and texts only.
 
-    The file is a zip archive with a CRC-32 of each tensor, which `torch.load` ignores: they are compared first, so
-    that not a bit can have changed. The form that PyTorch wrote before 1.6 is no archive and has none.
+    The file is a zip archive with a CRC-32 checksum of each tensor, which `torch.load` ignores: they are compared
+    first. Files of PyTorch before 1.6 are no archives, and have no checksums.
 
     Raises:
         CheckpointError: the file is missing, is damaged, or holds more.
@@ -139,13 +139,14 @@ def read(path: Path | str, device: torch.device | str = "cpu") -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's text that says something, cut to a length that a message bears.
+    """The first informative line of an error, at most 200 characters.
 
     PyTorch begins its errors on weights that do not fit with a title, which ends in a colon.
     """
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    titled = lines[0].endswith(":") and len(lines) > 1
-    return lines[titled].strip()[:200]
+    if lines[0].endswith(":") and len(lines) > 1:
+        del lines[0]
+    return lines[0].strip()[:200]
 
 
 def _tensors(state: Any) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""The loop round the step: batches, schedule, reports, sample pictures, checkpoints, exact resuming."""
+"""The loop around the step: batches, schedule, reports, sample pictures, checkpoints, exact resuming."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -21,10 +21,21 @@ from labkit.models.step import Step
 from labkit.training import checkpoints
 from labkit.training.callbacks import LOSSES, Callback, Callbacks, LossesCsv, Progress, sample
 from labkit.training.interrupts import Stopped, interrupts
-from labkit.training.run import Run, resumed, save
+from labkit.training.run import Run, resumed, save_run
 from labtrace.errors import LabkitError, check_at_least
 
-FAILED = 255  # stands for an error where ranks agree to stop by the number of a signal
+
+class Wishes(NamedTuple):
+    """What a rank needs after a step. All ranks then do the largest of each number."""
+
+    failed: int = 0  # 1 if there was an error, which goes on to the caller after the run was saved
+    signal: int = 0  # the number of the signal that stops the run
+    save: int = 0  # 1 if a checkpoint is due
+
+    @property
+    def stop(self) -> bool:
+        """True if the run ends after this step."""
+        return self.failed > 0 or self.signal > 0
 
 
 @cudnn_benchmark()
@@ -63,17 +74,17 @@ def fit(
         steps: the step to train up to.
         batch_size: pictures of each domain in a step, of all ranks together.
         checkpoint: a folder for checkpoint, sample pictures and ``losses.csv``, for one run at a time. None keeps none.
-        seed: settles which batches are drawn.
+        seed: decides which pictures are in each batch.
         workers: processes that prepare batches. 0 prepares them between the steps.
         schedule: from the number of steps done to the factor on the learning rate. None leaves it constant.
         report_every: steps between two reports of the losses, each of which waits for the device once.
         sample_every: steps between two samples of translations: a `CollapseWarning` if they are all alike, and a
-            grid, ``samples/<step>.png``: pictures of A above their translations, then, if the model translates those,
-            pictures of B above theirs.
+            grid, ``samples/<step>.png``: pictures of A above their translations, then, if the model translates B as
+            well, pictures of B above theirs.
         save_minutes: minutes between two checkpoints. One is written at the end in any case. `labkit.KeepEvery` is a
             callback that keeps some of them.
-        callbacks: told of reports, samples, checkpoints and the end. A function is called with the `Run` after every
-            look at the losses, for instance to draw them. An error in one ends the run after it was saved.
+        callbacks: told of reports, samples, checkpoints and the end. A function is called with the `Run` after each
+            report, for example to draw its losses. An error in a callback ends the run after it was saved.
 
     Raises:
         LabkitError: the arguments or the data do not fit, or another run trains into the folder.
@@ -91,7 +102,7 @@ def fit(
     log = [LossesCsv(run.folder / LOSSES)] if run.folder else []
     watchers = Callbacks(run, [*log, Progress(), *callbacks])
     stream = _stream(run, pictures, workers, watchers)
-    agreement, stop, save_at = ranks.Agreement(), 0, time.monotonic() + 60 * save_minutes
+    agreement, agreed, save_at = ranks.Agreement(), Wishes(), time.monotonic() + 60 * save_minutes
     with resumed(run), interrupts() as signals, watchers, closing(stream):
         watchers.raise_error()
         for batch in stream:
@@ -100,35 +111,36 @@ def fit(
             run.add(step(*batch))
             watchers.tell("on_step")
             late = run.folder is not None and time.monotonic() >= save_at
-            stop, save_due = agreement.on(FAILED if watchers.error else sum(signals[:1]), late)
+            wishes = Wishes(failed=watchers.error is not None, signal=signals[0] if signals else 0, save=late)
+            agreed = Wishes(*agreement.on(*wishes))
             milestone = run.done == steps or watchers.saves()
-            if milestone or save_due or stop or run.done % report_every == 0:
-                run.look()
+            if milestone or agreed.save or agreed.stop or run.done % report_every == 0:
+                run.collect_losses()
                 watchers.tell("on_report")
             if ranks.number() == 0 and (milestone or run.done % sample_every == 0):
                 watchers.tell("on_sample", sample(run, pictures))
             if watchers.error and ranks.count() == 1:  # several ranks stop together, after their next step
-                stop = FAILED
-            if milestone or save_due or stop:
-                _save(run, watchers)
+                agreed = agreed._replace(failed=1)
+            if milestone or agreed.save or agreed.stop:
+                _save_and_tell(run, watchers)
                 save_at = time.monotonic() + 60 * save_minutes
-            if stop:
+            if agreed.stop:
                 break
         agreement.settled()
-        if run.done < steps and not stop:  # there are no more batches, for a reason that is an error, or came with one
-            stop = signals[0] if signals else FAILED
-            _save(run, watchers)
-        if 0 < stop < FAILED:
-            signals.append(stop)  # another rank may have received it
-            raise Stopped(f"stopped after step {run.done} of {steps}; {_where(run)}.", stop)
-        if not stop:
+        if run.done < steps and not agreed.stop:  # an error ended the batches; a signal may have caused it
+            agreed = Wishes(signal=signals[0]) if signals else Wishes(failed=1)
+            _save_and_tell(run, watchers)
+        if agreed.signal and not agreed.failed:
+            signals.append(agreed.signal)  # another rank may have received it
+            raise Stopped(f"stopped after step {run.done} of {steps}; {_where_saved(run)}.", agreed.signal)
+        if not agreed.stop:
             step.finish()
     watchers.raise_error()
     return run
 
 
-def _save(run: Run, watchers: Callbacks) -> None:
-    save(run)
+def _save_and_tell(run: Run, watchers: Callbacks) -> None:
+    save_run(run)
     if run.folder is not None:
         watchers.tell("on_save", run.folder / checkpoints.FILE)
 
@@ -147,15 +159,15 @@ def _stream(run: Run, data: UnpairedData, workers: int, watchers: Callbacks) -> 
         if worker_died or "DataLoader worker (pid" in str(error):  # else the pictures raised it, here or in a worker
             reason = checkpoints.first_line(error)
             watchers.error = TrainingError(
-                f"a process that prepares batches died ({reason}), perhaps since memory ran out; {_where(run)}, with "
-                "fewer workers if this happens again."
+                f"a process that prepares batches died ({reason}), perhaps since memory ran out; {_where_saved(run)}, "
+                "with fewer workers if this happens again."
             )
         if ranks.count() > 1:  # the other ranks still take the step under way, and a batch is the same without workers
             yield from batches(data, size, run.done, run.steps, **place)
 
 
 def _check(data: UnpairedData, step: Step, batch_size: int, **numbers: int) -> None:
-    """Raises `LabkitError` if arguments of `fit` would go wrong late or without a word."""
+    """Raises `LabkitError` for arguments that would fail late or without a message."""
     check_at_least(1, batch_size=batch_size, **numbers)
     if batch_size > 1 and data.sizes and len(data.sizes) > 1:
         raise LabkitError(
@@ -173,7 +185,7 @@ def _check(data: UnpairedData, step: Step, batch_size: int, **numbers: int) -> N
         ranks.local_batch_size(batch_size)  # raises an error if they cannot share it evenly
 
 
-def _where(run: Run) -> str:
+def _where_saved(run: Run) -> str:
     if run.folder is None:
         return "nothing was saved, since no checkpoint folder was given: run the same again"
     return f"saved in {run.folder}: run the same again to go on from there"

@@ -15,7 +15,7 @@ from labkit import ranks
 STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
-class Stopped(KeyboardInterrupt):  # noqa: N818  # no error: somebody wanted it
+class Stopped(KeyboardInterrupt):  # noqa: N818  # not an error: the user asked for it
     """A run that a signal stopped, after it was saved.
 
     Attributes:
@@ -29,7 +29,7 @@ class Stopped(KeyboardInterrupt):  # noqa: N818  # no error: somebody wanted it
 
 @contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Collects Ctrl-C, SIGTERM and SIGHUP instead of breaking off between two halves of an update.
+    """Collects Ctrl-C, SIGTERM and SIGHUP, so that no update breaks off in the middle.
 
     A second Ctrl-C breaks off immediately, except in one of several ranks. A signal that was ignored stays so, as
     SIGHUP under nohup. Outside the main thread signals cannot be caught: nothing changes there.

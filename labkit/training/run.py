@@ -53,11 +53,11 @@ class Run:
         self.done += 1
         self.pending.append(losses)
 
-    def look(self) -> None:
-        """Moves the losses of the steps since the last look into the history: the loop's only wait for the device.
+    def collect_losses(self) -> None:
+        """Adds the losses of the steps since the last call to `losses`: the loop's only wait for the device.
 
         Raises:
-            TrainingError: a loss is not finite. The steps before it are in the history.
+            TrainingError: a loss is not finite. The losses of the steps before it are added.
         """
         if not self.pending:
             return
@@ -68,12 +68,13 @@ class Run:
             if diverged := [name for name, value in of_step.items() if not math.isfinite(value)]:
                 raise TrainingError(
                     f"step {before + 1}: {', '.join(diverged)} is no longer a finite number, so training stopped."
-                    f"{self.kept()} Usual causes: too high a learning rate, or 16-bit arithmetic without loss scaling."
+                    f"{self.resume_hint()} Usual causes: too high a learning rate, or 16-bit arithmetic without loss "
+                    "scaling."
                 )
             for name in {**self.losses, **of_step}:  # in the order in which they came
                 self.losses.setdefault(name, [torch.nan] * before).append(of_step.get(name, torch.nan))
 
-    def kept(self) -> str:
+    def resume_hint(self) -> str:
         """The end of an error's message: the step from which the run can go on."""
         if not self.saved:
             return " Nothing was saved."
@@ -115,14 +116,14 @@ def _load(run: Run, folder: Path) -> None:
         torch.cuda.set_rng_state(state["random"]["cuda"].cpu())
 
 
-def save(run: Run) -> None:
+def save_run(run: Run) -> None:
     """Writes the checkpoint of a run that has a folder. Every rank has to call this, although rank 0 alone writes.
 
     Raises:
-        CheckpointError: the disk does not take it. The checkpoint before is kept.
+        CheckpointError: it cannot be written. The checkpoint before is kept.
         TrainingError: a loss or a weight is not finite. The checkpoint before is kept.
     """
-    run.look()
+    run.collect_losses()
     if run.folder is None:
         return
     on_gpu = next(run.model.parameters()).is_cuda
@@ -137,7 +138,7 @@ def save(run: Run) -> None:
     }
     if ranks.number() == 0:
         try:
-            checkpoints.save(state, run.folder)
+            checkpoints.write_checkpoint(state, run.folder)
         except CheckpointError as error:
-            raise type(error)(f"step {run.done}: {error}{run.kept()}") from error
+            raise type(error)(f"step {run.done}: {error}{run.resume_hint()}") from error
     run.saved = run.done

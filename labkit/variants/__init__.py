@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
@@ -16,9 +18,8 @@ from labkit import devices
 from labkit.models.cyclegan import CycleGAN, CycleGANStep
 from labkit.models.model import Model
 from labkit.models.step import Step
-from labkit.networks.layers import batch_matters
 
-__all__ = ["SpeedUp", "has_batch_norm", "has_dropout", "no_shared_casts"]
+__all__ = ["SpeedUp", "has_batch_norm", "has_dropout", "no_shared_casts", "why_passes_matter"]
 
 
 class SpeedUp(Step):
@@ -39,7 +40,21 @@ class SpeedUp(Step):
     batch_norm_would: str | None = None  # the harm that batch norm would do, where other pictures pass together
 
     @classmethod
-    def unsuited(cls, model: Model) -> str | None:
+    def obstacles(cls, model: Model) -> dict[str, str]:
+        """The reasons against it for this model on its device, by kind, those that forbid it first.
+
+        The kinds are "unsuited", "emulated", "inactive" and "untried": each has a method below.
+        """
+        reasons = {
+            "unsuited": cls.why_unsuited(model),
+            "emulated": cls.why_emulated(model),
+            "inactive": cls.why_inactive(model),
+            "untried": cls.why_untried(model),
+        }
+        return {kind: reason for kind, reason in reasons.items() if reason is not None}
+
+    @classmethod
+    def why_unsuited(cls, model: Model) -> str | None:
         """The reason why it cannot be used with this model, on the device it is on, or None if it can."""
         if issubclass(cls, CycleGANStep) and not isinstance(model, CycleGAN):
             return f"it changes how CycleGAN's two cycles run; {model.kind} has none"
@@ -47,10 +62,10 @@ class SpeedUp(Step):
             return None
         if has_batch_norm(model):
             return f"batch norm would {cls.batch_norm_would}: use instance norm"
-        return next(filter(None, (batch_matters(getattr(model, name)) for name in model.own)), None)
+        return why_passes_matter(model, batched=True)
 
     @classmethod
-    def emulated(cls, model: Model) -> str | None:
+    def why_emulated(cls, model: Model) -> str | None:
         """The reason why it is slow on the model's device, which only emulates its arithmetic, or None if it is not."""
         on_cpu = next(model.parameters()).device.type == "cpu"
         if cls.computes_in is None or not on_cpu or not devices.emulates(cls.computes_in):
@@ -60,13 +75,13 @@ class SpeedUp(Step):
         )
 
     @staticmethod
-    def inactive(model: Model) -> str | None:
+    def why_inactive(model: Model) -> str | None:
         """The reason why it changes nothing on the model's device, where it does no harm, or None if it acts."""
         return None
 
     @classmethod
-    def skip_in_autotune(cls, model: Model) -> str | None:
-        """The reason why `labkit.autotune` should not try it to save time, or None if it should."""
+    def why_untried(cls, model: Model) -> str | None:
+        """The reason why `labkit.autotune` does not try it to save time, or None if it does."""
         return None if cls.improves not in ("memory", "pictures a second") else f"it improves {cls.improves}"
 
 
@@ -78,6 +93,31 @@ def has_batch_norm(model: nn.Module) -> bool:
 def has_dropout(model: nn.Module) -> bool:
     """True if a layer drops values at random, so that a pass depends on random numbers."""
     return any(isinstance(layer, nn.modules.dropout._DropoutNd) for layer in model.modules())
+
+
+@torch.no_grad()
+def why_passes_matter(model: Model, batched: bool) -> str | None:
+    """The reason why a custom network may not run more often or, with `batched`, on other batches. None if it may.
+
+    Tries a copy on two pictures of noise, in training mode but without dropout.
+    """
+    for network in (copy.deepcopy(getattr(model, name)).train() for name in model.custom):
+        for layer in network.modules():
+            if isinstance(layer, nn.modules.dropout._DropoutNd):
+                layer.eval()
+        side = math.ceil(max(network.min_size, 64) / network.size_multiple) * network.size_multiple
+        noise = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
+        noise = noise.to(next(network.parameters()))
+        before, results = copy.deepcopy(dict(network.named_buffers())), []
+        for batches in ([noise], noise.split(1)):
+            with torch.random.fork_rng([noise.device] if noise.is_cuda else []):  # the same random numbers for both
+                results.append(torch.cat([network(batch) for batch in batches]))
+        for name, buffer in network.named_buffers():
+            if not torch.equal(buffer, before[name]):
+                return f"each pass of {type(network).__name__} changes its buffer {name!r}"
+        if batched and not torch.allclose(results[0], results[1], rtol=1e-3, atol=1e-3):
+            return f"{type(network).__name__} gives a picture another result if another one is beside it"
+    return None
 
 
 def no_shared_casts(device: str) -> AbstractContextManager:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from labkit.models.step import Network
+from labkit.models.step import Forward
 from labkit.variants import SpeedUp
 
 
@@ -27,7 +27,7 @@ class Batched(SpeedUp):
     needs = "not batch norm"
     batch_norm_would = "take its mean over pictures of two kinds"
 
-    def both(self, network: Network, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    def both(self, network: Forward, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         if first.shape != second.shape:
             return super().both(network, first, second)
         of_first, of_second = network(torch.cat([first, second])).chunk(2)

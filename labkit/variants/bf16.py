@@ -13,8 +13,8 @@ from labkit.variants import SpeedUp
 class BF16(SpeedUp):
     """Runs the losses under autocast to bfloat16.
 
-    Differs from the baseline in one seam, `losses`. Autocast goes round the losses only: it keeps a cast copy of
-    every weight until it ends, so one that stayed open from step to step would go on with weights from before.
+    Differs from the baseline in one seam, `losses`. Autocast surrounds the losses only: it keeps a cast copy of every
+    weight until it ends, so one that stayed open from step to step would go on with weights from before.
 
     Improves: compute time, by up to the ratio of the device's 16-bit to 32-bit rate, and memory for activations, to
     half. Does not help where the host is the bottleneck: casting adds launches. Needs hardware that computes in
@@ -31,7 +31,7 @@ class BF16(SpeedUp):
     excludes = {"fp16": "each sets the type that convolutions compute in"}
 
     @staticmethod
-    def unsuited(model: Model) -> str | None:
+    def why_unsuited(model: Model) -> str | None:
         on_gpu = next(model.parameters()).is_cuda
         if on_gpu and not torch.cuda.is_bf16_supported(including_emulation=False):
             return f"{torch.cuda.get_device_name()} only emulates bfloat16, which is slow: use 'fp16' on it"

@@ -16,12 +16,12 @@ class ChannelsLast(SpeedUp):
     Differs from the baseline in two seams. `build` converts the weights once, and the model keeps them so. `inputs`
     converts each batch. Shapes and values stay the same.
 
-    Improves: compute time of convolutions, and the transposing kernels round them, above all in 16 bits on GPUs. Does
-    not help in float32 on many devices, nor round instance norm, which returns the usual format and so makes the next
+    Improves: compute time of convolutions, and the transposing kernels around them, above all in 16 bits on GPUs. Does
+    not help in float32 on many devices, nor around instance norm, which returns the usual format and so makes the next
     convolution convert.
 
     On CPUs some versions of PyTorch compute a wrong gradient of instance norm, for one picture whose gradient comes in
-    channels_last. Where that is so (it is tried out), the gradient is converted before it enters instance norm.
+    channels_last. There (a trial tells) the gradient is converted before it enters instance norm.
     """
 
     name = "channels_last"

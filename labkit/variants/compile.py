@@ -17,7 +17,7 @@ class Compile(SpeedUp):
     """Compiles each network, forward and backward, with `torch.compile`.
 
     Differs from the baseline in one seam, `build`. Each network by itself, not the whole step: that would fall into
-    pieces at the backward pass, and lose the ranges round its seams. In place, with `nn.Module.compile`: the names in
+    pieces at the backward pass, and lose the ranges around its seams. In place, with `nn.Module.compile`: the names in
     checkpoints stay, and the model stays compiled in other steps made from it.
 
     Improves: memory traffic and launches, since normalisation, activation and padding are fused. Does not help in short
@@ -32,7 +32,7 @@ class Compile(SpeedUp):
     backend = "inductor"
 
     @classmethod
-    def unsuited(cls, model: Model) -> str | None:
+    def why_unsuited(cls, model: Model) -> str | None:
         if next(model.parameters()).is_cuda:
             if importlib.util.find_spec("triton") is None:
                 return "compiling for a GPU needs Triton: pip install triton, or leave it out"
@@ -41,7 +41,7 @@ class Compile(SpeedUp):
         return None
 
     @classmethod
-    def skip_in_autotune(cls, model: Model) -> str | None:
+    def why_untried(cls, model: Model) -> str | None:
         return None if next(model.parameters()).is_cuda else "compiling for a CPU takes long before the first step"
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:

@@ -40,11 +40,11 @@ class DataParallel(SpeedUp):
     batch_norm_would = "take its mean over a rank's part instead of the batch"
     excludes = {
         "graph": "the exchange between the ranks would have to be part of the recorded graph",
-        "streams": "gradients would be exchanged from two streams, which nobody has tried on several GPUs",
+        "streams": "gradients would be exchanged from two streams, which is untested on several GPUs",
     }
 
     @staticmethod
-    def inactive(model: Model) -> str | None:
+    def why_inactive(model: Model) -> str | None:
         return None if ranks.count() > 1 else "there is one process, see torchrun"
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
@@ -122,7 +122,7 @@ def merge_shares(shares: list[dict[str, Any]], size: int) -> dict[str, Any]:
 def share_of(state: dict[str, Any], rank: int, n: int) -> dict[str, Any]:
     """The share of a whole pool's state that `rank` of `n` has.
 
-    It draws on where it was if as many ranks saved the state. Else each rank draws from new random numbers of its own.
+    If as many ranks saved the state, the random numbers go on where they were. Otherwise each rank gets new ones.
     """
     known = state.get("ranks", [])
     return {

@@ -1,4 +1,4 @@
-"""fused_norm: instance norm and the activation behind it are one kernel of our own, forward and backward."""
+"""fused_norm: instance norm and the activation behind it are one kernel, forward and backward."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ BLOCK = 4096  # numbers that a program holds at a time: whole planes, or a part 
 class FusedNorm(SpeedUp):
     """Computes instance norm, and the ReLU or LeakyReLU behind it, in one kernel, and so their gradients.
 
-    Differs from the baseline in one seam, `learn`, round which it puts the kernels, written in Triton, in the place of
-    these layers. PyTorch launches three kernels for the norm and one for the activation, each of which reads the
-    picture again or writes it. Here a single program reads and writes each channel of a picture. The backward pass
-    computes the activation's sign once more from the norm's input. 16-bit pictures are summed up in float32. Second
-    derivatives, as of a gradient penalty, are refused.
+    Differs from the baseline in one seam, `learn`: while it runs, kernels written in Triton take the place of these
+    layers. PyTorch launches three kernels for the norm and one for the activation, each of which reads the picture
+    again or writes it. Here a single program reads and writes each channel of a picture. The backward pass computes the
+    activation's sign once more from the norm's input. 16-bit pictures are summed up in float32. Second derivatives, as
+    of a gradient penalty, are refused.
 
     Improves: memory traffic, launches. Does not help beside "compile", which fuses such layers itself, nor where the
     convolutions fill the time. A launch from Python costs the host more than one of PyTorch's: at small batches take
@@ -44,7 +44,7 @@ class FusedNorm(SpeedUp):
     excludes = {"compile": "the compiler fuses normalisation and activation itself"}
 
     @classmethod
-    def unsuited(cls, model: Model) -> str | None:
+    def why_unsuited(cls, model: Model) -> str | None:
         if not any(map(_is_plain, model.modules())):
             return "batch norm, or none, leaves it no instance norm to fuse: use instance norm"
         if next(model.parameters()).device.type == "cuda" and importlib.util.find_spec("triton") is None:
@@ -52,7 +52,7 @@ class FusedNorm(SpeedUp):
         return None
 
     @staticmethod
-    def inactive(model: Model) -> str | None:
+    def why_inactive(model: Model) -> str | None:
         acts = next(model.parameters()).is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
         return None if acts else "Triton's kernels need a GPU"
 
@@ -60,7 +60,7 @@ class FusedNorm(SpeedUp):
         layers = [layer for _, layer in self.model.named_modules(remove_duplicate=False)]
         behind = dict(pair for row in layers if type(row) is nn.Sequential for pair in itertools.pairwise(row))
         self.forwards: dict[Any, Callable] = {}  # of each layer, what it does instead
-        for norm in filter(_is_plain, layers) if FusedNorm.inactive(self.model) is None else ():
+        for norm in filter(_is_plain, layers) if FusedNorm.why_inactive(self.model) is None else ():
             after, slope = behind.get(norm), 1.0
             # A custom network may use either elsewhere, too, where the other is not beside it.
             if type(after) in (nn.ReLU, nn.LeakyReLU) and layers.count(norm) == layers.count(after) == 1:

@@ -39,12 +39,12 @@ class Graph(SpeedUp):
     stream: torch.cuda.Stream | None = None
 
     @staticmethod
-    def inactive(model: Model) -> str | None:
+    def why_inactive(model: Model) -> str | None:
         return None if next(model.parameters()).is_cuda else "there are no CUDA graphs here"
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.device = next(self.model.parameters()).device
-        self.acts = self.inactive(self.model) is None
+        self.acts = self.why_inactive(self.model) is None
         self.start_over()
         optimizers = super().build(betas)
         if self.acts:

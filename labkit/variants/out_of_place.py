@@ -14,10 +14,10 @@ from labkit.variants import SpeedUp
 class OutOfPlace(SpeedUp):
     """Lets ReLU and LeakyReLU that follow an instance norm work out of place.
 
-    Differs from the baseline in one seam, `learn`, round which it switches those layers over and back. In place saves
-    memory elsewhere, but PyTorch's instance norm returns a view: autograd then has to copy the gradient of the whole
-    tensor and fill the copy with zeros before it can put the activation's gradient in (its node is called CopySlices).
-    Other activations stay as they are: in a U-Net the skip carries the picture that an activation has changed in place.
+    Differs from the baseline in one seam, `learn`: while it runs, those layers are not in place. In place saves memory
+    elsewhere, but PyTorch's instance norm returns a view: autograd then has to copy the gradient of the whole tensor
+    and fill the copy with zeros before it can put the activation's gradient in (its node is called CopySlices). Other
+    activations stay as they are: in a U-Net the skip carries the picture that an activation has changed in place.
 
     Improves: memory traffic and launches of the backward pass. Does not help where nothing follows an instance norm in
     place: batch norm, no norm, a U-Net's generators.

@@ -10,15 +10,14 @@ from torch.utils.checkpoint import checkpoint
 
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
 from labkit.models.model import Model
-from labkit.models.step import Network
-from labkit.networks.layers import changed_buffer
-from labkit.variants import SpeedUp, has_batch_norm, has_dropout
+from labkit.models.step import Forward
+from labkit.variants import SpeedUp, has_batch_norm, has_dropout, why_passes_matter
 
 
 class Recompute(SpeedUp, CycleGANStep):
     """Keeps only the input of each generator pass, and runs the pass a second time when its gradients are due.
 
-    Differs from the baseline in `cycles`, where it puts a checkpoint round each generator. Source: Chen
+    Differs from the baseline in `cycles`, where it puts a checkpoint around each generator. Source: Chen
     et al. 2016, "Training Deep Nets with Sublinear Memory Cost". The state of the random numbers is only put back
     for the second run if there is dropout or a custom network: to read it would keep the step out of a CUDA graph.
 
@@ -32,28 +31,20 @@ class Recompute(SpeedUp, CycleGANStep):
     needs = "CycleGAN; time for a second forward pass of the generators"
 
     @classmethod
-    def unsuited(cls, model: Model) -> str | None:
-        return super().unsuited(model) or _custom_network_changes(model)
+    def why_unsuited(cls, model: Model) -> str | None:
+        reason = super().why_unsuited(model)
+        if reason is None and not has_batch_norm(model):  # whose running statistics are only updated a second time
+            reason = why_passes_matter(model, batched=False)
+        return reason
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
-        self.draws = bool(self.model.own) or has_dropout(self.model)  # a custom network may draw anywhere
+        self.draws = bool(self.model.custom) or has_dropout(self.model)  # a custom network may draw anywhere
         return super().build(betas)
 
     def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:
-        def checkpointed(generator: Network) -> Network:
+        def checkpointed(generator: Forward) -> Forward:
             return partial(checkpoint, generator, use_reentrant=False, preserve_rng_state=self.draws)
 
         return super().cycles(
             [journey._replace(go=checkpointed(journey.go), back=checkpointed(journey.back)) for journey in journeys]
         )
-
-
-def _custom_network_changes(model: Model) -> str | None:
-    """The reason why a second pass through a custom network would not repeat the first, or None if it would.
-
-    Batch norm is ignored: a second pass only updates its running statistics again.
-    """
-    for network in (getattr(model, name) for name in model.own if not has_batch_norm(model)):
-        if changed := changed_buffer(network):
-            return f"its second pass through {type(network).__name__} would change the buffer {changed!r} again"
-    return None

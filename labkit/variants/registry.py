@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas
 
 # Outermost first. A graph records all the others. A batch is split before any network runs, and the ranks exchange
-# gradients round everything that computes them. Recompute hands its checkpoints to what orders the passes (streams).
+# gradients around everything that computes them. Recompute hands its checkpoints to what orders the passes (streams).
 # Autocast is set inside of streams and checkpoints, so that each side stream and each second pass casts for itself.
 STACKED: list[type[SpeedUp]] = [
     Graph,
@@ -62,8 +62,8 @@ def make_step(
 
     Args:
         model: a `labkit.CycleGAN` or a `labkit.DeviationGAN`.
-        speedups: names from `labkit.speedups()`, or classes of your own that override a seam of
-            `labkit.models.step.Step`. Named ones stack in one fixed order. Your own go round them, the first one
+        speedups: names from `labkit.speedups()`, or your classes that override a seam of
+            `labkit.models.step.Step`. Named ones stack in one fixed order. Your classes go around them, the first one
             outermost. A class that rounds to 16 bits says ``tolerance = "16-bit"``, or `labkit.compare` holds it to
             float32.
         lr, betas: Adam's, for every player. `lr=None` takes the model's own.
@@ -91,20 +91,24 @@ def make_step(
         for other, reason in SPEEDUPS[name].excludes.items():
             if other in names:
                 raise LabkitError(f"speed-ups {name!r} and {other!r} exclude each other: {reason}. Leave one out.")
-        if unsuited := SPEEDUPS[name].unsuited(model):
-            raise LabkitError(f"speed-up {name!r}: {unsuited}.")
-        if not emulate and (slow := SPEEDUPS[name].emulated(model)):
+        obstacles = SPEEDUPS[name].obstacles(model)
+        if "unsuited" in obstacles:
+            raise LabkitError(f"speed-up {name!r}: {obstacles['unsuited']}.")
+        if "emulated" in obstacles and not emulate:
             raise LabkitError(
-                f"speed-up {name!r}: {slow}. Leave it out. (For its rounding: make_step(..., emulate=True).)"
+                f"speed-up {name!r}: {obstacles['emulated']}. Leave it out. (For its rounding: make_step(..., "
+                "emulate=True).)"
             )
-        if inactive := SPEEDUPS[name].inactive(model):
-            warnings.warn(f"{name}: {inactive}, so it changes nothing.", stacklevel=2)
+        if "inactive" in obstacles:
+            warnings.warn(f"{name}: {obstacles['inactive']}, so it changes nothing.", stacklevel=2)
     given = [speedup for speedup in speedups if isinstance(speedup, type)]
     for speedup in given:
         bases = {*SpeedUp.__mro__, *model.step_class.__mro__}
         check_overrides(speedup, [*seams(model.step_class), "__init__"], bases, "step")
     named = [speedup for name, speedup in SPEEDUPS.items() if name in names]
-    step = type("Step", (*given, *named, model.step_class), attributes)(model, lr=lr, betas=betas)
+    stack = [*[speedup.__name__ for speedup in given], *[speedup.name for speedup in named]]
+    name = "+".join(stack) or model.step_class.__name__
+    step = type(name, (*given, *named, model.step_class), attributes)(model, lr=lr, betas=betas)
     cut_off = [repr(speedup.name) for speedup in named if "build" in vars(speedup)]
     if cut_off and not getattr(step, "built", False):
         raise LabkitError(

@@ -35,7 +35,7 @@ class Streams(SpeedUp, CycleGANStep):
     side: tuple[torch.cuda.Stream, ...] = ()  # made at the first step
 
     @staticmethod
-    def inactive(model: Model) -> str | None:
+    def why_inactive(model: Model) -> str | None:
         return None if next(model.parameters()).is_cuda else "there are no CUDA streams here"
 
     def __getstate__(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from labkit.data.images import read_picture, write_picture
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DOCS = EXAMPLES.parent / "docs"
 COMMANDS = {  # of labkit, that each page shows
-    "clusters.md": {"train", "exchange_weights"},
+    "clusters.md": {"train", "exchange_weights", "tensor_parallel", "pipeline_parallel"},
     "training.md": {"train", "translate"},
     "export.md": {"export"},
     "watching.md": {"train", "translate", "export"},
@@ -92,7 +92,9 @@ def test_every_command_of_the_page_is_known(page):
 
 def test_every_file_is_in_a_page():
     text = "\n".join((DOCS / page).read_text() for page in COMMANDS)
-    assert set(re.findall(r"\(\.\./examples/(\S+)\)", text)) == {path.name for path in EXAMPLES.iterdir()}
+    files = (path for path in EXAMPLES.rglob("*.*") if "__pycache__" not in path.parts)
+    names = {path.relative_to(EXAMPLES).as_posix() for path in files}
+    assert set(re.findall(r"\(\.\./examples/(\S+)\)", text)) == names
 
 
 def exchange(how: str, out: Path, through: Path | None = None) -> None:

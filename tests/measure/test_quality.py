@@ -14,7 +14,7 @@ from labkit.measure import load as load_table
 from labkit.measure import quality as learning
 from labkit.measure import save as save_table
 from labkit.measure.roofline import step_flops
-from labkit.training.checkpoints import save
+from labkit.training.checkpoints import write_checkpoint
 from labtrace.errors import LabkitError
 from tools import studies
 from tools.studies import Training
@@ -125,6 +125,6 @@ def test_models_of_the_study_are_loaded_by_the_weight_of_their_deviation(tmp_pat
     for weight in (0.5, 10.0):
         model = labkit.DeviationGAN(4, 4, 1, lambda_deviation=weight)
         state = {"kind": model.kind, "settings": model.settings, "step": {"model": model.half().state_dict()}}
-        save(state, tmp_path / "checkpoints" / f"deviation_{weight:g}")
+        write_checkpoint(state, tmp_path / "checkpoints" / f"deviation_{weight:g}")
     models = labcourse.deviation_models()
     assert {weight: model.settings["lambda_deviation"] for weight, model in models.items()} == {0.5: 0.5, 10.0: 10.0}

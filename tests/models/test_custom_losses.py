@@ -1,4 +1,4 @@
-"""A loss with a name of one's own is returned, recorded and drawn like the others."""
+"""A loss with a custom name is returned, recorded and drawn like the others."""
 
 import csv
 import math

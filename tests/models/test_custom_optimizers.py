@@ -1,4 +1,4 @@
-"""Optimisers of one's own: resumed bit for bit, scheduled by group, and told apart from others."""
+"""Custom optimisers: resumed bit for bit, scheduled by group, and told apart from others."""
 
 import functools
 

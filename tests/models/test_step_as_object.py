@@ -32,6 +32,12 @@ def trained(step, batch, seeds, **options):
     return step
 
 
+def test_a_step_is_named_after_its_stack(tiny):
+    stacks = [(), ("fused_adam", "batched"), (Clipped, "batched")]
+    names = [type(labkit.make_step(tiny(), *stack)).__name__ for stack in stacks]
+    assert names == ["CycleGANStep", "batched+fused_adam", "Clipped+batched"]
+
+
 @pytest.mark.parametrize("stack", STACKS, ids=lambda stack: "+".join(map(str, stack)) or "baseline")
 def test_copies_go_on_as_the_original(tiny, batch, stack, monkeypatch):
     monkeypatch.setattr("labkit.variants.compile.Compile.backend", "eager")

@@ -108,12 +108,12 @@ def test_a_damaged_checkpoint_names_those_that_were_kept(tiny, fruit, tmp_path):
 
 
 def mounts():
-    """Whether this user may mount a file system of his own."""
+    """True if this user may mount a file system."""
     command = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
     return bool(shutil.which("unshare")) and subprocess.run(command, capture_output=True).returncode == 0
 
 
-@pytest.mark.skipif(sys.platform != "linux" or not mounts(), reason="a small disk needs a file system of one's own")
+@pytest.mark.skipif(sys.platform != "linux" or not mounts(), reason="a small disk needs a file system to mount")
 def test_on_a_real_disk_without_room_the_command_line_ends_with_one_line(tmp_path):
     options = "--size 16 --ngf 4 --workers 0 --device cpu --save-minutes 0 --keep-every 1 --steps"
     train = f"{sys.executable} -m labkit train --out {tmp_path}/run {options}"

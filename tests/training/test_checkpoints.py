@@ -56,7 +56,7 @@ def test_weights_that_are_not_finite_are_not_saved(run):
     next(iter(state["step"]["model"].values())).fill_(float("nan"))
     before = (run / checkpoints.FILE).read_bytes()
     with pytest.raises(CheckpointError, match="not saved"):
-        checkpoints.save(state, run)
+        checkpoints.write_checkpoint(state, run)
     assert (run / checkpoints.FILE).read_bytes() == before
 
 

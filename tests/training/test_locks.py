@@ -10,12 +10,12 @@ import threading
 import pytest
 
 import labkit
-from labkit import files
+from labkit import locks
 from labkit.locks import locked
 from labtrace.errors import LabkitError
 
 HOLD = (
-    "import sys, pathlib; from labkit.files import locked\n"
+    "import sys, pathlib; from labkit.locks import locked\n"
     "with locked(pathlib.Path(sys.argv[1])):\n    print('locked', flush=True); sys.stdin.read()"
 )
 
@@ -82,6 +82,6 @@ def test_a_file_system_without_locks_is_no_other_run(tmp_path, monkeypatch, numb
     def refuse(lock):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(files.FileLock, "acquire", refuse)
-    with pytest.warns(UserWarning, match="no lock can be had there.*no second run"), locked(tmp_path):
+    monkeypatch.setattr(locks.FileLock, "acquire", refuse)
+    with pytest.warns(UserWarning, match="no lock is possible there.*no second run"), locked(tmp_path):
         pass

@@ -17,7 +17,7 @@ class OnCPU(Graph):
     """Records on a CPU; as on a GPU, recording does not yet change anything."""
 
     @staticmethod
-    def inactive(model):
+    def why_inactive(model):
         return None
 
     def on_own_stream(self, body):

@@ -4,25 +4,47 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from pipeline_parallel import Pipeline
+from tensor_parallel import split_block, split_blocks, whole, whole_gradients
 from torch import Tensor, nn
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
 from torch.nn import functional as F
 
-from labkit import LabkitError, networks, parallel, ranks
+from labkit import LabkitError, networks, ranks
 
 
-def everything(folder: Path) -> dict:
+def tensor_parallel(folder: Path) -> dict:
     """The answers of each rank, by its number."""
-    answers = {
-        "blocks": {kind: block(kind) for kind in ("instance", "batch", "none", "biases")},
-        "generator": generator_of_split_blocks(),
-        "pipelines": {schedule: pipeline(schedule) for schedule in ("gpipe", "1f1b")},
-        "refused": refused(),
-        "dtensor": dtensor(),
+    mistakes = {
+        "uneven": lambda: split_block(networks.ResidualBlock(4, inner=5)),
+        "grouped": lambda: split_block(networks.grouped_block(8)),
+        "dropout": lambda: split_block(with_dropout(networks.ResidualBlock(4))),
+        "twice": lambda: split_block(split_block(networks.ResidualBlock(4))),
     }
-    gathered = [None] * ranks.count()
-    dist.all_gather_object(gathered, answers)
-    return dict(enumerate(gathered))
+    return gathered(
+        {
+            "blocks": {kind: block(kind) for kind in ("instance", "batch", "none", "biases")},
+            "generator": generator_of_split_blocks(),
+            "refused": refused(mistakes),
+            "dtensor": dtensor(),
+        }
+    )
+
+
+def pipelines(folder: Path) -> dict:
+    """The answers of each rank, by its number."""
+    generator, loss = small_generator(), F.mse_loss
+    mistakes = {
+        "batch norm": lambda: Pipeline(networks.ResnetGenerator(1, 1, "batch"), 2, loss),
+        "microbatches": lambda: Pipeline(generator, 1, loss, "1f1b"),
+        "batch": lambda: Pipeline(generator, 2, loss).step(*noise(2, 5, 3, 16, 16)),
+    }
+    answers = {schedule: pipeline(schedule) for schedule in ("gpipe", "1f1b")}
+    return gathered(answers | {"refused": refused(mistakes)})
+
+
+def gathered(answers: dict) -> dict:
+    return dict(enumerate(ranks.gathered(answers)))
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:
@@ -74,7 +96,7 @@ class AllReduces:
 def block(kind: str) -> dict:
     """A split block and the whole one. That called "biases" has no norms, which would take the biases out again."""
     one = with_large_weights(networks.ResidualBlock(4, "instance" if kind == "biases" else kind, inner=6))
-    split = parallel.split_block(one)
+    split = split_block(one)
     if kind == "biases":
         for made in (one, split):
             made.conv_block[2] = made.conv_block[6] = nn.Identity()
@@ -87,9 +109,9 @@ def block(kind: str) -> dict:
     with AllReduces() as backward:
         (output * weights).sum().backward()
     pictures = {"output": output, "input": here.grad}, {"output": right, "input": there.grad}
-    states = (parallel.whole(split.state_dict()), one.state_dict())
+    states = (whole(split.state_dict()), one.state_dict())
     return {
-        "distances": distances(*pictures) | distances(parallel.whole(gradients(split)), gradients(one)),
+        "distances": distances(*pictures) | distances(whole(gradients(split)), gradients(one)),
         "states": distances(*states),  # after the pass: of batch norm the running statistics, too
         "parameters": sum(weight.numel() for weight in split.parameters()),
         "all-reduces": (forward.count, backward.count),
@@ -98,25 +120,18 @@ def block(kind: str) -> dict:
 
 def generator_of_split_blocks() -> dict[str, float]:
     """Distances of output and gradients from those of the whole generator."""
-    one, split = small_generator(), small_generator()
-    blocks = [k for k, layer in enumerate(split.model) if isinstance(layer, networks.ResidualBlock)]
-    for k in blocks:
-        split.model[k] = parallel.split_block(split.model[k])
+    one, split = small_generator(), split_blocks(small_generator())
     pictures, weights = noise(2, 3, 16, 16), noise(2, 3, 16, 16, seed=1)
     outputs = [generator(pictures) for generator in (split, one)]
     for output in outputs:
         (output * weights).sum().backward()
-    mine = gradients(split)
-    for k in blocks:
-        whole = parallel.whole(gradients(split.model[k]))
-        mine |= {f"model.{k}.{name}": gradient for name, gradient in whole.items()}
-    return distances({"output": outputs[0], **mine}, {"output": outputs[1], **gradients(one)})
+    return distances({"output": outputs[0], **whole_gradients(split)}, {"output": outputs[1], **gradients(one)})
 
 
 def pipeline(schedule: str) -> dict:
     """Two batches through a pipeline, and through the whole generator."""
     one, cut = small_generator(), small_generator()
-    shared = parallel.Pipeline(cut, 4, nn.functional.mse_loss, schedule)
+    shared = Pipeline(cut, 4, nn.functional.mse_loss, schedule)
     passes, answers = [], []
     for seed in (0, 2):
         pictures, targets = noise(8, 3, 16, 16, seed=seed), noise(8, 3, 16, 16, seed=seed + 1)
@@ -142,22 +157,13 @@ def note(passes: list[str], output: Tensor) -> None:
     output.register_hook(lambda gradient: passes.append("B"))
 
 
-def refused() -> dict[str, str]:
+def with_dropout(block: networks.ResidualBlock) -> networks.ResidualBlock:
+    block.conv_block.insert(4, nn.Dropout())
+    return block
+
+
+def refused(mistakes: dict) -> dict[str, str]:
     """What each mistake is told."""
-    grouped, dropout = networks.grouped_block(8), networks.ResidualBlock(4)
-    dropout.conv_block.insert(4, nn.Dropout())
-    generator, loss = small_generator(), F.mse_loss
-    mistakes = {
-        "uneven": lambda: parallel.split_block(networks.ResidualBlock(4, inner=5)),
-        "grouped": lambda: parallel.split_block(grouped),
-        "dropout": lambda: parallel.split_block(dropout),
-        "twice": lambda: parallel.split_block(parallel.split_block(networks.ResidualBlock(4))),
-        "unet": lambda: parallel.Pipeline(networks.make_generator("unet_128", 1), 2, loss),
-        "batch norm": lambda: parallel.Pipeline(networks.ResnetGenerator(1, 1, "batch"), 2, loss),
-        "schedule": lambda: parallel.Pipeline(generator, 2, loss, "1f1f"),
-        "microbatches": lambda: parallel.Pipeline(generator, 1, loss, "1f1b"),
-        "batch": lambda: parallel.Pipeline(generator, 2, loss).step(*noise(2, 5, 3, 16, 16)),
-    }
     said = {}
     for name, mistake in mistakes.items():
         try:

@@ -1,5 +1,9 @@
 """A ResNet generator as a pipeline: each rank has some of its layers, and passes its result on to the next rank.
 
+    torchrun --nproc-per-node=2 examples/parallel/pipeline_parallel.py
+
+This runs a batch through such a pipeline, and compares its output and gradients with those of the whole generator.
+
 A batch is cut into m microbatches, so that p ranks can work at the same time, each on another one. At the beginning the
 last ranks wait for the first microbatch, at the end the first ranks for the last gradient. The bubble, the share of the
 time that a rank waits, is (p - 1) / (m + p - 1) if all stages take equally long. Both schedules have the same bubble:
@@ -25,13 +29,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.utils.flop_counter import FlopCounterMode
 
-from labkit import ranks
-from labkit.errors import DataError
-from labkit.measure.roofline import flop_counter
-from labkit.networks.resnet import ResnetGenerator, Skip
+from labkit import LabkitError, ranks
+from labkit.networks import ResnetGenerator, Skip
 from labkit.variants import has_batch_norm
-from labtrace.errors import LabkitError, check_known
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 BEGINS = (nn.ReflectionPad2d, nn.Conv2d, nn.ConvTranspose2d, Skip)  # layers that a stage may begin with
@@ -45,39 +47,31 @@ class Pipeline:
     stages together are the generator's.
 
     Args:
-        generator: a ResNet generator, on the device of this rank, with the same weights on every rank.
+        generator: on the device of this rank, with the same weights on every rank. (In a U-Net skips lead from the
+            first layers to the last ones, across the stages between.)
         microbatches: the number of parts of a batch.
         loss: from the translated pictures and the targets, a mean over pictures. The last rank computes it.
         schedule: "gpipe" or "1f1b".
 
     Raises:
-        LabkitError: the generator cannot be cut into as many stages as there are ranks, a layer looks at the whole
-            batch, or the schedule is unknown.
+        LabkitError: the generator cannot be cut into as many stages as there are ranks, or has batch norm.
         ValueError: "1f1b" needs as many microbatches as ranks, or there is no process group.
     """
 
     def __init__(
         self,
-        generator: nn.Module,
+        generator: ResnetGenerator,
         microbatches: int,
         loss: Callable[[Tensor, Tensor], Tensor],
         schedule: str = "gpipe",
     ):
-        check_known("schedule", schedule, SCHEDULES)
-        if not isinstance(generator, ResnetGenerator):
-            raise LabkitError(
-                f"generator: a pipeline needs a row of layers, {type(generator).__name__} is none. In a U-Net skips "
-                "lead from the first layers to the last ones, across the stages between. Use a ResNet generator."
-            )
         if has_batch_norm(generator):
-            raise LabkitError(
-                "generator: batch norm would take its mean over a microbatch instead of the batch: use instance norm."
-            )
+            raise LabkitError("Batch norm would take its mean over a microbatch instead of the batch.")
         self.rank, self.ranks, self.microbatches = ranks.number(), ranks.count(), microbatches
-        first, end = _cuts(generator, self.ranks)[self.rank : self.rank + 2]
+        first, end = cuts(generator, self.ranks)[self.rank : self.rank + 2]
         self.stage = nn.Sequential(OrderedDict(model=generator.model[first:end]))
         device = next(self.stage.parameters()).device
-        self._schedule = SCHEDULES[schedule](
+        self.schedule = SCHEDULES[schedule](
             PipelineStage(self.stage, self.rank, self.ranks, device),
             microbatches,
             lambda output, target: loss(output, target) / microbatches,
@@ -95,27 +89,27 @@ class Pipeline:
             On the last rank the translated pictures, (B, 3, H, W) in [-1, 1], and the loss. On the others None.
 
         Raises:
-            DataError: the microbatches cannot share the batch evenly.
+            LabkitError: the microbatches cannot share the batch evenly.
         """
         if len(pictures) % self.microbatches:
-            raise DataError(
-                f"{self.microbatches} microbatches cannot share a batch of {len(pictures)} pictures evenly: "
-                f"give a multiple of {self.microbatches}."
-            )
+            raise LabkitError(f"{self.microbatches} microbatches cannot share {len(pictures)} pictures evenly.")
         given = (pictures,) if self.rank == 0 else ()
         if self.rank < self.ranks - 1:
-            self._schedule.step(*given)
+            self.schedule.step(*given)
             return None
         losses: list[Tensor] = []
-        output = self._schedule.step(*given, target=targets, losses=losses)
+        output = self.schedule.step(*given, target=targets, losses=losses)
         return output.detach(), torch.stack(losses).sum().detach()
 
 
-def _cuts(generator: ResnetGenerator, stages: int) -> tuple[int, ...]:
+def cuts(generator: ResnetGenerator, stages: int) -> tuple[int, ...]:
     """The layers of `generator.model` where stages begin, and its end. The slowest stage has the least work possible.
 
     A stage begins with a padding, a convolution that has none before it, or a block: norm and activation stay with
     their convolution, since an activation in place may not change a picture that came from another rank.
+
+    Raises:
+        LabkitError: there are more stages than layers where one can begin.
     """
     layers = list(generator.model)
     begins = [
@@ -124,20 +118,46 @@ def _cuts(generator: ResnetGenerator, stages: int) -> tuple[int, ...]:
         if isinstance(layer, BEGINS) and not (k and isinstance(layers[k - 1], nn.ReflectionPad2d))
     ]
     if stages > len(begins):
-        raise LabkitError(
-            f"{stages} ranks, but this generator can be cut into {len(begins)} stages at most, one for each block and "
-            "each convolution outside of the blocks. Use fewer ranks."
-        )
-    work, ends = _work(generator), len(layers)
+        raise LabkitError(f"{stages} ranks, but this generator can be cut into {len(begins)} stages at most.")
+    costs, ends = work(generator), len(layers)
     candidates = ((0, *inner, ends) for inner in itertools.combinations(begins[1:], stages - 1))
-    return min(candidates, key=lambda cuts: max(sum(work[a:b]) for a, b in itertools.pairwise(cuts)))
+    return min(candidates, key=lambda cut: max(sum(costs[a:b]) for a, b in itertools.pairwise(cut)))
 
 
-def _work(generator: ResnetGenerator) -> list[int]:
+def work(generator: ResnetGenerator) -> list[int]:
     """Floating-point operations of each layer. Their ratios do not depend on the size of the pictures."""
-    work, picture = [], torch.empty(1, 3, 64, 64, device="meta")
+    costs, picture = [], torch.empty(1, 3, 64, 64, device="meta")
     for layer in copy.deepcopy(generator.model).to("meta", torch.float32):
-        with flop_counter() as counter, torch.no_grad():
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
             picture = layer(picture)
-        work.append(counter.get_total_flops())
-    return work
+        costs.append(counter.get_total_flops())
+    return costs
+
+
+def main() -> None:
+    """Prints for either schedule how far the pipeline is from the whole generator, and the layers of each stage."""
+    with ranks.process_group():
+        torch.manual_seed(0)  # the same weights and pictures on every rank
+        for schedule in SCHEDULES:
+            one_device = ResnetGenerator(blocks=3, width=16).double()
+            pipeline = Pipeline(copy.deepcopy(one_device), 4, nn.functional.mse_loss, schedule)
+            pictures, targets = (torch.rand(8, 3, 64, 64, dtype=torch.float64) * 2 - 1 for _ in range(2))
+            right = one_device(pictures)
+            nn.functional.mse_loss(right, targets).backward()
+            result = pipeline.step(pictures, targets)
+            far = [
+                (weight.grad - one_device.get_parameter(name).grad).abs().max().item()
+                for name, weight in pipeline.stage.named_parameters()
+            ]
+            if result is not None:
+                far.append((result[0] - right).abs().max().item())
+            stages = ranks.gathered(len(pipeline.stage.model))
+            [largest] = ranks.largest([max(far)])
+            if ranks.number() == 0:
+                print(
+                    f"{schedule}: stages of {stages} layers, largest difference of output and gradients {largest:.1e}"
+                )
+
+
+if __name__ == "__main__":
+    main()
