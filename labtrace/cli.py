@@ -54,7 +54,10 @@ def add(
         if each.kind == Parameter.KEYWORD_ONLY:
             flag = [as_option(name)] if each.annotation is bool else []
             count = each.annotation in (int, int | None) and name not in uncounted
-            info = typer.Option(*flag, help=text, rich_help_panel=panel, min=0 if count else None)
+            if each.default and each.default is not Parameter.empty:
+                text = f"{text} Default: {each.default}."
+            check = not_negative if count else None
+            info = typer.Option(*flag, help=text, rich_help_panel=panel, callback=check, show_default=False)
         parameters[name] = each.replace(annotation=Annotated[each.annotation, info])
 
     @functools.wraps(command)
@@ -65,6 +68,13 @@ def add(
     call.__annotations__ = {name: each.annotation for name, each in parameters.items()}
     summary = re.split(r"\n\n[\w ,]+:\n", inspect.getdoc(command) or "")[0]
     app.command(help=summary, **settings)(call)
+
+
+def not_negative(number: int | None) -> int | None:
+    """The number. Raises typer's error, which names the option, if it is below 0."""
+    if number is not None and number < 0:
+        raise typer.BadParameter(f"{number} is below 0.")
+    return number
 
 
 def described(docstring: str | None) -> dict[str, tuple[str, str]]:
@@ -107,6 +117,7 @@ def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False
 def application(text: str | None) -> typer.Typer:
     """A command line without commands."""
     settings: dict[str, Any] = dict(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    settings["context_settings"] = {"help_option_names": ["-h", "--help"]}
     return typer.Typer(**settings, help=text, callback=lambda: None, epilog="--version prints the version.")
 
 

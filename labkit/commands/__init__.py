@@ -1,16 +1,12 @@
 """The commands of the command line: functions with plain signatures, whose docstrings hold the help of each option."""
 
-import ast
 import contextlib
 import dataclasses
-import functools
 import inspect
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from inspect import Parameter
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -18,10 +14,10 @@ import typer
 import labkit
 import labtrace.cli
 from labkit import recipes
+from labkit.settings import SETTINGS
 from labtrace.cli import as_option, described
 from labtrace.errors import LabkitError
 
-SOURCES = {"CycleGAN": "cyclegan.py", "DeviationGAN": "deviation.py"}
 LOSSES = ("gan_mode", "lambda", "pool_size", "stage", "judged", "consistency")  # arguments' names begin so
 
 
@@ -33,14 +29,14 @@ class Setup:
         steps, lr: replace those of the recipe, if they are not None.
 
     Pictures:
-        size: Pixels, square.
+        size: Side of the square pictures, in pixels.
         batch_size: Pictures of each domain in a step.
 
     Networks:
-        model: CycleGAN, or DeviationGAN: one generator, A to B.
+        model: CycleGAN, or DeviationGAN, which has one generator, A to B.
 
     Several processes, and speed:
-        device: auto, cpu or cuda.
+        device: auto (a GPU if there is one), cpu or cuda.
 
     Attributes:
         recipe: for these data and this model, with what was given in its place.
@@ -62,9 +58,10 @@ class Setup:
         **arguments: Any,
     ):
         recipe = recipes.find(data, model)
+        known = defaults_of(model)
         given = {name: value for name, value in arguments.items() if value is not None}
-        if unknown := [as_option(name) for name in given if name not in constructor(model)]:
-            options = ", ".join(map(as_option, constructor(model)))
+        if unknown := [as_option(name) for name in given if name not in known]:
+            options = ", ".join(map(as_option, known))
             raise LabkitError(f"{unknown[0]}: a {model} has no such argument. Its own are {options}.")
         settings = recipe.model | given
         if "n_layers" in given and settings.get("discriminator") != "n_layers":
@@ -102,9 +99,9 @@ def register(app: typer.Typer, command: Callable[..., None], **settings: Any) ->
     if parameters.pop("model_options", None):
         common = inspect.signature(Setup, eval_str=True).parameters.values()
         parameters |= {each.name: each for each in common if each.kind == Parameter.KEYWORD_ONLY}
-        for name, (default, text) in model_arguments().items():
+        for name, (kind, text) in model_arguments().items():
             texts[name] = "Losses" if name.startswith(LOSSES) else "Networks", text
-            parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=type(default) | None)
+            parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind | None)
     labtrace.cli.add(app, command, parameters, texts, uncounted=model_arguments(), **settings)
 
 
@@ -115,23 +112,19 @@ def parser(command: Callable[..., None]) -> Any:
     return typer.main.get_command(app)
 
 
-@functools.cache
-def constructor(kind: str) -> dict[str, tuple[Any, str]]:
-    """The arguments of a model, each with its default and a line of help: read from its source, without torch."""
-    source = (Path(labkit.__file__).parent / "models" / SOURCES[kind]).read_text(encoding="utf-8")
-    nodes = ast.walk(ast.parse(source))
-    model = next(node for node in nodes if isinstance(node, ast.ClassDef) and node.name == kind)
-    make = next(node for node in model.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
-    texts = described((ast.get_docstring(model) or "").replace('"', ""))
-    lines = {name: re.split(r"[.;](?: |$)", text)[0] for name, (_, text) in texts.items()}
-    defaults = zip(make.args.args[1:], make.args.defaults, strict=True)
-    return {each.arg: (ast.literal_eval(value), lines[each.arg]) for each, value in defaults}
+def defaults_of(kind: str) -> dict[str, Any]:
+    """The arguments of a model, with their defaults."""
+    return {each.name: each.default for each in dataclasses.fields(SETTINGS[kind])}
 
 
-def model_arguments() -> dict[str, tuple[Any, str]]:
-    """The arguments of all models."""
-    others = {name: (value, f"DeviationGAN: {text}") for name, (value, text) in constructor("DeviationGAN").items()}
-    return constructor("CycleGAN") | others | constructor("CycleGAN")
+def model_arguments() -> dict[str, tuple[type, str]]:
+    """The arguments of all models: the type of their values, and their help."""
+    found: dict[str, tuple[type, str]] = {}
+    for kind, settings in SETTINGS.items():
+        for each in dataclasses.fields(settings):
+            whose = "" if kind == "CycleGAN" else f"{kind}: "
+            found.setdefault(each.name, (type(each.default), whose + each.metadata["text"]))
+    return found
 
 
 def names_in(speedups: str) -> list[str]:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from filelock import FileLock
 
 import labkit
 from labkit import recipes
-from labkit.commands import Setup, constructor, names_in, printing
+from labkit.commands import Setup, defaults_of, names_in, printing
 from labtrace.errors import LabkitError, check_known
 
 
@@ -20,9 +19,8 @@ def defaults() -> str:
     """The defaults that depend on the pictures and on the model, for the end of --help."""
     lines = ["Defaults:"]
     for kind, both in recipes.KINDS.items():
-        arguments = {name: default for name, (default, _) in constructor(kind).items()}
         for data, recipe in zip(("fruit", "photographs"), both, strict=True):
-            settings = {**vars(recipe), **(recipe.model or arguments)}
+            settings = {**vars(recipe), **(recipe.model or defaults_of(kind))}
             named = [f"{name} {value}" for name, value in settings.items() if value and name not in ("kind", "model")]
             lines.append(f"{kind}, {data}: {', '.join(named)}.")
     return "\n\n".join(lines)
@@ -55,26 +53,26 @@ def train(
     """Train a model. Run the same command again to resume after a stop.
 
     Pictures:
-        data: 'fruit', a public set (horse2zebra), or a folder with trainA, trainB.
-        preprocess: Or crop, scale_width, scale_width_and_crop, none.
-        load_size: Pixels before the crop: 286/256 of --size.
-        no_flip: Mirror no picture.
+        data: 'fruit', a public set such as horse2zebra, or a folder with trainA and trainB.
+        preprocess: resize_and_crop, crop, or scale_width_and_crop.
+        load_size: Pixels to resize to before the crop. By default, 286/256 of --size.
+        no_flip: Do not mirror training pictures.
 
     Networks:
-        init_from: Start with the weights of a run, or of the reference.
+        init_from: Start with the weights of a run, or of the public reference.
 
     Schedule:
         steps: Steps to train up to.
         lr: Adam's learning rate.
-        lr_policy: How it falls: linear, step or cosine.
+        lr_policy: How the learning rate falls: linear, step or cosine.
         decay_steps: With linear, the last steps, in which it falls. With step, the steps from one fall to the next.
-        seed: Of first weights and batches.
+        seed: Seed of the initial weights and the batches.
 
     Saving, and what is printed:
-        out: Folder of the run. A run that is there goes on.
+        out: Run folder; resumes the run in it.
         save_minutes: Minutes between checkpoints.
-        keep_every: Steps between checkpoints to keep.
-        scores: Scores, into scores.csv.
+        keep_every: Keep a checkpoint every N steps.
+        scores: Score the run this many times, into scores.csv (0: never).
         no_tensorboard: Write no TensorBoard log.
         quiet: Print errors only.
         as_json: Print one JSON object only.
@@ -160,6 +158,8 @@ def open_pictures(data: str, size: int, seed: int, prepared: dict[str, Any]) -> 
     Raises:
         LabkitError: there are no such pictures, or they cannot be prepared like this.
     """
+    from filelock import FileLock
+
     from labkit.data.folders import PUBLIC_SETS
 
     if data == "fruit":

@@ -31,9 +31,9 @@ class UnpairedData:
     """Pictures of domain A and of domain B, with no pairing between them.
 
     Each of the four sets yields ``uint8`` tensors of shape (3, H, W). Training pictures are at least `size` pixels wide
-    and high and are cropped at random to (3, size, size). Test pictures already have that size. If there are `sizes`,
-    training pictures are not cropped: these are their heights and widths. `flip` says whether half of them are
-    mirrored, left to right. `options` are further settings that change the pictures.
+    and high and are cropped at random to (3, size, size). Test pictures already have that size. With `whole`, the
+    height and width of all training pictures, they are not cropped. `flip` says whether half of them are mirrored, left
+    to right. `options` are further settings that change the pictures.
 
     Raises:
         DataError: a set has floats in place of ``uint8``. If the set is not a tensor or a list, this is
@@ -47,7 +47,7 @@ class UnpairedData:
     test_a: Pictures
     test_b: Pictures
     flip: bool = field(default=True, kw_only=True)
-    sizes: set[tuple[int, int]] | None = field(default=None, kw_only=True)
+    whole: tuple[int, int] | None = field(default=None, kw_only=True)
     options: dict[str, Any] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class UnpairedData:
         Both are cropped and flipped at random.
 
         Returns:
-            two ``float32`` tensors of shape (3, size, size), or (3, H, W) of one of the `sizes`, in [-1, 1].
+            two ``float32`` tensors of shape (3, size, size), or (3, *whole), in [-1, 1].
         """
         epoch, place = divmod(position, self.epoch)
         rng = random.Random(f"example {seed} {position}")
@@ -86,7 +86,7 @@ class UnpairedData:
         return self._augmented(a, rng), self._augmented(b, rng)
 
     def _augmented(self, picture: Tensor, rng: random.Random) -> Tensor:
-        if self.sizes is None:
+        if self.whole is None:
             height, width = picture.shape[-2:]
             top, left = rng.randint(0, height - self.size), rng.randint(0, width - self.size)
             picture = picture[:, top : top + self.size, left : left + self.size]

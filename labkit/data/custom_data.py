@@ -68,7 +68,7 @@ def open_data(data: UnpairedData | Dataset) -> UnpairedData:
             "[-1, 1]. Of a DataLoader give the dataset: labkit makes the batches. The first items of these data cannot "
             f"be used: {type(error).__name__}: {error}."
         ) from error
-    opened.size, opened.sizes = height, {(height, width)}
+    opened.size, opened.whole = height, (height, width)
     return opened
 
 

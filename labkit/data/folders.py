@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -26,7 +26,7 @@ from labtrace.errors import check_known
 Transform = Callable[[Tensor], Tensor]
 
 SETS = {"trainA": "train_a", "trainB": "train_b", "testA": "test_a", "testB": "test_b"}
-PREPROCESS = ("resize_and_crop", "crop", "scale_width", "scale_width_and_crop", "none")
+PREPROCESS = ("resize_and_crop", "crop", "scale_width_and_crop")
 IN_MEMORY = 2 << 30  # bytes of a folder's pictures that stay in memory; all sets below take less
 STAND_INS = 8  # training pictures that serve as test pictures where there are none
 
@@ -68,11 +68,10 @@ def folders(
     Args:
         path: the folder of these folders.
         size: pixels of the square that networks see.
-        preprocess: another way to resize, one of the reference's. "scale_width" and "scale_width_and_crop" resize to a
-            width of `load_size` and a height in proportion, at least `size`. "crop" and "none" leave the size as it is.
-            "scale_width" and "none" crop nothing, and round both sides to multiples of 4, which networks need: such
-            pictures may differ in size, and then need a batch size of 1. All four crop test pictures from the middle.
-        load_size: pixels to resize to before the crop, instead of 286/256 of `size`. "crop" and "none" ignore it.
+        preprocess: another way to resize, one of the reference's. "scale_width_and_crop" resizes to a width of
+            `load_size` and a height in proportion, at least `size`. "crop" leaves the size as it is. Both crop test
+            pictures from the middle.
+        load_size: pixels to resize to before the crop, instead of 286/256 of `size`. "crop" ignores it.
         flip: whether half of the training pictures are mirrored, left to right.
 
     Raises:
@@ -97,15 +96,17 @@ def folders(
     return UnpairedData(
         path.resolve().name,
         size,
-        **opened,
+        opened["train_a"],
+        opened["train_b"],
+        opened["test_a"],
+        opened["test_b"],
         flip=flip,
-        sizes=None if "crop" in preprocess else sets["train_a"].sizes | sets["train_b"].sizes,
         options={name: value for name, (value, default) in chosen.items() if value != default},
     )
 
 
 def preparation(mode: str, size: int, load_size: int) -> tuple[Transform, Transform]:
-    """One of the reference's five ways to prepare ``uint8`` pictures (3, H, W). `folders` describes them.
+    """One of three of the reference's ways to prepare ``uint8`` pictures (3, H, W). `folders` describes them.
 
     Returns:
         the transform of training pictures, which are cropped at random later, and that of test pictures, to (3, size,
@@ -113,18 +114,18 @@ def preparation(mode: str, size: int, load_size: int) -> tuple[Transform, Transf
     """
     if mode == "resize_and_crop":
         return resized(load_size, load_size), resized(size, size)
-    width, multiple = load_size if "scale_width" in mode else None, 1 if "crop" in mode else 4
-    in_proportion = partial(_in_proportion, width=width, min_height=size, multiple=multiple)
+    in_proportion = partial(
+        _in_proportion, width=load_size if mode == "scale_width_and_crop" else None, min_height=size
+    )
     return in_proportion, v2.Compose([in_proportion, v2.CenterCrop(size)])
 
 
-def _in_proportion(picture: Tensor, width: int | None, min_height: int, multiple: int) -> Tensor:
-    """The picture at this width, if one is given, and a height in proportion, both rounded to a multiple."""
+def _in_proportion(picture: Tensor, width: int | None, min_height: int) -> Tensor:
+    """The picture at this width, if one is given, and a height in proportion."""
     height, old_width = picture.shape[-2:]
-    if width is not None and (width != old_width or height < min_height):
-        height = max(width * height // old_width, min_height)
-    sides = (round(side / multiple) * multiple for side in (height, width or old_width))
-    return resized(*sides)(picture)
+    if width is None or (width == old_width and height >= min_height):
+        return picture
+    return resized(max(width * height // old_width, min_height), width)(picture)
 
 
 def resized(height: int, width: int) -> Transform:
@@ -139,7 +140,6 @@ class PictureFiles:
     files: list[Path]
     transform: Transform = Tensor.contiguous
     min_size: int = 1  # pixels that the shorter side must have
-    sizes: set[tuple[int, int]] = field(default_factory=set)  # the heights and widths that `opened` found
 
     def __len__(self) -> int:
         return len(self.files)
@@ -173,7 +173,6 @@ class PictureFiles:
                     warnings.warn(f"left out: {outcome}", stacklevel=3)
                     continue
                 usable.append(file)
-                self.sizes.add((outcome.shape[1], outcome.shape[2]))
                 room -= outcome.nbytes
                 kept.append(outcome)
                 if room < 0:
@@ -183,7 +182,7 @@ class PictureFiles:
         self.files = usable
         if room < 0:
             return self
-        return torch.stack(kept) if len(self.sizes) == 1 else kept
+        return torch.stack(kept) if len({picture.shape for picture in kept}) == 1 else kept
 
 
 def _find(path: Path) -> dict[str, list[Path]]:

@@ -6,7 +6,6 @@ Names, losses and weights are those of its public reference, github.com/junyanz/
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from labkit.models.step import Batch, Forward, Step
 from labkit.networks.generators import make_generator
 from labkit.networks.layers import CUSTOM, Generator, check_translates
 from labkit.networks.patchgan import make_discriminator
+from labkit.settings import CycleGANSettings, takes
 from labtrace.errors import check_at_least, check_known
 
 DIRECTIONS = {"AtoB": "G_A", "BtoA": "G_B"}
@@ -103,21 +103,12 @@ class CycleGAN(Model):
     16. Weights with ``requires_grad=False`` stay as they are. A checkpoint does not hold the code of custom networks,
     so `labkit.load_model` asks for them again.
 
+    `labkit.settings.CycleGANSettings` has the arguments. ``gan_mode="wgangp"`` is without a gradient penalty, as in the
+    reference's CycleGAN, so its discriminators are not bounded. `labkit.models.gradient_penalty` is the missing term.
+
     Args:
-        generator: "resnet_9blocks", "resnet_6blocks", "resnet_3blocks", "unet_256", "unet_128", or a light one:
-            "resnet_9blocks_narrow", "..._tapered", "..._separable", "..._grouped" or "..._inverted". Or a
-            custom network: an nn.Module, of which G_A and G_B are copies.
-        discriminator: "basic", "n_layers" or "pixel". Or an nn.Module, of which D_A and D_B are copies.
-        ngf: filters in the first layer of the generators.
-        ndf: filters in the first layer of the discriminators.
-        n_layers: strided layers of an "n_layers" discriminator.
-        norm: "instance", "batch", "none" or "instance_blocks".
-        lambda_a: weight of the cycle A -> B -> A.
-        lambda_b: weight of the cycle B -> A -> B.
-        lambda_identity: weight of the identity loss relative to lambda_a and lambda_b. 0 leaves it out.
-        gan_mode: "lsgan", "vanilla" or "wgangp". The last one is without a gradient penalty, as in the reference's
-            CycleGAN, so its discriminators are not bounded. `labkit.models.gradient_penalty` is the missing term.
-        pool_size: earlier fakes that the discriminators may be shown. With 0 they see only the newest.
+        generator: a name, or a custom network: an nn.Module, of which G_A and G_B are copies.
+        discriminator: a name, or an nn.Module, of which D_A and D_B are copies.
 
     Raises:
         LabkitError: an argument is unknown or out of range, or a custom network has no weights.
@@ -127,38 +118,28 @@ class CycleGAN(Model):
     step_class = CycleGANStep
     loss_names: tuple[str, ...] = ("D_A", "G_A", "cycle_A", "idt_A", "D_B", "G_B", "cycle_B", "idt_B")
 
-    def __init__(
-        self,
-        generator: str | nn.Module = "resnet_9blocks",
-        discriminator: str | nn.Module = "basic",
-        ngf: int = 64,
-        ndf: int = 64,
-        n_layers: int = 3,
-        norm: str = "instance",
-        lambda_a: float = 10.0,
-        lambda_b: float = 10.0,
-        lambda_identity: float = 0.5,
-        gan_mode: str = "lsgan",
-        pool_size: int = 50,
-    ):
+    @takes(CycleGANSettings)
+    def __init__(self, given: CycleGANSettings):
         super().__init__()
-        arguments = locals()
-        self.settings = {name: arguments[name] for name in inspect.signature(CycleGAN).parameters}
-        check_known("gan_mode", gan_mode, GAN_MODES)
-        check_at_least(0, lambda_a=lambda_a, lambda_b=lambda_b, lambda_identity=lambda_identity, pool_size=pool_size)
-        self.lambda_a, self.lambda_b, self.lambda_identity = lambda_a, lambda_b, lambda_identity
-        self.gan_mode = gan_mode
-        self.G_A, self.G_B = (make_generator(generator, ngf, norm) for _ in "AB")
-        self.D_A, self.D_B = (make_discriminator(discriminator, ndf, n_layers, norm) for _ in "AB")
-        for argument, given in (("generator", generator), ("discriminator", discriminator)):
-            if not isinstance(given, str):
-                self.settings[argument] = CUSTOM + type(given).__name__
-                self.custom += NETWORKS[argument]
+        self.settings = dict(vars(given))
+        check_known("gan_mode", given.gan_mode, GAN_MODES)
+        weights = {name: self.settings[name] for name in ("lambda_a", "lambda_b", "lambda_identity")}
+        check_at_least(0, **weights, pool_size=given.pool_size)
+        self.lambda_a, self.lambda_b, self.lambda_identity = given.lambda_a, given.lambda_b, given.lambda_identity
+        self.gan_mode = given.gan_mode
+        self.G_A, self.G_B = (make_generator(given.generator, given.ngf, given.norm) for _ in "AB")
+        self.D_A, self.D_B = (
+            make_discriminator(given.discriminator, given.ndf, given.n_layers, given.norm) for _ in "AB"
+        )
+        for argument, names in NETWORKS.items():
+            if not isinstance(self.settings[argument], str):
+                self.settings[argument] = CUSTOM + type(self.settings[argument]).__name__
+                self.custom += names
         self.size_multiple = math.lcm(self.G_A.size_multiple, self.G_B.size_multiple)
         self.min_size = max(network.min_size for network in (self.G_A, self.G_B, self.D_A, self.D_B))
         self.parts = f"{self.settings['generator']}, {self.settings['discriminator']}"
         seed_a, seed_b = torch.randint(2**31, (2,)).tolist()  # so that torch.manual_seed determines the pools as well
-        self.pools = {"fake_A": Pool(pool_size, seed_a), "fake_B": Pool(pool_size, seed_b)}
+        self.pools = {"fake_A": Pool(given.pool_size, seed_a), "fake_B": Pool(given.pool_size, seed_b)}
 
     def check(self, real_a: Tensor, real_b: Tensor, values: bool) -> None:
         super().check(real_a, real_b, values)

@@ -6,8 +6,6 @@ can be undone by itself. `DeviationGAN` lists the choices that the article leave
 
 from __future__ import annotations
 
-import inspect
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -19,6 +17,7 @@ from labkit.models.step import Batch, Step
 from labkit.networks.codes import CodeDiscriminator, CodeGenerator, Decoder, Encoder, Translator, scaled
 from labkit.networks.layers import Generator
 from labkit.networks.patchgan import PatchDiscriminator
+from labkit.settings import DeviationGANSettings, takes
 from labtrace.errors import LabkitError, check_at_least, check_known
 
 STAGES = {
@@ -108,26 +107,15 @@ class DeviationGAN(Model):
     starts (at the identity), whether gradients of translator and discriminator reach the encoder (no), which norm the
     deviation is measured in (L1), its weight (1), on which domain it acts (the one that is translated), the
     autoencoder's normalisation (none), and the learning rates. The defaults are those that worked on the fruit at
-    64 x 64 pixels with ngf=16, ndf=16, blocks=3. Nobody has tried them on photographs.
+    64 x 64 pixels with ngf=16, ndf=16, blocks=3. They are untested on photographs.
 
-    Args:
-        ngf, ndf: filters in the encoder's first layer and, four times as many, in the discriminator's on codes.
-        blocks: residual blocks of a translator.
-        translators: 1 translates A to B only. 2 undoes "one generator" with T_B and D_B for B to A.
-        autoencoders: 1, shared by both domains. 2 undoes that, with one for A and another for B.
-        stage: the players that learn: "joint" (all), "autoencoder" (it alone) or "translation" (the others). To train
-            the autoencoder first, train a model of stage "autoencoder", then load its state_dict into one of
-            "translation".
-        judged: "codes". "pictures" undoes that, with a PatchGAN on decoded codes.
-        consistency: "deviation_source", "deviation_both" or "cycle". The loss that keeps a translation near its source.
-            With "deviation_source" T_A should leave codes of A nearly unchanged, with "deviation_both" also codes of B,
-            if it is given those. "cycle" undoes the deviation loss: codes are translated there and back, which needs
-            two translators. For T_B, A and B are swapped.
-        lambda_deviation: weight of the deviation of codes to be translated. From 10 on, expect translations that change
-            nothing. It and the next two are ignored where `consistency` does not have their loss.
-        lambda_identity: weight of the deviation of codes that are of the target domain already.
-        lambda_cycle: weight of the cycle of codes.
-        pool_size: earlier codes or pictures that a discriminator may be shown. With 0 it sees only the newest.
+    `labkit.settings.DeviationGANSettings` has the arguments. Four of them undo one change of the article each:
+    ``translators=2`` adds T_B and D_B for B to A, ``autoencoders=2`` has one for A and another for B,
+    ``judged="pictures"`` puts a PatchGAN on decoded codes, and ``consistency="cycle"`` translates codes there and back,
+    which needs two translators. With "deviation_source" T_A should leave codes of A nearly unchanged, with
+    "deviation_both" also codes of B, if it is given those. For T_B, A and B are swapped. From lambda_deviation 10 on,
+    expect translations that change nothing. To train the autoencoder first, train a model of stage "autoencoder", then
+    load its state_dict into one of stage "translation".
 
     Raises:
         LabkitError: an argument is unknown or out of range, or a cycle is asked for without a way back.
@@ -138,48 +126,38 @@ class DeviationGAN(Model):
     loss_names = tuple(f"{term}_{name}" for name in "AB" for term in ("rec", "D", "G", "dev", "idt", "cycle"))
     size_multiple, min_size = 4, 24  # a smaller code leaves a discriminator nothing to judge
 
-    def __init__(
-        self,
-        ngf: int = 64,
-        ndf: int = 64,
-        blocks: int = 9,
-        translators: int = 1,
-        autoencoders: int = 1,
-        stage: str = "joint",
-        judged: str = "codes",
-        consistency: str = "deviation_source",
-        lambda_deviation: float = 1.0,
-        lambda_identity: float = 10.0,
-        lambda_cycle: float = 10.0,
-        pool_size: int = 50,
-    ):
+    @takes(DeviationGANSettings)
+    def __init__(self, given: DeviationGANSettings):
         super().__init__()
-        arguments = locals()
-        self.settings = {name: arguments[name] for name in inspect.signature(DeviationGAN).parameters}
+        self.settings = dict(vars(given))
         for name, known in KNOWN.items():
             check_known(name, self.settings[name], known)
-        check_at_least(2, ngf=ngf)
-        check_at_least(1, ndf=ndf, blocks=blocks)
-        check_at_least(0, lambda_deviation=lambda_deviation, lambda_identity=lambda_identity)
-        check_at_least(0, lambda_cycle=lambda_cycle, pool_size=pool_size)
-        if consistency == "cycle" and translators == 1:
+        check_at_least(2, ngf=given.ngf)
+        check_at_least(1, ndf=given.ndf, blocks=given.blocks)
+        weights = {name: self.settings[name] for name in ("lambda_deviation", "lambda_identity", "lambda_cycle")}
+        check_at_least(0, **weights, pool_size=given.pool_size)
+        if given.consistency == "cycle" and given.translators == 1:
             raise LabkitError("consistency='cycle' needs a way back, which one translator has not: set translators=2.")
-        self.stage, self.judged, self.consistency = stage, judged, consistency
-        self.lambda_deviation, self.lambda_identity = lambda_deviation, lambda_identity
-        self.lambda_cycle = lambda_cycle
-        self.parts = f"an autoencoder, {blocks} blocks on codes, a discriminator of {judged}"
-        self.routes = [("A", "B"), ("B", "A")][:translators]
-        self.directions = ("AtoB", "BtoA")[:translators]
-        self.shared = autoencoders == 1
+        self.stage, self.judged, self.consistency = given.stage, given.judged, given.consistency
+        self.lambda_deviation, self.lambda_identity = given.lambda_deviation, given.lambda_identity
+        self.lambda_cycle = given.lambda_cycle
+        self.parts = f"an autoencoder, {given.blocks} blocks on codes, a discriminator of {given.judged}"
+        self.routes = [("A", "B"), ("B", "A")][: given.translators]
+        self.directions = ("AtoB", "BtoA")[: given.translators]
+        self.shared = given.autoencoders == 1
+        width = 4 * given.ngf  # of codes
         for domain in "A" if self.shared else "AB":
-            self.add_module(self.named("encoder", domain), Encoder(ngf))
-            self.add_module(self.named("decoder", domain), Decoder(ngf))
+            self.add_module(self.named("encoder", domain), Encoder(given.ngf))
+            self.add_module(self.named("decoder", domain), Decoder(given.ngf))
         for source, _ in self.routes:
-            self.add_module(f"T_{source}", Translator(4 * ngf, blocks))
-            judge = CodeDiscriminator(4 * ngf, ndf) if judged == "codes" else PatchDiscriminator(width=ndf)
+            self.add_module(f"T_{source}", Translator(width, given.blocks))
+            of_codes = given.judged == "codes"
+            judge = CodeDiscriminator(width, given.ndf) if of_codes else PatchDiscriminator(width=given.ndf)
             self.add_module(f"D_{source}", judge)
-        seeds = torch.randint(2**31, (translators,)).tolist()  # so that torch.manual_seed determines the pools as well
-        self.pools = {f"fake_{to}": Pool(pool_size, seed) for (_, to), seed in zip(self.routes, seeds, strict=True)}
+        seeds = torch.randint(2**31, (given.translators,)).tolist()  # torch.manual_seed determines the pools, too
+        self.pools = {
+            f"fake_{to}": Pool(given.pool_size, seed) for (_, to), seed in zip(self.routes, seeds, strict=True)
+        }
 
     def named(self, kind: str, domain: str) -> str:
         """The name of a domain's "encoder" or "decoder"."""

@@ -21,7 +21,7 @@ class Draw(NamedTuple):
 class Draws(list[Draw]):
     """The decisions for a batch, one for each picture."""
 
-    def on(self, device: torch.device) -> Tensor:
+    def to(self, device: torch.device) -> Tensor:
         """The decisions as (B, 4) integers on `device`."""
         # One copy, from pinned memory: any other would make the host wait for the GPU.
         rows = torch.tensor(self, dtype=torch.int64, pin_memory=device.type == "cuda")
@@ -33,11 +33,21 @@ class Pool:
 
     Until the pool is full, every picture is kept and returned. After that each picture is, with probability 1/2, kept
     in place of a random older one, which is returned instead of it. A pool of size 0 returns all pictures and keeps
-    none. Sources: Shrivastava et al. 2017 and Zhu et al. 2017, section 4.
+    none. For one picture after the other, with a list, that is::
 
-    The decisions are drawn on the host, from random numbers that belong to the pool. The pictures stay on the device
-    in one buffer of fixed shape, where one gather and one scatter exchange them. So the exchange can be recorded into a
-    CUDA graph, with the decisions as its input.
+        def exchange_one(kept: list, picture):
+            if len(kept) < size:
+                kept.append(picture)
+            elif size and random() > 0.5:
+                place = randrange(size)
+                kept[place], picture = picture, kept[place]
+            return picture
+
+    This class computes the same in two steps, so that a CUDA graph can hold the second one. `draw` decides for a whole
+    batch, on the host, from random numbers that belong to the pool. `exchange` carries the decisions out on the device,
+    by one gather from and one scatter into a buffer of fixed shape.
+
+    Sources: Shrivastava et al. 2017 and Zhu et al. 2017, section 4.
     """
 
     def __init__(self, size: int = 50, seed: int = 0):
@@ -48,7 +58,7 @@ class Pool:
 
     def __call__(self, pictures: Tensor) -> Tensor:
         """Takes pictures (B, 3, H, W) or codes (B, C, h, w), and returns as many, some of them from earlier batches."""
-        return self.exchange(pictures, self.draw(*pictures.shape).on(pictures.device))
+        return self.exchange(pictures, self.draw(*pictures.shape).to(pictures.device))
 
     def draw(self, n: int, *shape: int) -> Draws:
         """Decides for `n` pictures of this shape, one after the other, without touching a picture.
@@ -79,7 +89,7 @@ class Pool:
         return draws
 
     def exchange(self, pictures: Tensor, draws: Tensor) -> Tensor:
-        """Carries out decisions of `draw`, (B, 4) integers from `Draws.on`: pictures (B, 3, H, W) in and out."""
+        """Carries out decisions of `draw`, (B, 4) integers from `Draws.to`: pictures (B, 3, H, W) in and out."""
         if self.size == 0:
             return pictures
         if self.buffer is None:
@@ -108,41 +118,3 @@ class Pool:
         self.buffer = None if kept is None else torch.cat([kept, torch.zeros_like(kept[:1])]).to(device, dtype)
         self.random.setstate(state["random"])
         self.drawn_for = state.get("drawn_for")  # not in checkpoints of labkit 0.1.0
-
-
-class MixedPool(Pool):
-    """A pool for pictures that differ in size, one in each batch, as `--preprocess none` and `scale_width` give them.
-
-    It keeps a dictionary of pictures, as the reference keeps a list, and follows the latest draw on the host. So its
-    exchange cannot be recorded into a CUDA graph.
-    """
-
-    def __init__(self, size: int = 50, seed: int = 0):
-        super().__init__(size, seed)
-        self.pictures: dict[int, Tensor] = {}  # by slot
-
-    @classmethod
-    def like(cls, pool: Pool) -> MixedPool:
-        """An empty pool of the same size, or `pool` itself if it is of this kind."""
-        return pool if isinstance(pool, cls) else cls(pool.size, pool.random.getrandbits(32))
-
-    def draw(self, n: int, *shape: int) -> Draws:
-        self.drawn_for = None  # or it would start empty again
-        draws = super().draw(n, *shape)
-        (self.latest,) = draws
-        return draws
-
-    def exchange(self, pictures: Tensor, draws: Tensor) -> Tensor:
-        answer = self.pictures[self.latest.slot] if self.latest.given else pictures
-        if self.latest.write < self.size:
-            self.pictures[self.latest.write] = pictures
-        return answer
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "kept": dict(self.pictures)}
-
-    def load_state_dict(
-        self, state: dict[str, Any], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
-    ) -> None:
-        super().load_state_dict(state, device, dtype)
-        self.pictures = {slot: picture.to(device, dtype) for slot, picture in state["kept"].items()}

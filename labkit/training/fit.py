@@ -16,7 +16,6 @@ from labkit.data.batches import UnpairedData, batches
 from labkit.data.custom_data import open_data
 from labkit.devices import cudnn_benchmark
 from labkit.errors import TrainingError
-from labkit.models.pool import MixedPool
 from labkit.models.step import Step
 from labkit.training import checkpoints
 from labkit.training.callbacks import LOSSES, Callback, Callbacks, LossesCsv, Progress, sample
@@ -97,8 +96,6 @@ def fit(
     _check(pictures, step, batch_size, steps=steps, report_every=report_every, sample_every=sample_every)
     settings = {**pictures.settings, "batch_size": batch_size, "seed": seed}
     run = Run(step, steps, None if checkpoint is None else Path(checkpoint), settings)
-    if pictures.sizes and len(pictures.sizes) > 1:
-        run.model.pools = {name: MixedPool.like(pool) for name, pool in run.model.pools.items()}
     log = [LossesCsv(run.folder / LOSSES)] if run.folder else []
     watchers = Callbacks(run, [*log, Progress(), *callbacks])
     stream = _stream(run, pictures, workers, watchers)
@@ -169,13 +166,8 @@ def _stream(run: Run, data: UnpairedData, workers: int, watchers: Callbacks) -> 
 def _check(data: UnpairedData, step: Step, batch_size: int, **numbers: int) -> None:
     """Raises `LabkitError` for arguments that would fail late or without a message."""
     check_at_least(1, batch_size=batch_size, **numbers)
-    if batch_size > 1 and data.sizes and len(data.sizes) > 1:
-        raise LabkitError(
-            f"batch_size={batch_size}: the pictures of {data.name!r} have {len(data.sizes)} sizes, and do not fit into "
-            "one batch. Give batch_size=1, or a preprocess that crops."
-        )
-    for height, width in sorted(data.sizes or {(data.size, data.size)}):
-        step.model.check_size(height, width, where=f"data {data.name!r}")
+    height, width = data.whole or (data.size, data.size)
+    step.model.check_size(height, width, where=f"data {data.name!r}")
     if step.ranks != ranks.count():
         raise LabkitError(
             f"{ranks.count()} ranks, but each would train a model of its own: make the step with the speed-up "

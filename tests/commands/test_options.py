@@ -12,21 +12,27 @@ from torch.distributed.run import get_args_parser
 
 import labkit
 from labkit import cli, recipes
-from labkit.commands import Setup, as_option, constructor, model_arguments
+from labkit.commands import Setup, defaults_of, model_arguments
 from labkit.commands.training import defaults
 from labkit.models import MODELS
+from labtrace.cli import as_option
 
 COMMANDS = typer.main.get_command(cli.app).commands
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_every_argument_of_a_model_is_an_option_with_its_default_and_help(kind):
-    """They are read from the source, since --help should not wait for torch."""
-    signature = inspect.signature(MODELS[kind]).parameters
-    assert {name: default for name, (default, _) in constructor(kind).items()} == {
-        name: argument.default for name, argument in signature.items()
-    }
-    assert all(len(text) >= 5 for _, text in constructor(kind).values())
+def test_a_model_takes_the_fields_of_its_settings_in_their_order(kind):
+    assert {name: each.default for name, each in inspect.signature(MODELS[kind]).parameters.items()} == defaults_of(
+        kind
+    )
+    assert list(MODELS[kind]().settings) == list(defaults_of(kind))
+
+
+def test_every_help_is_a_whole_sentence_at_least():
+    """And it is the whole text: an argument's second value is not cut off."""
+    for command in COMMANDS.values():
+        assert all(parameter.help.endswith((".", ")")) for parameter in command.params), command.name
+    assert "codes or pictures" in model_arguments()["judged"][1]
 
 
 def test_help_states_the_defaults_that_models_and_recipes_have():

@@ -1,4 +1,4 @@
-"""Folders are prepared in the reference's five ways, and a run keeps to the one that it began with."""
+"""Folders are prepared in three of the reference's ways, and a run keeps to the one that it began with."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,7 @@ import labkit
 from labkit.data import folders as module
 from labkit.data.batches import UnpairedData, to_uint8
 from labkit.data.folders import PREPROCESS, preparation
-from labkit.errors import CheckpointError, DataError
-from labkit.models.pool import MixedPool
+from labkit.errors import CheckpointError
 
 BICUBIC = Image.Resampling.BICUBIC
 SHAPES = {"trainA": [(40, 52), (45, 90)], "trainB": [(61, 33)], "testA": [(50, 70)]}
@@ -31,10 +30,8 @@ def reference_size(mode, width, height, load, crop):
     """(width, height) after the reference's resizing, as its description has it."""
     if mode == "resize_and_crop":
         return load, load
-    if mode in ("scale_width", "scale_width_and_crop"):
+    if mode == "scale_width_and_crop":
         return load, max(int(load * height / width), crop)
-    if mode == "none":
-        return 4 * round(width / 4), 4 * round(height / 4)
     return width, height
 
 
@@ -42,22 +39,16 @@ def reference_size(mode, width, height, load, crop):
 @pytest.mark.parametrize("free", [0, 1 << 30])
 def test_pictures_are_resized_as_in_the_reference(album, monkeypatch, mode, free):
     monkeypatch.setattr(module, "IN_MEMORY", free)
-    load = 48 if mode not in ("crop", "none") else None
+    load = 48 if mode != "crop" else None
     data = labkit.folders(album, 32, preprocess=mode, load_size=load)
     for name, pictures in (("trainA", data.train_a), ("trainB", data.train_b)):
         for k, (height, width) in enumerate(SHAPES[name]):
             right = Image.open(album / name / f"{k}.png")
             right = right.resize(reference_size(mode, width, height, load, 32), BICUBIC)
             ours = pictures[k].permute(1, 2, 0).numpy().astype(int)
-            if mode == "scale_width":  # networks take multiples of 4 only: the reference fails on others
-                right = right.resize((48, 4 * round(right.height / 4)), BICUBIC)
-                assert ours.shape == np.array(right).shape and np.abs(ours - np.array(right)).mean() < 2
-            else:
-                assert ours.shape == np.array(right).shape and np.abs(ours - np.array(right)).max() <= 2
+            assert ours.shape == np.array(right).shape and np.abs(ours - np.array(right)).max() <= 2
     assert data.test_a[0].shape == data.test_b[0].shape == (3, 32, 32)
-    shapes = {tuple(half.shape[1:]) for k in range(20) for half in data.example(0, k)}
-    assert shapes == ({(32, 32)} if "crop" in mode else data.sizes)
-    assert (data.sizes is None) == ("crop" in mode)
+    assert {tuple(half.shape[1:]) for k in range(20) for half in data.example(0, k)} == {(32, 32)}
 
 
 @pytest.mark.parametrize("mode", ["crop", "scale_width_and_crop"])
@@ -93,7 +84,7 @@ def test_without_flips_the_crops_stay(album):
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        (dict(preprocess="resize"), "preprocess='resize' is unknown.*resize_and_crop"),
+        (dict(preprocess="none"), "preprocess='none' is unknown.*resize_and_crop"),
         (dict(load_size=31), "size=32: .*at most load_size=31"),
     ],
 )
@@ -106,7 +97,7 @@ CHOICES = [
     dict(preprocess="crop"),
     dict(load_size=40),
     dict(flip=False),
-    dict(preprocess="scale_width", load_size=40),
+    dict(preprocess="scale_width_and_crop", load_size=40),
 ]
 
 
@@ -129,54 +120,19 @@ def test_the_default_is_not_written_down_so_that_earlier_runs_go_on(album):
     assert labkit.folders(album, 32, preprocess="resize_and_crop", load_size=36).settings == plain
 
 
-def test_pictures_of_several_sizes_are_resumed_bit_for_bit(tiny, album, tmp_path):
-    def train(steps, folder, *names):
-        step = labkit.make_step(tiny(pool_size=2), *names)
-        data = labkit.folders(album, 32, preprocess="none")
-        labkit.fit(step, data, steps, checkpoint=folder)
-        return step
-
-    whole = train(8, tmp_path / "whole")
-    train(3, tmp_path / "parts")
-    parts, batched = train(8, tmp_path / "parts"), train(8, tmp_path / "batched", "batched")
-    for name, weight in whole.model.state_dict().items():
-        assert torch.equal(weight, parts.model.state_dict()[name]), name
-        assert torch.allclose(weight, batched.model.state_dict()[name], atol=1e-3), name
-
-
-def test_several_sizes_need_batches_of_one_and_sides_that_the_network_takes(tiny, album):
-    data = labkit.folders(album, 32, preprocess="none")
-    with pytest.raises(labkit.LabkitError, match="batch_size=2: .* have 3 sizes.*batch_size=1"):
-        labkit.fit(labkit.make_step(tiny()), data, 1, 2)
-    with pytest.raises(DataError, match="pictures of 40x52 pixels do not fit these networks"):
-        labkit.fit(labkit.make_step(tiny(generator="unet_128")), data, 1)
-
-
-def test_the_pool_keeps_pictures_of_any_size_as_the_reference_s_list_does():
-    mixed, plain = MixedPool(3, seed=5), labkit.models.Pool(3, seed=5)
-    given = []
-    for k in range(60):
-        size = 4 + k % 3
-        answer = mixed(torch.full((1, 3, size, 2), float(k)))
-        assert answer.shape[2] == 4 + int(answer[0, 0, 0, 0]) % 3
-        given.append(float(answer[0, 0, 0, 0]))
-        assert given[-1] == plain(torch.full((1, 3, 2, 2), float(k)))[0, 0, 0, 0]
-    assert given != sorted(given), "earlier ones among them"
-
-
 def test_the_options_reach_the_folder(call, album, tmp_path):
     small = ["--size", "32", "--ngf", "2", "--ndf", "2", "--generator", "resnet_3blocks", "--steps", "1"]
     run = ["train", "--data", album, "--out", tmp_path / "run", *small, "--workers", "0", "--device", "cpu"]
-    run += ["--preprocess", "scale_width", "--load-size", "40", "--no-flip"]
+    run += ["--preprocess", "scale_width_and_crop", "--load-size", "40", "--no-flip"]
     status, _, error = call(*run)
     assert status == 0, error
     saved = torch.load(tmp_path / "run" / "checkpoint.pt")["batches"]
-    assert (saved["preprocess"], saved["load_size"], saved["flip"]) == ("scale_width", 40, False)
+    assert (saved["preprocess"], saved["load_size"], saved["flip"]) == ("scale_width_and_crop", 40, False)
     status, _, error = call("train", "--out", tmp_path / "fruit", "--no-flip")
     assert status == 1 and "--no-flip are for folders" in error
 
 
 def test_own_data_may_say_that_nothing_is_cropped():
     ramp = torch.arange(24, dtype=torch.uint8).expand(1, 3, 20, 24)
-    data = UnpairedData("ramp", 16, ramp, ramp, ramp, ramp, sizes={(20, 24)}, flip=False)
+    data = UnpairedData("ramp", 16, ramp, ramp, ramp, ramp, whole=(20, 24), flip=False)
     assert torch.equal(to_uint8(data.example(0, 0)[0]), ramp[0])

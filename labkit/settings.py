@@ -1,0 +1,85 @@
+"""The settings of the models, with their defaults and a sentence on each. The command line reads them without PyTorch.
+
+They are the arguments of `labkit.CycleGAN` and `labkit.DeviationGAN`, and the options of `labkit train`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def setting(default: Any, text: str) -> Any:
+    """A field with its default and its sentence, which is also the help of its option."""
+    return field(default=default, metadata={"text": text})
+
+
+@dataclass(frozen=True)
+class CycleGANSettings:
+    """The arguments of `labkit.CycleGAN`. From Python, networks may also be modules of your own."""
+
+    generator: str | nn.Module = setting(
+        "resnet_9blocks",
+        "resnet_9blocks, resnet_6blocks, resnet_3blocks, unet_256 or unet_128, or a light one: resnet_9blocks_narrow, "
+        "..._tapered, ..._separable, ..._grouped or ..._inverted.",
+    )
+    discriminator: str | nn.Module = setting("basic", "basic, n_layers or pixel.")
+    ngf: int = setting(64, "Filters in the first layer of the generators.")
+    ndf: int = setting(64, "Filters in the first layer of the discriminators.")
+    n_layers: int = setting(3, "Strided layers of an n_layers discriminator.")
+    norm: str = setting("instance", "instance, batch, none, or instance_blocks: residual blocks only.")
+    lambda_a: float = setting(10.0, "Weight of the cycle A -> B -> A.")
+    lambda_b: float = setting(10.0, "Weight of the cycle B -> A -> B.")
+    lambda_identity: float = setting(0.5, "Weight of the identity loss, relative to lambda_a and lambda_b (0: none).")
+    gan_mode: str = setting("lsgan", "lsgan, vanilla or wgangp, which has no gradient penalty.")
+    pool_size: int = setting(50, "Earlier fakes that the discriminators may be shown (0: none).")
+
+
+@dataclass(frozen=True)
+class DeviationGANSettings:
+    """The arguments of `labkit.DeviationGAN`."""
+
+    ngf: int = setting(64, "Filters in the first layer of the encoder.")
+    ndf: int = setting(64, "A quarter of the filters in the first layer of the discriminator of codes.")
+    blocks: int = setting(9, "Residual blocks of a translator.")
+    translators: int = setting(1, "1 (A to B only), or 2.")
+    autoencoders: int = setting(1, "1 for both domains, or 2.")
+    stage: str = setting("joint", "The players that learn: joint (all), autoencoder (it) or translation (the others).")
+    judged: str = setting("codes", "What the discriminator sees: codes or pictures.")
+    consistency: str = setting(
+        "deviation_source", "Codes to keep near their source: deviation_source, deviation_both or cycle."
+    )
+    lambda_deviation: float = setting(1.0, "Weight of the deviation of codes to be translated.")
+    lambda_identity: float = setting(10.0, "Weight of the deviation of codes that are of the target domain already.")
+    lambda_cycle: float = setting(10.0, "Weight of the cycle of codes.")
+    pool_size: int = setting(50, "Earlier codes or pictures that a discriminator may be shown (0: none).")
+
+
+SETTINGS: dict[str, type] = {"CycleGAN": CycleGANSettings, "DeviationGAN": DeviationGANSettings}
+
+P = ParamSpec("P")
+S = TypeVar("S")
+
+
+def takes(settings: Callable[P, S]) -> Callable[[Callable[[Any, S], None]], Callable[Concatenate[Any, P], None]]:
+    """Gives a constructor, which is written for a dataclass, the dataclass's fields as its arguments."""
+
+    def decorate(build: Callable[[Any, S], None]) -> Callable[Concatenate[Any, P], None]:
+        @functools.wraps(build)
+        def __init__(self: Any, *arguments: P.args, **named: P.kwargs) -> None:
+            build(self, settings(*arguments, **named))
+
+        signature = inspect.signature(settings)
+        itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        __init__.__signature__ = signature.replace(parameters=[itself, *signature.parameters.values()])  # type: ignore[attr-defined]
+        lines = [f"    {each.name}: {each.metadata['text']}" for each in fields(settings)]  # type: ignore[arg-type]
+        __init__.__doc__ = "\n".join(["Args:", *lines])
+        return __init__
+
+    return decorate
