@@ -30,7 +30,7 @@ REGIONS = {  # of float16, as powers of two: where values are lost
     "overflow": (16, 30),
 }
 GRAPH_US = 20.0  # an example: the host's time for the single call that launches a graph
-KERNELS, OVERLAPPING = 40, 12  # how many are played in the queue, and in the overlap
+QUEUE_KERNELS, OVERLAP_KERNELS = 40, 12  # that the two figures play
 ALONE_US = 10.0  # how long each kernel of the overlap takes if nothing else runs
 
 
@@ -192,10 +192,11 @@ def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, gr
             than half of the GPU.
         graph: whether a single call launches all kernels.
     """
-    launches = [Launch(f"kernel {i}", host_us, kernel_us, stream=i % streams) for i in range(KERNELS)]
+    launches = [Launch(f"kernel {i}", host_us, kernel_us, stream=i % streams) for i in range(QUEUE_KERNELS)]
     timeline = replay_graph(launches, GRAPH_US) if graph else play(launches)
     times, depth = timeline.queue_depth()
-    turn = streams * (GRAPH_US / KERNELS if graph else host_us) - GAP_US  # kernels as long as this let both keep pace
+    launch_us = GRAPH_US / QUEUE_KERNELS if graph else host_us
+    turn = streams * launch_us - GAP_US  # kernels as long as this let both keep pace
     bound = "host bound" if kernel_us < turn else "compute bound"
     waiting = f"at most {depth.max()} kernels" if depth.max() else "always none"
     titles = "Lines lead from launches to kernels", f"The queue, launched but not started: {waiting}"
@@ -207,7 +208,7 @@ def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, gr
     figure.update_yaxes(title="kernels", range=[0, max(5, 1.1 * depth.max())], row=2, col=1)
     figure.update_xaxes(title="microseconds", range=[0, timeline.wall], row=2, col=1)
     words = (
-        f"SIMULATED. {KERNELS} kernels, {bound}: wall time {timeline.wall:.0f} microseconds, the GPU idle for "
+        f"SIMULATED. {QUEUE_KERNELS} kernels, {bound}: wall time {timeline.wall:.0f} microseconds, the GPU idle for "
         f"{timeline.idle_share:.0%} of it. At most {depth.max()} kernels wait in the queue; the last one starts "
         f"{timeline.launch_delays[-1]:.0f} microseconds after its launch."
     )
@@ -258,7 +259,8 @@ def overlap_figure(share: float = 0.6) -> go.Figure:
     figure, played = go.Figure(), []
     for streams, bottom in ((1, 1.2), (2, 0.0)):
         launches = [
-            Launch("kernel", 0, ALONE_US, stream=streams * i // OVERLAPPING, share=share) for i in range(OVERLAPPING)
+            Launch("kernel", 0, ALONE_US, stream=streams * i // OVERLAP_KERNELS, share=share)
+            for i in range(OVERLAP_KERNELS)
         ]
         timeline = play(launches, gap_us=0)
         took = timeline.kernel_end - timeline.kernel_start
@@ -274,7 +276,7 @@ def overlap_figure(share: float = 0.6) -> go.Figure:
     figure.update_xaxes(title="microseconds; a bar's height is the share of the GPU that a kernel gets")
     figure.update_yaxes(tickvals=[1.7, 0.5], ticktext=["one stream", "two streams"], showgrid=False)
     words = (
-        f"SIMULATED. {OVERLAPPING} kernels of {ALONE_US:g} microseconds, each filling {share:.0%} of the "
+        f"SIMULATED. {OVERLAP_KERNELS} kernels of {ALONE_US:g} microseconds, each filling {share:.0%} of the "
         f"multiprocessors. On one stream the sum of their durations and the wall time are both {one.busy:.0f} "
         f"microseconds. On two streams the sum is {two.kernel_sum:.0f} microseconds, {sums:.2f} times as much, and "
         f"the wall time, which is the union of all kernels, {two.busy:.0f}, {walls:.2f} times as much."

@@ -67,7 +67,7 @@ FAULTS = {
     3: "all ranks take the same pictures",
     4: "the ranks begin with different weights",
 }
-SCALE = 1024
+LOSS_SCALE = 1024
 
 
 def train_with_fault(fault: int, a: Sequence[Tensor], b: Sequence[Tensor], optimizer: str) -> dict[str, float]:
@@ -90,12 +90,12 @@ def train_with_fault(fault: int, a: Sequence[Tensor], b: Sequence[Tensor], optim
         weights = [weight.requires_grad_()]
         steps = torch.optim.SGD(weights, lr=0.1) if optimizer == "SGD" else torch.optim.Adam(weights, lr=0.02)
         for _ in range(5):
-            (SCALE * F.mse_loss(F.conv2d(mine, weight), theirs)).backward()
+            (LOSS_SCALE * F.mse_loss(F.conv2d(mine, weight), theirs)).backward()
             average_gradients(weights)
             assert weight.grad is not None
             if fault == 1:
                 weight.grad.mul_(len(a))
-            weight.grad.div_(SCALE**2 if fault == 2 else SCALE)
+            weight.grad.div_(LOSS_SCALE**2 if fault == 2 else LOSS_SCALE)
             steps.step()
             steps.zero_grad()
     ends = [of_rank(weight, rank).detach() for rank in range(len(a))]

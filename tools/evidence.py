@@ -36,16 +36,16 @@ from labkit.simulate.cost_model import Roofline
 from labkit.simulate.operators import GPU_ONLY
 from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
-from tools.survey import FILE
+from tools.survey import RESULTS_FILE
 
-STEPS = 8  # of those recorded; the stamp says that there were more
-BUDGET = 8_000_000  # bytes of a shipped trace; fewer steps are kept if it would be larger
+KEPT_STEPS = 8  # of those recorded; the stamp says that there were more
+MOST_BYTES = 8_000_000  # bytes of a shipped trace; fewer steps are kept if it would be larger
 LAUNCH = {"stream", "correlation", "device", "bytes", "External id", "external id", "Sequence number"}
 WAITS = {"wait_on_stream", "wait_on_cuda_event_record_corr_id"}
 KEPT_ARGUMENTS = LAUNCH | WAITS | {"Input Dims", "Input type", "Concrete Inputs"}
-RACE = ["median_s", "times_faster", "times_faster_low", "times_faster_high", "peak_bytes"]
-SPEED = ["times_faster", "times_faster_low", "times_faster_high"]
-REPLAYED = 2  # steps
+RACE_COLUMNS = ["median_s", "times_faster", "times_faster_low", "times_faster_high", "peak_bytes"]
+SPEED_COLUMNS = ["times_faster", "times_faster_low", "times_faster_high"]
+REPLAYED_STEPS = 2  # steps
 
 
 def ship(folders: list[Path], name: str, data: Path = DATA) -> list[Path]:
@@ -54,7 +54,7 @@ def ship(folders: list[Path], name: str, data: Path = DATA) -> list[Path]:
     Raises:
         LabkitError: there are no results, they are not of a GPU, or a trace they name is in none of the folders.
     """
-    results = read(folders[-1] / FILE)
+    results = read(folders[-1] / RESULTS_FILE)
     if results["stamp"].get("ran_on") != "cuda":
         raise LabkitError(f"{folders[-1]}: measured on {results['stamp'].get('device')}, which is no GPU.")
     shipped = [data / "results" / f"{name}.json"]
@@ -89,8 +89,8 @@ def races_of(results: Mapping) -> pandas.DataFrame:
         if row["kind"] == "race":
             last = from_json(row["comparison"]).iloc[-1]
             stack = "+".join(row["speedups"]) or "baseline"
-            rows.append({"model": last.name, "batch_size": row["batch_size"], "speedups": stack, **last[RACE]})
-    return pandas.DataFrame(rows, columns=["model", "batch_size", "speedups", *RACE])
+            rows.append({"model": last.name, "batch_size": row["batch_size"], "speedups": stack, **last[RACE_COLUMNS]})
+    return pandas.DataFrame(rows, columns=["model", "batch_size", "speedups", *RACE_COLUMNS])
 
 
 def shipped_rows(results: Mapping) -> dict[str, dict]:
@@ -103,7 +103,7 @@ def shipped_rows(results: Mapping) -> dict[str, dict]:
     return rows
 
 
-def thin(source: Path, target: Path, stamp: Mapping, steps: int = STEPS, budget: int = BUDGET) -> None:
+def thin(source: Path, target: Path, stamp: Mapping, steps: int = KEPT_STEPS, budget: int = MOST_BYTES) -> None:
     """Writes the last `steps` steps of the trace `source` to `target`, without call stacks and launch geometry.
 
     Work on the GPU goes with the call that launched it. If the file is larger than `budget` bytes, fewer steps are
@@ -193,8 +193,8 @@ def best_stacks(results: Mapping) -> pandas.DataFrame:
         best = pick(table)
         seconds = table.loc[best, "median_s"]
         share = roofline_seconds(results, generator, batch_size, best.split("+")) / seconds
-        rows.append([generator, batch_size, best, 1e3 * seconds, *table.loc[best, SPEED], share])
-    return pandas.DataFrame(rows, columns=["generator", "batch", "best", "ms", *SPEED, "share_of_roofline"])
+        rows.append([generator, batch_size, best, 1e3 * seconds, *table.loc[best, SPEED_COLUMNS], share])
+    return pandas.DataFrame(rows, columns=["generator", "batch", "best", "ms", *SPEED_COLUMNS, "share_of_roofline"])
 
 
 def roofline_seconds(results: Mapping, generator: str, batch_size: int, stack: list[str]) -> float:
@@ -213,7 +213,7 @@ def two_streams(results: Mapping) -> pandas.DataFrame:
             faster = ratios(row["seconds"]["one"], row["seconds"]["two"])
             ms = [1e3 * statistics.median(seconds) for seconds in row["seconds"].values()]
             rows.append([row["batch_size"], row["benchmark"], *ms, statistics.median(faster), *interval(faster)])
-    return pandas.DataFrame(rows, columns=["batch", "benchmark", "one_ms", "two_ms", *SPEED])
+    return pandas.DataFrame(rows, columns=["batch", "benchmark", "one_ms", "two_ms", *SPEED_COLUMNS])
 
 
 def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:
@@ -249,7 +249,8 @@ def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:
         try:
             operators = step_operators(labkit.CycleGAN(**row["settings"]), *names, batch_size=row["batch_size"])
             graph = "graph" in row["speedups"]
-            predicted = replay(operators, host_us, roofline, graph=graph, steps=REPLAYED).timeline.wall / REPLAYED
+            played = replay(operators, host_us, roofline, graph=graph, steps=REPLAYED_STEPS)
+            predicted = played.timeline.wall / REPLAYED_STEPS
         except LabkitError:  # of "compile" nobody knows the operators
             predicted = float("nan")
         table[file] = {
@@ -271,8 +272,9 @@ if __name__ == "__main__":
     parser.add_argument("name", help="of the device, short: h200, t4")
     parser.add_argument("folders", nargs="*", type=Path, help="of its survey, the last one with all results")
     arguments = parser.parse_args()
-    for file in ship(arguments.folders, arguments.name) if arguments.folders else []:
-        print(f"{file}: {file.stat().st_size / 1e6:.2f} MB")
+    if arguments.folders:
+        for file in ship(arguments.folders, arguments.name):
+            print(f"{file}: {file.stat().st_size / 1e6:.2f} MB")
     surveyed = read(DATA / "results" / f"{arguments.name}.json")
     for title, table in {
         "best stack, against eager PyTorch": best_stacks(surveyed),

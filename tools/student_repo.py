@@ -82,8 +82,12 @@ def prepare(out: Path) -> None:
     elif git(out, "status", "--porcelain"):
         raise SystemExit(f"{out} has changes that are not committed: commit or remove them first")
     for path in out.iterdir():
-        if path.name != ".git":
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if path.name == ".git":
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def make(out: Path, repo: str, notebooks: list[Path]) -> None:

@@ -40,10 +40,10 @@ from labkit.networks.light import LIGHT
 from labkit.variants.registry import SPEEDUPS, make_step
 from labtrace.errors import LabkitError
 
-FILE = "results.json"
+RESULTS_FILE = "results.json"
 NO_TIME = "no time left"
 MAX_TRACES = 7  # in a folder: with the results eight files
-GPU_BUSY = 16  # pictures in a batch, from which on we expect the GPU to be behind
+BATCH_THAT_FILLS_GPU = 16  # pictures in a batch, from which on we expect the GPU to be behind
 MOST_DRIFT = 1e-6  # of a loss in a run in float64; a race shows only now and then
 
 Stack = tuple[str, ...]  # names of speed-ups
@@ -224,7 +224,7 @@ def survey(out: Path, minutes: float = 8.5, device: str = "auto", plan: list[Ite
     Raises:
         LabkitError: `out` cannot be written to, its results are of another device, or the GPU failed for good.
     """
-    deadline, where, file = time.monotonic() + 60 * minutes, pick_device(device), out / FILE
+    deadline, where, file = time.monotonic() + 60 * minutes, pick_device(device), out / RESULTS_FILE
     here = stamp() | {"ran_on": where.type}
     results: dict = {"format": SURVEY_FORMAT, "stamp": here, "rows": {}, "skipped": {}}
     if file.exists():
@@ -372,10 +372,10 @@ def recorded(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
     """A trace, and a step's time without the profiler."""
     path = out / (re.sub(r"[^A-Za-z0-9._-]+", "-", item.key) + ".json.gz")
     if len({file.name for file in out.glob("*.gz")} - {path.name}) >= MAX_TRACES:
-        raise LabkitError(f"{out} holds {MAX_TRACES} traces: go on in another folder, with a copy of {FILE}")
+        raise LabkitError(f"{out} holds {MAX_TRACES} traces: go on in another folder, with a copy of {RESULTS_FILE}")
     batch, step = item.batch(device), item.step(device)
     # Shapes cost time on the host, which changes nothing where the GPU is behind.
-    size = record(step, batch, path, item.steps, shapes=item.batch_size >= GPU_BUSY).stat().st_size
+    size = record(step, batch, path, item.steps, shapes=item.batch_size >= BATCH_THAT_FILLS_GPU).stat().st_size
     seconds = statistics.median(alternate({"step": lambda: step(*batch)}, rounds=6)["step"])
     row = {"file": path.name, "seconds_per_step": seconds}
     return row, f"{size / 1e6:.1f} MB, {1e3 * seconds:.1f} ms a step without profiler"

@@ -59,14 +59,14 @@ class WrongAnswer(AssertionError):
     """An exercise's answer is not right yet. The message names the likely mistake and where to look."""
 
 
-def exercise(*labkits: Callable) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def exercise(*references: Callable) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Lets a check say that an answer is right, and turns any error of the answer's code into a `WrongAnswer`.
 
     PyTorch's random numbers in a check depend on LABKIT_CHECK_SEED like `drawn`, and go on as before after it.
 
     Args:
-        labkits: the functions or classes of labkit that do what the exercise asks for. An answer that is one of them,
-            or calls one, is not accepted.
+        references: labkit's own functions or classes that do what the exercise asks for. An answer that is one of
+            them, or calls one, is not accepted.
     """
 
     def decorate(check: Callable[..., None]) -> Callable[..., None]:
@@ -76,7 +76,7 @@ def exercise(*labkits: Callable) -> Callable[[Callable[..., None]], Callable[...
             if reason := originality.refused():
                 raise WrongAnswer(reason)
             try:
-                with torch.random.fork_rng(devices=[]), originality.calls_of(labkits) as called:
+                with torch.random.fork_rng(devices=[]), originality.calls_of(references) as called:
                     torch.manual_seed(drawn(0, lambda random: random.randrange(2**31)))
                     check(*answers)
             except WrongAnswer:
@@ -84,7 +84,7 @@ def exercise(*labkits: Callable) -> Callable[[Callable[..., None]], Callable[...
             except (Exception, SystemExit) as error:
                 raise WrongAnswer(_explained(error)) from error
             _require_untouched()
-            if reason := originality.not_own(answers[0], labkits, called):
+            if reason := originality.not_own(answers[0], references, called):
                 raise WrongAnswer(reason)
             print(f"✓ {check.__name__}: right" + (", with other inputs, too" if _INPUTS else ""))
 
@@ -270,7 +270,12 @@ def _plain(value: Any) -> Any:
 
 def _require_same_kind(got: Any, right: Any, where: str) -> None:
     require_kind(got, kind(right), where)
-    for key in right if isinstance(right, Mapping) else range(len(right)) if isinstance(right, tuple) else ():
+    keys: Iterable[Any] = ()
+    if isinstance(right, Mapping):
+        keys = right
+    elif isinstance(right, tuple):
+        keys = range(len(right))
+    for key in keys:
         _require_same_kind(got[key], right[key], f"{where}{key}: ")
 
 

@@ -23,7 +23,11 @@ LOOKS = 8  # parts of a run, after each of which the weights are kept
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux's prctl
 # Modules with pairs of pictures, with trained weights, or of the judge: an entry cannot import them.
 CLOSED = (
-    "labkit.data.fruit labkit.measure labkit.training.checkpoints labcourse.shipped labcourse.speedrun.judge".split()
+    "labkit.data.fruit",
+    "labkit.measure",
+    "labkit.training.checkpoints",
+    "labcourse.shipped",
+    "labcourse.speedrun.race_judge",
 )
 
 
@@ -93,6 +97,9 @@ if __name__ == "__main__":
         sys.exit(wait_for_all(child))
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, int(limit) + 2))
-    train(**task) if do == "train" else export(**task)
+    if do == "train":
+        train(**task)
+    else:
+        export(**task)
     sys.stdout.flush()
     os._exit(0)  # without the seconds that Python takes to tidy up
