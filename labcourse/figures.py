@@ -23,6 +23,7 @@ from labtrace.show.style import FAINT, HOST, KERNEL, LINES, PLAYERS, UNUSED, WAL
 from labtrace.show.widgets import WIDE, controlled, slider
 
 AGAINST = {"images": ("pictures seen, of each domain", 1), "seconds": ("seconds", 1), "flops": ("TFLOP", 1e12)}
+IN_WORDS = {"host_us": "the host's microseconds for a launch", "gpus": "GPUs"}  # columns, on axes and read aloud
 RANKS = 4  # in the ring
 REGIONS = {  # of float16, as powers of two: where values are lost
     "flushed to zero": (-50, -25),
@@ -43,11 +44,11 @@ def lines(table: pandas.DataFrame, x: str, y: str, color: str, title: str, **loo
         title: of the figure. If SIMULATED stands in it, every panel is marked so.
         looks: for `plotly.express.line`, for example ``facet_row="batch"``.
     """
-    labels = {"host_us": "the host's µs for a launch", "gpus": "GPUs"}
-    looks = dict(symbol=color, markers=True, color_discrete_sequence=LINES, labels=labels) | looks
+    looks = dict(symbol=color, markers=True, color_discrete_sequence=LINES, labels=IN_WORDS) | looks
     figure = px.line(table, x=x, y=y, color=color, title=title, **looks)
-    words = {"text": f"{title}: {y} over {x}.", "table": table.round(3).to_html(border=0, index=False)}
-    figure.update_layout(meta=words)
+    text = f"{title}: {IN_WORDS.get(y, y)} over {IN_WORDS.get(x, x)}."
+    words = table.rename(columns=IN_WORDS).round(3).to_html(border=0, index=False)
+    figure.update_layout(meta={"text": text, "table": words})
     return mark_simulated(figure) if "SIMULATED" in title else figure
 
 

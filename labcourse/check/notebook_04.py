@@ -8,13 +8,15 @@ from random import Random
 
 import torch
 from pandas import DataFrame
+from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from labcourse.check.answers import Mistakes, drawn, exercise, formula, hint, kind, require
+from labcourse.check.answers import Mistakes, WrongAnswer, drawn, exercise, formula, hint, kind, require
 from labcourse.paper import growth as right_growth
-from labcourse.races import record
+from labcourse.races import RaceRecorder, record
 from labkit.models.cyclegan import Cycle, CycleGAN, Journey
-from labkit.simulate.cuda_stubs import Stream
+from labkit.models.step import Step
+from labkit.simulate.cuda_stubs import Stream, StreamError
 from labkit.variants.registry import SPEEDUPS, make_step
 
 
@@ -49,7 +51,7 @@ def streams(answer: type) -> None:
         right = make_step(model, *others, emulate=True).losses("generators", {"real_a": real_a, "real_b": real_b})
         with hint("Leave __init__ out, and make the streams in cycles, once."):
             step = make_step(model, ReturnsCycles, answer, *others, emulate=True)
-        recorder, losses = record(step, real_a, real_b)
+        recorder, losses = _recorded(step, real_a, real_b)
         clocks = recorder.clocks
         wrong = [name for name in right if not torch.allclose(losses[name], right[name], rtol=1e-4)]
         sides = [stream for stream in clocks.begun if stream is not clocks.main]
@@ -67,10 +69,18 @@ def streams(answer: type) -> None:
         ):
             require(holds, ("with 'bf16': " if others else "") + message)
     step = make_step(model, answer)
-    first, again = (record(step, real_a, real_b)[0].clocks for _ in range(2))
+    first, again = (_recorded(step, real_a, real_b)[0].clocks for _ in range(2))
     waits = "the host waits, in a `synchronize` or for a value, and launches nothing: wait_stream lets the GPU wait."
     require(not first.host, waits)
     require(not again.made, "the second call makes new streams: make them at the first call, and keep them in self.")
+
+
+def _recorded(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[RaceRecorder, dict[str, Tensor]]:
+    """`labcourse.races.record`; streams that it cannot follow are the answer's fault."""
+    try:
+        return record(step, real_a, real_b)
+    except StreamError as error:
+        raise WrongAnswer(str(error)) from error
 
 
 # Rows of two small profiles: own and total us on the GPU, before and after; none if the profiler did not print them.
