@@ -1,9 +1,9 @@
 """What a survey of a GPU says: bring it into data/ in the form that is shipped, and print the answers.
 
-    python -m tools.evidence h200 out/survey [out/survey2 ...]      # ship the folders of one device, and print
-    python -m tools.evidence h200                                   # print what is shipped
+    python -m tools.evidence h200 out/survey      # ship the survey of one device, and print
+    python -m tools.evidence h200                 # print what is shipped
 
-results.json of the last folder becomes data/results/NAME.json. Traces become data/traces/NAME/*.json.gz under the names
+results.json becomes data/results/NAME.json. Traces become data/traces/NAME/*.json.gz under the names
 that `labcourse.gpu_trace` looks for, and thinned: the last steps only, as many as fit into the budget of bytes, without
 what no reader of traces needs. Arrows from launches to kernels stay, for Perfetto and TraceLens, and so do the
 dimensions and types of the operators' inputs, from which FLOPs are counted.
@@ -40,30 +40,29 @@ from tools.survey import RESULTS_FILE
 
 KEPT_STEPS = 8  # of those recorded; the stamp says that there were more
 MOST_BYTES = 8_000_000  # bytes of a shipped trace; fewer steps are kept if it would be larger
-LAUNCH = {"stream", "correlation", "device", "bytes", "External id", "external id", "Sequence number"}
-WAITS = {"wait_on_stream", "wait_on_cuda_event_record_corr_id"}
-KEPT_ARGUMENTS = LAUNCH | WAITS | {"Input Dims", "Input type", "Concrete Inputs"}
+KEPT_ARGUMENTS = {"stream", "correlation", "device", "bytes", "External id", "external id", "Sequence number"}
+KEPT_ARGUMENTS |= {"wait_on_stream", "wait_on_cuda_event_record_corr_id", "Input Dims", "Input type", "Concrete Inputs"}
 RACE_COLUMNS = ["median_s", "times_faster", "times_faster_low", "times_faster_high", "peak_bytes"]
 SPEED_COLUMNS = ["times_faster", "times_faster_low", "times_faster_high"]
 REPLAYED_STEPS = 2  # steps
 
 
-def ship(folders: list[Path], name: str, data: Path = DATA) -> list[Path]:
-    """Writes the results of the last folder and the traces of all of them under `data`; gives the files.
+def ship(folder: Path, name: str, data: Path = DATA) -> list[Path]:
+    """Writes the results and the traces of a survey's folder under `data`; returns the files.
 
     Raises:
-        LabkitError: there are no results, they are not of a GPU, or a trace they name is in none of the folders.
+        LabkitError: there are no results, they are not of a GPU, or a trace that they name is missing.
     """
-    results = read(folders[-1] / RESULTS_FILE)
+    results = read(folder / RESULTS_FILE)
     if results["stamp"].get("ran_on") != "cuda":
-        raise LabkitError(f"{folders[-1]}: measured on {results['stamp'].get('device')}, which is no GPU.")
+        raise LabkitError(f"{folder}: measured on {results['stamp'].get('device')}, which is no GPU.")
     shipped = [data / "results" / f"{name}.json"]
     for file, row in shipped_rows(results).items():
-        sources = [folder / row["file"] for folder in folders if (folder / row["file"]).exists()]
-        if not sources:
-            raise LabkitError(f"{row['file']}: in none of the folders. Name those of all calls of the survey.")
+        source = folder / row["file"]
+        if not source.exists():
+            raise LabkitError(f"{source}: missing, and {RESULTS_FILE} names it. Copy the survey's whole folder.")
         shipped.append(data / "traces" / name / file)
-        thin(sources[-1], shipped[-1], {"cudnn_benchmark": row["benchmark"]})
+        thin(source, shipped[-1], {"cudnn_benchmark": row["benchmark"]})
     write_results(results, shipped[0])
     return shipped
 
@@ -270,10 +269,10 @@ def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", help="of the device, short: h200, t4")
-    parser.add_argument("folders", nargs="*", type=Path, help="of its survey, the last one with all results")
+    parser.add_argument("folder", nargs="?", type=Path, help="of its survey")
     arguments = parser.parse_args()
-    if arguments.folders:
-        for file in ship(arguments.folders, arguments.name):
+    if arguments.folder:
+        for file in ship(arguments.folder, arguments.name):
             print(f"{file}: {file.stat().st_size / 1e6:.2f} MB")
     surveyed = read(DATA / "results" / f"{arguments.name}.json")
     for title, table in {

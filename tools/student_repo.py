@@ -58,9 +58,9 @@ def readme(repo: str, folder: Path) -> str:
     """The students' README: the template with the table of notebooks."""
     rows = ["| notebook | minutes | |", "|---|---|---|"]
     for path in sorted((folder / "exercises").glob("*.ipynb")):
-        minutes = re.search(r"\| your time \| (\d+) minutes \|", nbformat.read(path, as_version=4).cells[0].source)
+        minutes = assignments.minutes_of(nbformat.read(path, as_version=4))
         link = f"[in Colab]({link})" if (link := colab(repo, path.name)) else ""
-        rows.append(f"| [{path.stem}](exercises/{path.name}) | {minutes[1]} | {link} |")
+        rows.append(f"| [{path.stem}](exercises/{path.name}) | {minutes} | {link} |")
     return (TEMPLATES / "README.md").read_text(encoding="utf-8").format(repo=repo, notebooks="\n".join(rows))
 
 

@@ -5,11 +5,11 @@
 Run it after an exercise or its points have changed; a test says so. The mistakes go into out/misconceptions.md.
 """
 
-import re
 from pathlib import Path
 
 import nbformat
 
+from tools.assignments import minutes_of
 from tools.grading.course import points_of
 from tools.mistakes import known
 
@@ -33,10 +33,10 @@ def filled(page: str, notebooks: Notebooks) -> str:
     """TEACHING.md with the present table of notebooks, which stands between two comments."""
     rows = ["| notebook | minutes | exercises (points) | points |", "|---|---|---|---|"]
     for path, notebook in notebooks.items():
-        minutes = re.search(r"\| your time \| (\d+) minutes \|", notebook.cells[0].source)
         points = points_of(notebook.cells)
         named = ", ".join(f"{name} ({each:g})" for name, each in points.items())
-        rows.append(f"| [{path.stem}](notebooks/{path.name}) | {minutes[1]} | {named} | {sum(points.values()):g} |")
+        link, minutes = f"[{path.stem}](notebooks/{path.name})", minutes_of(notebook)
+        rows.append(f"| {link} | {minutes} | {named} | {sum(points.values()):g} |")
     before, rest = page.split(START)
     return before + START + "\n".join(rows) + END + rest.split(END)[1]
 
