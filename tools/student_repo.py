@@ -1,4 +1,4 @@
-"""Make the repository that students get: the exercises, and labkit with the answers out of sight.
+"""Make the repository that students get: the exercises, and the three packages with the answers out of sight.
 
     python -m tools.student_repo OUT https://github.com/OWNER/NAME     # or: make student-repo OUT=... REPO=...
 
