@@ -36,12 +36,12 @@ ALONE_US = 10.0  # how long each kernel of the overlap takes if nothing else run
 
 
 def lines(table: pandas.DataFrame, x: str, y: str, color: str, title: str, **looks: Any) -> go.Figure:
-    """Lines over a column of a table, in small multiples if you like; the table itself is the text alternative.
+    """Lines over a column of a table, optionally in several panels. The table itself is the text alternative.
 
     Args:
         table: a row for each point, without columns that the figure does not show.
         x, y, color: columns of the table: both axes, and the line that a point belongs to.
-        title: of the figure. If SIMULATED stands in it, every panel is marked so.
+        title: of the figure. If it contains SIMULATED, every panel is marked so.
         looks: for `plotly.express.line`, for example ``facet_row="batch"``.
     """
     looks = dict(symbol=color, markers=True, color_discrete_sequence=LINES, labels=IN_WORDS) | looks
@@ -76,7 +76,7 @@ def learning_figure(curves: pandas.DataFrame) -> go.Figure:
 def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figure:
     """When each run first met the goal at two looks in a row: a circle for each seed that did.
 
-    Circles lie above and below one another, or equal times would hide one another.
+    Circles are spread vertically, so that equal times do not hide each other.
 
     Args:
         curves: from `labcourse.study`.
@@ -126,9 +126,10 @@ def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: fl
 
 
 def ring_figure() -> go.Figure:
-    """How many ranks' numbers each part is the sum of, on each of four ranks, after every round of a ring's all-reduce.
+    """A ring's all-reduce, round by round: how many ranks' numbers each part has summed up, on each of four ranks.
 
-    A bar is a part on a rank. In each round a rank sends one part to the next, first to be added, and then as it is.
+    A bar is a part on a rank. In each round a rank sends one part to the next rank, which adds it in the first half of
+    the rounds and replaces its own part in the second.
     """
     summands = [[1] * RANKS for _ in range(RANKS)]  # by rank and part
     rows = []

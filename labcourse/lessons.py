@@ -1,4 +1,4 @@
-"""Code that the lessons use and do not explain.
+"""Code that the lessons use without explaining it.
 
 A step that keeps its gradients, the tensors that a network saves, the cost of a study's runs, and the work of each
 player or module.

@@ -19,7 +19,7 @@ from labtrace.errors import LabkitError
 
 @contextmanager
 def several_ranks(n: int) -> Iterator[None]:
-    """Inside, this process stands for `n` ranks: `torch.distributed`'s collectives work on tensors from `of_each`.
+    """Inside, this process plays `n` ranks: `torch.distributed`'s collectives work on tensors from `of_each`.
 
     Raises:
         LabkitError: this process belongs to a process group already.
@@ -71,7 +71,7 @@ LOSS_SCALE = 1024
 
 
 def train_with_fault(fault: int, a: Sequence[Tensor], b: Sequence[Tensor], optimizer: str) -> dict[str, float]:
-    """Fits a tiny network on several ranks in this process, and says what came of it: notebook 10's programs.
+    """Fits a tiny network on several ranks in this process, and returns how it went: the programs of notebook 10.
 
     The network turns colours into colours, with 3 x 3 weights.
 

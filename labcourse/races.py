@@ -173,7 +173,7 @@ class Sighting(NamedTuple):
 class RaceRecorder(TorchDispatchMode):
     """Sees every operation on tensors, below autograd and autocast, and keeps the clocks.
 
-    It holds the memory of all tensors it has seen, so that an address stands for one memory to the end.
+    It keeps the memory of all tensors that it has seen, so that no address is used twice.
     """
 
     def __init__(self, named: dict[str, Tensor]):

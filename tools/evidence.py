@@ -1,4 +1,4 @@
-"""What a survey of a GPU says: bring it into data/ in the form that is shipped, and print the answers.
+"""Bring the survey of a GPU into data/ in the form that is shipped, and print the answers.
 
     python -m tools.evidence h200 out/survey      # ship the survey of one device, and print
     python -m tools.evidence h200                 # print what is shipped
@@ -10,7 +10,7 @@ dimensions and types of the operators' inputs, from which FLOPs are counted.
 
 The answers are a table for each question: how much faster the best stack of speed-ups is, and how near to the roofline;
 whether two streams pay; another model against CycleGAN; and of each trace its busy and idle time, and how well replays
-foretell it.
+predict it.
 """
 
 import argparse
@@ -250,7 +250,7 @@ def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:
             graph = "graph" in row["speedups"]
             played = replay(operators, host_us, roofline, graph=graph, steps=REPLAYED_STEPS)
             predicted = played.timeline.wall / REPLAYED_STEPS
-        except LabkitError:  # of "compile" nobody knows the operators
+        except LabkitError:  # the operators of "compile" are not known
             predicted = float("nan")
         table[file] = {
             "alone_ms": 1e3 * row["seconds_per_step"],

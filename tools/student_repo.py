@@ -92,7 +92,7 @@ def prepare(out: Path) -> None:
 
 def make(out: Path, repo: str, notebooks: list[Path]) -> None:
     """Write the repository with these notebooks, and commit what has changed."""
-    git(ROOT, "var", "GIT_COMMITTER_IDENT")  # whoever is unknown to git learns so before anything is written
+    git(ROOT, "var", "GIT_COMMITTER_IDENT")  # fails before anything is written if git does not know who commits
     prepare(out)
     for name in git(ROOT, "ls-files", *COPIED).splitlines():
         if not KEPT_BACK.fullmatch(name):

@@ -14,7 +14,7 @@ pictures, then a row a seed. "deviation" writes its models to data/checkpoints a
 "averaged" trains the whole model on two ranks, which average their weights every 1 to 512 steps, or gradients.
 
 "full_size" times a step of 256 x 256 pictures, CycleGAN against one generator, by processor time. "jobs" times a
-training by itself, and two and three of them at once, each `labkit train` with a learning rate of its own.
+training by itself, and two and three of them at once, each `labkit train` with another learning rate.
 """
 
 import math
@@ -67,7 +67,7 @@ def one_generator(**settings: object) -> Maker:
 
 
 class Training(NamedTuple):
-    """What a study trains with each seed: a step, for so many steps, on so many pictures of either domain a step.
+    """The training that a study repeats with each seed; `batch` pictures of each domain a step.
 
     `first` makes a step that is trained before it, for `AUTOENCODER_STEPS` steps, and whose weights it takes over.
     """
@@ -273,7 +273,7 @@ JOB_RATES, JOB_STEPS, JOB_ROUNDS = (2e-4, 5e-4, 1e-3), 250, 5
 
 
 def seconds_of(jobs: int) -> float:
-    """The seconds until the last of so many jobs that start at once has ended, including the start of Python."""
+    """The seconds until the last of `jobs` trainings that start at once has ended, including the start of Python."""
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
         command = f"{sys.executable} -m labkit train --data fruit --device cpu --quiet --steps {JOB_STEPS}".split()

@@ -30,7 +30,7 @@ def read_notebooks() -> Notebooks:
 
 
 def filled(page: str, notebooks: Notebooks) -> str:
-    """TEACHING.md with the present table of notebooks, which stands between two comments."""
+    """TEACHING.md with the present table of notebooks, between its two comments."""
     rows = ["| notebook | minutes | exercises (points) | points |", "|---|---|---|---|"]
     for path, notebook in notebooks.items():
         points = points_of(notebook.cells)

@@ -21,7 +21,7 @@ from labkit.variants.registry import SPEEDUPS, make_step
 
 
 class ReturnsCycles:
-    """Stands before an answer in the stack of a step's classes, and looks at the cycles it returns."""
+    """A class before the answer in the stack of a step's classes: checks the cycles that the answer returns."""
 
     def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:  # noqa: D102
         cycles = super().cycles(journeys)  # type: ignore[misc]  # the answer's, or a step's
@@ -111,7 +111,7 @@ def growth(before: DataFrame, after: DataFrame, steps: int) -> Mistakes:
     """Compares ``answer(before, after, steps)`` with `labcourse.growth`, on two small tables of a profiler."""
     right, own = right_growth(before, after, steps), [one.set_index("name")["self_cuda_us"] for one in (before, after)]
     totals = [table.assign(self_cuda_us=table["cuda_total_us"]) for table in (before, after)]
-    yield right_growth(after, before, steps), "The sign is turned round: growth is after - before."
+    yield right_growth(after, before, steps), "The sign is the wrong way around: growth is after - before."
     yield {name: 1e3 * ms for name, ms in right.items()}, "Those are microseconds: a millisecond has 1000 of them."
     yield right_growth(before, after, 1), "Those are all steps together: how much longer does *one* step take?"
     yield (

@@ -1,4 +1,4 @@
-"""Check of notebook 12: an entry of one's own before the judge."""
+"""Check of notebook 12: the judge trains the student's entry."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Whether an answer is a student's own work, and its check the one that was written.
+"""Whether an answer is the student's own work, and whether its check is unchanged.
 
 Three looks keep marks honest. `tampering` reads an answer's source before it runs: an answer is a few lines of Python
 about tensors and numbers, so it may import the packages in `ALLOWED_PACKAGES` only, use none of the names in
 `BANNED_NAMES`, and change attributes of its own objects only. `changed` compares the functions that checks work with
 before and after an answer, while answers are graded. `calls_of` and `not_own` know labkit's own answer to an exercise.
 
-They hold as far as the lists do: Python lets a program change all of itself, and a judge in the same process with it.
-Nor is this a sandbox: `make grade` keeps files and the network out of reach.
+They are as good as their lists: Python lets a program change everything in its process, the checks included.
+This is no sandbox either: `make grade` keeps files and the network out of reach.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ ALLOWED_SPECIAL = frozenset(
     "__repr__ __str__ __add__ __sub__ __mul__ __name__ __class__ __version__ __all__".split()
 )
 NAMEDTUPLE_MEMBERS = frozenset("_asdict _fields _make _replace".split())
-REFUSAL = "{} has no business in an answer: it could change the check itself. An answer with it counts 0 points."
+REFUSAL = "{} is not allowed in an answer: it could change the check itself. An answer with it gets no points."
 
-SETUP_CELLS = ("# @title Setup", "ledger = Ledger(")  # begins the cell that finds labkit; stands in the one after it
+SETUP_CELLS = ("# @title Setup", "ledger = Ledger(")  # the first cell begins with it; the second contains it
 TOOLS = {"builtins", "math", "random", "statistics", "numpy", "pandas", "torch", "torch.nn", "torch.nn.functional"}
-IPYTHON_BUILTINS = {"exit", "quit", "get_ipython", "display"}  # which it puts into builtins while a cell runs
+IPYTHON_BUILTINS = {"exit", "quit", "get_ipython", "display"}  # in builtins while a cell runs
 CHECKS = "labcourse.check."
 OWN_PACKAGES = ("labcourse.", "labkit.", "labtrace.")
 
@@ -76,7 +76,7 @@ def tampering(source: str | ast.AST) -> str | None:
 
 
 def _strange(node: ast.AST) -> Iterator[str]:
-    """What one node of a program's syntax tree names that an answer has no use for."""
+    """The names in one node of a program's syntax tree that an answer may not use."""
     banned: list[str] = []
     match node:
         case ast.Import(names) | ast.ImportFrom(names=names):
@@ -85,10 +85,10 @@ def _strange(node: ast.AST) -> Iterator[str]:
                 if package not in ALLOWED_PACKAGES:
                     yield f"`import {package}`"
                 if package == "labcourse" and "check" in inside:
-                    yield "the judge,"
+                    yield "`labcourse.check`"
                 banned += [name for name in inside if name in BANNED_MEMBERS or _is_hidden(name) or _is_special(name)]
         case ast.Attribute(attr="check"):
-            yield "the judge,"
+            yield "`labcourse.check`"
         case ast.Attribute(owner, name):
             hidden = _is_hidden(name) and ast.unparse(owner) not in ("self", "cls", "super()")
             if name in BANNED_MEMBERS or hidden or _is_special(name):
@@ -118,7 +118,7 @@ def _changes(node: ast.AST, own: set[str]) -> Iterator[str]:
         while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
             root = root.func if isinstance(root, ast.Call) else root.value
         if isinstance(root, ast.Name) and root.id not in own:
-            yield f"`{ast.unparse(node)} = ...`, where `{root.id}` is not the answer's own,"
+            yield f"`{ast.unparse(node)} = ...`, which changes an object from outside,"
 
 
 def refused() -> str | None:
@@ -158,7 +158,7 @@ def start() -> None:
 
     def remember(_result: object) -> None:
         if not _BEFORE:
-            importlib.import_module("torch._dynamo")  # puts a function of its own around torch.manual_seed
+            importlib.import_module("torch._dynamo")  # wraps torch.manual_seed
             importlib.import_module(f"{CHECKS}notebook_{shell.user_ns['ledger'].notebook}")
             _BEFORE.update(_tools())
 
@@ -177,7 +177,7 @@ def _tools() -> dict[str, tuple[Any, dict[str, Any]]]:
 
 
 def _functions(owner: Any) -> dict[str, Any]:
-    """Everything that can be called, by name, with a Python function's code, which can be replaced on its own, too."""
+    """Everything that can be called, by name, with the code of Python functions, which can be replaced, too."""
     kinds = (staticmethod, classmethod, property)
     called = {name: one for name, one in vars(owner).items() if callable(one) or isinstance(one, kinds)}
     return {name: (one, getattr(one, "__code__", None)) for name, one in called.items() if name not in IPYTHON_BUILTINS}
@@ -197,9 +197,9 @@ def changed() -> str | None:
 
 @contextmanager
 def calls_of(references: tuple[Callable, ...]) -> Iterator[list[str]]:
-    """Inside the block, collects the names of those of labkit's answers that are called, other than by a check.
+    """Inside the block, collects the names of the references that are called, except by a check.
 
-    A profiler sees the calls, under whatever name. Of a class it looks for `__init__`, if the class has one.
+    A profiler sees the calls, under any name. For a class it looks for `__init__`, if the class has one.
     """
     names: dict[CodeType, str] = {}
     for one in references:
@@ -222,21 +222,21 @@ def calls_of(references: tuple[Callable, ...]) -> Iterator[list[str]]:
 
 
 def not_own(answer: Any, references: tuple[Callable, ...], called: list[str]) -> str | None:
-    """The reason why a right answer does not count as a student's own, in words, or None if it does count.
+    """The reason why a right answer does not count as the student's own work, or None if it does.
 
-    It does not hold against copying: the text of labkit's function, typed in, is an answer like any other.
+    A copy is not found: the text of labkit's function, typed in, is an answer like any other.
 
     Args:
         answer: a function or class.
         references: labkit's own answers to this exercise.
-        called: the names of those of them that the answer has called.
+        called: the names of those that the answer has called.
     """
     layers = [answer, *(answer if isinstance(answer, type) else type(answer)).__mro__]
     codes = {code for layer in layers for code in _codes(layer).values()}
     same = [_full_name(one) for one in references if codes & {*_codes(one).values()}]
     if same or _full_name(answer).startswith(OWN_PACKAGES):
-        return f"this is labkit's own {[*same, _full_name(answer)][0]}: write it yourself."
-    return f"your answer calls labkit's own {called[0]}: write it yourself." if called else None
+        return f"this is the library's own {[*same, _full_name(answer)][0]}: write it yourself."
+    return f"your answer calls the library's own {called[0]}: write it yourself." if called else None
 
 
 def _codes(one: Any) -> dict[str, CodeType]:

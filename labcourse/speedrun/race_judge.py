@@ -1,4 +1,4 @@
-"""The judge: trains an entry with several seeds, in processes of its own, and scores what came out of each.
+"""The judge: trains an entry with several seeds, each in a new process, and scores the weights that it learns.
 
 for each seed:
     yardstick          how fast is this machine now?
@@ -6,8 +6,9 @@ for each seed:
     yardstick
     weights  ->  score fg and bg on test scenes of a seed that the entry never sees
 
-Apples become oranges by colour alone, or nearly so, and a map of colours has few enough numbers to be written into an
-entry. So each training sees red, green and blue in an order that the judge draws. An entry that learns is not affected.
+Changing colours is nearly enough to turn apples into oranges, and a map of colours has so few numbers that an entry
+could contain them. So the judge draws another order of red, green and blue for each training. An entry that learns is
+not affected.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_
 
 RULES = {
     "short": f"An entry is one file of at most {MOST_COMPRESSED} bytes, compressed: about 80 lines.",
-    "random": "An entry brings no weights with it. The judge exchanges channels, differently in each training.",
-    "data": "An entry learns from the batches that its step is given, and reads, keeps and looks for nothing else.",
-    "weights": "What is judged is the translator with the weights that it has after the last update, and no more.",
-    "labkit": "What comes out translates pictures of any size, as labkit.translate and labkit.export need it.",
-    "limits": "An entry keeps to the limit of time.",
+    "random": "An entry contains no trained weights. Each training sees the colour channels in another order.",
+    "data": "An entry learns only from the batches that its step is given. It reads and keeps no other data.",
+    "weights": "The judge scores the translator with the weights that it has after the last update, and nothing else.",
+    "labkit": "The translator takes pictures of any size, as labkit.translate and labkit.export need it.",
+    "limits": "An entry ends within the time limit.",
 }
 
 
@@ -215,7 +216,7 @@ def _run(do: str, task: dict[str, Any], source: str, folder: Path, limit: float)
 def verdict(heats: Sequence[Heat], record: Sequence[Heat] | None) -> tuple[bool, str]:
     """Whether an entry's heats make a record, and why, or why not.
 
-    They stand beside those of the present record with the same seeds, if there is one.
+    They are compared with the heats of the present record with the same seeds, if there is one.
 
     Four of five seeds have to reach the goal, and the median time has to be shorter than the record's by more than the
     record differs from itself: its longest time less its shortest.

@@ -1,12 +1,12 @@
 """The process in which an entry trains: ``python -m labcourse.speedrun.runner``, with its task as JSON on its input.
 
-It has a child that does the task, and waits for that and for whatever else the entry starts, so that the kernel adds up
-the time of all of them for the judge. A task is either of these:
+A child does the task. This process waits for it and for all other processes that the entry starts, so that the kernel
+adds up their time for the judge. There are two tasks:
 
 train     writes the translator's weights into the present folder: before the first step, at a few moments between, and
           after the last
 export    writes the translator as a program, ``program.pt2``, a list of operators. The judge runs it with the weights
-          that training has left, so that no code of the entry runs when its time no longer counts
+          from the training, so that no code of the entry runs outside the measured time
 """
 
 from __future__ import annotations

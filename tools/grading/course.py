@@ -16,7 +16,7 @@ from tools.grading.execute import STOPPED, copies, exercise_of, name_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RIGHT, UNTOUCHED, UNREAD = "right", "not answered", "to be read"
-REFUSAL = "has no business in an answer"  # in the message of a refused answer, see labcourse.check.originality
+REFUSAL = "is not allowed in an answer"  # in the message of a refused answer, see labcourse.check.originality
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Where the code of students runs: without network, without the course's sources, classmates and gradebook.
 
 `container`: `podman` or `docker` with the image labkit-grading (`make grading-image`; docker/grading/Dockerfile).
-`namespaces`: on Linux, `unshare`: a root folder of its own that holds Python and the course's packages, and nothing else.
+`namespaces`: on Linux, `unshare`: a root folder of its own that holds only Python and the packages of the course.
 Any user may make it, unless the system forbids user namespaces.
 `none`: an ordinary process with limits. It can read all that you can, so it is never chosen unless you ask for it.
 
