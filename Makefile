@@ -13,6 +13,7 @@
 #   make grading-image   the image of the container in which `make grade` runs students' code, with podman or docker
 #   make formgrader      nbgrader's pages for teachers: the gradebook, and marks by hand
 #   make student-repo    the repository that students get: OUT=folder REPO=https://github.com/OWNER/NAME
+#   make misconceptions  the mistakes that the checks recognise, by exercise: out/misconceptions.md
 #   make gallery         the notebooks' figures for readers of docs/gallery.md; needs Chrome or Chromium
 #   make site            the course as pages, which open without a server: out/site/index.html; SOLUTIONS=1 for teachers
 #   make links           every link of these pages is tried
@@ -27,11 +28,11 @@
 
 include install.mk
 
-# So that nbgrader finds nbgrader_config.py, where the course's folder stands, from every folder.
+# So that nbgrader finds nbgrader_config.py, which names the course's folder, from every folder.
 export JUPYTER_CONFIG_PATH := $(CURDIR)$(if $(JUPYTER_CONFIG_PATH),:$(JUPYTER_CONFIG_PATH))
 
-.PHONY: student lab test bench compare assignments grade grades grading-image formgrader student-repo gallery
-.PHONY: site links browser format lock
+.PHONY: student lab test bench compare assignments grade grades grading-image formgrader student-repo
+.PHONY: misconceptions gallery site links browser format lock
 
 student: $(INSTALLED) assignments/.made
 	.venv/bin/python tools/exercises.py assignments/release student
@@ -74,6 +75,9 @@ formgrader: $(INSTALLED)
 student-repo: $(INSTALLED)
 	@test -n "$(OUT)" -a -n "$(REPO)" || { echo "Say where: make student-repo OUT=folder REPO=address" >&2; exit 1; }
 	.venv/bin/python -m tools.student_repo "$(OUT)" "$(REPO)"
+
+misconceptions: $(INSTALLED)
+	.venv/bin/python -m tools.teaching
 
 gallery: $(INSTALLED)
 	$(INSTALL) --quiet kaleido

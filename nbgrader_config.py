@@ -24,13 +24,13 @@ from tools.grading.feedback import ShowResults, clean_html, markdown2html
 # Made by `make assignments`: source, release, submitted, autograded, gradebook.db
 c.CourseDirectory.root = str(Path(__file__).parent / "assignments")
 
-# What a student finds in place of ### BEGIN SOLUTION ... ### END SOLUTION
+# What a student finds instead of ### BEGIN SOLUTION ... ### END SOLUTION
 c.ClearSolutions.code_stub = {"python": "# TODO: your code here\nraise NotImplementedError"}
 
 # Seconds a cell may run when a student presses Validate: the longest one trains for about 100
 c.Execute.timeout = 300
 
-# When a submission is graded: cells are restored, then the exercises run in a sandbox, each in a process of its own.
+# When a submission is graded: cells are restored, then the exercises run in a sandbox, each in a new process.
 # The lists are nbgrader's, but for the course's own first one of sanitize_preprocessors and RunExercises for Execute.
 c.Autograde.sanitize_preprocessors = [
     RestoreCells,
@@ -55,6 +55,6 @@ c.GenerateFeedback.preprocessors = [GetGrades, ShowResults, CSSHTMLHeaderPreproc
 c.HTMLExporter.sanitize_html = True
 c.HTMLExporter.filters = {"markdown2html": markdown2html, "clean_html": clean_html}
 
-# The feedback's page is in tools/grading/page; formgrader puts its own template in place of this.
+# The feedback's page is in tools/grading/page; formgrader uses its own template instead.
 c.HTMLExporter.template_name = "page"
 c.HTMLExporter.extra_template_basedirs = [str(Path(__file__).parent / "tools" / "grading")]

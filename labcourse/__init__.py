@@ -1,4 +1,4 @@
-"""For the lessons only: exercises' checks, the ledger of predictions, figures, stand-ins for a GPU, shipped recordings.
+"""Code for the lessons: checks of the exercises, predictions, figures, stand-ins for a GPU, shipped recordings.
 
 The public names, listed in ``__init__.pyi``, are loaded when they are first used.
 """

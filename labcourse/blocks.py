@@ -55,8 +55,10 @@ class Run:
             raise OutOfBounds(
                 kind, f"program {self.program} {DOES[kind]} {name}[{outside[0]}], but {name} has {values.size} numbers"
             )
-        self.bytes_read += (kind != "store") * places.size * values.itemsize
-        self.bytes_written += (kind != "load") * places.size * values.itemsize
+        if kind != "store":
+            self.bytes_read += places.size * values.itemsize
+        if kind != "load":
+            self.bytes_written += places.size * values.itemsize
         self._accesses.append((self.program, name, places, kind))
 
     @property
@@ -106,7 +108,8 @@ def launch(kernel: Callable, programs: int, *arguments: Any, together: bool = Fa
         if isinstance(value, Tensor):
             values = value.detach().view(-1).numpy()
             given[name] = Pointer(name, values, values.copy() if together else values)
-    for _run.program in range(programs):  # noqa: B020
+    for number in range(programs):
+        _run.program = number
         kernel(**given)
     return _run
 

@@ -8,7 +8,7 @@ import typer
 import labkit.cli
 import labtrace.cli
 from labcourse.speedrun import ladder
-from labcourse.speedrun.judge import SEEDS, Judge, race, verdict
+from labcourse.speedrun.race_judge import RECORD_SEEDS, RaceJudge, race, verdict
 from labtrace.errors import LabkitError, check_known
 
 
@@ -33,13 +33,13 @@ def speedrun(
         raise LabkitError("--submit: a record races against the last one, with seeds that the judge draws.")
     if submit:
         ladder.check_name(submit)  # before the race, which takes long
-    numbers = seeds or [secrets.randbelow(2**31) for _ in range(SEEDS)]
+    numbers = seeds or [secrets.randbelow(2**31) for _ in range(RECORD_SEEDS)]
     names = [record["name"] for record in ladder.records(device) if (ladder.FOLDER / f"{record['name']}.py").exists()]
     rival = against or (names[-1] if names else "none")
     texts = {"entry": entry.read_text(encoding="utf-8")}
     if rival != "none":
         texts["record"] = ladder.source(rival)
-    judge = Judge(device)
+    judge = RaceJudge(device)
     typer.echo(f"against {rival}, judged on {len(judge.scenes.test_a)} test scenes of seed {judge.test_seed}")
     heats = race(judge, texts, numbers, on_heat=lambda name, heat: typer.echo(f"{name:7} {heat}"))
     is_record, reason = verdict(heats["entry"], heats.get("record"))

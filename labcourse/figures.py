@@ -23,6 +23,7 @@ from labtrace.show.style import FAINT, HOST, KERNEL, LINES, PLAYERS, UNUSED, WAL
 from labtrace.show.widgets import WIDE, controlled, slider
 
 AGAINST = {"images": ("pictures seen, of each domain", 1), "seconds": ("seconds", 1), "flops": ("TFLOP", 1e12)}
+IN_WORDS = {"host_us": "the host's microseconds for a launch", "gpus": "GPUs"}  # columns, on axes and read aloud
 RANKS = 4  # in the ring
 REGIONS = {  # of float16, as powers of two: where values are lost
     "flushed to zero": (-50, -25),
@@ -30,24 +31,24 @@ REGIONS = {  # of float16, as powers of two: where values are lost
     "overflow": (16, 30),
 }
 GRAPH_US = 20.0  # an example: the host's time for the single call that launches a graph
-KERNELS, OVERLAPPING = 40, 12  # how many are played in the queue, and in the overlap
+QUEUE_KERNELS, OVERLAP_KERNELS = 40, 12  # that the two figures play
 ALONE_US = 10.0  # how long each kernel of the overlap takes if nothing else runs
 
 
 def lines(table: pandas.DataFrame, x: str, y: str, color: str, title: str, **looks: Any) -> go.Figure:
-    """Lines over a column of a table, in small multiples if you like; the table itself is the text alternative.
+    """Lines over a column of a table, optionally in several panels. The table itself is the text alternative.
 
     Args:
         table: a row for each point, without columns that the figure does not show.
         x, y, color: columns of the table: both axes, and the line that a point belongs to.
-        title: of the figure. If SIMULATED stands in it, every panel is marked so.
+        title: of the figure. If it contains SIMULATED, every panel is marked so.
         looks: for `plotly.express.line`, for example ``facet_row="batch"``.
     """
-    labels = {"host_us": "the host's µs for a launch", "gpus": "GPUs"}
-    looks = dict(symbol=color, markers=True, color_discrete_sequence=LINES, labels=labels) | looks
+    looks = dict(symbol=color, markers=True, color_discrete_sequence=LINES, labels=IN_WORDS) | looks
     figure = px.line(table, x=x, y=y, color=color, title=title, **looks)
-    words = {"text": f"{title}: {y} over {x}.", "table": table.round(3).to_html(border=0, index=False)}
-    figure.update_layout(meta=words)
+    text = f"{title}: {IN_WORDS.get(y, y)} over {IN_WORDS.get(x, x)}."
+    words = table.rename(columns=IN_WORDS).round(3).to_html(border=0, index=False)
+    figure.update_layout(meta={"text": text, "table": words})
     return mark_simulated(figure) if "SIMULATED" in title else figure
 
 
@@ -75,7 +76,7 @@ def learning_figure(curves: pandas.DataFrame) -> go.Figure:
 def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figure:
     """When each run first met the goal at two looks in a row: a circle for each seed that did.
 
-    Circles lie above and below one another, or equal times would hide one another.
+    Circles are spread vertically, so that equal times do not hide each other.
 
     Args:
         curves: from `labcourse.study`.
@@ -125,9 +126,10 @@ def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: fl
 
 
 def ring_figure() -> go.Figure:
-    """How many ranks' numbers each part is the sum of, on each of four ranks, after every round of a ring's all-reduce.
+    """A ring's all-reduce, round by round: how many ranks' numbers each part has summed up, on each of four ranks.
 
-    A bar is a part on a rank. In each round a rank sends one part to the next, first to be added, and then as it is.
+    A bar is a part on a rank. In each round a rank sends one part to the next rank, which adds it in the first half of
+    the rounds and replaces its own part in the second.
     """
     summands = [[1] * RANKS for _ in range(RANKS)]  # by rank and part
     rows = []
@@ -192,10 +194,11 @@ def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, gr
             than half of the GPU.
         graph: whether a single call launches all kernels.
     """
-    launches = [Launch(f"kernel {i}", host_us, kernel_us, stream=i % streams) for i in range(KERNELS)]
+    launches = [Launch(f"kernel {i}", host_us, kernel_us, stream=i % streams) for i in range(QUEUE_KERNELS)]
     timeline = replay_graph(launches, GRAPH_US) if graph else play(launches)
     times, depth = timeline.queue_depth()
-    turn = streams * (GRAPH_US / KERNELS if graph else host_us) - GAP_US  # kernels as long as this let both keep pace
+    launch_us = GRAPH_US / QUEUE_KERNELS if graph else host_us
+    turn = streams * launch_us - GAP_US  # kernels as long as this let both keep pace
     bound = "host bound" if kernel_us < turn else "compute bound"
     waiting = f"at most {depth.max()} kernels" if depth.max() else "always none"
     titles = "Lines lead from launches to kernels", f"The queue, launched but not started: {waiting}"
@@ -207,7 +210,7 @@ def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, gr
     figure.update_yaxes(title="kernels", range=[0, max(5, 1.1 * depth.max())], row=2, col=1)
     figure.update_xaxes(title="microseconds", range=[0, timeline.wall], row=2, col=1)
     words = (
-        f"SIMULATED. {KERNELS} kernels, {bound}: wall time {timeline.wall:.0f} microseconds, the GPU idle for "
+        f"SIMULATED. {QUEUE_KERNELS} kernels, {bound}: wall time {timeline.wall:.0f} microseconds, the GPU idle for "
         f"{timeline.idle_share:.0%} of it. At most {depth.max()} kernels wait in the queue; the last one starts "
         f"{timeline.launch_delays[-1]:.0f} microseconds after its launch."
     )
@@ -258,7 +261,8 @@ def overlap_figure(share: float = 0.6) -> go.Figure:
     figure, played = go.Figure(), []
     for streams, bottom in ((1, 1.2), (2, 0.0)):
         launches = [
-            Launch("kernel", 0, ALONE_US, stream=streams * i // OVERLAPPING, share=share) for i in range(OVERLAPPING)
+            Launch("kernel", 0, ALONE_US, stream=streams * i // OVERLAP_KERNELS, share=share)
+            for i in range(OVERLAP_KERNELS)
         ]
         timeline = play(launches, gap_us=0)
         took = timeline.kernel_end - timeline.kernel_start
@@ -274,7 +278,7 @@ def overlap_figure(share: float = 0.6) -> go.Figure:
     figure.update_xaxes(title="microseconds; a bar's height is the share of the GPU that a kernel gets")
     figure.update_yaxes(tickvals=[1.7, 0.5], ticktext=["one stream", "two streams"], showgrid=False)
     words = (
-        f"SIMULATED. {OVERLAPPING} kernels of {ALONE_US:g} microseconds, each filling {share:.0%} of the "
+        f"SIMULATED. {OVERLAP_KERNELS} kernels of {ALONE_US:g} microseconds, each filling {share:.0%} of the "
         f"multiprocessors. On one stream the sum of their durations and the wall time are both {one.busy:.0f} "
         f"microseconds. On two streams the sum is {two.kernel_sum:.0f} microseconds, {sums:.2f} times as much, and "
         f"the wall time, which is the union of all kernels, {two.busy:.0f}, {walls:.2f} times as much."

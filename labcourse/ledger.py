@@ -1,4 +1,4 @@
-"""Your predictions beside the measurements: kept in a file from notebook to notebook, and scored in the last."""
+"""Your predictions and the measurements: kept in one file for all notebooks, and scored in notebook 09."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that the lessons use and do not explain.
+"""Code that the lessons use without explaining it.
 
 A step that keeps its gradients, the tensors that a network saves, the cost of a study's runs, and the work of each
 player or module.
@@ -140,9 +140,13 @@ def saved_tensors(network: nn.Module, picture: Tensor) -> list[tuple[str, Tensor
     saved: list[tuple[str, Tensor]] = []
     running: list[str] = []
     hooks = []
+
+    def done(layer: nn.Module, inputs: Any, output: Any) -> None:
+        running.pop()
+
     for layer in network.modules():
         hooks.append(layer.register_forward_pre_hook(lambda layer, _: running.append(type(layer).__name__)))
-        hooks.append(layer.register_forward_hook(lambda *_: running.pop() and None))
+        hooks.append(layer.register_forward_hook(done))
 
     def keep(tensor: Tensor) -> Tensor:
         saved.append((running[-1], tensor))

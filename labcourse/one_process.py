@@ -19,7 +19,7 @@ from labtrace.errors import LabkitError
 
 @contextmanager
 def several_ranks(n: int) -> Iterator[None]:
-    """Inside, this process stands for `n` ranks: `torch.distributed`'s collectives work on tensors from `of_each`.
+    """Inside, this process plays `n` ranks: `torch.distributed`'s collectives work on tensors from `of_each`.
 
     Raises:
         LabkitError: this process belongs to a process group already.
@@ -67,11 +67,11 @@ FAULTS = {
     3: "all ranks take the same pictures",
     4: "the ranks begin with different weights",
 }
-SCALE = 1024
+LOSS_SCALE = 1024
 
 
 def train_with_fault(fault: int, a: Sequence[Tensor], b: Sequence[Tensor], optimizer: str) -> dict[str, float]:
-    """Fits a tiny network on several ranks in this process, and says what came of it: notebook 10's programs.
+    """Fits a tiny network on several ranks in this process, and returns how it went: the programs of notebook 10.
 
     The network turns colours into colours, with 3 x 3 weights.
 
@@ -90,12 +90,12 @@ def train_with_fault(fault: int, a: Sequence[Tensor], b: Sequence[Tensor], optim
         weights = [weight.requires_grad_()]
         steps = torch.optim.SGD(weights, lr=0.1) if optimizer == "SGD" else torch.optim.Adam(weights, lr=0.02)
         for _ in range(5):
-            (SCALE * F.mse_loss(F.conv2d(mine, weight), theirs)).backward()
+            (LOSS_SCALE * F.mse_loss(F.conv2d(mine, weight), theirs)).backward()
             average_gradients(weights)
             assert weight.grad is not None
             if fault == 1:
                 weight.grad.mul_(len(a))
-            weight.grad.div_(SCALE**2 if fault == 2 else SCALE)
+            weight.grad.div_(LOSS_SCALE**2 if fault == 2 else LOSS_SCALE)
             steps.step()
             steps.zero_grad()
     ends = [of_rank(weight, rank).detach() for rank in range(len(a))]

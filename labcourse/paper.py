@@ -7,7 +7,7 @@ from functools import cache
 
 import pandas
 
-from labcourse.shipped import DATA, HELP
+from labcourse.shipped import DATA, NOT_SHIPPED
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate.cost_model import ROOFLINES
 from labkit.simulate.meta_device import UPLOAD, Operator, step_operators
@@ -82,8 +82,9 @@ def paper_profile(name: str) -> pandas.DataFrame:
     check_known("name", name, PROFILES)
     file = DATA / "paper" / f"{name}.csv"
     if not file.exists():
-        raise LabkitError(f"{file} {HELP}")
-    total, table = (rows := pandas.read_csv(file)).iloc[0], rows.iloc[1:].reset_index(drop=True)
+        raise LabkitError(f"{file} {NOT_SHIPPED}")
+    rows = pandas.read_csv(file)
+    total, table = rows.iloc[0], rows.iloc[1:].reset_index(drop=True)
     generator, batch_size, streams = PROFILES[name]
     settings = {"generator": generator, "batch_size": batch_size, "size": 256, "streams": streams, "tf32": "default"}
     stamp = {"recorded by others": TITLE, "source": REPOSITORY, "commit": COMMIT, "device": "NVIDIA A100"}

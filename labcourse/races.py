@@ -31,9 +31,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from labcourse.check.answers import WrongAnswer
 from labkit.models.step import Step
-from labkit.simulate.cuda_stubs import Stream, StreamError, Timekeeper, own, stubs_for_cuda
+from labkit.simulate.cuda_stubs import Stream, Timekeeper, own, stubs_for_cuda
 
 Clock = Counter[Stream]  # the operator | takes the larger of each pair of numbers
 # Operations whose result is the host's: it waits for the stream that they run on.
@@ -174,7 +173,7 @@ class Sighting(NamedTuple):
 class RaceRecorder(TorchDispatchMode):
     """Sees every operation on tensors, below autograd and autocast, and keeps the clocks.
 
-    It holds the memory of all tensors it has seen, so that an address stands for one memory to the end.
+    It keeps the memory of all tensors that it has seen, so that no address is used twice.
     """
 
     def __init__(self, named: dict[str, Tensor]):
@@ -310,15 +309,12 @@ def record(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[RaceRecorder, di
     """Watches the step compute the generators' losses, and returns the losses, too. `step` may keep stub streams.
 
     Raises:
-        WrongAnswer: as for `find_races`.
+        StreamError: as for `find_races`.
     """
     batch = {"real_a": real_a, "real_b": real_b}
     recorder = RaceRecorder({**batch, **dict(step.model.named_parameters()), **dict(step.model.named_buffers())})
-    try:
-        with recorder.watching(dict(step.model.named_children()), real_a.device):
-            return recorder, step.losses("generators", batch)
-    except StreamError as error:
-        raise WrongAnswer(str(error)) from error
+    with recorder.watching(dict(step.model.named_children()), real_a.device):
+        return recorder, step.losses("generators", batch)
 
 
 def find_races(step: Step, real_a: Tensor, real_b: Tensor) -> list[Race]:
@@ -333,7 +329,7 @@ def find_races(step: Step, real_a: Tensor, real_b: Tensor) -> list[Race]:
         real_a, real_b: (B, 3, H, W) in [-1, 1].
 
     Raises:
-        WrongAnswer: the step uses a CUDA stream that was made before, or torch.cuda.set_stream.
+        StreamError: the step uses a CUDA stream that was made before, or torch.cuda.set_stream.
     """
     recorder, _ = record(copy.copy(step), real_a, real_b)  # only the copy keeps the stub streams it makes
     return recorder.races()

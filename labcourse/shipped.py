@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 DATA = Path(__file__).parents[1] / "data"  # in a clone; an installed package has none
 PUBLIC = DATA / "traces" / "public"  # recordings by others
-STEPS = 3
-ASKED_FOR = {"model": "CycleGAN", "benchmark": True, "tf32": "default", "size": 256}  # by `gpu_trace`
-STUDIED = 9  # test pictures in each row that tools/studies.py kept
-HELP = "is not shipped here: use a clone of labkit. Its data/README.md names the tools that make it."
+TRACE_STEPS = 3
+GPU_TRACE_SETTINGS = {"model": "CycleGAN", "benchmark": True, "tf32": "default", "size": 256}  # by `gpu_trace`
+STUDY_PICTURES = 9  # test pictures in each row that tools/studies.py kept
+NOT_SHIPPED = "is not shipped here: use a clone of labkit. Its data/README.md names the tools that make it."
 
 
 def gpu_trace(
@@ -68,7 +68,7 @@ def gpu_trace(
     graph = "graph" in speedups  # a graph changes how kernels are launched, but no operator
     recordable = [speedup for speedup in speedups if speedup != "graph"]
     operators = step_operators(CycleGAN(generator), *recordable, batch_size=batch_size)
-    played = replay(operators, host_us, graph=graph, steps=STEPS)
+    played = replay(operators, host_us, graph=graph, steps=TRACE_STEPS)
     folder = Path("out", "simulated")
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder) as own:  # two notebooks may write the same trace at the same time
@@ -88,7 +88,7 @@ def public_trace(name: str) -> Trace:
     """
     files = {file.name.removesuffix(".json.gz"): file for file in PUBLIC.glob("*.json.gz")}
     if not files:
-        raise LabkitError(f"{PUBLIC} {HELP}")
+        raise LabkitError(f"{PUBLIC} {NOT_SHIPPED}")
     check_known("name", name, files)
     return Trace(files[name])
 
@@ -100,14 +100,14 @@ def trace_name(generator: str, batch_size: int, speedups: Iterable[str]) -> str:
 
 def shipped_as(row: Mapping) -> str | None:
     """`trace_name` for a row of a survey's results, or None for a trace that `gpu_trace` is never asked for."""
-    if any(row[name] != value for name, value in ASKED_FOR.items()):
+    if any(row[name] != value for name, value in GPU_TRACE_SETTINGS.items()):
         return None
     return trace_name(row["settings"]["generator"], row["batch_size"], row["speedups"])
 
 
 def _recorded(name: str, speedups: tuple[str, ...], batch_size: int, generator: str, device: torch.device) -> Path:
     step = make_step(CycleGAN(generator).to(device), *speedups)
-    return record(step, noise(batch_size, 256, device), Path("out", "recorded", name), steps=STEPS)
+    return record(step, noise(batch_size, 256, device), Path("out", "recorded", name), steps=TRACE_STEPS)
 
 
 def gpu_results() -> dict[str, dict]:
@@ -142,12 +142,12 @@ def study_pictures(name: str) -> dict[str, Tensor]:
         LabkitError: as `study`.
     """
     grids = {file.stem: read_picture(file) for file in sorted(_studied(name).glob("*.png"))}
-    return {run: _cut(grid, grid.shape[-1] // STUDIED) for run, grid in grids.items()}
+    return {run: _cut(grid, grid.shape[-1] // STUDY_PICTURES) for run, grid in grids.items()}
 
 
 def _cut(grid: Tensor, size: int) -> Tensor:
     """(3, rows * size, 9 * size) -> (rows, 9, 3, size, size)."""
-    return grid.unflatten(2, (STUDIED, size)).unflatten(1, (-1, size)).permute(1, 3, 0, 2, 4)
+    return grid.unflatten(2, (STUDY_PICTURES, size)).unflatten(1, (-1, size)).permute(1, 3, 0, 2, 4)
 
 
 def deviation_models() -> dict[float, Model]:
@@ -158,12 +158,12 @@ def deviation_models() -> dict[float, Model]:
     """
     folders = sorted((DATA / "checkpoints").glob("deviation_*"))
     if not folders:
-        raise LabkitError(f"{DATA / 'checkpoints' / 'deviation_*'} {HELP}")
+        raise LabkitError(f"{DATA / 'checkpoints' / 'deviation_*'} {NOT_SHIPPED}")
     return {float(folder.name.removeprefix("deviation_")): load_model(folder) for folder in folders}
 
 
 def _studied(file: str) -> Path:
     path = DATA / "quality" / file
     if not path.exists():
-        raise LabkitError(f"{path} {HELP}")
+        raise LabkitError(f"{path} {NOT_SHIPPED}")
     return path

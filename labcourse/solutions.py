@@ -30,7 +30,7 @@ def limits(exponent_bits: int, mantissa_bits: int) -> dict[str, float]:
 
 
 def rounding_outcomes(gradients: Tensor, scale: float) -> dict[str, float]:
-    """What becomes of gradients if they are multiplied by `scale` and then turned into float16.
+    """The shares of gradients that are lost or lose bits when they are multiplied by `scale` and turned into float16.
 
     Args:
         gradients: of any shape, in float32. Zeros among them do not count.

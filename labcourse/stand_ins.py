@@ -1,7 +1,7 @@
 """Stand-ins for a GPU, for machines that have none.
 
-`FakeGPU` does to a stopwatch what asynchronous work does to it, in SIMULATED time. `Tape` keeps of a step what a CUDA
-graph keeps, and `replay_side_by_side` shows what a replay makes of it.
+`FakeGPU` works asynchronously, in SIMULATED time, so that stopwatches go wrong as they do on a GPU. `Tape` records the
+part of a step that a CUDA graph records, and `replay_side_by_side` compares its replays with normal calls.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ INPUTS = tuple(torch.tensor(values) for values in ([1.0, 2.0, 3.0], [-1.0, 0.5, 
 class FakeGPU:
     """Takes work and returns at once, as a GPU does. Time passes on its own clock, in SIMULATED seconds.
 
-    A launch costs the host `launch` seconds. Pieces of work are done one after the other. `synchronise` is the only
-    thing that waits for them.
+    A launch costs the host `launch` seconds. Work is done in the order of its launches, and only `synchronise` waits
+    for it.
     """
 
     def __init__(self, launch: float = 1e-5):
@@ -43,16 +43,16 @@ class FakeGPU:
         self.now = max(self.now, self.free_at)
 
     def clock(self) -> float:
-        """The host's time, in place of `time.perf_counter`."""
+        """The host's time, instead of `time.perf_counter`."""
         return self.now
 
 
 class Tape(TorchDispatchMode):
     """Inside `with`, keeps every tensor operation with the memory it reads and writes. `replay` does them again.
 
-    Nothing else is kept: no Python, so no branch, no loop, and no number but as it was when the tape was recorded.
-    Random numbers of torch's generator are drawn anew. A CUDA graph does the same, but for one thing: the operations
-    are done while this tape is recorded, too. Source: PyTorch's notes "CUDA semantics", section "CUDA Graphs".
+    Nothing else is kept: no Python, so no branches and no loops, and numbers stay as they were in the recording.
+    Random numbers of torch's generator are drawn again. A CUDA graph does the same, with one difference: this tape also
+    does the operations while it records them. Source: PyTorch's notes "CUDA semantics", section "CUDA Graphs".
 
     Raises:
         RuntimeError: while recording, if the host asks for a tensor's value, as with .item() or an `if`. In `replay`,
@@ -95,7 +95,7 @@ def replay_side_by_side(
     """The results of ``step(a, memory)`` for inputs of one shape: called each time, and recorded once and replayed.
 
     Both begin with the same `memory`, which holds a Python number `rate`, a 0-d tensor `rate_tensor`, and a tensor
-    `total` of the input's shape. If the step cannot be recorded, the error's text stands in place of the second list.
+    `total` of the input's shape. If the step cannot be recorded, the error's text replaces the second list.
     """
 
     def fresh() -> SimpleNamespace:

@@ -10,6 +10,7 @@ The result is a course folder that nbgrader can go on with, started in the repos
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,11 @@ def make(notebooks: list[Path], course: Path) -> None:
         nbformat.write(without_our_own(nbformat.read(notebook, as_version=4)), source)
     # Setup cells are locked, so that nbgrader restores them when it grades; their switches are for students to set.
     nbgrader("generate_assignment", "*", "--force", "--LockCells.lock_readonly_cells=False", course=course)
+
+
+def minutes_of(notebook: nbformat.NotebookNode) -> int:
+    """A student's time for a notebook, which the table at its top promises."""
+    return int(re.search(r"\| your time \| (\d+) minutes \|", notebook.cells[0].source)[1])
 
 
 def without_our_own(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:

@@ -1,16 +1,16 @@
-"""What a survey of a GPU says: bring it into data/ in the form that is shipped, and print the answers.
+"""Bring the survey of a GPU into data/ in the form that is shipped, and print the answers.
 
-    python -m tools.evidence h200 out/survey [out/survey2 ...]      # ship the folders of one device, and print
-    python -m tools.evidence h200                                   # print what is shipped
+    python -m tools.evidence h200 out/survey      # ship the survey of one device, and print
+    python -m tools.evidence h200                 # print what is shipped
 
-results.json of the last folder becomes data/results/NAME.json. Traces become data/traces/NAME/*.json.gz under the names
+results.json becomes data/results/NAME.json. Traces become data/traces/NAME/*.json.gz under the names
 that `labcourse.gpu_trace` looks for, and thinned: the last steps only, as many as fit into the budget of bytes, without
 what no reader of traces needs. Arrows from launches to kernels stay, for Perfetto and TraceLens, and so do the
 dimensions and types of the operators' inputs, from which FLOPs are counted.
 
 The answers are a table for each question: how much faster the best stack of speed-ups is, and how near to the roofline;
 whether two streams pay; another model against CycleGAN; and of each trace its busy and idle time, and how well replays
-foretell it.
+predict it.
 """
 
 import argparse
@@ -35,34 +35,33 @@ from labkit.simulate.cost_model import Roofline
 from labkit.simulate.meta_device import GPU_ONLY
 from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
-from tools.survey import FILE
+from tools.survey import RESULTS_FILE
 
-STEPS = 8  # of those recorded; the stamp says that there were more
-BUDGET = 8_000_000  # bytes of a shipped trace; fewer steps are kept if it would be larger
-LAUNCH = {"stream", "correlation", "device", "bytes", "External id", "external id", "Sequence number"}
-WAITS = {"wait_on_stream", "wait_on_cuda_event_record_corr_id"}
-KEPT_ARGUMENTS = LAUNCH | WAITS | {"Input Dims", "Input type", "Concrete Inputs"}
-RACE = ["median_s", "times_faster", "times_faster_low", "times_faster_high", "peak_bytes"]
-SPEED = ["times_faster", "times_faster_low", "times_faster_high"]
-REPLAYED = 2  # steps
+KEPT_STEPS = 8  # of those recorded; the stamp says that there were more
+MOST_BYTES = 8_000_000  # bytes of a shipped trace; fewer steps are kept if it would be larger
+KEPT_ARGUMENTS = {"stream", "correlation", "device", "bytes", "External id", "external id", "Sequence number"}
+KEPT_ARGUMENTS |= {"wait_on_stream", "wait_on_cuda_event_record_corr_id", "Input Dims", "Input type", "Concrete Inputs"}
+RACE_COLUMNS = ["median_s", "times_faster", "times_faster_low", "times_faster_high", "peak_bytes"]
+SPEED_COLUMNS = ["times_faster", "times_faster_low", "times_faster_high"]
+REPLAYED_STEPS = 2  # steps
 
 
-def ship(folders: list[Path], name: str, data: Path = DATA) -> list[Path]:
-    """Writes the results of the last folder and the traces of all of them under `data`; gives the files.
+def ship(folder: Path, name: str, data: Path = DATA) -> list[Path]:
+    """Writes the results and the traces of a survey's folder under `data`; returns the files.
 
     Raises:
-        LabkitError: there are no results, they are not of a GPU, or a trace they name is in none of the folders.
+        LabkitError: there are no results, they are not of a GPU, or a trace that they name is missing.
     """
-    results = read_results(folders[-1] / FILE)
+    results = read_results(folder / RESULTS_FILE)
     if results["stamp"].get("ran_on") != "cuda":
-        raise LabkitError(f"{folders[-1]}: measured on {results['stamp'].get('device')}, which is no GPU.")
+        raise LabkitError(f"{folder}: measured on {results['stamp'].get('device')}, which is no GPU.")
     shipped = [data / "results" / f"{name}.json"]
     for file, row in shipped_rows(results).items():
-        sources = [folder / row["file"] for folder in folders if (folder / row["file"]).exists()]
-        if not sources:
-            raise LabkitError(f"{row['file']}: in none of the folders. Name those of all calls of the survey.")
+        source = folder / row["file"]
+        if not source.exists():
+            raise LabkitError(f"{source}: missing, and {RESULTS_FILE} names it. Copy the survey's whole folder.")
         shipped.append(data / "traces" / name / file)
-        thin(sources[-1], shipped[-1], {"cudnn_benchmark": row["benchmark"]})
+        thin(source, shipped[-1], {"cudnn_benchmark": row["benchmark"]})
     write_results(results, shipped[0])
     return shipped
 
@@ -88,8 +87,8 @@ def races_of(results: Mapping) -> pandas.DataFrame:
         if row["kind"] == "race":
             last = from_json(row["comparison"]).iloc[-1]
             stack = "+".join(row["speedups"]) or "baseline"
-            rows.append({"model": last.name, "batch_size": row["batch_size"], "speedups": stack, **last[RACE]})
-    return pandas.DataFrame(rows, columns=["model", "batch_size", "speedups", *RACE])
+            rows.append({"model": last.name, "batch_size": row["batch_size"], "speedups": stack, **last[RACE_COLUMNS]})
+    return pandas.DataFrame(rows, columns=["model", "batch_size", "speedups", *RACE_COLUMNS])
 
 
 def shipped_rows(results: Mapping) -> dict[str, dict]:
@@ -102,7 +101,7 @@ def shipped_rows(results: Mapping) -> dict[str, dict]:
     return rows
 
 
-def thin(source: Path, target: Path, stamp: Mapping, steps: int = STEPS, budget: int = BUDGET) -> None:
+def thin(source: Path, target: Path, stamp: Mapping, steps: int = KEPT_STEPS, budget: int = MOST_BYTES) -> None:
     """Writes the last `steps` steps of the trace `source` to `target`, without call stacks and launch geometry.
 
     Work on the GPU goes with the call that launched it. If the file is larger than `budget` bytes, fewer steps are
@@ -192,8 +191,8 @@ def best_stacks(results: Mapping) -> pandas.DataFrame:
         best = pick(table)
         seconds = table.loc[best, "median_s"]
         share = roofline_seconds(results, generator, batch_size, best.split("+")) / seconds
-        rows.append([generator, batch_size, best, 1e3 * seconds, *table.loc[best, SPEED], share])
-    return pandas.DataFrame(rows, columns=["generator", "batch", "best", "ms", *SPEED, "share_of_roofline"])
+        rows.append([generator, batch_size, best, 1e3 * seconds, *table.loc[best, SPEED_COLUMNS], share])
+    return pandas.DataFrame(rows, columns=["generator", "batch", "best", "ms", *SPEED_COLUMNS, "share_of_roofline"])
 
 
 def roofline_seconds(results: Mapping, generator: str, batch_size: int, stack: list[str]) -> float:
@@ -212,7 +211,7 @@ def two_streams(results: Mapping) -> pandas.DataFrame:
             faster = ratios(row["seconds"]["one"], row["seconds"]["two"])
             ms = [1e3 * statistics.median(seconds) for seconds in row["seconds"].values()]
             rows.append([row["batch_size"], row["benchmark"], *ms, statistics.median(faster), *interval(faster)])
-    return pandas.DataFrame(rows, columns=["batch", "benchmark", "one_ms", "two_ms", *SPEED])
+    return pandas.DataFrame(rows, columns=["batch", "benchmark", "one_ms", "two_ms", *SPEED_COLUMNS])
 
 
 def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:
@@ -248,8 +247,9 @@ def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:
         try:
             operators = step_operators(labkit.CycleGAN(**row["settings"]), *names, batch_size=row["batch_size"])
             graph = "graph" in row["speedups"]
-            predicted = replay(operators, host_us, roofline, graph=graph, steps=REPLAYED).timeline.wall / REPLAYED
-        except LabkitError:  # of "compile" nobody knows the operators
+            played = replay(operators, host_us, roofline, graph=graph, steps=REPLAYED_STEPS)
+            predicted = played.timeline.wall / REPLAYED_STEPS
+        except LabkitError:  # the operators of "compile" are not known
             predicted = float("nan")
         table[file] = {
             "alone_ms": 1e3 * row["seconds_per_step"],
@@ -268,10 +268,11 @@ def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", help="of the device, short: h200, t4")
-    parser.add_argument("folders", nargs="*", type=Path, help="of its survey, the last one with all results")
+    parser.add_argument("folder", nargs="?", type=Path, help="of its survey")
     arguments = parser.parse_args()
-    for file in ship(arguments.folders, arguments.name) if arguments.folders else []:
-        print(f"{file}: {file.stat().st_size / 1e6:.2f} MB")
+    if arguments.folder:
+        for file in ship(arguments.folder, arguments.name):
+            print(f"{file}: {file.stat().st_size / 1e6:.2f} MB")
     surveyed = read_results(DATA / "results" / f"{arguments.name}.json")
     for title, table in {
         "best stack, against eager PyTorch": best_stacks(surveyed),

@@ -18,7 +18,7 @@ BEGUN_FROM = ".begun_from"  # in the student's folder: the exercises as they wer
 
 
 def name(cell: NotebookNode) -> str:
-    """What stays the same of a cell: its exercise, or its id."""
+    """The name that a cell keeps when it changes: that of its exercise, or its id."""
     return cell.metadata.get("nbgrader", {}).get("grade_id") or cell.get("id", cell.source)
 
 
@@ -40,7 +40,7 @@ def merged(mine: NotebookNode, begun_from: NotebookNode, new: NotebookNode) -> N
 
 
 def update(copy: Path, begun_from: Path, exercise: Path) -> Path:
-    """Make a student's copy anew from a changed exercise; returns the name under which the old one stays."""
+    """Make a student's copy again from a changed exercise; returns the path of the old one, which stays."""
     kept = next(path for n in count(1) if not (path := copy.with_name(f"{copy.stem}_before_update_{n}.ipynb")).exists())
     mine, before, new = (nbformat.read(path, as_version=4) for path in (copy, begun_from, exercise))
     written = nbformat.writes(merged(mine, before, new))
@@ -62,7 +62,7 @@ def begin(exercises: Path, folder: Path) -> list[str]:
             told.append(f"new: {copy}")
         elif begun_from.read_bytes() != exercise.read_bytes():
             kept = update(copy, begun_from, exercise)
-            told.append(f"updated: {copy}, with your answers; as it was: {kept.name}")
+            told.append(f"updated: {copy}, with your answers; the old version is {kept.name}")
         shutil.copy(exercise, begun_from)
     return told
 

@@ -23,7 +23,7 @@ def table() -> str:
 
 
 def filled(page: str) -> str:
-    """The page with its table written afresh."""
+    """The page with its table as the records are now."""
     before, rest = page.split(START)
     return before + START + table() + END + rest.split(END)[1]
 

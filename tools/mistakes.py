@@ -2,10 +2,11 @@
 
     [cycle_loss.no_weight]                              exercise and mistake
     expects = 'the weight is not used'                  a part of the check's message
-    old = 'return weight * (reconstruction - real)'     what stands once in the solution's cell
+    old = 'return weight * (reconstruction - real)'     text that occurs once in the solution's cell
     new = 'return (reconstruction - real)'              what the student wrote instead
 
-Several changes are a list of such pairs, `edits`. An answer that has little of the solution stands whole, in `answer`.
+Several changes are a list of such pairs, `edits`. An answer that has little in common with the solution is given whole,
+in `answer`.
 """
 
 import re
@@ -36,7 +37,7 @@ class Mistake:
             return self.answer
         for edit in self.edits:
             if solution.count(edit["old"]) != 1:
-                raise ValueError(f"{self.name}: {edit['old']!r} stands {solution.count(edit['old'])} times, not once")
+                raise ValueError(f"{self.name}: {edit['old']!r} occurs {solution.count(edit['old'])} times, not once")
             solution = solution.replace(edit["old"], edit["new"])
         return solution
 

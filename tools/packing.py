@@ -1,8 +1,8 @@
-"""Put the answers of exercises out of sight in a copy of labkit: a student who reads the library does not meet them.
+"""Put the answers of exercises out of sight in a copy of the packages: a student who reads them does not meet them.
 
 An answer's function or class is replaced by its compressed text, which is unpacked on import: everything that uses it
 works as before, on every Python. This holds against reading and searching, not against somebody who unpacks the text or
-finds labkit elsewhere. So `labcourse.check` also looks at whether an answer is labkit's own.
+finds the packages elsewhere. So `labcourse.check` also asks whether an answer is one of theirs.
 """
 
 import ast
@@ -25,13 +25,13 @@ ANSWERS = {
     "labkit/networks/light": ("grouped_block", "inverted_block", "separable_block"),
     "labkit/networks/resnet": ("Skip", "ResidualBlock"),
     "labkit/simulate/clusters": ("ring_us",),
-    "labtrace/intervals": ("busy",),
-    "labtrace/tables": ("find_gaps", "idle_causes"),
     "labkit/variants/accumulate": ("Accumulate",),
     "labkit/variants/batched": ("Batched",),
     "labkit/variants/fp16": ("FP16",),
     "labkit/variants/graph": ("Graph",),
     "labkit/variants/streams": ("Streams",),
+    "labtrace/intervals": ("busy",),
+    "labtrace/tables": ("find_gaps", "idle_causes"),
 }
 PACKED = """# An exercise asks for {names}: packed, so that nobody meets it by chance.
 exec(__import__("zlib").decompress(__import__("base64").b85decode(

@@ -1,4 +1,4 @@
-"""Make the repository that students get: the exercises, and labkit with the answers out of sight.
+"""Make the repository that students get: the exercises, and the three packages with the answers out of sight.
 
     python -m tools.student_repo OUT https://github.com/OWNER/NAME     # or: make student-repo OUT=... REPO=...
 
@@ -58,9 +58,9 @@ def readme(repo: str, folder: Path) -> str:
     """The students' README: the template with the table of notebooks."""
     rows = ["| notebook | minutes | |", "|---|---|---|"]
     for path in sorted((folder / "exercises").glob("*.ipynb")):
-        minutes = re.search(r"\| your time \| (\d+) minutes \|", nbformat.read(path, as_version=4).cells[0].source)
+        minutes = assignments.minutes_of(nbformat.read(path, as_version=4))
         link = f"[in Colab]({link})" if (link := colab(repo, path.name)) else ""
-        rows.append(f"| [{path.stem}](exercises/{path.name}) | {minutes[1]} | {link} |")
+        rows.append(f"| [{path.stem}](exercises/{path.name}) | {minutes} | {link} |")
     return (TEMPLATES / "README.md").read_text(encoding="utf-8").format(repo=repo, notebooks="\n".join(rows))
 
 
@@ -82,13 +82,17 @@ def prepare(out: Path) -> None:
     elif git(out, "status", "--porcelain"):
         raise SystemExit(f"{out} has changes that are not committed: commit or remove them first")
     for path in out.iterdir():
-        if path.name != ".git":
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if path.name == ".git":
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def make(out: Path, repo: str, notebooks: list[Path]) -> None:
     """Write the repository with these notebooks, and commit what has changed."""
-    git(ROOT, "var", "GIT_COMMITTER_IDENT")  # whoever is unknown to git learns so before anything is written
+    git(ROOT, "var", "GIT_COMMITTER_IDENT")  # fails before anything is written if git does not know who commits
     prepare(out)
     for name in git(ROOT, "ls-files", *COPIED).splitlines():
         if not KEPT_BACK.fullmatch(name):

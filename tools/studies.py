@@ -14,7 +14,7 @@ pictures, then a row a seed. "deviation" writes its models to data/checkpoints a
 "averaged" trains the whole model on two ranks, which average their weights every 1 to 512 steps, or gradients.
 
 "full_size" times a step of 256 x 256 pictures, CycleGAN against one generator, by processor time. "jobs" times a
-training by itself, and two and three of them at once, each `labkit train` with a learning rate of its own.
+training by itself, and two and three of them at once, each `labkit train` with another learning rate.
 """
 
 import math
@@ -34,7 +34,7 @@ import torch
 from torchvision.utils import make_grid
 
 import labkit
-from labcourse.shipped import DATA, STUDIED
+from labcourse.shipped import DATA, STUDY_PICTURES
 from labkit import ranks
 from labkit.data.batches import batches
 from labkit.data.fruit import FruitData
@@ -50,9 +50,9 @@ from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
 from labkit.training import checkpoints
 from labkit.training.run import Run
 
-EVERY = 100  # pictures of either domain between two looks
-SECONDS = 100  # the best pictures are looked for in these
-FIRST = 500  # steps of an autoencoder that is trained first
+PICTURES_BETWEEN_LOOKS = 100  # of either domain
+SECONDS_FOR_PICTURES = 100  # the best pictures of these are kept
+AUTOENCODER_STEPS = 500  # of an autoencoder that is trained first
 Maker = Callable[[], Step]
 
 
@@ -67,9 +67,9 @@ def one_generator(**settings: object) -> Maker:
 
 
 class Training(NamedTuple):
-    """What a study trains with each seed: a step, for so many steps, on so many pictures of either domain a step.
+    """The training that a study repeats with each seed; `batch` pictures of each domain a step.
 
-    `first` makes a step that is trained before it, for `FIRST` steps, and whose weights it takes over.
+    `first` makes a step that is trained before it, for `AUTOENCODER_STEPS` steps, and whose weights it takes over.
     """
 
     make: Maker
@@ -95,7 +95,7 @@ STUDIES: dict[str, tuple[int, dict[str, Training]]] = {  # seeds, and trainings 
             "two translators": Training(one_generator(translators=2)),
             "two autoencoders": Training(one_generator(autoencoders=2)),
             "autoencoder first": Training(
-                one_generator(stage="translation"), 2000 - FIRST, first=one_generator(stage="autoencoder")
+                one_generator(stage="translation"), 2000 - AUTOENCODER_STEPS, first=one_generator(stage="autoencoder")
             ),
             "pictures judged": Training(one_generator(judged="pictures")),
             "cycle": Training(one_generator(consistency="cycle", translators=2)),
@@ -141,20 +141,20 @@ def learn(study: str, data: FruitData, folder: Path = DATA) -> None:
     | fg, bg, changed | | as from `labkit.quality` |
     """
     seeds, trainings = STUDIES[study]
-    firsts = {f"{name}, before": Training(one.first, FIRST) for name, one in trainings.items() if one.first}
+    firsts = {f"{name}, before": Training(one.first, AUTOENCODER_STEPS) for name, one in trainings.items() if one.first}
     grey = {  # the contents change neither time nor FLOPs
         name: (torch.zeros(one.batch, 3, data.size, data.size),) * 2 for name, one in (trainings | firsts).items()
     }
     once = {name: one.make() for name, one in (trainings | firsts).items()}
     flops = {name: step_flops(step, grey[name]) for name, step in once.items()}
     step_seconds = alternate({name: partial(step, *grey[name]) for name, step in once.items()}, clock=time.process_time)
-    judged = labkit.to_float(torch.cat([data.test_a[: STUDIED - 3], data.test_b[:3]]))
+    judged = labkit.to_float(torch.cat([data.test_a[: STUDY_PICTURES - 3], data.test_b[:3]]))
     pictures = {name: [judged] for name in trainings}
     rows: list[dict] = []
     for seed in range(seeds):
         for name, training in trainings.items():
             best = math.inf
-            done_before = [(f"{name}, before", FIRST)] if training.first else []
+            done_before = [(f"{name}, before", AUTOENCODER_STEPS)] if training.first else []
 
             def look(run: Run, seed: int = seed, name: str = name, done_before: list = done_before) -> None:
                 nonlocal best
@@ -166,15 +166,15 @@ def learn(study: str, data: FruitData, folder: Path = DATA) -> None:
                 rows.append(row | labkit.quality(run.model, data))
                 print(rows[-1], flush=True)
                 falls_short = shortfall(pandas.DataFrame(rows[-1:]))[0]
-                if row["seconds"] <= SECONDS and falls_short < best:
+                if row["seconds"] <= SECONDS_FOR_PICTURES and falls_short < best:
                     best = falls_short
                     pictures[name][1 + seed :] = [run_network(run.model.translator("AtoB"), judged)]
 
             torch.manual_seed(seed)
             before = training.first() if training.first else None
             if before:
-                labkit.fit(before, data, FIRST, seed=seed)
-            step, often = training.make(), max(1, EVERY // training.batch)
+                labkit.fit(before, data, AUTOENCODER_STEPS, seed=seed)
+            step, often = training.make(), max(1, PICTURES_BETWEEN_LOOKS // training.batch)
             if before:
                 step.model.load_state_dict(before.model.state_dict())
             options: dict = dict(report_every=often, sample_every=training.steps, callbacks=[look])
@@ -183,7 +183,7 @@ def learn(study: str, data: FruitData, folder: Path = DATA) -> None:
             steps = {each: one.steps for each, one in trainings.items()}
             table.attrs = {"stamp": stamp_with(data), "step_seconds": step_seconds, "steps": steps}
             save(table, folder / "quality" / f"{study}.json")
-            grid = make_grid(labkit.to_uint8(torch.cat(pictures[name])), nrow=STUDIED, padding=0)
+            grid = make_grid(labkit.to_uint8(torch.cat(pictures[name])), nrow=STUDY_PICTURES, padding=0)
             write_picture(grid, folder / "quality" / study / f"{name}.png")
             if study == "deviation":
                 keep(step.model, folder / "checkpoints" / f"deviation_{name}")
@@ -269,16 +269,16 @@ def times_together(study: str, batch_size: int, size: int) -> Mapping[str, list[
     return alternate(runs, clock=time.process_time)
 
 
-RATES, STEPS, ROUNDS = (2e-4, 5e-4, 1e-3), 250, 5
+JOB_RATES, JOB_STEPS, JOB_ROUNDS = (2e-4, 5e-4, 1e-3), 250, 5
 
 
 def seconds_of(jobs: int) -> float:
-    """The seconds until the last of so many jobs that start at once has ended, including the start of Python."""
+    """The seconds until the last of `jobs` trainings that start at once has ended, including the start of Python."""
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
-        command = f"{sys.executable} -m labkit train --data fruit --device cpu --quiet --steps {STEPS}".split()
+        command = f"{sys.executable} -m labkit train --data fruit --device cpu --quiet --steps {JOB_STEPS}".split()
         processes = [
-            subprocess.Popen([*command, "--lr", str(rate), "--out", f"{folder}/{rate}"]) for rate in RATES[:jobs]
+            subprocess.Popen([*command, "--lr", str(rate), "--out", f"{folder}/{rate}"]) for rate in JOB_RATES[:jobs]
         ]
         if any([process.wait() for process in processes]):
             sys.exit("a job failed: run the same labkit train by hand")
@@ -303,10 +303,12 @@ def time_full_size() -> None:
 def time_jobs(data: FruitData) -> None:
     """Times one to three trainings at once, in turn, since the machine's speed changes."""
     rows = [
-        {"round": number, "jobs": jobs, "seconds": seconds_of(jobs)} for number in range(ROUNDS) for jobs in (1, 2, 3)
+        {"round": number, "jobs": jobs, "seconds": seconds_of(jobs)}
+        for number in range(JOB_ROUNDS)
+        for jobs in (1, 2, 3)
     ]
     table = pandas.DataFrame(rows)
-    table.attrs = {"stamp": stamp_with(data), "steps": STEPS, "rates": list(RATES)}
+    table.attrs = {"stamp": stamp_with(data), "steps": JOB_STEPS, "rates": list(JOB_RATES)}
     save(table, DATA / "quality" / "jobs.json")
 
 

@@ -5,8 +5,7 @@
 
 results.json is written after every measurement. Its "rows" hold the measurements by their keys, each with its stamp;
 "skipped" says why a measurement is missing; "stamp" is the latest call's. Measurements that have a row are not
-repeated, so several calls complete a survey, and a failure costs its own row only. A folder takes seven traces: go on
-in another one, with a copy of results.json.
+repeated, so several calls complete a survey, and a failure costs its own row only.
 """
 
 import argparse
@@ -39,10 +38,9 @@ from labkit.networks.light import LIGHT
 from labkit.variants.registry import SPEEDUPS, make_step
 from labtrace.errors import LabkitError
 
-FILE = "results.json"
+RESULTS_FILE = "results.json"
 NO_TIME = "no time left"
-MAX_TRACES = 7  # in a folder: with the results eight files
-GPU_BUSY = 16  # pictures in a batch, from which on we expect the GPU to be behind
+BATCH_THAT_FILLS_GPU = 16  # pictures in a batch, from which on we expect the GPU to be behind
 MOST_DRIFT = 1e-6  # of a loss in a run in float64; a race shows only now and then
 
 Stack = tuple[str, ...]  # names of speed-ups
@@ -212,7 +210,7 @@ def survey(out: Path, minutes: float = 8.5, device: str = "auto", plan: list[Ite
     A failure is noted, and the next call tries that item again, after all items that were never tried.
 
     Args:
-        out: the folder for results.json and at most seven traces. Results in it are continued.
+        out: the folder for results.json and the traces. Results in it are continued.
         minutes: no item is started that would need longer. An item may overrun its estimate a little.
         device: "cuda", "cpu", or "auto" for the GPU if there is one.
         plan: the items, in this order; by default `gpu_plan()` on a GPU and `rehearsal_plan()` elsewhere.
@@ -223,7 +221,7 @@ def survey(out: Path, minutes: float = 8.5, device: str = "auto", plan: list[Ite
     Raises:
         LabkitError: `out` cannot be written to, its results are of another device, or the GPU failed for good.
     """
-    deadline, where, file = time.monotonic() + 60 * minutes, pick_device(device), out / FILE
+    deadline, where, file = time.monotonic() + 60 * minutes, pick_device(device), out / RESULTS_FILE
     here = stamp() | {"ran_on": where.type}
     results: dict = {"format": SURVEY_FORMAT, "stamp": here, "rows": {}, "skipped": {}}
     if file.exists():
@@ -370,11 +368,9 @@ def record_trace(item: Item, device: torch.device, out: Path) -> tuple[dict, str
 def recorded(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
     """A trace, and a step's time without the profiler."""
     path = out / (re.sub(r"[^A-Za-z0-9._-]+", "-", item.key) + ".json.gz")
-    if len({file.name for file in out.glob("*.gz")} - {path.name}) >= MAX_TRACES:
-        raise LabkitError(f"{out} holds {MAX_TRACES} traces: go on in another folder, with a copy of {FILE}")
     batch, step = item.batch(device), item.step(device)
     # Shapes cost time on the host, which changes nothing where the GPU is behind.
-    size = record(step, batch, path, item.steps, shapes=item.batch_size >= GPU_BUSY).stat().st_size
+    size = record(step, batch, path, item.steps, shapes=item.batch_size >= BATCH_THAT_FILLS_GPU).stat().st_size
     seconds = statistics.median(alternate({"step": lambda: step(*batch)}, rounds=6)["step"])
     row = {"file": path.name, "seconds_per_step": seconds}
     return row, f"{size / 1e6:.1f} MB, {1e3 * seconds:.1f} ms a step without profiler"

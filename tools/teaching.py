@@ -1,60 +1,63 @@
-"""Write what follows from the notebooks: TEACHING.md's minutes and points, and docs/misconceptions.md.
+"""Write what follows from the notebooks: TEACHING.md's minutes and points, and a page of known mistakes for teachers.
 
-    python -m tools.teaching
+    python -m tools.teaching            # or: make misconceptions
 
-Run it after an exercise, its points or its wrong answers have changed; a test says so.
+Run it after an exercise or its points have changed; a test says so. The mistakes go into out/misconceptions.md.
 """
 
-import re
 from pathlib import Path
 
 import nbformat
 
+from tools.assignments import minutes_of
 from tools.grading.course import points_of
 from tools.mistakes import known
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = (ROOT / "TEACHING.md", ROOT / "docs" / "misconceptions.md")
+TEACHING, MISCONCEPTIONS = ROOT / "TEACHING.md", ROOT / "out" / "misconceptions.md"
+START, END = "<!-- course: written by tools/teaching.py -->\n\n", "\n\n<!-- end of course -->"
+HEAD = """# Misconceptions
+
+The mistakes that the checks recognise and name. `make grade` counts how many students have made each of them. Each is
+a few lines in `tests/labcourse/wrong_answers/`, in its notebook's file.
+"""
+Notebooks = dict[Path, nbformat.NotebookNode]
 
 
-def course(notebooks: dict[Path, nbformat.NotebookNode]) -> str:
-    """The table of notebooks."""
+def read_notebooks() -> Notebooks:
+    """All notebooks, by path."""
+    return {path: nbformat.read(path, as_version=4) for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+
+
+def filled(page: str, notebooks: Notebooks) -> str:
+    """TEACHING.md with the present table of notebooks, between its two comments."""
     rows = ["| notebook | minutes | exercises (points) | points |", "|---|---|---|---|"]
     for path, notebook in notebooks.items():
-        minutes = re.search(r"\| your time \| (\d+) minutes \|", notebook.cells[0].source)
         points = points_of(notebook.cells)
         named = ", ".join(f"{name} ({each:g})" for name, each in points.items())
-        rows.append(f"| [{path.stem}](notebooks/{path.name}) | {minutes[1]} | {named} | {sum(points.values()):g} |")
-    return "\n".join(rows)
+        link, minutes = f"[{path.stem}](notebooks/{path.name})", minutes_of(notebook)
+        rows.append(f"| {link} | {minutes} | {named} | {sum(points.values()):g} |")
+    before, rest = page.split(START)
+    return before + START + "\n".join(rows) + END + rest.split(END)[1]
 
 
-def misconceptions(notebooks: dict[Path, nbformat.NotebookNode]) -> str:
-    """The wrong answers that the checks know, by exercise, folded for each notebook."""
-    parts = []
+def misconceptions(notebooks: Notebooks) -> str:
+    """The page of the wrong answers that the checks know, by notebook and exercise."""
+    lines = [HEAD]
     for path, notebook in notebooks.items():
         mistakes = known(path.stem)
-        rows = ["| exercise | known mistakes |", "|---|---|"]
+        lines += [f"## {path.stem}\n", "| exercise | known mistakes |", "|---|---|"]
         for name in points_of(notebook.cells):
             if name in mistakes:
-                rows.append(f"| {name} | {', '.join(one.in_words for one in mistakes[name])} |")
-        table = "\n".join(rows)
-        parts.append(f"<details><summary>{path.stem}</summary>\n\n{table}\n</details>")
-    return "\n\n".join(parts)
-
-
-def filled(page: str) -> str:
-    """The page with its generated parts written afresh; each stands between two comments with its name."""
-    paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
-    notebooks = {path: nbformat.read(path, as_version=4) for path in paths}
-    for part in (course, misconceptions):
-        name = part.__name__
-        start, end = f"<!-- {name}: written by tools/teaching.py -->\n\n", f"\n\n<!-- end of {name} -->"
-        if start in page:
-            before, rest = page.split(start)
-            page = before + start + part(notebooks) + end + rest.split(end)[1]
-    return page
+                lines.append(f"| {name} | {', '.join(one.in_words for one in mistakes[name])} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    for path in PAGES:
-        path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
+    notebooks = read_notebooks()
+    page = filled(TEACHING.read_text(encoding="utf-8"), notebooks)
+    TEACHING.write_text(page, encoding="utf-8", newline="\n")
+    MISCONCEPTIONS.parent.mkdir(exist_ok=True)
+    MISCONCEPTIONS.write_text(misconceptions(notebooks), encoding="utf-8", newline="\n")
+    print(f"The known mistakes: {MISCONCEPTIONS}")

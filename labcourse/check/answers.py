@@ -1,6 +1,6 @@
 """The helpers of every check: compare an answer with the right one, and name the likely mistake if it is wrong.
 
-A check takes its inputs from `drawn`, so that `hidden` can run it again with others while answers are graded.
+A check takes its inputs from `drawn`, so that `hidden` can run it again with other inputs during grading.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from torch import Tensor
 from labcourse.check import originality
 
 T = TypeVar("T")
-ERRORS = {  # a pattern in an error of an answer's own code: where to look
+ERRORS = {  # a pattern in an error of the answer's code: where to look
     "^NotImplementedError: $": "Replace `raise NotImplementedError()` by your code.",
-    "UnboundLocal": "A name that a function assigns to is local to it: give it a value before this line.",
+    "UnboundLocal": "A name that a function assigns to is local in it: give it a value before this line.",
     "NameError": "Is the name spelt right, and is it an argument or given a value before this line?",
     "KeyError": "Is the key spelt right? A key that may be new needs a first value: total.get(name, 0).",
     "'dict' object has no attribute": 'A value of a dict is numbers["name"], not numbers.name.',
@@ -59,14 +59,14 @@ class WrongAnswer(AssertionError):
     """An exercise's answer is not right yet. The message names the likely mistake and where to look."""
 
 
-def exercise(*labkits: Callable) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def exercise(*references: Callable) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Lets a check say that an answer is right, and turns any error of the answer's code into a `WrongAnswer`.
 
-    PyTorch's random numbers in a check depend on LABKIT_CHECK_SEED like `drawn`, and go on as before after it.
+    In a check, PyTorch's random numbers depend on LABKIT_CHECK_SEED, as `drawn` does; their state is restored after it.
 
     Args:
-        labkits: the functions or classes of labkit that do what the exercise asks for. An answer that is one of them,
-            or calls one, is not accepted.
+        references: labkit's own functions or classes that do what the exercise asks for. An answer that is one of
+            them, or calls one, is not accepted.
     """
 
     def decorate(check: Callable[..., None]) -> Callable[..., None]:
@@ -76,7 +76,7 @@ def exercise(*labkits: Callable) -> Callable[[Callable[..., None]], Callable[...
             if reason := originality.refused():
                 raise WrongAnswer(reason)
             try:
-                with torch.random.fork_rng(devices=[]), originality.calls_of(labkits) as called:
+                with torch.random.fork_rng(devices=[]), originality.calls_of(references) as called:
                     torch.manual_seed(drawn(0, lambda random: random.randrange(2**31)))
                     check(*answers)
             except WrongAnswer:
@@ -84,7 +84,7 @@ def exercise(*labkits: Callable) -> Callable[[Callable[..., None]], Callable[...
             except (Exception, SystemExit) as error:
                 raise WrongAnswer(_explained(error)) from error
             _require_untouched()
-            if reason := originality.not_own(answers[0], labkits, called):
+            if reason := originality.not_own(answers[0], references, called):
                 raise WrongAnswer(reason)
             print(f"✓ {check.__name__}: right" + (", with other inputs, too" if _INPUTS else ""))
 
@@ -99,7 +99,7 @@ def _require_untouched() -> None:
 
 
 def _explained(error: BaseException) -> str:
-    """An error with the line of the notebook in which it arose, or from which it was called, and hints."""
+    """An error in words, with the line of the notebook that raised it or called the code that did, and hints."""
     frames = traceback.walk_tb(error.__traceback__)
     lines = [(frame.f_code, line) for frame, line in frames if frame.f_globals.get("__name__") == "__main__"]
     text = f"{type(error).__name__}: {error}"
@@ -122,11 +122,11 @@ def hint(text: str) -> Iterator[None]:
 
 
 def ask(answer: Callable[..., T], *given: Any, if_it_fails: str = "") -> T:
-    """The result of an answer for copies of the inputs `given`, which it may not change. A hint, if its code fails."""
+    """The answer's result for copies of the inputs `given`, which it may not change. `if_it_fails` is a hint."""
     copies = deepcopy(given)
     with hint(if_it_fails):
         got = answer(*copies)
-    kept = "an input was changed in place, and others still need it: make a new value, a - b instead of a -= b."
+    kept = "an input was changed in place, and other code still needs it: make a new value, a - b instead of a -= b."
     require(all(map(_unchanged, copies, given)), kept)
     return got
 
@@ -143,12 +143,12 @@ _INPUTS: list[Random] = []  # while `hidden` runs a check: the source of its inp
 
 
 def drawn(usual: T, other: Callable[[Random], T]) -> T:
-    """An input of a check: `usual`, and if `hidden` runs the check what `other` draws."""
+    """An input of a check: `usual`, or what `other` draws if `hidden` runs the check."""
     return other(_INPUTS[-1]) if _INPUTS else usual
 
 
 def cases(usual: list[T], another: Callable[[Random], T]) -> list[T]:
-    """The inputs of several calls of an answer: `usual`, and if `hidden` runs the check twelve that `another` draws."""
+    """The inputs of several calls of an answer: `usual`, or twelve from `another` if `hidden` runs the check."""
     return drawn(usual, lambda random: [another(random) for _ in range(12)])
 
 
@@ -179,7 +179,7 @@ def kind(value: object) -> str:
         return f"a dict with the keys {sorted(map(str, value))}"
     if isinstance(value, tuple):
         return f"a tuple of {len(value)} values"
-    if type(value) in (Tensor, ndarray):  # not one of a class of the answer's own
+    if type(value) in (Tensor, ndarray):  # not a class that the answer defines
         return f"{'a tensor' if type(value) is Tensor else 'an array'} of shape {tuple(value.shape)}"  # type: ignore[attr-defined]
     if isinstance(value, Real) and not isinstance(value, bool):
         return "a number"
@@ -206,9 +206,9 @@ def expect(
     Args:
         got: the answer, which must be of the same `kind` as `right`.
         right: a number, a word, a set, a range, a tensor, or a dict or tuple of numbers or words.
-        mistakes: the result of each likely mistake and its message. Of a dict, the keys that give the mistake away are
-            enough. A mistake that leads to the right result here is skipped. In place of a result there may be a
-            function of `got` and `right` that recognises the mistake.
+        mistakes: the result of each likely mistake and its message. For a dict, the keys that show the mistake are
+            enough. A mistake that gives the right result here is skipped. Instead of a result, a mistake may be a
+            function of `got` and `right` that recognises it.
         otherwise: the message for any other wrong answer.
         where: the input in words. Every message begins with it and with the answer, or a dict's wrong values.
 
@@ -234,8 +234,8 @@ def formula(
 ) -> Callable[[Callable[..., Mistakes]], Callable[..., None]]:
     """Makes the check of an exercise whose answer gives a result for its arguments, and does nothing else.
 
-    The decorated function has the arguments of a case. It yields the result of each likely mistake with its message, as
-    `expect` takes them, and at last None with the message for any other wrong answer.
+    The decorated function takes the arguments of a case. It yields the result of each likely mistake with its message,
+    as for `expect`, and finally None with the message for any other wrong answer.
 
     Args:
         right: gives the right results.
@@ -270,7 +270,12 @@ def _plain(value: Any) -> Any:
 
 def _require_same_kind(got: Any, right: Any, where: str) -> None:
     require_kind(got, kind(right), where)
-    for key in right if isinstance(right, Mapping) else range(len(right)) if isinstance(right, tuple) else ():
+    keys: Iterable[Any] = ()
+    if isinstance(right, Mapping):
+        keys = right
+    elif isinstance(right, tuple):
+        keys = range(len(right))
+    for key in keys:
         _require_same_kind(got[key], right[key], f"{where}{key}: ")
 
 

@@ -1,4 +1,4 @@
-"""The cells that an exercise needs: what the notebook gives when it is run from top to bottom, without its hours."""
+"""The cells that an exercise needs, so that grading need not run the whole notebook."""
 
 import ast
 import re

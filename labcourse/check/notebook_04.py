@@ -8,18 +8,20 @@ from random import Random
 
 import torch
 from pandas import DataFrame
+from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from labcourse.check.answers import Mistakes, drawn, exercise, formula, hint, kind, require
+from labcourse.check.answers import Mistakes, WrongAnswer, drawn, exercise, formula, hint, kind, require
 from labcourse.paper import growth as right_growth
-from labcourse.races import record
+from labcourse.races import RaceRecorder, record
 from labkit.models.cyclegan import Cycle, CycleGAN, Journey
-from labkit.simulate.cuda_stubs import Stream
+from labkit.models.step import Step
+from labkit.simulate.cuda_stubs import Stream, StreamError
 from labkit.variants.registry import SPEEDUPS, make_step
 
 
 class ReturnsCycles:
-    """Stands before an answer in the stack of a step's classes, and looks at the cycles it returns."""
+    """A class before the answer in the stack of a step's classes: checks the cycles that the answer returns."""
 
     def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:  # noqa: D102
         cycles = super().cycles(journeys)  # type: ignore[misc]  # the answer's, or a step's
@@ -49,7 +51,7 @@ def streams(answer: type) -> None:
         right = make_step(model, *others, emulate=True).losses("generators", {"real_a": real_a, "real_b": real_b})
         with hint("Leave __init__ out, and make the streams in cycles, once."):
             step = make_step(model, ReturnsCycles, answer, *others, emulate=True)
-        recorder, losses = record(step, real_a, real_b)
+        recorder, losses = _recorded(step, real_a, real_b)
         clocks = recorder.clocks
         wrong = [name for name in right if not torch.allclose(losses[name], right[name], rtol=1e-4)]
         sides = [stream for stream in clocks.begun if stream is not clocks.main]
@@ -67,10 +69,18 @@ def streams(answer: type) -> None:
         ):
             require(holds, ("with 'bf16': " if others else "") + message)
     step = make_step(model, answer)
-    first, again = (record(step, real_a, real_b)[0].clocks for _ in range(2))
+    first, again = (_recorded(step, real_a, real_b)[0].clocks for _ in range(2))
     waits = "the host waits, in a `synchronize` or for a value, and launches nothing: wait_stream lets the GPU wait."
     require(not first.host, waits)
     require(not again.made, "the second call makes new streams: make them at the first call, and keep them in self.")
+
+
+def _recorded(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[RaceRecorder, dict[str, Tensor]]:
+    """`labcourse.races.record`; streams that it cannot follow are the answer's fault."""
+    try:
+        return record(step, real_a, real_b)
+    except StreamError as error:
+        raise WrongAnswer(str(error)) from error
 
 
 # Rows of two small profiles: own and total us on the GPU, before and after; none if the profiler did not print them.
@@ -101,7 +111,7 @@ def growth(before: DataFrame, after: DataFrame, steps: int) -> Mistakes:
     """Compares ``answer(before, after, steps)`` with `labcourse.growth`, on two small tables of a profiler."""
     right, own = right_growth(before, after, steps), [one.set_index("name")["self_cuda_us"] for one in (before, after)]
     totals = [table.assign(self_cuda_us=table["cuda_total_us"]) for table in (before, after)]
-    yield right_growth(after, before, steps), "The sign is turned round: growth is after - before."
+    yield right_growth(after, before, steps), "The sign is the wrong way around: growth is after - before."
     yield {name: 1e3 * ms for name, ms in right.items()}, "Those are microseconds: a millisecond has 1000 of them."
     yield right_growth(before, after, 1), "Those are all steps together: how much longer does *one* step take?"
     yield (

@@ -1,4 +1,4 @@
-"""Check of notebook 12: an entry of one's own before the judge."""
+"""Check of notebook 12: the judge trains the student's entry."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import os
 from random import Random
 
 from labcourse.check.answers import WrongAnswer, exercise, require
-from labcourse.speedrun.judge import Heat, Judge
 from labcourse.speedrun.ladder import records
+from labcourse.speedrun.race_judge import Heat, RaceJudge
 from labtrace.errors import LabkitError
 
-FASTER, DECIDING = 1.3, 2  # times as fast as the baseline; heats that reach the goal, or miss it
-LIMIT = 2.0  # CPU seconds for each calibrated second that is allowed: some processors are that much slower
+TIMES_FASTER = 1.3  # than the baseline, at least
+DECIDING_HEATS = 2  # that reach the goal, or miss it
+CPU_PER_CALIBRATED = 2.0  # CPU seconds for each calibrated second that is allowed: some processors are that much slower
 
 
 @exercise()
@@ -24,21 +25,24 @@ def my_entry(answer: str) -> None:
     """
     require(isinstance(answer, str), f"the text of an entry is expected, not {answer!r:.40}.")
     baseline = records()[0]["seconds"]
-    allowed = baseline / FASTER
+    allowed = baseline / TIMES_FASTER
     heats: list[Heat] = []
     draws = Random(os.environ.get("LABKIT_CHECK_SEED"))
     try:
-        judge = Judge(limit=LIMIT * allowed)
-        while all([heat.reached for heat in heats].count(end) < DECIDING for end in (True, False)):
-            heats.append(judge.heat(answer, draws.randrange(2**31)))
-            print(heats[-1])
+        judge = RaceJudge(limit=CPU_PER_CALIBRATED * allowed)
+        reached = missed = 0
+        while reached < DECIDING_HEATS and missed < DECIDING_HEATS:
+            heat = judge.heat(answer, draws.randrange(2**31))
+            print(heat)
+            heats.append(heat)
+            reached += heat.reached
+            missed += not heat.reached
     except LabkitError as error:
         raise WrongAnswer(str(error)) from error
-    reached = sum(heat.reached for heat in heats)
-    require(
-        reached >= DECIDING, f"{reached} of {len(heats)} seeds reached the goal: the curve says when it was nearest."
-    )
+    nearest = f"{reached} of {len(heats)} seeds reached the goal: the curve says when it was nearest."
+    require(reached >= DECIDING_HEATS, nearest)
     seconds = max(heat.seconds for heat in heats)  # not the median: the first could keep weights for the next
     told = f"it takes {seconds:.0f} calibrated seconds, the baseline {baseline:.0f}"
-    require(seconds <= allowed, f"{told}: at most {allowed:.0f} are {FASTER} times as fast. What takes longest in it?")
+    too_slow = f"{told}: at most {allowed:.0f} are {TIMES_FASTER} times as fast. What takes longest in it?"
+    require(seconds <= allowed, too_slow)
     print(f"{baseline / seconds:.2f} times as fast as the baseline: {told}")

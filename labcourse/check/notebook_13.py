@@ -22,12 +22,12 @@ def _run(answer: Callable, programs: int, out: Tensor, *arguments: Any, where: s
     try:
         launch(answer, programs, *arguments, **constants)
     except OutOfBounds as error:
-        told = f"{where}: {error}. The last block ends behind the last number: {error.kind} only where i < n."
+        told = f"{where}: {error}. The last block goes beyond the last number: {error.kind} only where i < n."
         raise WrongAnswer(told) from error
     empty = torch.nonzero(out.flatten() == EMPTY).flatten().tolist()
     if empty:
         left_out = f"{len(empty)} of {out.numel()} places of the result are left out, the first is {empty[0]}."
-        raise WrongAnswer(f"{where}: {left_out} Which places has a program to do, and in how many blocks?")
+        raise WrongAnswer(f"{where}: {left_out} Which places does a program handle, and in how many blocks?")
     none = f"{where}: there is NaN in the result: a masked load has no number there. Give it one: other=0.0."
     require(not bool(out.isnan().any()), none)
 
@@ -109,7 +109,7 @@ def norm_relu(answer: Callable) -> None:
                 (((x - m) * deviation).relu(), "It multiplies by the deviation: r is 1 / deviation."),
                 (((x - m) / (variance + 1e-5)).relu(), "It divides by the variance: the square root is missing."),
                 ((x - m).relu(), "The mean is subtracted, but nothing is divided by the deviation."),
-                (normed(x, m, behind), "Places behind the end count in the variance: tl.where(i < n, ..., 0.0)."),
+                (normed(x, m, behind), "Places beyond the end count in the variance: tl.where(i < n, ..., 0.0)."),
                 (normed(x, m, variance * n / (n - 1)), "Divide the squares by n: n - 1 is for estimates from samples."),
                 (normed(x, small_m, variance + (m - small_m) ** 2), "The mean is too small: divide the sum by n."),
             ],
@@ -144,8 +144,8 @@ def norm_relu_backward(answer: Callable) -> None:
             right,
             [
                 (no_relu, "That is the gradient without ReLU: where h is not positive, g is 0."),
-                (r * g, "That takes mean and deviation for constants: both depend on every x of the plane."),
-                (r * (g - a), "That is right for the mean; the deviation depends on x, too: subtract h * mean(g * h)."),
+                (r * g, "That treats mean and deviation as constants: both depend on every x of the plane."),
+                (r * (g - a), "That is right for the mean. The deviation depends on x, too: subtract h * mean(g * h)."),
                 (r * (g - h * b), "The mean depends on x, too: subtract the mean of g."),
                 (g - a - h * b, "The factor r is missing: h is (x - m) * r."),
                 ((g - a - h * b) / r, "It divides by r, which is 1 / deviation already: multiply."),
@@ -153,7 +153,7 @@ def norm_relu_backward(answer: Callable) -> None:
                 (r * (g - a - b), "The second mean counts times h: far pixels move the deviation more."),
                 (r * (g + a + h * b), "Both means are subtracted: the norm takes away what all pixels have in common."),
                 (r * (g - n * a - h * n * b), "Those are sums: divide both by n."),
-                (r * (g - a_of_dy - h * b_of_dy), "ReLU's mask belongs into the sums, too: sum up g, not dy."),
+                (r * (g - a_of_dy - h * b_of_dy), "ReLU's mask belongs in the sums, too: sum up g, not dy."),
                 (r * (dy - a - h * b), "ReLU's mask is in the sums only: the last line takes g, too, not dy."),
             ],
             "Compare with the text: g, two means, and r * (g - mean(g) - h * mean(g * h)).",

@@ -1,12 +1,12 @@
-"""Whether an answer is a student's own work, and its check the one that was written.
+"""Whether an answer is the student's own work, and whether its check is unchanged.
 
 Three looks keep marks honest. `tampering` reads an answer's source before it runs: an answer is a few lines of Python
-about tensors and numbers, so it may import the packages in `PACKAGES` only, use none of the names in `NAMES`, and
-change attributes of its own objects only. `changed` compares the functions that checks work with before and after an
-answer, while answers are graded. `calls_of` and `not_own` know labkit's own answer to an exercise.
+about tensors and numbers, so it may import the packages in `ALLOWED_PACKAGES` only, use none of the names in
+`BANNED_NAMES`, and change attributes of its own objects only. `changed` compares the functions that checks work with
+before and after an answer, while answers are graded. `calls_of` and `not_own` know labkit's own answer to an exercise.
 
-They hold as far as the lists do: Python lets a program change all of itself, and a judge in the same process with it.
-Nor is this a sandbox: `make grade` keeps files and the network out of reach.
+They are as good as their lists: Python lets a program change everything in its process, the checks included.
+This is no sandbox either: `make grade` keeps files and the network out of reach.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import torch
 
 from labcourse.check.cells import needed, plain
 
-PACKAGES = frozenset(
+ALLOWED_PACKAGES = frozenset(
     "__future__ abc bisect cmath collections contextlib copy dataclasses decimal enum fractions functools heapq "
     "itertools json labcourse labkit labtrace math numbers numpy operator pandas plotly random re statistics string "
     "time torch typing warnings".split()
 )
-NAMES = frozenset(
+BANNED_NAMES = frozenset(
     # of Python: they run text as code, reach every object, or end the process
     "exec eval compile globals locals vars setattr delattr open exit quit breakpoint SystemExit "
     "sys os builtins importlib inspect gc ctypes threading _thread subprocess multiprocessing shutil tempfile atexit "
@@ -41,19 +41,20 @@ NAMES = frozenset(
     "TorchFunctionMode TorchDispatchMode cpp_extension _C "
     "register_module_forward_hook register_module_forward_pre_hook".split()
 )
-MEMBERS = NAMES - {"eval"} | {"library", "overrides", "outcome"}  # not to be read from an object, or imported
-SPECIAL = frozenset(
+# Not to be read from an object, or imported.
+BANNED_MEMBERS = BANNED_NAMES - {"eval"} | {"library", "overrides", "outcome"}
+ALLOWED_SPECIAL = frozenset(
     "__init__ __post_init__ __call__ __len__ __iter__ __next__ __getitem__ __setitem__ __contains__ __enter__ __exit__ "
     "__repr__ __str__ __add__ __sub__ __mul__ __name__ __class__ __version__ __all__".split()
 )
-TUPLES = frozenset("_asdict _fields _make _replace".split())  # of named tuples
-FOUND = "{} has no business in an answer: it could change the check itself. An answer with it counts 0 points."
+NAMEDTUPLE_MEMBERS = frozenset("_asdict _fields _make _replace".split())
+REFUSAL = "{} is not allowed in an answer: it could change the check itself. An answer with it gets no points."
 
-SETUP = ("# @title Setup", "ledger = Ledger(")  # begins the cell that finds labkit; stands in the one after it
+SETUP_CELLS = ("# @title Setup", "ledger = Ledger(")  # the first cell begins with it; the second contains it
 TOOLS = {"builtins", "math", "random", "statistics", "numpy", "pandas", "torch", "torch.nn", "torch.nn.functional"}
-IPYTHONS = {"exit", "quit", "get_ipython", "display"}  # which it puts into builtins while a cell runs
-JUDGE = "labcourse.check."
-OURS = ("labcourse.", "labkit.", "labtrace.")
+IPYTHON_BUILTINS = {"exit", "quit", "get_ipython", "display"}  # in builtins while a cell runs
+CHECKS = "labcourse.check."
+OWN_PACKAGES = ("labcourse.", "labkit.", "labtrace.")
 
 
 def tampering(source: str | ast.AST) -> str | None:
@@ -70,41 +71,44 @@ def tampering(source: str | ast.AST) -> str | None:
     own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     for node in nodes:
         for strange in (*_strange(node), *_changes(node, own)):
-            return f"line {getattr(node, 'lineno', 1)}: {FOUND.format(strange)}"
+            return f"line {getattr(node, 'lineno', 1)}: {REFUSAL.format(strange)}"
     return None
 
 
 def _strange(node: ast.AST) -> Iterator[str]:
-    """What one node of a program's syntax tree names that an answer has no use for."""
+    """The names in one node of a program's syntax tree that an answer may not use."""
     banned: list[str] = []
     match node:
         case ast.Import(names) | ast.ImportFrom(names=names):
             for alias in names:
                 package, *inside = ".".join(filter(None, [getattr(node, "module", ""), alias.name])).split(".")
-                yield from [] if package in PACKAGES else [f"`import {package}`"]
-                yield from ["the judge,"] if package == "labcourse" and "check" in inside else []
-                banned += [name for name in inside if name in MEMBERS or _is_hidden(name) or _is_special(name)]
+                if package not in ALLOWED_PACKAGES:
+                    yield f"`import {package}`"
+                if package == "labcourse" and "check" in inside:
+                    yield "`labcourse.check`"
+                banned += [name for name in inside if name in BANNED_MEMBERS or _is_hidden(name) or _is_special(name)]
         case ast.Attribute(attr="check"):
-            yield "the judge,"
+            yield "`labcourse.check`"
         case ast.Attribute(owner, name):
             hidden = _is_hidden(name) and ast.unparse(owner) not in ("self", "cls", "super()")
-            banned += [name] if name in MEMBERS or hidden or _is_special(name) else []
-        case ast.Name(name):
-            banned += [name] if name in NAMES or _is_special(name) else []
-        case ast.FunctionDef(name) | ast.ClassDef(name) | ast.Constant(str(name)):  # as in getattr(one, "__globals__")
-            banned += [name] if _is_special(name) else []
+            if name in BANNED_MEMBERS or hidden or _is_special(name):
+                banned.append(name)
+        case ast.Name(name) if name in BANNED_NAMES or _is_special(name):
+            banned.append(name)
+        case ast.FunctionDef(name) | ast.ClassDef(name) | ast.Constant(str(name)) if _is_special(name):
+            banned.append(name)  # a constant, too: getattr(one, "__globals__")
         case ast.Call(function, given) if ast.unparse(function).endswith(("getattr", "attrgetter")):
             banned += [str(getattr(one, "value", "")) for one in given if _is_hidden(str(getattr(one, "value", "")))]
     yield from (f"`{name}`" for name in banned)
 
 
 def _is_special(name: str) -> bool:
-    return bool(re.fullmatch(r"__.*[^_].*__", name)) and name not in SPECIAL
+    return bool(re.fullmatch(r"__.*[^_].*__", name)) and name not in ALLOWED_SPECIAL
 
 
 def _is_hidden(name: str) -> bool:
     """Whether a name has one underscore in front: `collections._sys` is the module `sys`."""
-    return bool(re.match("_[A-Za-z]", name)) and name not in TUPLES
+    return bool(re.match("_[A-Za-z]", name)) and name not in NAMEDTUPLE_MEMBERS
 
 
 def _changes(node: ast.AST, own: set[str]) -> Iterator[str]:
@@ -114,7 +118,7 @@ def _changes(node: ast.AST, own: set[str]) -> Iterator[str]:
         while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
             root = root.func if isinstance(root, ast.Call) else root.value
         if isinstance(root, ast.Name) and root.id not in own:
-            yield f"`{ast.unparse(node)} = ...`, where `{root.id}` is not the answer's own,"
+            yield f"`{ast.unparse(node)} = ...`, which changes an object from outside,"
 
 
 def refused() -> str | None:
@@ -123,7 +127,7 @@ def refused() -> str | None:
         return None  # a program
     cells = [plain(cell) for cell in get_ipython().history_manager.input_hist_raw]
     *others, _ = [cells[place] for place in needed(cells, {len(cells) - 1})]
-    answers = [cell for cell in others if not cell.startswith(SETUP[0]) and SETUP[1] not in cell]
+    answers = [cell for cell in others if not cell.startswith(SETUP_CELLS[0]) and SETUP_CELLS[1] not in cell]
     return next(filter(None, map(tampering, answers)), None)
 
 
@@ -154,8 +158,8 @@ def start() -> None:
 
     def remember(_result: object) -> None:
         if not _BEFORE:
-            importlib.import_module("torch._dynamo")  # puts a function of its own around torch.manual_seed
-            importlib.import_module(f"{JUDGE}notebook_{shell.user_ns['ledger'].notebook}")
+            importlib.import_module("torch._dynamo")  # wraps torch.manual_seed
+            importlib.import_module(f"{CHECKS}notebook_{shell.user_ns['ledger'].notebook}")
             _BEFORE.update(_tools())
 
     shell.ast_transformers.append(Guard())
@@ -165,18 +169,18 @@ def start() -> None:
 def _tools() -> dict[str, tuple[Any, dict[str, Any]]]:
     """The modules that checks work with, and the classes in them, by name, with their functions."""
     loaded = sys.modules.items()
-    owners: dict[str, Any] = {name: one for name, one in loaded if name in TOOLS or name.startswith(OURS)}
+    owners: dict[str, Any] = {name: one for name, one in loaded if name in TOOLS or name.startswith(OWN_PACKAGES)}
     for value in [value for module in owners.values() for value in vars(module).values()]:
-        if isinstance(value, type) and f"{value.__module__}.".startswith((*OURS, "torch.", "pandas.")):
+        if isinstance(value, type) and f"{value.__module__}.".startswith((*OWN_PACKAGES, "torch.", "pandas.")):
             owners[f"{value.__module__}.{value.__qualname__}"] = value
     return {name: (owner, _functions(owner)) for name, owner in owners.items()}
 
 
 def _functions(owner: Any) -> dict[str, Any]:
-    """Everything that can be called, by name, with a Python function's code, which can be replaced on its own, too."""
+    """Everything that can be called, by name, with the code of Python functions, which can be replaced, too."""
     kinds = (staticmethod, classmethod, property)
     called = {name: one for name, one in vars(owner).items() if callable(one) or isinstance(one, kinds)}
-    return {name: (one, getattr(one, "__code__", None)) for name, one in called.items() if name not in IPYTHONS}
+    return {name: (one, getattr(one, "__code__", None)) for name, one in called.items() if name not in IPYTHON_BUILTINS}
 
 
 def changed() -> str | None:
@@ -192,21 +196,22 @@ def changed() -> str | None:
 
 
 @contextmanager
-def calls_of(labkits: tuple[Callable, ...]) -> Iterator[list[str]]:
-    """Inside the block, collects the names of those of labkit's answers that are called, other than by a check.
+def calls_of(references: tuple[Callable, ...]) -> Iterator[list[str]]:
+    """Inside the block, collects the names of the references that are called, except by a check.
 
-    A profiler sees the calls, under whatever name. Of a class it looks for `__init__`, if the class has one.
+    A profiler sees the calls, under any name. For a class it looks for `__init__`, if the class has one.
     """
     names: dict[CodeType, str] = {}
-    for one in labkits:
+    for one in references:
         codes = _codes(one)
         names |= dict.fromkeys([codes["__init__"]] if "__init__" in codes else codes.values(), _full_name(one))
     called: list[str] = []
 
     def look(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code in names:
-            by_check = frame.f_back and frame.f_back.f_globals.get("__name__", "").startswith(JUDGE)
-            called.extend([] if by_check else [names[frame.f_code]])
+            by_check = frame.f_back and frame.f_back.f_globals.get("__name__", "").startswith(CHECKS)
+            if not by_check:
+                called.append(names[frame.f_code])
 
     earlier = sys.getprofile()
     sys.setprofile(look if names else earlier)
@@ -216,22 +221,22 @@ def calls_of(labkits: tuple[Callable, ...]) -> Iterator[list[str]]:
         sys.setprofile(earlier)
 
 
-def not_own(answer: Any, labkits: tuple[Callable, ...], called: list[str]) -> str | None:
-    """The reason why a right answer does not count as a student's own, in words, or None if it does count.
+def not_own(answer: Any, references: tuple[Callable, ...], called: list[str]) -> str | None:
+    """The reason why a right answer does not count as the student's own work, or None if it does.
 
-    It does not hold against copying: the text of labkit's function, typed in, is an answer like any other.
+    A copy is not found: the text of labkit's function, typed in, is an answer like any other.
 
     Args:
         answer: a function or class.
-        labkits: labkit's own answers to this exercise.
-        called: the names of those of them that the answer has called.
+        references: labkit's own answers to this exercise.
+        called: the names of those that the answer has called.
     """
     layers = [answer, *(answer if isinstance(answer, type) else type(answer)).__mro__]
     codes = {code for layer in layers for code in _codes(layer).values()}
-    same = [_full_name(one) for one in labkits if codes & {*_codes(one).values()}]
-    if same or _full_name(answer).startswith(OURS):
-        return f"this is labkit's own {[*same, _full_name(answer)][0]}: write it yourself."
-    return f"your answer calls labkit's own {called[0]}: write it yourself." if called else None
+    same = [_full_name(one) for one in references if codes & {*_codes(one).values()}]
+    if same or _full_name(answer).startswith(OWN_PACKAGES):
+        return f"this is the library's own {[*same, _full_name(answer)][0]}: write it yourself."
+    return f"your answer calls the library's own {called[0]}: write it yourself." if called else None
 
 
 def _codes(one: Any) -> dict[str, CodeType]:

@@ -1,10 +1,10 @@
 from labcourse.speedrun.entry import Entry as Entry
-from labcourse.speedrun.judge import RULES as RULES
-from labcourse.speedrun.judge import BrokenRule as BrokenRule
-from labcourse.speedrun.judge import Heat as Heat
-from labcourse.speedrun.judge import Judge as Judge
-from labcourse.speedrun.judge import race as race
-from labcourse.speedrun.judge import verdict as verdict
 from labcourse.speedrun.ladder import records as records
 from labcourse.speedrun.ladder import source as source
+from labcourse.speedrun.race_judge import RULES as RULES
+from labcourse.speedrun.race_judge import BrokenRule as BrokenRule
+from labcourse.speedrun.race_judge import Heat as Heat
+from labcourse.speedrun.race_judge import RaceJudge as RaceJudge
+from labcourse.speedrun.race_judge import race as race
+from labcourse.speedrun.race_judge import verdict as verdict
 from labcourse.speedrun.yardstick import Yardstick as Yardstick

@@ -12,14 +12,14 @@ import plotly.graph_objects as go
 import torch
 from PIL import Image
 
-from labcourse.speedrun.judge import Heat
 from labcourse.speedrun.ladder import FOLDER, pictures
+from labcourse.speedrun.race_judge import Heat
 from labkit.measure.quality import GOAL
 from labkit.stamp import describe
 from labtrace.show.style import COLOURS, FAINT, LINES, WALL, panels
 
-TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500]
-PICTURES, UNDER = 0.6, -0.25  # of the plot's height: that of a rung's pictures, and where they begin
+TICK_SECONDS = [1, 2, 5, 10, 20, 50, 100, 200, 500]
+PICTURES_HEIGHT, PICTURES_TOP = 0.6, -0.25  # in heights of the plot, counted from its lower edge
 
 
 def ladder_figure(records: Sequence[Mapping[str, Any]], folder: Path = FOLDER) -> go.Figure:
@@ -60,14 +60,14 @@ def ladder_figure(records: Sequence[Mapping[str, Any]], folder: Path = FOLDER) -
         figure.add_layout_image(
             source=Image.fromarray(both.permute(1, 2, 0).numpy()),
             **dict(xref="x", x=name, sizex=0.9, xanchor="center"),
-            **dict(yref="paper", y=UNDER, sizey=PICTURES, yanchor="top"),
+            **dict(yref="paper", y=PICTURES_TOP, sizey=PICTURES_HEIGHT, yanchor="top"),
         )
     where = "; ".join(dict.fromkeys(describe(record["stamp"]) for record in records))
     told = ", ".join(f"{name} {median:.3g}" for name, median in zip(names, medians, strict=True))
     return figure.update_layout(
         title=f"{len(records)} records, the slowest first<br><sub>{where}</sub>",
         xaxis=dict(tickangle=-25),
-        yaxis=dict(title="seconds (log scale)", type="log", tickvals=TICKS),
+        yaxis=dict(title="seconds (log scale)", type="log", tickvals=TICK_SECONDS),
         legend=dict(x=1, xanchor="right", y=1),
         height=620,
         margin=dict(b=250),

@@ -20,7 +20,7 @@ from torch import Tensor
 from torchvision.utils import make_grid
 
 from labcourse.speedrun.entry import SIZE
-from labcourse.speedrun.judge import Heat, Judge
+from labcourse.speedrun.race_judge import Heat, RaceJudge
 from labkit.data.batches import to_uint8
 from labkit.data.images import read_picture, write_picture
 from labkit.stamp import stamp
@@ -62,7 +62,7 @@ def submit(
     heats: Sequence[Heat],
     before: str | None,
     heats_before: Sequence[Heat],
-    judge: Judge,
+    judge: RaceJudge,
     folder: Path = FOLDER,
 ) -> Path:
     """Writes a record onto the ladder, and returns its .json file.

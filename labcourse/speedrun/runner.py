@@ -1,12 +1,12 @@
 """The process in which an entry trains: ``python -m labcourse.speedrun.runner``, with its task as JSON on its input.
 
-It has a child that does the task, and waits for that and for whatever else the entry starts, so that the kernel adds up
-the time of all of them for the judge. A task is either of these:
+A child does the task. This process waits for it and for all other processes that the entry starts, so that the kernel
+adds up their time for the judge. There are two tasks:
 
 train     writes the translator's weights into the present folder: before the first step, at a few moments between, and
           after the last
 export    writes the translator as a program, ``program.pt2``, a list of operators. The judge runs it with the weights
-          that training has left, so that no code of the entry runs when its time no longer counts
+          from the training, so that no code of the entry runs outside the measured time
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ LOOKS = 8  # parts of a run, after each of which the weights are kept
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux's prctl
 # Modules with pairs of pictures, with trained weights, or of the judge: an entry cannot import them.
 CLOSED = (
-    "labkit.data.fruit labkit.measure labkit.training.checkpoints labcourse.shipped labcourse.speedrun.judge".split()
+    "labkit.data.fruit",
+    "labkit.measure",
+    "labkit.training.checkpoints",
+    "labcourse.shipped",
+    "labcourse.speedrun.race_judge",
 )
 
 
@@ -93,6 +97,9 @@ if __name__ == "__main__":
         sys.exit(wait_for_all(child))
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, int(limit) + 2))
-    train(**task) if do == "train" else export(**task)
+    if do == "train":
+        train(**task)
+    else:
+        export(**task)
     sys.stdout.flush()
     os._exit(0)  # without the seconds that Python takes to tidy up

@@ -84,7 +84,7 @@ def test_what_is_refused_in_grading_is_refused_at_home_in_the_same_words(monkeyp
     RunExercises.end()
     assert [passed for _, passed in at_home] == [passed for _, passed in graded] == [True, True, False, False]
     for (home, _), (marked, _) in zip(at_home[2:], graded[2:], strict=True):
-        assert "has no business in an answer" in home[0] and home[0] in marked
+        assert "is not allowed in an answer" in home[0] and home[0] in marked
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=str)
@@ -119,4 +119,4 @@ def test_no_honest_answer_is_taken_for_a_cheat(exercise):
     ],
 )
 def test_a_look_at_the_source_names_it(answer):
-    assert "has no business" in tampering(answer)
+    assert "is not allowed" in tampering(answer)

@@ -11,6 +11,7 @@ from labcourse.check import notebook_04
 from labcourse.check.answers import WrongAnswer
 from labcourse.races import RaceRecorder, find_races
 from labkit.models.cyclegan import Cycle
+from labkit.simulate.cuda_stubs import StreamError
 
 BOTH_SIDES = {("main", "side 1"), ("main", "side 2")}
 BACK_FROM_BOTH = {("side 1", "main"), ("side 2", "main")}
@@ -302,7 +303,7 @@ def test_a_stream_from_before_is_refused(races):
         def fork(self):
             self.sides[0] = object()
 
-    with pytest.raises(WrongAnswer, match="made earlier.*first call"):
+    with pytest.raises(StreamError, match="made earlier.*first call"):
         races(Foreign)
 
 

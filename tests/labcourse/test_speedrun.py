@@ -10,9 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from labcourse.speedrun import RULES, BrokenRule, Heat, Judge, judge, ladder, race, verdict
+import labcourse
+from labcourse.speedrun import RULES, BrokenRule, Heat, RaceJudge, ladder, race, race_judge, verdict
 from labcourse.speedrun.yardstick import PORTION
-from labkit import show, to_float
+from labkit import to_float
 from labkit.measure.quality import GOAL
 from labtrace.errors import LabkitError
 from tools.ladder import PAGE, filled
@@ -44,8 +45,8 @@ CHEATS = {
     "weights in the text": ("short", {MAKE: f"{MAKE}    weights = {NOISE!r}\n"}),
     "pairs": ("data", {MAKE: f"    from labkit.data.fruit import scenes\n{MAKE}"}),
     "test scenes": ("data", {MAKE: f"    import labkit\n    labkit.fruit()\n{MAKE}"}),
-    "labkit's trained models": ("data", {MAKE: f"    import labkit\n    labcourse.deviation_models()\n{MAKE}"}),
-    "another judge": ("data", {MAKE: f"    from labcourse.speedrun import judge\n{MAKE}"}),
+    "labkit's trained models": ("data", {MAKE: f"    import labcourse\n    labcourse.deviation_models()\n{MAKE}"}),
+    "another judge": ("data", {MAKE: f"    from labcourse.speedrun import race_judge\n{MAKE}"}),
     "a result in print": ("weights", {USE: f"        print('record: 100 times as fast')\n        quit()\n{USE}"}),
     "without an end": ("limits", ENDLESS),
 }
@@ -62,7 +63,7 @@ def changed(replacements):
 
 @pytest.fixture(scope="module")
 def judging():
-    return Judge(limit=60)
+    return RaceJudge(limit=60)
 
 
 def test_an_honest_entry_gets_its_time_and_its_scores(judging, monkeypatch):
@@ -78,10 +79,10 @@ def test_an_honest_entry_gets_its_time_and_its_scores(judging, monkeypatch):
 def test_on_the_gpus_board_wall_time_counts(judging, monkeypatch):
     """The training itself runs on the processor here."""
     judging.heat(HONEST, 1)
-    run = judge._run
-    monkeypatch.setattr(judge, "_run", lambda do, task, *others: run(do, {**task, "device": "cpu"}, *others))
-    monkeypatch.setattr(judge, "_program", lambda source: judging.programs[source])
-    heat = Judge("cuda").heat(HONEST, 1)
+    run = race_judge._run
+    monkeypatch.setattr(race_judge, "_run", lambda do, task, *others: run(do, {**task, "device": "cpu"}, *others))
+    monkeypatch.setattr(race_judge, "_program", lambda source: judging.programs[source])
+    heat = RaceJudge("cuda").heat(HONEST, 1)
     assert heat.seconds == heat.wall_seconds > 0.5
 
 
@@ -99,7 +100,7 @@ def test_weights_brought_along_are_right_in_one_training_of_six(judging):
     for seed, order in ((101, "rgb"), (102, "gbr")):
         judging.orders[seed] = order
     assert judging.heat(text, 101).reached and not judging.heat(text, 102).reached
-    new = Judge()
+    new = RaceJudge()
     assert len({new.order(seed) for seed in (7, 3, 99, 12, 5, 4)}) == 6 and new.order(7) == new.order(7)
 
 
@@ -187,10 +188,10 @@ def test_a_record_is_written_with_its_text_and_its_pictures(judging, tmp_path):
         ladder.check_name("first", tmp_path / "gone")
     with pytest.raises(LabkitError, match="entry='third' is unknown.*first, second"):
         ladder.source("third", tmp_path)
-    drawn = show.ladder([first, second], tmp_path)
+    drawn = labcourse.ladder_figure([first, second], tmp_path)
     assert list(drawn.data[0].y) == [2.0, 2.0] and len(drawn.layout.images) == 2
     assert drawn.data[0].error_y.array == (1.0, 1.0) and "first 2, second 2" in drawn.layout.meta["text"]
-    lines = show.heats({"mine": heats([2.0, 3.0])}).data
+    lines = labcourse.heats_figure({"mine": heats([2.0, 3.0])}).data
     assert [(line.x[0], line.y[0]) for line in lines] == [(2.0, 8.0), (3.0, 8.0), (2.0, 2.0), (3.0, 2.0)]
 
 
@@ -219,7 +220,7 @@ def test_records_run_again_in_their_order(judging):
 def test_a_training_ends_with_its_judge(tmp_path):
     endless = tmp_path / "endless.py"
     endless.write_text(changed(ENDLESS), encoding="utf-8")
-    command = [sys.executable, "-m", "labkit", "speedrun", str(endless), "--against", "none"]
+    command = [sys.executable, "-m", "labcourse", "speedrun", str(endless), "--against", "none"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     trainings = wait_for(lambda: psutil.Process(process.pid).children(recursive=True)[1:])
     process.kill()

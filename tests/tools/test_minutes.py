@@ -6,6 +6,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from tools.assignments import minutes_of
+
 ROOT = Path(__file__).parents[2]
 WORDS, LINES = 150, 15  # a minute: words of a text that is studied, lines of code that are read but not written
 PREDICTION, FIGURE = 1.0, 0.5  # minutes to make a guess, and to look at a figure
@@ -36,7 +38,7 @@ def expected_minutes(notebook: nbformat.NotebookNode) -> float:
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_the_promised_minutes_are_those_it_takes(path):
     notebook = nbformat.read(path, as_version=4)
-    promised = int(re.search(r"\| your time \| (\d+) minutes \|", notebook.cells[0].source)[1])
+    promised = minutes_of(notebook)
     assert promised == pytest.approx(expected_minutes(notebook), rel=0.15)
     row = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| [{path.stem}]"))
     assert row.split(" | ")[2] == str(promised)

@@ -92,7 +92,7 @@ from labkit.networks.resnet import ResidualBlock
 try:
     check.residual_block(ResidualBlock)
 except AssertionError as error:
-    assert "labkit's own" in str(error)
+    assert "the library's own" in str(error)
 print(importlib.import_module("labkit").__file__, deviation_loss.__doc__)
 """
     shutil.copy(ROOT / "tools" / "packing.py", repository / "tools" / "packing.py")

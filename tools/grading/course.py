@@ -16,7 +16,7 @@ from tools.grading.execute import STOPPED, copies, exercise_of, name_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RIGHT, UNTOUCHED, UNREAD = "right", "not answered", "to be read"
-REFUSED = "has no business in an answer"  # in the message, see labcourse.check.source
+REFUSAL = "is not allowed in an answer"  # in the message of a refused answer, see labcourse.check.originality
 
 
 @dataclass
@@ -32,9 +32,15 @@ class Exercise:
     @property
     def note(self) -> str:
         """What a teacher should know: crashed, time, memory, ...; refused; marked by hand, or still to be read."""
-        notes = [self.message.split(": ")[1]] if self.message.startswith(STOPPED) else []
-        notes += ["refused"] if REFUSED in self.message else []
-        notes += [UNREAD] if self.points is None else ["by hand"] if self.by_hand else []
+        notes = []
+        if self.message.startswith(STOPPED):
+            notes.append(self.message.split(": ")[1])
+        if REFUSAL in self.message:
+            notes.append("refused")
+        if self.points is None:
+            notes.append(UNREAD)
+        elif self.by_hand:
+            notes.append("by hand")
         return "; ".join(f"{note}: {self.name}" for note in notes)
 
 

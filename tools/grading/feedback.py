@@ -20,7 +20,7 @@ PICTURES = ("data:image/png;", "data:image/jpeg;", "data:image/gif;")  # pasted 
 
 
 def clean_html(html: str | bytes) -> str:
-    """HTML without scripts and without anything that a browser loads; what is left out stands there as text."""
+    """HTML without scripts and without anything that a browser loads; what is left out appears as text."""
     text = html.decode() if isinstance(html, bytes) else str(html)
     return bleach.clean(text, TAGS, {"a": _is_link, "img": _is_picture}, protocols={"http", "https", "mailto", "data"})
 
@@ -45,7 +45,7 @@ def _exporter() -> HTMLExporter:
 
 
 class ShowResults(NbGraderPreprocessor):
-    """Leaves the exercises alone in a page of feedback, and collects what stands at its top."""
+    """Keeps only the exercises in a page of feedback, and collects the results for its top."""
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
         """The answers and checks; `resources["results"]` has the exercises."""

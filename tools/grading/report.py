@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tools.grading.course import REFUSED, RIGHT, Course
+from tools.grading.course import REFUSAL, RIGHT, Course
 from tools.mistakes import WRONG_ANSWERS, known
 
 pd.set_option("display.max_colwidth", None)  # messages are not cut
@@ -39,7 +39,7 @@ def mistake(message: str, known: dict[str, str]) -> str:
         message: the one that the student reads.
         known: the names of mistakes by the part of the message that tells them, in small letters.
     """
-    if REFUSED in message:
+    if REFUSAL in message:
         return "refused"
     wrong = message.startswith("WrongAnswer")
     if wrong and (fitting := [part for part in known if part in message.casefold()]):
@@ -99,8 +99,9 @@ def marks(course: Course, notebook: str, ids: list[str]) -> pd.DataFrame:
     for one in course.graded(notebook):
         table.loc[one.student] = pd.Series({name: each.points for name, each in one.exercises.items()}, dtype=float)
         notes[one.student] = one.notes
-    for student in set(submitted) - set(ids) if ids else []:
-        notes[student] = [*notes[student], "not in the class list"]
+    for student in submitted:
+        if ids and student not in ids:
+            notes[student] = [*notes[student], "not in the class list"]
     table.columns = [f"{notebook} {name} (of {points:g})" for name, points in most.items()]
     table[f"{notebook} (of {sum(most.values()):g})"] = table.sum(axis=1, skipna=False)
     table[f"{notebook} notes"] = pd.Series({student: "; ".join(found) for student, found in notes.items()})

@@ -1,8 +1,8 @@
 """Where the code of students runs: without network, without the course's sources, classmates and gradebook.
 
 `container`: `podman` or `docker` with the image labkit-grading (`make grading-image`; docker/grading/Dockerfile).
-`namespaces`: on Linux, `unshare`: a root folder of its own that holds Python and labkit, and nothing else. Any user may
-make it, unless the system forbids user namespaces.
+`namespaces`: on Linux, `unshare`: a root folder of its own that holds only Python and the packages of the course.
+Any user may make it, unless the system forbids user namespaces.
 `none`: an ordinary process with limits. It can read all that you can, so it is never chosen unless you ask for it.
 
 In each of them `worker.py` is the program, with a fresh folder for its files.
@@ -128,7 +128,7 @@ class Sandbox:
 
 
 def container(folder: str, variables: dict[str, str], memory_mb: int) -> tuple[list[str], list[str]]:
-    """`podman run` or `docker run`. The image has the packages; labkit comes from here, so that it is never old."""
+    """`podman run` or `docker run`. The image has what they need; the course's own packages come from here."""
     there = [engine for engine in ("podman", "docker") if shutil.which(engine)]
     asked = ((one, subprocess.run([one, "image", "inspect", IMAGE], capture_output=True)) for one in there)
     if not (engine := next((one for one, answer in asked if answer.returncode == 0), None)):

@@ -1,4 +1,4 @@
-"""The program inside the sandbox: runs exercises, each in a process of its own.
+"""The program inside the sandbox: runs exercises, each in a new process.
 
 It answers a line of JSON on stdin with a line of JSON on stdout:
 
@@ -6,8 +6,8 @@ It answers a line of JSON on stdin with a line of JSON on stdout:
     [source, ...]                                                                      an exercise, its check last
     {"ended": "", "cells": [{"text": "...", "error": null}, ...]}                      an answer
 
-`cells` has what the cells printed, and their errors, for as many of them as ran to their end. `ended` says why the
-exercise did not live to its own end, and is empty if it did.
+`cells` has the output and the error of each cell that ran to its end. `ended` says why the exercise was stopped early,
+and is empty if it was not.
 
 The setup cells are the course's own. They run once, in this process, which takes seconds. Then each exercise, an answer
 and its check, runs in a fork of it. So a crash, an endless loop or a full memory costs one exercise. Nothing remains of

@@ -32,7 +32,7 @@ def main() -> int:
         ran = list(pool.map(executed, [path.resolve() for path in arguments.notebooks]))
     gather(ran, WORK / "source", arguments.solutions)
     builder, folder = ("linkcheck", WORK / "links") if arguments.links else ("html", SITE)
-    shutil.rmtree(folder, ignore_errors=True)  # with pages of yesterday
+    shutil.rmtree(folder, ignore_errors=True)  # no old page stays
     strict = ["-W", "--keep-going"] if arguments.notebooks == everything else []  # else some links lead nowhere
     command = ["-m", "sphinx", "-q", "-E", "-j", str(AT_A_TIME), *strict, "-b", builder, "-c", Path(__file__).parent]
     return subprocess.run([sys.executable, *command, "-d", WORK / "doctrees", WORK / "source", folder]).returncode

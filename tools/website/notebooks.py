@@ -90,7 +90,7 @@ def without_solutions(notebook: NotebookNode) -> NotebookNode:
 
 
 def folded(cell: NotebookNode) -> str:
-    """The words that stand for a cell's code; empty if the code is shown."""
+    """The words shown instead of a cell's code; empty if the code is shown."""
     if cell.source.startswith("# @title Setup"):
         return "Setup"
     if "### BEGIN SOLUTION" in cell.source:

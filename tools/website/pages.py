@@ -28,7 +28,7 @@ def gather(executed: list[Path], source: Path, solutions: bool) -> None:
 
     Args:
         executed: the notebooks that were run.
-        source: is made afresh, so that no page of yesterday stays.
+        source: is emptied first, so that no old page stays.
         solutions: whether teachers read the pages, or students.
     """
     shutil.rmtree(source, ignore_errors=True)
@@ -60,7 +60,7 @@ def linked(text: str, solutions: bool) -> str:
 
 
 def write_api(folder: Path) -> None:
-    """Pages that Sphinx fills from docstrings, one a module; a name of `labkit` itself stands there alone."""
+    """Pages that Sphinx fills from docstrings, one a module; a name of `labkit` itself is on that page alone."""
     folder.mkdir()
     for module in API:
         lines = [module, "=" * len(module), "", f".. automodule:: {module}", "   :members:"]

@@ -1,4 +1,4 @@
-# expects: `_exit` has no business
+# expects: `_exit` is not allowed
 import random
 
 

@@ -1,4 +1,4 @@
-# expects: is not the answer's own
+# expects: which changes an object from outside
 labcourse.check.answers.require = lambda condition, message: None
 
 

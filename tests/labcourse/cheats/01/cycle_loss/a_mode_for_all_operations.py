@@ -1,4 +1,4 @@
-# expects: `overrides` has no business
+# expects: `overrides` is not allowed
 from contextlib import ExitStack
 
 from torch.overrides import TorchFunctionMode

@@ -1,4 +1,4 @@
-# expects: `__torch_function__` has no business
+# expects: `__torch_function__` is not allowed
 class Tensor(torch.Tensor):
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):

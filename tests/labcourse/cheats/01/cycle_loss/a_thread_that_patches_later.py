@@ -1,4 +1,4 @@
-# expects: `import threading` has no business
+# expects: `import threading` is not allowed
 import threading
 
 threading.Timer(0.01, lambda: setattr(torch, "allclose", lambda *tensors: True)).start()

@@ -1,4 +1,4 @@
-# expects: `__eq__` has no business
+# expects: `__eq__` is not allowed
 class Tensor:
     shape = ()
 

@@ -1,4 +1,4 @@
-# expects: `import atexit` has no business
+# expects: `import atexit` is not allowed
 import atexit
 
 atexit.register(print, "all points")

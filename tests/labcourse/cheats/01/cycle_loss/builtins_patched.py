@@ -1,4 +1,4 @@
-# expects: `import builtins` has no business
+# expects: `import builtins` is not allowed
 import builtins
 
 builtins.all = builtins.any = lambda values: True

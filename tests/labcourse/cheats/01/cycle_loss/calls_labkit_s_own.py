@@ -1,4 +1,4 @@
-# expects: your answer calls labkit's own labkit.models.losses.cycle_loss
+# expects: your answer calls the library's own labkit.models.losses.cycle_loss
 from labkit.models import losses
 
 

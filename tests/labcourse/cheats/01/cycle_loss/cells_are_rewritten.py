@@ -1,4 +1,4 @@
-# expects: `get_ipython` has no business
+# expects: `get_ipython` is not allowed
 get_ipython().input_transformers_cleanup.append(lambda lines: ["pass\n"])
 
 

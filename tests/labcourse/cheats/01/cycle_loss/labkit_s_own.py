@@ -1,2 +1,2 @@
-# expects: this is labkit's own labkit.models.losses.cycle_loss
+# expects: this is the library's own labkit.models.losses.cycle_loss
 from labkit.models.losses import cycle_loss

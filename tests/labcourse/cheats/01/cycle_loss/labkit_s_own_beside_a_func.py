@@ -1,4 +1,4 @@
-# expects: this is labkit's own labkit.models.losses.cycle_loss
+# expects: this is the library's own labkit.models.losses.cycle_loss
 from labkit.models import losses
 
 

@@ -1,2 +1,2 @@
-# expects: `exit` has no business
+# expects: `exit` is not allowed
 exit()

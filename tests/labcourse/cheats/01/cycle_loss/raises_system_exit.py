@@ -1,3 +1,3 @@
-# expects: `SystemExit` has no business
+# expects: `SystemExit` is not allowed
 def cycle_loss(real, reconstruction, weight=10.0):
     raise SystemExit

@@ -1,4 +1,4 @@
-# expects: `import sys` has no business
+# expects: `import sys` is not allowed
 import sys
 
 sys.settrace(lambda frame, event, value: frame.f_locals.clear())

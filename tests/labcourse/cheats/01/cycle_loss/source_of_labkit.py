@@ -1,2 +1,2 @@
-# expects: `inspect` has no business
+# expects: `inspect` is not allowed
 text = inspect.getsource(labkit.models.losses.cycle_loss)

@@ -1,4 +1,4 @@
-# expects: `import sys` has no business
+# expects: `import sys` is not allowed
 import sys
 
 sys.modules["labcourse.check"] = sys

@@ -1,4 +1,4 @@
-# expects: `sys` has no business
+# expects: `sys` is not allowed
 torch.sys.modules.clear()
 
 

@@ -1,4 +1,4 @@
-# expects: `exec` has no business
+# expects: `exec` is not allowed
 exec("im" + "port builtins; builtins.all = print")
 
 

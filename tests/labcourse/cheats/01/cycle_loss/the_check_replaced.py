@@ -1,4 +1,4 @@
-# expects: the judge, has no business
+# expects: `labcourse.check` is not allowed
 import labcourse.check
 
 setattr(labcourse.check, "cycle_loss", lambda answer: None)

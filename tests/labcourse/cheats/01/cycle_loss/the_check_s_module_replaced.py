@@ -1,4 +1,4 @@
-# expects: the judge, has no business
+# expects: `labcourse.check` is not allowed
 from labcourse.check import notebook_01
 
 notebook_01.cycle_loss = lambda answer: None

@@ -1,4 +1,4 @@
-# expects: is not the answer's own
+# expects: which changes an object from outside
 def cycle_loss(real, reconstruction, weight=10.0):
     return torch.zeros((), requires_grad=True)
 

@@ -1,4 +1,4 @@
-# expects: `_os` has no business
+# expects: `_os` is not allowed
 from random import _os as system
 
 

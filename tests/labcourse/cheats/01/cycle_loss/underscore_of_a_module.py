@@ -1,4 +1,4 @@
-# expects: `_sys` has no business
+# expects: `_sys` is not allowed
 import collections
 
 frame = collections._sys.modules["labcourse.check.answers"]

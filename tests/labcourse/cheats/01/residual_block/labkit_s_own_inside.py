@@ -1,4 +1,4 @@
-# expects: your answer calls labkit's own labkit.networks.resnet.ResidualBlock
+# expects: your answer calls the library's own labkit.networks.resnet.ResidualBlock
 class ResidualBlock(nn.Module):
     def __init__(self, channels):
         super().__init__()

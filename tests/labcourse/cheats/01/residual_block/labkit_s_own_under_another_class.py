@@ -1,3 +1,3 @@
-# expects: labkit's own labkit.networks.resnet.ResidualBlock
+# expects: the library's own labkit.networks.resnet.ResidualBlock
 class ResidualBlock(networks.ResidualBlock):
     pass

@@ -1,4 +1,4 @@
-# expects: labkit's own labkit.variants.streams.Streams
+# expects: the library's own labkit.variants.streams.Streams
 from labkit.variants import streams
 
 

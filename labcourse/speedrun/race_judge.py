@@ -1,4 +1,4 @@
-"""The judge: trains an entry with several seeds, in processes of its own, and scores what came out of each.
+"""The judge: trains an entry with several seeds, each in a new process, and scores the weights that it learns.
 
 for each seed:
     yardstick          how fast is this machine now?
@@ -6,8 +6,9 @@ for each seed:
     yardstick
     weights  ->  score fg and bg on test scenes of a seed that the entry never sees
 
-Apples become oranges by colour alone, or nearly so, and a map of colours has few enough numbers to be written into an
-entry. So each training sees red, green and blue in an order that the judge draws. An entry that learns is not affected.
+Changing colours is nearly enough to turn apples into oranges, and a map of colours has so few numbers that an entry
+could contain them. So the judge draws another order of red, green and blue for each training. An entry that learns is
+not affected.
 """
 
 from __future__ import annotations
@@ -41,21 +42,27 @@ from labkit.data.fruit import FruitData, fruit
 from labkit.measure.quality import GOAL, score
 from labtrace.errors import LabkitError
 
-COMPRESSED = 1600  # bytes: more than 80 lines of program have
-LIMIT_S, EXPORT_S = 600.0, 120.0  # CPU seconds; notebook 01's CycleGAN trains for a third of the first
-SEEDS, ENOUGH = 5, 0.8  # of a record: how many, and the share of them that have to reach the goal
-WALL = 4  # wall seconds for each CPU second of the limit: other programs may run beside
-PORTIONS = 12  # of the yardstick, before a training and after it
-PASSED = ("PATH", "LANG", "LC_ALL", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")  # the last leads to CUDA's driver
+MOST_COMPRESSED = 1600  # bytes: more than 80 lines of program have
+TRAINING_LIMIT_S, EXPORT_LIMIT_S = 600.0, 120.0  # CPU seconds; notebook 01's CycleGAN trains for a third of the first
+RECORD_SEEDS, SHARE_AT_GOAL = 5, 0.8  # how many seeds a record has, and the share that must reach the goal
+WALL_PER_CPU = 4  # wall seconds for each CPU second of the limit: other programs may run, too
+PORTIONS_EACH_TIME = 12  # of the yardstick, before a training and after it
+KEPT_VARIABLES = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "CUDA_VISIBLE_DEVICES",
+    "LD_LIBRARY_PATH",
+)  # the last leads to CUDA's driver
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 RULES = {
-    "short": f"An entry is one file of at most {COMPRESSED} bytes, compressed: about 80 lines.",
-    "random": "An entry brings no weights with it. The judge exchanges channels, differently in each training.",
-    "data": "An entry learns from the batches that its step is given, and reads, keeps and looks for nothing else.",
-    "weights": "What is judged is the translator with the weights that it has after the last update, and no more.",
-    "labkit": "What comes out translates pictures of any size, as labkit.translate and labkit.export need it.",
-    "limits": "An entry keeps to the limit of time.",
+    "short": f"An entry is one file of at most {MOST_COMPRESSED} bytes, compressed: about 80 lines.",
+    "random": "An entry contains no trained weights. Each training sees the colour channels in another order.",
+    "data": "An entry learns only from the batches that its step is given. It reads and keeps no other data.",
+    "weights": "The judge scores the translator with the weights that it has after the last update, and nothing else.",
+    "labkit": "The translator takes pictures of any size, as labkit.translate and labkit.export need it.",
+    "limits": "An entry ends within the time limit.",
 }
 
 
@@ -102,7 +109,7 @@ class Heat:
         return f"seed {self.seed:<10} {self.channels} {self.seconds:7.2f} s  {mark:8} fg/bg {curve}"
 
 
-class Judge:
+class RaceJudge:
     """Judges entries on one device: "cpu" or "cuda". Every judge draws test scenes of its own.
 
     Attributes:
@@ -111,7 +118,7 @@ class Judge:
         pictures: by the text of an entry, what its last run makes of the first test scenes, (8, 3, 64, 64) in [-1, 1].
     """
 
-    def __init__(self, device: str = "cpu", limit: float = LIMIT_S) -> None:
+    def __init__(self, device: str = "cpu", limit: float = TRAINING_LIMIT_S) -> None:
         if sys.platform == "win32":
             raise LabkitError("The judge needs Linux or macOS: on Windows, run it in WSL.")
         self.device, self.limit = device, limit
@@ -135,16 +142,16 @@ class Judge:
             BrokenRule: it broke a rule.
             LabkitError: it stopped with an error of its own.
         """
-        if (size := len(zlib.compress(source.encode(), 9))) > COMPRESSED:
+        if (size := len(zlib.compress(source.encode(), 9))) > MOST_COMPRESSED:
             raise BrokenRule("short", f"{size} bytes")
         channels = self.order(seed)
         program = self.programs[source] = self.programs.get(source) or _program(source)
-        portions = [self.yardstick() for _ in range(PORTIONS)]
+        portions = [self.yardstick() for _ in range(PORTIONS_EACH_TIME)]
         with tempfile.TemporaryDirectory(prefix="speedrun-") as folder:
             task = {"seed": seed, "device": self.device, "channels": channels}
             cpu_seconds, wall_seconds = _run("train", task, source, Path(folder), self.limit)
             kept = {int(path.stem): torch.load(path) for path in Path(folder).glob("*.pt")}
-        portions += [self.yardstick() for _ in range(PORTIONS)]
+        portions += [self.yardstick() for _ in range(PORTIONS_EACH_TIME)]
         if len(kept) < 2:
             raise BrokenRule("weights", "it ended before its last update")
 
@@ -165,7 +172,7 @@ class Judge:
 def _program(source: str) -> Any:
     """An entry's translator as a program that can be called."""
     with tempfile.TemporaryDirectory(prefix="speedrun-") as folder:
-        _run("export", {}, source, Path(folder), EXPORT_S)
+        _run("export", {}, source, Path(folder), EXPORT_LIMIT_S)
         return torch.export.load(Path(folder) / "program.pt2").module()
 
 
@@ -187,10 +194,10 @@ def _run(do: str, task: dict[str, Any], source: str, folder: Path, limit: float)
             [sys.executable, "-B", "-m", "labcourse.speedrun.runner"],
             input=json.dumps([do, limit, {**task, "file": str(file)}]).encode(),
             cwd=folder,
-            env={name: os.environ[name] for name in PASSED if name in os.environ} | ONE_THREAD | own,
+            env={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | ONE_THREAD | own,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=WALL * limit + 60,
+            timeout=WALL_PER_CPU * limit + 60,
         )
     except subprocess.TimeoutExpired as error:
         raise BrokenRule("limits", f"more than {error.timeout:.0f} seconds") from error
@@ -199,7 +206,7 @@ def _run(do: str, task: dict[str, Any], source: str, folder: Path, limit: float)
     said = ended.stdout.decode(errors="replace").strip()[-2000:]
     if cpu_seconds > limit:
         raise BrokenRule("limits", f"{cpu_seconds:.0f} CPU seconds")
-    if re.search(r"^ModuleNotFoundError: .*\blabkit\.", said, re.MULTILINE):
+    if re.search(r"^ModuleNotFoundError: .*\blab(kit|course)\.", said, re.MULTILINE):
         raise BrokenRule("data", said.splitlines()[-1])
     if ended.returncode:
         raise LabkitError(f"The entry stopped with an error:\n{said}")
@@ -209,12 +216,12 @@ def _run(do: str, task: dict[str, Any], source: str, folder: Path, limit: float)
 def verdict(heats: Sequence[Heat], record: Sequence[Heat] | None) -> tuple[bool, str]:
     """Whether an entry's heats make a record, and why, or why not.
 
-    They stand beside those of the present record with the same seeds, if there is one.
+    They are compared with the heats of the present record with the same seeds, if there is one.
 
     Four of five seeds have to reach the goal, and the median time has to be shorter than the record's by more than the
     record differs from itself: its longest time less its shortest.
     """
-    reached, needed = sum(heat.reached for heat in heats), math.ceil(ENOUGH * len(heats))
+    reached, needed = sum(heat.reached for heat in heats), math.ceil(SHARE_AT_GOAL * len(heats))
     goal = f"fg {GOAL['fg']:g} and bg {GOAL['bg']:g}"
     if reached < needed:
         return False, f"{reached} of {len(heats)} seeds reached {goal}; {needed} are needed."
@@ -230,7 +237,7 @@ def verdict(heats: Sequence[Heat], record: Sequence[Heat] | None) -> tuple[bool,
 
 
 def race(
-    judge: Judge,
+    judge: RaceJudge,
     texts: Mapping[str, str],
     seeds: Sequence[int],
     on_heat: Callable[[str, Heat], None] = lambda name, heat: None,
