@@ -51,9 +51,9 @@ def light_block(answer: Callable[[int], nn.Module]) -> None:
         for weight in block.parameters():
             weight.zero_()
     none = torch.allclose(block(x.clone()), x)
-    require(none, "with all weights 0 it should give back x: x + ..., and nothing behind.")
+    require(none, "with all weights 0 it should give back x: x + ..., and nothing after it.")
     require(bool(sees.any(1).any(0)[2:7, 3:8].all()), "an output pixel does not see all 5 x 5 pixels around it.")
-    require(not blind, f"an output channel never hears of {blind:.3g} of the {channels} input channels.")
+    require(not blind, f"an output channel does not depend on {blind:.3g} of the {channels} input channels.")
     require(not linear, "without an activation it is one linear map.")
 
 
