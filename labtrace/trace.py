@@ -38,6 +38,11 @@ class Trace:
 
     Raises:
         TraceError: there is no trace, or it cannot be read. The message names the file, the cause and the remedy.
+
+    Example:
+        >>> trace = labtrace.Trace("trace.json")
+        >>> trace.temporal().set_index("part")["us"][["wall", "idle"]].tolist()
+        [600.0, 220.0]
     """
 
     def __init__(self, path: Path | str) -> None:

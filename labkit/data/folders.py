@@ -77,6 +77,11 @@ def folders(
     Raises:
         DataError: the folders are not laid out like this, a set has no usable picture, or `size` is below 16 or above
             `load_size`.
+
+    Example:
+        >>> data = labkit.folders("photos", size=32)  # with photos/trainA and photos/trainB
+        >>> len(data.train_a), data.test_b[0].shape
+        (2, torch.Size([3, 32, 32]))
     """
     check_known("preprocess", preprocess, PREPROCESS)
     usual = round(size * 286 / 256)

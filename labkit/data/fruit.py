@@ -79,6 +79,11 @@ def fruit(n: int = 1000, size: int = 64, seed: int = 0) -> FruitData:
 
     Raises:
         DataError: if `n` is below 1 or `size` below 16.
+
+    Example:
+        >>> data = labkit.fruit(n=2, size=32)
+        >>> data.train_a[0].shape, data.train_a[0].dtype
+        (torch.Size([3, 32, 32]), torch.uint8)
     """
     train_a, train_b = training_pictures(n, size, seed)
     test_a, test_b, test_mask = scenes(range(FIRST_OF_TEST, FIRST_OF_TEST + TEST_SCENES), size, seed)

@@ -112,6 +112,11 @@ class CycleGAN(Model):
 
     Raises:
         LabkitError: an argument is unknown or out of range, or a custom network has no weights.
+
+    Example:
+        >>> model = labkit.CycleGAN(generator="resnet_6blocks", ngf=8, ndf=8)
+        >>> model.G_A(torch.zeros(1, 3, 64, 64)).shape
+        torch.Size([1, 3, 64, 64])
     """
 
     kind = "CycleGAN"

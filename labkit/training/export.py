@@ -59,6 +59,11 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
         LabkitError: the suffix or the direction is unknown, the results differ from PyTorch's by more than 1e-3, or the
             file cannot be written. No file is left then, and an older one is kept.
         CheckpointError: the run or the checkpoint cannot be read.
+
+    Example:
+        >>> model = labkit.CycleGAN("resnet_3blocks", ngf=4, ndf=4)
+        >>> labkit.export(model, "apples_to_oranges.safetensors").path.name
+        'apples_to_oranges.safetensors'
     """
     path = Path(path)
     suffix = path.suffix.lower()

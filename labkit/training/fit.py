@@ -91,6 +91,12 @@ def fit(
             instance on a full disk. The last good one stays.
         TrainingError: a loss is no longer finite, and the last good checkpoint is kept. Or a worker died, and the run
             was saved.
+
+    Example:
+        >>> step = labkit.make_step(labkit.CycleGAN("resnet_3blocks", ngf=4, ndf=4))
+        >>> run = labkit.fit(step, labkit.fruit(n=4, size=32), steps=2, workers=0, checkpoint="out/run")
+        >>> run.done, len(run.losses["G_A"])
+        (2, 2)
     """
     pictures = open_data(data)
     _check(pictures, step, batch_size, steps=steps, report_every=report_every, sample_every=sample_every)

@@ -19,6 +19,11 @@ def linear_schedule(constant: int, decay: int, epoch: int = 1) -> Callable[[int]
 
     Raises:
         LabkitError: `constant` or `decay` is negative.
+
+    Example:
+        >>> factor = labkit.linear_schedule(100, 99)
+        >>> factor(0), factor(149), factor(199)
+        (1.0, 0.5, 0.0)
     """
     if min(constant, decay) < 0:
         raise LabkitError(f"linear_schedule: constant={constant}, decay={decay} steps; neither can be negative.")

@@ -57,6 +57,11 @@ def translate(
             result cannot be written.
         LabkitError: the direction is unknown or not the model's, or the result would take the place of its source or of
             another file.
+
+    Example:
+        >>> model = labkit.CycleGAN("resnet_3blocks", ngf=4, ndf=4)
+        >>> [path.name for path in labkit.translate(model, "photos/trainA", "album")]
+        ['0.png', '1.png']
     """
     if size is not None and size < 1:
         raise LabkitError(f"size={size}: a number of pixels, at least 1, is needed.")

@@ -74,6 +74,13 @@ def make_step(
     Raises:
         LabkitError: a name is unknown, two of them exclude each other, one does not suit model or device, a class
             overrides no seam, or a number is out of range.
+
+    Example:
+        >>> model = labkit.CycleGAN("resnet_3blocks", ngf=4, ndf=4)
+        >>> step = labkit.make_step(model, "batched")
+        >>> losses = step(torch.rand(1, 3, 64, 64) * 2 - 1, torch.rand(1, 3, 64, 64) * 2 - 1)
+        >>> list(losses)
+        ['D_A', 'G_A', 'cycle_A', 'idt_A', 'D_B', 'G_B', 'cycle_B', 'idt_B']
     """
     if not isinstance(model, Model):
         raise LabkitError(f"model={model!r:.60}: give a model, such as labkit.CycleGAN().")
@@ -135,6 +142,10 @@ def speedups() -> pandas.DataFrame:
     | needs | device, companions |
     | not_with | those it cannot be combined with |
     | tolerance | "exact", or "16-bit" for rounding to 16 bits |
+
+    Example:
+        >>> labkit.speedups().loc["bf16", "tolerance"]
+        '16-bit'
     """
     import pandas
 

@@ -1,0 +1,44 @@
+"""The examples in the docstrings of the README's names run, and print what they say."""
+
+import doctest
+
+import pytest
+import synthetic_trace
+import torch
+
+import labkit
+import labtrace
+from labkit.data.images import write_picture
+
+SHOWN = [
+    labkit.CycleGAN,
+    labkit.make_step,
+    labkit.fruit,
+    labkit.folders,
+    labkit.linear_schedule,
+    labkit.fit,
+    labkit.translate,
+    labkit.export,
+    labkit.speedups,
+    labtrace.Trace,
+]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working folder with photos and a trace."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("trainA", "trainB"):
+        (tmp_path / "photos" / folder).mkdir(parents=True)
+        for number in range(2):
+            write_picture(torch.full((3, 40, 48), 99, dtype=torch.uint8), tmp_path / f"photos/{folder}/{number}.png")
+    synthetic_trace.two_streams().save(tmp_path / "trace.json")
+
+
+@pytest.mark.parametrize("shown", SHOWN, ids=lambda shown: shown.__name__)
+def test_the_example_prints_what_it_says(here, shown):
+    names = {"labkit": labkit, "labtrace": labtrace, "torch": torch}
+    example = doctest.DocTestParser().get_doctest(shown.__doc__, names, shown.__name__, None, None)
+    assert example.examples
+    said = []
+    assert doctest.DocTestRunner().run(example, out=said.append).failed == 0, "".join(said)
