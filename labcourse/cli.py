@@ -7,8 +7,6 @@ import typer
 
 import labkit.cli
 import labtrace.cli
-from labcourse.speedrun import ladder
-from labcourse.speedrun.race_judge import RECORD_SEEDS, RaceJudge, race, verdict
 from labtrace.errors import LabkitError, check_known
 
 
@@ -28,6 +26,9 @@ def speedrun(
         submit: The name to write a record under, into data/speedrun.
         device: cpu or cuda: each has a board of its own.
     """
+    from labcourse.speedrun import ladder
+    from labcourse.speedrun.race_judge import RECORD_SEEDS, RaceJudge, race, verdict
+
     check_known("device", device, ladder.BOARDS)
     if submit and (against or seeds):
         raise LabkitError("--submit: a record races against the last one, with seeds that the judge draws.")

@@ -31,9 +31,9 @@ for table in (
 for view in set(VIEWS) - {"achieved", "hta"}:  # they need shapes, and HTA itself
     labtrace.show.trace(trace, view)
 labtrace.replay.write_trace(labtrace.replay.what_if(trace, host=0.5), sys.argv[1] + "_faster.json")
-import labkit.cli
+import labkit.cli, labcourse.cli
 sys.argv = ["labkit", *COMMAND]
-labkit.cli.main()
+(labcourse if COMMAND[0] == "speedrun" else labkit).cli.main()
 """
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 MODULES = {"pillow": "PIL", "traceinsight": "hta", "torch-fidelity": "torch_fidelity", "pre-commit": "pre_commit"}
@@ -60,8 +60,9 @@ def test_labtrace_and_labkit_report_work_without_any_extra(bare, tmp_path):
     assert done.returncode == 0 and (tmp_path / "trace.html").exists() and "trace.html" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("command", ["train", "profile", "compare", "speedups"])
+@pytest.mark.parametrize("command", ["train", "profile", "compare", "speedups", "speedrun"])
 def test_a_command_that_needs_more_names_its_extra(bare, tmp_path, command):
-    done = bare(command, *(["--out", tmp_path / "out.json"] if command != "speedups" else []))
+    words = {"speedups": [], "speedrun": [tmp_path / "entry.py"]}.get(command, ["--out", tmp_path / "out.json"])
+    done = bare(command, *words)
     assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
     assert "No module named 'torch', which this command needs: pip install 'labkit[train]'" in done.stderr
