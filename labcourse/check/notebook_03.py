@@ -43,12 +43,7 @@ def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
         ("two that overlap", [0, 10], [15, 30], "Where they overlap, the time counts once."),
         ("a short one inside a long one", [0, 10, 30], [50, 20, 70], INSIDE),
         ("kernels in any order", [10, 0, 60, 30], [25, 20, 75, 40], "Sort by begin, and each end along with it."),
-        (
-            "times between microseconds",
-            [0.25, 0.5, 3.0],
-            [1.0, 1.75, 3.5],
-            "Times are not whole microseconds: do not round them.",
-        ),
+        ("times between microseconds", [0.25, 0.5, 3.0], [1.0, 1.75, 3.5], "Times need not be whole: do not round."),
         ("no kernel", [], [], "Nothing is covered: return 0.0."),
     ]
     for what, begin, end, advice in cases(usual, _other_kernels):
