@@ -164,7 +164,8 @@ def test_without_triton_or_without_a_gpu_it_says_so(tiny, monkeypatch):
         with pytest.warns(UserWarning, match="fused_norm: Triton's kernels need a GPU, so it changes nothing"):
             assert not labkit.make_step(tiny(), "fused_norm").forwards
     on_gpu = tiny()
-    monkeypatch.setattr(on_gpu, "parameters", lambda: iter([types.SimpleNamespace(device=torch.device("cuda"))]))
+    weight = types.SimpleNamespace(is_cuda=True, device=torch.device("cuda"))
+    monkeypatch.setattr(on_gpu, "parameters", lambda: iter([weight]))
     monkeypatch.setattr(fused_norm.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(labkit.LabkitError, match="'fused_norm': its kernels need Triton: pip install triton"):
         labkit.make_step(on_gpu, "fused_norm")

@@ -265,7 +265,9 @@ def test_a_processor_is_asked_for_its_units(monkeypatch, machine, units, emulate
 
 def test_emulated_bf16_is_refused(tiny, monkeypatch):
     on_gpu = tiny()
-    monkeypatch.setattr(on_gpu, "parameters", lambda: iter([types.SimpleNamespace(is_cuda=True)]))
+    monkeypatch.setattr(
+        on_gpu, "parameters", lambda: iter([types.SimpleNamespace(is_cuda=True, device=torch.device("cuda"))])
+    )
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
     with pytest.raises(labkit.LabkitError, match="speed-up 'bf16': Tesla T4 only emulates.*use 'fp16'"):
