@@ -200,7 +200,7 @@ def _places(dice: Dice) -> list[_Place]:
 
 
 class _View:
-    """The part of the picture round one fruit, seen from the fruit: its painter works on this.
+    """The part of the picture around one fruit, seen from the fruit: its painter works on this.
 
     Attributes:
         window: that part of a picture of shape (3, H, W): an index for it, of shape (3, h, w).
