@@ -56,9 +56,9 @@ class DeviationGANSettings:
         "deviation_source", "Codes to keep near their source: deviation_source, deviation_both or cycle."
     )
     lambda_deviation: float = setting(1.0, "Weight of the deviation of codes to be translated.")
-    lambda_identity: float = setting(10.0, "Weight of the deviation of codes that are of the target domain already.")
+    lambda_identity: float = setting(10.0, "Weight of the deviation of codes already in the target domain.")
     lambda_cycle: float = setting(10.0, "Weight of the cycle of codes.")
-    pool_size: int = setting(50, "Earlier codes or pictures that a discriminator may be shown (0: none).")
+    pool_size: int = setting(50, "Earlier codes or pictures that a discriminator may see (0: none).")
 
 
 SETTINGS: dict[str, type] = {"CycleGAN": CycleGANSettings, "DeviationGAN": DeviationGANSettings}

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,7 +37,6 @@ def add(
     command: Callable[..., None],
     parameters: Mapping[str, Parameter],
     texts: Mapping[str, tuple[str, str]],
-    uncounted: Collection[str] = (),
     **settings: Any,
 ) -> None:
     """Makes a function a command with these parameters.
@@ -46,18 +45,21 @@ def add(
         app, command, settings: as for `register`.
         parameters: by name. Those without a text are left as they are.
         texts: for each parameter its panel and its help.
-        uncounted: options that are whole numbers, and may be negative.
     """
     parameters = dict(parameters)
     for name in [name for name in parameters if name in texts]:
-        each, (panel, text), info = parameters[name], texts[name], typer.Argument(help=texts[name][1])
-        if each.kind == Parameter.KEYWORD_ONLY:
-            flag = [as_option(name)] if each.annotation is bool else []
-            count = each.annotation in (int, int | None) and name not in uncounted
-            if each.default and each.default is not Parameter.empty:
-                text = f"{text} Default: {each.default}."
-            check = not_negative if count else None
-            info = typer.Option(*flag, help=text, rich_help_panel=panel, callback=check, show_default=False)
+        each, (panel, text) = parameters[name], texts[name]
+        if each.default and each.default is not Parameter.empty:
+            text = f"{text} Default: {each.default}."
+        shown: dict[str, Any] = dict(help=text, rich_help_panel=panel, show_default=False)
+        if each.kind != Parameter.KEYWORD_ONLY:
+            info = typer.Argument(help=text)
+        elif each.annotation is bool:
+            info = typer.Option(as_option(name), metavar="", **shown)  # a flag has no value, and no --no- in front
+        elif each.annotation in (int, int | None):
+            info = typer.Option(callback=not_negative, **shown)
+        else:
+            info = typer.Option(**shown)
         parameters[name] = each.replace(annotation=Annotated[each.annotation, info])
 
     @functools.wraps(command)

@@ -102,7 +102,7 @@ def register(app: typer.Typer, command: Callable[..., None], **settings: Any) ->
         for name, (kind, text) in model_arguments().items():
             texts[name] = "Losses" if name.startswith(LOSSES) else "Networks", text
             parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind | None)
-    labtrace.cli.add(app, command, parameters, texts, uncounted=model_arguments(), **settings)
+    labtrace.cli.add(app, command, parameters, texts, **settings)
 
 
 def parser(command: Callable[..., None]) -> Any:
@@ -122,8 +122,10 @@ def model_arguments() -> dict[str, tuple[type, str]]:
     found: dict[str, tuple[type, str]] = {}
     for kind, settings in SETTINGS.items():
         for each in dataclasses.fields(settings):
-            whose = "" if kind == "CycleGAN" else f"{kind}: "
-            found.setdefault(each.name, (type(each.default), whose + each.metadata["text"]))
+            text = each.metadata["text"] if kind == "CycleGAN" else f"{kind}: {each.metadata['text']}"
+            if each.name in found:  # both models have it, each with its own meaning
+                text = f"{found[each.name][1]} {text}"
+            found[each.name] = type(each.default), text
     return found
 
 

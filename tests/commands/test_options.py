@@ -33,6 +33,14 @@ def test_every_help_is_a_whole_sentence_at_least():
     for command in COMMANDS.values():
         assert all(parameter.help.endswith((".", ")")) for parameter in command.params), command.name
     assert "codes or pictures" in model_arguments()["judged"][1]
+    assert "generators. DeviationGAN: Filters" in model_arguments()["ngf"][1], "each model's meaning of an argument"
+
+
+def test_a_flag_shows_no_type_and_a_count_is_not_negative(call, tmp_path):
+    flags = [each for command in COMMANDS.values() for each in command.params if getattr(each, "is_flag", False)]
+    assert len(flags) > 5 and all(each.metavar == "" for each in flags)
+    status, _, error = call("train", "--out", tmp_path / "run", "--pool-size", "-1")
+    assert status == 2 and "'--pool-size': -1 is below 0" in error
 
 
 def test_help_states_the_defaults_that_models_and_recipes_have():
