@@ -20,9 +20,8 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_map_only
 
-import labtrace.cli
 from labkit.errors import TrainingError
-from labtrace.errors import LabkitError
+from labtrace.errors import LabkitError, say
 
 TIMEOUT = timedelta(minutes=5)  # a rank waits this long for another before it gives up
 
@@ -147,7 +146,7 @@ def print_once(message: str) -> None:
     with suppress(RuntimeError):  # torchrun itself is gone
         if _store is not None and _store.add("said", 1) > 1:
             return
-    labtrace.cli.say(message)
+    say(message)
 
 
 def gathered(value: Any) -> list[Any]:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 import labtrace
-from labtrace.errors import LabkitError
+from labtrace.errors import LabkitError, say
 
 PACKAGES = {"PIL": "pillow", "hta": "traceinsight"}  # where a module's name is not its package's
 
@@ -140,11 +140,6 @@ def extra_of(module: str) -> str | None:
         if re.match(rf"{package}\b.*extra ==", line):
             return line.rpartition("== ")[2][1:-1]
     return None
-
-
-def say(message: str) -> None:
-    """Prints an error or a warning."""
-    print(f"labkit: {message}", file=sys.stderr)
 
 
 def run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
 
 
@@ -27,3 +28,8 @@ def check_at_least(least: float, **numbers: float) -> None:
     for name, number in numbers.items():
         if not least <= number < float("inf"):
             raise LabkitError(f"{name}={number}: a finite number, at least {least}, is needed.")
+
+
+def say(message: str) -> None:
+    """Prints an error or a warning."""
+    print(f"labkit: {message}", file=sys.stderr)
