@@ -33,7 +33,7 @@ def start(
 ) -> subprocess.Popen:
     """Such a run in two ranks, under torchrun, which writes its messages to a file: a full pipe would stop it."""
     arguments = command(folder, steps)  # makes the folder, too
-    script = str(Path(__file__).with_name("impatient.py"))
+    script = str(Path(__file__).parent / "training" / "impatient.py")
     torchrun = [sys.executable, "-m", "torch.distributed.run", *where, *options, script]
     with open(folder / "messages", "a") as messages:
         return subprocess.Popen(

@@ -23,7 +23,7 @@ from tools.studies import Training
 def test_a_study_says_what_was_seen_spent_and_reached(tiny, fruit, monkeypatch, tmp_path):
     clock = itertools.count()  # every look at it is a second later, so a step takes one
     monkeypatch.setattr(studies.time, "process_time", lambda: next(clock))
-    monkeypatch.setattr(studies, "EVERY", 2)
+    monkeypatch.setattr(studies, "PICTURES_BETWEEN_LOOKS", 2)
     monkeypatch.setattr(studies, "FIRST", 3)
 
     def make():
