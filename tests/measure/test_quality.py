@@ -24,7 +24,7 @@ def test_a_study_says_what_was_seen_spent_and_reached(tiny, fruit, monkeypatch, 
     clock = itertools.count()  # every look at it is a second later, so a step takes one
     monkeypatch.setattr(studies.time, "process_time", lambda: next(clock))
     monkeypatch.setattr(studies, "PICTURES_BETWEEN_LOOKS", 2)
-    monkeypatch.setattr(studies, "FIRST", 3)
+    monkeypatch.setattr(studies, "AUTOENCODER_STEPS", 3)
 
     def make():
         return labkit.make_step(labkit.CycleGAN(**tiny().settings))
