@@ -8,6 +8,7 @@ import importlib
 import os
 import random
 import sys
+from collections import defaultdict
 from types import SimpleNamespace
 
 import pytest
@@ -95,9 +96,9 @@ def pair(reference, monkeypatch):
 
 
 def largest_differences(ours, theirs, size):
-    """Between the pictures and verdicts before training, the losses of all steps, and the networks afterwards."""
+    """Between the translations of the first step, the losses of all steps, and the networks afterwards."""
     step, numbers = labkit.make_step(ours, lr=OPTIONS["lr"]), torch.Generator().manual_seed(0)
-    differences = dict(outputs=0.0, losses=0.0, weights=0.0, statistics=0.0)
+    differences = defaultdict(float)
 
     def note(kind, one, other):
         assert torch.isfinite(one).all()
@@ -109,12 +110,13 @@ def largest_differences(ours, theirs, size):
         theirs.optimize_parameters()
         for name, loss in step(a, b).items():
             note("losses", loss, getattr(theirs, f"loss_{name}").detach())
-        if k == 0 and ours.pools["fake_B"].size:  # the steps' own outputs, with the same weights
-            note("outputs", ours.pools["fake_B"].buffer[:PICTURES], theirs.fake_B)
+        if k == 0 and ours.pools["fake_B"].size:  # the pool is still empty, and keeps them all
+            note("translations", ours.pools["fake_B"].buffer[:PICTURES], theirs.fake_B)
     for name in NETWORKS:
         mine, network = getattr(ours, name), getattr(theirs, f"net{name}")
         for key, value in network.state_dict().items():
-            note("weights" if key in dict(mine.named_parameters()) else "statistics", mine.state_dict()[key], value)
+            kind = "weights" if key in dict(mine.named_parameters()) else f"statistics of {name}"
+            note(kind, mine.state_dict()[key], value)
     return differences
 
 
@@ -127,8 +129,8 @@ def side(generator):
 @pytest.mark.parametrize("generator", GENERATORS)
 def test_all_networks_learn_to_the_bit_what_the_references_do(pair, generator, discriminator, norm):
     differences = largest_differences(*pair(netG=generator, netD=discriminator, norm=norm), side(generator))
-    if norm == "batch":  # G_A passes real pictures of B before the translation back, there afterwards: see below
-        del differences["statistics"]
+    if norm == "batch":  # G_A sees real pictures of B before the fakes of A, and in the reference after them
+        assert 0 < differences.pop("statistics of G_A") < 0.02
     assert not any(differences.values()), differences
 
 
@@ -138,7 +140,7 @@ def test_all_networks_learn_to_the_bit_what_the_references_do(pair, generator, d
         dict(gan_mode="vanilla"),
         dict(gan_mode="wgangp"),
         dict(lambda_identity=0.0, norm="batch"),
-        dict(lambda_A=3.0, lambda_B=7.0, lambda_identity=0.3),
+        dict(lambda_A=3.0, lambda_B=7.0, lambda_identity=0.25),
         dict(pool_size=0),
         dict(netD="n_layers", n_layers_D=1),
         dict(netD="n_layers", n_layers_D=5, ndf=2),
@@ -147,5 +149,6 @@ def test_all_networks_learn_to_the_bit_what_the_references_do(pair, generator, d
 )
 def test_so_it_is_with_other_losses_and_pools(pair, options):
     differences = largest_differences(*pair(**options), 128)
-    assert differences.pop("losses") < 1e-7, "the reference's targets are float32; that shows in vanilla's losses alone"
+    if options == dict(gan_mode="vanilla"):  # the reference's targets are float32, and round this loss to float32
+        assert differences.pop("losses") < 1e-6
     assert not any(differences.values()), differences
