@@ -50,7 +50,9 @@ class DeviationGANSettings:
     blocks: int = setting(9, "Residual blocks of a translator.")
     translators: int = setting(1, "1 (A to B only), or 2.")
     autoencoders: int = setting(1, "1 for both domains, or 2.")
-    stage: str = setting("joint", "The players that learn: joint (all), autoencoder (it) or translation (the others).")
+    stage: str = setting(
+        "joint", "The players that learn: joint (all), autoencoder (no other) or translation (the rest)."
+    )
     judged: str = setting("codes", "What the discriminator sees: codes or pictures.")
     consistency: str = setting(
         "deviation_source", "Codes to keep near their source: deviation_source, deviation_both or cycle."

@@ -1,8 +1,9 @@
 """The chain of events that determines the wall time of a recording, through host and GPU.
 
 We walk back from the end of the last kernel. A kernel begins at the last of these events: its launch is made, the
-previous kernel of its stream ends, or a kernel of another stream ends that it waits for. A launch is made when the host
-has worked its way to it since its last wait: in a call for a kernel to end, or with a full queue for a kernel to begin.
+previous kernel of its stream ends, or a kernel of another stream ends that it waits for. A launch is made after
+the host's work since its last wait. There are two such waits: for a kernel to end, in a call that synchronises, and for
+a kernel to begin, with a full queue.
 `labtrace.dependencies` reads these waits from the recording.
 
 The idea is that of HTA's critical path (https://hta.readthedocs.io, "Lightweight Critical Path Analysis"). HTA's path

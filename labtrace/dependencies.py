@@ -3,9 +3,9 @@
 - All threads that make calls count as one host. A launch takes effect when its call ends, or when its kernel begins if
   that is earlier.
 - A call of a copy between host and GPU that ends after the copy itself blocked the host until then, on any stream.
-- The host waited in a call that can wait: for all kernels launched before, if they had ended when the call did, and
-  else for the last kernel of a stream, if this ended in the call, just before its end. It also waited in a call that
-  found the queue full.
+- The host waited in a call that can wait. If all kernels launched before had ended when the call did, it waited for
+  them all. Otherwise it waited for the last kernel of a stream, if that kernel ended during the call and just before
+  its end. The host also waited in a call that found the queue full.
 - If the trace has events of synchronisation (cuda_sync), they say which kernel the host, or a stream, waited for.
   Otherwise a kernel waited for another stream if it was launched and its own stream was idle when a kernel of the other
   stream ended, and it began just after.
@@ -39,7 +39,7 @@ class Dependencies:
 
     Attributes:
         kernels: from `in_order`. All positions below are places in it.
-        made: when the host would have made each launch without a wait in its call, in microseconds.
+        made: when the host would have made each launch if its call had not waited, in microseconds.
         depth: of each launch, how many kernels of its stream were launched and not started when its call began.
         copies: whether each of them is a copy that blocked the host: its call ended after it did.
         waits: by the position of the last launch before it, the kernels that had to end before the host could go

@@ -90,7 +90,7 @@ class Rank:
         | step | | -1 outside of all steps |
         | range | | the place in `ranges` of the innermost range around the call, or -1 |
 
-        From call_begin to sharing the values are NaN where the trace holds no call that launched the kernel.
+        Where the trace holds no call that launched a kernel, the columns from call_begin to sharing are NaN.
 
         Raises:
             TraceError: the trace holds no GPU activity, or the activity of several GPUs.

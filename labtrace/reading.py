@@ -30,7 +30,7 @@ NULL = msgspec.Raw(b"null")
 AGAIN = "Record it again, or copy it again from its source."
 LARGEST_POWER = 30  # of ten, in a time that is still a number
 NO_TIME = -(1 << 62)  # in place of a time that is missing, not a number or infinite
-LATEST_NS = (1 << 62) - 1  # since 1970: the year 2116. A later time is none in microseconds
+LATEST_NS = (1 << 62) - 1  # since 1970: the year 2116. A later time cannot be in microseconds
 LONGEST_NS = 1 << 53  # 104 days: until then a float of microseconds is exact to the nanosecond
 STREAM = "stream "  # PyTorch 1.8 to 1.10 name the GPU's threads so
 

@@ -34,7 +34,7 @@ class Tolerances(NamedTuple):
     loss: float  # each loss, and a pool's pictures
     gradient: float  # ||difference|| of a network's gradients
     term: float  # the length of one loss term's gradient in a network
-    missing_term: float  # a term of which no more than this is left is missing
+    missing_term: float  # a term counts as missing if at most this part of its gradient is left
     smallest_term: float  # a term is judged if its gradient is longer than this share of the longest term's
     rounding: float  # terms are judged if ||difference|| of the network's gradients is at most this
     displacement: float  # ||difference|| of a network's displacements, the changes of its weights in one update

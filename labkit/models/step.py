@@ -27,6 +27,8 @@ from labkit.models.optimizers import load_state, set_rates, state_of
 from labtrace.errors import LabkitError
 from labtrace.ranges import RANGE as RANGE
 
+# What one step works on. `Step.inputs` puts in real_a and real_b, (B, 3, H, W), and for each pool its decisions,
+# draw_fake_A and draw_fake_B, (B, 4) integers. Players add the fakes, and models the codes, that later players need.
 Batch = dict[str, Tensor]
 Forward = Callable[[Tensor], Tensor]  # a module, or a function that runs one, for example with checkpointing
 

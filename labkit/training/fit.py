@@ -25,7 +25,7 @@ from labtrace.errors import LabkitError, check_at_least
 
 
 class Wishes(NamedTuple):
-    """What a rank needs after a step. All ranks then do the largest of each number."""
+    """What a rank needs after a step. Every rank then acts on the largest of each number among the ranks."""
 
     failed: int = 0  # 1 if there was an error, which goes on to the caller after the run was saved
     signal: int = 0  # the number of the signal that stops the run

@@ -229,7 +229,7 @@ def _run_shared(
 class _GPU:
     """Runs the launched kernels, which may slow each other down, from one start or end of a kernel to the next.
 
-    It goes only as far as the host asks. So it never runs ahead of the host, who asks only when it has to wait.
+    It advances only to the time that the host asks for, and the host asks when it has to wait.
     """
 
     def __init__(self, launches: Sequence[Launch], gap_us: float):

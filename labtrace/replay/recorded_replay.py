@@ -4,10 +4,10 @@ We read from the recording the duration and the stream of every kernel, the host
 next, and the waits, as far as they show: see `labtrace.dependencies`. The pause between two kernels of a stream is the
 mean of the recorded pauses.
 
-The model leaves out some things. The host's work between a launch and the wait that follows it counts as if it were
-done after the wait. Kernels that ran together keep their recorded durations, even if a change separates them. A kernel
-has no other reasons to wait, such as the time a launch takes to reach the GPU. So compare a replay with the unchanged
-replay of the same trace, and not with the trace itself: the result is a ratio.
+The model leaves out some things. Where the host worked after a launch and then waited, this work counts as done after
+the wait. Kernels that ran together keep their recorded durations, even if a change separates them. A kernel has no
+other reasons to wait, such as the time a launch takes to reach the GPU. So compare a replay with the unchanged replay
+of the same trace, and not with the trace itself: the result is a ratio.
 """
 
 from __future__ import annotations

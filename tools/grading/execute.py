@@ -1,6 +1,9 @@
 """nbgrader's preprocessors of this course: what it does to a submission before and while it runs it.
 
 `nbgrader_config.py` puts them into the place of nbgrader's own, so `nbgrader autograde` and formgrader have them, too.
+nbgrader calls `preprocess` of each, which takes a notebook and nbgrader's resources, and returns both. The way of one
+answer: `RunExercises.preprocess` picks the cells it needs, `Sandbox.run` sends them to the process of worker.py, and
+`run_exercise` there runs them in a fork of that process. What they printed comes back as the cells' outputs.
 """
 
 import ast
@@ -102,8 +105,8 @@ def statements(source: str) -> list[str]:
 class RunExercises(CoursePreprocessor):
     """Runs the exercises of a submission in a sandbox, see `sandbox` and `worker`; other cells are left as they are.
 
-    The setup cells are the course's own. Every other cell above whose names the answer or its check use is run as well,
-    as part of the answer: see `labcourse.check.cells`.
+    The setup cells are the course's own. An earlier cell that defines a name which the answer or its check uses runs
+    as well, as part of the answer: see `labcourse.check.cells`.
     """
 
     isolation = Unicode(help="container, namespaces or none; empty: the first that works").tag(config=True)

@@ -1,4 +1,4 @@
-"""What a teacher reads: the marks of everybody, and the misconceptions of the class, who has which of those known.
+"""What a teacher reads: the marks of everybody, and which known misconceptions how many students have.
 
 The known ones are those of tests/labcourse/wrong_answers, where each says which part of the check's message tells it.
 """

@@ -7,6 +7,7 @@ from pathlib import Path
 import nbformat
 
 import labkit
+import labtrace
 from tools.website.notebooks import ROOT, page
 
 START = "index.md"  # the README, which Sphinx wants under this name
@@ -66,8 +67,11 @@ def write_api(folder: Path) -> None:
         lines = [module, "=" * len(module), "", f".. automodule:: {module}", "   :members:"]
         if module in PACKAGES:  # it has its names from its modules
             lines.append("   :imported-members:")
-        if module != "labkit":
-            lines.append(f"   :exclude-members: {', '.join(labkit.__all__)}")
+        elsewhere = labkit.__all__ if module != "labkit" else []
+        if module in ("labkit.show", "labkit.simulate"):  # they pass on names of labtrace
+            elsewhere = [*elsewhere, *labtrace.show.__all__, *labtrace.replay.__all__]
+        if elsewhere:
+            lines.append(f"   :exclude-members: {', '.join(elsewhere)}")
         (folder / f"{module}.rst").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
