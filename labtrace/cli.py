@@ -135,19 +135,25 @@ def message_of(error: Exception) -> str | None:
 def extra_of(module: str) -> str | None:
     """The extra of labkit that brings a module, or None if there is none."""
     package = PACKAGES.get(module.partition(".")[0], module.partition(".")[0])
-    needed = importlib.metadata.requires("labkit") or []
-    for line in needed:
-        if re.match(rf"{package}\b.*extra ==", line):
-            return line.rpartition("== ")[2][1:-1]
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a clone that was not installed
+        for line in importlib.metadata.requires("labkit") or []:
+            if re.match(rf"{package}\b.*extra ==", line):
+                return line.rpartition("== ")[2][1:-1]
     return None
 
 
 def run(
     app: Callable[[], Any],
     message_of: Callable[[Exception], str | None] = message_of,
-    say: Callable[[str], None] = say,
+    report_error: Callable[[str], None] = say,
 ) -> None:
-    """Runs a command line. Errors that the user can fix are printed as one line, without a traceback."""
+    """Runs a command line. Errors that the user can fix are printed as one line, without a traceback.
+
+    Args:
+        app: the command line.
+        message_of: gives this line, or None for an error that keeps its traceback.
+        report_error: prints it. Warnings are printed in any case.
+    """
     warnings.showwarning = lambda message, *_, **__: say(str(message))
     if sys.argv[1:] == ["--version"]:
         print(f"labkit {labtrace.__version__}")
@@ -157,7 +163,7 @@ def run(
     except Exception as error:
         if (message := message_of(error)) is None:
             raise
-        say(message)
+        report_error(message)
         sys.exit(1)
 
 

@@ -119,9 +119,8 @@ def preparation(mode: str, size: int, load_size: int) -> tuple[Transform, Transf
     """
     if mode == "resize_and_crop":
         return resized(load_size, load_size), resized(size, size)
-    in_proportion = partial(
-        _in_proportion, width=load_size if mode == "scale_width_and_crop" else None, min_height=size
-    )
+    width = load_size if mode == "scale_width_and_crop" else None
+    in_proportion = partial(_in_proportion, width=width, min_height=size)
     return in_proportion, v2.Compose([in_proportion, v2.CenterCrop(size)])
 
 

@@ -4,12 +4,14 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 
 import pytest
 import synthetic_trace
 import torch
 
 import labkit
+import labtrace.cli
 from labkit.data.images import read_picture, write_picture
 from labkit.locks import locked
 
@@ -24,6 +26,21 @@ def test_train_on_fruit_ends_with_fg_and_bg_and_translate_uses_the_run(call, tmp
     write_picture(apple, tmp_path / "apple.png")
     status, out, _ = call("translate", tmp_path / "apple.png", tmp_path / "orange.png", "--run", tmp_path / "run")
     assert status == 0 and (tmp_path / "orange.png").is_file()
+
+
+def test_a_warning_does_not_take_the_place_of_the_error(monkeypatch, capsys):
+    """Of several ranks one alone prints an error, the first that has one to print."""
+    errors = []
+
+    def command():
+        warnings.warn("slow here", stacklevel=1)
+        raise labkit.LabkitError("it failed")
+
+    monkeypatch.setattr(sys, "argv", ["labkit", "train"])
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # put back afterwards
+    with pytest.raises(SystemExit):
+        labtrace.cli.run(command, report_error=errors.append)
+    assert errors == ["it failed"] and capsys.readouterr().err == "labkit: slow here\n"
 
 
 def test_train_on_folders_and_translate_back_with_every_option(call, tmp_path):
