@@ -7,6 +7,7 @@ import warnings
 import labkit
 import labtrace.cli
 from labkit.commands import register
+from labkit.commands.doctor import doctor
 from labkit.commands.measuring import compare, profile, speedups
 from labkit.commands.networks import export, score, translate
 from labkit.commands.sweeping import sweep
@@ -18,7 +19,7 @@ UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ  # labkit.ranks would tell,
 app = labtrace.cli.application(__doc__)
 register(app, train, epilog=defaults())
 register(app, sweep, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-for command in (translate, score, export, profile, report, compare, speedups):
+for command in (translate, score, export, profile, report, compare, speedups, doctor):
     register(app, command)
 
 

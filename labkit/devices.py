@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import platform
 import re
+import subprocess
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,25 +21,80 @@ LESS_MEMORY = (
     "Use smaller batches or pictures; or the speed-ups 'bf16' or 'recompute', or accumulate (the same update in "
     "parts), which need less memory."
 )
+UNUSABLE = (RuntimeError, AssertionError)  # PyTorch's errors for a device that is not there, or that it cannot use
 
 
 def pick_device(name: str | torch.device = "auto") -> torch.device:
-    """The device called `name`: "cpu", "cuda", "cuda:1", or "auto" for the GPU if there is one.
+    """The device called `name`: "cpu", "cuda", "cuda:1", or "auto" for a CUDA GPU if one works, otherwise the CPU.
+
+    "auto" warns if there is a GPU that does not work, and says why. So does a device on which labkit was never tried.
 
     Raises:
-        LabkitError: there is no such device here.
+        LabkitError: there is no such device here, or PyTorch cannot compute on it.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device, reason = best_device()
+        if reason:
+            warnings.warn(f"computing on the CPU: {reason}.", stacklevel=1)  # at this line: said once a process
+        return device
     try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # of a kind that this PyTorch has no part for
-        reason = str(error).partition(". ")[0][:100]
+        convolve(name)
+    except UNUSABLE as error:
         raise LabkitError(
-            f"device={str(name)!r}: PyTorch {torch.__version__} finds {torch.cuda.device_count()} CUDA GPUs here, and "
-            f"cannot use such a device ({reason}). Use device='cpu', or install a driver and a CUDA build of PyTorch."
+            f"device={str(name)!r}: {why_unusable(error, name)}. Use device='cpu', or ask `labkit doctor`."
         ) from error
-    return torch.device(name)
+    device = torch.device(name)
+    if device.type not in ("cpu", "cuda"):
+        warnings.warn(f"labkit was never tried on the device {device.type!r}: check its results.", stacklevel=1)
+    return device
+
+
+@functools.cache
+def best_device() -> tuple[torch.device, str]:
+    """The device that "auto" means, and the reason why it is the CPU, or "" if no NVIDIA GPU is there to be used."""
+    try:
+        convolve("cuda")
+    except UNUSABLE as error:
+        return torch.device("cpu"), why_unusable(error) if nvidia_gpus() else ""
+    return torch.device("cuda"), ""
+
+
+def convolve(device: str | torch.device) -> float:
+    """9, computed on the device: a GPU can be there, and yet PyTorch have no kernels for it."""
+    ones = torch.ones(1, 1, 3, 3, device=device)
+    return nn.functional.conv2d(ones, ones).item()
+
+
+def why_unusable(error: Exception, device: str | torch.device = "cuda") -> str:
+    """The reason why PyTorch cannot compute on a device, from the error that it raised, and what to do."""
+    text, torch_here = str(error), f"PyTorch {torch.__version__}"
+    another = "install another one, see 'GPUs' in docs/install.md"
+    if "not compiled with CUDA" in text:
+        return f"{torch_here} is built without CUDA; {another}"
+    if "NVIDIA driver on your system is too old" in text:
+        return f"the driver is too old for CUDA {torch.version.cuda}, which {torch_here} needs; update it, or {another}"
+    if "no kernel image" in text:
+        kernels = ", ".join(torch.cuda.get_arch_list())
+        return f"{torch_here} has no kernels for {describe_gpu(device)}, only for {kernels}; {another}"
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if "No CUDA GPUs are available" in text and hidden is not None:
+        return f"CUDA_VISIBLE_DEVICES={hidden!r} hides the GPU"
+    return text.partition("\n")[0].partition(". ")[0][:100]
+
+
+def describe_gpu(device: str | torch.device) -> str:
+    """A GPU's name and architecture: "Tesla T4 (sm_75)"."""
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"{torch.cuda.get_device_name(device)} (sm_{major}{minor})"
+
+
+def nvidia_gpus() -> list[str]:
+    """Name and driver version of each NVIDIA GPU of this machine, usable or not: "Tesla T4, 580.82.07"."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        return []
 
 
 @contextmanager
@@ -75,12 +134,15 @@ def emulates(dtype: torch.dtype) -> bool:
 
 
 @torch.enable_grad()
-def instance_norm_is_wrong(device: torch.device) -> bool:
-    """True if on `device` the gradient of instance norm depends on the memory format of the gradient that enters it."""
-    picture = torch.arange(16.0, device=device).square().view(1, 4, 2, 2).requires_grad_()
-    entering = picture.detach().sin()
-    gradients = [
-        torch.autograd.grad(nn.functional.instance_norm(picture), picture, entering.contiguous(memory_format=layout))[0]
-        for layout in (torch.contiguous_format, torch.channels_last)
-    ]
+def norm_is_wrong(kind: type[nn.BatchNorm2d | nn.InstanceNorm2d], device: torch.device) -> bool:
+    """True if on `device` the gradient of this norm depends on the memory format, or cannot be computed in one."""
+    picture = torch.arange(16.0, device=device).square().view(1, 4, 2, 2)
+    norm, gradients = kind(4, device=device), list[torch.Tensor]()
+    for layout in (torch.contiguous_format, torch.channels_last):
+        given = picture.contiguous(memory_format=layout).requires_grad_()
+        entering = picture.sin().contiguous(memory_format=layout)
+        try:
+            gradients += torch.autograd.grad(norm(given), given, entering)
+        except RuntimeError:  # batch norm on some Macs
+            return True
     return not torch.allclose(gradients[0], gradients[1], atol=1e-3)

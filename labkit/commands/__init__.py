@@ -36,7 +36,7 @@ class Setup:
         model: CycleGAN, or DeviationGAN, which has one generator, A to B.
 
     Several processes, and speed:
-        device: auto (a GPU if there is one), cpu or cuda.
+        device: auto (a GPU if one works), cpu or cuda.
 
     Attributes:
         recipe: for these data and this model, with what was given in its place.

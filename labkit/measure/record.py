@@ -55,7 +55,8 @@ def record(step: Step, batch: Pair | Iterator[Pair], path: Path | str, steps: in
             The host then needs about a tenth longer, so the idle times of a GPU that waits for it are too long.
 
     Raises:
-        LabkitError: there is nothing to record, or the file cannot be written.
+        LabkitError: there is nothing to record, the device is neither a CPU nor a CUDA GPU, or the file cannot be
+            written.
     """
     path = Path(path)
     check_writable(path)
@@ -68,7 +69,10 @@ def profiled(step: Step, batch: Pair | Iterator[Pair], steps: int = 20, shapes: 
     if steps < 1:
         raise LabkitError(f"steps={steps}: there is nothing to record. Give at least 1.")
     stream = itertools.repeat(batch) if isinstance(batch, tuple) else batch
-    on_gpu = next(step.model.parameters()).is_cuda
+    device = next(step.model.parameters()).device.type
+    if device not in ("cpu", "cuda"):
+        raise LabkitError(f"device={device!r}: only work on a CPU or a CUDA GPU is recorded. Use one of these.")
+    on_gpu = device == "cuda"
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
     if not on_gpu:
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or it complains on stderr, each time, that there is no GPU

@@ -17,6 +17,9 @@ from labtrace.errors import LabkitError
 
 def synchronise() -> None:
     """Waits until the GPUs that this process uses, if any, have finished all their work."""
+    kind = torch.accelerator.current_accelerator()  # the kind that PyTorch is built for, whether it is here or not
+    if kind is not None and kind.type != "cuda" and torch.accelerator.is_available():
+        torch.accelerator.synchronize()
     for device in range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0):
         if torch.cuda.memory_allocated(device):  # to wait for an unused one would take memory there
             torch.cuda.synchronize(device)

@@ -30,12 +30,12 @@ class BF16(SpeedUp):
     computes_in = torch.bfloat16
     excludes = {"fp16": "each sets the type that convolutions compute in"}
 
-    @staticmethod
-    def why_unsuited(model: Model) -> str | None:
+    @classmethod
+    def why_unsuited(cls, model: Model) -> str | None:
         on_gpu = next(model.parameters()).is_cuda
         if on_gpu and not torch.cuda.is_bf16_supported(including_emulation=False):
             return f"{torch.cuda.get_device_name()} only emulates bfloat16, which is slow: use 'fp16' on it"
-        return None
+        return super().why_unsuited(model)
 
     def losses(self, player: str, batch: Batch) -> dict[str, Tensor]:
         with torch.autocast(batch["real_a"].device.type, self.computes_in):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from labkit.devices import instance_norm_is_wrong
+from labkit.devices import norm_is_wrong
+from labkit.models.model import Model
 from labkit.models.step import Batch
-from labkit.variants import SpeedUp
+from labkit.variants import SpeedUp, has_batch_norm
 
 
 class ChannelsLast(SpeedUp):
@@ -21,7 +22,8 @@ class ChannelsLast(SpeedUp):
     convolution convert.
 
     On CPUs some versions of PyTorch compute a wrong gradient of instance norm, for one picture whose gradient comes in
-    channels_last. There (a trial tells) the gradient is converted before it enters instance norm.
+    channels_last. There (a trial tells) the gradient is converted before it enters instance norm. On Macs some compute
+    a wrong gradient of batch norm, too (pytorch#175189). There it is refused.
     """
 
     name = "channels_last"
@@ -29,9 +31,16 @@ class ChannelsLast(SpeedUp):
     improves = "compute"
     excludes = {"compile": "the compiler chooses memory formats itself"}
 
+    @classmethod
+    def why_unsuited(cls, model: Model) -> str | None:
+        device = next(model.parameters()).device
+        if has_batch_norm(model) and norm_is_wrong(nn.BatchNorm2d, device):
+            return f"batch norm's gradients are wrong in it on {device.type!r}, by this PyTorch: use instance norm"
+        return super().why_unsuited(model)
+
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.model.to(memory_format=torch.channels_last)
-        if instance_norm_is_wrong(next(self.model.parameters()).device):
+        if norm_is_wrong(nn.InstanceNorm2d, next(self.model.parameters()).device):
             for layer in self.model.modules():
                 if isinstance(layer, nn.InstanceNorm2d) and _guard not in layer._forward_hooks.values():
                     layer.register_forward_hook(_guard)

@@ -13,6 +13,11 @@ from labkit.models.model import Model
 from labkit.variants import SpeedUp
 
 
+def compiler() -> str | None:
+    """The C++ compiler that `torch.compile` finds for a CPU, or None."""
+    return next(filter(None, map(shutil.which, (os.environ.get("CXX", "g++"), "clang++", "cl"))), None)
+
+
 class Compile(SpeedUp):
     """Compiles each network, forward and backward, with `torch.compile`.
 
@@ -36,7 +41,7 @@ class Compile(SpeedUp):
         if next(model.parameters()).is_cuda:
             if importlib.util.find_spec("triton") is None:
                 return "compiling for a GPU needs Triton: pip install triton, or leave it out"
-        elif not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++", "cl"))):
+        elif compiler() is None:
             return "compiling for a CPU needs a C++ compiler, and there is none here: install g++, or leave it out"
         return None
 

@@ -60,6 +60,11 @@ def test_labtrace_and_labkit_report_work_without_any_extra(bare, tmp_path):
     assert done.returncode == 0 and (tmp_path / "trace.html").exists() and "trace.html" in done.stdout, done.stderr
 
 
+def test_the_doctor_says_that_pytorch_is_missing(bare):
+    done = bare("doctor")
+    assert done.returncode == 1 and "- PyTorch: in labkit's folder: pip install -e '.[train]'" in done.stdout, done
+
+
 @pytest.mark.parametrize("command", ["train", "profile", "compare", "speedups", "speedrun"])
 def test_a_command_that_needs_more_names_its_extra(bare, tmp_path, command):
     words = {"speedups": [], "speedrun": [tmp_path / "entry.py"]}.get(command, ["--out", tmp_path / "out.json"])

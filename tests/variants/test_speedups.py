@@ -420,7 +420,7 @@ def test_instance_norm_is_guarded_once_and_only_where_it_is_wrong(tiny, monkeypa
 
     counts = []
     for wrong in (False, True):
-        monkeypatch.setattr(channels_last, "instance_norm_is_wrong", lambda device, wrong=wrong: wrong)
+        monkeypatch.setattr(channels_last, "norm_is_wrong", lambda kind, device, wrong=wrong: wrong)
         model = tiny()
         for _ in range(2):
             labkit.make_step(model, "channels_last")

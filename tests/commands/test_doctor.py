@@ -1,0 +1,114 @@
+"""`labkit doctor` says what is here, what to do about it, and by its exit status whether it must be done."""
+
+import importlib.metadata
+import re
+import sys
+import types
+
+import pytest
+import torch
+
+from labkit import devices
+from labkit.commands import doctor
+
+
+@pytest.fixture
+def diagnose(call, monkeypatch):
+    """A function that runs labkit doctor and gives its exit status, its rows by name, and what there is to do."""
+    monkeypatch.setattr(devices, "nvidia_gpus", lambda: [])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+
+    def run():
+        status, out, _ = call("doctor")
+        table, _, advice = out.partition("\nTo do:\n")
+        return status, dict(re.split(r"\s{2,}", line, maxsplit=1) for line in table.splitlines()), advice
+
+    return run
+
+
+def test_a_machine_without_a_gpu_is_well(diagnose):
+    status, rows, _ = diagnose()
+    assert status == 0 and rows["GPU, driver"] == "no NVIDIA GPU found"
+    assert rows["PyTorch"].startswith(torch.__version__) and "nine ones: 9, bfloat16 in hardware" in rows["cpu"]
+    assert sys.executable in rows["Python"] and f"torch {importlib.metadata.version('torch')}" in rows["[train]"]
+
+
+@pytest.mark.parametrize(
+    ("error", "fault", "advice"),
+    [
+        (None, 0, ""),
+        (
+            "CUDA error: no kernel image is available for execution on the device",
+            1,
+            "no kernels for Tesla V100 (sm_70)",
+        ),
+        ("No CUDA GPUs are available", 0, "CUDA_VISIBLE_DEVICES='' hides the GPU"),
+    ],
+    ids=["works", "without kernels", "hidden"],
+)
+def test_a_gpu_works_or_what_mends_it_is_said(diagnose, monkeypatch, error, fault, advice):
+    def convolve(device):
+        if device != "cpu" and error:
+            raise RuntimeError(error)
+        return 9.0
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(devices, "convolve", convolve)
+    monkeypatch.setattr(devices, "nvidia_gpus", lambda: ["Tesla V100, 535.161.08"])
+    hidden = "hides" in advice
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0 if hidden else 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla V100")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda gpu: types.SimpleNamespace(total_memory=16e9))
+    status, rows, said = diagnose()
+    assert status == fault and rows["GPU, driver"] == "Tesla V100, 535.161.08"
+    right = "cannot be used" if error else "Tesla V100 (sm_70), 16 GB, convolution of nine ones: 9"
+    assert rows["cuda" if hidden else "cuda:0"] == right and advice in said
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (ModuleNotFoundError("No module named 'torch'"), "pip install -e '.[train]'"),
+        (RuntimeError("operator torchvision::nms does not exist"), "install torch and torchvision again"),
+    ],
+)
+def test_pytorch_that_is_missing_or_broken_is_a_fault(diagnose, monkeypatch, error, advice):
+    class Finder:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name == "torchvision":
+                raise error
+
+    monkeypatch.delitem(sys.modules, "torchvision")
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    status, rows, said = diagnose()
+    assert status == 1 and rows["PyTorch"] == str(error)
+    assert re.search(f"- PyTorch: .*{re.escape(advice)}", said)
+
+
+def test_packages_that_are_missing_are_named_with_their_extra(diagnose, monkeypatch):
+    found = importlib.metadata.version
+
+    def version(name):
+        if name == "onnx":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return found(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    status, rows, _ = diagnose()
+    assert status == 0 and "without onnx (in labkit's folder: pip install -e '.[export]')" in rows["[export]"]
+
+
+def test_little_shared_memory_and_no_compiler_are_no_fault(diagnose, monkeypatch):
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: types.SimpleNamespace(total=64e6))
+    monkeypatch.setattr("labkit.variants.compile.compiler", lambda: None)
+    status, _, said = diagnose()
+    assert status == 0 and "- compiler: install g++" in said
+    assert ("- /dev/shm: large batches need more" in said) == (sys.platform == "linux")
+
+
+@pytest.mark.parametrize(("name", "place"), [("COLAB_RELEASE_TAG", ", Colab"), ("KAGGLE_KERNEL_RUN_TYPE", ", Kaggle")])
+def test_colab_and_kaggle_are_recognised(diagnose, monkeypatch, name, place):
+    monkeypatch.setenv(name, "x")
+    assert diagnose()[1]["system"].endswith(place)
