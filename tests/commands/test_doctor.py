@@ -17,6 +17,8 @@ def diagnose(call, monkeypatch):
     """A function that runs labkit doctor and gives its exit status, its rows by name, and what there is to do."""
     monkeypatch.setattr(devices, "nvidia_gpus", lambda: [])
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    needed = ["numpy>=1.26", 'torch>=2.11; extra == "train"', 'onnx>=1.18; extra == "export"', 'ruff; extra == "test"']
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: needed)
 
     def run():
         status, out, _ = call("doctor")
@@ -88,16 +90,16 @@ def test_pytorch_that_is_missing_or_broken_is_a_fault(diagnose, monkeypatch, err
 
 
 def test_packages_that_are_missing_are_named_with_their_extra(diagnose, monkeypatch):
-    found = importlib.metadata.version
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
 
-    def version(name):
-        if name == "onnx":
-            raise importlib.metadata.PackageNotFoundError(name)
-        return found(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: missing(name) if name == "onnx" else "1.2")
     status, rows, _ = diagnose()
-    assert status == 0 and "without onnx (in labkit's folder: pip install -e '.[export]')" in rows["[export]"]
+    assert status == 0 and rows["[always]"] == "numpy 1.2" and "[test]" not in rows
+    assert rows["[export]"] == "without onnx (in labkit's folder: pip install -e '.[export]')"
+    monkeypatch.setattr(importlib.metadata, "requires", missing)
+    status, rows, _ = diagnose()
+    assert status == 0 and rows["packages"] == "labkit is not installed"
 
 
 def test_little_shared_memory_and_no_compiler_are_no_fault(diagnose, monkeypatch):
