@@ -28,9 +28,6 @@
 
 include install.mk
 
-# So that nbgrader finds nbgrader_config.py, which names the course's folder, from every folder.
-export JUPYTER_CONFIG_PATH := $(CURDIR)$(if $(JUPYTER_CONFIG_PATH),:$(JUPYTER_CONFIG_PATH))
-
 .PHONY: student lab test bench compare assignments grade grades grading-image formgrader student-repo
 .PHONY: misconceptions gallery site links browser format lock
 

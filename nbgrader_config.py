@@ -27,9 +27,6 @@ c.CourseDirectory.root = str(Path(__file__).parent / "assignments")
 # What a student finds instead of ### BEGIN SOLUTION ... ### END SOLUTION
 c.ClearSolutions.code_stub = {"python": "# TODO: your code here\nraise NotImplementedError"}
 
-# Seconds a cell may run when a student presses Validate: the longest one trains for about 100
-c.Execute.timeout = 300
-
 # When a submission is graded: cells are restored, then the exercises run in a sandbox, each in a new process.
 # The lists are nbgrader's, but for the course's own first one of sanitize_preprocessors and RunExercises for Execute.
 c.Autograde.sanitize_preprocessors = [

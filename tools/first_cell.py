@@ -16,7 +16,9 @@ if not getattr(find_spec("labkit"), "origin", None):  # a folder that merely has
         address = REPO or os.environ.get("LABKIT_REPO", "")
         git = subprocess.run(["git", "clone", "--quiet", "--depth=1", address, course], capture_output=True, text=True)
         if git.returncode:
-            raise RuntimeError(f"labkit is not here: set REPO, above, to the course's public address; {git.stderr}")
+            why = f" git says: {git.stderr}" if address else ""
+            to_do = "Fill in REPO in this cell, such as https://github.com/OWNER/NAME, and run the cell again."
+            raise RuntimeError(f"labkit is not here, and REPO should be the course's public address. {to_do}{why}")
     runpy.run_path(str(installer))
 
 import labkit

@@ -28,7 +28,6 @@ from labcourse.check import originality
 
 T = TypeVar("T")
 ERRORS = {  # a pattern in an error of the answer's code: where to look
-    "^NotImplementedError: $": "Replace `raise NotImplementedError()` by your code.",
     "UnboundLocal": "A name that a function assigns to is local in it: give it a value before this line.",
     "NameError": "Is the name spelt right, and is it an argument or given a value before this line?",
     "KeyError": "Is the key spelt right? A key that may be new needs a first value: total.get(name, 0).",
@@ -82,6 +81,9 @@ def exercise(*references: Callable) -> Callable[[Callable[..., None]], Callable[
             except WrongAnswer:
                 raise
             except (Exception, SystemExit) as error:
+                if name := _unwritten(error):
+                    text = f"{name} is not written yet: replace `raise NotImplementedError` in it by your code."
+                    raise WrongAnswer(text) from None
                 raise WrongAnswer(_explained(error)) from error
             _require_untouched()
             if reason := originality.not_own(answers[0], references, called):
@@ -96,6 +98,13 @@ def exercise(*references: Callable) -> Callable[[Callable[..., None]], Callable[
 def _require_untouched() -> None:
     if name := originality.changed():
         raise WrongAnswer(f"{name} is not as it was before your answer: an answer may not change it.")
+
+
+def _unwritten(error: BaseException) -> str | None:
+    """The name of the answer's function that raised a NotImplementedError of its own, or None for any other error."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    own = isinstance(error, NotImplementedError) and frame.f_globals.get("__name__") == "__main__"
+    return frame.f_code.co_qualname if own else None
 
 
 def _explained(error: BaseException) -> str:

@@ -6,6 +6,7 @@ from labkit.measure.compare import save as save
 from labkit.measure.quality import GOAL as GOAL
 from labkit.measure.quality import shortfall as shortfall
 from labkit.measure.quality import within_spread as within_spread
+from labkit.measure.record import host_profiler as host_profiler
 from labkit.measure.record import preserving_state as preserving_state
 from labkit.measure.record import profiled as profiled
 from labkit.measure.record import run_in_subprocess as run_in_subprocess

@@ -74,9 +74,7 @@ def profiled(step: Step, batch: Pair | Iterator[Pair], steps: int = 20, shapes: 
         raise LabkitError(f"device={device!r}: only work on a CPU or a CUDA GPU is recorded. Use one of these.")
     on_gpu = device == "cuda"
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
-    if not on_gpu:
-        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or it complains on stderr, each time, that there is no GPU
-    recording = profile(activities=activities, schedule=schedule(wait=2, warmup=1, active=steps), record_shapes=shapes)
+    recording = profiler_of(activities, schedule=schedule(wait=2, warmup=1, active=steps), record_shapes=shapes)
     with preserving_state(step), recording as profiler:
         for number in range(3 + steps):
             if number == 3:  # the profiler takes metadata while it records
@@ -89,6 +87,21 @@ def profiled(step: Step, batch: Pair | Iterator[Pair], steps: int = 20, shapes: 
             synchronise()  # so that a step's kernels lie inside its step
             profiler.step()
     return profiler
+
+
+def host_profiler() -> profile:
+    """`torch.profiler.profile` for the calls of the host, without a complaint where there is no GPU."""
+    return profiler_of([ProfilerActivity.CPU])
+
+
+def profiler_of(activities: list[ProfilerActivity], **options: Any) -> profile:
+    """A profiler for one recording; `options` are those of `torch.profiler.profile`."""
+    if not torch.cuda.is_available():
+        # The profiler asks for GPUs even if it records only the host, and prints that there is none. It reads this
+        # variable once in a process.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    # acc_events: PyTorch 2.11 warns without it that a second recording would replace the first one.
+    return profile(activities=activities, acc_events=True, **options)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import csv
 import importlib.util
+import math
 import shutil
 import sys
 import warnings
@@ -176,7 +177,10 @@ def _write(file: TextIO, rows: Iterable[Sequence]) -> None:
 
 
 class Progress(Callback):
-    """Draws tqdm's bar: often in a terminal or a notebook, and every 30 seconds where it goes into a file."""
+    """Draws tqdm's bar: often in a terminal or a notebook, and every 30 seconds where it goes into a file.
+
+    Beside it are two sums, as in the public reference: the losses of the discriminators, and all the others.
+    """
 
     def on_start(self, run: Run) -> None:
         seconds = 0.1 if sys.stderr.isatty() or hasattr(builtins, "__IPYTHON__") else INTERVAL
@@ -186,7 +190,11 @@ class Progress(Callback):
         self.bar.update()
 
     def on_report(self, run: Run) -> None:
-        self.bar.set_postfix({name: f"{values[-1]:.3f}" for name, values in run.losses.items()}, refresh=False)
+        sums = dict.fromkeys(("loss_G", "loss_D"), 0.0)  # more numbers would leave no room for the bar
+        for name, values in run.losses.items():
+            if not math.isnan(values[-1]):
+                sums["loss_D" if name.startswith("D_") else "loss_G"] += values[-1]
+        self.bar.set_postfix({name: f"{loss:.2f}" for name, loss in sums.items()}, refresh=False)
 
     def on_end(self, run: Run) -> None:
         self.bar.close()

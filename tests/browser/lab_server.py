@@ -1,7 +1,6 @@
-"""JupyterLab as a fresh installation starts it, on a free port of this machine."""
+"""JupyterLab as `make lab` starts it in a fresh installation, on a free port of this machine."""
 
 import contextlib
-import json
 import os
 import shutil
 import socket
@@ -29,8 +28,6 @@ ARGUMENTS = (
     "--ServerApp.port_retries=0",
     "--IdentityProvider.token=",
     "--LabApp.expose_app_in_browser=True",
-    "--LabApp.news_url=",
-    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
 )
 
 
@@ -38,12 +35,9 @@ ARGUMENTS = (
 def jupyterlab(folder: Path) -> Iterator[str]:
     """Starts JupyterLab on a copy of the notebooks in `folder`; its address."""
     shutil.copytree(ROOT / "notebooks", folder / "notebooks", ignore=shutil.ignore_patterns("out", ".ipynb*"))
-    own = {name: str(folder / name) for name in FOLDERS}
+    own = {name: str(folder / name) for name in FOLDERS} | {"JUPYTER_CONFIG_PATH": str(ROOT / "tools" / "jupyter")}
     proxies = {"http_proxy": NOWHERE, "https_proxy": NOWHERE, "no_proxy": "127.0.0.1,localhost"}
     env = os.environ | own | proxies | {"PYTHONPATH": str(ROOT), "LABKIT_LEDGER": str(folder / "ledger.json")}
-    news = folder / "JUPYTERLAB_SETTINGS_DIR/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
-    news.parent.mkdir(parents=True)
-    news.write_text(json.dumps({"fetchNews": "false"}))  # else JupyterLab asks, in a box over the notebook
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,6 +1,7 @@
 """What `labkit train` prints: lines for people, one object for scripts, or nothing."""
 
 import json
+import math
 import warnings
 
 import pytest
@@ -68,7 +69,7 @@ def test_quiet_does_not_hide_how_to_go_on_after_ctrl_c(train, monkeypatch):
 def test_without_a_terminal_the_bar_is_drawn_now_and_then(train, monkeypatch):
     _, out, error = train(steps=10)
     states = [line for line in error.split("\r") if "/10" in line]
-    assert len(states) <= 3 and "10/10" in states[-1] and "G_A=" in states[-1] and "step/s" in states[-1]
+    assert len(states) <= 3 and "10/10" in states[-1] and "loss_G=" in states[-1] and "step/s" in states[-1]
     assert "10 steps done" in out
     monkeypatch.setattr(callbacks, "INTERVAL", 0)
     assert len([line for line in train(steps=20)[2].split("\r") if "/20" in line]) > 9
@@ -82,6 +83,15 @@ def test_the_bar_of_a_run_that_resumes_counts_on(monkeypatch):
         drawn.on_step(run)
         assert (drawn.bar.n, drawn.bar.total, drawn.bar.mininterval) == (3, 5, seconds)
         drawn.on_end(run)
+
+
+def test_beside_the_bar_are_two_numbers_however_many_losses_there_are():
+    drawn, run = callbacks.Progress(), Run(step=None, steps=5)
+    run.losses = {"D_A": [1.0], "D_B": [0.5], "G_A": [2.0], "cycle_A": [4.0], "idt_A": [math.nan]}
+    drawn.on_start(run)
+    drawn.on_report(run)
+    assert drawn.bar.postfix == "loss_G=6.00, loss_D=1.50"
+    drawn.on_end(run)
 
 
 def test_tensorboard_is_the_logger_where_it_is_installed(call, train, monkeypatch, tmp_path):

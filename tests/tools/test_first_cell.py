@@ -101,11 +101,15 @@ def test_a_mere_folder_named_labkit_is_not_taken_for_the_package(run, repository
 
 
 @needs_git
-@pytest.mark.parametrize("repo", ["", "nowhere"], ids=["no address", "a wrong one"])
-def test_says_what_to_do_when_the_course_cannot_be_cloned(run, tmp_path, repo):
+@pytest.mark.parametrize(
+    ("repo", "git_says"),
+    [("", ""), ("nowhere", " git says: fatal: repository 'nowhere' does not exist")],
+    ids=["no address", "a wrong one"],
+)
+def test_says_what_to_do_when_the_course_cannot_be_cloned(run, tmp_path, repo, git_says):
     process, asked = run(tmp_path / "content", repo=repo)
     assert process.returncode == 1 and asked is None
     assert process.stderr.strip().splitlines()[-1] == (
-        "RuntimeError: labkit is not here: set REPO, above, to the course's public address; "
-        f"fatal: repository '{repo}' does not exist"
+        "RuntimeError: labkit is not here, and REPO should be the course's public address. "
+        f"Fill in REPO in this cell, such as https://github.com/OWNER/NAME, and run the cell again.{git_says}"
     )
