@@ -7,7 +7,7 @@ import typer
 
 import labkit.cli
 import labtrace.cli
-from labtrace.errors import LabkitError, check_known
+from labtrace.errors import LabkitError, check_exists, check_known
 
 
 def speedrun(
@@ -30,6 +30,7 @@ def speedrun(
     from labcourse.speedrun.race_judge import RECORD_SEEDS, RaceJudge, race, verdict
 
     check_known("device", device, ladder.BOARDS)
+    check_exists(entry, "the Python file of your entry")
     if submit and (against or seeds):
         raise LabkitError("--submit: a record races against the last one, with seeds that the judge draws.")
     if submit:
@@ -50,7 +51,7 @@ def speedrun(
         typer.echo(ladder.submit(submit, texts["entry"], heats["entry"], before, heats.get("record", []), judge))
 
 
-app = labtrace.cli.application(__doc__)
+app = labtrace.cli.application("Judge an entry to the speedrun, the last project of the course.")
 labtrace.cli.register(app, speedrun)
 
 

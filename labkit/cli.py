@@ -1,4 +1,4 @@
-"""The command line: train a model on pictures, translate pictures with it, and measure."""
+"""Train a model on pictures, translate pictures with it, and measure where the time of its training goes."""
 
 import os
 import sys

@@ -20,7 +20,27 @@ import typer
 import labtrace
 from labtrace.errors import LabkitError, say
 
+DISTRIBUTION = "cyclegan-lab"  # all three packages
 PACKAGES = {"PIL": "pillow", "hta": "traceinsight"}  # where a module's name is not its package's
+
+
+class _PlainFlags:
+    """A part of a command. Its help shows flags, --help among them, without the type of a value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        parameters = super().get_params(ctx)  # type: ignore[misc]
+        for each in parameters:
+            if getattr(each, "is_flag", False):
+                each.metavar = ""
+        return parameters
+
+
+class Command(_PlainFlags, typer.core.TyperCommand):
+    """A command."""
+
+
+class Group(_PlainFlags, typer.core.TyperGroup):
+    """Several commands under one name."""
 
 
 def register(app: typer.Typer, command: Callable[..., None], **settings: Any) -> None:
@@ -55,7 +75,7 @@ def add(
         if each.kind != Parameter.KEYWORD_ONLY:
             info = typer.Argument(help=text)
         elif each.annotation is bool:
-            info = typer.Option(as_option(name), metavar="", **shown)  # a flag has no value, and no --no- in front
+            info = typer.Option(as_option(name), **shown)  # no --no- in front
         elif each.annotation in (int, int | None):
             info = typer.Option(callback=not_negative, **shown)
         else:
@@ -69,7 +89,7 @@ def add(
     call.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     call.__annotations__ = {name: each.annotation for name, each in parameters.items()}
     summary = re.split(r"\n\n[\w ,]+:\n", inspect.getdoc(command) or "")[0]
-    app.command(help=summary, **settings)(call)
+    app.command(cls=Command, help=summary, **settings)(call)
 
 
 def not_negative(number: int | None) -> int | None:
@@ -118,7 +138,7 @@ def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False
 
 def application(text: str | None) -> typer.Typer:
     """A command line without commands."""
-    settings: dict[str, Any] = dict(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    settings: dict[str, Any] = dict(cls=Group, no_args_is_help=True, pretty_exceptions_enable=False)
     settings["context_settings"] = {"help_option_names": ["-h", "--help"]}
     return typer.Typer(**settings, help=text, callback=lambda: None, epilog="--version prints the version.")
 
@@ -128,15 +148,20 @@ def message_of(error: Exception) -> str | None:
     if isinstance(error, LabkitError | OSError):  # OSError: its text names the file and the problem
         return str(error)
     if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")):
-        return f"{error}, which this command needs: pip install 'labkit[{extra}]'"
+        return f"{error}, which this command needs: {install(extra)}"
     return None
 
 
+def install(extra: str) -> str:
+    """The command that adds an extra to an installation, from a wheel or from a clone."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
 def extra_of(module: str) -> str | None:
-    """The extra of labkit that brings a module, or None if there is none."""
+    """The extra that brings a module, or None if there is none."""
     package = PACKAGES.get(module.partition(".")[0], module.partition(".")[0])
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a clone that was not installed
-        for line in importlib.metadata.requires("labkit") or []:
+        for line in importlib.metadata.requires(DISTRIBUTION) or []:
             if re.match(rf"{package}\b.*extra ==", line):
                 return line.rpartition("== ")[2][1:-1]
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class LabkitError(Exception):
@@ -21,6 +22,12 @@ def check_known(argument: str, name: object, known: Iterable[object]) -> None:
         raise LabkitError(
             f"{argument}={name!r} is unknown{hint}. Choose one of: {', '.join(names) or '(there are none)'}."
         )
+
+
+def check_exists(path: Path, expected: str, error: type[LabkitError] = LabkitError) -> None:
+    """Raises `error` if nothing lies at `path`. `expected` says what belongs there."""
+    if not path.exists():
+        raise error(f"{path}: there is no such file or folder. Name {expected}.")
 
 
 def check_at_least(least: float, **numbers: float) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 import pandas
 
 from labtrace.dialects import CATEGORIES, GPU_WORK, ON_HOST, SHAPED
-from labtrace.errors import LabkitError
+from labtrace.errors import LabkitError, check_exists
 
 SUFFIXES = (".json", ".json.gz")
 NULL = msgspec.Raw(b"null")
@@ -135,8 +135,7 @@ def trace_files(path: Path | str) -> list[Path]:
         TraceError: there are none.
     """
     path = Path(path)
-    if not path.exists():
-        raise TraceError(f"{path}: there is no such file or folder. Check the path; `labkit.record` makes a trace.")
+    check_exists(path, "a trace, .json or .json.gz, or a folder of traces", TraceError)
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES))
         if not files:

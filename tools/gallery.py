@@ -3,8 +3,8 @@
     python -m tools.gallery [notebooks/04_two_streams.ipynb ...]      # or: make gallery; default: all of notebooks/
 
 Runs each notebook, as `make site` does, and draws its figures with Kaleido, which needs Chrome or Chromium. Pictures of
-notebooks that are not named stay as they are. A picture has at most 64 colours and no background, so that it fits light
-and dark pages.
+notebooks that are not named stay as they are. The README's timeline is drawn in any case. A picture has at most
+64 colours and no background, so that it fits light and dark pages.
 """
 
 import argparse
@@ -12,19 +12,23 @@ import html
 import io
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
-import kaleido
 import nbformat
 import plotly.graph_objects as go
 from PIL import Image
 
+import labcourse
+import labtrace
 from labcourse.drawings import FOLDER as DRAWINGS
 from tools.website.notebooks import ROOT, executed
 
 GALLERY, PICTURES = ROOT / "docs" / "gallery.md", ROOT / "docs" / "gallery"
+TIMELINE = ROOT / "docs" / "timeline.webp"
 PLOTLY = "application/vnd.plotly.v1+json"
 START = "\n## ["  # of a notebook's part of the page
+TAGS = re.compile("<.*?>")
 DRAWING = re.compile(r'labcourse\.drawing\("(\w+)"\)')
 HEAD = """# The figures
 
@@ -41,12 +45,45 @@ def figures(notebook: nbformat.NotebookNode) -> list[go.Figure]:
     return [go.Figure({"data": one["data"], "layout": one["layout"]}) for one in found if one]
 
 
-def draw(figure: go.Figure, path: Path) -> None:
-    """Write a figure as a picture of at most 64 colours."""
+def in_words(figure: go.Figure) -> str:
+    """A figure's text alternative. Where this is a title, with a table beside it, what can be seen is added."""
+    text = " ".join(str(figure.layout.meta["text"]).split())
+    if "table" not in figure.layout.meta:
+        return text
+    return f"{text} {TAGS.sub('', '; '.join(seen(figure)).replace('<br>', ' '))}."
+
+
+def seen(figure: go.Figure) -> list[str]:
+    """The longest bars, the course of each line, the first row of a table, and how full a timeline's lanes are."""
+    number = "{:.0%}" if "%" in (figure.layout.xaxis.tickformat or "") else "{:,.3g}"
+    bars, lanes, found = [], Counter(), []
+    for one in figure.data:
+        if one.type == "table":
+            columns = zip(one.header["values"], one.cells["values"], strict=True)
+            found += [f"{name}: {column[0]}" for name, column in columns if name]
+        elif one.type == "bar" and one.base is not None:  # of a timeline
+            for lane, length in zip(one.y, one.x, strict=True):
+                lanes[lane] += length
+        elif len(one.y) and isinstance(one.y[0], str):
+            name = f", {one.name}" if one.name else ""
+            bars += [(float(x), f"{y}{name}") for x, y in zip(one.x, one.y, strict=True) if x == x]
+        elif len(one.y):
+            found.append(f"{one.name or 'line'}: {one.y[0]:.3g} to {one.y[-1]:.3g}, at most {max(one.y):.3g}")
+    found += [f"{label}: {number.format(x)}" for x, label in sorted(bars, reverse=True)[:4]]
+    if lanes:
+        begin, end = figure.layout.xaxis.range
+        found += [f"{lane}: filled {min(1, length / (end - begin)):.0%}" for lane, length in lanes.items()]
+    return found
+
+
+def draw(figure: go.Figure, path: Path, scale: int = 1) -> None:
+    """Write a figure as a picture of at most 64 colours. `scale` counts its pixels for each of the page's."""
+    import kaleido  # installed by `make gallery` alone
+
     size = {name: figure.layout[name] or default for name, default in (("width", 900), ("height", 450))}
-    picture = Image.open(io.BytesIO(kaleido.calc_fig_sync(figure, opts={"format": "png", **size})))
+    picture = Image.open(io.BytesIO(kaleido.calc_fig_sync(figure, opts={"format": "png", "scale": scale, **size})))
     path.parent.mkdir(parents=True, exist_ok=True)
-    picture.quantize(64, method=Image.Quantize.FASTOCTREE).save(path, optimize=True)
+    picture.quantize(64, method=Image.Quantize.FASTOCTREE).save(path, optimize=True, lossless=True)
 
 
 def run_and_draw(path: Path) -> str:
@@ -54,14 +91,14 @@ def run_and_draw(path: Path) -> str:
     notebook = nbformat.read(executed(path), as_version=4)
     lines = [f"{path.stem}](../notebooks/{path.name})\n"]
     for name in DRAWING.findall("\n".join(cell.source for cell in notebook.cells)):
-        lines.append(f"![{name}]({os.path.relpath(DRAWINGS / f'{name}.svg', GALLERY.parent)})\n")
+        source = os.path.relpath(DRAWINGS / f"{name}.svg", GALLERY.parent)
+        lines.append(f'<img alt="{html.escape(str(labcourse.drawing(name)))}" src="{source}">\n')
     for old in PICTURES.glob(f"{path.stem[:2]}_*.png"):
         old.unlink()
     for number, figure in enumerate(figures(notebook), start=1):
         picture = PICTURES / f"{path.stem[:2]}_{number:02}.png"
         draw(figure, picture)
-        words = html.escape(" ".join(str(figure.layout.meta["text"]).split()))
-        lines.append(f'<img alt="{words}" src="{picture.relative_to(GALLERY.parent)}">\n')
+        lines.append(f'<img alt="{html.escape(in_words(figure))}" src="{picture.relative_to(GALLERY.parent)}">\n')
     return "\n".join(lines)
 
 
@@ -72,7 +109,11 @@ def main() -> None:
     chosen = [path.resolve() for path in parser.parse_args().notebooks]
     page = GALLERY.read_text(encoding="utf-8") if GALLERY.exists() else ""
     parts = {part.partition("_")[0]: part for part in page.split(START)[1:]}
+    import kaleido
+
     kaleido.start_sync_server(silence_warnings=True)
+    two_steps = labtrace.show.trace(labcourse.public_trace("resnet50_workers0"), "timeline", end_us=360_000)
+    draw(two_steps, TIMELINE, scale=2)
     for path in chosen:
         parts[path.stem[:2]] = run_and_draw(path)
         GALLERY.write_text(HEAD + "".join(f"{START}{parts[key]}" for key in sorted(parts)), encoding="utf-8")

@@ -15,5 +15,5 @@ KEPT = ("torch", "torchvision", "numpy", "pandas", "IPython", "ipykernel")
 
 print("Installing labkit from", CLONE)
 pins = [f"{name}=={version(name)}" for name in KEPT if find_spec(name)]
-subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "-e", f"{CLONE}[train,lab]", *pins], check=True)
+subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "-e", f"{CLONE}[lab]", *pins], check=True)
 sys.path.insert(0, str(CLONE))  # pip's entry is read only by processes that start after it

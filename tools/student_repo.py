@@ -47,7 +47,7 @@ def exercises(notebooks: list[Path], folder: Path, repo: str) -> None:
             first.source = re.sub(r'^REPO = "[^"]*"', f'REPO = "{repo}"', first.source, flags=re.MULTILINE)
             begin = "Work in a copy: `make student` makes one and never overwrites it."
             begin += f" [Open it in Colab]({link})." if (link := colab(repo, path.name)) else ""
-            notebook.cells[0].source = notebook.cells[0].source.replace(assignments.SOLVED, begin)
+            notebook.cells[0].source = assignments.SOLVED.sub(begin, notebook.cells[0].source)
             nbformat.write(notebook, target)
         assignments.make(addressed, Path(course))
         for released in sorted(Path(course).glob("release/*/*.ipynb")):

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import typer
 
 import labtrace.stamp
+from labtrace.cli import DISTRIBUTION, install
 
 NOTEBOOK = 1.8e9  # bytes of memory that the largest notebook needs
 SHARED_MEMORY = 128e6  # bytes: Docker gives 64 MB, which large batches exceed
-INSTALL = "in labkit's folder: pip install -e '.[{}]'"
 FOR_AUTHORS = ("test", "browser", "site")
 
 
@@ -85,7 +85,7 @@ def _pytorch() -> Iterator[Row]:
         from labkit import devices
         from labkit.variants.compile import compiler
     except ModuleNotFoundError as error:
-        yield Row("PyTorch", str(error), INSTALL.format("train"), fault=True)
+        yield Row("PyTorch", str(error), install("train"), fault=True)
         return
     except (ImportError, OSError, RuntimeError) as error:
         yield Row("PyTorch", str(error), "install torch and torchvision again, both from one index", fault=True)
@@ -116,20 +116,22 @@ def _pytorch() -> Iterator[Row]:
 def _packages() -> Iterator[Row]:
     """A row for each extra, with the versions of its packages."""
     try:
-        requirements = importlib.metadata.requires("labkit") or []
+        requirements = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
-        yield Row("packages", "labkit is not installed", INSTALL.format("train,lab"))
+        yield Row("packages", "labkit is not installed", "in labkit's folder: pip install -e '.[lab]'")
         return
     extras = defaultdict[str, list[str]](list)
     for requirement in requirements:
         marker = re.search(r"extra == .(\w+)", requirement)
-        extras[marker[1] if marker else "always"].append(re.split(r"[^\w-]", requirement)[0])
+        package = re.split(r"[^\w-]", requirement)[0]
+        if package != DISTRIBUTION:  # an extra that another one includes
+            extras[marker[1] if marker else "always"].append(package)
     for extra in [extra for extra in extras if extra not in FOR_AUTHORS]:
         versions = {package: _version(package) for package in extras[extra]}
         missing = [package for package, version in versions.items() if not version]
         found = [f"{package} {version}" for package, version in versions.items() if version]
         if missing:
-            found.append(f"without {' and '.join(missing)} ({INSTALL.format(extra)})")
+            found.append(f"without {' and '.join(missing)} ({install(extra)})")
         yield Row(f"[{extra}]", ", ".join(found))
 
 

@@ -1,11 +1,14 @@
 """The commands that use a trained network: `labkit translate`, `export` and `score`."""
 
+import importlib
 from pathlib import Path
 
 import typer
 
 import labkit
 from labkit.commands import printing
+
+WRITERS = {".onnx": "onnxruntime", ".safetensors": "safetensors"}  # modules that PyTorch does not bring
 
 
 def translate(
@@ -64,6 +67,8 @@ def export(
         direction: AtoB or BtoA. --reference writes both.
         reference: Write the networks as the public reference saves them.
     """
+    if not reference:
+        importlib.import_module(WRITERS.get(target.suffix, "torch"))  # its extra is named, which brings PyTorch, too
     run = at_step(run, step)
     if reference:
         typer.echo("\n".join(map(str, labkit.export_reference(run, target))))
@@ -83,6 +88,7 @@ def score(real: Path, fake: Path, *, weights: Path | None = None, device: str = 
         weights: The file of Inception's weights, if they cannot be downloaded.
         device: auto, cpu or cuda.
     """
+    importlib.import_module("torchmetrics")  # its extra is named, which brings PyTorch, too
     fid, kid, deviation = labkit.fid_and_kid(real, fake, device=device, weights=weights)
     typer.echo(f"FID {fid:.2f}, KID {kid:.5f} (standard deviation over subsets {deviation:.5f})")
 

@@ -194,9 +194,10 @@ def _find(path: Path) -> dict[str, list[Path]]:
     files = {name: find_pictures(path / name) if (path / name).is_dir() else [] for name in SETS}
     for name in ("trainA", "trainB"):
         if not files[name]:
+            problem = "holds no picture" if (path / name).is_dir() else "is not a folder"
             raise DataError(
-                f"{path / name} {'holds no picture' if (path / name).is_dir() else 'is not a folder'}. {path} needs "
-                f"folders trainA and trainB, of {READABLE} files; testA and testB are optional."
+                f"{(path / name).absolute()} {problem}. {path} needs folders trainA and trainB, "
+                f"of {READABLE} files; testA and testB are optional."
             )
     return files
 

@@ -60,7 +60,7 @@ def fid_and_kid(
     Raises:
         LabkitError: Inception's weights cannot be loaded.
         DataError: there are fewer than two pictures, or one cannot be read.
-        ModuleNotFoundError: torchmetrics or torch-fidelity is not installed: labkit's extra "score" names both.
+        ModuleNotFoundError: torchmetrics or torch-fidelity is not installed: the extra "score" names both.
     """
     from torchmetrics.image import FrechetInceptionDistance, KernelInceptionDistance
     from torchmetrics.wrappers import FeatureShare

@@ -18,7 +18,7 @@ from labkit.devices import out_of_memory
 from labkit.errors import DataError
 from labkit.models.model import Model, run_network
 from labkit.networks.layers import Generator
-from labtrace.errors import LabkitError
+from labtrace.errors import LabkitError, check_exists
 
 
 def translate(
@@ -103,6 +103,7 @@ def _targets(source: Path, target: Path, overwrite: bool, skip_existing: bool) -
         names = {path: f"{path.stem if stems[path.with_suffix('')] == 1 else path.name}.png" for path in pictures}
         targets = {path: target / path.parent.relative_to(source) / name for path, name in names.items()}
     else:
+        check_exists(source, "a picture, or a folder of pictures", DataError)
         targets = {source: target}
     if skip_existing:
         return {path: file for path, file in targets.items() if not file.exists()}

@@ -125,3 +125,9 @@ def test_a_wrong_layout_is_said_in_one_message(album, change, size, message):
     change(album)
     with pytest.raises(DataError, match=message):
         labkit.folders(album, size=size)
+
+
+def test_a_missing_folder_is_named_from_the_root_on(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=f"^{re.escape(str(tmp_path))}/photos/trainA is not a folder. photos needs"):
+        labkit.folders("photos")

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-import labcourse
+import labcourse.cli
 from labcourse.speedrun import RULES, BrokenRule, Heat, RaceJudge, ladder, race, race_judge, verdict
 from labcourse.speedrun.yardstick import PORTION
 from labkit import to_float
@@ -217,6 +217,17 @@ def test_records_run_again_in_their_order(judging):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_an_entry_that_is_not_there_is_named_as_it_was_typed(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["labcourse", "speedrun", "mine.py"])
+    with pytest.raises(SystemExit):
+        labcourse.cli.main()
+    assert (
+        capsys.readouterr().err
+        == "labkit: mine.py: there is no such file or folder. Name the Python file of your entry.\n"
+    )
+
+
 def test_a_training_ends_with_its_judge(tmp_path):
     endless = tmp_path / "endless.py"
     endless.write_text(changed(ENDLESS), encoding="utf-8")

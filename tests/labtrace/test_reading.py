@@ -29,7 +29,7 @@ def text(trace=None, **meta):
 
 
 UNREADABLE = {
-    "missing": ("none.json", None, "no such file"),
+    "missing": ("none.json", None, "no such file or folder. Name a trace"),
     "another ending": ("trace.txt", b"{}", ".json or .json.gz"),
     "empty": ("empty.json.gz", b"", "empty"),
     "cut off": ("cut.json.gz", gzip.compress(text().encode())[:-9], "damaged"),

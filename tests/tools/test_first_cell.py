@@ -78,7 +78,7 @@ def test_does_nothing_where_labkit_is_importable(run, course, tmp_path):
 
 def test_installs_the_clone_it_lies_in_and_replaces_no_torch(run, course):
     process, asked = run(course / "notebooks")
-    assert asked == ["install", "--quiet", "-e", f"{course}[train,lab]", "torch==2.11.0+cu128"]
+    assert asked == ["install", "--quiet", "-e", f"{course}[lab]", "torch==2.11.0+cu128"]
     assert process.stdout.endswith(f"labkit 0.1.0 from {course}\n")
 
 
@@ -88,7 +88,7 @@ def test_clones_the_address_it_is_told(run, repository, tmp_path, way):
     told = {"repo": str(repository)} if way == "form field" else {"LABKIT_REPO": str(repository)}
     process, asked = run(tmp_path / "content", **told)
     clone = tmp_path / "content" / "labkit-course"
-    assert asked[3] == f"{clone}[train,lab]"
+    assert asked[3] == f"{clone}[lab]"
     assert (clone / "data" / "a.json").exists(), "pip install from the address would not have brought data/"
     assert process.stdout.endswith(f"labkit 0.1.0 from {clone}\n")
 

@@ -3,6 +3,11 @@
 import re
 from pathlib import Path
 
+import plotly.graph_objects as go
+import pytest
+
+from tools.gallery import in_words
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -10,8 +15,28 @@ def test_the_gallery_shows_every_notebook_and_each_of_its_pictures_and_no_pictur
     page = (DOCS / "gallery.md").read_text(encoding="utf-8")
     notebooks = sorted(path.name for path in (DOCS.parent / "notebooks").glob("*.ipynb"))
     assert re.findall(r"^## \[.*\(\.\./notebooks/(.*)\)", page, flags=re.MULTILINE) == notebooks
-    drawings, pictures = re.findall(r"\]\((\S+\.svg)\)", page), re.findall(r'src="(.*?)"', page)
-    assert all((DOCS / path).is_file() for path in [*drawings, *pictures])
-    assert {DOCS / path for path in pictures} == set((DOCS / "gallery").iterdir())
-    assert all(re.findall(r'alt="(.*?)"', page)), "each has its text alternative"
+    shown = re.findall(r'<img alt="(.+?)" src="(.*?)">', page)
+    assert len(shown) == page.count("<img") and "![" not in page, "each has its text alternative"
+    assert all((DOCS / path).is_file() for _, path in shown)
+    pictures = {DOCS / path for _, path in shown if not path.endswith(".svg")}
+    assert pictures == set((DOCS / "gallery").iterdir())
     assert sum(path.stat().st_size for path in (DOCS / "gallery").iterdir()) < 3e6
+
+
+@pytest.mark.parametrize("path", sorted((DOCS.parent / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebooks_head_leads_to_its_figures(path):
+    assert f"[the gallery](../docs/gallery.md#{path.stem})" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("drawn", "words"),
+    [
+        (go.Bar(x=[0.4, 0.6], y=["batch 1", "batch 16"], name="idle"), "batch 16, idle: 0.6; batch 1, idle: 0.4."),
+        (go.Bar(x=[2, 4], y=["stream 7", "stream 7"], base=[0, 6]), "stream 7: filled 60%."),
+        (go.Scatter(x=[1, 2, 3], y=[5, 9, 7], name="bf16"), "bf16: 5 to 7, at most 9."),
+        (go.Table(header_values=["", "batch 1"], cells_values=[["bound by"], ["<b>host</b>"]]), "batch 1: host."),
+    ],
+)
+def test_the_words_beside_a_picture_say_what_it_shows(drawn, words):
+    figure = go.Figure(drawn, layout=dict(xaxis_range=(0, 10), meta={"text": "A title.", "table": "<table>"}))
+    assert in_words(figure) == f"A title. {words}"

@@ -84,7 +84,7 @@ def test_folders_in_a_folder_are_kept_and_results_are_not_translated_again(tmp_p
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
-        ("missing.png", "out.png", "missing.png"),
+        ("missing.png", "out.png", "missing.png: there is no such file or folder. Name a picture"),
         ("words.jpg", "out.png", "words.jpg"),
         ("in.png", "in.png", "take the place of its source"),
         ("in.png", "out.tiff", "out.tiff"),
