@@ -23,7 +23,13 @@ CATEGORIES = {
     "xpu_runtime": "cuda_runtime",
     "hip_driver": "cuda_driver",
     "xpu_driver": "cuda_driver",
+    "xpu_sync": "cuda_driver",  # the waits of the host, as calls of their own
 }
+# The other categories that Kineto writes. Without a kernel, an event of any other one is of a device unknown to labtrace.
+OTHER_CATEGORIES = (
+    "gpu_user_annotation external_correlation cpu_instant_event python_function overhead cuda_sync cuda_event "
+    "cuda_profiler_range collective_comm ac2g fwdbwd"
+).split()
 # Names of kernels that send data to other devices: of NCCL and its relatives for AMD (RCCL), Intel (oneCCL) and Huawei
 # (HCCL); of MSCCL++ and NVSHMEM; and of PyTorch's and vLLM's own for GPUs with direct links.
 COMMUNICATION = (
@@ -32,7 +38,9 @@ COMMUNICATION = (
 )
 # AMD's older runtimes record copies as kernels of these names.
 COPIES = r"^Copy(?:Host|Device)To(?:Host|Device)|^FillBuffer"
-LAUNCHES = r"LaunchKernel|GraphLaunch|LaunchCooperativeKernel"
+# Of NVIDIA, AMD and, from urEnqueueKernelLaunch on, Intel, whose driver appends each launch once more, to a list.
+GRAPH_LAUNCHES = r"GraphLaunch|^urEnqueueCommandBuffer"
+LAUNCHES = rf"(?<!Append)LaunchKernel|LaunchCooperativeKernel|KernelLaunch|{GRAPH_LAUNCHES}"
 # Ranges that PyTorch itself marks; in its first versions as operators.
 PYTORCHS_RANGES = r"enumerate\(DataLoader\)|Optimizer\.(?:step|zero_grad)#|(?:nccl|rccl|gloo|hccl|xccl|mpi|ucc):"
 USERS_RANGES = r"## "  # of a user of PyTorch 1.8 to 1.10, when operators and ranges had one category
