@@ -31,6 +31,7 @@ PREPARING = (
 )
 OF_EACH_STEP = rf"Memcpy|{GRAPH_LAUNCHES}|{SYNCHRONISING}"  # no start-up, even in a recording of one step
 START_UP_RATIO, START_UP_US = 100.0, 1e3  # a call is start-up only if it exceeds this, and some this times the median
+MOST_RARE = 5  # slow launches, in a recording without steps
 LONGEST_LAUNCH_US = 1e3  # host time outside of calls before a launch that is longer is other work, not launching
 PYTHON = "python_function"  # category of Python's functions, if the recording has them
 
@@ -85,8 +86,8 @@ def _start_up(rank: Rank) -> Union:
     far = slow & (calls["duration"] > START_UP_RATIO * by_name.transform("median"))
     once = slow & calls["category"].isin(CALLS) & (by_name.transform("size") <= 2) & ~matching(names, OF_EACH_STEP)
     launches = far & matching(names, LAUNCHING_CALLS) & ~matching(names, OF_EACH_STEP)
-    in_steps = pandas.Series(innermost(rank.steps, calls["begin"][launches])).nunique()
-    if in_steps > max(1, len(rank.steps) / 2):  # of each step
+    in_steps = len(set(innermost(rank.steps, calls["begin"][launches])))
+    if in_steps > max(1, len(rank.steps) / 2) or (rank.steps.empty and launches.sum() > MOST_RARE):  # of each step
         launches &= calls.index.isin(rank.kernels.sort_values("call_begin").drop_duplicates("name")["call"])
     found = (far & ~names.duplicated()) | once | launches | matching(names, PREPARING)
     both = pandas.concat([calls[found], rank.ranges[matching(rank.ranges["name"], PREPARING)]])
