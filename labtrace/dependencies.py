@@ -19,16 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas
 
-from labtrace.dialects import matching
+from labtrace.dialects import SYNCHRONISING, matching
 from labtrace.errors import LabkitError
 from labtrace.rank import SYNCS, Rank
 from labtrace.tables import KERNEL_WAIT_US
 
 # Calls in which the host may wait. To free memory waits for all work on the device, too.
-WAITING_CALLS = (
-    r"^(?:(?:cuda|hip)(?:(?:Device|Stream|Event)Synchronize|Memcpy(?:WithStream)?|Free|FreeHost|HostFree)"
-    r"|ze\w+Synchronize|ur(?:QueueFinish|EventWait))$"
-)
+WAITING_CALLS = rf"{SYNCHRONISING}|^(?:cuda|hip)(?:Free|FreeHost|HostFree)$"
 TO_GPU = r"HtoD|HostToDevice|[HM]2D"  # M is memory that SYCL did not allocate
 HOST_COPIES = rf"{TO_GPU}|DtoH|DeviceToHost|D2[HM]"
 PINNED = "Pinned"  # a call does not wait for a copy of such memory, unless the call says so by its own length

@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 from numpy.typing import ArrayLike
 
-from labtrace.dialects import CALLS, GRAPH_LAUNCHES, matching
+from labtrace.dialects import CALLS, GRAPH_LAUNCHES, SYNCHRONISING, matching
 from labtrace.dialects import LAUNCHES as LAUNCHING_CALLS
 from labtrace.intervals import Nesting, Union
 from labtrace.rank import NOWHERE, Rank, innermost
@@ -19,10 +19,6 @@ MEMORY_CALLS = (
     r"^(?:cuda|hip|cu)(?:Malloc|Free|Host(?:Alloc|Free|Malloc|Register|Unregister)"
     r"|Mem(?:Alloc|Free|Create|Map|Unmap|Release|Address|SetAccess|Host|Pool))"
     r"|^urUSM\w*(?:Alloc|Free)|^zeMem(?:Alloc|Free)"
-)
-SYNCHRONISING = (
-    r"^(?:cuda|hip|cu)(?:(?:Device|Stream|Event|Ctx)Synchronize|Memcpy(?:WithStream|2D|3D)?$)"
-    r"|^ze\w+Synchronize|^ur(?:QueueFinish|EventWait)"
 )
 # Modules and libraries of kernels are loaded, graphs instantiated, programs compiled.
 PREPARING = (

@@ -202,8 +202,8 @@ class Rank:
             strange.append("no category")
         if kernels.empty and strange:
             raise TraceError(
-                f"{file}: no work of a GPU, but events of a device that labkit does not read ({', '.join(strange)}). It "
-                "reads recordings of GPUs of NVIDIA, AMD and Intel. operators() and ranges() work on this one, too."
+                f"{file}: no work of a GPU, but events of a device that labkit does not read ({', '.join(strange)}). "
+                "It reads recordings of GPUs of NVIDIA, AMD and Intel. operators() and ranges() work on this one, too."
             )
         if kernels.empty:
             raise TraceError(

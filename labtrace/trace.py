@@ -98,10 +98,11 @@ class Trace:
         | cost_of_data, cost_of_host, cost_of_compute, ... | 0 to 1 | SIMULATED, of the wall time, without this part |
 
         bound_by is a part if its cost is at least a tenth and at least twice the next cost. "several" says that parts
-        hide behind each other, or more than one has to get faster. "unknown": too much of the trace is lost, or it cannot
-        be played again; then a kind of work is a bound only if it keeps a stream busy for nine tenths of the time, with
-        the host ahead. If a tenth is start-up, costs are those of the rest. "memory" means copies and memsets. Only a trace with shapes tells whether arithmetic or
-        memory limits a kernel: see `achieved`. If three gaps or fewer are most of the idle time, `why` names them.
+        hide behind each other, or more than one has to get faster. "unknown": too much of the trace is lost, or it
+        cannot be played again. Then a kind of work is the bound only if it keeps a stream busy for nine tenths of the
+        time, with the host ahead. If a tenth is start-up, costs are those of the rest. "memory" means copies and
+        memsets. Only a trace with shapes tells whether arithmetic or memory limits a kernel: see `achieved`. If three
+        gaps or fewer are most of the idle time, `why` names them.
 
         Raises:
             TraceError: there is no GPU activity.
@@ -375,9 +376,9 @@ class Trace:
 
         The largest come first. Each cause is taken out by itself, and the trace is played again: see
         `labtrace.replay.remedies`. So a kernel that is hidden behind others costs nothing, and gains cannot be added
-        up. The causes on the host are data loading and those of `labtrace.host.divide`: launches, graph launches, memory
-        calls, waiting calls, start-up, other host work. On the GPU they are copies, communication, waiting for other
-        ranks in a folder of several, and kinds of compute kernels, by their names. If start-up is a tenth of the
+        up. The causes on the host are data loading and those of `labtrace.host.divide`: launches, graph launches,
+        memory calls, waiting calls, start-up, other host work. On the GPU they are copies, communication, waiting for
+        other ranks in a folder of several, and kinds of compute kernels, by their names. If start-up is a tenth of the
         recording, its row is the last, and the others are those of the rest.
 
         Raises:
@@ -429,7 +430,8 @@ class Trace:
         """The kernels of another trace against this one's, step by step, the largest difference first.
 
         Rank by rank, or the only rank of each. Kernels that were launched outside of the recorded steps do not count,
-        such as those of the step before, which may still run when the recording begins. If PyTorch's version or the GPU differs, so do most kernels' names.
+        such as those of the step before, which may still run when the recording begins. If PyTorch's version or the GPU
+        differs, so do most kernels' names.
 
         | column | unit | meaning |
         |---|---|---|

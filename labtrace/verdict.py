@@ -21,13 +21,7 @@ LEAST_SHARE = 0.1  # of the wall time: a part of the work that costs less is not
 LEAST_LEAD = 2.0  # the ratio of the bottleneck's cost to the next largest
 MOSTLY_WAITS = 0.9  # of what the communication costs: if waits for other ranks cost more, they are the cause
 HIGH_HOST_COST = 0.25  # of the wall time: if host and data cost more, a full queue is no good news
-WORDS = {
-    "data": "the loading of data",
-    "host": "the work of the host",
-    "compute": "the kernels that compute",
-    "memory": "copies and memsets",
-    "communication": "communication",
-}
+WORDS = {"compute": "the kernels that compute", "memory": "copies and memsets", "communication": "communication"}
 HOST = {  # causes on the host: what the GPU waits for
     host.DATA: "the loading of data",
     host.LAUNCHES: "the launching of kernels",
@@ -58,7 +52,9 @@ def summary(rank: Rank, played: Remedies | None, doubt: str, sound: bool = True)
     if played:
         first, verdict, why = played.rows().iloc[0], _verdict(played, bound), f"{doubt} {idle}{_queue(numbers)}"
     else:
-        bound, verdict = _without_replay(rank, numbers) if sound else (bound, "This recording cannot tell the bottleneck.")
+        verdict = "This recording cannot tell the bottleneck."
+        if sound:
+            bound, verdict = _without_replay(rank, numbers)
         why = f"A remedy cannot be named: {doubt} {idle}"
     row = {"bound_by": bound, "verdict": verdict, "first_remedy": first["cause"]}
     row |= {"times_faster_at_most": first["times_faster_at_most"], "why": why.strip()}
@@ -143,24 +139,18 @@ def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]
 
     However fast the host is, the busiest stream takes its time.
     """
-    idle = numbers["idle_of_wall"]
+    idle, late, launched = (numbers[name] for name in ("idle_of_wall", "host_wait_of_idle", "launched_of_idle"))
     if np.isnan(idle):
         return "unknown", "The kernels on the GPU took no time at all."
     least = max(busy(ours["begin"], ours["end"]) for _, ours in rank.kernels.groupby("stream")) / numbers["wall_us"]
-    most = f"nothing on the host can bring more than {1 / least:.2f}x."
-    if least < 1 - LEAST_SHARE:
-        causes = {
-            "for the next launch": numbers["host_wait_of_idle"],
-            "for launched kernels to begin": numbers["launched_of_idle"],
-        }
-        first = max(causes, key=lambda cause: causes[cause])
-        return "unknown", f"The GPU waits {idle:.0%} of the time, {_most(causes[first])} {first}: {most}"
     (second, _), (first, kind) = sorted((numbers[f"{kind}_of_busy"], kind) for kind in tables.KINDS)[-2:]
+    said = f"The GPU is busy {1 - idle:.0%} of the time, {_most(first)} with {WORDS[kind]}"
+    if idle >= LEAST_SHARE:
+        cause = "for the next launch" if late > launched else "for launched kernels to begin"
+        said = f"The GPU waits {idle:.0%} of the time, {_most(max(late, launched))} {cause}"
     ahead = numbers["long_delays_of_kernels"] > 0.5 and first >= LEAST_LEAD * second
-    return (
-        kind if ahead else "unknown",
-        f"The GPU is busy {1 - idle:.0%} of the time, {_most(first)} with {WORDS[kind]}: {most}",
-    )
+    bound = kind if ahead and least >= 1 - LEAST_SHARE else "unknown"
+    return bound, f"{said}: nothing on the host can bring more than {1 / least:.2f}x."
 
 
 def _few_gaps(rank: Rank, numbers: Mapping[str, float]) -> str:

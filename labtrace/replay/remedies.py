@@ -27,8 +27,8 @@ RANKS = "waiting for other ranks"
 # What to try: the first part of each, up to the semicolon, is the subject of a sentence.
 TRY = {
     host.DATA: "more loader workers and pinned memory; prefetching, pictures decoded once; labkit: workers=",
-    host.LAUNCHES: 'torch.compile, a CUDA graph or a larger batch; fewer and larger launches; labkit: "graph", "batched"',
-    host.GRAPHS: "fewer and larger graphs and kernels, or a newer driver; torch.compile fuses kernels before the capture, "
+    host.LAUNCHES: 'torch.compile, a CUDA graph or a larger batch; fewer, larger launches; labkit: "graph", "batched"',
+    host.GRAPHS: "fewer and larger graphs and kernels, or a newer driver; torch.compile fuses kernels before capture, "
     "one graph can hold the whole step, and CUDA 12.6 launches graphs faster",
     host.START_UP: "nothing in training; leave the first steps out of the recording (the profiler's wait and warmup)",
     host.MEMORY: "an allocator that keeps its memory; no empty_cache(), the same shapes, pinned buffers made once, "
@@ -40,7 +40,7 @@ TRY = {
     "communication": "larger buckets or 16-bit gradients; a faster network, fewer exchanges",
     RANKS: "the same work for each rank; equal batches and pictures, find the slow rank's cause",
     "attention": "a fused kernel; scaled_dot_product_attention, FlexAttention; 16 bits",
-    "convolutions": '16 bits, TF32 or channels_last; cudnn.benchmark, lighter networks; labkit: "bf16", "channels_last"',
+    "convolutions": '16 bits, TF32 or channels_last; cudnn.benchmark, lighter layers; labkit: "bf16", "channels_last"',
     "layout conversions": 'channels_last; pictures and weights with the channels last; labkit: "channels_last"',
     "matrix products": "16 bits or TF32; sizes that are multiples of 8 or 16",
     "normalisation": "torch.compile or channels_last; it is fused with its neighbours",

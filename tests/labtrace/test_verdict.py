@@ -78,7 +78,12 @@ INTEL = ("urEnqueueKernelLaunchWithArgsExp", "zeEventHostSynchronize")
 
 @pytest.mark.parametrize(
     ("launch", "wait"),
-    [INTEL, (INTEL[0], "zeDeviceSynchronize"), (INTEL[0], "urQueueFinish"), ("cudaLaunchKernel", "cudaStreamSynchronize")],
+    [
+        INTEL,
+        (INTEL[0], "zeDeviceSynchronize"),
+        (INTEL[0], "urQueueFinish"),
+        ("cudaLaunchKernel", "cudaStreamSynchronize"),
+    ],
 )
 def test_waits_of_every_maker_are_waits(load, launch, wait):
     trace = SyntheticTrace()
@@ -104,7 +109,7 @@ def test_lost_kernels_of_intel_are_found(load):
 
 @pytest.mark.parametrize("copy", ["Memcpy HtoD (Pageable -> Device)", "Memcpy M2D (MEMORY(Unknown) -> DEVICE)"])
 def test_a_pageable_copy_blocks_the_host_though_its_call_returns_a_little_early(load, copy):
-    """Each step: a copy of 3 ms, whose call waits for 14 ms of kernels and ends 30 us before it; 75 kernels of 200 us."""
+    """Each step: a copy of 3 ms, whose call waits for kernels for 14 ms, and ends 30 us before it; 75 of 200 us."""
     trace = SyntheticTrace()
     for step in range(8):
         begin, waits = 18_040 * step, 14_000 * (step > 0)
