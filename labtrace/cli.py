@@ -131,7 +131,7 @@ def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False
         return
     for name, trace in opened.items():
         with contextlib.suppress(labtrace.TraceError):  # recorded on a CPU: the page says what it lacks
-            typer.echo("\n".join(f"{name}: {why}" for why in trace.summary()["why"]))
+            typer.echo("\n".join(f"{name}: {row.verdict} {row.why}" for row in trace.summary().itertuples()))
     name = traces[0].name.removesuffix(".gz").removesuffix(".json")
     typer.echo(labtrace.show.trace_report(opened, out or traces[0].with_name(f"{name}.html")))
 

@@ -2,7 +2,8 @@
 
 - All threads that make calls count as one host. A launch takes effect when its call ends, or when its kernel begins if
   that is earlier.
-- A call of a copy between host and GPU that ends after the copy itself blocked the host until then, on any stream.
+- A call of a copy between host and GPU that ends after the copy itself blocked the host until then, on any stream. So
+  did a copy from pageable memory whose call ends after its middle: the last part leaves from a buffer of the driver's.
 - The host waited in a call that can wait. If all kernels launched before had ended when the call did, it waited for
   them all. Otherwise it waited for the last kernel of a stream, if that kernel ended during the call and just before
   its end. The host also waited in a call that found the queue full.
@@ -18,14 +19,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas
 
-from labtrace.dialects import matching
+from labtrace.dialects import SYNCHRONISING, matching
 from labtrace.errors import LabkitError
 from labtrace.rank import SYNCS, Rank
 from labtrace.tables import KERNEL_WAIT_US
 
 # Calls in which the host may wait. To free memory waits for all work on the device, too.
-WAITING_CALLS = r"^(?:cuda|hip)(?:(?:Device|Stream|Event)Synchronize|Memcpy(?:WithStream)?|Free|FreeHost|HostFree)$"
-HOST_COPIES = r"HtoD|DtoH|HostToDevice|DeviceToHost"
+WAITING_CALLS = rf"{SYNCHRONISING}|^(?:cuda|hip)(?:Free|FreeHost|HostFree)$"
+TO_GPU = r"HtoD|HostToDevice|[HM]2D"  # M is memory that SYCL did not allocate
+HOST_COPIES = rf"{TO_GPU}|DtoH|DeviceToHost|D2[HM]"
 PINNED = "Pinned"  # a call does not wait for a copy of such memory, unless the call says so by its own length
 CLOCKS_US = 1.0  # by which the clocks of host and GPU, and rounded times, may differ
 JUST_AFTER_US = 5.0  # at most, from the end of a kernel to the begin of one in another stream that waited for it
@@ -127,11 +129,12 @@ def _depth_at_call(table: pandas.DataFrame) -> np.ndarray:
 
 
 def blocking_copies(table: pandas.DataFrame) -> pandas.Series:
-    """Which rows of `in_order` are copies that blocked the host: their calls ended after they did."""
+    """Which rows of `in_order` are copies that blocked the host: their calls ended after they did, or nearly."""
     names, calls = table["name"], table["call_duration"]
-    copies = (table["kind"] == "memory") & matching(names, HOST_COPIES)
-    copies &= table["call_end"] >= table["end"] - CLOCKS_US
-    return copies & (~matching(names, PINNED) | (calls > calls.median() + KERNEL_WAIT_US))
+    copies, pinned = (table["kind"] == "memory") & matching(names, HOST_COPIES), matching(names, PINNED)
+    whole = table["call_end"] >= table["end"] - CLOCKS_US
+    nearly = matching(names, TO_GPU) & ~pinned & (table["call_end"] > (table["begin"] + table["end"]) / 2)
+    return copies & (whole | nearly) & (~pinned | (calls > calls.median() + KERNEL_WAIT_US))
 
 
 def _full_queues(table: pandas.DataFrame, depth: np.ndarray) -> dict[int, tuple[int, bool]]:

@@ -23,7 +23,13 @@ CATEGORIES = {
     "xpu_runtime": "cuda_runtime",
     "hip_driver": "cuda_driver",
     "xpu_driver": "cuda_driver",
+    "xpu_sync": "cuda_driver",  # the waits of the host, as calls of their own
 }
+# The other categories that Kineto writes, but for those of devices that labtrace does not read.
+OTHER_CATEGORIES = (
+    "gpu_user_annotation external_correlation cpu_instant_event python_function overhead cuda_sync cuda_event "
+    "cuda_profiler_range collective_comm ac2g fwdbwd"
+).split()
 # Names of kernels that send data to other devices: of NCCL and its relatives for AMD (RCCL), Intel (oneCCL) and Huawei
 # (HCCL); of MSCCL++ and NVSHMEM; and of PyTorch's and vLLM's own for GPUs with direct links.
 COMMUNICATION = (
@@ -32,7 +38,14 @@ COMMUNICATION = (
 )
 # AMD's older runtimes record copies as kernels of these names.
 COPIES = r"^Copy(?:Host|Device)To(?:Host|Device)|^FillBuffer"
-LAUNCHES = r"LaunchKernel|GraphLaunch|LaunchCooperativeKernel"
+# Of NVIDIA, AMD and, from urEnqueueKernelLaunch on, Intel, whose driver appends each launch once more, to a list.
+GRAPH_LAUNCHES = r"GraphLaunch|^urEnqueueCommandBuffer"
+LAUNCHES = rf"(?<!Append)LaunchKernel|LaunchCooperativeKernel|KernelLaunch|{GRAPH_LAUNCHES}"
+# Calls in which the host waits for the GPU.
+SYNCHRONISING = (
+    r"^(?:cuda|hip|cu)(?:(?:Device|Stream|Event|Ctx)Synchronize|Memcpy(?:WithStream|2D|3D)?)$"
+    r"|^ze\w+Synchronize$|^ur(?:QueueFinish|EventWait)$"
+)
 # Ranges that PyTorch itself marks; in its first versions as operators.
 PYTORCHS_RANGES = r"enumerate\(DataLoader\)|Optimizer\.(?:step|zero_grad)#|(?:nccl|rccl|gloo|hccl|xccl|mpi|ucc):"
 USERS_RANGES = r"## "  # of a user of PyTorch 1.8 to 1.10, when operators and ranges had one category

@@ -71,10 +71,23 @@ def changes(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> pandas.DataFram
 
 def _per_step(rank: Rank) -> pandas.DataFrame:
     """Count and us of the kernels by name, over the number of steps, and the operator."""
-    steps = max(1, len(rank.steps))
+    steps, kernels = max(1, len(rank.steps)), of_steps(rank)
     operators = rank.operators[rank.operators["category"] == OPERATORS]
-    launchers = Nested(operators).names_at(rank.kernels["call_begin"])
-    table = rank.kernels.assign(us=rank.kernels["duration"], operator=launchers)
+    launchers = Nested(operators).names_at(kernels["call_begin"])
+    table = kernels.assign(us=kernels["duration"], operator=launchers)
     largest_first = table.groupby(["name", "operator"])["us"].sum().sort_values(ascending=False).reset_index()
     counted = table.groupby("name")["us"].agg(count="size", us="sum") / steps
     return counted.join(largest_first.groupby("name")["operator"].first())
+
+
+def of_steps(rank: Rank) -> pandas.DataFrame:
+    """The kernels that were launched in the recorded steps, or all if none is known to be.
+
+    A kernel whose launch is not in the trace is of a step before the first if it began before its stream ran any of the
+    recorded steps' kernels.
+    """
+    kernels = rank.kernels
+    launched = kernels["step"] >= 0
+    first = kernels["begin"].where(launched).groupby(kernels["stream"]).transform("min")
+    ours = launched | (kernels["call_begin"].isna() & (kernels["begin"] > first))
+    return kernels[ours] if ours.any() else kernels

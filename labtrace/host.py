@@ -8,21 +8,27 @@ import numpy as np
 import pandas
 from numpy.typing import ArrayLike
 
-from labtrace.dialects import matching
+from labtrace.dialects import CALLS, GRAPH_LAUNCHES, SYNCHRONISING, matching
+from labtrace.dialects import LAUNCHES as LAUNCHING_CALLS
 from labtrace.intervals import Nesting, Union
-from labtrace.rank import NOWHERE, Rank
+from labtrace.rank import NOWHERE, Rank, innermost
 
 DATA, START_UP, MEMORY, WAITS = "data loading", "start-up", "memory calls", "waiting calls"
-LAUNCHES, OTHER = "launches", "other host work"
+GRAPHS, LAUNCHES, OTHER = "graph launches", "launches", "other host work"
 MEMORY_CALLS = (
     r"^(?:cuda|hip|cu)(?:Malloc|Free|Host(?:Alloc|Free|Malloc|Register|Unregister)"
     r"|Mem(?:Alloc|Free|Create|Map|Unmap|Release|Address|SetAccess|Host|Pool))"
+    r"|^urUSM\w*(?:Alloc|Free)|^zeMem(?:Alloc|Free)"
 )
-SYNCHRONISING = r"^(?:cuda|hip|cu)(?:(?:Device|Stream|Event|Ctx)Synchronize|Memcpy(?:WithStream|2D|3D)?$)"
 # Modules and libraries of kernels are loaded, graphs instantiated, programs compiled.
-PREPARING = r"ModuleLoad|LibraryLoad|GraphInstantiate|dynamo_timed|compile_inner|frame_compile|backend_compile"
-START_UP_RATIO, START_UP_US = 100.0, 1e3  # a first call that exceeds this times the median, and this, is start-up
-LONGEST_LAUNCH_US = 1e3  # host time before a launch that is longer goes into other work, not into launching
+PREPARING = (
+    r"ModuleLoad|LibraryLoad|GraphInstantiate|dynamo_timed|compile_inner|frame_compile|backend_compile"
+    r"|^urProgram|^zeModuleCreate"
+)
+OF_EACH_STEP = rf"Memcpy|{GRAPH_LAUNCHES}|{SYNCHRONISING}"  # no start-up, even in a recording of one step
+START_UP_RATIO, START_UP_US = 100.0, 1e3  # a call is start-up only if it exceeds this, and some this times the median
+MOST_RARE = 5  # slow launches, in a recording without steps
+LONGEST_LAUNCH_US = 1e3  # host time outside of calls before a launch that is longer is other work, not launching
 PYTHON = "python_function"  # category of Python's functions, if the recording has them
 
 
@@ -32,10 +38,11 @@ def divide(rank: Rank, begin: np.ndarray, end: np.ndarray, copies: pandas.DataFr
     | cause | meaning |
     |---|---|
     | `DATA` | loading data |
-    | `START_UP` | first calls that take far longer than later ones, the capture of graphs, loading and compiling |
+    | `START_UP` | see `_start_up` |
     | `MEMORY` | calls that allocate and free memory |
     | `WAITS` | the rest of calls that wait, after the wait is over |
-    | `OTHER` | other stretches of over a millisecond, such as Python's own work |
+    | `GRAPHS` | calls that launch a graph |
+    | `OTHER` | stretches of over a millisecond outside of CUDA's calls: Python, operators on the CPU |
     | `LAUNCHES` | the rest |
 
     Args:
@@ -47,6 +54,9 @@ def divide(rank: Rank, begin: np.ndarray, end: np.ndarray, copies: pandas.DataFr
         ours = calls[matching(calls["name"], pattern)]
         known[cause] = Union(ours["begin"], ours["end"])
     known[WAITS] = _joined(known[WAITS], Union(copies["call_begin"], copies["call_end"]))
+    of_cuda = calls[calls["category"].isin(CALLS)]
+    graphs = of_cuda[matching(of_cuda["name"], GRAPH_LAUNCHES)]
+    known |= {GRAPHS: Union(graphs["begin"], graphs["end"]), LAUNCHES: Union(of_cuda["begin"], of_cuda["end"])}
     parts: dict[str, np.ndarray] = {}
     so_far, covered = Union([], []), np.zeros(len(begin))
     for cause, union in known.items():  # of two at the same time the first counts
@@ -55,16 +65,28 @@ def divide(rank: Rank, begin: np.ndarray, end: np.ndarray, copies: pandas.DataFr
         parts[cause] = np.maximum(0.0, covered - before)
     rest = np.maximum(0.0, end - begin - covered)
     long = rest > LONGEST_LAUNCH_US
-    return parts | {OTHER: np.where(long, rest, 0.0), LAUNCHES: np.where(long, 0.0, rest)}
+    launches = parts.pop(LAUNCHES) + np.where(long, 0.0, rest)
+    return parts | {OTHER: np.where(long, rest, 0.0), LAUNCHES: launches}
 
 
 def _start_up(rank: Rank) -> Union:
+    """What a training does once: captures of graphs, loading and compiling, and of the calls of over a millisecond
+
+    - the first of a name, if it took far longer than the later ones,
+    - CUDA's that were made once or twice, but for copies, waits and launches of graphs: to create the context, and
+    - launches that took far longer than others, since a module was loaded: the first of their kernel, or rare ones.
+    """
     calls = rank.operators.sort_values("begin")
-    median = calls.groupby("name")["duration"].transform("median")
-    first = ~calls["name"].duplicated() & (calls["duration"] > np.maximum(START_UP_US, START_UP_RATIO * median))
-    both = pandas.concat(
-        [calls[first | matching(calls["name"], PREPARING)], rank.ranges[matching(rank.ranges["name"], PREPARING)]]
-    )
+    names, by_name = calls["name"], calls.groupby("name")["duration"]
+    slow = calls["duration"] > START_UP_US
+    far = slow & (calls["duration"] > START_UP_RATIO * by_name.transform("median"))
+    once = slow & calls["category"].isin(CALLS) & (by_name.transform("size") <= 2) & ~matching(names, OF_EACH_STEP)
+    launches = far & matching(names, LAUNCHING_CALLS) & ~matching(names, OF_EACH_STEP)
+    in_steps = len(set(innermost(rank.steps, calls["begin"][launches])))
+    if in_steps > max(1, len(rank.steps) / 2) or (rank.steps.empty and launches.sum() > MOST_RARE):  # of each step
+        launches &= calls.index.isin(rank.kernels.sort_values("call_begin").drop_duplicates("name")["call"])
+    found = (far & ~names.duplicated()) | once | launches | matching(names, PREPARING)
+    both = pandas.concat([calls[found], rank.ranges[matching(rank.ranges["name"], PREPARING)]])
     return _joined(Union(both["begin"], both["end"]), rank.captures)
 
 

@@ -17,6 +17,7 @@ from labtrace.dialects import (
     LAUNCHES,
     ON_HOST,
     OPERATORS,
+    OTHER_CATEGORIES,
     PYTORCHS_RANGES,
     RANGES,
     USERS_RANGES,
@@ -189,10 +190,20 @@ class Rank:
                 f"{file}: no kernels, but {counted} ranges of hardware counters (cuda_profiler_range). In that mode "
                 "the profiler records no timeline. Record once more without counters (profiler_metrics)."
             )
-        if kernels.empty and matching(self.operators["name"], LAUNCHES).any():
+        if kernels.empty and matching(self.operators["name"], rf"{LAUNCHES}|AppendLaunchKernel").any():
             raise TraceError(
                 f"{file}: the host launched kernels, but none is in the trace: the profiler could not record the GPU. "
-                "CUPTI may lack the permission to read its counters: ask the administrator, and record again."
+                "CUPTI (of other makers: rocprofiler, PTI) may be missing here, or lack the permission to read the "
+                "GPU's counters: ask the administrator, and record again."
+            )
+        events = self.recording.events["category"]
+        strange = events[~events.isin([*GPU_WORK, *ON_HOST, *OTHER_CATEGORIES])].unique().tolist()
+        if self.recording.left_out.get("events without a category"):  # of Ascend's profiler
+            strange.append("no category")
+        if kernels.empty and strange:
+            raise TraceError(
+                f"{file}: no work of a GPU, but events of a device that labkit does not read ({', '.join(strange)}). "
+                "It reads recordings of GPUs of NVIDIA, AMD and Intel. operators() and ranges() work on this one, too."
             )
         if kernels.empty:
             raise TraceError(

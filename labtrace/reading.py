@@ -208,6 +208,7 @@ class Arguments(msgspec.Struct, gc=False):
     """The arguments of an event that tables need, or None for those that it does not have."""
 
     stream: Any = None
+    queue: Any = msgspec.field(name="sycl queue", default=None)  # Intel's stream
     correlation: int | None = None
     external: int | None = msgspec.field(name="External id", default=None)
     old_external: int | None = msgspec.field(name="external id", default=None)
@@ -319,6 +320,7 @@ class Columns:
             return
         arguments = event.args or NO_ARGUMENTS
         texts, tid, stream = self._texts, event.tid, arguments.stream
+        stream = arguments.queue if stream is None else stream
         if stream is None and isinstance(tid, str) and tid.startswith(STREAM):
             stream = tid.removeprefix(STREAM)
         external = arguments.old_external if arguments.external is None else arguments.external

@@ -89,6 +89,23 @@ def idle_causes(begin: np.ndarray, end: np.ndarray, launched: np.ndarray) -> np.
     return np.select(rules, ["unknown", "host_wait", "kernel_wait"], "other")
 
 
+def after_launch(kernels: pandas.DataFrame, gaps: pandas.DataFrame) -> np.ndarray:
+    """How long each gap that waited for the host lasted after the call had ended, 0 for other gaps. In microseconds."""
+    launched = (kernels["call_begin"] + kernels["call_duration"]).to_numpy()[gaps["next"]]
+    return np.where(gaps["cause"] == "host_wait", np.maximum(0.0, gaps["end"] - launched), 0.0)
+
+
+def divided_gaps(kernels: pandas.DataFrame) -> pandas.DataFrame:
+    """`find_gaps` with those that waited for the host divided: they did until the end of the call."""
+    gaps = find_gaps(kernels)
+    after = after_launch(kernels, gaps)
+    return pandas.concat([gaps.assign(us=gaps["us"] - after), gaps.assign(us=after, cause=_cause_after(after))])
+
+
+def _cause_after(us: np.ndarray) -> np.ndarray:
+    return np.where(us < KERNEL_WAIT_US, "kernel_wait", "other")
+
+
 def idle(rank: Rank) -> pandas.DataFrame:
     """The idle time by cause, of the device and then of every stream."""
     kernels = rank.kernels
@@ -96,7 +113,7 @@ def idle(rank: Rank) -> pandas.DataFrame:
     scopes |= {f"stream {stream}": group for stream, group in kernels.groupby("stream")}
     tables = []
     for scope, ours in scopes.items():
-        us = find_gaps(ours).groupby("cause")["us"].sum().reindex(CAUSES, fill_value=0.0)
+        us = divided_gaps(ours).groupby("cause")["us"].sum().reindex(CAUSES, fill_value=0.0)
         wall = ours["end"].max() - ours["begin"].min()
         shares = {"share_of_idle": share(us, us.sum()), "share_of_wall": share(us, wall)}
         tables.append(pandas.DataFrame({"scope": scope, "cause": us.index, "us": us, **shares}))
@@ -106,13 +123,14 @@ def idle(rank: Rank) -> pandas.DataFrame:
 def gaps(rank: Rank, largest: int) -> pandas.DataFrame:
     """The largest gaps of the device, with the host's operators and ranges at these times."""
     found = find_gaps(rank.kernels).nlargest(largest, "us")
+    found["later"] = after_launch(rank.kernels, found)
     after = rank.kernels.iloc[found["next"]]
     filler, share_filled = filled_by(rank, found["begin"], found["end"], after["call"])
     return pandas.DataFrame(
         {
             "begin_us": found["begin"].to_numpy(),
             "us": found["us"].to_numpy(),
-            "cause": found["cause"].to_numpy(),
+            "cause": np.where(found["later"] > found["us"] / 2, _cause_after(found["later"]), found["cause"]),
             "filled_by": filler,
             "share_filled": share_filled,
             "operator_at_begin": rank.nested_operators.names_at(found["begin"]),

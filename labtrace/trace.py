@@ -80,16 +80,17 @@ class Trace:
         return part
 
     def summary(self) -> pandas.DataFrame:
-        """The verdict, one row a rank: its first remedy, its bottleneck if one cause dominates, and the numbers.
+        """The verdict, one row a rank: the bottleneck, a sentence on it and what to try, and the numbers.
 
         | column | unit | meaning |
         |---|---|---|
         | bound_by | | the part of the work with the largest cost, or "several", or "unknown" |
+        | verdict | | what bounds it, how sure that is and what to try: a sentence, SIMULATED |
         | first_remedy, times_faster_at_most | | the first row of `remedies` |
         | why | | the reasons in words, beginning with the findings of `audit` |
-        | wall_us | microseconds | |
+        | wall_us, step_us | microseconds | step_us is the median of `temporal(by="step")`: compare this one |
         | idle_of_wall | 0 to 1 | |
-        | host_wait_of_idle | 0 to 1 | the host was late |
+        | host_wait_of_idle, launched_of_idle | 0 to 1 | host_wait and other of `idle` |
         | data_of_idle | 0 to 1 | the host was loading data |
         | compute_of_busy, memory_of_busy, communication_of_busy | 0 to 1 | |
         | long_delays_of_kernels | 0 to 1 | that began over 100 us after their launch |
@@ -97,9 +98,11 @@ class Trace:
         | cost_of_data, cost_of_host, cost_of_compute, ... | 0 to 1 | SIMULATED, of the wall time, without this part |
 
         bound_by is a part if its cost is at least a tenth and at least twice the next cost. "several" says that parts
-        hide behind each other, or more than one has to get faster. "unknown": the trace cannot be played again, or too
-        much of it is lost. "memory" means copies and memsets. Only a trace with shapes tells whether arithmetic or
-        memory limits a kernel: see `achieved`. If three gaps or fewer are most of the idle time, `why` names them.
+        hide behind each other, or more than one has to get faster. "unknown": too much of the trace is lost, or it
+        cannot be played again. Then a kind of work is the bound only if it keeps a stream busy for nine tenths of the
+        time, with the host ahead. If a tenth is start-up, costs are those of the rest. "memory" means copies and
+        memsets. Only a trace with shapes tells whether arithmetic or memory limits a kernel: see `achieved`. If three
+        gaps or fewer are most of the idle time, `why` names them.
 
         Raises:
             TraceError: there is no GPU activity.
@@ -111,8 +114,8 @@ class Trace:
             except TraceError:
                 raise
             except LabkitError as error:  # it cannot be played again
-                return verdict.summary(rank, None, {}, str(error))
-            return verdict.summary(rank, played.rows(), played.costs, played.doubt)
+                return verdict.summary(rank, None, str(error), sound=not audit.doubts(rank)[1])
+            return verdict.summary(rank, played, played.doubt)
 
         return self._table(of_rank)
 
@@ -163,10 +166,12 @@ class Trace:
 
         | cause | meaning |
         |---|---|
-        | host_wait | its launch began after the gap did, so the host was late |
+        | host_wait | its launch began after the gap did, so the host was late, until the call ended |
         | kernel_wait | it was launched in time, and the gap is shorter than 30 us, as between any two kernels |
         | other | it was launched in time, and the gap is longer: it waited for another stream, for example |
         | unknown | its launch is not in the trace |
+
+        What is left of a gap after the call is a gap of its own here. HTA counts all of it as host_wait.
         """
         return self._table(tables.idle)
 
@@ -177,7 +182,7 @@ class Trace:
         |---|---|---|
         | begin_us | microseconds | since the rank's first event |
         | us | microseconds | |
-        | cause | | as in `idle` |
+        | cause | | as in `idle`, of the larger part |
         | filled_by | | the event that the launching thread spent most of the gap in, see `labtrace.host.filled_by` |
         | share_filled | 0 to 1 | the share of the gap that this covers |
         | operator_at_begin, operator_at_end | | the innermost operator or call at these instants, or "(none)" |
@@ -366,13 +371,15 @@ class Trace:
         | cause | | see below |
         | us, share_of_wall | microseconds | of the wall time, that it costs |
         | times_faster_at_most | | infinite if nothing is left |
+        | times_faster_at_half | | for kinds of compute kernels: if they took half of their time |
         | try | | advice, in words |
 
         The largest come first. Each cause is taken out by itself, and the trace is played again: see
         `labtrace.replay.remedies`. So a kernel that is hidden behind others costs nothing, and gains cannot be added
-        up. The causes on the host are data loading and those of `labtrace.host.divide`: launches, start-up, memory
-        calls, waiting calls, other host work. On the GPU they are copies, communication, waiting for other ranks in a
-        folder of several, and kinds of compute kernels, by their names.
+        up. The causes on the host are data loading and those of `labtrace.host.divide`: launches, graph launches,
+        memory calls, waiting calls, start-up, other host work. On the GPU they are copies, communication, waiting for
+        other ranks in a folder of several, and kinds of compute kernels, by their names. If start-up is a tenth of the
+        recording, its row is the last, and the others are those of the rest.
 
         Raises:
             TraceError: there is no GPU activity.
@@ -422,7 +429,9 @@ class Trace:
     def diff(self, other: Trace) -> pandas.DataFrame:
         """The kernels of another trace against this one's, step by step, the largest difference first.
 
-        Rank by rank, or the only rank of each. If PyTorch's version or the GPU differs, so do most kernels' names.
+        Rank by rank, or the only rank of each. Kernels that were launched outside of the recorded steps do not count,
+        such as those of the step before, which may still run when the recording begins. If PyTorch's version or the GPU
+        differs, so do most kernels' names.
 
         | column | unit | meaning |
         |---|---|---|

@@ -1,66 +1,78 @@
-"""The verdict on one rank's training: its first remedy, its bottleneck if one cause dominates, and the numbers."""
+"""The verdict on one rank's training: what bounds it and what to try, in a sentence, and the numbers behind it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 import pandas
 
 from labtrace import host, tables
+from labtrace.dialects import COMPUTE
+from labtrace.intervals import busy
 from labtrace.rank import Rank
+from labtrace.replay.remedies import RANKS, TRY, Remedies
 from labtrace.tables import LONG_DELAY_US
 
 PARTS = ("data", "host", "compute", "memory", "communication")  # of the work
 MOST_GAPS = 3  # that are named, if together they are most of the idle time
 LEAST_SHARE = 0.1  # of the wall time: a part of the work that costs less is not the bottleneck
 LEAST_LEAD = 2.0  # the ratio of the bottleneck's cost to the next largest
+MOSTLY_WAITS = 0.9  # of what the communication costs: if waits for other ranks cost more, they are the cause
 HIGH_HOST_COST = 0.25  # of the wall time: if host and data cost more, a full queue is no good news
-WORDS = {
-    "data": "the loading of data",
-    "host": "the work of the host",
-    "compute": "the kernels that compute",
-    "memory": "copies and memsets",
-    "communication": "communication",
-}
-HOST = {  # causes on the host, in words
-    host.LAUNCHES: "launching",
+WORDS = {"compute": "the kernels that compute", "memory": "copies and memsets", "communication": "communication"}
+HOST = {  # causes on the host: what the GPU waits for
+    host.DATA: "the loading of data",
+    host.LAUNCHES: "the launching of kernels",
+    host.GRAPHS: "the launching of CUDA graphs",
     host.START_UP: "the start-up of first calls",
-    host.MEMORY: "calls that give and free memory",
-    host.WAITS: "calls that wait",
-    host.OTHER: "other work than launching, such as Python's",
+    host.MEMORY: "calls that allocate and free memory",
+    host.WAITS: "the host after it had waited itself",
+    host.OTHER: "other work of the host, such as Python's",
 }
+ON_GPU = {"pointwise and other": "pointwise and other kernels", RANKS: "waits for other ranks"}  # others: as named
 
 
-def summary(rank: Rank, remedies: pandas.DataFrame | None, costs: Mapping[str, float], doubt: str) -> pandas.DataFrame:
-    """One row: the verdict, the verdict in words, and the numbers.
+def summary(rank: Rank, played: Remedies | None, doubt: str, sound: bool = True) -> pandas.DataFrame:
+    """One row: the verdict, the reasons in words, and the numbers.
 
     Args:
         rank: the recording.
-        remedies: the rows of `labtrace.Trace.remedies`, or None if the recording cannot be played again.
-        costs: the shares of the wall time that would be gone without each of `PARTS`, NaN if that is not known.
-        doubt: the faults of the recording, in words, which come first.
+        played: it, played again, or None if that is not possible.
+        doubt: the faults of the recording, or why it cannot be played again, in words.
+        sound: whether its times can be trusted.
     """
-    numbers = _numbers(rank) | {f"cost_of_{part}": costs.get(part, np.nan) for part in PARTS}
-    first = {"first_remedy": "", "times_faster_at_most": np.nan}
-    if remedies is None:
-        why = f"A remedy cannot be named: {doubt} {_idle_in_words(numbers)}{_few_gaps(rank, numbers)}"
+    numbers = _numbers(rank)
+    costs = played.costs if played else {}
+    numbers |= {f"cost_of_{part}": costs.get(part, np.nan) for part in PARTS}
+    bound, first = bound_by(numbers), {"cause": "", "times_faster_at_most": np.nan}
+    doubt = doubt.replace(f"{rank.recording.file}: ", "")
+    idle = f"{_idle_in_words(numbers)}{_few_gaps(rank, numbers)}"
+    if played:
+        first, verdict, why = played.rows().iloc[0], _verdict(played, bound), f"{doubt} {idle}{_queue(numbers)}"
     else:
-        first = {"first_remedy": remedies["cause"][0], "times_faster_at_most": remedies["times_faster_at_most"][0]}
-        why = f"{doubt} {_why(rank, numbers, remedies)}".strip()
-    return pandas.DataFrame([{"bound_by": bound_by(numbers), **first, "why": why, **numbers}])
+        verdict = "This recording cannot tell the bottleneck."
+        if sound:
+            bound, verdict = _without_replay(rank, numbers)
+        why = f"A remedy cannot be named: {doubt} {idle}"
+    row = {"bound_by": bound, "verdict": verdict, "first_remedy": first["cause"]}
+    row |= {"times_faster_at_most": first["times_faster_at_most"], "why": why.strip()}
+    return pandas.DataFrame([row | numbers])
 
 
 def _numbers(rank: Rank) -> dict[str, float]:
-    parts = tables.temporal(rank).set_index("part")
+    parts, steps = tables.temporal(rank).set_index("part"), (rank.kernels["step"] >= 0).any()
     gaps, kernels = tables.find_gaps(rank.kernels), rank.kernels
     idle_us, known = float(gaps["us"].sum()), kernels["delay"].notna()
     data_us = float(np.sum(rank.loading.covered(gaps["begin"], gaps["end"])))
-    host_us = float(gaps.loc[gaps["cause"] == "host_wait", "us"].sum())
+    causes = tables.divided_gaps(kernels).groupby("cause")["us"].sum().reindex(tables.CAUSES, fill_value=0.0)
     return {
         "wall_us": parts.loc["wall", "us"],
+        "step_us": tables.temporal_by_step(rank).query("part == 'wall'")["us"].median() if steps else np.nan,
         "idle_of_wall": parts.loc["idle", "share_of_wall"],
-        "host_wait_of_idle": host_us / (idle_us or np.nan),
+        "host_wait_of_idle": causes["host_wait"] / (idle_us or np.nan),
+        "launched_of_idle": causes["other"] / (idle_us or np.nan),
         "data_of_idle": data_us / (idle_us or np.nan),
         **{f"{kind}_of_busy": parts.loc[kind, "share_of_busy"] for kind in tables.KINDS},
         "long_delays_of_kernels": (kernels.loc[known, "delay"] > LONG_DELAY_US).mean(),
@@ -82,25 +94,63 @@ def bound_by(numbers: Mapping[str, float]) -> str:
     return part if first >= LEAST_SHARE and first >= LEAST_LEAD * second else "several"
 
 
-def _why(rank: Rank, numbers: Mapping[str, float], remedies: pandas.DataFrame) -> str:
-    """The first remedies, the verdict and the numbers it rests on, in words."""
-    worth = max(1, min(3, int((remedies["share_of_wall"] >= LEAST_SHARE).sum())))
-    told = [f"{row.times_faster_at_most:.2f} times faster without {row.cause}" for row in remedies[:worth].itertuples()]
-    bound = bound_by(numbers)
-    if np.isnan(numbers["idle_of_wall"]):
-        return "The kernels on the GPU took no time at all."
-    if bound == "several":
-        verdict = "No cause dominates."
+def _verdict(played: Remedies, bound: str) -> str:
+    """What bounds the training, how sure that is, and what to try."""
+    rows = played.rows().query("cause != @host.START_UP").set_index("cause")
+    if RANKS in rows.index and rows["us"][RANKS] > MOSTLY_WAITS * rows["us"]["communication"]:
+        rows = rows.drop("communication")
+    waits = {cause: played.waits[cause] for cause in rows.index.intersection(list(played.waits))}
+    on_gpu = rows.index.drop(list(waits))
+    if bound in ("data", "host") or (bound == "several" and played.idle >= LEAST_SHARE):
+        first = host.DATA if bound == "data" else max(waits, key=lambda cause: waits[cause])
+        said = f"the GPU waits {played.idle:.0%} of the time, {_most(waits[first])} for {HOST[first]}"
+    elif bound in ("memory", "communication") or (bound == "several" and on_gpu[0] not in COMPUTE):
+        first = next(cause for cause in on_gpu if cause not in COMPUTE)
+        said = f"{ON_GPU.get(first, first)} cost {rows['share_of_wall'][first]:.0%} of the time"
     else:
-        verdict = f"One cause dominates: {WORDS[bound]}{_of_host(remedies) if bound == 'host' else ''}."
-    idle = f"{_idle_in_words(numbers)}{_few_gaps(rank, numbers)}"
-    return f"Played again (SIMULATED): at most {', '.join(told)}. {verdict} {idle}{_queue(numbers)}"
+        first = next(cause for cause in on_gpu if cause in COMPUTE)
+        said = f"the GPU is busy {1 - played.idle:.0%} of the time, {_most(played.shares[first])} with "
+        said += ON_GPU.get(first, first)
+    said += f": {TRY[first].partition(';')[0]} could bring {_worth(rows.loc[first], 'this time')}"
+    others = rows.index[rows["share_of_wall"] >= LEAST_SHARE].drop(first, errors="ignore")
+    if bound == "several" and len(others):
+        said += f", and {TRY[others[0]].partition(';')[0]} {_worth(rows.loc[others[0]], others[0])}"
+    if played.start_up:
+        said = f"{played.start_up:.0%} of this recording is start-up; of the rest, {said}"
+    if played.doubt:
+        said = f"as far as this recording tells, {said}"
+    within = max(1, math.ceil(100 * played.off))
+    return f"{said[0].upper()}{said[1:]} (SIMULATED; unchanged, the replay is within {within}% of the recording)."
 
 
-def _of_host(remedies: pandas.DataFrame) -> str:
-    """The largest cause on the host, in words."""
-    causes = [cause for cause in remedies["cause"] if cause in HOST]
-    return f", most of it {HOST[causes[0]]}" if causes else ""
+def _most(share: float) -> str:
+    return f"mostly ({share:.0%})" if share > 0.5 else f"above all ({share:.0%})"
+
+
+def _worth(row: pandas.Series, kernels: str) -> str:
+    """What it brings at most to be without a cause or, where that is no aim, to halve the time of its kernels."""
+    if np.isnan(row["times_faster_at_half"]):
+        return f"up to {row['times_faster_at_most']:.2f}x"
+    return f"{row['times_faster_at_half']:.2f}x by halving {kernels}"
+
+
+def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]:
+    """The bottleneck and a sentence on it, as far as they follow from the time in which the GPU was busy.
+
+    However fast the host is, the busiest stream takes its time.
+    """
+    idle, late, launched = (numbers[name] for name in ("idle_of_wall", "host_wait_of_idle", "launched_of_idle"))
+    if np.isnan(idle):
+        return "unknown", "The kernels on the GPU took no time at all."
+    least = max(busy(ours["begin"], ours["end"]) for _, ours in rank.kernels.groupby("stream")) / numbers["wall_us"]
+    (second, _), (first, kind) = sorted((numbers[f"{kind}_of_busy"], kind) for kind in tables.KINDS)[-2:]
+    said = f"The GPU is busy {1 - idle:.0%} of the time, {_most(first)} with {WORDS[kind]}"
+    if idle >= LEAST_SHARE:
+        cause = "for the next launch" if late > launched else "for launched kernels to begin"
+        said = f"The GPU waits {idle:.0%} of the time, {_most(max(late, launched))} {cause}"
+    ahead = numbers["long_delays_of_kernels"] > 0.5 and first >= LEAST_LEAD * second
+    bound = kind if ahead and least >= 1 - LEAST_SHARE else "unknown"
+    return bound, f"{said}: nothing on the host can bring more than {1 / least:.2f}x."
 
 
 def _few_gaps(rank: Rank, numbers: Mapping[str, float]) -> str:
@@ -126,6 +176,8 @@ def _idle_in_words(numbers: Mapping[str, float]) -> str:
         return "The GPU was never idle."
     idle = f"The GPU was idle for {numbers['idle_of_wall']:.0%} of the wall time"
     waited = f"{numbers['host_wait_of_idle']:.0%} of that because the next kernel was not launched yet"
+    if numbers["launched_of_idle"] >= LEAST_SHARE:
+        waited += f", {numbers['launched_of_idle']:.0%} for over {tables.KERNEL_WAIT_US:g} us after its launch"
     loading = f", and {numbers['data_of_idle']:.0%} while the host loaded data" if numbers["data_of_idle"] else ""
     return f"{idle}, {waited}{loading}."
 

@@ -15,33 +15,39 @@ import pandas
 
 from labtrace import audit, host
 from labtrace.dependencies import dependencies
-from labtrace.dialects import fine_kinds
+from labtrace.dialects import COMPUTE, fine_kinds
 from labtrace.errors import LabkitError
+from labtrace.intervals import Union
 from labtrace.rank import Rank
 from labtrace.replay.launch_queue import run
 from labtrace.replay.recorded_replay import queue_settings, replay_doubt, waits_for_ranks
 from labtrace.tables import LONG_DELAY_US
 
 RANKS = "waiting for other ranks"
+# What to try: the first part of each, up to the semicolon, is the subject of a sentence.
 TRY = {
-    host.DATA: "more loader workers, pin_memory and prefetching, pictures decoded once; labkit: workers=",
-    host.LAUNCHES: 'fewer and larger launches: torch.compile, a CUDA graph, a larger batch; labkit: "graph", "batched"',
-    host.START_UP: "nothing in training: leave the first steps out of the recording (the profiler's wait and warmup)",
-    host.MEMORY: "let the allocator keep its memory: no empty_cache(), the same shapes, pinned buffers made "
-    "once; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-    host.WAITS: "no .item(), print or copy to the host in the loop; pinned memory and non_blocking copies",
-    host.OTHER: "find it by name in Trace.gaps(): Python between the steps, work on the CPU; do it in another process",
-    "copies": "pinned memory and non_blocking copies, data that stay on the GPU, no .item() in the loop",
-    "communication": "larger buckets, a faster network, 16-bit gradients, fewer exchanges",
-    RANKS: "the same work for each rank: equal batches and pictures; find the slow rank's cause",
-    "attention": "a fused kernel: scaled_dot_product_attention, FlexAttention; 16 bits",
-    "convolutions": '16 bits, TF32, channels_last, cudnn.benchmark; labkit: "bf16", "channels_last"; lighter networks',
-    "layout conversions": 'channels_last: pictures and weights with the channels last; labkit: "channels_last"',
-    "matrix products": "16 bits, TF32, sizes that are multiples of 8 or 16",
-    "normalisation": "torch.compile fuses it with its neighbours; channels_last",
-    "optimiser": 'one kernel for all weights: fused=True; labkit: "fused_adam"',
-    "pointwise and other": "torch.compile fuses them; work in place; 16 bits",
+    host.DATA: "more loader workers and pinned memory; prefetching, pictures decoded once; labkit: workers=",
+    host.LAUNCHES: 'torch.compile, a CUDA graph or a larger batch; fewer, larger launches; labkit: "graph", "batched"',
+    host.GRAPHS: "fewer and larger graphs and kernels, or a newer driver; torch.compile fuses kernels before capture, "
+    "one graph can hold the whole step, and CUDA 12.6 launches graphs faster",
+    host.START_UP: "nothing in training; leave the first steps out of the recording (the profiler's wait and warmup)",
+    host.MEMORY: "an allocator that keeps its memory; no empty_cache(), the same shapes, pinned buffers made once, "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    host.WAITS: "a loop without .item(), print or copies to the host; pinned memory and non_blocking copies",
+    host.OTHER: "moving this work into another process, or out of the loop; find it by name in Trace.gaps(): Python "
+    "between the steps, operators on the CPU",
+    "copies": "pinned memory and non_blocking copies; data that stay on the GPU, no .item() in the loop",
+    "communication": "larger buckets or 16-bit gradients; a faster network, fewer exchanges",
+    RANKS: "the same work for each rank; equal batches and pictures, find the slow rank's cause",
+    "attention": "a fused kernel; scaled_dot_product_attention, FlexAttention; 16 bits",
+    "convolutions": '16 bits, TF32 or channels_last; cudnn.benchmark, lighter layers; labkit: "bf16", "channels_last"',
+    "layout conversions": 'channels_last; pictures and weights with the channels last; labkit: "channels_last"',
+    "matrix products": "16 bits or TF32; sizes that are multiples of 8 or 16",
+    "normalisation": "torch.compile or channels_last; it is fused with its neighbours",
+    "optimiser": 'one kernel for all weights; fused=True; labkit: "fused_adam"',
+    "pointwise and other": "torch.compile or 16 bits; kernels are fused; work in place",
 }
+START_UP_SHARE = 0.1  # of the recording: if more is start-up, all gains are those of the rest
 # The rule of `Remedies._check_waits`: the host was ahead if the GPU was busy for more than this share of the time, and
 # more than this share of the kernels had a long delay. Then a replay without kernels must gain this share.
 BUSY_SHARE, DELAYED_SHARE, LEAST_GAIN = 0.8, 0.5, 0.1
@@ -56,6 +62,12 @@ class Remedies:
 
     Attributes:
         doubt: the faults of the recording or its replay, in a sentence or two, or "" if there are none.
+        off: the share of the wall time by which the unchanged replay differs from the recording.
+        start_up: the share of the recording in which the GPU waited for the start-up, 0 if it is below
+            `START_UP_SHARE`. If not, `wall`, `gains`, `idle` and `waits` are those of the rest.
+        wall: of the replay, in microseconds.
+        idle: the share of the recorded wall time in which the GPU was idle.
+        waits: by the causes of `labtrace.host`, the share of the idle time in which the host worked on them.
 
     Raises:
         TraceError, LabkitError: as `labtrace.Trace.remedies`.
@@ -80,17 +92,53 @@ class Remedies:
             said.append(f"{missing} of {len(ranks) + missing} ranks have no file here: the waits for them are unknown.")
         self.doubt = " ".join(filter(None, said))
         self._check_waits(rank)
+        self.off = abs(self.wall / (rank.stop - rank.start) - 1)
+        self._leave_start_up_out(rank, free, made)
+
+    def _leave_start_up_out(self, rank: Rank, free: np.ndarray, made: np.ndarray) -> None:
+        recorded, gaps = rank.stop - rank.start, Union(*rank.busy.gaps())
+        idle_us = float(np.sum(gaps.end - gaps.begin))
+        idle_part = gaps.covered(free, made) / np.where(made > free, made - free, np.inf)
+        waits = {cause: float(np.sum(us * idle_part)) for cause, us in self.parts.items()}
+        self.start_up = waits[host.START_UP] / recorded
+        if self.start_up < START_UP_SHARE:
+            self.start_up = 0.0
+        else:
+            self.start_up_us = self._gain(host_us=self.host_us - self.parts[host.START_UP])
+            self.host_us = self.host_us - self.parts.pop(host.START_UP)
+            self.wall -= self.start_up_us
+            us = waits.pop(host.START_UP)
+            recorded, idle_us = recorded - us, idle_us - us
+        self.idle = idle_us / (recorded or np.nan)
+        self.waits = {cause: us / (idle_us or np.nan) for cause, us in waits.items()}
+
+    @cached_property
+    def kinds(self) -> pandas.Series:
+        """What each kernel does, as `fine_kinds`."""
+        return fine_kinds(self.table)
+
+    @property
+    def shares(self) -> pandas.Series:
+        """The share of the kernels' time by kind."""
+        return self.table.groupby(self.kinds)["duration"].sum() / (self.table["duration"].sum() or np.nan)
 
     @cached_property
     def gains(self) -> dict[str, float]:
         """Microseconds of the wall time that are gained without each cause."""
-        kinds = fine_kinds(self.table)
+        kinds = self.kinds
         gains = {cause: self._gain(host_us=self.host_us - us) for cause, us in self.parts.items() if us.any()}
         gains |= {host.LAUNCHES: gains.get(host.LAUNCHES, 0.0)}
         gains |= {kind: self._without(kinds == kind) for kind in kinds.unique()}
         if self.waited is not None:
             gains[RANKS] = self._gain(kernel_us=self.lasting - self.waited)
         return gains
+
+    @cached_property
+    def halves(self) -> dict[str, float]:
+        """How many times faster the training is if each kind of `COMPUTE` takes half of its time."""
+        kinds = [kind for kind in COMPUTE if kind in self.gains]
+        gains = {kind: self._gain(kernel_us=self.lasting * np.where(self.kinds == kind, 0.5, 1)) for kind in kinds}
+        return {kind: self.wall / (self.wall - gain) for kind, gain in gains.items()}
 
     @cached_property
     def costs(self) -> dict[str, float]:
@@ -107,8 +155,12 @@ class Remedies:
         left = self.wall - table["us"]
         table["share_of_wall"] = table["us"] / (self.wall or np.nan)
         table["times_faster_at_most"] = np.where(left > 0, self.wall / left.where(left > 0), np.inf)
-        table["try"] = table["cause"].map(TRY)
-        return table.sort_values("us", ascending=False, kind="stable", ignore_index=True)
+        table["times_faster_at_half"] = table["cause"].map(self.halves)
+        table = table.sort_values("us", ascending=False, kind="stable", ignore_index=True)
+        if self.start_up:
+            whole = self.wall + self.start_up_us
+            table.loc[len(table)] = host.START_UP, self.start_up_us, self.start_up_us / whole, whole / self.wall, np.nan
+        return table.assign(**{"try": table["cause"].map(TRY)})
 
     def _check_waits(self, rank: Rank) -> None:
         """Raises `LabkitError` if the replay takes as long without kernels, though the host must have waited for them.

@@ -158,6 +158,9 @@ def reasons(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int,
         "as work of the GPU": len(extra),
         f"HTA leaves out the last step, with {last:,} kernels (include_last_profiler_step=True counts it)": last,
         f"HTA drops {unknown:,} kernels whose launch is not in the trace": dropped,
+        "HTA gives a whole gap to host_wait if the call began in it, labtrace the part until the call ended": (
+            table == "idle"
+        ),
         'a gap before a kernel whose launch is not in the trace is "other" in HTA': table == "idle" and unknown,
         "HTA rounds to whole microseconds, unless HTA_DISABLE_NS_ROUNDING=1 is set before it is loaded": (
             (rank.kernels["begin"] % 1).any() and not (work["ts"] % 1).any()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def trace_report(traces: Traces, path: Path | str) -> Path:
             figure = _typical_step(traces) if view == "timeline" else trace(traces, view)
             parts += [figure, in_words(figure)]
         except LabkitError as error:
-            errors.append(f"<li>{html.escape(str(error))}</li>")
+            errors.append(f"<li>{html.escape(_without_paths(error, traces.values()))}</li>")
     if errors:
         parts.append(f"<h2>Not shown</h2><ul>{''.join(dict.fromkeys(errors))}</ul>")
     return write_page(path, "Trace report", html.escape(", ".join(traces)), parts)
@@ -86,16 +86,27 @@ def _in_sentences(each: Trace) -> Iterator[str]:
     try:
         for row in each.summary().itertuples():
             rank = f"Rank {row.rank}: " if len(each.ranks) > 1 else ""
-            yield f"<p>{rank}<b>Bound by: {html.escape(row.bound_by)}.</b> {html.escape(row.why)}</p>"
+            yield f"<p>{rank}<b>{html.escape(row.verdict)}</b> {html.escape(row.why)}</p>"
         with warnings.catch_warnings(action="ignore", category=ReplayWarning):
             remedies = each.remedies()
     except LabkitError as error:
-        yield f"<p>{html.escape(str(error))}</p>"
+        yield f"<p>{html.escape(_without_paths(error, [each]))}</p>"
         return
     if len(each.ranks) > 1:
         remedies["cause"] = "rank " + remedies["rank"].astype(str) + ": " + remedies["cause"]
+    half = remedies.pop("times_faster_at_half")
+    remedies["cause"] = remedies["cause"].where(half.isna(), remedies["cause"] + ", in half the time")
+    remedies["times_faster_at_most"] = half.fillna(remedies["times_faster_at_most"])
     shown = readable(remedies.drop(columns="us"))
     yield "<h3>What to try, and how many times faster at most (SIMULATED)</h3>" + shown.to_html(index=False, border=0)
+
+
+def _without_paths(error: LabkitError, traces: Iterable[Trace]) -> str:
+    """An error in words, without the file if there is only one, and else with its name: the page has its own title."""
+    files, said = [rank.recording.file for each in traces for rank in each.ranks.values()], str(error)
+    for file in files:
+        said = said.replace(f"{file}: ", "" if len(files) == 1 else f"{file.name}: ")
+    return f"{said[0].upper()}{said[1:]}"
 
 
 def _typical_step(traces: dict[str, Trace]) -> go.Figure:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from synthetic_trace import AUTOGRAD, GPU, HOST, SyntheticTrace, two_streams
 
+from labtrace.reading import TraceError
 from labtrace.trace import Trace
 
 OLD = {
@@ -43,6 +44,9 @@ def of_amd(trace):
 def of_intel(trace):
     for event in trace.events:
         event["cat"] = event["cat"].replace("cuda_runtime", "xpu_runtime")
+        event["name"] = event["name"].replace("cudaLaunchKernel", "urEnqueueKernelLaunchWithArgsExp")
+        if event["pid"] == GPU:
+            event["args"]["sycl queue"] = event["args"].pop("stream")
     return trace.events
 
 
@@ -96,10 +100,33 @@ def test_tables_equal_a_count_from_the_raw_json(tmp_path, dialect):
     kinds = trace.kernels(by="kind").set_index("kind")["total_us"].to_dict()
     assert kinds == {"compute": 390, "memory": 40, "communication": 0}
     idle = trace.idle().query("scope == 'device'").set_index("cause")["us"].to_dict()
-    assert idle == {"host_wait": 150, "kernel_wait": 10, "other": 60, "unknown": 0}
+    assert idle == {"host_wait": 124, "kernel_wait": 36, "other": 60, "unknown": 0}
     assert trace.ranges()["range"].tolist() == ["generators forward", "data"]
     assert trace.operators().set_index("name").loc["aten::mul", ["self_us", "gpu_total_us"]].tolist() == [50, 100]
     assert trace.temporal(by="step")["step"].unique().tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("name", ["urEnqueueKernelLaunch", "zeCommandListAppendLaunchKernel"])
+def test_launches_without_a_kernel_are_of_a_gpu_that_was_not_recorded(tmp_path, name):
+    trace = SyntheticTrace()
+    trace.call(5, 10, name, category="xpu_driver")
+    with pytest.raises(TraceError, match="the host launched kernels.*could not record the GPU.*PTI"):
+        Trace(trace.save(tmp_path / "trace.json")).temporal()
+
+
+@pytest.mark.parametrize(
+    ("category", "told"), [(None, "no category"), ("mtia_ccp_events", "mtia_ccp_events"), ("python_function", None)]
+)
+def test_events_of_a_strange_device_are_not_those_of_a_cpu(tmp_path, category, told):
+    """Ascend's events on its device have no category."""
+    trace = SyntheticTrace()
+    trace.operator("aten::add", 0, 20)
+    trace.event(category, "Add", 40, 30)
+    opened = Trace(trace.save(tmp_path / "trace.json"))
+    message = rf"a device that labkit does not read \({told}\)" if told else "recorded on a CPU"
+    with pytest.raises(TraceError, match=message):
+        opened.temporal()
+    assert opened.operators()["name"].tolist() == ["aten::add"]
 
 
 def test_times_since_1970_keep_their_nanoseconds(tmp_path):

@@ -78,6 +78,23 @@ def test_hta_counts_the_same(both, tmp_path):
     assert {row.Index: row[1:] for row in theirs[columns].itertuples()} == ours
 
 
+def test_kernels_of_the_steps_before_the_first_recorded_one_are_of_no_step(both, tmp_path):
+    """As with a CUDA graph: the GPU still runs what was launched before the recording began."""
+    late = training(BEFORE, 3)
+    for event in late.events:
+        event["ts"] += 1000
+    for place in range(20):
+        late.kernel(20 * place, 15, name="relu")
+    late.kernel(2350, 5, name="copy")  # its launch is lost, and it ran in the steps
+    late.launch(4001, 4010, 7, name="afterwards")
+    table = both[0].diff(labkit.Trace(late.save(tmp_path / "late.json"))).set_index("name")
+    assert "afterwards" not in table.index
+    assert table.loc["relu", ["us_other", "change"]].tolist() == [30, "same"]
+    assert table.loc["copy", "count_other"] == pytest.approx(4 / 3)
+    steps = [labkit.Trace(tmp_path / name).summary()["step_us"].item() for name in ("before.json", "late.json")]
+    assert steps == [1000, 1000], "the walls that can be compared"
+
+
 def test_traces_without_steps_are_compared_whole_and_with_them_not_at_all(both, tmp_path):
     plain = labkit.Trace(training(BEFORE, 3, marked=False).save(tmp_path / "plain.json"))
     assert rows(plain.diff(plain))["relu"] == (6, 90, 6, 90, "same")

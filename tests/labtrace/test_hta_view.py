@@ -42,18 +42,24 @@ def test_hta_and_labtrace_are_side_by_side_with_the_reason(steps, tmp_path):
 def test_of_the_same_events_both_say_the_same(steps, tmp_path):
     file = steps.save(tmp_path / "a.json")
     analysis = TraceAnalysis(trace_files={0: str(file)}, trace_dir="", include_last_profiler_step=True)
-    for table in ("temporal", "idle", "launches"):
+    for table in ("temporal", "launches"):
         figure = show.trace(analysis, "hta", table=table)
         assert rows(figure) and all(difference == "" for *_, difference in rows(figure).values()), table
+    idle = show.trace(analysis, "hta", table="idle")
+    assert rows(idle)["stream 7, host_wait"][:2] == ("90.0", "78.0")
+    assert "HTA gives a whole gap to host_wait if the call began in it" in idle.layout.meta["text"]
     assert rows(show.trace(analysis, "hta", table="kernels"))["COMPUTATION, sum"] == ("250.0", "250.0", "")
     assert rows(show.trace(analysis, "hta", table="queue"))["stream 7, max queue_length"] == ("1.0", "1.0", "")
 
 
-def test_of_a_recording_on_several_streams_every_table_but_the_queue_agrees():
-    """HTA's mean queue counts each change alike, and its statistics of compute kernels are of their sums."""
+def test_of_a_recording_on_several_streams_every_table_but_the_queue_and_idle_agrees():
+    """HTA's mean queue counts each change alike, and its statistics of compute kernels are of their sums.
+
+    Nor does it divide a gap at the end of the call that was late.
+    """
     file = next(iter(labcourse.public_trace("a100_streams").ranks.values())).recording.file
     analysis = TraceAnalysis(trace_files={3: str(file)}, trace_dir="", include_last_profiler_step=True)
-    for table in ("temporal", "idle", "kernels", "launches"):
+    for table in ("temporal", "kernels", "launches"):
         found = rows(show.trace(analysis, "hta", table=table))
         sums = {what: row for what, row in found.items() if table != "kernels" or what.endswith("sum")}
         assert sums and all(difference == "" for *_, difference in sums.values()), (table, found)

@@ -161,7 +161,7 @@ def test_a_full_queue_is_no_good_news_while_the_host_costs_a_quarter(tmp_path):
     verdict = slow.summary().iloc[0]
     assert verdict["long_delays_of_kernels"] > 0.8 and verdict["idle_of_wall"] < 0.5
     assert verdict["why"].count("not overhead") == (verdict["cost_of_data"] < 0.25)
-    assert f"{verdict['times_faster_at_most']:.2f} times faster without {verdict['first_remedy']}" in verdict["why"]
+    assert "convolutions: 16 bits, TF32 or channels_last could bring 1.67x by halving this time" in verdict["verdict"]
 
 
 def test_communication_that_is_hidden_is_not_the_bound(tmp_path):

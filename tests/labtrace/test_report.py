@@ -26,7 +26,9 @@ def test_findings_verdict_and_advice_stand_above_the_figures(two_streams, tmp_pa
     trace.launch(0, 10, 100)
     trace.call(120)
     text = page(labkit.Trace(trace.save(tmp_path / "a.json")), tmp_path)
-    places = [text.index(part) for part in ("launches whose kernel is missing", "Bound by: ", "What to try", "figure")]
+    places = [
+        text.index(part) for part in ("launches whose kernel is missing", "<b>The GPU is busy", "What to try", "figure")
+    ]
     assert places[0] < places[1] < places[2] and text.index('class="figure"') > places[2]
     assert "torch.compile" in text  # the advice on launches
     assert "cannot tell" not in page(two_streams, tmp_path)
@@ -53,7 +55,7 @@ def test_a_trace_of_a_cpu_has_its_operators_and_the_reason_for_the_rest(on_a_cpu
         "The ranges that took most of the host's time, of a step on average",
         "Operators and CUDA calls by their own time on the host",
     ]
-    assert "no GPU activity in this trace" in text
+    assert "<li>No GPU activity in this trace" in text
 
 
 def test_the_data_are_those_of_the_tables(two_streams):

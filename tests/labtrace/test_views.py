@@ -167,12 +167,12 @@ def test_the_summary_is_a_table_with_a_column_for_each_recording(two_streams, on
 def test_idle_is_the_device_s(two_streams):
     figure = show.trace({"two": two_streams}, "idle")
     shown = {bar.name.partition("(")[2][:-1]: bar.x[0] for bar in figure.data}
-    assert shown == pytest.approx({"host_wait": 0.25, "kernel_wait": 10 / 600, "other": 0.1, "unknown": 0})
+    assert shown == pytest.approx({"host_wait": 124 / 600, "kernel_wait": 36 / 600, "other": 0.1, "unknown": 0})
     assert len({(bar.marker.color, bar.marker.pattern.shape) for bar in figure.data}) == 4
     rows = {row["cause"]: row for row in told(figure)}
-    assert len(rows) == len(told(figure)) == 4 and rows["host_wait"]["µs"] == "150.0"
-    assert rows["host_wait"]["share of wall"] == "25.0%" and rows["host_wait"]["share of idle"] == "68.2%"
-    assert "68.2%" in figure.data[0].hovertext[0]
+    assert len(rows) == len(told(figure)) == 4 and rows["host_wait"]["µs"] == "124.0"
+    assert rows["host_wait"]["share of wall"] == "20.7%" and rows["host_wait"]["share of idle"] == "56.4%"
+    assert "56.4%" in figure.data[0].hovertext[0]
 
 
 def test_kernels_are_bars_in_the_colour_of_their_kind(two_streams, one_kernel):
