@@ -96,7 +96,7 @@ def test_packages_that_are_missing_are_named_with_their_extra(diagnose, monkeypa
     monkeypatch.setattr(importlib.metadata, "version", lambda name: missing(name) if name == "onnx" else "1.2")
     status, rows, _ = diagnose()
     assert status == 0 and rows["[always]"] == "numpy 1.2" and "[test]" not in rows
-    assert rows["[export]"] == "without onnx (in labkit's folder: pip install -e '.[export]')"
+    assert rows["[export]"] == "without onnx (pip install 'cyclegan-lab[export]')"
     monkeypatch.setattr(importlib.metadata, "requires", missing)
     status, rows, _ = diagnose()
     assert status == 0 and rows["packages"] == "labkit is not installed"
