@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas
 
+from labtrace.clocks import CLOCKS_US
 from labtrace.dialects import matching
 from labtrace.errors import LabkitError
 from labtrace.rank import SYNCS, Rank
@@ -27,7 +28,6 @@ from labtrace.tables import KERNEL_WAIT_US
 WAITING_CALLS = r"^(?:cuda|hip)(?:(?:Device|Stream|Event)Synchronize|Memcpy(?:WithStream)?|Free|FreeHost|HostFree)$"
 HOST_COPIES = r"HtoD|DtoH|HostToDevice|DeviceToHost"
 PINNED = "Pinned"  # a call does not wait for a copy of such memory, unless the call says so by its own length
-CLOCKS_US = 1.0  # by which the clocks of host and GPU, and rounded times, may differ
 JUST_AFTER_US = 5.0  # at most, from the end of a kernel to the begin of one in another stream that waited for it
 HOST_SYNCS, STREAM_SYNC = ("Stream Sync", "Event Sync"), "Stream Wait Event"  # names of these events
 FULL_QUEUE = 1000  # launches waiting in one stream: about the limit, which differs a little between devices
