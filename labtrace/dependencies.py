@@ -104,8 +104,8 @@ def in_order(rank: Rank) -> pandas.DataFrame:
     unknown = table["call_begin"].isna()
     if unknown.all():
         raise LabkitError(
-            f"{rank.recording.file}: no launch of any kernel in this trace, so it cannot be replayed. Record the host, "
-            "too: ProfilerActivity.CPU, as labkit.record does."
+            f"{rank.recording.file}: no launch of any kernel in this trace, or of another clock (see Trace.audit), so "
+            "it cannot be replayed. Record the host, too: ProfilerActivity.CPU, as labkit.record does."
         )
     later_first = table.sort_values("begin", ascending=False, kind="stable")
     before_next = later_first.groupby("stream")["call_begin"].cummin().groupby(later_first["stream"]).ffill()

@@ -345,7 +345,7 @@ class Trace:
         - launches without a kernel, except while a graph is captured,
         - replays of a graph with fewer kernels than others,
         - kernels without a launch, or before it,
-        - kernels that end after a call that waited for them, or start late on an idle GPU: the times of other clocks,
+        - kernels that begin after a call that waited for them, or start late on an idle GPU: the times of other clocks,
         - kernels of a stream that overlap by over 10 us, or seem to run while several others do,
         - calls of a thread that cross,
         - kernels of no duration, since times were rounded to microseconds,
@@ -374,8 +374,8 @@ class Trace:
         The largest come first. Each cause is taken out by itself, and the trace is played again: see
         `labtrace.replay.remedies`. So a kernel that is hidden behind others costs nothing, and gains cannot be added
         up. The causes on the host are data loading and those of `labtrace.host.divide`: launches, start-up, memory
-        calls, waiting calls, other host work. On the GPU they are copies, communication, waiting for other ranks in a
-        folder of several, and kinds of compute kernels, by their names.
+        calls, waiting calls, other host work. On the GPU they are copies, communication, in a folder of several ranks
+        without the waiting for other ranks, which is a cause of its own, and kinds of compute kernels, by their names.
 
         Raises:
             TraceError: there is no GPU activity.

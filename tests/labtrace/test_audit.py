@@ -91,7 +91,7 @@ def test_kernels_of_the_step_before_the_first_touch_no_table(tmp_path):
 
 
 @pytest.mark.parametrize("wait", ["cudaDeviceSynchronize", "hipStreamSynchronize"])
-def test_kernels_that_end_after_the_host_waited_for_them_have_another_clock(tmp_path, wait):
+def test_kernels_that_begin_after_the_host_waited_for_them_have_another_clock(tmp_path, wait):
     trace = busy()
     trace.events = [event for event in trace.events if event["name"] != "tail"]
     for event in trace.events:
@@ -101,7 +101,7 @@ def test_kernels_that_end_after_the_host_waited_for_them_have_another_clock(tmp_
         event["ts"] += 6000 if event["cat"] == "kernel" else 0  # later than the waits
     late = Trace(trace.save(tmp_path / "trace.json"))
     (row,) = late.audit().to_dict("records")
-    assert "end after a call that waited for them" in row["what"] and row["events"] == 200 and "idle" in row["tables"]
+    assert "begin after a call that waited for them" in row["what"] and row["events"] == 200 and "idle" in row["tables"]
     causes = late.idle().query("us > 0")["cause"]
     assert set(causes) == {"unknown"}
     verdict = late.summary().iloc[0]
