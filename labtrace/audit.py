@@ -2,78 +2,85 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
 import pandas
 
-from labtrace.dependencies import CLOCKS_US
+from labtrace.clocks import CLOCKS_US, DOUBTFUL, FEWEST_KERNELS, OVERLAP_US
 from labtrace.dialects import LAUNCHES, matching
-from labtrace.rank import Rank
-from labtrace.tables import KERNEL_WAIT_US, find_gaps
+from labtrace.rank import Rank, innermost
+from labtrace.tables import find_gaps
 
-OVERLAP_US = 10.0  # by which kernels of one stream may overlap: programmatic dependent launch
-CLOCK_ERROR_US = 1e3  # an error of the clocks that changes the causes of idle time
-LONGEST_QUEUED_US = 1e5  # a kernel does not wait longer in a queue that is sometimes empty
 # A pause longer than both, the second a share of the recording, separates events with a wrong time from the others.
 STRAY_PAUSE_US, STRAY_PAUSE_SHARE = 6e7, 0.9
-FEWEST_KERNELS = 10  # with fewer kernels nothing is concluded from all of them
 COMMON_NAMES = 0.5  # the share of kernel names that two replays of one graph have in common at least
-NO_VERDICT_ABOVE = 0.05  # the share of a recording in doubt from which the verdict might be another
-DELAYS = "idle, gaps, launches, queue, summary"
-LAUNCHED = f"{DELAYS}, temporal by step, concurrency by range, operators (GPU), what_if"
+NEGLIGIBLE = 0.01  # a finding that can change less of the time distrusts no table
+DELAYS = "idle, gaps, launches, queue, summary, critical_path, what_if"
+LAUNCHED = f"{DELAYS}, temporal by step, concurrency by range, operators (GPU)"
 ALL_OF_GPU = "temporal, idle, gaps, kernels, launches, queue, concurrency, summary, communication, what_if"
 OF_HOST = "operators, ranges, gaps"
 RANKS = "communication (waited_us, straggler), remedies (waiting for other ranks)"
 
 
 class Finding(NamedTuple):
-    """A fault: a row of the table. `misleads` is the share of the recording, from 0 to 1, that it puts in doubt."""
+    """A row of the table, and whether a verdict has to name it, and is not given if its share is above `DOUBTFUL`."""
 
     what: str
     events: int
     example: str
-    tables: str
-    misleads: float = 0.0
+    share: float
+    tables: str = ""
+    of_verdict: bool = True
 
 
 def audit(rank: Rank, ranks: Collection[Rank] = ()) -> pandas.DataFrame:
     """The table that `labtrace.Trace.audit` explains, of one rank. `ranks` are all ranks of the folder."""
-    found = [(each.what, each.events, each.example, each.tables) for each in findings(rank)]
+    found = findings(rank)
     if missing := missing_ranks(ranks):
-        found.append((f"ranks without a file, of {len(ranks) + missing} (world_size)", missing, "", RANKS))
-    return pandas.DataFrame(found, columns=["what", "events", "example", "tables"])
+        what = f"ranks without a file, of {len(ranks) + missing} (world_size)"
+        found.append(Finding(what, missing, "", np.nan, RANKS if len(ranks) > 1 else ""))
+    return pandas.DataFrame(found, columns=Finding._fields).drop(columns="of_verdict")
 
 
 def findings(rank: Rank) -> list[Finding]:
     """The faults of the recording of one rank."""
     found = [*_left_out(rank), *_launches(rank), *_graphs(rank), *_overlaps(rank)]
-    found += [*_clocks(rank), *_no_durations(rank), *_warnings(rank)]
-    return [finding for finding in found if finding.events > 0]
+    found += [*_times(rank), *_no_durations(rank), *_warnings(rank)]
+    return [each._replace(tables="") if each.share < NEGLIGIBLE else each for each in found if each.events > 0]
 
 
 def doubts(rank: Rank) -> tuple[str, bool]:
     """A sentence with the faults that a verdict has to name first, or "", and whether they allow no verdict at all."""
-    serious = [finding for finding in findings(rank) if finding.misleads > 0]
+    serious = [finding for finding in findings(rank) if finding.tables and finding.of_verdict]
     said = [f"{finding.events:,} {finding.what}" for finding in serious]
     sentence = f"This recording is not sound: {'; '.join(said)} (see Trace.audit)." if said else ""
-    return sentence, any(finding.misleads > NO_VERDICT_ABOVE for finding in serious)
+    return sentence, any(finding.share > DOUBTFUL for finding in serious)
 
 
 def missing_ranks(ranks: Collection[Rank]) -> int:
-    """How many ranks of a run have no file in the folder, 0 for a single file or if the files do not say."""
-    return max(0, max(rank.world_size for rank in ranks) - len(ranks)) if len(ranks) > 1 else 0
+    """How many ranks of a run have no file here, 0 if the files do not say."""
+    processes = {rank.recording.rank for rank in ranks}  # one process may have several GPUs
+    return max(0, max((rank.world_size for rank in ranks), default=0) - len(processes))
 
 
-def _row(what: str, events: pandas.DataFrame, tables: str, misleads: float = 0.0) -> Finding:
-    return Finding(what, len(events), str(events["name"].iloc[0])[:80] if len(events) else "", tables, misleads)
+def _row(what: str, events: pandas.DataFrame, share: float, tables: str = "", of_verdict: bool = True) -> Finding:
+    example = str(events["name"].iloc[0])[:80] if len(events) else ""
+    return Finding(what, len(events), example, float(share), tables, of_verdict)
+
+
+def _share(us: float, events: pandas.DataFrame) -> float:
+    """The share that these microseconds are of the time from the first to the last of the events, at most 1."""
+    lasted = events["end"].max() - events["begin"].min()
+    return min(1.0, us / lasted) if lasted > 0 else 0.0
 
 
 def _left_out(rank: Rank) -> list[Finding]:
-    tables = f"{ALL_OF_GPU}, {OF_HOST}"
-    return [Finding(f"{reason}: left out", many, "", tables) for reason, many in rank.recording.left_out.items()]
+    kept, tables = len(rank.recording.events), f"{ALL_OF_GPU}, {OF_HOST}"
+    left_out = rank.recording.left_out.items()
+    return [Finding(f"{why}: left out", many, "", many / (many + kept), tables, False) for why, many in left_out]
 
 
 def _launches(rank: Rank) -> list[Finding]:
@@ -83,99 +90,106 @@ def _launches(rank: Rank) -> list[Finding]:
     launching = calls[matching(calls["name"], LAUNCHES)]
     captured = rank.captures.covered(launching["begin"], launching["end"]) > 0  # these run nothing
     missing = launching[~captured & ~launching["correlation"].isin(work["correlation"])]
-    late = missing["begin"] > work["call_begin"].max()
-    early = work[work["begin"] < work["call_begin"] - CLOCKS_US]
-    far = (work["begin"] < work["call_begin"] - CLOCK_ERROR_US).mean()
-    lost, share = missing[~late], max(1, len(launching))
+    before, after = missing["begin"] < work["call_begin"].min(), missing["begin"] > work["call_begin"].max()
+    lost = missing[~before & ~after]
+    unknown = work[work["call"] < 0]
+    first = work[work["call"] >= 0].groupby("stream")["begin"].min()  # streams run their kernels in order
+    earlier = unknown["begin"] < unknown["stream"].map(first).fillna(work["call_begin"].min())
+    unlinked = unknown[~earlier]
+    gaps = find_gaps(work)
+    gaps_before = gaps["us"][gaps["next"].isin(unlinked.index)].sum()
+    lost_share = max(len(lost) / max(1, len(launching)), _idle_after(work, lost))
+    unlinked_share, ours = _share(unlinked["duration"].sum() + gaps_before, work), "kernels, copies and memsets"
     return [
-        _row(
-            "launches whose kernel is missing: dropped",
-            lost,
-            ALL_OF_GPU,
-            max(len(lost) / share, _idle_after(rank, lost)),
-        ),
-        _row("launches whose kernel is missing at the end: not recorded any more", missing[late], ALL_OF_GPU),
-        _row("kernels, copies and memsets whose launch is missing", work[work["call"] < 0], LAUNCHED),
-        _row("kernels that begin before their launch: a step of a clock", early, LAUNCHED, far),
+        _row("launches whose kernel is missing: dropped", lost, lost_share, ALL_OF_GPU),
+        _row("launches before the first recorded kernel: not recorded yet", missing[before], 0.0),
+        _row("launches after the last recorded kernel: not recorded any more", missing[after], 0.0),
+        _row(f"{ours} of the step before: launched before the recording", unknown[earlier], 0.0),
+        _row(f"{ours} whose launch is missing", unlinked, unlinked_share, LAUNCHED, False),  # a replay can do without
     ]
 
 
-def _idle_after(rank: Rank, lost: pandas.DataFrame) -> float:
+def _idle_after(work: pandas.DataFrame, lost: pandas.DataFrame) -> float:
     """The share of the wall time in which the GPU seems idle, and may have run the kernels of these launches."""
-    if lost.empty or not rank.single_gpu:
-        return 0.0
-    gaps, launched = find_gaps(rank.kernels), rank.kernels["call_begin"].ffill().cummax().to_numpy()
+    gaps, launched = find_gaps(work), work["call_begin"].ffill().cummax().to_numpy()
     before = np.searchsorted(lost["begin"], launched[gaps["next"] - 1])
     after = np.searchsorted(lost["begin"], launched[gaps["next"]])
-    return float(gaps["us"][after > before].sum() / (rank.stop - rank.start or np.nan))
+    return _share(gaps["us"][after > before].sum(), work)
 
 
 def _graphs(rank: Rank) -> list[Finding]:
     """Replays of a graph that have fewer kernels than other replays of the same graph.
 
-    Replays with the same kernels are replays of one graph. A replay unlike all others is compared with those that
-    share at least half of its kernels' names.
+    Replays with the same kernels are replays of one graph, and so are replays with a part of these kernels, unless
+    every step has equally many of them. A replay unlike all others is compared with those that share at least half of
+    its kernels' names.
     """
     graphs = rank.operators.index[matching(rank.operators["name"], "GraphLaunch")]
     work = rank.gpu_work[rank.gpu_work["call"].isin(graphs)]
-    replays = Counter(frozenset(Counter(names).items()) for _, names in work.groupby("call")["name"])
+    step_of = dict(zip(graphs, innermost(rank.steps, rank.operators["begin"][graphs]), strict=True))
+    steps: dict[frozenset, list[int]] = defaultdict(list)  # of the replays with these kernels
+    for call, names in work.groupby("call")["name"]:
+        steps[frozenset(Counter(names).items())].append(step_of[call])
     groups: list[tuple[Counter, list[Counter]]] = []  # the most kernels of each name, and the replays
-    for kernels, times in sorted(replays.items(), key=lambda item: (item[1] == 1, -len(item[0]))):
-        replay = Counter(dict(kernels))
+    largest_first = sorted(steps.items(), key=lambda item: -sum(dict(item[0]).values()))
+    for kernels, of_replays in sorted(largest_first, key=lambda item: len(item[1]) == 1):
+        replay, alone = Counter(dict(kernels)), len(of_replays) == 1
+        in_each_step = np.bincount(np.array(of_replays) + 1, minlength=len(rank.steps) + 1)[1:]
+        regular = len(in_each_step) > 1 and in_each_step.min() == in_each_step.max()
         for most, alike in groups:
-            if times == 1 and len(replay.keys() & most.keys()) >= COMMON_NAMES * len(replay.keys() | most.keys()):
-                alike.append(replay)
+            common = len(replay.keys() & most.keys()) >= COMMON_NAMES * len(replay.keys() | most.keys())
+            if (alone and common) or (replay <= most and not regular):
+                alike += [replay] * len(of_replays)
                 most |= replay
                 break
         else:
-            groups.append((replay.copy(), [replay] * times))
+            groups.append((replay.copy(), [replay] * len(of_replays)))
     lost = sum((most - replay for most, alike in groups for replay in alike), Counter())
     share = lost.total() / max(1, lost.total() + len(work))
     what = "kernels missing in replays of a graph that other replays have"
-    return [Finding(what, lost.total(), str(next(iter(lost), ""))[:80], ALL_OF_GPU, share)]
+    return [Finding(what, lost.total(), str(next(iter(lost), ""))[:80], share, ALL_OF_GPU)]
 
 
 def _overlaps(rank: Rank) -> list[Finding]:
     """Work that overlaps on one stream, unless one call launched both, and calls that cross in one thread."""
-    work = rank.gpu_work.sort_values(["pid", "stream", "begin"], kind="stable")
-    before = work[["pid", "stream", "correlation", "end"]].shift()
-    same = (work["pid"] == before["pid"]) & (work["stream"] == before["stream"])
-    same &= work["correlation"] != before["correlation"]  # branches of a graph run at the same time
-    both = work[same & (work["begin"] < before["end"] - OVERLAP_US)]
+    work = rank.gpu_work.sort_values(["stream", "begin"], kind="stable")
+    before = work[["stream", "correlation", "end"]].shift()
+    overlap = before["end"] - work["begin"]
+    both = (work["stream"] == before["stream"]) & (overlap > OVERLAP_US)
+    both &= work["correlation"] != before["correlation"]  # branches of a graph run at the same time
     host = rank.operators[["name", "begin", "end"]].assign(thread=rank.operators.groupby(["pid", "tid"]).ngroup())
     host = host.iloc[np.lexsort((-host["end"], host["begin"], host["thread"]))]
     same, latest = host["thread"] == host["thread"].shift(), host.groupby("thread")["end"].cummax().shift()
     cut = pandas.Series(False, host.index)
     for end in (host["end"].shift(), latest):  # of the call before, and of the one before that ended last
         cut |= same & (host["begin"] < end - CLOCKS_US) & (host["end"] > end + CLOCKS_US)
+    crossing, ours = host[cut], work[both]
+    share_of_host = _share((crossing["end"] - crossing["begin"]).sum(), host)
+    across = "calls of one thread that overlap, neither inside of the other"
     return [
-        _row("kernels of one stream that overlap: a step of a clock", both, ALL_OF_GPU),
-        _row("calls of one thread that overlap, neither inside of the other", host[cut], OF_HOST),
+        _row(
+            "kernels of one stream that overlap: a step of a clock", ours, _share(overlap[both].sum(), work), ALL_OF_GPU
+        ),
+        _row(across, crossing, share_of_host, OF_HOST, False),
     ]
 
 
-def _clocks(rank: Rank) -> list[Finding]:
-    """Events far from all others, and a GPU whose clock is ahead of the host's."""
+def _times(rank: Rank) -> list[Finding]:
+    """Times of another clock than the host's, durations that cannot be right, and events far from all others."""
     work, columns = rank.gpu_work, ["name", "begin", "end"]
+    found = [_row(what, work[those], share, DELAYS) for what, (those, share) in rank.impossible_times.items()]
+    overlong = work[work["cut_us"] > 0]
+    what = "kernels that seem to run while many others of their stream do: cut at the begin of the next"
+    found.append(_row(what, overlong, max(NEGLIGIBLE, _share(overlong["duration"].sum(), work)), ALL_OF_GPU))
     events = pandas.concat([rank.operators[columns], work[columns]]).sort_values("begin", ignore_index=True)
     pauses = (events["begin"] - events["end"].cummax().shift()).fillna(0.0)
     place = int(pauses.argmax()) if len(events) else 0
     far = pauses.max() > max(STRAY_PAUSE_US, STRAY_PAUSE_SHARE * (events["end"].max() - events["begin"].min()))
-    few = min(place, len(events) - place) <= max(1, 0.01 * len(events))
-    stray = events[:0]
-    if far and few:
+    if far and min(place, len(events) - place) <= max(1, 0.01 * len(events)):
         stray = events[:place] if place < len(events) / 2 else events[place:]
-    delays = (work["begin"] - work["call_begin"] - work["call_duration"]).dropna()
-    ahead = work[:0]
-    if len(delays) >= FEWEST_KERNELS and rank.single_gpu and delays.min() > LONGEST_QUEUED_US:
-        gaps = find_gaps(rank.kernels)
-        if (gaps["us"] > KERNEL_WAIT_US).any():  # so the queue was sometimes empty: no kernel can have waited that long
-            ahead = work
-    two_clocks = f"kernels that begin over {LONGEST_QUEUED_US / 1e3:g} ms after their launch, all: two clocks"
-    return [
-        _row("events a minute or more away from all others: a wrong time", stray, f"{ALL_OF_GPU}, {OF_HOST}", 1.0),
-        _row(two_clocks, ahead, DELAYS, 1.0),
-    ]
+        what = "events a minute or more away from all others: a wrong time"
+        found.append(_row(what, stray, 1.0, f"{ALL_OF_GPU}, {OF_HOST}"))
+    return found
 
 
 def _no_durations(rank: Rank) -> list[Finding]:
@@ -183,9 +197,9 @@ def _no_durations(rank: Rank) -> list[Finding]:
     work = rank.gpu_work
     whole = bool((work["begin"] % 1 == 0).all() and (work["duration"] % 1 == 0).all())
     timeless = work[work["duration"] == 0] if whole else work[:0]
-    misleads = 1.0 if len(work) > FEWEST_KERNELS and len(timeless) > 0.5 * len(work) else 0.0
-    what = "kernels of no duration, all times being whole microseconds"
-    return [_row(what, timeless, "kernels, idle, gaps", misleads)]
+    most = len(work) > FEWEST_KERNELS and len(timeless) > 0.5 * len(work)
+    share = 1.0 if most else _share(len(timeless), work)  # each took less than a microsecond
+    return [_row("kernels of no duration, all times being whole microseconds", timeless, share, "kernels, idle, gaps")]
 
 
 def _warnings(rank: Rank) -> list[Finding]:
@@ -194,6 +208,6 @@ def _warnings(rank: Rank) -> list[Finding]:
     for name in ("ERROR", "WARNING"):
         texts = rank.recording.meta.get(name)
         texts = texts if isinstance(texts, list) else [texts] if texts else []
-        tables = f"{ALL_OF_GPU}, {OF_HOST}"
-        rows += [Finding("the profiler's own warning", 1, str(text)[:200], tables) for text in texts]
+        what, tables = "the profiler's own warning", f"{ALL_OF_GPU}, {OF_HOST}"
+        rows += [Finding(what, 1, str(text)[:200], np.nan, tables, False) for text in texts]
     return rows

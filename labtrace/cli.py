@@ -125,13 +125,18 @@ def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False
         out: The page to write. By default, beside the first trace and under its name.
         as_json: Print the verdict and the tables as one JSON object, and write no page.
     """
+    from labtrace.communication import in_words  # which imports pandas
+
     opened = {path.name: labtrace.Trace(path) for path in traces}
     if as_json:
         typer.echo(json.dumps(labtrace.show.report_data(opened)))
         return
     for name, trace in opened.items():
         with contextlib.suppress(labtrace.TraceError):  # recorded on a CPU: the page says what it lacks
-            typer.echo("\n".join(f"{name}: {row.verdict} {row.why}" for row in trace.summary().itertuples()))
+            for row in trace.summary().itertuples():
+                typer.echo(f"{name}{f', rank {row.rank}' if len(trace.ranks) > 1 else ''}: {row.verdict} {row.why}")
+            if said := in_words(trace.communication()):
+                typer.echo(f"{name}: {said}")
     name = traces[0].name.removesuffix(".gz").removesuffix(".json")
     typer.echo(labtrace.show.trace_report(opened, out or traces[0].with_name(f"{name}.html")))
 

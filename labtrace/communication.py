@@ -12,7 +12,7 @@ import numpy as np
 import pandas
 
 from labtrace.dialects import LAUNCHES, matching
-from labtrace.intervals import Union
+from labtrace.intervals import Union, busy
 from labtrace.rank import Rank
 
 GLOO, SENDS = "gloo:", "c10d::"  # gloo's ranges; PyTorch's operators that only hand the data over to it
@@ -44,18 +44,46 @@ def collectives(rank: Rank) -> pandas.DataFrame:
     return found.sort_values("begin", kind="stable", ignore_index=True)[["begin", "end", "duration"]]
 
 
-def waited_us(ranks: Mapping[int, Rank]) -> dict[int, float]:
-    """How much longer each rank was in its collectives than the one that was in them least, NaN if it is unknown.
+def compare(ranks: Mapping[int, Rank], missing: int) -> pandas.DataFrame:
+    """By the rank the columns of the table that compare ranks.
 
-    All ranks leave a collective together, so who is in it for the shortest time came last, and did not wait. It is
-    unknown if there is only one rank, or if the ranks have different numbers of collectives, or none.
+    All ranks leave a collective together, so who is in it for the shortest time came last, and did not wait. The waits
+    are unknown if there is only one rank, or if the ranks have different numbers of collectives, or none.
+
+    Args:
+        ranks: those with a file.
+        missing: how many have none.
     """
-    durations = [collectives(rank)["duration"].to_numpy() for rank in ranks.values()]
-    counts = {len(each) for each in durations}
+    own = {number: collectives(rank) for number, rank in ranks.items()}
+    counts = {len(each) for each in own.values()}
+    table = pandas.DataFrame(np.nan, own, ["waited_us", "sending_us", "straggler"])
+    table["ranks"] = f"{len(ranks)} of {len(ranks) + missing}"
     if len(ranks) < 2 or len(counts) > 1 or counts == {0}:
-        return dict.fromkeys(ranks, np.nan)
-    waited = np.stack(durations)
-    return dict(zip(ranks, (waited - waited.min(axis=0)).sum(axis=1).tolist(), strict=True))
+        return table
+    sending = np.min([each["duration"] for each in own.values()], axis=0)
+    for number, each in own.items():
+        table.loc[number, "waited_us"] = (each["duration"] - sending).sum()
+        table.loc[number, "sending_us"] = busy(each["end"] - sending, each["end"])
+    if table["waited_us"].nunique() > 1 and not missing:
+        table["straggler"] = table["waited_us"].idxmin()
+    return table
+
+
+def in_words(table: pandas.DataFrame) -> str:
+    """What the table of `labtrace.Trace.communication` says about the ranks, in a sentence, or "" for a single one."""
+    first = table.iloc[0]
+    here, _, all_ranks = first["ranks"].partition(" of ")
+    if here != all_ranks:
+        return f"Only {first['ranks']} ranks: communication contains the waiting for ranks without a file."
+    if np.isnan(first["straggler"]):
+        several = here != "1" and first["communication_us"] > 0 and np.isnan(first["waited_us"])
+        return "The ranks have different collectives, so nobody knows which one waited for which." if several else ""
+    others, ms = table["rank"] != first["straggler"], table["waited_us"] / 1e3
+    shares = (table["waited_us"] / table["wall_us"])[others]
+    return (
+        f"Rank {first['straggler']:.0f} is the straggler: it waited {ms.min():,.1f} ms in the collectives, and the "
+        f"others {ms[others].min():,.1f} to {ms.max():,.1f} ms, {shares.min():.0%} to {shares.max():.0%} of their time."
+    )
 
 
 def _has_gpu(rank: Rank) -> bool:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas
 
+from labtrace.clocks import CLOCKS_US
 from labtrace.dialects import SYNCHRONISING, matching
 from labtrace.errors import LabkitError
 from labtrace.rank import SYNCS, Rank
@@ -29,7 +30,6 @@ WAITING_CALLS = rf"{SYNCHRONISING}|^(?:cuda|hip)(?:Free|FreeHost|HostFree)$"
 TO_GPU = r"HtoD|HostToDevice|[HM]2D"  # M is memory that SYCL did not allocate
 HOST_COPIES = rf"{TO_GPU}|DtoH|DeviceToHost|D2[HM]"
 PINNED = "Pinned"  # a call does not wait for a copy of such memory, unless the call says so by its own length
-CLOCKS_US = 1.0  # by which the clocks of host and GPU, and rounded times, may differ
 JUST_AFTER_US = 5.0  # at most, from the end of a kernel to the begin of one in another stream that waited for it
 HOST_SYNCS, STREAM_SYNC = ("Stream Sync", "Event Sync"), "Stream Wait Event"  # names of these events
 FULL_QUEUE = 1000  # launches waiting in one stream: about the limit, which differs a little between devices
@@ -106,8 +106,8 @@ def in_order(rank: Rank) -> pandas.DataFrame:
     unknown = table["call_begin"].isna()
     if unknown.all():
         raise LabkitError(
-            f"{rank.recording.file}: no launch of any kernel in this trace, so it cannot be replayed. Record the host, "
-            "too: ProfilerActivity.CPU, as labkit.record does."
+            f"{rank.recording.file}: no launch of any kernel in this trace, or of another clock (see Trace.audit), so "
+            "it cannot be replayed. Record the host, too: ProfilerActivity.CPU, as labkit.record does."
         )
     later_first = table.sort_values("begin", ascending=False, kind="stable")
     before_next = later_first.groupby("stream")["call_begin"].cummin().groupby(later_first["stream"]).ffill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas
 from numpy.typing import ArrayLike
 
+from labtrace.clocks import DOUBTFUL, cut_short, impossible
 from labtrace.dialects import (
     CALLS,
     COMMUNICATION,
@@ -91,12 +93,13 @@ class Rank:
         | step | | -1 outside of all steps |
         | range | | the place in `ranges` of the innermost range around the call, or -1 |
 
-        Where the trace holds no call that launched a kernel, the columns from call_begin to sharing are NaN.
+        Where the trace holds no call that launched a kernel, the columns from call_begin to sharing are NaN. They all
+        are if the clocks of host and GPU differ: then nobody knows how late a kernel began.
 
         Raises:
-            TraceError: the trace holds no GPU activity, or the activity of several GPUs.
+            TraceError: the trace holds no GPU activity.
         """
-        self._check_one_gpu()
+        self._check_gpu()
         kernels = self.gpu_work
         kind = kernels["category"].map(GPU_WORK)
         kind[matching(kernels["name"], COPIES)] = "memory"
@@ -107,18 +110,29 @@ class Rank:
         step = innermost(self.steps, kernels["call_begin"])
         kernels["step"] = np.append(self.steps["step"].to_numpy(), -1)[step]
         kernels["range"] = self.nested_ranges.at(kernels["call_begin"])
-        return kernels.drop(columns=["category", "pid", "tid"])
+        if any(share > DOUBTFUL for _, share in self.impossible_times.values()):
+            kernels[["call_begin", "call_duration", "delay", "sharing"]] = np.nan
+        return kernels.drop(columns=["category", "pid", "tid", "cut_us"])
 
     @cached_property
     def gpu_work(self) -> pandas.DataFrame:
-        """The events on the GPU, in the order they began, with call, call_begin and call_duration as in `kernels`."""
+        """The events on the GPU, in the order they began, with call, call_begin and call_duration as in `kernels`.
+
+        `cut_us` is what was cut off a duration that cannot be right.
+        """
         events, calls = self.recording.events, self.calls
         work = events[events["category"].isin(GPU_WORK)].sort_values("begin", kind="stable", ignore_index=True)
+        work = cut_short(work)
         launching = work["correlation"].map(calls.set_index("correlation")["call"])
         work["call"] = launching.fillna(-1).astype(int)
         for column in ("begin", "duration"):
             work[f"call_{column}"] = np.append(self.operators[column].to_numpy(), np.nan)[work["call"]]
         return work
+
+    @cached_property
+    def impossible_times(self) -> dict[str, tuple[pandas.Series, float]]:
+        """The kernels whose times do not fit the host's: see `labtrace.clocks.impossible`."""
+        return impossible(self.gpu_work, self.operators, self.recording.gpus)
 
     @cached_property
     def calls(self) -> pandas.DataFrame:
@@ -173,16 +187,11 @@ class Rank:
         return size if isinstance(size, int) else 1
 
     @property
-    def single_gpu(self) -> bool:
-        """Whether it holds the work of exactly one GPU, as the tables of a GPU need."""
-        return self.gpu_work["pid"].nunique() == 1
-
-    @property
     def has_gpu(self) -> bool:
         """Whether it holds the work of at least one GPU."""
         return bool(self.recording.events["category"].isin(GPU_WORK).any())
 
-    def _check_one_gpu(self) -> None:
+    def _check_gpu(self) -> None:
         file, kernels = self.recording.file, self.gpu_work
         counted = int((self.recording.events["category"] == COUNTERS).sum())
         if kernels.empty and counted:
@@ -211,11 +220,6 @@ class Rank:
                 "trace of a GPU also says when each kernel ran, on which stream, and why the GPU was idle. Record on a "
                 "GPU, or open such a trace. operators() and ranges() work on this one, too."
             )
-        if kernels["pid"].nunique() > 1:  # a GPU's events carry its number as their process
-            raise TraceError(
-                f"{file}: kernels of {kernels['pid'].nunique()} GPUs in one trace, but the tables are for one GPU. "
-                "Record each GPU in a separate process."
-            )
 
     @cached_property
     def busy(self) -> Union:
@@ -231,6 +235,38 @@ class Rank:
     def stop(self) -> float:
         """When the last GPU activity ended."""
         return float(self.kernels["end"].max())
+
+
+def ranks_of(recordings: Mapping[int, Recording]) -> dict[int, Rank]:
+    """The ranks of a run. If a process used several GPUs each of them is one, numbered in the order of the processes.
+
+    Raises:
+        TraceError: a file holds several GPUs of several processes.
+    """
+    parts = [part for recording in recordings.values() for part in _by_gpu(recording)]
+    numbers = recordings if len(parts) == len(recordings) else range(len(parts))
+    return {number: Rank(part) for number, part in zip(numbers, parts, strict=True)}
+
+
+def _by_gpu(recording: Recording) -> list[Recording]:
+    """The recording of each GPU. All have the host's events, but those that launched work elsewhere launch none."""
+    events = recording.events
+    on_gpu, correlation = events["category"].isin([*GPU_WORK, SYNCS]), events["correlation"]
+    gpus = events["pid"][events["category"].isin(GPU_WORK)].unique()  # work on a GPU has its number as its process
+    if len(gpus) < 2:
+        return [recording]
+    if events["pid"][events["category"].isin(CALLS)].nunique() > 1:
+        raise TraceError(
+            f"{recording.file}: kernels of {len(gpus)} GPUs and the calls of several processes in one file, which "
+            "cannot be told apart. Give a folder with the file that the profiler wrote of each process."
+        )
+    parts = []
+    for gpu in sorted(gpus, key=str):
+        elsewhere = on_gpu & (events["pid"] != gpu)
+        theirs = correlation.isin(correlation[elsewhere]) & ~correlation.isin(correlation[on_gpu & ~elsewhere])
+        seen = events.assign(correlation=correlation.mask(theirs, -1))[~elsewhere].reset_index(drop=True)
+        parts.append(replace(recording, events=seen, gpus=len(gpus)))
+    return parts
 
 
 class Nested:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import warnings
 import zlib
 from array import array
@@ -32,6 +33,9 @@ LARGEST_POWER = 30  # of ten, in a time that is still a number
 NO_TIME = -(1 << 62)  # in place of a time that is missing, not a number or infinite
 LATEST_NS = (1 << 62) - 1  # since 1970: the year 2116. A later time cannot be in microseconds
 LONGEST_NS = 1 << 53  # 104 days: until then a float of microseconds is exact to the nanosecond
+UNSET_NS = 60 * 10**9  # if all other events are later than a minute, a begin of 0 was not written
+BARE_EVENTS = re.compile(rb'\[\s*\{[^{}]*"ph"')  # a list of events without the object around it
+NAME, AFTER_NAME = b'"name": "', b'", "pid": '
 STREAM = "stream "  # PyTorch 1.8 to 1.10 name the GPU's threads so
 
 
@@ -73,6 +77,7 @@ class Recording:
         inputs: the different shapes, types and values of inputs, as text. See `labtrace.achieved`.
         waits_on: by the call, the event that it waited for: see `Columns`.
         left_out: how many events of the file are not in the table, by the reason.
+        gpus: how many the process used. The events are those of one of them: see `labtrace.rank.ranks_of`.
     """
 
     file: Path
@@ -82,6 +87,7 @@ class Recording:
     left_out: dict[str, int]
     inputs: list[str]
     waits_on: dict[int, tuple[int, int]]
+    gpus: int = 1
 
     @property
     def stamp(self) -> dict[str, Any] | None:
@@ -137,10 +143,12 @@ def trace_files(path: Path | str) -> list[Path]:
     path = Path(path)
     check_exists(path, "a trace, .json or .json.gz, or a folder of traces", TraceError)
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES))
+        files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name[0] != ".")
         if not files:
             cause = "no trace among the files of this folder" if any(path.iterdir()) else "this folder is empty"
             raise TraceError(f"{path}: {cause}. A trace's name ends in .json or .json.gz; `labkit.record` makes one.")
+    elif path.name.startswith("._"):
+        raise TraceError(f"{path}: macOS wrote this file beside a copy, and no events into it. Open {path.name[2:]}.")
     elif not path.name.endswith(SUFFIXES):
         raise TraceError(f"{path}: a trace's name ends in .json or .json.gz. Choose such a file, or rename it.")
     else:
@@ -249,7 +257,7 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
     if not text:
         raise TraceError(f"{file}: the file is empty. {AGAIN}")
     try:
-        meta = _entries(text)
+        meta = _entries(b'{"traceEvents": %b}' % text if BARE_EVENTS.match(text) else text)
         events = meta.pop("traceEvents", NULL)
         if memoryview(events)[:1] == b"[":
             decode = msgspec.json.Decoder(Event, strict=False).decode
@@ -260,13 +268,24 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
         raise TraceError(f"{file}: an event in it is not one that torch.profiler writes ({cause}). {AGAIN}") from cause
     except (ValueError, RecursionError) as cause:
         raise TraceError(f"{file}: no JSON, or cut off ({cause}). {AGAIN}") from cause
-    if text.startswith(b"["):
-        raise NoTraceError(
-            f'{file}: a bare list of events, which HTA cannot read. Save it as {{"traceEvents": [...]}}.'
-        )
     raise NoTraceError(
         f'{file}: JSON, but no trace: there is no list of "traceEvents" in it. Choose a file made by `labkit.record`.'
     )
+
+
+def _with_sound_names(text: bytes) -> bytes:
+    """The file, with the names escaped that a profiler with with_stack=True wrote as they were, such as C:\\lib.py.
+
+    After a name Kineto writes the process.
+    """
+    first, *parts = text.split(NAME)
+    for place, part in enumerate(parts):
+        name, after, rest = part.partition(AFTER_NAME)
+        try:
+            json.loads(b'"%b"' % name if after else b"0")
+        except ValueError:
+            parts[place] = json.dumps(name.decode(errors="replace")).encode()[1:-1] + after + rest
+    return NAME.join([first, *parts])
 
 
 def _entries(text: bytes) -> dict[str, msgspec.Raw]:
@@ -275,7 +294,10 @@ def _entries(text: bytes) -> dict[str, msgspec.Raw]:
         return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
         return {}
-    except msgspec.DecodeError:  # perhaps for NaN or Infinity, which Python writes: they are unknown times
+    except msgspec.DecodeError:
+        if (sound := _with_sound_names(text)) != text:
+            return _entries(sound)
+        # perhaps for NaN or Infinity, which Python writes: they are unknown times
         whole = json.loads(text, parse_float=Decimal, parse_constant=lambda _: None)
         return _entries(msgspec.json.Encoder(decimal_format="number").encode(whole))
 
@@ -353,8 +375,13 @@ class Columns:
         Raises:
             TraceError: times are not in microseconds, or lie years apart.
         """
-        columns = np.frombuffer(self._numbers, "int64").reshape(-1, len(NUMBERS)).T
-        values = dict(zip(NUMBERS, columns, strict=True))
+        columns = np.frombuffer(self._numbers, "int64").reshape(-1, len(NUMBERS))
+        begin = columns[:, NUMBERS.index("begin")]
+        unset = begin == 0
+        if unset.any() and begin.max() > 0 and begin[begin > 0].min() > UNSET_NS:
+            self.left_out["events without a time (ts is 0)"] += int(unset.sum())
+            columns = columns[~unset]
+        values = dict(zip(NUMBERS, columns.T, strict=True))
         names = np.array([str(text) for text in self._texts], dtype=object)
         categories = np.array([CATEGORIES.get(text, text) for text in names], dtype=object)
         places = np.empty(len(names), dtype=object)

@@ -220,8 +220,8 @@ def waiting_times(rank: Rank) -> tuple[np.ndarray, np.ndarray]:
     if launched.empty:
         raise TraceError(
             f"{rank.recording.file}: no launch of any kernel in this trace (CUDA runtime or driver calls with the "
-            "kernels' correlation), so the queue is not known. Record the host, too: "
-            "ProfilerActivity.CPU, as labkit.record does."
+            "kernels' correlation), or of another clock (see Trace.audit), so the queue is not known. Record the host, "
+            "too: ProfilerActivity.CPU, as labkit.record does."
         )
     begin = launched["begin"].to_numpy()
     return np.minimum(launched["call_begin"].to_numpy(), begin), begin  # two clocks may disagree a little

@@ -6,12 +6,11 @@ import copy
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pandas
 
 from labtrace import achieved, audit, communication, critical_path, difference, operators, tables, verdict
 from labtrace.errors import LabkitError, check_known
-from labtrace.rank import Rank
+from labtrace.rank import Rank, ranks_of
 from labtrace.reading import TraceError, read
 from labtrace.replay.recorded_replay import warn_of
 from labtrace.replay.remedies import Remedies
@@ -24,7 +23,8 @@ class Trace:
     microseconds, columns that begin with `share` are between 0 and 1, and a value that cannot be known is NaN. "Wall
     time" goes from the first to the last GPU activity. All recorded steps count, while HTA by default leaves out the
     last. "Kernels" include copies and memsets unless a table lists these separately. Except for `communication`,
-    `operators` and `ranges`, the tables need a trace with one GPU a rank and raise `TraceError` on any other.
+    `operators` and `ranges`, the tables need a trace with a GPU and raise `TraceError` on any other. If a process used
+    several GPUs, as with `torch.nn.DataParallel`, each of them is a rank, numbered in their order.
 
     ``attrs["stamp"]`` of a table is the stamp of the recording. If that was simulated, "SIMULATED" is also in the
     corner of the table, as the name of its columns.
@@ -46,7 +46,7 @@ class Trace:
     """
 
     def __init__(self, path: Path | str) -> None:
-        self.ranks = {number: Rank(recording) for number, recording in read(path).items()}
+        self.ranks = ranks_of(read(path))
         self.only_steps: tuple[int, int] | None = None
         self._played: dict[Rank, Remedies] = {}  # a part of the steps has its own ranks
 
@@ -291,19 +291,17 @@ class Trace:
         | hidden_us, exposed_us | microseconds | of it while something else was under way, and with nothing else |
         | share_of_wall | 0 to 1 | exposed_us over wall_us |
         | waited_us | microseconds | longer than the fastest rank in the collectives |
+        | sending_us | microseconds | of communication_us, after the last rank had joined |
         | straggler | a rank | that the others waited for: it waited least |
         | ranks | | "2 of 8": how many have a file here |
 
-        waited_us and straggler are NaN if there is only one rank, or if the ranks have different numbers of
+        waited_us, sending_us and straggler are NaN if there is only one rank, or if the ranks have different numbers of
         collectives, or none. straggler is also NaN if all waited equally, or if ranks have no file. Communication
         is NaN if the trace is of one of several ranks, and none was found in it.
         """
         table = self._table(communication.communication)
-        waited = pandas.Series(communication.waited_us(self.ranks))
-        table["waited_us"] = table["rank"].map(waited)
-        missing = audit.missing_ranks(self.ranks.values())
-        table["straggler"] = waited.idxmin() if waited.nunique() > 1 and not missing else np.nan
-        table["ranks"] = f"{len(self.ranks)} of {len(self.ranks) + missing}"
+        for name, values in communication.compare(self.ranks, audit.missing_ranks(self.ranks.values())).items():
+            table[name] = table["rank"].map(values)
         return table
 
     def operators(self) -> pandas.DataFrame:
@@ -343,7 +341,8 @@ class Trace:
         |---|---|
         | what, events | the finding, and the number of events that have it |
         | example | the name of one of them or, of the profiler's own warnings, the text |
-        | tables | the tables that cannot be trusted because of it |
+        | share | 0 to 1, of the recorded time, that it can change, NaN if that is not known |
+        | tables | the tables that cannot be trusted because of it: none if the share is below 1 % |
 
         The findings are
 
@@ -351,12 +350,16 @@ class Trace:
         - launches without a kernel, except while a graph is captured,
         - replays of a graph with fewer kernels than others,
         - kernels without a launch, or before it,
-        - kernels of a stream that overlap by over 10 us,
+        - kernels that begin after a call that waited for them, or start late on an idle GPU: the times of other clocks,
+        - kernels of a stream that overlap by over 10 us, or seem to run while several others do,
         - calls of a thread that cross,
         - kernels of no duration, since times were rounded to microseconds,
-        - times of other clocks, or a minute from all others,
+        - times a minute from all others,
         - ranks without a file, and
         - warnings that the profiler wrote into the file.
+
+        Kernels of the step before the first, and launches whose kernels ran before or after the recording, are
+        findings of no share. No table is wrong because of them, but the wall time contains such kernels.
 
         A file whose faults would make every table wrong is refused in reading. `summary` and `remedies` name first the
         findings that can mislead them, and give no factor if more than a twentieth of the recording is in doubt.
@@ -377,9 +380,10 @@ class Trace:
         The largest come first. Each cause is taken out by itself, and the trace is played again: see
         `labtrace.replay.remedies`. So a kernel that is hidden behind others costs nothing, and gains cannot be added
         up. The causes on the host are data loading and those of `labtrace.host.divide`: launches, graph launches,
-        memory calls, waiting calls, start-up, other host work. On the GPU they are copies, communication, waiting for
-        other ranks in a folder of several, and kinds of compute kernels, by their names. If start-up is a tenth of the
-        recording, its row is the last, and the others are those of the rest.
+        memory calls, waiting calls, start-up, other host work. On the GPU they are copies, communication, in a folder
+        of several ranks without the waiting for other ranks, which is a cause of its own, and kinds of compute kernels,
+        by their names. If start-up is a tenth of the recording, its row is the last, and the others are those of the
+        rest.
 
         Raises:
             TraceError: there is no GPU activity.

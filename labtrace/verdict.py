@@ -175,6 +175,8 @@ def _idle_in_words(numbers: Mapping[str, float]) -> str:
     if not numbers["idle_of_wall"] > 0:
         return "The GPU was never idle."
     idle = f"The GPU was idle for {numbers['idle_of_wall']:.0%} of the wall time"
+    if np.isnan(numbers["mean_queue"]):  # no launch is known, or the clocks of host and GPU differ
+        return f"{idle}."
     waited = f"{numbers['host_wait_of_idle']:.0%} of that because the next kernel was not launched yet"
     if numbers["launched_of_idle"] >= LEAST_SHARE:
         waited += f", {numbers['launched_of_idle']:.0%} for over {tables.KERNEL_WAIT_US:g} us after its launch"

@@ -129,7 +129,8 @@ class Remedies:
         gains = {cause: self._gain(host_us=self.host_us - us) for cause, us in self.parts.items() if us.any()}
         gains |= {host.LAUNCHES: gains.get(host.LAUNCHES, 0.0)}
         gains |= {kind: self._without(kinds == kind) for kind in kinds.unique()}
-        if self.waited is not None:
+        if self.waited is not None:  # what communication costs is the rest
+            gains["communication"] = self._gain(kernel_us=np.where(kinds == "communication", self.waited, self.lasting))
             gains[RANKS] = self._gain(kernel_us=self.lasting - self.waited)
         return gains
 
@@ -143,10 +144,8 @@ class Remedies:
     @cached_property
     def costs(self) -> dict[str, float]:
         """The shares of the wall time that would be gone without each part of the work, as the summary has them."""
-        known = {"data": host.DATA, "memory": "copies", "communication": "communication"}
-        us = {part: self.gains.get(cause, 0.0) for part, cause in known.items()}
-        us["host"] = self._gain(host_us=self.parts[host.DATA])
-        us["compute"] = self._without(self.table["kind"] == "compute")
+        us = {part: self._without(self.table["kind"] == part) for part in ("compute", "memory", "communication")}
+        us |= {"data": self.gains.get(host.DATA, 0.0), "host": self._gain(host_us=self.parts[host.DATA])}
         return {part: gain / (self.wall or np.nan) for part, gain in us.items()}
 
     def rows(self) -> pandas.DataFrame:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 import plotly.graph_objects as go
 
-from labtrace.errors import check_known
+from labtrace.errors import LabkitError, check_known
 from labtrace.show.bars import Traces, analysis_of, by_name, finish, rank_names, readable
 from labtrace.show.style import escaped, shortened, table_of
 from labtrace.tables import queue_lengths
@@ -37,12 +37,17 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
             `get_queue_length_summary`. Times are in microseconds.
 
     Raises:
-        LabkitError: HTA is not installed, cannot read the recording, or has no such table.
+        LabkitError: HTA is not installed, cannot read the recording, or has no such table; or a process used several
+            GPUs.
         TraceError: there is no GPU activity.
     """
     check_known("table", table, TABLES)
     parts, notes = [], []
     for name, trace in by_name(traces).items():
+        for rank in trace.ranks.values():
+            rank.kernels  # noqa: B018  raises if there is no GPU activity
+            if rank.recording.gpus > 1:
+                raise LabkitError(f"{rank.recording.file}: HTA cannot tell the {rank.recording.gpus} GPUs in it apart.")
         analysis = analysis_of(trace)
         for (number, shown), hta_number in zip(rank_names(name, trace).items(), analysis.t.traces, strict=True):
             compared = TABLES[table](analysis, hta_number, trace, number).rename_axis("HTA's name").reset_index()

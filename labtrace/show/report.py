@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas
 import plotly.graph_objects as go
 
+from labtrace.communication import in_words as ranks_in_words
 from labtrace.errors import LabkitError
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.show.bars import Traces, by_name, readable
@@ -20,8 +22,11 @@ from labtrace.show.views import trace
 from labtrace.trace import Trace
 
 SHOWN = ("temporal", "steps", "timeline", "gaps", "path", "kernels", "achieved", "idle", "ranges", "operators")  # views
-TABLES = "audit summary remedies temporal idle gaps kernels critical_path ranges operators achieved".split()  # as data
-ROWS = 20  # of each of these tables
+# As data
+TABLES = (
+    "audit summary remedies temporal idle gaps kernels critical_path communication ranges operators achieved".split()
+)
+ROWS = 20  # of each rank in each of these tables
 
 
 def trace_report(traces: Traces, path: Path | str) -> Path:
@@ -69,10 +74,14 @@ def report_data(traces: Traces) -> dict[str, Any]:
         for table in TABLES:
             try:
                 with warnings.catch_warnings(action="ignore", category=ReplayWarning):  # the summary says it, too
-                    found[name][table] = json.loads(getattr(each, table)().head(ROWS).to_json(orient="records"))
+                    found[name][table] = json.loads(_first_rows(getattr(each, table)()))
             except LabkitError as error:
                 found[name][table] = str(error)
     return found
+
+
+def _first_rows(table: pandas.DataFrame) -> str:
+    return table.groupby("rank", sort=False).head(ROWS).to_json(orient="records")
 
 
 def _in_sentences(each: Trace) -> Iterator[str]:
@@ -80,9 +89,11 @@ def _in_sentences(each: Trace) -> Iterator[str]:
     findings = [
         f"<li>{html.escape(row.what)} ({row.events:,}): do not trust {html.escape(row.tables)}</li>"
         for row in each.audit().itertuples()
+        if row.tables
     ]
     if findings:
         yield f'<div class="audit"><p><b>What this recording cannot tell:</b></p><ul>{"".join(findings)}</ul></div>'
+    yield from _between_ranks(each)
     try:
         for row in each.summary().itertuples():
             rank = f"Rank {row.rank}: " if len(each.ranks) > 1 else ""
@@ -107,6 +118,19 @@ def _without_paths(error: LabkitError, traces: Iterable[Trace]) -> str:
     for file in files:
         said = said.replace(f"{file}: ", "" if len(files) == 1 else f"{file.name}: ")
     return f"{said[0].upper()}{said[1:]}"
+
+
+def _between_ranks(each: Trace) -> Iterator[str]:
+    """Who waited for whom, in a sentence and a table with a line for each rank."""
+    try:
+        table = each.communication()
+    except LabkitError:  # the verdict says why
+        return
+    if said := ranks_in_words(table):
+        yield f"<p><b>{said}</b></p>"
+    if len(table) > 1:
+        shown = table[["rank", "wall_us", "compute_us", "waited_us", "sending_us", "exposed_us", "share_of_wall"]]
+        yield readable(shown).to_html(index=False, border=0)
 
 
 def _typical_step(traces: dict[str, Trace]) -> go.Figure:

@@ -1,4 +1,4 @@
-"""`Trace.audit`: every fault that is made has its row, and a sound recording has none."""
+"""`Trace.audit`: every fault that is made has its row and its share of the time, and a sound recording has none."""
 
 import json
 
@@ -22,7 +22,7 @@ def without_launch(trace):
 
 
 def clock_step(trace):
-    trace.launch(900, 850, 10)
+    trace.launch(900, 750, 10)
 
 
 def overlapping(trace):
@@ -31,10 +31,6 @@ def overlapping(trace):
 
 def calls_overlap(trace):
     trace.operator("aten::item", 585, 30)
-
-
-def no_duration(trace):
-    trace.launch(750, 800, 0)
 
 
 def uncategorised(trace):
@@ -51,7 +47,6 @@ FAULTS = {
     clock_step: ("begin before their launch", 1, "launches"),
     overlapping: ("one stream that overlap", 1, "concurrency"),
     calls_overlap: ("one thread that overlap", 1, "operators"),
-    no_duration: ("no duration", 1, "kernels"),
     uncategorised: ("without a category", 1, "kernels"),
     half: ("begins and ends without a duration", 1, "operators"),
 }
@@ -64,7 +59,109 @@ def test_every_fault_has_its_row(tmp_path, fault):
     fault(trace)
     found = Trace(trace.save(tmp_path / "trace.json")).audit()
     row = found[found["what"].str.contains(what)].iloc[0]
-    assert row["events"] == events and table in row["tables"] and row["rank"] == 0
+    assert row["events"] == events and table in row["tables"] and row["rank"] == 0 and 0.01 < row["share"] < 0.5
+
+
+def test_what_can_change_less_than_a_hundredth_of_the_time_distrusts_nothing(tmp_path):
+    trace = two_streams()
+    trace.launch(750, 800, 0)
+    row = Trace(trace.save(tmp_path / "trace.json")).audit().iloc[0]
+    assert "no duration" in row["what"] and row["tables"] == "" and row["share"] == pytest.approx(1 / 700)
+
+
+def busy(begin=0):
+    """Five steps of 40 launches; the GPU is 100 us a kernel and always behind. Before them three kernels of a step."""
+    trace = SyntheticTrace()
+    for number in range(3):
+        trace.kernel(begin + 60 * number, 55, name="tail")
+    for step in range(5):
+        begin += 4100
+        trace.range(f"ProfilerStep#{step}", begin, 900)
+        for number in range(40):
+            trace.launch(begin + 20 * number, begin + 30 + 101 * number, 100)
+        trace.call(begin + 800, 3276, "cudaDeviceSynchronize")
+    return trace
+
+
+def test_kernels_of_the_step_before_the_first_touch_no_table(tmp_path):
+    trace = Trace(busy().save(tmp_path / "trace.json"))
+    (row,) = trace.audit().to_dict("records")
+    assert "of the step before" in row["what"] and row["events"] == 3 and row["tables"] == "" and row["share"] == 0
+    assert "not sound" not in trace.summary()["why"].item()
+
+
+@pytest.mark.parametrize("wait", ["cudaDeviceSynchronize", "hipStreamSynchronize"])
+def test_kernels_that_begin_after_the_host_waited_for_them_have_another_clock(tmp_path, wait):
+    trace = busy()
+    trace.events = [event for event in trace.events if event["name"] != "tail"]
+    for event in trace.events:
+        event["name"] = wait if event["name"] == "cudaDeviceSynchronize" else event["name"]
+    assert Trace(trace.save(tmp_path / "trace.json")).audit().empty
+    for event in trace.events:
+        event["ts"] += 6000 if event["cat"] == "kernel" else 0  # later than the waits
+    late = Trace(trace.save(tmp_path / "trace.json"))
+    (row,) = late.audit().to_dict("records")
+    assert "begin after a call that waited for them" in row["what"] and row["events"] == 200 and "idle" in row["tables"]
+    causes = late.idle().query("us > 0")["cause"]
+    assert set(causes) == {"unknown"}
+    verdict = late.summary().iloc[0]
+    assert verdict["bound_by"] == "unknown" and "not launched yet" not in verdict["why"]
+    assert late.temporal(by="step")["step"].nunique() == 5, "whose kernels they are is known all the same"
+
+
+def starts(late_us, name="cudaLaunchKernel"):
+    trace = SyntheticTrace()
+    for number in range(12):
+        trace.kernel(1000 * number + 10 + late_us, 300, trace.call(1000 * number, name=name))
+    return trace
+
+
+def test_ten_launches_to_an_idle_gpu_do_not_all_take_long(tmp_path):
+    found = [
+        Trace(starts(*each).save(tmp_path / "trace.json")).audit()["what"].str.contains("two clocks").any()
+        for each in ((0,), (400,), (400, "cudaGraphLaunch"))
+    ]
+    assert found == [False, True, False], "a graph may take so long to reach the GPU"
+
+
+def test_a_duration_that_covers_others_of_its_stream_ends_where_the_next_begins(tmp_path):
+    trace = busy()
+    kernels = [event for event in trace.events if event["cat"] == "kernel"]
+    kernels[50]["dur"] = 9000
+    cut = Trace(trace.save(tmp_path / "trace.json"))
+    row = cut.audit().iloc[-1]
+    assert "cut at the begin of the next" in row["what"] and row["events"] == 1 and "summary" in row["tables"]
+    assert cut.summary()["why"].item().startswith("This recording is not sound: 1 kernels that seem to run")
+    kernels[50]["dur"] = 101
+    sound = Trace(trace.save(tmp_path / "trace.json"))
+    assert cut.temporal().equals(sound.temporal()) and cut.kernels().equals(sound.kernels())
+
+
+def graphs(*lost):
+    """Ten steps that replay a graph of 40 kernels; by the step, how many of them were lost."""
+    trace = SyntheticTrace()
+    for step in range(10):
+        trace.range(f"ProfilerStep#{step}", 3000 * step, 2100)
+        graph = trace.call(3000 * step + 50, 20, "cudaGraphLaunch")
+        for number in range(20 if step in lost else 40):
+            trace.kernel(3000 * step + 100 + 50 * number, 48, graph, name=f"g{number}")
+    return trace
+
+
+def test_replays_that_lost_the_same_kernels_are_found(tmp_path):
+    found = Trace(graphs(1, 3, 4, 8).save(tmp_path / "trace.json"))
+    assert found.audit()["events"].tolist() == [80] and found.summary()["bound_by"].item() == "unknown"
+    most = Trace(graphs(*range(9)).save(tmp_path / "trace.json"))
+    assert most.audit()["events"].tolist() == [180]
+
+
+def test_a_smaller_graph_in_each_step_is_another_graph(tmp_path):
+    trace = graphs()
+    for step in range(10):
+        graph = trace.call(3000 * step + 2080, 10, "cudaGraphLaunch")
+        for number in range(20):
+            trace.kernel(3000 * step + 2110 + 40 * number, 38, graph, name=f"g{number}")
+    assert Trace(trace.save(tmp_path / "trace.json")).audit().empty
 
 
 def test_the_profilers_own_warnings_are_shown(tmp_path):

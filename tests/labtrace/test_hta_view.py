@@ -139,3 +139,13 @@ def test_the_explorer_has_a_menu_of_htas_tables(steps, tmp_path):
     menus["HTA's table"].value = "queue"
     shown = next(child for child in box.children if hasattr(child, "figure"))
     assert "HTA's table 'queue'" in shown.figure.layout.title.text
+
+
+def test_a_recording_without_one_gpu_a_file_is_refused_before_hta_reads_it(on_a_cpu, tmp_path):
+    with pytest.raises(LabkitError, match="no GPU activity in this trace"):
+        show.trace(on_a_cpu, "hta")
+    trace = SyntheticTrace()
+    trace.launch(0, 10, 90)
+    trace.event("kernel", "gemm", 10, 90, pid=1, tid=7, stream=7, correlation=trace.call(5))
+    with pytest.raises(LabkitError, match="HTA cannot tell the 2 GPUs"):
+        show.trace(trace.save(tmp_path / "a.json"), "hta")

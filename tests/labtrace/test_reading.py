@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from synthetic_trace import GPU, SyntheticTrace
+from synthetic_trace import GPU, HOST, SyntheticTrace
 
 from labtrace.reading import TraceError, TraceWarning
 from labtrace.trace import Trace
@@ -36,7 +36,8 @@ UNREADABLE = {
     "not compressed": ("plain.json.gz", text().encode(), "not compressed"),
     "cut off mid-write": ("cut.json", text().encode()[:-40], "no JSON, or cut off"),
     "nested deeply": ("deep.json", b'{"traceEvents": [' + b"[" * 100_000, "no JSON"),
-    "a list": ("list.json", b'[{"ph": "X"}]', "list of events"),
+    "a list of something else": ("list.json", b'[{"loss": 1}]', 'no list of "traceEvents"'),
+    "a file of macOS": ("._a.json.gz", b"\0\5\26\7", "macOS wrote this file.* Open a.json.gz"),
     "other JSON": ("other.json", b'{"rows": {}}', 'no list of "traceEvents"'),
     "without categories": ("names.json", text().replace('"cat"', '"kind"').encode(), "5 are events without a category"),
     "a text for arguments": (
@@ -193,11 +194,66 @@ def test_launches_without_kernels_are_a_profiler_without_permission(tmp_path):
         Trace(trace.save(tmp_path / "trace.json")).temporal()
 
 
-def test_kernels_of_two_gpus_are_refused(tmp_path):
+def idle_of(path):
+    return Trace(path).temporal().set_index("part")["us"]["idle"]
+
+
+def test_a_bare_list_of_events_is_read(tmp_path):
+    (tmp_path / "list.json").write_text(json.dumps(sound().events))
+    assert idle_of(tmp_path / "list.json") == 50
+
+
+@pytest.mark.parametrize(
+    "name", ["C:\\py\\_init_.py(2): run", '{"device": "cpu"}(12): run', "x('IMPL')\n(1): <module>"]
+)
+def test_names_that_a_profiler_with_stack_wrote_as_they_were_are_read(tmp_path, name):
     trace = sound()
-    trace.event("kernel", "gemm", 800, 10, pid=1, tid=7, stream=7, correlation=99)
-    with pytest.raises(TraceError, match="kernels of 2 GPUs"):
-        Trace(trace.save(tmp_path / "trace.json")).temporal()
+    trace.event("python_function", name, 0, 90)
+    path = trace.save(tmp_path / "trace.json")
+    path.write_text(path.read_text().replace(json.dumps(name), f'"{name}"'))
+    with pytest.raises(ValueError):
+        json.loads(path.read_text())
+    assert idle_of(path) == 50
+    assert name in set(Trace(path).ranks[0].recording.events["name"])
+
+
+def test_kernels_without_a_time_are_left_out_and_counted(tmp_path):
+    trace = sound()
+    for event in trace.events:
+        event["ts"] += 1615207264001000
+    for name in "abc":
+        trace.kernel(0, 0, name=name)
+    found = Trace(trace.save(tmp_path / "trace.json"))
+    assert found.temporal().set_index("part")["us"]["wall"] == 200 and found.kernels()["count"].sum() == 2
+    assert found.audit()[["what", "events"]].iloc[0].tolist() == ["events without a time (ts is 0): left out", 3]
+
+
+def data_parallel(host_of_second=HOST):
+    """One process, two GPUs: stream 7 of each is busy 100-200, and of the second also 300-350."""
+    trace = SyntheticTrace()
+    trace.launch(50, 100, 100)
+    for begin, duration in ((100, 100), (300, 50)):
+        correlation = next(trace.correlations)
+        trace.event(
+            "cuda_runtime", "cudaLaunchKernel", begin - 20, 4, host_of_second, HOST + 1, correlation=correlation
+        )
+        trace.event("kernel", "gemm", begin, duration, pid=1, tid=7, stream=7, correlation=correlation)
+    trace.call(400, 10, "cudaDeviceSynchronize")  # of one of them
+    return trace
+
+
+def test_each_gpu_of_a_process_is_a_rank(tmp_path):
+    trace = Trace(data_parallel().save(tmp_path / "trace.json"))
+    parts = trace.temporal().pivot_table("us", "rank", "part")
+    assert parts["busy"].tolist() == [100, 150] and parts["idle"].tolist() == [0, 100]
+    assert trace.audit().empty, "what was launched on the other GPU is not lost"
+    assert trace.launches().query("what == 'no launch found'")["kernels"].tolist() == [0, 0]
+    assert trace.operators().groupby("rank")["count"].sum().tolist() == [4, 4]
+
+
+def test_gpus_of_several_processes_in_one_file_are_refused(tmp_path):
+    with pytest.raises(TraceError, match="trace.json: kernels of 2 GPUs and the calls of several processes"):
+        Trace(data_parallel(host_of_second=1).save(tmp_path / "trace.json"))
 
 
 def test_folders_without_a_trace_or_with_two_of_one_rank(tmp_path):
@@ -207,6 +263,8 @@ def test_folders_without_a_trace_or_with_two_of_one_rank(tmp_path):
     with pytest.raises(TraceError, match=f"{re.escape(str(tmp_path))}: no trace"):
         Trace(tmp_path)
     sound().save(tmp_path / "a.json")
+    (tmp_path / "._a.json").write_bytes(b"\0\5\26\7")  # of macOS
+    assert list(Trace(tmp_path).ranks) == [0]
     sound().save(tmp_path / "b.json")
     with pytest.raises(TraceError, match="a.json and .*b.json: .*rank 0"):
         Trace(tmp_path)

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from synthetic_trace import SyntheticTrace
+from synthetic_trace import SyntheticTrace, two_ranks
 
 import labcourse
 import labkit
@@ -23,8 +23,9 @@ def figures(text):
 
 def test_findings_verdict_and_advice_stand_above_the_figures(two_streams, tmp_path):
     trace = SyntheticTrace()
-    trace.launch(0, 10, 100)
-    trace.call(120)
+    for number in range(30):
+        trace.launch(200 * number, 200 * number + 10, 100)
+    trace.call(210)
     text = page(labkit.Trace(trace.save(tmp_path / "a.json")), tmp_path)
     places = [
         text.index(part) for part in ("launches whose kernel is missing", "<b>The GPU is busy", "What to try", "figure")
@@ -32,6 +33,19 @@ def test_findings_verdict_and_advice_stand_above_the_figures(two_streams, tmp_pa
     assert places[0] < places[1] < places[2] and text.index('class="figure"') > places[2]
     assert "torch.compile" in text  # the advice on launches
     assert "cannot tell" not in page(two_streams, tmp_path)
+
+
+def test_the_page_and_the_data_of_a_folder_have_a_line_for_each_rank(tmp_path):
+    for number, trace in enumerate(two_ranks()):
+        for place in range(25):
+            trace.launch(300 + 9 * place, 305 + 9 * place, 5, name=f"kernel {place}")
+        trace.save(tmp_path / f"{number}.json")
+    folder = labkit.Trace(tmp_path)
+    text = page(folder, tmp_path)
+    assert "Rank 1 is the straggler" in text and "sending µs" in text and "cannot tell" not in text
+    found = show.report_data(folder)[folder.ranks[0].recording.file.name]
+    assert [row["rank"] for row in found["communication"]] == [0, 1]
+    assert [row["rank"] for row in found["kernels"]] == [0] * 20 + [1] * 20
 
 
 def test_the_timeline_is_of_the_median_step(tmp_path):

@@ -6,7 +6,9 @@ from synthetic_trace import AUTOGRAD, SyntheticTrace, two_ranks
 from test_views import bars, told
 
 from labkit import show
+from labtrace.communication import in_words
 from labtrace.reading import TraceError
+from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.trace import Trace
 
 GLOO_THREAD = 4250
@@ -43,6 +45,28 @@ def test_on_gpus_communication_is_hidden_under_kernels_or_exposed(ranks):
     assert fast["share_of_wall"] == pytest.approx(130 / 250)
     assert slow["communication_us"] == 60 and slow["hidden_us"] == 10 and slow["exposed_us"] == 50
     assert (fast["waited_us"], slow["waited_us"]) == (100, 0) and fast["straggler"] == slow["straggler"] == 1
+    assert fast["sending_us"] == slow["sending_us"] == 10 + 50
+
+
+def test_no_microsecond_is_communication_and_waiting_at_once(ranks):
+    with pytest.warns(ReplayWarning):
+        costs = ranks.remedies().query("rank == 0").set_index("cause")["us"]
+    assert 0 < costs["communication"] <= 60 and 0 < costs["waiting for other ranks"] <= 100
+    assert ranks.summary()["cost_of_communication"][0] > costs["communication"] / 250, "with the waits"
+
+
+def test_a_folder_and_one_rank_of_it_say_who_waited_in_words(ranks, tmp_path):
+    assert in_words(ranks.communication()) == (
+        "Rank 1 is the straggler: it waited 0.0 ms in the collectives, and the others 0.1 to 0.1 ms, 40% to 40% of "
+        "their time."
+    )
+    two_ranks()[0].save(tmp_path / "alone.json")
+    alone = Trace(tmp_path / "alone.json").communication()
+    assert in_words(alone) == "" and alone["ranks"].item() == "1 of 1"
+    trace = two_ranks()[1]
+    trace.meta["distributedInfo"] = {"rank": 1, "world_size": 4}
+    one_of_four = Trace(trace.save(tmp_path / "one.json")).communication()
+    assert in_words(one_of_four).startswith("Only 1 of 4 ranks: communication contains the waiting")
 
 
 def test_who_waits_in_turn_has_waited_as_often(tmp_path):

@@ -1,0 +1,81 @@
+"""Times on the GPU that cannot be right: beside the host's, if the two clocks differ, and within a stream."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+
+from labtrace.dialects import matching
+from labtrace.intervals import Union
+
+CLOCKS_US = 1.0  # by which the clocks of host and GPU, and rounded times, may differ
+EARLY_US = 100.0  # before its launch: a kernel of another clock, which changes the causes of idle time
+LATEST_START_US = 300.0  # a kernel starts sooner after its launch if the GPU is idle
+IDLE_US = 30.0  # a longer gap is no pause between two kernels
+FEWEST_KERNELS = 10  # with fewer kernels nothing is concluded from all of them
+OVERLAP_US = 10.0  # by which kernels of one stream may overlap: programmatic dependent launch
+MOST_COVERED = 3  # kernels of its stream that begin while a kernel runs: with so many, its duration is wrong
+DOUBTFUL = 0.05  # the share of a recording in doubt from which the verdict might be another
+WAITS_FOR_DEVICE = r"^(?:(?:cuda|hip)DeviceSynchronize|cuCtxSynchronize)$"
+WAITS_FOR_STREAM = rf"{WAITS_FOR_DEVICE}|^(?:cuda|hip)StreamSynchronize$"
+
+
+def cut_short(work: pandas.DataFrame) -> pandas.DataFrame:
+    """The work, with durations that cover many kernels of their stream cut at the begin of the next one.
+
+    The column `cut_us` has the microseconds that were cut off.
+    """
+    in_order = work.sort_values("begin", kind="stable")
+    stream, begin, latest = in_order["stream"], in_order["begin"], in_order["end"] - OVERLAP_US
+    launch = in_order["correlation"]
+    new = begin.where(launch != launch.groupby(stream).shift())  # branches of one graph run at the same time
+    next_launch = new.groupby(stream).shift(-1).groupby(stream).bfill()
+    following = begin.groupby(stream)
+    covered = (following.shift(-MOST_COVERED) < latest) & (next_launch < latest)
+    end = in_order["end"].mask(covered, following.shift(-1))
+    cut = work.assign(end=end, cut_us=in_order["end"] - end)
+    return cut.assign(duration=cut["duration"].mask(covered, cut["end"] - cut["begin"]))
+
+
+def impossible(work: pandas.DataFrame, calls: pandas.DataFrame, gpus: int) -> dict[str, tuple[pandas.Series, float]]:
+    """By the fault the work that has times of a wrong clock, and the share of it that misleads.
+
+    Args:
+        work: as in `Rank.gpu_work`.
+        calls: as in `Rank.operators`.
+        gpus: how many the process used. A call waits for one of them, and does not say for which.
+    """
+    early, (late, late_share) = work["call_begin"] - work["begin"], _after_their_wait(work, calls, gpus)
+    ahead = pandas.Series(_all_late(work, calls), work.index)
+    later = "after a call that waited for them: the GPU's clock is late, or its times were deferred"
+    all_late = f"over {LATEST_START_US:g} us after their launch on an idle GPU, all: two clocks"
+    return {
+        "kernels that begin before their launch: a step of a clock": (early > CLOCKS_US, (early > EARLY_US).mean()),
+        f"kernels that begin {later}": (late, late_share),
+        f"kernels that begin {all_late}": (ahead, ahead.mean()),
+    }
+
+
+def _after_their_wait(work: pandas.DataFrame, calls: pandas.DataFrame, gpus: int) -> tuple[pandas.Series, float]:
+    """Which of the work began after a call that was made after its launch and waited for it, and of how many calls."""
+    pattern = WAITS_FOR_STREAM if work["stream"].nunique() == 1 else WAITS_FOR_DEVICE
+    waits = calls[matching(calls["name"], pattern)].sort_values("begin")
+    if gpus > 1 or waits.empty:
+        return pandas.Series(False, work.index), 0.0
+    earliest_end = np.append(np.minimum.accumulate(waits["end"].to_numpy()[::-1])[::-1], np.inf)
+    following = np.searchsorted(waits["begin"], work["call_begin"] + work["call_duration"])  # the last place for NaN
+    late = work["begin"] > earliest_end[following] + IDLE_US
+    return late, len(np.unique(following[late])) / len(waits)
+
+
+def _all_late(work: pandas.DataFrame, calls: pandas.DataFrame) -> bool:
+    """Whether the GPU seems to wait long before every kernel that it could have begun at once.
+
+    Before a gap all earlier work has ended, so a kernel that was launched by then has nothing to wait for. The launch
+    of a graph may take longer to arrive.
+    """
+    begin, end = Union(work["begin"], work["end"]).gaps()
+    first = work.iloc[np.searchsorted(work["begin"], end[end - begin > IDLE_US])]
+    graphs = calls.index[matching(calls["name"], "GraphLaunch")]
+    delays = (first["begin"] - first["call_begin"] - first["call_duration"])[~first["call"].isin(graphs)].dropna()
+    return len(delays) >= FEWEST_KERNELS and delays.min() > LATEST_START_US
