@@ -142,7 +142,7 @@ def ring_figure() -> go.Figure:
             after[part] = many if number >= RANKS - 1 else after[part] + many
     table = pandas.DataFrame(rows, columns=["round", "rank", "part", "ranks in the sum"])
     look = dict(barmode="group", range_y=[0, RANKS + 0.2], height=420, color_discrete_sequence=LINES)
-    title = "A ring's all-reduce: half of the rounds add, the other half pass on"
+    title = "A ring's all-reduce: add in turn, then pass on"
     moving = dict(color="part", animation_frame="round", title=title)
     figure = px.bar(table, x="rank", y="ranks in the sum", **moving, **look)
     words = (
@@ -200,8 +200,8 @@ def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, gr
     launch_us = GRAPH_US / QUEUE_KERNELS if graph else host_us
     turn = streams * launch_us - GAP_US  # kernels as long as this let both keep pace
     bound = "host bound" if kernel_us < turn else "compute bound"
-    waiting = f"at most {depth.max()} kernels" if depth.max() else "always none"
-    titles = "Lines lead from launches to kernels", f"The queue, launched but not started: {waiting}"
+    waiting = f"at most {depth.max()} kernels wait" if depth.max() else "no kernel waits"
+    titles = "Lines lead from launches to kernels", f"The queue: {waiting}"
     figure = make_subplots(2, shared_xaxes=True, row_heights=[0.65, 0.35], subplot_titles=titles)
     figure.update_annotations(x=0, xanchor="left", font_size=13)  # the right corner is the stamp's
     _add_lanes(figure, timeline)
@@ -214,7 +214,7 @@ def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, gr
         f"{timeline.idle_share:.0%} of it. At most {depth.max()} kernels wait in the queue; the last one starts "
         f"{timeline.launch_delays[-1]:.0f} microseconds after its launch."
     )
-    title = f"SIMULATED launch queue: <b>{bound}</b>, GPU idle {timeline.idle_share:.0%} of {timeline.wall:.0f} µs"
+    title = f"SIMULATED launch queue: <b>{bound}</b><br>GPU idle {timeline.idle_share:.0%} of {timeline.wall:.0f} µs"
     legend = dict(orientation="h", y=-0.15, traceorder="normal")
     figure.update_layout(title=title, barmode="stack", height=520, legend=legend, meta={"text": words})
     return mark_simulated(figure)
@@ -283,7 +283,7 @@ def overlap_figure(share: float = 0.6) -> go.Figure:
         f"microseconds. On two streams the sum is {two.kernel_sum:.0f} microseconds, {sums:.2f} times as much, and "
         f"the wall time, which is the union of all kernels, {two.busy:.0f}, {walls:.2f} times as much."
     )
-    title = f"SIMULATED overlap: on two streams <b>sum x {sums:.2f}, wall time x {walls:.2f}</b>"
+    title = f"SIMULATED overlap of two streams:<br><b>sum x {sums:.2f}, wall time x {walls:.2f}</b>"
     figure.update_layout(title=title, barmode="overlay", height=420, showlegend=False, meta={"text": words})
     return mark_simulated(figure)
 
