@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,6 +47,8 @@ def lines(table: pandas.DataFrame, x: str, y: str, color: str, title: str, **loo
     """
     looks = dict(symbol=color, markers=True, color_discrete_sequence=LINES, labels=IN_WORDS) | looks
     figure = px.line(table, x=x, y=y, color=color, title=title, **looks)
+    legend = dict(orientation="h", y=1, yanchor="bottom")  # in a narrow page there is no room beside the panels
+    figure.update_layout(legend=legend, margin_t=130, title=dict(yref="container", y=1, yanchor="top", pad_t=16))
     text = f"{title}: {IN_WORDS.get(y, y)} over {IN_WORDS.get(x, x)}."
     words = table.rename(columns=IN_WORDS).round(3).to_html(border=0, index=False)
     figure.update_layout(meta={"text": text, "table": words})
@@ -64,7 +67,8 @@ def learning_figure(curves: pandas.DataFrame) -> go.Figure:
     figure = lines(looks, "images", "percent", "seed", title, **panels)
     for row, metric in enumerate(reversed(GOAL), start=1):  # rows count from below
         figure.add_hline(y=GOAL[metric], line=dict(color=WALL, dash="dash", width=1), row=row)
-    figure.for_each_annotation(lambda note: note.update(text=note.text.partition("=")[2].replace(", ", ",<br>")))
+    figure.for_each_annotation(lambda note: note.update(text=re.sub("[ _]", "<br>", note.text.partition("=")[2])))
+    figure.update_layout(legend=dict(orientation="v", x=1.1, yanchor="top"))  # on top are the panels' names
     told = []
     for name, runs in curves.groupby("name", sort=False):
         last = runs.groupby("seed").last()
