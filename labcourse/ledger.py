@@ -67,6 +67,7 @@ class Ledger:
 
     def table(self) -> pandas.DataFrame:
         """This notebook's predictions. See `scores`."""
+        pandas.set_option("display.max_colwidth", None)  # else it cuts long questions where the table is shown
         table = scores(self.path)
         return table[table["notebook"] == self.notebook].drop(columns="notebook").reset_index(drop=True)
 

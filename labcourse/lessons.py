@@ -1,7 +1,7 @@
 """Code that the lessons use without explaining it.
 
-A step that keeps its gradients, the tensors that a network saves, the cost of a study's runs, and the work of each
-player or module.
+A step that keeps its gradients, the tensors that a network saves, the cost of a study's runs, the work of each player
+or module, and tables for narrow pages.
 """
 
 from __future__ import annotations
@@ -157,3 +157,12 @@ def saved_tensors(network: nn.Module, picture: Tensor) -> list[tuple[str, Tensor
     for hook in hooks:
         hook.remove()
     return saved
+
+
+def spaced(table: pandas.DataFrame) -> pandas.DataFrame:
+    """A table to show, whose names have spaces in the place of underscores: a narrow page can break them into lines."""
+
+    def words(name: Any) -> Any:
+        return name.replace("_", " ") if isinstance(name, str) else name
+
+    return table.rename(index=words, columns=words)

@@ -16,8 +16,9 @@ from labcourse.speedrun.ladder import FOLDER, pictures
 from labcourse.speedrun.race_judge import Heat
 from labkit.measure.quality import GOAL
 from labkit.stamp import describe
-from labtrace.show.style import COLOURS, FAINT, LINES, WALL, panels
+from labtrace.show.style import COLOURS, LINES, WALL, panels
 
+DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot")  # of an entry's seeds
 TICK_SECONDS = [1, 2, 5, 10, 20, 50, 100, 200, 500]
 PICTURES_HEIGHT, PICTURES_TOP = 0.6, -0.25  # in heights of the plot, counted from its lower edge
 
@@ -76,7 +77,7 @@ def ladder_figure(records: Sequence[Mapping[str, Any]], folder: Path = FOLDER) -
 
 
 def heats_figure(entries: Mapping[str, Sequence[Heat]]) -> go.Figure:
-    """fg and bg over the calibrated seconds of trainings, a line for each heat. The goal is dotted.
+    """fg and bg over the calibrated seconds of trainings, a line for each heat, dashed by its seed. The goal is dotted.
 
     Args:
         entries: heats by the entry's name, from `labcourse.speedrun.race`.
@@ -85,13 +86,13 @@ def heats_figure(entries: Mapping[str, Sequence[Heat]]) -> go.Figure:
     figure = panels(dict.fromkeys(goals, 220), notes=goals)
     for row, (of, goal) in enumerate(GOAL.items(), start=1):
         for (name, runs), colour in zip(entries.items(), cycle(LINES), strict=False):
-            for number, heat in enumerate(runs):
+            for heat, dash in zip(runs, cycle(DASHES), strict=False):
                 figure.add_scatter(
-                    **dict(x=heat.times, y=[look[of] for look in heat.curve], row=row, col=1, line_color=colour),
-                    **dict(name=name, legendgroup=name, showlegend=number == 0 and row == 1),
+                    **dict(x=heat.times, y=[look[of] for look in heat.curve], row=row, col=1),
+                    **dict(name=f"{name}, seed {heat.seed}", line=dict(color=colour, dash=dash), showlegend=row == 1),
                     hovertemplate=f"seed {heat.seed}: {of} %{{y:.1f}} % after %{{x:.1f}} s",
                 )
-        figure.add_hline(goal, row=row, col=1, line=dict(color=FAINT, dash="dot"))
+        figure.add_hline(goal, row=row, col=1, line=dict(color=WALL, dash="dot", width=1))
     ends = "; ".join(
         f"{name}: " + ", ".join(f"fg {heat.curve[-1]['fg']:.1f}, bg {heat.curve[-1]['bg']:.1f}" for heat in runs)
         for name, runs in entries.items()
@@ -101,5 +102,6 @@ def heats_figure(entries: Mapping[str, Sequence[Heat]]) -> go.Figure:
         xaxis2_title="calibrated seconds since the start of the process",
         yaxis_title="fg, %",
         yaxis2_title="bg, %",
+        legend=dict(orientation="h", y=0, yref="container", yanchor="bottom"),
         meta={"text": f"fg and bg in percent over the seconds, lower is better. At the end, {ends}."},
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from html import escape
+from io import BytesIO
 
-import numpy as np
+import ipywidgets
 import pandas
-import plotly.express as px
 import plotly.graph_objects as go
-from IPython.display import display
+from IPython.display import HTML, display
+from PIL import Image
 from torch import Tensor
 from torchvision.utils import make_grid
 
@@ -21,6 +24,7 @@ from labtrace.show.widgets import FigureInPlace
 WINDOW = 25  # steps of the moving mean
 SCALE = 2  # screen pixels for a picture's pixel
 BORDER = 2  # pixels around each picture
+WIDEST = 640  # screen pixels for a row
 
 
 class LiveLosses:
@@ -48,18 +52,16 @@ class FilmStrip:
 
     def __init__(self, pictures: Tensor) -> None:
         self.rows = {"test pictures": pictures}
-        self.shown: FigureInPlace | None = None
+        self.shown: ipywidgets.HTML | None = None
 
     def __call__(self, run: Run) -> None:
         pictures = self.rows["test pictures"]
         self.rows[f"after {run.done} steps"] = run_network(run.model.translator("AtoB"), pictures)
-        figure = picture_rows(
-            self.rows, "Translations of the test pictures", f"Rows of pictures: {', '.join(self.rows)}."
-        )
+        text = f"Rows of pictures: {', '.join(self.rows)}."
         if self.shown is None:
-            self.shown = FigureInPlace(figure)
+            self.shown = ipywidgets.HTML()
             display(self.shown)
-        self.shown.replace(figure)
+        self.shown.value = picture_rows(self.rows, "Translations of the test pictures", text).data
 
 
 def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
@@ -89,23 +91,21 @@ def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:
     return figure
 
 
-def picture_rows(rows: Mapping[str, Tensor], title: str, text: str) -> go.Figure:
-    """Rows of pictures under their names.
+def picture_rows(rows: Mapping[str, Tensor], title: str, text: str) -> HTML:
+    """Rows of pictures, each below its name, as a figure in HTML. In a narrow page all pictures are smaller.
 
     Args:
-        rows: by name, (N, 3, H, W), ``uint8`` or floats in [-1, 1]. All pictures have the same size.
+        rows: by name, (N, 3, H, W), ``uint8`` or floats in [-1, 1]. All rows have the same shape.
         title: of the figure.
         text: the text alternative: a description of the pictures.
     """
-    pictures = [row if not row.is_floating_point() else to_uint8(row) for row in rows.values()]
-    height = pictures[0].shape[-2] + BORDER
-    lines = [make_grid(row, nrow=len(row), padding=BORDER, pad_value=255) for row in pictures]
-    lines[:-1] = [line[:, :height] for line in lines[:-1]]  # the border below is that above the next row
-    grid = np.concatenate([line.permute(1, 2, 0).numpy() for line in lines]).repeat(SCALE, 0).repeat(SCALE, 1)
-    figure = px.imshow(grid, binary_string=True, title=title)
-    ticks = [(i + 0.5) * height * SCALE for i in range(len(rows))]
-    figure.update_yaxes(tickvals=ticks, ticktext=list(rows), showgrid=False, zeroline=False, constraintoward="top")
-    figure.update_xaxes(visible=False, constraintoward="left")  # in a narrow page all of them are smaller
-    figure.update_traces(hoverinfo="skip", hovertemplate=None)
-    figure.update_layout(height=grid.shape[0] + 70, margin=dict(l=140, r=10, t=50, b=10), meta={"text": text})
-    return figure
+    shown = [f"<figcaption><b>{escape(title)}</b></figcaption>"]
+    for name, row in rows.items():
+        pictures = to_uint8(row) if row.is_floating_point() else row
+        grid = make_grid(pictures, nrow=len(pictures), padding=BORDER, pad_value=255)
+        large = grid.repeat_interleave(SCALE, -1).repeat_interleave(SCALE, -2)
+        png = BytesIO()
+        Image.fromarray(large.permute(1, 2, 0).cpu().numpy()).save(png, "PNG")
+        source = f"data:image/png;base64,{b64encode(png.getvalue()).decode()}"
+        shown.append(f'{escape(name)}<br><img src="{source}" alt="" style="max-width: min({WIDEST}px, 100%)"><br>')
+    return HTML(f'<figure role="img" aria-label="{escape(text)}" style="margin: 0">{"".join(shown)}</figure>')

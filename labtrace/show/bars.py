@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ Recording = Trace | Path | str  # or a TraceAnalysis of HTA's
 Traces = Recording | Mapping[str, Recording]
 Looks = Mapping[str, tuple[str, str, str]]  # of a series of bars: its name in the legend, colour and hatching
 DRAWING = ["rank", "panel", "place", "series", "value", "begin", "text"]  # columns that say how to draw a row
+
+TITLE_CHARACTERS, STAMP_CHARACTERS = 56, 78  # that fit into a line of a narrow figure
+LINE = 20  # pixels for a further line above the panels
 
 _ANALYSES: WeakKeyDictionary[Trace, TraceAnalysis] = WeakKeyDictionary()
 
@@ -191,10 +195,14 @@ def finish(
     for name, trace in by_name(traces).items():
         stamps.setdefault(stamp_text(trace), []).append(name)
     stamp = "; ".join(f"{', '.join(names)}: {of_these}" for of_these, names in stamps.items())
+    small = [f"<sub>{escaped(line)}</sub>" for line in textwrap.wrap(stamp, STAMP_CHARACTERS)]
+    heading = [*textwrap.wrap(title, TITLE_CHARACTERS), *small]
+    further = LINE * (len(heading) - 2)
     figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor=CLEAR)
     figure.update_layout(
-        title=dict(text=f"{title}<br><sub>{escaped(stamp)}</sub>", yref="container", y=1, yanchor="top", pad_t=16),
-        margin=dict(t=ABOVE, b=20 if any(isinstance(one, go.Table) for one in figure.data) else BELOW),
+        title=dict(text="<br>".join(heading), yref="container", y=1, yanchor="top", pad_t=16),
+        height=figure.layout.height + further,
+        margin=dict(t=ABOVE + further, b=20 if any(isinstance(one, go.Table) for one in figure.data) else BELOW),
         legend=dict(orientation="h", traceorder="normal", x=0, y=0, yref="container", yanchor="bottom"),
         meta={
             "text": f"{'. '.join([title, *notes])}. Stamps: {stamp}.",

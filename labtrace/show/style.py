@@ -57,10 +57,17 @@ io.templates.default = "plotly+labkit"
 
 
 def view(figure: go.Figure) -> None:
-    """Shows a figure and, folded away under it, its text alternative."""
+    """Shows a figure and, folded away under it, its text alternative. A table becomes HTML, which cuts no number."""
     from IPython.display import HTML, display  # only notebooks need it
 
-    display(figure)
+    table = next((part for part in figure.data if isinstance(part, go.Table)), None)
+    if table is None:
+        display(figure)
+    else:
+        cells = pandas.DataFrame(dict(zip(table.header.values, table.cells.values, strict=True)))
+        shown = cells.to_html(index=False, border=0, escape=False).replace("_", "_<wbr>")  # long names may be broken
+        shown = shown.replace("<td>", '<td style="text-align: left">')
+        display(HTML(f"<p>{figure.layout.title.text}</p>{shown}"))
     display(HTML(in_words(figure)))
 
 

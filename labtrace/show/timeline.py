@@ -78,7 +78,7 @@ def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None)
 
 
 def queue(traces: Traces) -> go.Figure:
-    """How many kernels were launched but not started, over time."""
+    """How many kernels were launched but not started, over time: a panel for each recording, as wide as all of it."""
     table = joined(traces, Trace.queue)
     recordings = table.groupby("recording", sort=False)
     figure = panels(dict.fromkeys(recordings.groups, 190))
@@ -92,12 +92,13 @@ def queue(traces: Traces) -> go.Figure:
             hovertemplate=f"from %{{x:,.3f}} {unit} on, %{{y}} kernels wait<extra></extra>",
         )
         figure.add_hline(y=rows["mean"].iloc[0], line=dict(color=HOST, dash="dash"), row=number, col=1)
-    figure.update_yaxes(title="kernels waiting", rangemode="tozero").update_xaxes(tickformat=",")
+    figure.update_yaxes(title="kernels waiting", rangemode="tozero")
+    figure.update_xaxes(tickformat=",", matches=None, showticklabels=True)
     thinned = recordings.size().max() > QUEUE_POINTS // 2
     thinning = f"; thinned to {QUEUE_POINTS:,} points, extremes kept" if thinned else ""
     figure.update_xaxes(title=f"{unit} since the first event{thinning}", row=len(recordings), col=1)
     told = recordings.agg(kernels_waiting_mean=("mean", "first"), kernels_waiting_most=("waiting", "max"))
-    title = "Launch queue: kernels launched but not started (dashed: mean)"
+    title = "Kernels launched, but not started (dashed: mean)"
     return finish(figure, title, traces, told.reset_index())
 
 

@@ -272,7 +272,7 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         looks=HOSTS,
         series="kind",
         value="self_us",
-        axis="own time, {}",
+        axis="own time, {} in all",
         place="name",
         first=12,
     ),

@@ -29,6 +29,12 @@ def test_predictions_of_several_notebooks_are_scored(tmp_path):
     assert {file.name for file in path.parent.iterdir()} <= {"ledger.json", ".ledger.json.lock"}, "nothing half written"
 
 
+def test_a_notebook_shows_the_whole_of_a_long_question(tmp_path):
+    ledger, question = Ledger("10", tmp_path / "ledger.json"), "long" * 20
+    ledger.predict(question, None)
+    assert question in ledger.table()._repr_html_()
+
+
 def test_zero_true_and_false_are_scored(tmp_path):
     ledger = Ledger("03", tmp_path / "ledger.json")
     for name, guess, measured in (

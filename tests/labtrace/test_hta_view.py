@@ -39,6 +39,14 @@ def test_hta_and_labtrace_are_side_by_side_with_the_reason(steps, tmp_path):
     assert "HTA leaves out the last step, with 1 kernels" in figure.layout.meta["text"]
 
 
+def test_in_a_notebook_the_table_is_html_which_cuts_no_number(steps, tmp_path, monkeypatch):
+    displayed = []
+    monkeypatch.setattr("IPython.display.display", displayed.append)
+    show.view(show.trace(steps.save(tmp_path / "a.json"), "hta"))
+    table = displayed[0].data
+    assert "HTA's table 'temporal'" in table and 'left">340.0</td>' in table and "last step, with 1 kernels" in table
+
+
 def test_of_the_same_events_both_say_the_same(steps, tmp_path):
     file = steps.save(tmp_path / "a.json")
     analysis = TraceAnalysis(trace_files={0: str(file)}, trace_dir="", include_last_profiler_step=True)

@@ -46,12 +46,21 @@ def test_each_panel_says_whose_times_are_simulated(two_streams, tmp_path):
     assert not any("SIMULATED" in note for note in notes(show.trace({"two": two_streams}, "kernels")))
 
 
+def test_a_long_heading_is_broken_into_lines_for_which_the_figure_grows(two_streams):
+    long = show.trace({" ".join(["long"] * 40): two_streams}, "communication").layout
+    short = show.trace({"short": two_streams}, "idle").layout
+    lines = re.sub("</?(sub|b)>", "", long.title.text).split("<br>")
+    assert len(lines) == 6 and max(map(len, lines)) <= 78
+    assert long.margin.t - short.margin.t == long.height - short.height == 80
+
+
 @pytest.mark.parametrize("view", [*OF_A_GPU, *ON_A_CPU])
 def test_every_figure_says_its_subject_and_the_stamps(view, two_streams, one_kernel):
     figure = show.trace({"two": two_streams, "one": one_kernel}, view)
     assert type(figure) is go.Figure
     stamps = "two: NVIDIA Imaginary, torch 2.11.0; one: not recorded by labkit"
     title, stamp = re.sub("</?b>", "", figure.layout.title.text).removesuffix("</sub>").split("<br><sub>")
+    title = title.replace("<br>", " ")
     assert title and stamp == stamps
     text = figure.layout.meta["text"]
     assert text.startswith(title) and text.endswith(f"{stamps}.")

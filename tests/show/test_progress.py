@@ -1,19 +1,36 @@
 """Figures of a run that trains: its losses, its pictures, and a film strip that grows."""
 
+import re
+from base64 import b64decode
+from io import BytesIO
+
+import numpy as np
 import torch
+from PIL import Image
 
 import labkit
 from labkit import show
 
 
-def test_a_film_strip_gets_a_row_for_each_look_with_the_translations_of_that_moment(tiny, fruit, capsys):
+def test_a_film_strip_gets_a_row_for_each_look_with_the_translations_of_that_moment(tiny, fruit):
     apples = labkit.to_float(fruit.test_a[:3])
     strip = show.FilmStrip(apples)
     run = labkit.fit(labkit.make_step(tiny()), fruit, 4, report_every=2, callbacks=[strip])
     assert list(strip.rows) == ["test pictures", "after 2 steps", "after 4 steps"]
     assert torch.equal(strip.rows["after 4 steps"], labkit.models.run_network(run.model.G_A, apples))
     assert not torch.equal(strip.rows["after 2 steps"], strip.rows["after 4 steps"])
-    assert "Figure" in capsys.readouterr().out, "shown while it trains"
+    assert strip.shown.value.count("<img") == 3, "shown while it trains"
+
+
+def test_rows_of_pictures_are_pngs_in_html_with_a_text_alternative():
+    rows = {"a < b": torch.full((2, 3, 4, 4), 7, dtype=torch.uint8), "floats": torch.ones(2, 3, 4, 4)}
+    page = show.picture_rows(rows, "Two rows", "2 rows").data
+    pngs = re.findall('base64,([^"]*)', page)
+    first, second = (np.asarray(Image.open(BytesIO(b64decode(png)))) for png in pngs)
+    assert (
+        first.shape == second.shape == (2 * 8, 2 * 14, 3) and (first[4:12, 4:12] == 7).all() and (second == 255).all()
+    )
+    assert "a &lt; b" in page and 'aria-label="2 rows"' in page
 
 
 def test_losses_are_drawn_as_the_mean_of_the_last_25_steps():
