@@ -16,7 +16,7 @@ from labcourse.speedrun.ladder import FOLDER, pictures
 from labcourse.speedrun.race_judge import Heat
 from labkit.measure.quality import GOAL
 from labkit.stamp import describe
-from labtrace.show.style import COLOURS, FAINT, LINES, WALL, panels
+from labtrace.show.style import COLOURS, LINES, WALL, panels
 
 TICK_SECONDS = [1, 2, 5, 10, 20, 50, 100, 200, 500]
 PICTURES_HEIGHT, PICTURES_TOP = 0.6, -0.25  # in heights of the plot, counted from its lower edge
@@ -91,7 +91,7 @@ def heats_figure(entries: Mapping[str, Sequence[Heat]]) -> go.Figure:
                     **dict(name=name, legendgroup=name, showlegend=number == 0 and row == 1),
                     hovertemplate=f"seed {heat.seed}: {of} %{{y:.1f}} % after %{{x:.1f}} s",
                 )
-        figure.add_hline(goal, row=row, col=1, line=dict(color=FAINT, dash="dot"))
+        figure.add_hline(goal, row=row, col=1, line=dict(color=WALL, dash="dot"))
     ends = "; ".join(
         f"{name}: " + ", ".join(f"fg {heat.curve[-1]['fg']:.1f}, bg {heat.curve[-1]['bg']:.1f}" for heat in runs)
         for name, runs in entries.items()
