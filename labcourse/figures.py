@@ -20,7 +20,7 @@ from labkit.measure.quality import GOAL, time_to_quality
 from labkit.simulate import GAP_US, Launch, Timeline, play, replay_graph
 from labkit.stamp import describe
 from labtrace.errors import check_known
-from labtrace.show.style import FAINT, HOST, KERNEL, LINES, PLAYERS, UNUSED, WALL, mark_simulated
+from labtrace.show.style import EDGE, FAINT, HOST, KERNEL, PLAYERS, UNUSED, WALL, mark_simulated
 from labtrace.show.widgets import WIDE, controlled, slider
 
 AGAINST = {"images": ("pictures seen, of each domain", 1), "seconds": ("seconds", 1), "flops": ("TFLOP", 1e12)}
@@ -45,7 +45,7 @@ def lines(table: pandas.DataFrame, x: str, y: str, color: str, title: str, **loo
         title: of the figure. If it contains SIMULATED, every panel is marked so.
         looks: for `plotly.express.line`, for example ``facet_row="batch"``.
     """
-    looks = dict(symbol=color, markers=True, color_discrete_sequence=LINES, labels=IN_WORDS) | looks
+    looks = dict(symbol=color, markers=True, labels=IN_WORDS) | looks
     figure = px.line(table, x=x, y=y, color=color, title=title, **looks)
     legend = dict(orientation="h", y=1, yanchor="bottom")  # in a narrow page there is no room beside the panels
     figure.update_layout(legend=legend, margin_t=130, title=dict(yref="container", y=1, yanchor="top", pad_t=16))
@@ -92,8 +92,8 @@ def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figu
     reached = {name: f"{name}<br>{times.count()} of {len(times)} seeds" for name, times in taken.iterrows()}
     runs = taken.rename(reached).stack(future_stack=True).rename(label).reset_index()
     title = f"When the goal was reached, a circle for each seed<br><sub>{describe(curves.attrs['stamp'])}</sub>"
-    look = dict(category_orders={"name": list(reached.values())}, color_discrete_sequence=LINES)
-    figure = px.strip(runs, x=label, y="name", hover_data=["seed"], title=title, **look)
+    order = {"name": list(reached.values())}
+    figure = px.strip(runs, x=label, y="name", hover_data=["seed"], title=title, category_orders=order)
     figure.update_traces(marker_size=9, jitter=1).update_xaxes(rangemode="tozero")
     figure.update_yaxes(title="", range=[-0.6, len(reached) - 0.4])
     told = (f"{name}: {times.min():.3g} to {times.max():.3g}" for name, times in taken.rename(reached).iterrows())
@@ -115,14 +115,14 @@ def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: fl
     table["GFLOP/s"] = costs["flops"] / costs["median_s"] / 1e9
     x, y = table.columns
     points = table.reset_index()
-    look = dict(color="network", symbol="network", color_discrete_sequence=LINES, log_x=True, log_y=True)
+    look = dict(color="network", symbol="network", log_x=True, log_y=True)
     figure = px.scatter(points, x=x, y=y, title=f"{title}<br><sub>{describe(costs.attrs['stamp'])}</sub>", **look)
     ticks = dict(dtick="D2", tickformat="~g")  # 1, 2, 5, 10
     figure.update_traces(marker_size=13).update_xaxes(**ticks).update_yaxes(**ticks)
     bend = flops_per_s / bytes_per_s
     ends = np.array([min(*table[x], bend) / 2, bend, max(*table[x], bend) * 2])
     roof = np.minimum(ends * bytes_per_s, flops_per_s) / 1e9
-    figure.add_scatter(x=ends, y=roof, mode="lines", name=f"the roof, bent at {bend:.1f}", line_color=UNUSED)
+    figure.add_scatter(x=ends, y=roof, mode="lines", name=f"the roof, bent at {bend:.1f}", line_color=WALL)
     shares = table[y] * 1e9 / np.minimum(table[x] * bytes_per_s, flops_per_s)
     told = ", ".join(f"{name} at {share:.0%} of it" for name, share in shares.items())
     words = f"{title}. The roof rises with {bytes_per_s / 1e9:.3g} GB/s up to {flops_per_s / 1e9:.3g} GFLOP/s: {told}."
@@ -145,7 +145,7 @@ def ring_figure() -> go.Figure:
             after = summands[(rank + 1) % RANKS]
             after[part] = many if number >= RANKS - 1 else after[part] + many
     table = pandas.DataFrame(rows, columns=["round", "rank", "part", "ranks in the sum"])
-    look = dict(barmode="group", range_y=[0, RANKS + 0.2], height=420, color_discrete_sequence=LINES)
+    look = dict(barmode="group", range_y=[0, RANKS + 0.2], height=420)
     title = "A ring's all-reduce: add in turn, then pass on"
     moving = dict(color="part", animation_frame="round", title=title)
     figure = px.bar(table, x="rank", y="ranks in the sum", **moving, **look)
@@ -231,13 +231,13 @@ def _add_lanes(figure: go.Figure, timeline: Timeline) -> None:
     figure.add_scatter(
         x=np.stack([timeline.host_end, timeline.kernel_start, nowhere], axis=1).ravel(),
         y=np.stack([0 * lane + height / 2, lane - height / 2, nowhere], axis=1).ravel(),
-        **dict(mode="lines", line=dict(color=UNUSED, width=1), hoverinfo="skip", showlegend=False, row=1, col=1),
+        **dict(mode="lines", line=dict(color=WALL, width=1), hoverinfo="skip", showlegend=False, row=1, col=1),
     )
     for y, start, end, colour, name in (
         (0 * lane, timeline.host_start, timeline.host_end, HOST, "host launches"),
         (lane, timeline.kernel_start, timeline.kernel_end, KERNEL, "stream runs a kernel"),
     ):
-        look = dict(orientation="h", width=height, marker=dict(color=colour, line=dict(color="white", width=1)))
+        look = dict(orientation="h", width=height, marker=dict(color=colour, line=EDGE))
         figure.add_bar(y=y, base=start, x=end - start, name=name, **look, row=1, col=1)
     names = ["host", *(f"stream {stream}" for stream in range(1, lane.max() + 1))]
     ticks = dict(tickvals=list(range(len(names))), ticktext=names, showgrid=False, zeroline=False)
@@ -273,7 +273,7 @@ def overlap_figure(share: float = 0.6) -> go.Figure:
         gets = share * ALONE_US / took  # of the multiprocessors
         bars = dict(orientation="h", hoverinfo="skip")
         figure.add_bar(y=[bottom + 0.5], x=[timeline.wall], width=1, marker_color="#DDDDDD", **bars)  # unused
-        kernels = dict(color=KERNEL, line=dict(color="white", width=1.5))
+        kernels = dict(color=KERNEL, line=EDGE)
         y = bottom + (timeline.stream + 0.5) * gets
         figure.add_bar(y=y, width=gets, base=timeline.kernel_start, x=took, marker=kernels, **bars)
         played.append(timeline)

@@ -8,7 +8,7 @@ import pandas
 import plotly.graph_objects as go
 
 from labtrace.errors import LabkitError
-from labtrace.show.style import COLOURS, UNUSED
+from labtrace.show.style import COLOURS, WALL
 
 
 class WorkLog:
@@ -71,7 +71,7 @@ class WorkLog:
         """The seconds of each attempt, and the best so far."""
         seconds = self.table()["seconds"].astype(float).dropna() if self.attempts else pandas.Series(dtype=float)
         figure = go.Figure()
-        figure.add_scatter(x=seconds.index, y=seconds, mode="markers", name="attempt", marker_color=UNUSED)
+        figure.add_scatter(x=seconds.index, y=seconds, mode="markers", name="attempt", marker_color=WALL)
         best = dict(mode="lines", name="best so far", line=dict(shape="hv", color=COLOURS["G"]))
         figure.add_scatter(x=seconds.index, y=seconds.cummin(), **best)
         figure.update_layout(

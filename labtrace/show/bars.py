@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 
 from labtrace.errors import LabkitError
 from labtrace.rank import Rank
-from labtrace.show.style import ABOVE, BELOW, CLEAR, escaped, mark_simulated, panels, shortened
+from labtrace.show.style import ABOVE, BELOW, CLEAR, EDGE, escaped, mark_simulated, panels, shortened, text_on
 from labtrace.trace import Trace
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def analysis_of(trace: Trace) -> TraceAnalysis:
         return _ANALYSES[trace]
     files = {number: str(rank.recording.file) for number, rank in trace.ranks.items()}
     logging.getLogger("hta").setLevel(logging.ERROR)
+    print("HTA is reading the trace ...", flush=True)
     try:
         from hta.trace_analysis import TraceAnalysis
 
@@ -151,7 +152,6 @@ def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = F
     table["place"] += unknown.map({True: "<br>(not known)", False: ""})
     places = {panel: list(dict.fromkeys(rows["place"])) for panel, rows in table.groupby("panel", sort=False)}
     thickness = 16 + 16 * (len(looks) if beside else 1)
-    edge = dict(color="#555555", width=0.5)  # so that pale bars can be seen on the background
     figure = panels({panel: 30 + thickness * len(labels) for panel, labels in places.items()})
     in_legend = set()
     for number, (panel, labels) in enumerate(places.items(), start=1):
@@ -163,9 +163,10 @@ def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = F
             figure.add_bar(
                 **dict(y=list(rows["place"]), x=list(rows["value"]), orientation="h", row=number, col=1),
                 **dict(hovertext=list(rows["hover"]), hoverinfo="text"),
-                marker=dict(color=colour, line=edge, pattern=dict(shape=pattern, fgcolor="#333333", size=7)),
+                marker=dict(color=colour, line=EDGE, pattern=dict(shape=pattern, fgcolor="#333333", size=7)),
                 **dict(name=name, legendgroup=series, showlegend=bool(name) and series not in in_legend),
                 text=list(rows["text"]) if "text" in rows else None,
+                insidetextfont_color=text_on(colour),
                 base=list(rows["begin"]) if "begin" in rows else None,
                 offsetgroup=series if beside else None,
             )

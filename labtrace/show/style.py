@@ -1,7 +1,7 @@
 """The look of all figures: template, colours with one meaning each, bars, panels, and the text alternative.
 
-Backgrounds are transparent, and text and lines have a grey that is readable on a light page and on a dark one, because
-a figure cannot know the page's theme.
+Every figure is drawn on white paper of its own. It cannot know whether the page around it is light or dark, and no
+colour of text can be read well on both.
 
 The text alternative lies in ``figure.layout.meta``: sentences under "text" and, if numbers are better read in a table,
 HTML under "table". `view` shows both under the figure.
@@ -21,13 +21,13 @@ import plotly.graph_objects as go
 from plotly import io
 from plotly.subplots import make_subplots
 
-INK = "#767676"  # the grey with most contrast on JupyterLab's dark #111111 (4.2), given 4.5 on white
+PAPER, INK = "#FFFFFF", "#444444"
 FAINT, CLEAR = "rgba(128, 128, 128, 0.3)", "rgba(0, 0, 0, 0)"
 # Okabe and Ito's palette, which colour-blind readers can tell apart. A colour means the same in every figure. Their
-# yellow is darker here, since a pale yellow line cannot be seen on white.
-COLOURS = {"G": "#0072B2", "D": "#D55E00", "cycle": "#009E73", "idt": "#CC79A7", "dev": "#8C7A00", "rec": "#56B4E9"}
-HOST, KERNEL, WALL, UNUSED = "#E69F00", "#56B4E9", INK, "#B5B5B5"
-LINES = [*COLOURS.values(), HOST, WALL]  # of runs and networks, where colours have no meaning
+# yellow and their light blue are darker here: a line needs a contrast of 3 to the paper.
+COLOURS = {"G": "#0072B2", "D": "#D55E00", "cycle": "#009E73", "idt": "#CC79A7", "dev": "#8C7A00", "rec": "#3A9AD4"}
+HOST, KERNEL, WALL, UNUSED = "#E69F00", "#56B4E9", "#767676", "#B5B5B5"
+EDGE = dict(color="#555555", width=0.5)  # of bars, so that pale ones can be seen on the paper
 PLAYERS = {
     "generators": COLOURS["G"],
     "discriminators": COLOURS["D"],
@@ -37,23 +37,14 @@ PLAYERS = {
 }
 # Kinds of GPU activity: Okabe and Ito's yellow, and a wine of Paul Tol's that goes with their palette.
 KINDS = {"compute": KERNEL, "memory": "#F0E442", "communication": "#882255"}
+LINES = [*COLOURS.values(), KINDS["communication"], WALL]  # of runs and networks, where colours have no meaning
 ABOVE, BETWEEN, BELOW = 100, 75, 90  # pixels for the title, for a panel's name and ticks, and for the legend
 
-_axis = dict(gridcolor=FAINT, zerolinecolor="rgba(128, 128, 128, 0.6)", linecolor=INK, tickcolor=INK)
+_modebar = dict(bgcolor=CLEAR, color=WALL, activecolor=COLOURS["G"])
 io.templates["labkit"] = go.layout.Template(
-    layout=dict(
-        paper_bgcolor=CLEAR,
-        plot_bgcolor=CLEAR,
-        font_color=INK,
-        xaxis=_axis,
-        yaxis=_axis,
-        legend_bgcolor=CLEAR,
-        modebar=dict(bgcolor=CLEAR, color=INK, activecolor=COLOURS["G"]),
-        shapedefaults_line_color=INK,
-        annotationdefaults_arrowcolor=INK,
-    )
+    layout=dict(paper_bgcolor=PAPER, plot_bgcolor=PAPER, font_color=INK, colorway=LINES, modebar=_modebar)
 )
-io.templates.default = "plotly+labkit"
+io.templates.default = "plotly_white+labkit"
 
 
 def view(figure: go.Figure) -> None:
@@ -75,7 +66,15 @@ def in_words(figure: go.Figure) -> str:
     """A figure's text alternative as folded HTML."""
     meta = figure.layout.meta
     text = f"<p>{html.escape(meta['text'])}</p>{meta.get('table', '')}"
-    return f"<details><summary>This figure in words</summary>{text}</details>"
+    marker = '<summary style="display: list-item">'  # the classic Notebook's style sheet takes it away
+    return f"<details>{marker}This figure in words</summary>{text}</details>"
+
+
+def text_on(colour: str) -> str:
+    """Black or white: what is easier to read on a colour, given as "#0072B2"."""
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    luminance = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
+    return "black" if luminance > 0.18 * 255**2.2 else "white"
 
 
 def panels(heights: Mapping[str, float], notes: Mapping[str, str] | None = None) -> go.Figure:
@@ -107,7 +106,7 @@ def mark_simulated(figure: go.Figure, whose: str = "") -> go.Figure:
     """
     stamp = f"<b>SIMULATED</b>: {escaped(whose)}" if whose else "<b>SIMULATED</b>"
     axes = dict.fromkeys((trace.xaxis or "x", trace.yaxis or "y") for trace in figure.data if "xaxis" in trace)
-    look = dict(showarrow=False, font=dict(size=11, color="#555555"), bgcolor="rgba(255, 255, 255, 0.9)", borderpad=2)
+    look = dict(showarrow=False, font_size=11, bgcolor=PAPER, borderpad=2)
     place = dict(x=1, xanchor="right", y=1, yanchor="middle")  # half outside, since it hides what lies below
     for x, y in axes:
         figure.add_annotation(text=stamp, xref=f"{x} domain", yref=f"{y} domain", bordercolor=INK, **place, **look)

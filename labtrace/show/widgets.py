@@ -24,21 +24,35 @@ export default {
     const get = (name) => model.widget_manager.get_model(model.get(name).slice("IPY_MODEL_".length));
     const [program, drawn] = await Promise.all([get("_program"), get("_drawn")]);
     const Plotly = (globalThis.labkitPlotly ??= new Function("define", `${program.get("text")}; return Plotly`)());
+    const paper = el.appendChild(document.createElement("div")); // ipywidgets takes its height away from el itself
     const draw = () => {
       const { data, layout } = JSON.parse(drawn.get("text"));
-      return Plotly.react(el, data, layout, { responsive: true, displaylogo: false });
+      paper.style.height = `${layout.height ?? 450}px`; // Plots.resize forgets the layout's, and asks the element
+      return Plotly.react(paper, data, layout, { responsive: true, displaylogo: false });
     };
     await draw();
     drawn.on("change:text", draw);
-    const resized = new ResizeObserver(() => Plotly.Plots.resize(el));
-    resized.observe(el);
+    const resized = new ResizeObserver(() => Plotly.Plots.resize(paper));
+    resized.observe(paper);
+    const tell = () => el.classList.toggle("labtrace-busy", model.get("busy"));
+    model.on("change:busy", tell);
     return () => {
       drawn.off("change:text", draw);
+      model.off("change:busy", tell);
       resized.disconnect();
-      Plotly.purge(el);
+      Plotly.purge(paper);
     };
   },
 };
+"""
+# What a reader sees if the next figure takes longer than a moment.
+LOOK = """
+.labtrace-busy { position: relative; }
+.labtrace-busy::before {
+  content: "Computing the next figure ..."; position: absolute; z-index: 1; left: 1em; padding: 0.3em 1em;
+  color: #444444; background: white; border: 1px solid; animation: 0.5s step-end labtrace-wait;
+}
+@keyframes labtrace-wait { from { visibility: hidden; } }
 """
 
 
@@ -56,9 +70,11 @@ class FigureInPlace(anywidget.AnyWidget):
 
     Attributes:
         figure: the one that is shown.
+        busy: whether the next one is being computed, which readers are told.
     """
 
-    _esm = FRONT_END
+    _esm, _css = FRONT_END, LOOK
+    busy = traitlets.Bool().tag(sync=True)
     _program = traitlets.Instance(Text).tag(sync=True, **ipywidgets.widget_serialization)
     _drawn = traitlets.Instance(Text, ()).tag(sync=True, **ipywidgets.widget_serialization)
     plotly: Text | None = None  # one for all figures
@@ -94,7 +110,11 @@ def controlled(draw: Callable[..., go.Figure], controls: Mapping[str, ipywidgets
     display(HTML(REVIVE))
 
     def redraw(_change: object) -> None:
-        figure.replace(drawn())
+        figure.busy = True
+        try:
+            figure.replace(drawn())
+        finally:
+            figure.busy = False
         words.value = in_words(figure.figure)
 
     for control in controls.values():

@@ -25,7 +25,7 @@ AT_A_TIME = 2  # notebooks that run; each computes in one thread
 PLOTLY, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widget-view+json"
 STATES = "application/vnd.jupyter.widget-state+json"
 PROGRAM = '\n\n<script src="../_static/plotly.min.js"></script>\n'  # once on each page, before its figures
-TEMPLATE = plotly.io.templates["plotly+labkit"].to_plotly_json()
+TEMPLATE = plotly.io.templates["plotly_white+labkit"].to_plotly_json()
 STILL = (
     "<p><small>In JupyterLab and Colab you can move the controls of this figure. Here it is as at first.</small></p>"
 )
