@@ -181,6 +181,11 @@ class Rank:
         """Whether it holds the work of at least one GPU."""
         return bool(self.recording.events["category"].isin(GPU_WORK).any())
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it was recorded without a GPU: with none of its work, and none of its launches."""
+        return not self.has_gpu and not matching(self.operators["name"], LAUNCHES).any()
+
     def _check_one_gpu(self) -> None:
         file, kernels = self.recording.file, self.gpu_work
         counted = int((self.recording.events["category"] == COUNTERS).sum())
