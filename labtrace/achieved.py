@@ -42,6 +42,7 @@ DTYPES = {  # PyTorch's name and the bytes of a number, by the name in a trace, 
 FORWARD = {
     "aten::cudnn_convolution": (3, 2, 4, -1),
     "aten::miopen_convolution": (4, 3, 5, -1),
+    "aten::mkldnn_convolution": (4, 3, 5, -1),
     "aten::_slow_conv2d_forward": (4, 5, -1, -1),
     "aten::_conv_depthwise2d": (4, 5, 6, -1),
     "aten::cudnn_convolution_transpose": (4, 2, 5, 3),
@@ -55,6 +56,7 @@ NORMS = tuple(  # the first input of each is as large as its output
 )
 BACKWARD = "aten::convolution_backward"
 OLD_BACKWARD = "aten::cudnn_convolution_backward"  # until PyTorch 1.10: calls the next two, which launch its kernels
+COUNTED = (*FORWARD, *PRODUCTS, *NORMS, BACKWARD)  # operators that do the work on a CPU themselves
 OF_INPUT, OF_WEIGHT = f"{OLD_BACKWARD}_input", f"{OLD_BACKWARD}_weight"
 
 
@@ -81,18 +83,21 @@ def achieved(rank: Rank) -> pandas.DataFrame:
     """The table that `labtrace.Trace.achieved` explains.
 
     Raises:
-        TraceError: there is no GPU activity, or no shapes are in the trace.
+        TraceError: the work of the GPU is missing, or no shapes are in the trace.
     """
-    rank.kernels  # noqa: B018  raises if there is no GPU activity
+    if not rank.on_cpu:
+        rank.kernels  # noqa: B018  raises if the GPU's activity is missing
     if not (rank.operators["inputs"] >= 0).any():
         raise TraceError(
             f"{rank.recording.file}: no shapes of convolutions, matrix products or normalisation in this trace "
             '("Input Dims"). Record with labkit.record(shapes=True), or torch.profiler.profile(record_shapes=True).'
         )
     host, read, outputs = _calls(rank)
-    launched = host[host["own_gpu"] > 0].groupby(ONE_KIND)["own_gpu"].agg(["size", "sum"])
+    took = "own" if rank.on_cpu else "own_gpu"
+    working = host["name"].isin(COUNTED) if rank.on_cpu else host["own_gpu"] > 0  # not operators that only call others
+    worked = host[working].groupby(ONE_KIND)[took].agg(["size", "sum"])
     rows = []
-    for (name, place, caller), count, us in launched.itertuples(name=None):
+    for (name, place, caller), count, us in worked.itertuples(name=None):
         inputs = read[place]
         work = work_of(name, inputs, read[caller] if caller >= 0 else None, outputs)
         shapes = ", ".join("x".join(map(str, shape)) for shape in inputs.dims if shape)

@@ -19,8 +19,11 @@ import typer
 
 import labtrace
 from labtrace.errors import LabkitError, say
+from labtrace.watch import watch
 
 DISTRIBUTION = "cyclegan-lab"  # all three packages
+# A command whose arguments are a script with its own options
+WHOLE = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 PACKAGES = {"PIL": "pillow", "hta": "traceinsight"}  # where a module's name is not its package's
 
 
@@ -199,6 +202,7 @@ def run(
 
 app = application(labtrace.__doc__.partition("\n")[0])
 register(app, report)
+register(app, watch, context_settings=WHOLE)
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import numpy as np
 import pandas
 
-from labtrace.dialects import LAUNCHES, matching
 from labtrace.intervals import Union, busy
 from labtrace.rank import Rank
 
@@ -21,7 +20,7 @@ GLOO, SENDS = "gloo:", "c10d::"  # gloo's ranges; PyTorch's operators that only 
 def communication(rank: Rank) -> pandas.DataFrame:
     """One row, without the columns that compare ranks."""
     own = collectives(rank)
-    begin, end, others = _on_gpu(rank) if _has_gpu(rank) else _on_cpu(rank)
+    begin, end, others = _on_cpu(rank) if rank.on_cpu else _on_gpu(rank)
     wall = float(np.sum(end - begin))
     work, sent = Union(others["begin"], others["end"]), Union(own["begin"], own["end"])
     both = Union([*others["begin"], *own["begin"]], [*others["end"], *own["end"]])
@@ -35,12 +34,12 @@ def communication(rank: Rank) -> pandas.DataFrame:
 
 def collectives(rank: Rank) -> pandas.DataFrame:
     """The communication of a rank, in the order it began: begin, end and duration."""
-    if _has_gpu(rank):
-        found = rank.kernels[rank.kernels["kind"] == "communication"]
-    else:
+    if rank.on_cpu:
         events = rank.recording.events
         begin, end = _steps(rank)
         found = events[events["name"].str.startswith(GLOO) & _inside(events, begin, end)]
+    else:
+        found = rank.kernels[rank.kernels["kind"] == "communication"]
     return found.sort_values("begin", kind="stable", ignore_index=True)[["begin", "end", "duration"]]
 
 
@@ -84,10 +83,6 @@ def in_words(table: pandas.DataFrame) -> str:
         f"Rank {first['straggler']:.0f} is the straggler: it waited {ms.min():,.1f} ms in the collectives, and the "
         f"others {ms[others].min():,.1f} to {ms.max():,.1f} ms, {shares.min():.0%} to {shares.max():.0%} of their time."
     )
-
-
-def _has_gpu(rank: Rank) -> bool:
-    return rank.has_gpu or bool(matching(rank.operators["name"], LAUNCHES).any())
 
 
 def _on_gpu(rank: Rank) -> tuple[np.ndarray, np.ndarray, pandas.DataFrame]:

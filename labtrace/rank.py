@@ -191,35 +191,46 @@ class Rank:
         """Whether it holds the work of at least one GPU."""
         return bool(self.recording.events["category"].isin(GPU_WORK).any())
 
-    def _check_gpu(self) -> None:
-        file, kernels = self.recording.file, self.gpu_work
-        counted = int((self.recording.events["category"] == COUNTERS).sum())
-        if kernels.empty and counted:
-            raise TraceError(
-                f"{file}: no kernels, but {counted} ranges of hardware counters (cuda_profiler_range). In that mode "
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it was recorded without a GPU, or another device."""
+        return not self.has_gpu and not self.why_lost
+
+    @cached_property
+    def why_lost(self) -> str:
+        """Why the work of a GPU or another device is not in the recording though there was one, or ""."""
+        if self.has_gpu:
+            return ""
+        events = self.recording.events["category"]
+        if counted := int((events == COUNTERS).sum()):
+            return (
+                f"no kernels, but {counted} ranges of hardware counters (cuda_profiler_range). In that mode "
                 "the profiler records no timeline. Record once more without counters (profiler_metrics)."
             )
-        if kernels.empty and matching(self.operators["name"], rf"{LAUNCHES}|AppendLaunchKernel").any():
-            raise TraceError(
-                f"{file}: the host launched kernels, but none is in the trace: the profiler could not record the GPU. "
+        if matching(self.operators["name"], rf"{LAUNCHES}|AppendLaunchKernel").any():
+            return (
+                "the host launched kernels, but none is in the trace: the profiler could not record the GPU. "
                 "CUPTI (of other makers: rocprofiler, PTI) may be missing here, or lack the permission to read the "
                 "GPU's counters: ask the administrator, and record again."
             )
-        events = self.recording.events["category"]
         strange = events[~events.isin([*GPU_WORK, *ON_HOST, *OTHER_CATEGORIES])].unique().tolist()
         if self.recording.left_out.get("events without a category"):  # of Ascend's profiler
             strange.append("no category")
-        if kernels.empty and strange:
-            raise TraceError(
-                f"{file}: no work of a GPU, but events of a device that labkit does not read ({', '.join(strange)}). "
+        if strange:
+            return (
+                f"no work of a GPU, but events of a device that labkit does not read ({', '.join(strange)}). "
                 "It reads recordings of GPUs of NVIDIA, AMD and Intel. operators() and ranges() work on this one, too."
             )
-        if kernels.empty:
-            raise TraceError(
-                f"{file}: no GPU activity in this trace: it was recorded on a CPU, or on a device that is no GPU. The "
-                "trace of a GPU also says when each kernel ran, on which stream, and why the GPU was idle. Record on a "
-                "GPU, or open such a trace. operators() and ranges() work on this one, too."
-            )
+        return ""
+
+    def _check_gpu(self) -> None:
+        on_cpu = (
+            "no GPU activity in this trace: it was recorded on a CPU. The trace of a GPU also says when each kernel "
+            "ran, on which stream, and why the GPU was idle. Record on a GPU, or open such a trace. summary(), "
+            "processor(), operators() and ranges() work on this one, too."
+        )
+        if not self.has_gpu:
+            raise TraceError(f"{self.recording.file}: {self.why_lost or on_cpu}")
 
     @cached_property
     def busy(self) -> Union:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas
 
-from labtrace import achieved, audit, communication, critical_path, difference, operators, tables, verdict
+from labtrace import achieved, audit, communication, critical_path, difference, operators, processor, tables, verdict
 from labtrace.errors import LabkitError, check_known
 from labtrace.rank import Rank, ranks_of
 from labtrace.reading import TraceError, read
@@ -104,11 +104,16 @@ class Trace:
         memsets. Only a trace with shapes tells whether arithmetic or memory limits a kernel: see `achieved`. If three
         gaps or fewer are most of the idle time, `why` names them.
 
+        Of a recording without a GPU, bound_by is a kind of work, as in `processor`, and the row has only the columns up
+        to wall_us, the time of the steps.
+
         Raises:
-            TraceError: there is no GPU activity.
+            TraceError: the GPU's activity is missing.
         """
 
         def of_rank(rank: Rank) -> pandas.DataFrame:
+            if rank.on_cpu:
+                return processor.summary(rank)
             try:
                 played = self._remedies(rank)
             except TraceError:
@@ -319,6 +324,24 @@ class Trace:
         The last two are NaN if no launch of any kernel is in the trace. The most expensive on the host come first.
         """
         return self._table(operators.operators)
+
+    def processor(self) -> pandas.DataFrame:
+        """Where the steps' time went on a processor without a GPU, by kind of work: the rows add up to the steps.
+
+        | column | unit | meaning |
+        |---|---|---|
+        | kind | | see `labtrace.processor`; "Python and dispatch" is the time outside of operators |
+        | us_per_step, us | microseconds | a step, NaN if no step is marked, and in all |
+        | share_of_wall | 0 to 1 | of the steps, or of the whole recording if none is marked |
+        | times_faster_at_half | | how many times as fast a step is if this kind takes half its time (Amdahl's law) |
+        | times_faster_at_most | | and if it takes none |
+        | most_of_it | | the operator that took most of it |
+        | try | | advice, in words |
+
+        Raises:
+            TraceError: it was recorded with a GPU.
+        """
+        return self._table(processor.processor)
 
     def ranges(self) -> pandas.DataFrame:
         """Time on the host in ranges, in their order. Works for a trace recorded on a CPU, too.

@@ -22,6 +22,7 @@ from labtrace.show.views import trace
 from labtrace.trace import Trace
 
 SHOWN = ("temporal", "steps", "timeline", "gaps", "path", "kernels", "achieved", "idle", "ranges", "operators")  # views
+OF_PROCESSORS = ("processor", "timeline", "achieved", "ranges", "operators")  # views of recordings without a GPU
 # As data
 TABLES = (
     "audit summary remedies temporal idle gaps kernels critical_path communication ranges operators achieved".split()
@@ -48,7 +49,8 @@ def trace_report(traces: Traces, path: Path | str) -> Path:
         heading = f"<h2>{html.escape(name)}</h2>" if len(traces) > 1 else ""
         parts += [heading, *_in_sentences(each)]
     errors = []
-    for view in SHOWN:
+    of_gpus = any(not rank.on_cpu for each in traces.values() for rank in each.ranks.values())
+    for view in SHOWN if of_gpus else OF_PROCESSORS:
         try:
             figure = _typical_step(traces) if view == "timeline" else trace(traces, view)
             parts += [figure, in_words(figure)]
@@ -98,11 +100,15 @@ def _in_sentences(each: Trace) -> Iterator[str]:
         for row in each.summary().itertuples():
             rank = f"Rank {row.rank}: " if len(each.ranks) > 1 else ""
             yield f"<p>{rank}<b>{html.escape(row.verdict)}</b> {html.escape(row.why)}</p>"
-        with warnings.catch_warnings(action="ignore", category=ReplayWarning):
-            remedies = each.remedies()
+        yield from _on_processors(each) if all(rank.on_cpu for rank in each.ranks.values()) else _remedies(each)
     except LabkitError as error:
         yield f"<p>{html.escape(_without_paths(error, [each]))}</p>"
-        return
+
+
+def _remedies(each: Trace) -> Iterator[str]:
+    """The causes of the wall time, what each is worth, and the advice, as a table."""
+    with warnings.catch_warnings(action="ignore", category=ReplayWarning):
+        remedies = each.remedies()
     if len(each.ranks) > 1:
         remedies["cause"] = "rank " + remedies["rank"].astype(str) + ": " + remedies["cause"]
     half = remedies.pop("times_faster_at_half")
@@ -110,6 +116,12 @@ def _in_sentences(each: Trace) -> Iterator[str]:
     remedies["times_faster_at_most"] = half.fillna(remedies["times_faster_at_most"])
     shown = readable(remedies.drop(columns="us"))
     yield "<h3>What to try, and how many times faster at most (SIMULATED)</h3>" + shown.to_html(index=False, border=0)
+
+
+def _on_processors(each: Trace) -> Iterator[str]:
+    """The kinds of work of a step without a GPU, as a table."""
+    shown = readable(each.processor().drop(columns="us"))
+    yield "<h3>What to try, and what it is worth (Amdahl's law)</h3>" + shown.to_html(index=False, border=0)
 
 
 def _without_paths(error: LabkitError, traces: Iterable[Trace]) -> str:
@@ -138,8 +150,11 @@ def _typical_step(traces: dict[str, Trace]) -> go.Figure:
     parts = {}
     for name, each in traces.items():
         try:
-            steps = each.temporal(by="step").query("part == 'wall'").sort_values("us")
+            first = next(iter(each.ranks.values()))
+            on_cpu = first.steps.assign(us=first.steps["duration"])
+            steps = on_cpu if first.on_cpu else each.temporal(by="step").query("part == 'wall'")
+            steps = steps.sort_values("us")
             parts[name] = each.steps(int(steps["step"].iloc[(len(steps) - 1) // 2]))
-        except LabkitError:
+        except (LabkitError, IndexError):  # no step is marked
             parts[name] = each
     return trace(parts, "timeline")

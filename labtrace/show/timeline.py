@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from labtrace.dialects import CALLS
 from labtrace.errors import LabkitError
+from labtrace.processor import stretches
 from labtrace.rank import Rank
 from labtrace.show.bars import Looks, Traces, bars, each_rank, finish, joined
 from labtrace.show.style import FAINT, HOST, KINDS, PLAYERS, UNUSED, WALL, escaped, panels, shortened, time_unit
@@ -19,7 +20,20 @@ NAMED_BARS = 30  # more have no room for names
 # Of each series of bars, in the order of the legend. Players' ranges begin with their names.
 COLOURS = {"step": UNUSED, **PLAYERS, "other range": UNUSED, "CUDA call": HOST, **KINDS}
 LOOKS: Looks = {series: (series, colour, "/" if series == "step" else "") for series, colour in COLOURS.items()}
-LANES = ("steps", "ranges", "CUDA calls")  # of the host, above the streams
+PROCESSOR: Looks = {  # kinds of work without a GPU
+    "convolutions": ("convolutions", "#0072B2", ""),
+    "slow convolutions": ("slow convolutions", "#0072B2", "x"),
+    "matrix products": ("matrix products", KINDS["compute"], ""),
+    "attention": ("attention", KINDS["compute"], "/"),
+    "normalisation": ("normalisation", "#009E73", ""),
+    "pointwise and other": ("pointwise and other", "#8C7A00", ""),
+    "optimiser": ("optimiser", "#CC79A7", ""),
+    "copies": ("copies", KINDS["memory"], ""),
+    "communication": ("communication", KINDS["communication"], ""),
+    "data loading": ("data loading", HOST, ""),
+    "Python and dispatch": ("Python and dispatch", UNUSED, ""),
+}
+LANES, OPERATORS = ("steps", "ranges", "CUDA calls"), "operators"  # of the host, above the streams
 
 
 def length_us(traces: Traces) -> float:
@@ -44,7 +58,7 @@ def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None)
 
     Raises:
         LabkitError: it does not begin before it ends.
-        TraceError: there is no GPU activity.
+        TraceError: the activity of the GPU is missing.
     """
     end_us = length_us(traces) if end_us is None else end_us
     if not begin_us < end_us:
@@ -54,7 +68,7 @@ def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None)
     for name, rank in ranks.items():
         events = events_between(rank, begin_us, end_us)
         lanes = [lane for lane in LANES if (events["lane"] == lane).any()]
-        lanes += [f"stream {stream}" for stream in sorted(rank.kernels["stream"].unique())]
+        lanes += [OPERATORS] if rank.on_cpu else [f"stream {one}" for one in sorted(rank.kernels["stream"].unique())]
         shown = thin(events, begin_us, end_us, MOST_BARS // len(ranks))
         drawn += [table.assign(panel=name) for table in (pandas.DataFrame({"place": lanes}), shown)]
         totals = events.groupby("lane").agg(events=("name", "size"), total_us=("took", "sum")).reindex(lanes).fillna(0)
@@ -65,7 +79,7 @@ def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None)
     places = places.assign(begin=places["begin_us"] / unit_us, value=places["total_us"] / unit_us)
     if len(places) <= NAMED_BARS:
         places["text"] = places["name"].where(places["series"].isin(list(KINDS)), "").map(shortened).map(escaped)
-    figure = bars(places, LOOKS, f"{unit} since the first event")
+    figure = bars(places, LOOKS | PROCESSOR, f"{unit} since the first event")
     figure.update_xaxes(range=(begin_us / unit_us, end_us / unit_us))
     count, there = sum(len(bar.x) for bar in figure.data), table["events"].sum()
     figure.update_traces(
@@ -74,7 +88,8 @@ def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None)
     figure.update_yaxes(showgrid=False, zeroline=False)
     figure.update_layout(barmode="overlay", uniformtext=dict(minsize=7, mode="hide"))
     thinned = f", {there:,} events thinned to {count:,} bars" if count < there else ""
-    return finish(figure, f"Timeline of host and GPU, {begin_us:,.0f} to {end_us:,.0f} µs{thinned}", traces, table)
+    whose = "the processor" if all(rank.on_cpu for rank in ranks.values()) else "host and GPU"
+    return finish(figure, f"Timeline of {whose}, {begin_us:,.0f} to {end_us:,.0f} µs{thinned}", traces, table)
 
 
 def queue(traces: Traces) -> go.Figure:
@@ -108,12 +123,17 @@ def events_between(rank: Rank, begin_us: float, end_us: float) -> pandas.DataFra
     All times are microseconds since the rank's first event.
     """
     calls = rank.operators[rank.operators["category"].isin(CALLS)]
-    kernels = rank.kernels
+    if rank.on_cpu:
+        work = stretches(rank)
+        work = work[work["name"] != ""].assign(lane=OPERATORS, series=work["kind"])
+    else:
+        kernels = rank.kernels
+        work = kernels.assign(lane="stream " + kernels["stream"].astype(str), series=kernels["kind"])
     lanes = (
         rank.steps.assign(lane="steps", series="step"),
         rank.ranges.assign(lane="ranges", series=players(rank.ranges["name"])),
         calls.assign(lane="CUDA calls", series="CUDA call"),
-        kernels.assign(lane="stream " + kernels["stream"].astype(str), series=kernels["kind"]),
+        work,
     )
     columns = ["lane", "series", "name", "begin", "end"]
     events = pandas.concat([lane[columns] for lane in lanes if len(lane)], ignore_index=True)

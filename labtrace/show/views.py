@@ -19,7 +19,7 @@ from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.show import style
 from labtrace.show.bars import Looks, Traces, bars, by_name, each_rank, finish, joined, readable
 from labtrace.show.hta import hta
-from labtrace.show.timeline import LOOKS, players, queue, timeline
+from labtrace.show.timeline import LOOKS, PROCESSOR, players, queue, timeline
 from labtrace.trace import Trace
 
 ACTIVITIES: Looks = {kind: (kind, colour, "") for kind, colour in {"idle": style.UNUSED, **style.KINDS}.items()}
@@ -58,6 +58,7 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             | view | shows | settings |
             |---|---|---|
             | "temporal", "steps" | the wall time of the whole, or of each step, by activity | |
+            | "processor" | a step's time by kind of work, recorded without a GPU | |
             | "summary", "remedies" | the verdict, and the cost of each cause | |
             | "idle", "gaps" | idle time of the whole device by cause, and the largest gaps | |
             | "kernels" | those that took most time | |
@@ -183,7 +184,7 @@ def _path(trace: Trace) -> pandas.DataFrame:
 
 def _achieved(trace: Trace) -> pandas.DataFrame:
     table = trace.achieved().sort_values("us", ascending=False, kind="stable")
-    rates = table["tflop_per_s"].map("{:.1f} TFLOP/s ".format, na_action="ignore").fillna("")
+    rates = table["tflop_per_s"].map("{:.3g} TFLOP/s ".format, na_action="ignore").fillna("")
     rates += table["gb_per_s"].map("{:,.0f} GB/s".format, na_action="ignore").fillna("")
     place = table["name"].str.removeprefix("aten::") + " " + table["inputs"]
     return table.assign(text=rates, place=place, series="all")
@@ -196,6 +197,13 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         looks=ACTIVITIES,
         series="part",
         axis="{} of the wall time (beyond 100%: kinds that ran at the same time)",
+    ),
+    "processor": Bars(
+        title="Where a step's time went on the processor",
+        table=Trace.processor,
+        looks=PROCESSOR,
+        series="kind",
+        axis="{} of the steps",
     ),
     "summary": summary,
     "remedies": Bars(
@@ -290,7 +298,7 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         looks={"all": ("", style.KERNEL, "")},
         series="series",
         value="us",
-        axis="{} on the GPU",
+        axis="{}, all calls together",
         place="place",
         first=12,
     ),

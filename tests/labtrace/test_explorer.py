@@ -13,7 +13,7 @@ from labtrace.show.timeline import MOST_BARS, events_between, length_us, thin
 from labtrace.show.views import VIEWS
 from labtrace.trace import Trace
 
-WITHOUT_SHAPES = [view for view in VIEWS if view != "achieved"]
+WITHOUT_SHAPES = [view for view in VIEWS if view not in ("achieved", "processor")]
 
 
 def totals(figure):

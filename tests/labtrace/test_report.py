@@ -63,13 +63,15 @@ def test_the_page_is_small_and_asks_no_network(two_streams, tmp_path):
     assert "<h2>one</h2>" in text and "<h2>two</h2>" in text
 
 
-def test_a_trace_of_a_cpu_has_its_operators_and_the_reason_for_the_rest(on_a_cpu, tmp_path):
+def test_a_trace_of_a_cpu_has_its_own_verdict_and_figures(on_a_cpu, tmp_path):
     text = page(on_a_cpu, tmp_path)
-    assert [title.partition(":")[0] for title in figures(text)] == [
-        "The ranges that took most of the host's time, of a step on average",
+    assert [title.partition(",")[0] for title in figures(text)] == [
+        "Where a step's time went on the processor",
+        "Timeline of the processor",
+        "The ranges that took most of the host's time",
         "Operators and CUDA calls by their own time on the host",
     ]
-    assert "<li>No GPU activity in this trace" in text
+    assert "<b>The processor spends " in text and "Amdahl" in text and "SIMULATED" not in text
 
 
 def test_the_data_are_those_of_the_tables(two_streams):

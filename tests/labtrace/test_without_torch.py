@@ -28,7 +28,7 @@ for table in (
     "summary audit remedies temporal idle gaps kernels launches queue concurrency critical_path ranges operators"
 ).split():
     assert len(getattr(trace, table)()) or table == "audit", table
-for view in set(VIEWS) - {"achieved", "hta"}:  # they need shapes, and HTA itself
+for view in set(VIEWS) - {"achieved", "hta", "processor"}:  # they need shapes, HTA itself, no GPU
     labtrace.show.trace(trace, view)
 labtrace.replay.write_trace(labtrace.replay.what_if(trace, host=0.5), sys.argv[1] + "_faster.json")
 import labkit.cli, labcourse.cli

@@ -1,0 +1,142 @@
+"""Where a step's time goes on a processor, without a GPU: by kind of work, what each kind is worth, and what to try.
+
+Here the shares are exact. Each instant of a step belongs to one operator or to none, so the kinds add up to the step,
+and Amdahl's law says what a faster kind of work would bring.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+
+from labtrace.dialects import matching
+from labtrace.intervals import Union
+from labtrace.rank import Rank
+from labtrace.reading import TraceError
+from labtrace.tables import share
+
+DATA, OPTIMISER, COMMUNICATION, PYTHON = "data loading", "optimiser", "communication", "Python and dispatch"
+# Kinds by the innermost operator; the first pattern that fits counts.
+KINDS = {
+    "slow convolutions": r"slow_conv|thnn_conv",
+    "convolutions": r"conv",
+    "attention": r"attention|attn|flash",
+    "matrix products": r"::(?:add|b|badd)?mm|linear|matmul|einsum|::dot|::mv|gemm",
+    "normalisation": r"norm",
+    OPTIMISER: r"_fused_|_foreach_",
+    "copies": r"copy|clone|contiguous|::to$|::cat$|::stack$",
+    COMMUNICATION: r"^c10d::",
+    "pointwise and other": "",
+}
+LEAST_LEAD = 2.0  # the ratio of the largest kind to the next, from which it dominates
+OPTIMISERS = r"^(?:Optimizer\.step#|labkit: \S+ optimizer)"  # ranges
+TRY = {
+    DATA: "more DataLoader workers; pictures decoded and resized once, before the training",
+    "slow convolutions": "PyTorch's fallback: oneDNN has none for this type or shape. float32 in place of float64; "
+    "3 x 3 in place of unusual shapes",
+    "convolutions": "bf16 autocast where the processor has bf16 units; torch.compile; fewer channels. channels_last "
+    "helps some processors: measure",
+    "attention": "scaled_dot_product_attention; bf16 where the processor has it",
+    "matrix products": "a larger batch; bf16 autocast where the processor has bf16 units",
+    "normalisation": "torch.compile fuses it with its neighbours",
+    OPTIMISER: "fused=True: one operator for all weights",
+    "copies": "one memory layout and one type throughout; no clone() or contiguous() that nothing needs",
+    COMMUNICATION: "larger buckets, fewer exchanges, 16-bit gradients",
+    "pointwise and other": "torch.compile fuses them; fewer and larger operators",
+    PYTHON: "a larger batch, fewer and larger operators, torch.compile; Python's own work outside of the loop",
+}
+
+
+def processor(rank: Rank) -> pandas.DataFrame:
+    """The table that `labtrace.Trace.processor` explains.
+
+    Raises:
+        TraceError: it is no recording of a processor alone.
+    """
+    if not rank.on_cpu:
+        raise TraceError(
+            f"{rank.recording.file}: recorded with a GPU, on which a step's time is another: see temporal()."
+        )
+    by_name = stretches(rank).groupby(["kind", "name"], as_index=False)["us"].sum().sort_values("us", ascending=False)
+    table = by_name.groupby("kind", sort=False).agg(us=("us", "sum"), most_of_it=("name", "first")).reset_index()
+    of_wall = share(table["us"], table["us"].sum())
+    table = pandas.DataFrame(
+        {
+            "kind": table["kind"],
+            "us_per_step": table["us"] / (len(rank.steps) or np.nan),
+            "us": table["us"],
+            "share_of_wall": of_wall,
+            "times_faster_at_half": 1 / (1 - of_wall / 2),
+            "times_faster_at_most": 1 / (1 - of_wall).replace(0.0, np.nan),
+            "most_of_it": table["most_of_it"],
+            "try": table["kind"].map(TRY),
+        }
+    )
+    return table.sort_values("us", ascending=False, ignore_index=True)
+
+
+def summary(rank: Rank) -> pandas.DataFrame:
+    """The row of `labtrace.Trace.summary`: the kind of work that most of a step is, and what it is worth, in words."""
+    table = processor(rank)
+    if table.empty:
+        raise TraceError(f"{rank.recording.file}: no operator in its steps. Record with ProfilerActivity.CPU.")
+    first, shares, us = table.iloc[0], [*table["share_of_wall"], 0.0], float(table["us"].sum())
+    worth = f"up to {first['times_faster_at_most']:.2f}x"
+    if first["kind"] not in (DATA, PYTHON):  # work that cannot go altogether
+        worth = f"{first['times_faster_at_half']:.2f}x by halving this time"
+    advice = first["try"].partition(";")[0]
+    verdict = f"The processor spends {shares[0]:.0%} of the time on {first['kind']}: {advice} could bring {worth}."
+    others = [f"{part:.0%} {kind}" for kind, part in zip(table["kind"][1:4], shares[1:], strict=False) if part > 0.05]
+    after = f"Then come {', '.join(others)}." if others else ""
+    step = f"A step takes {us / len(rank.steps) / 1e3:,.1f} ms" if len(rank.steps) else f"It took {us / 1e3:,.1f} ms"
+    row = {
+        "bound_by": first["kind"] if shares[0] >= LEAST_LEAD * shares[1] else "several",
+        "verdict": verdict,
+        "first_remedy": first["kind"],
+        "times_faster_at_most": first["times_faster_at_most"],
+        "why": f"{step}. {after}".strip(),
+        "wall_us": us,
+    }
+    return pandas.DataFrame([row])
+
+
+def stretches(rank: Rank) -> pandas.DataFrame:
+    """The steps, cut wherever another operator is the innermost: begin, end and us, the operator's name and kind.
+
+    Without marked steps, the whole recording is cut.
+    """
+    events, operators = rank.recording.events, rank.operators
+    updates = events[matching(events["name"], OPTIMISERS)]
+    updates = Union(updates["begin"], updates["end"])
+    sending = events[matching(events["name"], "^gloo:")]
+    sending = Union(sending["begin"], sending["end"])
+    steps = rank.steps if len(rank.steps) else events
+    steps = Union(steps["begin"], steps["end"])
+    if not len(rank.steps):
+        steps = Union(steps.begin[:1], steps.end[-1:])
+    edges = [operators["begin"], operators["end"]]
+    edges += [edge for union in (rank.loading, updates, sending, steps) for edge in (union.begin, union.end)]
+    instants = np.unique(np.concatenate(edges))
+    begin, end = instants[:-1], instants[1:]
+    inside = steps.covered(begin, end) > 0
+    begin, end = begin[inside], end[inside]
+
+    def within(union: Union) -> np.ndarray:
+        return union.covered(begin, end) > 0
+
+    names = pandas.Series(rank.nested_operators.names_at((begin + end) / 2, ""), dtype=object)
+    kinds = _kinds(names)
+    kinds[(names != "") & within(updates)] = OPTIMISER
+    kinds[(names == "") & within(sending)] = COMMUNICATION
+    kinds[within(rank.loading)] = DATA
+    return pandas.DataFrame({"kind": kinds, "name": names, "begin": begin, "end": end, "us": end - begin})
+
+
+def _kinds(names: pandas.Series) -> pandas.Series:
+    """The kind of each operator, by its name; `PYTHON` where there is none."""
+    unique = pandas.Series(names.unique(), dtype=object)
+    kinds = pandas.Series("", unique.index, dtype=object)
+    for kind, pattern in KINDS.items():
+        kinds[(kinds == "") & unique.str.contains(pattern)] = kind
+    kinds[unique == ""] = PYTHON
+    return names.map(dict(zip(unique, kinds, strict=True)))

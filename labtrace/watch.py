@@ -1,0 +1,273 @@
+"""Any training script recorded as it is: ``labtrace watch train.py --its own --options``.
+
+PyTorch's hooks tell when an optimiser has stepped, so no line of the script changes. This module runs in the script's
+process, and is the only one of labtrace that uses PyTorch: the one that the script has imported.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import itertools
+import json
+import os
+import runpy
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from labtrace.errors import LabkitError, say
+from labtrace.files import atomic_write, check_writable
+from labtrace.stamp import stamp
+
+MOST_MEMORY = 2 << 30  # bytes that the process may grow by while it is recorded
+MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
+PYTHON = [sys.executable, "-P", "-m"]  # -P: no file in the script's folder takes the place of a module
+
+
+def watch(
+    script: list[str], *, steps: int = 10, warmup: int = 5, calls: str = "", stop: bool = False, out: Path | None = None
+) -> None:
+    """Run a training script, record some of its steps, and print the report's verdict. The training goes on.
+
+    A step ends when the optimiser that stepped first has stepped again. `-m package.module` runs a module. Under
+    torchrun (`torchrun ... -m labtrace watch train.py`) each rank writes a file into one folder.
+
+    Args:
+        script: The script and its own options. Options of this command come before it.
+
+    Options:
+        steps: How many to record.
+        warmup: How many to leave out before, without a profiler. One more warms the profiler up.
+        calls: A step ends with a call of a network of this class, for scripts without an optimiser.
+        stop: End the script after the recording.
+        out: The trace. By default, the script's name with .json.gz, in this folder.
+    """
+    module = script[0] == "-m"
+    name = script[1 if module else 0] if len(script) > module else "-m"
+    if name.startswith("-"):
+        raise LabkitError(f"{name} is not an option of watch. A script is needed, or -m and a module.")
+    if not module and not Path(name).exists():
+        raise LabkitError(f"{name}: there is no such script.")
+    if steps < 1 or warmup < 1:
+        raise LabkitError(f"--steps {steps} --warmup {warmup}: each must be at least 1.")
+    out = out or Path(f"{name.rpartition('.')[2] if module else Path(name).stem}.json.gz")
+    check_writable(out)
+    settings = json.dumps(dict(steps=steps, warmup=warmup, calls=calls, stop=stop, out=str(out.absolute())))
+    # In place of this program, so that signals, exceptions and the exit code are the script's own.
+    os.execv(sys.executable, [*PYTHON, "labtrace.watch", settings, *script])
+
+
+class Watch:
+    """Counts the steps of a training, records some, and has the report printed.
+
+    Args:
+        steps, warmup, calls, stop, out: as for `watch`.
+    """
+
+    def __init__(self, steps: int, warmup: int, calls: str, stop: bool, out: str) -> None:
+        self.steps, self.warmup, self.calls, self.stop, self.out = steps, warmup, calls, stop, Path(out)
+        self.optimizer: Any = None  # the first that stepped
+        self.ends: list[float] = []  # of the steps, seconds
+        self.profiler: Any = None  # while it records or warms up
+        self.hook: Any = None  # PyTorch's handle, None after the recording
+        self.memory = 0  # bytes, when the recording began
+
+    def install(self) -> None:
+        """Waits until the script has imported PyTorch, which reads its environment variables then."""
+        if self.calls:
+            after_import("torch.nn.modules.module", self._hook_modules)
+        else:
+            after_import("torch.optim.optimizer", self._hook_optimizers)
+            after_import("torch.amp.grad_scaler", self._hook_scaler)
+        after_import("torch.utils.data.dataloader", self._hook_batches)
+
+    def _hook_modules(self, modules: Any) -> None:
+        def called(module: Any, _inputs: Any, _output: Any) -> None:
+            if type(module).__name__ == self.calls:
+                self.step_ended()
+
+        self.hook = modules.register_module_forward_hook(called)
+
+    def _hook_optimizers(self, optimizers: Any) -> None:
+        def stepped(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+            self.optimizer = self.optimizer or optimizer
+            if optimizer is self.optimizer:
+                self.step_ended()
+
+        self.hook = optimizers.register_optimizer_step_post_hook(stepped)
+
+    def _hook_scaler(self, scalers: Any) -> None:
+        """A step of the training ends, too, where a scaler leaves the optimiser's out, for an infinite gradient."""
+        step = scalers.GradScaler.step
+
+        def scaled(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            before = len(self.ends)
+            result = step(scaler, optimizer, *args, **kwargs)
+            if optimizer is self.optimizer and len(self.ends) == before:
+                self.step_ended()
+            return result
+
+        scalers.GradScaler.step = scaled
+
+    def _hook_batches(self, loaders: Any) -> None:
+        """A long evaluation between two steps, or a step of many batches, must not fill the memory with events."""
+        following = loaders._BaseDataLoaderIter.__next__
+
+        def checked(iterator: Any) -> Any:
+            self._check_memory()
+            return following(iterator)
+
+        loaders._BaseDataLoaderIter.__next__ = checked
+
+    def step_ended(self) -> None:
+        """Starts the recording, goes on with it, or ends it."""
+        if not self.hook:
+            return
+        self.ends.append(time.perf_counter())
+        self._check_memory()
+        if len(self.ends) == self.warmup:
+            self._start()
+        elif self.recorded == self.steps:
+            self._finish()
+        elif self.profiler:
+            self.profiler.step()
+
+    @property
+    def recorded(self) -> int:
+        """How many whole steps were recorded, after those that warm up and the profiler's own."""
+        return max(0, len(self.ends) - self.warmup - 1)
+
+    def _start(self) -> None:
+        from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
+
+        activities = supported_activities()
+        if activities == {ProfilerActivity.CPU}:
+            os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or it complains that there is no GPU
+        one_more = schedule(wait=0, warmup=1, active=self.steps + 1)  # `_finish` ends it before
+        profiler = profile(activities=activities, schedule=one_more, on_trace_ready=self._write, record_shapes=True)
+        self.memory = peak_memory()
+        try:
+            profiler.start()
+        except RuntimeError as error:  # the script has a profiler of its own
+            self._leave(f"nothing is recorded, since the profiler cannot start: {error}")
+        else:
+            self.profiler = profiler
+
+    def _check_memory(self) -> None:
+        if self.profiler and peak_memory() - self.memory > MOST_MEMORY:
+            say(f"watch: the process has grown by {MOST_MEMORY >> 30} GiB since the recording began, which ends now.")
+            self._finish()
+
+    def _finish(self) -> None:
+        import torch
+
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()  # the last kernels belong to the recording
+        profiler, self.profiler = self.profiler, None
+        profiler.stop()
+        if self.stop:
+            sys.exit()
+
+    def _write(self, profiler: Any) -> None:
+        """Writes the trace and has the report printed. A failure is said, and the training goes on."""
+        import torch
+
+        path, rank = self.out, int(os.environ.get("RANK", 0))
+        if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+            path = path.with_name(path.name.partition(".json")[0]) / f"rank{rank}.json.gz"
+        about = stamp() | {"torch": torch.__version__, "threads": torch.get_num_threads(), "steps": self.recorded}
+        profiler.add_metadata_json("labkit", json.dumps(about))
+        try:
+            with atomic_write(path) as part:
+                profiler.export_chrome_trace(str(part))
+        except LabkitError as error:
+            self._leave(str(error))
+            return
+        self._leave(f"{self.recorded} steps of {os.path.basename(sys.argv[0])} are in {path}{self._cost()}")
+        if rank == 0:
+            subprocess.run([*PYTHON, "labtrace", "report", path], stdout=sys.__stderr__)
+
+    def _cost(self) -> str:
+        """How long a step took before and during the recording, in words."""
+        times = [end - begin for begin, end in itertools.pairwise(self.ends)]
+        before, during = times[1 : self.warmup - 1], times[self.warmup :]
+        if not before or not during:
+            return "."
+        before_ms, during_ms = 1e3 * statistics.median(before), 1e3 * statistics.median(during)
+        return f". A step took {before_ms:,.1f} ms before, and {during_ms:,.1f} while it was recorded."
+
+    def _leave(self, message: str) -> None:
+        if self.hook:
+            self.hook.remove()
+        self.hook = None
+        say(f"watch: {message}")
+
+    def close(self) -> None:
+        """Writes what there is, or says why there is nothing, when the script has ended."""
+        self.stop = False
+        if self.recorded and self.profiler:
+            self._finish()
+        elif self.ends and self.hook:
+            ended = f"the script ended after {len(self.ends)} steps, and {self.warmup + 1} warm up"
+            self._leave(f"nothing is recorded: {ended}.")
+        elif not self.ends:
+            what = f"no {self.calls} was called" if self.calls else "no optimiser of PyTorch stepped: see --calls"
+            self._leave(f"nothing is recorded: {what}.")
+
+
+def after_import(name: str, action: Callable[[Any], None]) -> None:
+    """Calls ``action(module)`` when the module of this name has been imported, for the first time."""
+
+    class Finder(importlib.abc.MetaPathFinder):
+        def find_spec(self, wanted: str, path: Any, target: Any = None) -> ModuleSpec | None:
+            if wanted != name:
+                return None
+            sys.meta_path.remove(self)  # so that the other finders answer
+            spec = importlib.util.find_spec(name)
+            if spec and spec.loader:
+                load = spec.loader.exec_module
+
+                def load_and_act(module: ModuleType) -> None:
+                    load(module)
+                    action(module)
+
+                spec.loader.exec_module = load_and_act  # type: ignore[method-assign]
+            return spec
+
+    sys.meta_path.insert(0, Finder())
+
+
+def peak_memory() -> int:
+    """The most bytes that this process has had."""
+    import resource  # not on Windows
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_BYTES
+
+
+def main() -> None:
+    """Runs the script under a `Watch`: ``python -m labtrace.watch SETTINGS script ...``, which `watch` starts."""
+    _, settings, *sys.argv = sys.argv
+    watched = Watch(**json.loads(settings))
+    watched.install()
+    try:
+        if sys.argv[0] == "-m":
+            sys.argv = sys.argv[1:]
+            sys.path.insert(0, os.getcwd())
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            script = os.path.abspath(sys.argv[0])
+            sys.path.insert(0, os.path.dirname(script))
+            runpy.run_path(script, run_name="__main__")
+    finally:
+        watched.close()
+
+
+if __name__ == "__main__":
+    main()

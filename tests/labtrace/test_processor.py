@@ -1,0 +1,90 @@
+"""Recordings of a processor alone: where a step's time goes, and what that is worth."""
+
+import pytest
+from synthetic_trace import SyntheticTrace
+
+import labtrace
+from labtrace import TraceError
+
+
+@pytest.fixture
+def step_of_100(load):
+    """A step of 100 us: 60 in a convolution with a copy of 10, 20 loading data, 10 in the optimiser, 10 in none."""
+    trace = SyntheticTrace()
+    trace.event("user_annotation", "ProfilerStep#3", 0, 100)
+    trace.event("user_annotation", "enumerate(DataLoader)#_Iter.__next__", 0, 20)
+    trace.operator("aten::stack", 5, 10)
+    trace.operator("aten::conv2d", 20, 60)
+    trace.operator("aten::mkldnn_convolution", 25, 50)
+    trace.operator("aten::copy_", 30, 10)
+    trace.event("user_annotation", "Optimizer.step#Adam.step", 80, 15)
+    trace.operator("aten::mul", 82, 10)
+    trace.operator("aten::mul", 150, 900)  # after the step
+    return load(trace)
+
+
+def test_each_instant_of_a_step_has_one_kind(step_of_100):
+    table = step_of_100.processor().set_index("kind")
+    expected = {"convolutions": 50, "data loading": 20, "copies": 10, "optimiser": 10, "Python and dispatch": 10}
+    assert table["us"].to_dict() == expected and table["us_per_step"].to_dict() == expected
+    assert table.loc["convolutions", "most_of_it"] == "aten::mkldnn_convolution"
+
+
+def test_amdahl_says_what_a_kind_is_worth(step_of_100):
+    row = step_of_100.processor().iloc[0]
+    assert row["times_faster_at_half"] == pytest.approx(1 / 0.75) and row["times_faster_at_most"] == pytest.approx(2)
+
+
+def test_the_verdict_names_the_kind_its_worth_and_what_to_try(step_of_100):
+    row = step_of_100.summary().iloc[0]
+    assert row["bound_by"] == row["first_remedy"] == "convolutions" and row["wall_us"] == 100
+    assert row["verdict"].startswith("The processor spends 50% of the time on convolutions: bf16")
+    assert row["verdict"].endswith("could bring 1.33x by halving this time.")
+    assert row["why"].startswith("A step takes 0.1 ms. Then come 20% data loading, 10%")
+
+
+def test_a_second_kind_of_half_the_size_leaves_no_one_cause(load):
+    trace = SyntheticTrace()
+    trace.event("user_annotation", "ProfilerStep#3", 0, 100)
+    trace.operator("aten::addmm", 0, 40)
+    trace.operator("aten::mul", 40, 60)
+    assert load(trace).summary()["bound_by"].tolist() == ["several"]
+
+
+def test_without_steps_the_whole_recording_counts(load):
+    trace = SyntheticTrace()
+    trace.operator("aten::mul", 10, 30)
+    trace.operator("aten::mm", 70, 30)
+    table = load(trace).processor().set_index("kind")
+    assert table["us"].to_dict() == {"matrix products": 30, "pointwise and other": 30, "Python and dispatch": 30}
+    assert table["us_per_step"].isna().all()
+
+
+def test_two_threads_do_not_count_an_instant_twice(load):
+    trace = SyntheticTrace()
+    trace.event("user_annotation", "ProfilerStep#3", 0, 100)
+    trace.operator("aten::mm", 0, 100)
+    trace.operator("aten::mul", 50, 50, tid=9)
+    assert load(trace).processor()["us"].sum() == 100
+
+
+def test_a_recording_of_a_gpu_is_refused(two_streams):
+    with pytest.raises(TraceError, match="temporal"):
+        two_streams.processor()
+
+
+@pytest.mark.parametrize("view", ["processor", "timeline"])
+def test_it_is_drawn_by_kind(step_of_100, view):
+    figure = labtrace.show.trace(step_of_100, view)
+    assert {"convolutions", "optimiser"} <= {bar.name for bar in figure.data}
+
+
+def test_shapes_give_the_rates_of_a_processor_s_operators(load):
+    values = ["", "", "", "[0, 0]", "[1, 1]", "[1, 1]", "1"]
+    trace = SyntheticTrace()
+    dims = [[1, 8, 10, 10], [16, 8, 3, 3], [16], [], [], [], []]
+    shapes = {"Input Dims": dims, "Input type": ["float"] * 3 + [""] * 4, "Concrete Inputs": values}
+    trace.operator("aten::conv2d", 0, 60, **shapes)
+    trace.operator("aten::mkldnn_convolution", 5, 50, **shapes)
+    row = load(trace).achieved().squeeze()
+    assert row["name"] == "aten::mkldnn_convolution" and row["us"] == 50 and row["flops"] == 2 * 8 * 8 * 16 * 8 * 9
