@@ -124,6 +124,8 @@ def _verdict(played: Remedies, bound: str) -> str:
 
 
 def _most(share: float) -> str:
+    if share > 0.995:
+        return "entirely"
     return f"mostly ({share:.0%})" if share > 0.5 else f"above all ({share:.0%})"
 
 
