@@ -12,20 +12,24 @@ from labkit.commands.measuring import compare, profile, speedups
 from labkit.commands.networks import export, score, translate
 from labkit.commands.sweeping import sweep
 from labkit.commands.training import defaults, train
-from labtrace.cli import report
+from labtrace.cli import WHOLE, report
+from labtrace.watch import watch
 
 UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ  # labkit.ranks would tell, too, but loads torch
 
 app = labtrace.cli.application(__doc__)
 register(app, train, epilog=defaults())
 register(app, sweep, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-for command in (translate, score, export, profile, report, compare, speedups, doctor):
+for command in (translate, score, export, profile):
+    register(app, command)
+register(app, watch, context_settings=WHOLE)
+for command in (report, compare, speedups, doctor):
     register(app, command)
 
 
 def main() -> None:
     """The command `labkit`."""
-    if UNDER_TORCHRUN:
+    if UNDER_TORCHRUN and sys.argv[1:2] != ["watch"]:  # whose script has ranks of its own
         labtrace.cli.run(run_rank, message_of, labkit.ranks.print_once)
     else:
         labtrace.cli.run(app, message_of)

@@ -52,7 +52,8 @@ class Rank:
         events = recording.events
         marks = events[events["category"].isin([OPERATORS, RANGES])]
         a_step = matching(marks["name"], r"^ProfilerStep\s*#\s*\d{1,18}(?!\d)")
-        self.steps = marks[a_step].reset_index(drop=True)
+        whole = (recording.stamp or {}).get("whole_steps")  # of `labtrace.watch`, for a training that ended early
+        self.steps = marks[a_step].head(whole).reset_index(drop=True)
         self.steps["step"] = self.steps["name"].str.extract(r"(\d+)", expand=False).astype("int64")
         labkits, pytorchs = matching(marks["name"], f"^{RANGE}"), matching(marks["name"], f"^(?:{PYTORCHS_RANGES})")
         other = (marks["category"] == RANGES) | pytorchs | matching(marks["name"], f"^{USERS_RANGES}")

@@ -37,7 +37,7 @@ def watch(
     """Run a training script, record some of its steps, and print the report's verdict. The training goes on.
 
     A step ends when the optimiser that stepped first has stepped again. `-m package.module` runs a module. Under
-    torchrun (`torchrun ... -m labtrace watch train.py`) each rank writes a file into one folder.
+    torchrun (`torchrun ... -m labtrace watch train.py`), each rank writes a file, all into one folder.
 
     Args:
         script: The script and its own options. Options of this command come before it.
@@ -182,7 +182,8 @@ class Watch:
         path, rank = self.out, int(os.environ.get("RANK", 0))
         if int(os.environ.get("WORLD_SIZE", 1)) > 1:
             path = path.with_name(path.name.partition(".json")[0]) / f"rank{rank}.json.gz"
-        about = stamp() | {"torch": torch.__version__, "threads": torch.get_num_threads(), "steps": self.recorded}
+        about = stamp() | {"torch": torch.__version__, "threads": torch.get_num_threads()}
+        about["whole_steps"] = self.recorded  # of a script that ended early, the last step is no whole one
         profiler.add_metadata_json("labkit", json.dumps(about))
         try:
             with atomic_write(path) as part:
