@@ -20,11 +20,10 @@ UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ  # labkit.ranks would tell,
 app = labtrace.cli.application(__doc__)
 register(app, train, epilog=defaults())
 register(app, sweep, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-for command in (translate, score, export, profile):
+for command in (translate, score, export, profile, report, compare, speedups):
     register(app, command)
 register(app, watch, context_settings=WHOLE)
-for command in (report, compare, speedups, doctor):
-    register(app, command)
+register(app, doctor)
 
 
 def main() -> None:

@@ -171,20 +171,18 @@ class Watch:
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()  # the last kernels belong to the recording
         profiler, self.profiler = self.profiler, None
+        about = stamp() | {"torch": torch.__version__, "threads": torch.get_num_threads()}
+        about["whole_steps"] = self.recorded  # of a script that ended early, the last step is no whole one
+        profiler.add_metadata_json("labkit", json.dumps(about))  # taken only while it records
         profiler.stop()
         if self.stop:
             sys.exit()
 
     def _write(self, profiler: Any) -> None:
         """Writes the trace and has the report printed. A failure is said, and the training goes on."""
-        import torch
-
         path, rank = self.out, int(os.environ.get("RANK", 0))
         if int(os.environ.get("WORLD_SIZE", 1)) > 1:
             path = path.with_name(path.name.partition(".json")[0]) / f"rank{rank}.json.gz"
-        about = stamp() | {"torch": torch.__version__, "threads": torch.get_num_threads()}
-        about["whole_steps"] = self.recorded  # of a script that ended early, the last step is no whole one
-        profiler.add_metadata_json("labkit", json.dumps(about))
         try:
             with atomic_write(path) as part:
                 profiler.export_chrome_trace(str(part))

@@ -79,7 +79,7 @@ def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None)
     places = places.assign(begin=places["begin_us"] / unit_us, value=places["total_us"] / unit_us)
     if len(places) <= NAMED_BARS:
         places["text"] = places["name"].where(places["series"].isin(list(KINDS)), "").map(shortened).map(escaped)
-    figure = bars(places, LOOKS | PROCESSOR, f"{unit} since the first event")
+    figure = bars(places, {**LOOKS, **PROCESSOR}, f"{unit} since the first event")
     figure.update_xaxes(range=(begin_us / unit_us, end_us / unit_us))
     count, there = sum(len(bar.x) for bar in figure.data), table["events"].sum()
     figure.update_traces(
