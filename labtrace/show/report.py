@@ -142,7 +142,7 @@ def _between_ranks(each: Trace) -> Iterator[str]:
         yield f"<p><b>{said}</b></p>"
     if len(table) > 1:
         shown = table[["rank", "wall_us", "compute_us", "waited_us", "sending_us", "exposed_us", "share_of_wall"]]
-        yield readable(shown).to_html(index=False, border=0)
+        yield readable(shown.rename(columns={"rank": "of rank"})).to_html(index=False, border=0)
 
 
 def _typical_step(traces: dict[str, Trace]) -> go.Figure:

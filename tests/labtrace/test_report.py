@@ -49,6 +49,8 @@ def test_the_page_and_the_data_of_a_folder_have_a_line_for_each_rank(tmp_path):
     folder = labkit.Trace(tmp_path)
     text = page(folder, tmp_path)
     assert "Rank 1 is the straggler" in text and "sending µs" in text and "cannot tell" not in text
+    table = text[text.index("of rank") :].partition("</table>")[0]
+    assert re.findall(r"<tr>\s*<td>(\d+)</td>", table) == ["0", "1"]
     found = show.report_data(folder)[folder.ranks[0].recording.file.name]
     assert [row["rank"] for row in found["communication"]] == [0, 1]
     assert [row["rank"] for row in found["kernels"]] == [0] * 20 + [1] * 20
