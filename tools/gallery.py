@@ -3,8 +3,7 @@
     python -m tools.gallery [notebooks/04_two_streams.ipynb ...]      # or: make gallery; default: all of notebooks/
 
 Runs each notebook, as `make site` does, and draws its figures with Kaleido, which needs Chrome or Chromium. Pictures of
-notebooks that are not named stay as they are. A picture has at most 64 colours and no background, so that it fits light
-and dark pages.
+notebooks that are not named stay as they are. A picture has at most 64 colours.
 """
 
 import argparse
