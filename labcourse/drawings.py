@@ -1,8 +1,7 @@
-"""The lessons' drawings: SVG files that fit light and dark themes, each with its content in words beside it."""
+"""The lessons' drawings: SVG files on white paper of their own, each with its content in words beside it."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -19,7 +18,7 @@ class Drawing:
     """An SVG picture and its text alternative: a notebook shows the picture, a terminal the words.
 
     Attributes:
-        svg: the file's text, to be put into HTML as it is. Its lines and letters take the colour of the text around.
+        svg: the file's text, to be put into HTML as it is.
         title: the picture's name, a few words.
         words: the picture's content, in sentences.
     """
@@ -32,8 +31,8 @@ class Drawing:
         return f"{self.title}. {self.words}"
 
     def _repr_html_(self) -> str:
-        picture = re.sub("<svg ", '<svg style="max-width: 100%; height: auto" ', self.svg, count=1)
-        words = f"<details><summary>In words</summary>{escape(self.words)}</details>"
+        picture = self.svg.replace('style="', 'style="max-width: 100%; height: auto; ', 1)
+        words = f'<details><summary style="display: list-item">In words</summary>{escape(self.words)}</details>'
         return f'<figure style="margin: 0">{picture}<figcaption style="font-size: small">{words}</figcaption></figure>'
 
 
@@ -42,7 +41,7 @@ def drawing(name: str) -> Drawing:
 
     Args:
         name: "cyclegan", or another file in ``labcourse/drawings/`` without its ending. Such a file has a
-            ``<title>`` and a ``<desc>``, which screen readers speak, and draws in ``currentColor`` and mid-tones.
+            ``<title>`` and a ``<desc>``, which screen readers speak.
 
     Raises:
         LabkitError: there is no such drawing.

@@ -4,7 +4,7 @@
 
 Runs each notebook, as `make site` does, and draws its figures with Kaleido, which needs Chrome or Chromium. Pictures of
 notebooks that are not named stay as they are. The README's timeline is drawn in any case. A picture has at most
-64 colours and no background, so that it fits light and dark pages.
+64 colours.
 """
 
 import argparse

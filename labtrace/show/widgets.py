@@ -24,23 +24,22 @@ export default {
     const get = (name) => model.widget_manager.get_model(model.get(name).slice("IPY_MODEL_".length));
     const [program, drawn] = await Promise.all([get("_program"), get("_drawn")]);
     const Plotly = (globalThis.labkitPlotly ??= new Function("define", `${program.get("text")}; return Plotly`)());
-    const paper = el.appendChild(document.createElement("div")); // ipywidgets takes its height away from el itself
     const draw = () => {
       const { data, layout } = JSON.parse(drawn.get("text"));
-      paper.style.height = `${layout.height ?? 450}px`; // Plots.resize forgets the layout's, and asks the element
-      return Plotly.react(paper, data, layout, { responsive: true, displaylogo: false });
+      return Plotly.react(el, data, layout, { displaylogo: false });
     };
     await draw();
     drawn.on("change:text", draw);
-    const resized = new ResizeObserver(() => Plotly.Plots.resize(paper));
-    resized.observe(paper);
+    // Not Plotly's `responsive`, whose drawing is as high as its place: nothing, once it has no height of its own.
+    const resized = new ResizeObserver(() => Plotly.Plots.resize(el));
+    resized.observe(el);
     const tell = () => el.classList.toggle("labtrace-busy", model.get("busy"));
     model.on("change:busy", tell);
     return () => {
       drawn.off("change:text", draw);
       model.off("change:busy", tell);
       resized.disconnect();
-      Plotly.purge(paper);
+      Plotly.purge(el);
     };
   },
 };

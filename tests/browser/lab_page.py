@@ -95,6 +95,33 @@ class LabPage:
             self._wait(f"{drawn}(look.graphs(look.cell({number}).node))", 30 if figures else 1)
         return self.page.evaluate_handle("number => look.cell(number).node", number).as_element()
 
+    def sizes(self, number: int) -> list[Any]:
+        """Scrolls to a cell; of its figures, the heights of place and drawing, and whether both are as wide."""
+        self.cell(number, 1)
+        with suppress(TimeoutError):  # a drawing follows its place after a moment
+            self._wait(f"look.sizes({number}).every(([place, drawing, fits]) => place === drawing && fits)", 5)
+        return self.page.evaluate("number => look.sizes(number)", number)
+
+    def change_width(self, way: str) -> None:
+        """Changes the notebook's width while its first cell is shown: by the "sidebar", the "window", another "tab"."""
+        self.page.evaluate("look.scroll(0)")
+        time.sleep(1)  # until cells out of view are hidden
+        if way == "tab":
+            self._command("launcher:create")
+        if way == "window":
+            self.page.set_viewport_size({"width": WIDTH - 200, "height": HEIGHT})
+        else:
+            self.page.keyboard.press("Control+b")
+        time.sleep(1)
+        if way == "tab":
+            self._command("application:activate-previous-tab")
+        if way == "window":
+            self.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+
+    def _command(self, name: str) -> None:
+        self.page.evaluate("name => jupyterapp.commands.execute(name)", name)
+        time.sleep(1)
+
     def graphs(self, cell: ElementHandle) -> list[ElementHandle]:
         """The figures of a cell."""
         return cell.query_selector_all(".js-plotly-plot")

@@ -43,6 +43,14 @@ window.look = {
 
   graphs: (box) => [...box.querySelectorAll(".js-plotly-plot")],
 
+  // Of a cell's figures: the heights of the element and of the drawing in it, and whether both are as wide.
+  sizes(number) {
+    return window.look.graphs(window.look.cell(number).node).map((graph) => {
+      const [place, drawing] = [graph, graph.querySelector(".main-svg")].map((one) => one.getBoundingClientRect());
+      return [Math.round(place.height), Math.round(drawing.height), Math.abs(place.width - drawing.width) < 2];
+    });
+  },
+
   // How many marks a figure has drawn: of its traces, its pictures, and its shapes.
   marks(graph) {
     const drawn = ":is(.cartesianlayer, .pielayer, .treemaplayer, .sankey) path, .table text, image, .shapelayer path";

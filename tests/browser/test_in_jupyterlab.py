@@ -6,12 +6,31 @@ Screenshots of all figures in both themes, and a summary in JSON, go to out/brow
 import json
 import time
 
+import nbformat
 import pytest
 from contrast import illegible
 from lab_server import ROOT, jupyterlab
 
 OUT = ROOT / "out" / "browser"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+SETUP = """
+import plotly.express as px, torch, types, labcourse, labkit
+from labcourse import check
+from labkit import show
+run = types.SimpleNamespace(losses={"G_A": [1.0, 0.5]}, steps=2, done=2, model=labkit.CycleGAN(ngf=4, ndf=4))
+live, strip, box = show.LiveLosses(2), show.FilmStrip(torch.zeros(4, 3, 32, 32)), None
+"""
+FIGURES = {  # each in a cell that also redraws it, as a reader does who moves a control
+    "live losses": "display(live.figure); live(run)",
+    "film strip": "strip(run); strip(run)",
+    "queue": "box = labcourse.queue_widget(); display(box); box.children[0].value = 12",
+    "overlap": "box = labcourse.overlap_widget(); display(box); box.children[0].value = 0.5",
+    "scaling": "box = labcourse.scaling_widget({'generators': torch.rand(99)}); display(box); box.children[0].value = 1",
+    "explorer": "box = show.trace_explorer(check.unknown_traces('out')); display(box); box.children[2].value = 'idle'",
+    "plain figure": "show.view(labcourse.queue_figure())",
+    "plain figure without a height": "px.line(y=[1, 2])",
+}
+FAR = '<div style="height: 2500px"></div>'
 
 pytestmark = pytest.mark.browser
 
@@ -22,10 +41,21 @@ def open_notebook(tmp_path_factory):
     sync_api = pytest.importorskip("playwright.sync_api", reason="make browser installs Playwright")
     from lab_page import LabPage, chromium
 
-    with jupyterlab(tmp_path_factory.mktemp("lab")) as address, sync_api.sync_playwright() as playwright:
+    folder = tmp_path_factory.mktemp("lab")
+    with jupyterlab(folder) as address, sync_api.sync_playwright() as playwright:
+        nbformat.write(widgets(), folder / "notebooks" / "widgets.ipynb")
         browser = chromium(playwright)
         yield lambda notebook: LabPage(browser, address, notebook)
         browser.close()
+
+
+def widgets() -> nbformat.NotebookNode:
+    """A notebook of the course's widgets, each out of view of the others."""
+    cells = [nbformat.v4.new_code_cell(SETUP)]
+    for source in FIGURES.values():
+        cells += [nbformat.v4.new_markdown_cell(FAR), nbformat.v4.new_code_cell(source)]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
 
 
 @pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
@@ -76,6 +106,23 @@ def test_a_reader_sees_every_figure_and_moves_every_widget(open_notebook, notebo
     lab.close()
     assert report["figures"] or notebook.stem == "13_write_a_kernel", "no figure"
     assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("theme", THEMES.values())
+def test_a_figure_keeps_its_height_when_the_width_changes_out_of_view(open_notebook, theme):
+    lab = open_notebook("widgets.ipynb")
+    lab.theme(theme)
+    lab.run()
+    numbers = {name: 2 + 2 * place for place, name in enumerate(FIGURES)}
+    at_first = {name: lab.sizes(number) for name, number in numbers.items()}
+    assert all(height > 100 and fits for ((height, _, fits),) in at_first.values())
+    found = {}
+    for way in ("sidebar", "window", "tab"):
+        lab.change_width(way)
+        found |= {(way, name): lab.sizes(number) for name, number in numbers.items()}
+    assert not lab.console
+    lab.close()
+    assert found == {(way, name): at_first[name] for way, name in found}
 
 
 def see(lab, graph, name: str) -> list[str]:
