@@ -40,6 +40,7 @@ from labcourse.speedrun.yardstick import PORTION, Yardstick
 from labkit.data.batches import to_float
 from labkit.data.fruit import FruitData, fruit
 from labkit.measure.quality import GOAL, score
+from labkit.training.export import load_program
 from labtrace.errors import LabkitError
 
 MOST_COMPRESSED = 1600  # bytes: more than 80 lines of program have
@@ -173,7 +174,7 @@ def _program(source: str) -> Any:
     """An entry's translator as a program that can be called."""
     with tempfile.TemporaryDirectory(prefix="speedrun-") as folder:
         _run("export", {}, source, Path(folder), EXPORT_LIMIT_S)
-        return torch.export.load(Path(folder) / "program.pt2").module()
+        return load_program(Path(folder) / "program.pt2")
 
 
 def _run(do: str, task: dict[str, Any], source: str, folder: Path, limit: float) -> tuple[float, float]:

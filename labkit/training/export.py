@@ -122,7 +122,14 @@ def _program(network: Generator, about: dict[str, str]) -> tuple[bytes, Runner]:
     file = io.BytesIO()
     torch.export.save(program, file, extra_files={"labkit.json": json.dumps(about)})
     file.seek(0)
-    return file.getvalue(), torch.export.load(file).module()
+    return file.getvalue(), load_program(file)
+
+
+def load_program(file: Path | io.BytesIO) -> Runner:
+    """The network in a ``.pt2`` file, ready to be called."""
+    with warnings.catch_warnings():  # PyTorch 2.11 leaves the weights in the file's bytes, and warns of writing there
+        warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
+        return torch.export.load(file).module()
 
 
 def _weights(network: Generator, about: dict[str, str]) -> tuple[bytes, Runner]:

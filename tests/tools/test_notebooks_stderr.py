@@ -1,0 +1,20 @@
+"""notebooks/conftest.py: under nbval a cell fails that writes to stderr, be it Python or C that writes."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+
+CONFTEST = Path(__file__).parents[2] / "notebooks" / "conftest.py"
+
+
+def test_only_cells_that_write_to_stderr_fail(tmp_path):
+    shutil.copy(CONFTEST, tmp_path)
+    sources = ["import os, sys", "print(1)", "print(2, file=sys.stderr)", "n = os.write(2, b'3')"]
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "a.ipynb")
+    command = [sys.executable, "-m", "pytest", "--nbval-lax", "--nbval-current-env", "--rootdir=.", "--color=no", "-q"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert ran.stdout.startswith("..FF"), ran.stdout
