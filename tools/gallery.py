@@ -8,6 +8,7 @@ and dark pages.
 """
 
 import argparse
+import base64
 import html
 import io
 import os
@@ -24,6 +25,7 @@ from tools.website.notebooks import ROOT, executed
 
 GALLERY, PICTURES = ROOT / "docs" / "gallery.md", ROOT / "docs" / "gallery"
 PLOTLY = "application/vnd.plotly.v1+json"
+ROWS = re.compile(r'<figure role="img" aria-label="(.*?)"')  # of `labkit.show.picture_rows`
 START = "\n## ["  # of a notebook's part of the page
 DRAWING = re.compile(r'labcourse\.drawing\("(\w+)"\)')
 HEAD = """# The figures
@@ -34,19 +36,20 @@ times says SIMULATED.
 """
 
 
-def figures(notebook: nbformat.NotebookNode) -> list[go.Figure]:
-    """The figures among the outputs of a notebook that was run."""
-    outputs = (output for cell in notebook.cells for output in cell.get("outputs", []))
-    found = (output["data"].get(PLOTLY) for output in outputs if "data" in output)
-    return [go.Figure({"data": one["data"], "layout": one["layout"]}) for one in found if one]
-
-
-def draw(figure: go.Figure, path: Path) -> None:
-    """Write a figure as a picture of at most 64 colours."""
-    size = {name: figure.layout[name] or default for name, default in (("width", 900), ("height", 450))}
-    picture = Image.open(io.BytesIO(kaleido.calc_fig_sync(figure, opts={"format": "png", **size})))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    picture.quantize(64, method=Image.Quantize.FASTOCTREE).save(path, optimize=True)
+def drawn(data: dict) -> tuple[str, Image.Image] | None:
+    """The words and the picture of an output's data; None if it is no figure."""
+    if PLOTLY in data:
+        figure = go.Figure({"data": data[PLOTLY]["data"], "layout": data[PLOTLY]["layout"]})
+        size = {name: figure.layout[name] or default for name, default in (("width", 900), ("height", 450))}
+        png = kaleido.calc_fig_sync(figure, opts={"format": "png", **size})
+        return figure.layout.meta["text"], Image.open(io.BytesIO(png))
+    if told := ROWS.match(page := str(data.get("text/html", ""))):
+        rows = [Image.open(io.BytesIO(base64.b64decode(png))) for png in re.findall('base64,([^"]*)', page)]
+        whole = Image.new("RGB", (rows[0].width, sum(row.height for row in rows)))
+        for number, row in enumerate(rows):
+            whole.paste(row, (0, number * row.height))
+        return html.unescape(told[1]), whole
+    return None
 
 
 def run_and_draw(path: Path) -> str:
@@ -57,11 +60,13 @@ def run_and_draw(path: Path) -> str:
         lines.append(f"![{name}]({os.path.relpath(DRAWINGS / f'{name}.svg', GALLERY.parent)})\n")
     for old in PICTURES.glob(f"{path.stem[:2]}_*.png"):
         old.unlink()
-    for number, figure in enumerate(figures(notebook), start=1):
-        picture = PICTURES / f"{path.stem[:2]}_{number:02}.png"
-        draw(figure, picture)
-        words = html.escape(" ".join(str(figure.layout.meta["text"]).split()))
-        lines.append(f'<img alt="{words}" src="{picture.relative_to(GALLERY.parent)}">\n')
+    PICTURES.mkdir(exist_ok=True)
+    outputs = (output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
+    for number, (words, picture) in enumerate(filter(None, map(drawn, outputs)), start=1):
+        file = PICTURES / f"{path.stem[:2]}_{number:02}.png"
+        picture.quantize(64, method=Image.Quantize.FASTOCTREE).save(file, optimize=True)
+        alternative = html.escape(" ".join(words.split()))
+        lines.append(f'<img alt="{alternative}" src="{file.relative_to(GALLERY.parent)}">\n')
     return "\n".join(lines)
 
 
