@@ -69,6 +69,7 @@ def learning_figure(curves: pandas.DataFrame) -> go.Figure:
         figure.add_hline(y=GOAL[metric], line=dict(color=WALL, dash="dash", width=1), row=row)
     figure.for_each_annotation(lambda note: note.update(text=re.sub("[ _]", "<br>", note.text.partition("=")[2])))
     figure.update_layout(legend=dict(orientation="v", x=1.1, yanchor="top"))  # on top are the panels' names
+    figure.update_xaxes(title_text="").update_layout(xaxis_title_text="pictures seen")  # once: panels can be narrow
     told = []
     for name, runs in curves.groupby("name", sort=False):
         last = runs.groupby("seed").last()

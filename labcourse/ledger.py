@@ -32,7 +32,7 @@ def ledger_file() -> Path:
 
 
 class Ledger:
-    """Predictions of one notebook.
+    """Predictions of one notebook, whose tables from now on show long texts in full, as pandas does not by default.
 
     Args:
         notebook: its number, for example "04".
@@ -41,6 +41,7 @@ class Ledger:
 
     def __init__(self, notebook: str, path: Path | str | None = None) -> None:
         self.notebook, self.path = notebook, Path(path or ledger_file())
+        pandas.set_option("display.max_colwidth", None)
 
     def predict(self, what: str, guess: float | None) -> None:
         """Keeps a prediction, made before the measurement: 0 or more, True or False for 1 or 0, None for none."""
@@ -67,7 +68,6 @@ class Ledger:
 
     def table(self) -> pandas.DataFrame:
         """This notebook's predictions. See `scores`."""
-        pandas.set_option("display.max_colwidth", None)  # else it cuts long questions where the table is shown
         table = scores(self.path)
         return table[table["notebook"] == self.notebook].drop(columns="notebook").reset_index(drop=True)
 

@@ -160,9 +160,5 @@ def saved_tensors(network: nn.Module, picture: Tensor) -> list[tuple[str, Tensor
 
 
 def spaced(table: pandas.DataFrame) -> pandas.DataFrame:
-    """A table to show, whose names have spaces in the place of underscores: a narrow page can break them into lines."""
-
-    def words(name: Any) -> Any:
-        return name.replace("_", " ") if isinstance(name, str) else name
-
-    return table.rename(index=words, columns=words)
+    """A table to show, its columns named with spaces for underscores, which a narrow page can break into lines."""
+    return table.rename(columns=lambda name: name.replace("_", " "))

@@ -8,6 +8,7 @@ notebooks that are not named stay as they are. The README's timeline is drawn in
 """
 
 import argparse
+import base64
 import html
 import io
 import os
@@ -27,6 +28,7 @@ from tools.website.notebooks import ROOT, executed
 GALLERY, PICTURES = ROOT / "docs" / "gallery.md", ROOT / "docs" / "gallery"
 TIMELINE = ROOT / "docs" / "timeline.webp"
 PLOTLY = "application/vnd.plotly.v1+json"
+ROWS = re.compile(r'<figure role="img" aria-label="(.*?)"')  # of `labkit.show.picture_rows`
 START = "\n## ["  # of a notebook's part of the page
 TAGS = re.compile("<.*?>")
 DRAWING = re.compile(r'labcourse\.drawing\("(\w+)"\)')
@@ -36,13 +38,6 @@ All figures of the notebooks, for readers of this page: in JupyterLab and Colab 
 draws them. Times were measured on the machine that drew them, or on the GPU that a figure names. A figure of simulated
 times says SIMULATED.
 """
-
-
-def figures(notebook: nbformat.NotebookNode) -> list[go.Figure]:
-    """The figures among the outputs of a notebook that was run."""
-    outputs = (output for cell in notebook.cells for output in cell.get("outputs", []))
-    found = (output["data"].get(PLOTLY) for output in outputs if "data" in output)
-    return [go.Figure({"data": one["data"], "layout": one["layout"]}) for one in found if one]
 
 
 def in_words(figure: go.Figure) -> str:
@@ -76,12 +71,30 @@ def seen(figure: go.Figure) -> list[str]:
     return found
 
 
-def draw(figure: go.Figure, path: Path, scale: int = 1) -> None:
-    """Write a figure as a picture of at most 64 colours. `scale` counts its pixels for each of the page's."""
-    import kaleido  # installed by `make gallery` alone
+def drawn(data: dict) -> tuple[str, Image.Image] | None:
+    """The words and the picture of an output's data; None if it is no figure."""
+    if PLOTLY in data:
+        figure = go.Figure({"data": data[PLOTLY]["data"], "layout": data[PLOTLY]["layout"]})
+        return in_words(figure), render(figure)
+    if told := ROWS.match(page := str(data.get("text/html", ""))):
+        rows = [Image.open(io.BytesIO(base64.b64decode(png))) for png in re.findall('base64,([^"]*)', page)]
+        whole = Image.new("RGB", (rows[0].width, sum(row.height for row in rows)))
+        for number, row in enumerate(rows):
+            whole.paste(row, (0, number * row.height))
+        return html.unescape(told[1]), whole
+    return None
+
+
+def render(figure: go.Figure, scale: int = 1) -> Image.Image:
+    """A figure's picture, drawn by a browser."""
+    import kaleido
 
     size = {name: figure.layout[name] or default for name, default in (("width", 900), ("height", 450))}
-    picture = Image.open(io.BytesIO(kaleido.calc_fig_sync(figure, opts={"format": "png", "scale": scale, **size})))
+    return Image.open(io.BytesIO(kaleido.calc_fig_sync(figure, opts={"format": "png", "scale": scale, **size})))
+
+
+def keep(picture: Image.Image, path: Path) -> None:
+    """Writes a picture with 64 colours."""
     path.parent.mkdir(parents=True, exist_ok=True)
     picture.quantize(64, method=Image.Quantize.FASTOCTREE).save(path, optimize=True, lossless=True)
 
@@ -95,10 +108,11 @@ def run_and_draw(path: Path) -> str:
         lines.append(f'<img alt="{html.escape(str(labcourse.drawing(name)))}" src="{source}">\n')
     for old in PICTURES.glob(f"{path.stem[:2]}_*.png"):
         old.unlink()
-    for number, figure in enumerate(figures(notebook), start=1):
-        picture = PICTURES / f"{path.stem[:2]}_{number:02}.png"
-        draw(figure, picture)
-        lines.append(f'<img alt="{html.escape(in_words(figure))}" src="{picture.relative_to(GALLERY.parent)}">\n')
+    outputs = (output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
+    for number, (words, picture) in enumerate(filter(None, map(drawn, outputs)), start=1):
+        file = PICTURES / f"{path.stem[:2]}_{number:02}.png"
+        keep(picture, file)
+        lines.append(f'<img alt="{html.escape(words)}" src="{file.relative_to(GALLERY.parent)}">\n')
     return "\n".join(lines)
 
 
@@ -113,7 +127,7 @@ def main() -> None:
 
     kaleido.start_sync_server(silence_warnings=True)
     two_steps = labtrace.show.trace(labcourse.public_trace("resnet50_workers0"), "timeline", end_us=360_000)
-    draw(two_steps, TIMELINE, scale=2)
+    keep(render(two_steps, scale=2), TIMELINE)
     for path in chosen:
         parts[path.stem[:2]] = run_and_draw(path)
         GALLERY.write_text(HEAD + "".join(f"{START}{parts[key]}" for key in sorted(parts)), encoding="utf-8")

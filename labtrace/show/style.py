@@ -57,7 +57,7 @@ def view(figure: go.Figure) -> None:
     else:
         cells = pandas.DataFrame(dict(zip(table.header.values, table.cells.values, strict=True)))
         shown = cells.to_html(index=False, border=0, escape=False).replace("_", "_<wbr>")  # long names may be broken
-        shown = shown.replace("<td>", '<td style="text-align: left">')
+        shown = re.sub("<(t[dh])>", r'<\1 style="text-align: left">', shown)
         display(HTML(f"<p>{figure.layout.title.text}</p>{shown}"))
     display(HTML(in_words(figure)))
 

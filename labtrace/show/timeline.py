@@ -108,7 +108,7 @@ def queue(traces: Traces) -> go.Figure:
         )
         figure.add_hline(y=rows["mean"].iloc[0], line=dict(color=HOST, dash="dash"), row=number, col=1)
     figure.update_yaxes(title="kernels waiting", rangemode="tozero")
-    figure.update_xaxes(tickformat=",", matches=None, showticklabels=True)
+    figure.update_xaxes(tickformat=",", rangemode="tozero", matches=None, showticklabels=True)
     thinned = recordings.size().max() > QUEUE_POINTS // 2
     thinning = f"; thinned to {QUEUE_POINTS:,} points, extremes kept" if thinned else ""
     figure.update_xaxes(title=f"{unit} since the first event{thinning}", row=len(recordings), col=1)
