@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -64,13 +65,15 @@ def learning_figure(curves: pandas.DataFrame) -> go.Figure:
     figure = lines(looks, "images", "percent", "seed", title, **panels)
     for row, metric in enumerate(reversed(GOAL), start=1):  # rows count from below
         figure.add_hline(y=GOAL[metric], line=dict(color=WALL, dash="dash", width=1), row=row)
-    figure.for_each_annotation(lambda note: note.update(text=note.text.partition("=")[2].replace(", ", ",<br>")))
+    figure.for_each_annotation(lambda note: note.update(text=re.sub("(_|, )", r"\1<br>", note.text.partition("=")[2])))
+    figure.update_xaxes(title="").update_xaxes(title="pictures seen", row=1, col=1)  # one is enough for all panels
     told = []
     for name, runs in curves.groupby("name", sort=False):
         last = runs.groupby("seed").last()
         ranges = [f"{metric} {last[metric].min():.1f} to {last[metric].max():.1f} %" for metric in GOAL]
         told.append(f"{name} at {' and '.join(ranges)}")
-    return figure.update_layout(meta={"text": f"Over the pictures seen, the seeds end: {'; '.join(told)}."})
+    words = f"Over the pictures seen, the seeds end: {'; '.join(told)}."
+    return figure.update_layout(margin_t=145, meta={"text": words})
 
 
 def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figure:
@@ -142,7 +145,7 @@ def ring_figure() -> go.Figure:
             after[part] = many if number >= RANKS - 1 else after[part] + many
     table = pandas.DataFrame(rows, columns=["round", "rank", "part", "ranks in the sum"])
     look = dict(barmode="group", range_y=[0, RANKS + 0.2], height=420)
-    title = "A ring's all-reduce: half of the rounds add, the other half pass on"
+    title = "A ring's all-reduce: half of the rounds add,<br>the other half pass on"
     moving = dict(color="part", animation_frame="round", title=title)
     figure = px.bar(table, x="rank", y="ranks in the sum", **moving, **look)
     words = (
@@ -201,7 +204,7 @@ def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, gr
     turn = streams * launch_us - GAP_US  # kernels as long as this let both keep pace
     bound = "host bound" if kernel_us < turn else "compute bound"
     waiting = f"at most {depth.max()} kernels" if depth.max() else "always none"
-    titles = "Lines lead from launches to kernels", f"The queue, launched but not started: {waiting}"
+    titles = "Lines lead from launches to kernels", f"Launched but not started: {waiting}"
     figure = make_subplots(2, shared_xaxes=True, row_heights=[0.65, 0.35], subplot_titles=titles)
     figure.update_annotations(x=0, xanchor="left", font_size=13)  # the right corner is the stamp's
     _add_lanes(figure, timeline)
@@ -214,7 +217,7 @@ def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, gr
         f"{timeline.idle_share:.0%} of it. At most {depth.max()} kernels wait in the queue; the last one starts "
         f"{timeline.launch_delays[-1]:.0f} microseconds after its launch."
     )
-    title = f"SIMULATED launch queue: <b>{bound}</b>, GPU idle {timeline.idle_share:.0%} of {timeline.wall:.0f} µs"
+    title = f"SIMULATED launch queue: <b>{bound}</b>,<br>GPU idle {timeline.idle_share:.0%} of {timeline.wall:.0f} µs"
     legend = dict(orientation="h", y=-0.15, traceorder="normal")
     figure.update_layout(title=title, barmode="stack", height=520, legend=legend, meta={"text": words})
     return mark_simulated(figure)
@@ -283,7 +286,7 @@ def overlap_figure(share: float = 0.6) -> go.Figure:
         f"microseconds. On two streams the sum is {two.kernel_sum:.0f} microseconds, {sums:.2f} times as much, and "
         f"the wall time, which is the union of all kernels, {two.busy:.0f}, {walls:.2f} times as much."
     )
-    title = f"SIMULATED overlap: on two streams <b>sum x {sums:.2f}, wall time x {walls:.2f}</b>"
+    title = f"SIMULATED overlap: on two streams<br><b>sum x {sums:.2f}, wall time x {walls:.2f}</b>"
     figure.update_layout(title=title, barmode="overlay", height=420, showlegend=False, meta={"text": words})
     return mark_simulated(figure)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,8 +194,9 @@ def finish(
         stamps.setdefault(stamp_text(trace), []).append(name)
     stamp = "; ".join(f"{', '.join(names)}: {of_these}" for of_these, names in stamps.items())
     figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor=CLEAR)
+    heading = "<br>".join([*textwrap.wrap(title, 52), f"<sub>{escaped(stamp)}</sub>"])  # for a narrow page
     figure.update_layout(
-        title=dict(text=f"{title}<br><sub>{escaped(stamp)}</sub>", yref="container", y=1, yanchor="top", pad_t=16),
+        title=dict(text=heading, yref="container", y=1, yanchor="top", pad_t=26),
         margin=dict(t=ABOVE, b=20 if any(isinstance(one, go.Table) for one in figure.data) else BELOW),
         legend=dict(orientation="h", traceorder="normal", x=0, y=0, yref="container", yanchor="bottom"),
         meta={
