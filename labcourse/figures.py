@@ -75,7 +75,8 @@ def learning_figure(curves: pandas.DataFrame) -> go.Figure:
         last = runs.groupby("seed").last()
         ranges = [f"{metric} {last[metric].min():.1f} to {last[metric].max():.1f} %" for metric in GOAL]
         told.append(f"{name} at {' and '.join(ranges)}")
-    return figure.update_layout(meta={"text": f"Over the pictures seen, the seeds end: {'; '.join(told)}."})
+    words = f"Over the pictures seen, the seeds end: {'; '.join(told)}."
+    return figure.update_layout(margin_t=145, meta={"text": words})
 
 
 def passes_figure(curves: pandas.DataFrame, against: str = "seconds") -> go.Figure:

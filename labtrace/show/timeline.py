@@ -11,7 +11,7 @@ from labtrace.errors import LabkitError
 from labtrace.processor import stretches
 from labtrace.rank import Rank
 from labtrace.show.bars import Looks, Traces, bars, each_rank, finish, joined
-from labtrace.show.style import FAINT, HOST, KINDS, PLAYERS, UNUSED, WALL, escaped, panels, shortened, time_unit
+from labtrace.show.style import FAINT, HOST, INK, KINDS, PLAYERS, UNUSED, WALL, escaped, panels, shortened, time_unit
 from labtrace.trace import Trace
 
 MOST_BARS = 1500
@@ -106,7 +106,7 @@ def queue(traces: Traces) -> go.Figure:
             **dict(mode="lines", line=dict(shape="hv", color=WALL, width=1), fill="tozeroy", fillcolor=FAINT),
             hovertemplate=f"from %{{x:,.3f}} {unit} on, %{{y}} kernels wait<extra></extra>",
         )
-        figure.add_hline(y=rows["mean"].iloc[0], line=dict(color=HOST, dash="dash"), row=number, col=1)
+        figure.add_hline(y=rows["mean"].iloc[0], line=dict(color=INK, dash="dash"), row=number, col=1)
     figure.update_yaxes(title="kernels waiting", rangemode="tozero")
     figure.update_xaxes(tickformat=",", rangemode="tozero", matches=None, showticklabels=True)
     thinned = recordings.size().max() > QUEUE_POINTS // 2
