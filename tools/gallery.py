@@ -15,8 +15,10 @@ import os
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import nbformat
+import numpy as np
 import plotly.graph_objects as go
 from PIL import Image
 
@@ -45,30 +47,43 @@ def in_words(figure: go.Figure) -> str:
     text = " ".join(str(figure.layout.meta["text"]).split())
     if "table" not in figure.layout.meta:
         return text
-    return f"{text} {TAGS.sub('', '; '.join(seen(figure)).replace('<br>', ' '))}."
+    return f"{text} {html.unescape(TAGS.sub('', '; '.join(seen(figure)).replace('<br>', ' ')))}."
 
 
 def seen(figure: go.Figure) -> list[str]:
     """The longest bars, the course of each line, the first row of a table, and how full a timeline's lanes are."""
-    number = "{:.0%}" if "%" in (figure.layout.xaxis.tickformat or "") else "{:,.3g}"
+    panels = [note.text for note in figure.layout.annotations if note.yref == "paper"]
     bars, lanes, found = [], Counter(), []
     for one in figure.data:
         if one.type == "table":
             columns = zip(one.header["values"], one.cells["values"], strict=True)
             found += [f"{name}: {column[0]}" for name, column in columns if name]
-        elif one.type == "bar" and one.base is not None:  # of a timeline
-            for lane, length in zip(one.y, one.x, strict=True):
-                lanes[lane] += length
-        elif len(one.y) and isinstance(one.y[0], str):
-            name = f", {one.name}" if one.name else ""
-            bars += [(float(x), f"{y}{name}") for x, y in zip(one.x, one.y, strict=True) if x == x]
-        elif len(one.y):
-            found.append(f"{one.name or 'line'}: {one.y[0]:.3g} to {one.y[-1]:.3g}, at most {max(one.y):.3g}")
-    found += [f"{label}: {number.format(x)}" for x, label in sorted(bars, reverse=True)[:4]]
-    if lanes:
-        begin, end = figure.layout.xaxis.range
-        found += [f"{lane}: filled {min(1, length / (end - begin)):.0%}" for lane, length in lanes.items()]
-    return found
+            continue
+        x, y = values(one.x), values(one.y)
+        names = [panels[int((one.yaxis or "y")[1:] or 1) - 1] if panels else "", one.name or ""]
+        if one.type == "bar" and one.base is not None:  # of a timeline
+            for lane, length in zip(y, x, strict=True):
+                lanes[", ".join(filter(None, [names[0], lane]))] += length
+        elif len(y) and isinstance(y[0], str):
+            bars += [(length, [names[0], place, names[1]]) for length, place in zip(x, y, strict=True) if length > 0]
+        elif len(y):
+            name = ", ".join(filter(None, names)) or "the line"
+            found.append(f"{name} goes from {y[0]:,.4g} to {y[-1]:,.4g}, at most {max(y):,.4g}")
+    if bars:
+        *_, axis = figure.select_xaxes()
+        number = "{:.0%}" if "%" in (axis.tickformat or "") else "{:,.4g}"
+        longest = sorted(bars, key=lambda bar: bar[0], reverse=True)[:4]
+        words = [f"{', '.join(filter(None, labels))} {number.format(length)}" for length, labels in longest]
+        found.append(f"Most, as {axis.title.text}: {'; '.join(words)}")
+    begin, end = figure.layout.xaxis.range or (0, 1)
+    return found + [f"{lane} is filled to {min(1, length / (end - begin)):.0%}" for lane, length in lanes.items()]
+
+
+def values(column: Any) -> Any:
+    """The values of a figure's column, which a notebook's file may hold as encoded bytes."""
+    if isinstance(column, dict):
+        return np.frombuffer(base64.b64decode(column["bdata"]), column["dtype"])
+    return () if column is None else column
 
 
 def drawn(data: dict) -> tuple[str, Image.Image] | None:

@@ -31,12 +31,21 @@ def test_a_notebooks_head_leads_to_its_figures(path):
 @pytest.mark.parametrize(
     ("drawn", "words"),
     [
-        (go.Bar(x=[0.4, 0.6], y=["batch 1", "batch 16"], name="idle"), "batch 16, idle: 0.6; batch 1, idle: 0.4."),
-        (go.Bar(x=[2, 4], y=["stream 7", "stream 7"], base=[0, 6]), "stream 7: filled 60%."),
-        (go.Scatter(x=[1, 2, 3], y=[5, 9, 7], name="bf16"), "bf16: 5 to 7, at most 9."),
+        (
+            go.Bar(x=[0.4, 0.6], y=["batch 1", "batch 16"], name="idle"),
+            "Most, as seconds: batch 16, idle 0.6; batch 1, idle 0.4.",
+        ),
+        (go.Bar(x=[2, 4], y=["stream 7", "stream 7"], base=[0, 6]), "stream 7 is filled to 60%."),
+        (go.Scatter(x=[1, 2, 3], y=[5, 9, 7], name="bf16"), "bf16 goes from 5 to 7, at most 9."),
+        (
+            dict(type="scatter", y={"bdata": "AQI=", "dtype": "i1"}, name="as a file has it"),
+            "as a file has it goes from 1 to 2, at most 2.",
+        ),
         (go.Table(header_values=["", "batch 1"], cells_values=[["bound by"], ["<b>host</b>"]]), "batch 1: host."),
     ],
 )
 def test_the_words_beside_a_picture_say_what_it_shows(drawn, words):
-    figure = go.Figure(drawn, layout=dict(xaxis_range=(0, 10), meta={"text": "A title.", "table": "<table>"}))
+    figure = go.Figure(
+        drawn, layout=dict(xaxis=dict(range=(0, 10), title="seconds"), meta={"text": "A title.", "table": "<table>"})
+    )
     assert in_words(figure) == f"A title. {words}"
