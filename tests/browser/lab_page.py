@@ -119,7 +119,7 @@ class LabPage:
             self.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
 
     def _command(self, name: str) -> None:
-        self.page.evaluate("name => jupyterapp.commands.execute(name)", name)
+        self.page.evaluate("async (name) => void (await jupyterapp.commands.execute(name))", name)
         time.sleep(1)
 
     def graphs(self, cell: ElementHandle) -> list[ElementHandle]:
