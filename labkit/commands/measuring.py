@@ -32,7 +32,9 @@ def profile(
     profiler = recording.profiled(setup.step(network, names_in(speedups)), batch, steps, shapes)
     own_time = "self_device_time_total" if batch[0].is_cuda else "self_cpu_time_total"
     typer.echo(profiler.key_averages().table(sort_by=own_time, row_limit=20))
-    typer.echo(f"{recording.export(profiler, out)}: {steps} steps; open it in ui.perfetto.dev or with HTA")
+    typer.echo(
+        f"{recording.export(profiler, out)}: {steps} steps; labkit report reads it, and ui.perfetto.dev shows it"
+    )
 
 
 def speedups() -> None:
