@@ -194,7 +194,7 @@ def finish(
         stamps.setdefault(stamp_text(trace), []).append(name)
     stamp = "; ".join(f"{', '.join(names)}: {of_these}" for of_these, names in stamps.items())
     figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor=CLEAR)
-    heading = "<br>".join([*textwrap.wrap(title, 52), f"<sub>{escaped(stamp)}</sub>"])  # for a narrow page
+    heading = "<br>".join([*textwrap.wrap(title, 57), f"<sub>{escaped(stamp)}</sub>"])  # for a narrow page
     figure.update_layout(
         title=dict(text=heading, yref="container", y=1, yanchor="top", pad_t=26),
         margin=dict(t=ABOVE, b=20 if any(isinstance(one, go.Table) for one in figure.data) else BELOW),
