@@ -121,7 +121,7 @@ def controlled(draw: Callable[..., go.Figure], controls: Mapping[str, ipywidgets
     return ipywidgets.VBox([*controls.values(), figure, words])
 
 
-WIDE: dict[str, Any] = dict(style={"description_width": "130px"}, layout={"width": "560px"})  # of a control
+WIDE: dict[str, Any] = dict(style={"description_width": "130px"}, layout={"width": "560px", "max_width": "98%"})
 
 
 def slider(description: str, value: float, least: float, most: float, step: float) -> ipywidgets.FloatSlider:
