@@ -181,7 +181,7 @@ def scaling_figure(gradients: Mapping[str, Tensor], exponent: int = 0) -> go.Fig
     figure.update_yaxes(title="share of a player's gradients", tickformat=".0%", rangemode="tozero")
     title = f"Gradients in float16, losses scaled by 2<sup>{exponent}</sup><br><sub>{'<br>'.join(words)}</sub>"
     told = f"Gradients in float16, losses scaled by 2 to the power of {exponent}. {'; '.join(words)}."
-    return figure.update_layout(title=title, height=490, margin_t=155, meta={"text": told})
+    return figure.update_layout(title=title, height=505, margin_t=170, meta={"text": told})
 
 
 def scaling_widget(gradients: Mapping[str, Tensor]) -> ipywidgets.VBox:
