@@ -176,12 +176,13 @@ def scaling_figure(gradients: Mapping[str, Tensor], exponent: int = 0) -> go.Fig
         words.append(f"{player}: " + ", ".join(f"{100 * share:.2g}% {fate}" for fate, share in outcomes))
     for name, (low, high) in REGIONS.items():
         figure.add_vrect(x0=low, x1=high, fillcolor=UNUSED, opacity=0.2 if name == "subnormal" else 0.45, line_width=0)
-        figure.add_annotation(x=(low + high) / 2, y=1, yref="paper", yanchor="bottom", text=name, showarrow=False)
+        place = dict(x=(low + high) / 2, y=1, yref="paper", yanchor="bottom", showarrow=False)
+        figure.add_annotation(text=name.replace(" ", "<br>", 1), **place)
     figure.update_xaxes(title="size of a gradient after scaling: 2 to the", range=[powers[0], powers[-1]])
     figure.update_yaxes(title="share of a player's gradients", tickformat=".0%", rangemode="tozero")
     title = f"Gradients in float16, losses scaled by 2<sup>{exponent}</sup><br><sub>{'<br>'.join(words)}</sub>"
     told = f"Gradients in float16, losses scaled by 2 to the power of {exponent}. {'; '.join(words)}."
-    return figure.update_layout(title=title, height=490, margin_t=155, meta={"text": told})
+    return figure.update_layout(title=title, height=505, margin_t=170, meta={"text": told})
 
 
 def scaling_widget(gradients: Mapping[str, Tensor]) -> ipywidgets.VBox:
