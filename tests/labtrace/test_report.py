@@ -18,7 +18,8 @@ def page(traces, tmp_path):
 def figures(text):
     """The titles of the page's figures."""
     found = re.findall('<script type="application/json">(.*?)</script>', text, re.DOTALL)
-    return [json.loads(figure)["layout"]["title"]["text"].partition("<br>")[0] for figure in found]
+    titles = [json.loads(figure)["layout"]["title"]["text"].partition("<br><sub>")[0] for figure in found]
+    return [title.replace("<br>", " ") for title in titles]
 
 
 def test_findings_verdict_and_advice_stand_above_the_figures(two_streams, tmp_path):
