@@ -71,7 +71,7 @@ def test_a_gpu_works_or_what_mends_it_is_said(diagnose, monkeypatch, error, faul
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
-        (ModuleNotFoundError("No module named 'torch'"), "pip install -e '.[train]'"),
+        (ModuleNotFoundError("No module named 'torch'"), "pip install 'cyclegan-lab[train]'"),
         (RuntimeError("operator torchvision::nms does not exist"), "install torch and torchvision again"),
     ],
 )
@@ -82,7 +82,7 @@ def test_pytorch_that_is_missing_or_broken_is_a_fault(diagnose, monkeypatch, err
             if name == "torchvision":
                 raise error
 
-    monkeypatch.delitem(sys.modules, "torchvision")
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
     status, rows, said = diagnose()
     assert status == 1 and rows["PyTorch"] == str(error)
