@@ -38,12 +38,13 @@ def pick_device(name: str | torch.device = "auto") -> torch.device:
             warnings.warn(f"computing on the CPU: {reason}.", stacklevel=1)  # at this line: said once a process
         return device
     try:
-        convolve(name)
+        device = torch.device(name)
+        if device.type != "cpu":
+            convolve(device)
     except UNUSABLE as error:
         raise LabkitError(
             f"device={str(name)!r}: {why_unusable(error, name)}. Use device='cpu', or ask `labkit doctor`."
         ) from error
-    device = torch.device(name)
     if device.type not in ("cpu", "cuda"):
         warnings.warn(f"labkit was never tried on the device {device.type!r}: check its results.", stacklevel=1)
     return device
