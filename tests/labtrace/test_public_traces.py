@@ -45,7 +45,7 @@ def test_the_stamp_names_device_source_and_licence_and_never_labkit(traces, name
     assert stamp["licence"].split()[-1] in LICENCES and stamp["source"].startswith("github.com/")
     said = labkit.show.stamp_text(traces[name])
     assert device in said and "recorded by others" in said and stamp["source"].split(",")[0] in said
-    assert said in labkit.show.trace(traces[name]).layout.title.text
+    assert said in labkit.show.trace(traces[name]).layout.title.text.replace("</sub><br><sub>", " ")
     table = traces[name].temporal()
     assert table.attrs["stamp"] == stamp and table.columns.name is None
 
