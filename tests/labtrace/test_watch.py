@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from functools import partial
 
 import pytest
 
@@ -143,7 +144,8 @@ def test_ctrl_c_reaches_the_script_and_what_there_is_is_written(tmp_path):
     (tmp_path / "train.py").write_text(LOOP + lines)
     command = [sys.executable, "-m", "labtrace", "watch", "train.py"]
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    with subprocess.Popen(command, cwd=tmp_path, **pipes) as process:
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # even where these tests run in the background
+    with subprocess.Popen(command, cwd=tmp_path, preexec_fn=heard, **pipes) as process:
         process.stdout.readline()
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)

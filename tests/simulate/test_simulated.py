@@ -10,7 +10,9 @@ from labkit.simulate import replay, step_operators
 from labtrace.replay.trace_file import write_trace
 
 METHODS = {name for name, _ in inspect.getmembers(labkit.Trace, inspect.isfunction) if name[0] != "_"}
-TABLES = sorted(METHODS - {"diff", "achieved", "steps"})  # of another trace; of shapes, which it has not; no table
+TABLES = sorted(
+    METHODS - {"diff", "achieved", "steps", "processor"}
+)  # of two traces; of shapes; no table; without a GPU
 
 
 def says_so(table):
