@@ -87,5 +87,5 @@ def test_what_is_no_generator_is_refused(tmp_path, content):
 
 def test_a_gpu_that_is_not_there_is_said_to_be_missing(run, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(labkit.LabkitError, match="device='cuda'.*0 CUDA GPUs.*device='cpu'"):
+    with pytest.raises(labkit.LabkitError, match="device='cuda': .*device='cpu'"):
         labkit.load_model(run, device="cuda")
