@@ -9,6 +9,7 @@ import sys
 import pytest
 import synthetic_trace
 import torch
+from tiny import TINY
 
 import labkit
 from labkit import cli
@@ -47,9 +48,6 @@ def pytest_collection_finish():
 
 def pytest_unconfigure():
     gc.unfreeze()  # or nanobind reports every object that was not collected as a leak
-
-
-TINY = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import TINY
 from PIL import Image
+from tiny import TINY
 
 import labkit
 from labkit.data.images import write_picture
