@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 
 from labtrace.clocks import CLOCKS_US, DOUBTFUL, FEWEST_KERNELS, OVERLAP_US
-from labtrace.dialects import LAUNCHES, matching
+from labtrace.dialects import GRAPH_LAUNCHES, LAUNCHES, matching
 from labtrace.rank import Rank, innermost
 from labtrace.tables import find_gaps
 
@@ -124,7 +124,7 @@ def _graphs(rank: Rank) -> list[Finding]:
     every step has equally many of them. A replay unlike all others is compared with those that share at least half of
     its kernels' names.
     """
-    graphs = rank.operators.index[matching(rank.operators["name"], "GraphLaunch")]
+    graphs = rank.operators.index[matching(rank.operators["name"], GRAPH_LAUNCHES)]
     work = rank.gpu_work[rank.gpu_work["call"].isin(graphs)]
     step_of = dict(zip(graphs, innermost(rank.steps, rank.operators["begin"][graphs]), strict=True))
     steps: dict[frozenset, list[int]] = defaultdict(list)  # of the replays with these kernels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas
 
-from labtrace.dialects import matching
+from labtrace.dialects import GRAPH_LAUNCHES, matching
 from labtrace.intervals import Union
 
 CLOCKS_US = 1.0  # by which the clocks of host and GPU, and rounded times, may differ
@@ -76,6 +76,6 @@ def _all_late(work: pandas.DataFrame, calls: pandas.DataFrame) -> bool:
     """
     begin, end = Union(work["begin"], work["end"]).gaps()
     first = work.iloc[np.searchsorted(work["begin"], end[end - begin > IDLE_US])]
-    graphs = calls.index[matching(calls["name"], "GraphLaunch")]
+    graphs = calls.index[matching(calls["name"], GRAPH_LAUNCHES)]
     delays = (first["begin"] - first["call_begin"] - first["call_duration"])[~first["call"].isin(graphs)].dropna()
     return len(delays) >= FEWEST_KERNELS and delays.min() > LATEST_START_US

@@ -7,6 +7,7 @@ Sources: Kineto's ActivityType.cpp and output_json.cpp, from PyTorch 1.8.1 on. A
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import pandas
 
@@ -78,11 +79,16 @@ def matching(names: pandas.Series, pattern: str) -> pandas.Series:
     return names.isin(unique[unique.str.contains(pattern)])
 
 
+def first_fitting(names: pandas.Series, patterns: Mapping[str, str]) -> pandas.Series:
+    """For each name the key of the first pattern that it contains. Each name is searched once."""
+    unique = pandas.Series(names.unique(), dtype=object)
+    kinds = pandas.Series("", unique.index, dtype=object)
+    for kind, pattern in patterns.items():
+        kinds[(kinds == "") & unique.str.contains(pattern)] = kind
+    return names.map(dict(zip(unique, kinds, strict=True)))
+
+
 def fine_kinds(kernels: pandas.DataFrame) -> pandas.Series:
     """For each row of `Rank.kernels` "copies", "communication" or one of `COMPUTE`."""
-    unique = pandas.Series(kernels["name"].unique(), dtype=object)
-    kinds = pandas.Series("", unique.index, dtype=object)
-    for kind, pattern in COMPUTE.items():
-        kinds[(kinds == "") & matching(unique, pattern)] = kind
-    compute = kernels["name"].map(dict(zip(unique, kinds, strict=True)))
-    return kernels["kind"].map({"memory": "copies", "communication": "communication"}).fillna(compute)
+    coarse = kernels["kind"].map({"memory": "copies", "communication": "communication"})
+    return coarse.fillna(first_fitting(kernels["name"], COMPUTE))

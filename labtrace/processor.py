@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas
 
-from labtrace.dialects import matching
+from labtrace.dialects import first_fitting, matching
 from labtrace.intervals import Union
 from labtrace.rank import Rank
 from labtrace.reading import TraceError
@@ -125,18 +125,9 @@ def stretches(rank: Rank) -> pandas.DataFrame:
         return union.covered(begin, end) > 0
 
     names = pandas.Series(rank.nested_operators.names_at((begin + end) / 2, ""), dtype=object)
-    kinds = _kinds(names)
+    kinds = first_fitting(names, KINDS)
+    kinds[names == ""] = PYTHON
     kinds[(names != "") & within(updates)] = OPTIMISER
     kinds[(names == "") & within(sending)] = COMMUNICATION
     kinds[within(rank.loading)] = DATA
     return pandas.DataFrame({"kind": kinds, "name": names, "begin": begin, "end": end, "us": end - begin})
-
-
-def _kinds(names: pandas.Series) -> pandas.Series:
-    """The kind of each operator, by its name; `PYTHON` where there is none."""
-    unique = pandas.Series(names.unique(), dtype=object)
-    kinds = pandas.Series("", unique.index, dtype=object)
-    for kind, pattern in KINDS.items():
-        kinds[(kinds == "") & unique.str.contains(pattern)] = kind
-    kinds[unique == ""] = PYTHON
-    return names.map(dict(zip(unique, kinds, strict=True)))
