@@ -135,11 +135,13 @@ def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False
         typer.echo(json.dumps(labtrace.show.report_data(opened)))
         return
     for name, trace in opened.items():
-        with contextlib.suppress(labtrace.TraceError):  # recorded on a CPU: the page says what it lacks
+        try:
             for row in trace.summary().itertuples():
                 typer.echo(f"{name}{f', rank {row.rank}' if len(trace.ranks) > 1 else ''}: {row.verdict} {row.why}")
             if said := in_words(trace.communication()):
                 typer.echo(f"{name}: {said}")
+        except labtrace.TraceError as error:  # the GPU's work is missing: the page has what there is
+            typer.echo(error)
     name = traces[0].name.removesuffix(".gz").removesuffix(".json")
     typer.echo(labtrace.show.trace_report(opened, out or traces[0].with_name(f"{name}.html")))
 

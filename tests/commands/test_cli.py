@@ -87,6 +87,10 @@ def test_report_leads_with_the_first_remedy_and_shows_what_it_can(call, tmp_path
     assert page.count('class="figure"') == 4 and "The processor spends" in page
     status, said, _ = call("report", tmp_path / "gpu.json")
     assert said.splitlines()[-1] == str(tmp_path / "gpu.html")
+    lost = synthetic_trace.SyntheticTrace()
+    lost.call(0)
+    status, said, _ = call("report", lost.save(tmp_path / "lost.json"))
+    assert status == 0 and "lost.json: the host launched kernels, but none is in the trace" in said
     status, said, _ = call("report", tmp_path / "gpu.json", "--json")
     assert json.loads(said)["gpu.json"]["summary"][0]["bound_by"]
 
