@@ -81,12 +81,13 @@ def public_trace(name: str) -> Trace:
     Args:
         name: "resnet50_workers0" and "resnet50_workers4" are the same training of ResNet-50 on a V100, without and with
             loader workers. "v100_nanoseconds" has times in nanoseconds. "a100_streams" is one rank of eight, on several
-            streams. data/README.md says where they come from.
+            streams. "rtx5080_launch_by_launch" and "rtx5080_cuda_graph" are the same training without and with a CUDA
+            graph. "dlrm_8_ranks" are all ranks of one step on eight GPUs. data/README.md says where they come from.
 
     Raises:
         LabkitError: there is no such recording here. Only a clone of labkit has them, an installed package does not.
     """
-    files = {file.name.removesuffix(".json.gz"): file for file in PUBLIC.glob("*.json.gz")}
+    files = {file.name.removesuffix(".json.gz"): file for file in PUBLIC.iterdir() if not file.match("LICENSE*")}
     if not files:
         raise LabkitError(f"{PUBLIC} {NOT_SHIPPED}")
     check_known("name", name, files)

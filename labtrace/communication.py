@@ -6,7 +6,7 @@ its ranges "gloo:all_reduce" and so on. Either contains the wait for the last ra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas
@@ -44,10 +44,9 @@ def collectives(rank: Rank) -> pandas.DataFrame:
 
 
 def compare(ranks: Mapping[int, Rank], missing: int) -> pandas.DataFrame:
-    """By the rank the columns of the table that compare ranks.
+    """By the rank the columns of the table that compare ranks, as `waits` finds them.
 
-    All ranks leave a collective together, so who is in it for the shortest time came last, and did not wait. The waits
-    are unknown if there is only one rank, or if the ranks have different numbers of collectives, or none.
+    They are unknown if there is only one rank, or if the ranks have different numbers of collectives, or none.
 
     Args:
         ranks: those with a file.
@@ -60,12 +59,26 @@ def compare(ranks: Mapping[int, Rank], missing: int) -> pandas.DataFrame:
     if len(ranks) < 2 or len(counts) > 1 or counts == {0}:
         return table
     sending = np.min([each["duration"] for each in own.values()], axis=0)
-    for number, each in own.items():
-        table.loc[number, "waited_us"] = (each["duration"] - sending).sum()
-        table.loc[number, "sending_us"] = busy(each["end"] - sending, each["end"])
-    if table["waited_us"].nunique() > 1 and not missing:
-        table["straggler"] = table["waited_us"].idxmin()
+    straggler, waited = waits({number: zip(each["begin"], each["end"], strict=True) for number, each in own.items()})
+    table["waited_us"] = pandas.Series(waited)
+    table["sending_us"] = {number: busy(each["end"] - sending, each["end"]) for number, each in own.items()}
+    if len(set(waited.values())) > 1 and not missing:
+        table["straggler"] = straggler
     return table
+
+
+def waits(collectives: Mapping[int, Iterable[tuple[float, float]]]) -> tuple[int, dict[int, float]]:
+    """The rank that the others waited for, and how long each rank waited in its collectives, in microseconds.
+
+    All ranks leave a collective together. So the rank that is in it for the shortest time came last, and did not wait.
+
+    Args:
+        collectives: of each rank begin and end of each of its collectives, in the same order, by its own clock.
+    """
+    lasted = {rank: [end - begin for begin, end in own] for rank, own in collectives.items()}
+    shortest = [min(one) for one in zip(*lasted.values(), strict=True)]
+    waited = {rank: float(np.sum(np.subtract(own, shortest))) for rank, own in lasted.items()}
+    return min(waited, key=lambda rank: waited[rank]), waited
 
 
 def in_words(table: pandas.DataFrame) -> str:

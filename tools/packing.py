@@ -30,6 +30,7 @@ ANSWERS = {
     "labkit/variants/fp16": ("FP16",),
     "labkit/variants/graph": ("Graph",),
     "labkit/variants/streams": ("Streams",),
+    "labtrace/communication": ("waits",),
     "labtrace/intervals": ("busy",),
     "labtrace/tables": ("find_gaps", "idle_causes"),
 }

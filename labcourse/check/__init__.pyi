@@ -29,6 +29,7 @@ from labcourse.check.notebook_10 import average_gradients as average_gradients
 from labcourse.check.notebook_10 import find_fault as find_fault
 from labcourse.check.notebook_10 import positions as positions
 from labcourse.check.notebook_10 import ring_us as ring_us
+from labcourse.check.notebook_10 import waits as waits
 from labcourse.check.notebook_11 import best_interval as best_interval
 from labcourse.check.notebook_11 import plan_to_buy as plan_to_buy
 from labcourse.check.notebook_12 import my_entry as my_entry

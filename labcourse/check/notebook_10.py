@@ -1,4 +1,4 @@
-"""Checks of notebook 10: a rank's part of a batch, the mean gradient, faults, the ring."""
+"""Checks of notebook 10: a rank's part of a batch, the mean gradient, faults, waits for a straggler, the ring."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from labcourse.one_process import FAULTS, of_each, of_rank, several_ranks, train
 from labcourse.one_process import average_gradients as right_average
 from labkit.data.batches import positions as right_positions
 from labkit.simulate.clusters import ring_us as right_ring
+from labtrace.communication import waits as right_waits
 
 
 def _other_part(random: Random) -> tuple[int, int, int, int]:
@@ -95,6 +96,57 @@ SYMPTOMS = {  # of the fault that was not found: what shows it
     3: "If all ranks take the same pictures, there are fewer different ones in a step. How many, depends on the ranks.",
     4: "If the ranks begin differently, their weights differ in the end. Ask for this first: the rest is chance then.",
 }
+
+
+Times = dict[int, list[tuple[float, float]]]
+
+
+def _other_collectives(random: Random) -> tuple[Times]:
+    """Of up to five ranks, each with a clock of its own, and up to four collectives."""
+    clocks = {rank: random.randrange(-9000, 9000) for rank in random.sample(range(8), random.randrange(2, 6))}
+    times: Times = {rank: [] for rank in clocks}
+    begin = 10_000
+    for _ in range(random.randrange(2, 5)):
+        joined = {rank: begin + random.randrange(900) for rank in clocks}
+        end = max(joined.values()) + random.randrange(20, 500)
+        for rank, clock in clocks.items():
+            times[rank].append((joined[rank] + clock, end + clock))
+        begin = end + random.randrange(100)
+    return (times,)
+
+
+TWO = {0: [(100, 400), (500, 900)], 1: [(1250, 1400), (1700, 1900)]}
+THREE = {0: [(10, 300), (400, 500)], 1: [(0, 60), (120, 260)], 2: [(740, 1000), (1150, 1200)]}
+
+
+@formula(right_waits, [(TWO,), (THREE,)], _other_collectives)
+def waits(collectives: Times) -> Mistakes:
+    """Compares ``answer(collectives)`` with `labtrace.communication.waits`."""
+    lasted = {rank: [end - begin for begin, end in own] for rank, own in collectives.items()}
+    right, shortest = right_waits(collectives)[1], [min(one) for one in zip(*lasted.values(), strict=True)]
+    totals = {rank: sum(own) for rank, own in lasted.items()}
+    last = [max(begin for begin, _ in one) for one in zip(*collectives.values(), strict=True)]
+    by_clock = {
+        rank: sum(latest - begin for (begin, _), latest in zip(own, last, strict=True))
+        for rank, own in collectives.items()
+    }
+    longest = max(right, key=lambda rank: right[rank])
+    yield (longest, right), "The times are right. But who waits longest came first: for whom did they wait?"
+    for mistaken, message in (
+        (totals, "That is the time in the collectives, and the sending is part of it: the last to come only sends."),
+        (by_clock, "Each rank has a clock of its own, so two begins cannot be compared. What can?"),
+        (
+            {rank: total - min(totals.values()) for rank, total in totals.items()},
+            "Another rank may come last in another collective: compare the ranks in each collective by itself.",
+        ),
+        (
+            {rank: total - len(shortest) * min(shortest) for rank, total in totals.items()},
+            "Collectives send more or less: what is the shortest time in *this* collective?",
+        ),
+    ):
+        for choose in (min, max):
+            yield (choose(mistaken, key=lambda rank: mistaken[rank]), mistaken), message
+    yield None, "All ranks leave a collective together: who was in it the shortest time, and how much longer was each?"
 
 
 def _other_ring(random: Random) -> tuple[float, int, float, float]:

@@ -12,7 +12,7 @@ from labcourse import shipped
 from labkit.simulate import what_if
 from labtrace.errors import LabkitError
 
-LICENCES = ("LICENSE.hta.txt", "LICENSE.kineto.txt")
+LICENCES = tuple(f"LICENSE.{published}.txt" for published in ("hta", "kineto", "leimao", "param"))
 # Counted in the published files without labkit: kernels, copies and memsets; steps; microseconds from the first work on
 # the GPU to the last.
 COUNTED = {
@@ -20,8 +20,11 @@ COUNTED = {
     "resnet50_workers4": (8868 + 12 + 378, 6, 801_550),
     "v100_nanoseconds": (4350 + 1600 + 145, 5, 480_029.227),
     "a100_streams": (8568 + 228 + 654, 6, 464_594),
+    "rtx5080_launch_by_launch": (238 + 0 + 14, 7, 17_681.798),
+    "rtx5080_cuda_graph": (321 + 16 + 18, 7, 8_783.714),
 }
 NAMES = sorted(COUNTED)
+RANKS = "dlrm_8_ranks"
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +34,7 @@ def traces():
 
 def test_all_that_is_shipped_is_listed_and_small():
     shipped_here = {file.name for file in shipped.PUBLIC.iterdir()}
-    assert shipped_here == {f"{name}.json.gz" for name in NAMES} | set(LICENCES)
+    assert shipped_here == {f"{name}.json.gz" for name in NAMES} | {RANKS, *LICENCES}
     assert all(file.stat().st_size < 8e6 for file in shipped.PUBLIC.iterdir())
     assert sum(file.stat().st_size for file in shipped.DATA.rglob("*") if file.is_file()) < 40e6
 
@@ -82,6 +85,22 @@ def test_workers_bring_the_gain_that_the_recording_without_them_foretold(traces)
     assert walls[0] - remedies.loc["data loading", "us"] == pytest.approx(walls[1], rel=0.15)
     steps = [trace.ranks[0].steps["duration"].median() / 1e3 for trace in (without, four)]  # on the host
     assert steps == pytest.approx([176, 126], abs=1)
+
+
+def test_a_graph_brings_what_the_recording_without_it_foretold(traces):
+    without, graph = (traces[f"rtx5080_{name}"] for name in ("launch_by_launch", "cuda_graph"))
+    foretold = what_if(without).timeline.wall / what_if(without, graph=True).timeline.wall
+    steps = [trace.temporal(by="step").query("part == 'wall'")["us"][:-1].median() for trace in (without, graph)]
+    assert steps == pytest.approx([2429, 902], abs=1)
+    assert foretold == pytest.approx(steps[0] / steps[1], rel=0.05)
+
+
+def test_the_eight_ranks_of_a_step_and_their_straggler():
+    ranks = labcourse.public_trace(RANKS)
+    table = ranks.communication().set_index("rank")
+    assert list(table.index) == [*range(8)] and (table["straggler"] == 7).all() and (table["ranks"] == "8 of 8").all()
+    assert table["waited_us"].tolist() == [5581, 11119, 3275, 9557, 6370, 6034, 3341, 1529]  # counted without labtrace
+    assert ranks.stamp["recorded_by"].startswith("others") and ranks.stamp["licence"].split()[-1] in LICENCES
 
 
 def test_an_unknown_recording_and_a_missing_folder_are_told(tmp_path, monkeypatch):
