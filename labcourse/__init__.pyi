@@ -26,6 +26,7 @@ from labcourse.one_process import of_each as of_each
 from labcourse.one_process import of_rank as of_rank
 from labcourse.one_process import several_ranks as several_ranks
 from labcourse.one_process import train_with_fault as train_with_fault
+from labcourse.paper import MEMORY_GB as MEMORY_GB
 from labcourse.paper import STEPS as STEPS
 from labcourse.paper import TABLE_1 as TABLE_1
 from labcourse.paper import UNRECORDED_MS as UNRECORDED_MS
