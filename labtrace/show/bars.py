@@ -220,7 +220,8 @@ def finish(
 def stamp_text(trace: Trace) -> str:
     """The device and the torch version a trace was recorded with and, if it is a part, its steps.
 
-    Of a recording that others have published: its device and where it was published.
+    Of a recording that others have published: its device and where it was published. Of a simulated one: the assumed
+    microseconds of the host for each launch, too.
     """
     stamp = trace.stamp
     if stamp is None:
@@ -228,7 +229,9 @@ def stamp_text(trace: Trace) -> str:
     elif "recorded_by" in stamp:
         where = f"{stamp['device']}, recorded by others, {stamp['source'].partition(',')[0]}"
     else:
-        where = f"{stamp.get('device', 'device unknown')}, torch {stamp.get('torch', 'unknown')}"
+        host_us = stamp.get("constants", {}).get("host_us")
+        host = f", host {host_us:g} µs a launch" if host_us else ""
+        where = f"{stamp.get('device', 'device unknown')}{host}, torch {stamp.get('torch', 'unknown')}"
     if trace.only_steps is None:
         return where
     first, last = trace.only_steps
