@@ -38,6 +38,10 @@ COMMUNICATION: Looks = {
     "hidden_us": ("hidden under other work", "#D9A9BF", "/"),
     "exposed_us": ("exposed", style.KINDS["communication"], ""),
 }
+WAITING: Looks = {
+    "own": ("its own work and pauses", style.KERNEL, ""),
+    "waited": ("waited for other ranks", style.KINDS["communication"], ""),
+}
 HOSTS: Looks = {"operator": ("operator", style.UNUSED, ""), "CUDA call": ("CUDA call", style.HOST, "")}
 PLACES: Looks = {
     "host": ("host", style.HOST, ""),
@@ -66,6 +70,7 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             | "queue" | launched kernels that had not begun | |
             | "timeline" | host and GPU over time | `begin_us`, `end_us` |
             | "communication" | hidden under other work, or exposed | |
+            | "waiting" | each rank's wait for the others: of `Trace.communication` | |
             | "ranges", "operators" | the host's time. For a CPU's traces, too | |
             | "path" | the critical path by name: `Trace.critical_path` | |
             | "achieved" | the dearest operators by shapes, and their rates | |
@@ -161,6 +166,14 @@ def _gaps(trace: Trace) -> pandas.DataFrame:
     inside = ~table["range_at_end"].isin([NOWHERE]) & (table["range_at_end"] != table["filled_by"])
     place = table["filled_by"].replace(NOWHERE, "nothing that was recorded")
     return table.assign(place=place + (", in " + table["range_at_end"]).where(inside, ""))
+
+
+def _waiting(trace: Trace) -> pandas.DataFrame:
+    """The time of each rank in two rows: its own, and what it waited for others in collectives."""
+    table = trace.communication()[["rank", "wall_us", "waited_us", "straggler"]]
+    marks = (table["rank"] == table["straggler"]).map({True: "straggler", False: ""})
+    own = table.assign(what="own", us=table["wall_us"] - table["waited_us"], text=marks)
+    return pandas.concat([own, table.assign(what="waited", us=table["waited_us"], text="")], ignore_index=True)
 
 
 def _ranges(trace: Trace) -> pandas.DataFrame:
@@ -263,6 +276,14 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         table=Trace.communication,
         looks=COMMUNICATION,
         axis="{}",
+    ),
+    "waiting": Bars(
+        title="How long each rank waited for the others, and for which one",
+        table=_waiting,
+        looks=WAITING,
+        series="what",
+        value="us",
+        axis="{} of the recording",
     ),
     "ranges": Bars(
         title="The ranges that took most of the host's time, of a step on average",
