@@ -149,11 +149,8 @@ def named(paths: list[Path]) -> dict[str, Path]:
     parts = [Path(os.path.abspath(path)).parts for path in paths]
     if len(set(parts)) < len(parts):
         raise LabkitError(f"{max(paths, key=paths.count)} is given twice. Name another recording to compare it with.")
-    for length in itertools.count(1):
-        names = ["/".join(each[-length:]) for each in parts]
-        if len(set(names)) == len(names):
-            break
-    return dict(zip(names, paths, strict=True))
+    length = next(n for n in itertools.count(1) if len({each[-n:] for each in parts}) == len(parts))
+    return {"/".join(each[-length:]): path for each, path in zip(parts, paths, strict=True)}
 
 
 def application(text: str | None) -> typer.Typer:

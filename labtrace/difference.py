@@ -17,6 +17,14 @@ from labtrace.tables import temporal, temporal_by_step
 SAME = 0.05  # a difference of counts or means up to this share of the larger counts as none
 SAME_STEP = 0.01  # and one of steps up to this share
 MOST_OUTSIDE = 0.1  # of the work may be in no operator, if it is compared by operator
+ONE_GPU = "Only one of these traces has GPU activity, so their work cannot be compared."
+RENAMED = {  # columns of `changes`, where two recordings have an order
+    "count": "count_before",
+    "us": "before_us",
+    "count_other": "count_after",
+    "us_other": "after_us",
+    "name": "kernel",
+}
 
 
 class Comparison(NamedTuple):
@@ -24,15 +32,12 @@ class Comparison(NamedTuple):
 
     Attributes:
         words: the steps before and after, in a sentence, and what could not be compared.
-        steps: of each recording how many steps count, the median of their wall times and its quartiles, and the share
-            of the recording in which the GPU was idle.
-        tables: the work of a step by "kind", and by "operator" or, where a recording has none, by "kernel". They have
-            the columns before_us, after_us, difference_us, count_before, count_after and change. None are there if
-            only one of the recordings has a GPU.
+        tables: "steps": of each recording how many steps count, the median of their wall times and its quartiles, and
+            the share of the recording in which the GPU was idle; and the work of a step by "kind", and by "operator"
+            or, where a recording has no operators, by "kernel".
     """
 
     words: str
-    steps: pandas.DataFrame
     tables: dict[str, pandas.DataFrame]
 
 
@@ -40,25 +45,33 @@ def compare(ours: Mapping[int, Rank], theirs: Mapping[int, Rank]) -> Comparison:
     """The ranks of two recordings, on average where there are several.
 
     Raises:
-        TraceError: as `differences`, except that one of the recordings may be without a GPU.
+        TraceError: the traces have no rank in common, only one of two has steps, or a GPU's work is missing.
     """
     both = _pairs(ours, theirs)
-    steps = pandas.DataFrame(map(_spread, zip(*both.values(), strict=True)), ["before", "after"])
-    marked = all(len(rank.steps) for pair in both.values() for rank in pair)
-    words = _in_words(*steps.to_dict("records"), "A step" if marked else "The recording")
-    if any("SIMULATED" in (rank.recording.stamp or {}) for pair in both.values() for rank in pair):
-        words += " At least one of them is SIMULATED."
+    ranks, others = zip(*both.values(), strict=True)
+    before, after = _spread(ranks), _spread(others)
+    words = _in_words(before, after, "A step" if len(ranks[0].steps) else "The recording")
+    tables = {"steps": pandas.DataFrame([{"recording": "before", **before}, {"recording": "after", **after}])}
+    if any("SIMULATED" in (rank.recording.stamp or {}) for rank in (ranks[0], others[0])):
+        words += " SIMULATED."
     if len(both) < max(len(ours), len(theirs)):
         words += f" Only ranks in both are compared: {', '.join(map(str, both))}."
-    if any(rank.on_cpu != other.on_cpu for rank, other in both.values()):
-        return Comparison(f"{words} Only one was recorded on a GPU, so their work cannot be compared.", steps, {})
-    tables = {by: _over_ranks(differences(ours, theirs, by), by) for by in ("kind", "operator")}
-    work = tables["operator"].set_index("operator")[["before_us", "after_us"]]
-    if NOWHERE in work.index and (work.loc[NOWHERE] > MOST_OUTSIDE * work.sum()).any():
+    if ranks[0].on_cpu != others[0].on_cpu:
+        return Comparison(f"{words} {ONE_GPU}", tables)
+    work = {by: changes(_mean(ranks, by), _mean(others, by)).rename(columns=RENAMED) for by in ("kind", "operator")}
+    tables["kind"] = work["kind"][["kind", "before_us", "after_us", "difference_us"]]
+    us = work["operator"].set_index("operator")[["before_us", "after_us"]]
+    if (us[us.index == NOWHERE].sum() > MOST_OUTSIDE * us.sum()).any():
         words += " Much of the work is in no operator, as in a CUDA graph, so kernels are compared."
-        del tables["operator"]
-        tables["kernel"] = _over_ranks(differences(ours, theirs, "name"), "name").rename(columns={"name": "kernel"})
-    return Comparison(words, steps, tables)
+        tables["kernel"] = changes(_mean(ranks, "name"), _mean(others, "name")).rename(columns=RENAMED)
+    else:
+        tables["operator"] = work["operator"]
+    return Comparison(words, tables)
+
+
+def _mean(ranks: Sequence[Rank], by: str) -> pandas.DataFrame:
+    """`_per_step` on average over the ranks, without the operators of kernels."""
+    return pandas.concat([_per_step(rank, by)[["count", "us"]] for rank in ranks]).groupby(level=0).sum() / len(ranks)
 
 
 def differences(ours: Mapping[int, Rank], theirs: Mapping[int, Rank], by: str) -> pandas.DataFrame:
@@ -69,15 +82,10 @@ def differences(ours: Mapping[int, Rank], theirs: Mapping[int, Rank], by: str) -
     Raises:
         TraceError: the traces have no rank in common, or only one of two has steps or a GPU.
     """
-    tables = []
-    for number, pair in _pairs(ours, theirs).items():
-        for one, other in (pair, pair[::-1]):
-            if one.on_cpu and not other.on_cpu:
-                raise TraceError(
-                    f"{one.recording.file}: no GPU activity in this trace, but in {other.recording.file.name}, so "
-                    "their work cannot be compared."
-                )
-        tables.append(changes(*(_per_step(rank, by) for rank in pair)).assign(rank=number))
+    both = _pairs(ours, theirs)
+    if any(one.on_cpu != other.on_cpu for one, other in both.values()):
+        raise TraceError(ONE_GPU)
+    tables = [changes(*(_per_step(rank, by) for rank in pair)).assign(rank=number) for number, pair in both.items()]
     table = pandas.concat(tables, ignore_index=True)
     return table[["rank", *table.columns.drop("rank")]]
 
@@ -100,27 +108,32 @@ def _pairs(ours: Mapping[int, Rank], theirs: Mapping[int, Rank]) -> dict[int, tu
 
 
 def _spread(ranks: Sequence[Rank]) -> dict[str, Any]:
-    steps = pandas.concat(map(_whole_steps, ranks))
-    low, median, high = steps.quantile([0.25, 0.5, 0.75])
-    idle = np.nan
-    if not ranks[0].on_cpu:
-        parts = pandas.concat(map(temporal, ranks)).groupby("part")["us"].sum()
-        idle = parts["idle"] / (parts["wall"] or np.nan)
-    numbers = {"steps": len(steps), "median_us": median, "quartile_1_us": low, "quartile_3_us": high}
-    return numbers | {"idle_of_wall": idle}
+    """The row of the table "steps" of `Comparison`."""
+    walls = pandas.concat(map(_whole_steps, ranks))
+    low, median, high = walls.quantile([0.25, 0.5, 0.75])
+    numbers = {"steps": len(walls), "median_us": median, "lower_quartile_us": low, "upper_quartile_us": high}
+    if ranks[0].on_cpu:
+        return {**numbers, "idle_of_wall": np.nan}
+    parts = pandas.concat(map(temporal, ranks)).groupby("part")["us"].sum()
+    return {**numbers, "idle_of_wall": parts["idle"] / (parts["wall"] or np.nan)}
 
 
 def _whole_steps(rank: Rank) -> pandas.Series:
-    """Wall time of each step or, if none is marked, of the recording.
+    """The wall times of the steps or, if none is marked, of the recording.
 
     On a GPU a step lasts until the next one's first kernel. The last one does not, so it counts only if it is alone.
     """
-    if rank.on_cpu:
-        return rank.steps["duration"] if len(rank.steps) else pandas.Series(stretches(rank)["us"].sum())
-    if rank.steps.empty:
-        return pandas.Series(rank.stop - rank.start)
-    walls = temporal_by_step(rank).query("part == 'wall'")["us"]
-    return walls.head(max(1, len(walls) - 1))
+    walls = step_walls(rank)
+    if walls.empty:
+        return pandas.Series(stretches(rank)["us"].sum() if rank.on_cpu else rank.stop - rank.start)
+    return walls if rank.on_cpu else walls.head(max(1, len(walls) - 1))
+
+
+def step_walls(rank: Rank) -> pandas.Series:
+    """The wall time of each step by its number, as `Trace.temporal` has it or, without a GPU, on the host."""
+    if rank.on_cpu or not (rank.kernels["step"] >= 0).any():
+        return rank.steps.set_index("step")["duration"]
+    return temporal_by_step(rank).query("part == 'wall'").set_index("step")["us"]
 
 
 def _in_words(before: Mapping[str, Any], after: Mapping[str, Any], what: str) -> str:
@@ -128,7 +141,10 @@ def _in_words(before: Mapping[str, Any], after: Mapping[str, Any], what: str) ->
     ours, theirs = before["median_us"], after["median_us"]
     scale, unit = (1e3, "ms") if max(ours, theirs) > 1e4 else (1.0, "us")
     took, takes = (f"{us / scale:,.0f}" if us >= 100 * scale else f"{us / scale:.3g}" for us in (ours, theirs))
-    apart = before["quartile_1_us"] > after["quartile_3_us"] or after["quartile_1_us"] > before["quartile_3_us"]
+    apart = (
+        before["lower_quartile_us"] > after["upper_quartile_us"]
+        or after["lower_quartile_us"] > before["upper_quartile_us"]
+    )
     if not apart or abs(ours - theirs) <= SAME_STEP * max(ours, theirs):
         found = "the same, within the spread of the steps" if what == "A step" else "the same"
     else:
@@ -141,16 +157,6 @@ def _in_words(before: Mapping[str, Any], after: Mapping[str, Any], what: str) ->
     if what == "A step" and min(before["steps"], after["steps"]) == 1:
         said += ". A single step does not tell how much steps vary"
     return f"{said}."
-
-
-def _over_ranks(table: pandas.DataFrame, by: str) -> pandas.DataFrame:
-    """The table of `differences` on average over the ranks, its columns named as those of two recordings in order."""
-    mean = table.groupby(by)[["count", "us", "count_other", "us_other"]].sum() / table["rank"].nunique()
-    names = {"us": "before_us", "us_other": "after_us", "count": "count_before", "count_other": "count_after"}
-    table = changes(mean[["count", "us"]], mean[["count_other", "us_other"]].set_axis(["count", "us"], axis=1))
-    return table.rename(columns=names)[
-        [by, "before_us", "after_us", "difference_us", *list(names.values())[2:], "change"]
-    ]
 
 
 def changes(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> pandas.DataFrame:

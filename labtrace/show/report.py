@@ -19,7 +19,7 @@ import plotly.graph_objects as go
 
 from labtrace import processor
 from labtrace.communication import in_words as ranks_in_words
-from labtrace.difference import Comparison, compare
+from labtrace.difference import Comparison, compare, step_walls
 from labtrace.errors import LabkitError
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.show.bars import Traces, by_name, readable
@@ -28,19 +28,23 @@ from labtrace.show.style import in_words, shortened
 from labtrace.show.views import trace
 from labtrace.trace import Trace
 
-# Views, of which those in detail are drawn for one rank of several.
-OVERVIEWS, DETAILS = (
-    ("temporal", "steps", "timeline"),
-    ("gaps", "path", "kernels", "achieved", "idle", "ranges", "operators"),
-)
+# Views. Those in detail are drawn of one rank only.
+OVERVIEWS = ("temporal", "timeline")
+DETAILS = ("steps", "gaps", "path", "kernels", "achieved", "idle", "ranges", "operators")
 OF_PROCESSORS = ("processor", "timeline", "achieved", "ranges", "operators")  # views of recordings without a GPU
 # As data
 TABLES = (
     "audit summary remedies processor temporal idle gaps kernels critical_path communication ranges operators achieved"
 ).split()
 ROWS = 20  # of each rank in each of these tables
+CHANGES = {  # the tables of a comparison
+    "steps": "The steps",
+    "kind": "The work of a step, by kind",
+    "operator": "What changed in a step, by operator",
+    "kernel": "What changed in a step, by kernel",
+}
 MOST_CHANGES = 12  # that are told
-LEAST_SHARE = 0.01  # of the wall time: a cause that costs less is not told
+LEAST_SHARE = 0.01  # of the time: what costs or changes less is not told
 NAME = 64  # characters of a kernel's name in a table
 
 
@@ -48,34 +52,29 @@ class Part(NamedTuple):
     """A paragraph or a table, for the terminal and for the page.
 
     Attributes:
-        whose: the recording or rank, or "" if there is only one.
-        strong: the sentence to read first, or the heading of a table.
+        strong: the sentence to read first, or the heading of the table.
         text: further sentences.
-        table: under its heading.
+        table: if it is one.
     """
 
-    whose: str
     strong: str
     text: str = ""
     table: pandas.DataFrame | None = None
 
     def plain(self) -> str:
         """For the terminal."""
-        said = f"{self.whose}: {self.strong} {self.text}".removeprefix(": ").rstrip()
         if self.table is None:
-            return said
+            return f"{self.strong} {self.text}".rstrip()
         shown = readable(self.table)
         names = shown.iloc[:, 0]
-        return (
-            f"\n{said}\n{shown.assign(**{names.name: names.str.ljust(names.str.len().max())}).to_string(index=False)}"
-        )
+        shown = shown.assign(**{names.name: names.str.ljust(names.str.len().max())})
+        return f"\n{self.strong}\n{shown.to_string(index=False)}"
 
     def html(self) -> str:
         """For the page."""
-        whose, strong, text = map(html.escape, (self.whose and f"{self.whose}: ", self.strong, self.text))
         if self.table is None:
-            return f"<p>{whose}<b>{strong}</b> {text}</p>"
-        return f"<h2>{whose}{strong}</h2>{readable(self.table).to_html(index=False, border=0)}"
+            return f"<p><b>{html.escape(self.strong)}</b> {html.escape(self.text)}</p>"
+        return f"<h2>{html.escape(self.strong)}</h2>{readable(self.table).to_html(index=False, border=0)}"
 
 
 def report_text(traces: Traces) -> str:
@@ -101,7 +100,10 @@ def trace_report(traces: Traces, path: Path | str) -> Path:
         LabkitError: the page cannot be written.
     """
     traces = by_name(traces)
-    parts = [*_beginning(traces), *_advice(traces), *_figures(traces)]
+    parts = [*_beginning(traces)]
+    for name, each in traces.items():
+        parts += _advice(f"{name}: " if len(traces) > 1 else "", each)
+    parts += _figures(traces)
     shown = [part.html() if isinstance(part, Part) else part for part in parts]
     return write_page(
         path, "Trace report", html.escape(" → ".join(traces) if len(traces) == 2 else ", ".join(traces)), shown
@@ -128,9 +130,8 @@ def report_data(traces: Traces) -> dict[str, Any]:
             except LabkitError as error:
                 found[name][table] = str(error)
     if comparison := _comparison(traces):
-        tables = {"steps": comparison.steps, **comparison.tables}
-        data = {by: _records(table) for by, table in tables.items()}
-        found[name]["comparison"] = {"words": comparison.words, **data}
+        tables = {by: _records(table) for by, table in comparison.tables.items()}
+        found[name]["comparison"] = {"words": comparison.words, **tables}
     return found
 
 
@@ -146,38 +147,26 @@ def _comparison(traces: Mapping[str, Trace]) -> Comparison | None:
     try:
         return compare(before.ranks, after.ranks)
     except LabkitError as error:
-        return Comparison(_without_paths(error, traces), pandas.DataFrame(), {})
+        return Comparison(_without_paths(error, traces), {})
 
 
 def _beginning(traces: Mapping[str, Trace]) -> Iterator[Part | str | go.Figure]:
     """What the terminal shows, too, and the findings of the audit and the figure of the ranks."""
-    comparison = _comparison(traces)
-    if comparison:
-        yield Part("", comparison.words)
+    words, tables = _comparison(traces) or ("", {})
+    if words:
+        yield Part(words)
     for name, each in traces.items():
-        whose = name if len(traces) > 1 else ""
+        whose = f"{name}: " if len(traces) > 1 else ""
         yield from _findings(whose, each)
-        yield from _between_ranks(whose, each)
+        if len(each.ranks) > 1 or each.ranks[min(each.ranks)].world_size > 1:
+            yield from _between_ranks(whose, name, each)
         yield from _verdicts(whose, each)
-    if comparison and len(comparison.steps):
-        yield from _compared(comparison)
-
-
-def _compared(comparison: Comparison) -> Iterator[Part]:
-    """The tables of a comparison."""
-    yield Part("", "The steps", table=comparison.steps.rename_axis("recording").reset_index())
-    for by, table in comparison.tables.items():
-        if by == "kind":
-            yield Part(
-                "", "The work of a step, by kind", table=table.drop(columns=["count_before", "count_after", "change"])
-            )
-            continue
-        changed = table[table["change"] != "same"].head(MOST_CHANGES)
-        heading = f"What changed in a step, by {by}"
-        if changed.empty:
-            yield Part("", heading + ":", f"nothing. Each {by} is called as often and takes as long as before.")
-        else:
-            yield Part("", heading, table=changed.assign(**{by: changed[by].map(lambda name: shortened(name, NAME))}))
+    for by, table in tables.items():
+        if "change" in table:
+            least = LEAST_SHARE * table[["before_us", "after_us"]].sum().max()
+            table = table[(table["change"] != "same") & (table["difference_us"].abs() > least)].head(MOST_CHANGES)
+            table = table.assign(**{by: [shortened(name, NAME) for name in table[by]]})
+        yield Part(CHANGES[by], table=table) if len(table) else Part(f"{CHANGES[by]}: nothing.")
 
 
 def _findings(whose: str, each: Trace) -> Iterator[str]:
@@ -188,58 +177,52 @@ def _findings(whose: str, each: Trace) -> Iterator[str]:
         if row.tables
     ]
     if findings:
-        heading = f"What {html.escape(whose) or 'this recording'} cannot tell:"
+        heading = f"{html.escape(whose)}What this recording cannot tell:"
         yield f'<div class="audit"><p><b>{heading}</b></p><ul>{"".join(findings)}</ul></div>'
 
 
-def _between_ranks(whose: str, each: Trace) -> Iterator[Part | go.Figure]:
+def _between_ranks(whose: str, name: str, each: Trace) -> Iterator[Part | str | go.Figure]:
     """Who waited for whom: in a sentence, a figure, and a table with a line for each rank."""
     try:
         table = each.communication()
     except LabkitError:  # the verdict says why
         return
     if said := ranks_in_words(table):
-        yield Part(whose, said)
-    if table["waited_us"].notna().any():
-        yield trace({whose or "rank": each}, "waiting")
-    if len(table) > 1:
+        yield Part(f"{whose}{said}")
+    if len(table) > 1 and table["communication_us"].sum() > 0:
+        figure = trace({name: each}, "communication")
+        yield from (figure, in_words(figure))
         shown = table[["rank", "wall_us", "compute_us", "sending_us", "waited_us"]].rename(columns={"rank": "of rank"})
-        shown["waited_of_wall"] = table["waited_us"] / table["wall_us"]
-        yield Part(whose, "The ranks", table=shown)
+        yield Part(f"{whose}The ranks", table=shown.assign(waited_of_wall=table["waited_us"] / table["wall_us"]))
 
 
 def _verdicts(whose: str, each: Trace) -> Iterator[Part]:
     """What bounds each rank, and the reasons if there is only one recording or no verdict."""
     try:
         for row in each.summary().itertuples():
-            names = [whose] * bool(whose) + [f"rank {row.rank}"] * (len(each.ranks) > 1)
-            yield Part(", ".join(names), row.verdict, "" if names and row.first_remedy else row.why)
+            named = whose + (f"Rank {row.rank}: " if len(each.ranks) > 1 else "")
+            yield Part(f"{named}{row.verdict}", "" if named and row.first_remedy else row.why)
     except LabkitError as error:
-        yield Part(whose, "", _without_paths(error, {whose: each}))
+        yield Part(whose + _without_paths(error, {"": each}))
 
 
-def _advice(traces: Mapping[str, Trace]) -> Iterator[Part]:
+def _advice(whose: str, each: Trace) -> Iterator[Part]:
     """The causes of the wall time, what each is worth, and what to try, as a table."""
-    for name, each in traces.items():
-        on_cpu = all(rank.on_cpu for rank in each.ranks.values())
-        heading = "What to try, and how many times faster at most"
-        try:
-            with warnings.catch_warnings(action="ignore", category=ReplayWarning):
-                table = each.processor() if on_cpu else each.remedies()
-        except LabkitError:  # the verdict says why
-            continue
-        table = table[table["share_of_wall"] >= LEAST_SHARE].rename(columns={"kind": "cause"})
-        of_work = table["times_faster_at_half"].notna() & ~table["cause"].isin([processor.DATA, processor.PYTHON])
-        cause = table["cause"].where(~of_work, table["cause"] + ", in half the time")
-        faster = table["times_faster_at_half"].where(of_work, table["times_faster_at_most"])
-        shown = pandas.DataFrame(
-            {"cause": cause, "share_of_wall": table["share_of_wall"], "times_faster": faster, "try": table["try"]}
-        )
-        if len(each.ranks) > 1:
-            shown.insert(0, "of rank", table["rank"])
-        whose = name if len(traces) > 1 else ""
-        if len(shown):
-            yield Part(whose, f"{heading} ({'Amdahl’s law' if on_cpu else 'SIMULATED'})", table=shown)
+    on_cpu = all(rank.on_cpu for rank in each.ranks.values())
+    try:
+        with warnings.catch_warnings(action="ignore", category=ReplayWarning):
+            table = each.processor() if on_cpu else each.remedies()
+    except LabkitError:  # the verdict says why
+        return
+    table = table[table["share_of_wall"] >= LEAST_SHARE].rename(columns={"rank": "of rank", "kind": "cause"})
+    # Work cannot go altogether: what half of it is worth.
+    work = table["times_faster_at_half"].notna() & ~table["cause"].isin([processor.DATA, processor.PYTHON])
+    table["cause"] += work.map({True: ", in half the time", False: ""})
+    table["times_faster"] = table["times_faster_at_half"].where(work, table["times_faster_at_most"])
+    heading = f"{whose}What to try, and how many times faster at most ({'Amdahl’s law' if on_cpu else 'SIMULATED'})"
+    columns = ["of rank", "cause", "share_of_wall", "times_faster", "try"]
+    if len(table):
+        yield Part(heading, table=table[columns[len(each.ranks) == 1 :]])
 
 
 def _figures(traces: Mapping[str, Trace]) -> Iterator[str | go.Figure]:
@@ -272,21 +255,20 @@ def _one_rank(name: str, each: Trace) -> Iterator[tuple[str, Trace]]:
 def _without_paths(error: LabkitError, traces: Mapping[str, Trace]) -> str:
     """An error in words, without the file if there is only one, and else with its name: the page has its own title."""
     files, said = [rank.recording.file for each in traces.values() for rank in each.ranks.values()], str(error)
+    if len(files) == 1:
+        said = said.removeprefix(f"{files[0]}: ")
+        return f"{said[0].upper()}{said[1:]}"
     for file in files:
-        said = said.replace(f"{file}: ", "" if len(files) == 1 else f"{file.name}: ")
-    return f"{said[0].upper()}{said[1:]}"
+        said = said.replace(f"{file}: ", f"{file.name}: ")
+    return said
 
 
 def _typical_step(traces: Mapping[str, Trace]) -> go.Figure:
     """The timeline of each trace's step with the median wall time, or of the whole trace if no step is marked."""
     parts = {}
     for name, each in traces.items():
-        try:
-            first = next(iter(each.ranks.values()))
-            on_cpu = first.steps.assign(us=first.steps["duration"])
-            steps = on_cpu if first.on_cpu else each.temporal(by="step").query("part == 'wall'")
-            steps = steps.sort_values("us")
-            parts[name] = each.steps(int(steps["step"].iloc[(len(steps) - 1) // 2]))
-        except (LabkitError, IndexError):  # no step is marked
-            parts[name] = each
+        parts[name] = each
+        with contextlib.suppress(LabkitError, IndexError):  # no step is marked, or a rank lacks it
+            steps = step_walls(next(iter(each.ranks.values()))).sort_values().index
+            parts[name] = each.steps(int(steps[(len(steps) - 1) // 2]))
     return trace(parts, "timeline")

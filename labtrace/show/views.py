@@ -35,12 +35,9 @@ SHARES: Looks = {
     "share_of_wall": ("share of the wall time in which any of them ran", style.WALL, ""),
 }
 COMMUNICATION: Looks = {
-    "hidden_us": ("hidden under other work", "#D9A9BF", "/"),
-    "exposed_us": ("exposed", style.KINDS["communication"], ""),
-}
-WAITING: Looks = {
-    "own": ("its own work and pauses", style.KERNEL, ""),
-    "waited": ("waited for other ranks", style.KINDS["communication"], ""),
+    "own_us": ("its own work and pauses", style.KERNEL, ""),
+    "sending_us": ("sent", "#D9A9BF", "/"),
+    "waited_us": ("waited for other ranks", style.KINDS["communication"], ""),
 }
 HOSTS: Looks = {"operator": ("operator", style.UNUSED, ""), "CUDA call": ("CUDA call", style.HOST, "")}
 PLACES: Looks = {
@@ -69,8 +66,7 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             | "launches" | how many kernels waited, beside how much time they took | `runtime_cutoff`, `delay_cutoff` |
             | "queue" | launched kernels that had not begun | |
             | "timeline" | host and GPU over time | `begin_us`, `end_us` |
-            | "communication" | hidden under other work, or exposed | |
-            | "waiting" | each rank's wait for the others: of `Trace.communication` | |
+            | "communication" | how long each rank worked, sent, and waited for others | |
             | "ranges", "operators" | the host's time. For a CPU's traces, too | |
             | "path" | the critical path by name: `Trace.critical_path` | |
             | "achieved" | the dearest operators by shapes, and their rates | |
@@ -168,12 +164,12 @@ def _gaps(trace: Trace) -> pandas.DataFrame:
     return table.assign(place=place + (", in " + table["range_at_end"]).where(inside, ""))
 
 
-def _waiting(trace: Trace) -> pandas.DataFrame:
-    """The time of each rank in two rows: its own, and what it waited for others in collectives."""
-    table = trace.communication()[["rank", "wall_us", "waited_us", "straggler"]]
+def _communication(trace: Trace) -> pandas.DataFrame:
+    """With the time in which a rank did not communicate. Where nobody knows who waited, all of the rest is sending."""
+    table = trace.communication()
+    table["sending_us"] = table["sending_us"].fillna(table["communication_us"])
     marks = (table["rank"] == table["straggler"]).map({True: "straggler", False: ""})
-    own = table.assign(what="own", us=table["wall_us"] - table["waited_us"], text=marks)
-    return pandas.concat([own, table.assign(what="waited", us=table["waited_us"], text="")], ignore_index=True)
+    return table.assign(own_us=table["wall_us"] - table["communication_us"], text=marks)
 
 
 def _ranges(trace: Trace) -> pandas.DataFrame:
@@ -197,10 +193,14 @@ def _path(trace: Trace) -> pandas.DataFrame:
 
 def _achieved(trace: Trace) -> pandas.DataFrame:
     table = trace.achieved().sort_values("us", ascending=False, kind="stable")
-    rates = table["tflop_per_s"].map("{:.3g} TFLOP/s ".format, na_action="ignore").fillna("")
-    rates += table["gb_per_s"].map("{:,.0f} GB/s".format, na_action="ignore").fillna("")
+    rates = table["tflop_per_s"].map(_flop_rate, na_action="ignore").fillna("")
+    rates += table["gb_per_s"].map("{:,.1f} GB/s".format, na_action="ignore").fillna("")
     place = table["name"].str.removeprefix("aten::") + " " + table["inputs"]
     return table.assign(text=rates, place=place, series="all")
+
+
+def _flop_rate(tflop_per_s: float) -> str:
+    return f"{tflop_per_s:.3g} TFLOP/s " if tflop_per_s >= 1 else f"{1e3 * tflop_per_s:.3g} GFLOP/s "
 
 
 VIEWS: dict[str, Callable[..., go.Figure]] = {
@@ -272,17 +272,9 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
     "queue": queue,
     "timeline": timeline,
     "communication": Bars(
-        title="Communication between ranks: hidden under other work, or exposed",
-        table=Trace.communication,
+        title="How long each rank worked, sent, and waited for the others",
+        table=_communication,
         looks=COMMUNICATION,
-        axis="{}",
-    ),
-    "waiting": Bars(
-        title="How long each rank waited for the others, and for which one",
-        table=_waiting,
-        looks=WAITING,
-        series="what",
-        value="us",
         axis="{} of the recording",
     ),
     "ranges": Bars(
