@@ -18,13 +18,9 @@ SAME = 0.05  # a difference of counts or means up to this share of the larger co
 SAME_STEP = 0.01  # and one of steps up to this share
 MOST_OUTSIDE = 0.1  # of the work may be in no operator, if it is compared by operator
 ONE_GPU = "Only one of these traces has GPU activity, so their work cannot be compared."
-RENAMED = {  # columns of `changes`, where two recordings have an order
-    "count": "count_before",
-    "us": "before_us",
-    "count_other": "count_after",
-    "us_other": "after_us",
-    "name": "kernel",
-}
+# Columns of `changes` where two recordings have an order, and all columns then
+RENAMED = dict(count="count_before", count_other="count_after", us="before_us", us_other="after_us", name="kernel")
+COLUMNS = ["before_us", "after_us", "difference_us", "change", "count_before", "count_after"]
 
 
 class Comparison(NamedTuple):
@@ -58,20 +54,19 @@ def compare(ours: Mapping[int, Rank], theirs: Mapping[int, Rank]) -> Comparison:
         words += f" Only ranks in both are compared: {', '.join(map(str, both))}."
     if ranks[0].on_cpu != others[0].on_cpu:
         return Comparison(f"{words} {ONE_GPU}", tables)
-    work = {by: changes(_mean(ranks, by), _mean(others, by)).rename(columns=RENAMED) for by in ("kind", "operator")}
-    tables["kind"] = work["kind"][["kind", "before_us", "after_us", "difference_us"]]
-    us = work["operator"].set_index("operator")[["before_us", "after_us"]]
+
+    def work(by: str) -> pandas.DataFrame:
+        both = [pandas.concat(_per_step(rank, by) for rank in side) for side in (ranks, others)]
+        mean = [side.groupby(level=0)[["count", "us"]].sum() / len(ranks) for side in both]
+        return changes(*mean).rename(columns=RENAMED)[[RENAMED.get(by, by), *COLUMNS]]
+
+    tables |= {"kind": work("kind").iloc[:, :4], "operator": work("operator")}
+    us = tables["operator"].set_index("operator")[["before_us", "after_us"]]
     if (us[us.index == NOWHERE].sum() > MOST_OUTSIDE * us.sum()).any():
         words += " Much of the work is in no operator, as in a CUDA graph, so kernels are compared."
-        tables["kernel"] = changes(_mean(ranks, "name"), _mean(others, "name")).rename(columns=RENAMED)
-    else:
-        tables["operator"] = work["operator"]
+        tables["kernel"] = work("name")
+        del tables["operator"]
     return Comparison(words, tables)
-
-
-def _mean(ranks: Sequence[Rank], by: str) -> pandas.DataFrame:
-    """`_per_step` on average over the ranks, without the operators of kernels."""
-    return pandas.concat([_per_step(rank, by)[["count", "us"]] for rank in ranks]).groupby(level=0).sum() / len(ranks)
 
 
 def differences(ours: Mapping[int, Rank], theirs: Mapping[int, Rank], by: str) -> pandas.DataFrame:

@@ -31,6 +31,7 @@ from labtrace.trace import Trace
 # Views. Those in detail are drawn of one rank only.
 OVERVIEWS = ("temporal", "timeline")
 DETAILS = ("steps", "gaps", "path", "kernels", "achieved", "idle", "ranges", "operators")
+SUMS = ("kernels", "achieved", "operators")  # of the whole recording: two are compared by a typical step of each
 OF_PROCESSORS = ("processor", "timeline", "achieved", "ranges", "operators")  # views of recordings without a GPU
 # As data
 TABLES = (
@@ -232,7 +233,9 @@ def _figures(traces: Mapping[str, Trace]) -> Iterator[str | go.Figure]:
     for view in [*OVERVIEWS, *DETAILS] if of_gpus else OF_PROCESSORS:
         shown = in_detail if view in DETAILS else traces
         try:
-            figure = _typical_step(shown) if view == "timeline" else trace(shown, view)
+            if view == "timeline" or (len(traces) == 2 and view in SUMS):
+                shown = _typical_step(shown)
+            figure = trace(shown, view)
             yield from (figure, in_words(figure))
         except LabkitError as error:
             errors.append(f"<li>{html.escape(_without_paths(error, traces))}</li>")
@@ -263,12 +266,11 @@ def _without_paths(error: LabkitError, traces: Mapping[str, Trace]) -> str:
     return said
 
 
-def _typical_step(traces: Mapping[str, Trace]) -> go.Figure:
-    """The timeline of each trace's step with the median wall time, or of the whole trace if no step is marked."""
-    parts = {}
+def _typical_step(traces: Mapping[str, Trace]) -> dict[str, Trace]:
+    """Of each trace the step with the median wall time, or the whole trace if no step is marked."""
+    parts = dict(traces)
     for name, each in traces.items():
-        parts[name] = each
-        with contextlib.suppress(LabkitError, IndexError):  # no step is marked, or a rank lacks it
+        with contextlib.suppress(LabkitError, IndexError):  # a rank lacks this step, or no step is marked
             steps = step_walls(next(iter(each.ranks.values()))).sort_values().index
             parts[name] = each.steps(int(steps[(len(steps) - 1) // 2]))
-    return trace(parts, "timeline")
+    return parts

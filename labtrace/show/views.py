@@ -36,8 +36,8 @@ SHARES: Looks = {
 }
 COMMUNICATION: Looks = {
     "own_us": ("its own work and pauses", style.KERNEL, ""),
-    "sending_us": ("sent", "#D9A9BF", "/"),
-    "waited_us": ("waited for other ranks", style.KINDS["communication"], ""),
+    "sent_us": ("sent", "#D9A9BF", "/"),
+    "waits_us": ("waited for other ranks", style.KINDS["communication"], ""),
 }
 HOSTS: Looks = {"operator": ("operator", style.UNUSED, ""), "CUDA call": ("CUDA call", style.HOST, "")}
 PLACES: Looks = {
@@ -116,6 +116,8 @@ class Bars:
             table = table.groupby("recording", sort=False).head(self.first)
         stacked = self.place == "recording"
         place = table[self.place].astype(str).map(style.label)
+        if "mark" in table:
+            place += table["mark"]
         if self.first and not stacked:
             place = (table.groupby("recording").cumcount() + 1).astype(str) + ". " + place
         drawn = table.assign(place=place) if stacked else table.assign(place=place, panel=table["recording"])
@@ -165,11 +167,12 @@ def _gaps(trace: Trace) -> pandas.DataFrame:
 
 
 def _communication(trace: Trace) -> pandas.DataFrame:
-    """With the time in which a rank did not communicate. Where nobody knows who waited, all of the rest is sending."""
+    """With the parts of the wall time as they are drawn. A rank whose waits are unknown seems to send all the time."""
     table = trace.communication()
-    table["sending_us"] = table["sending_us"].fillna(table["communication_us"])
-    marks = (table["rank"] == table["straggler"]).map({True: "straggler", False: ""})
-    return table.assign(own_us=table["wall_us"] - table["communication_us"], text=marks)
+    waits = table["waited_us"].fillna(0 * table["communication_us"])
+    own, sent = table["wall_us"] - table["communication_us"], table["communication_us"] - waits
+    mark = (table["rank"] == table["straggler"]).map({True: "<br><b>straggler</b>", False: ""})
+    return table.assign(own_us=own, sent_us=sent, waits_us=waits, mark=mark)
 
 
 def _ranges(trace: Trace) -> pandas.DataFrame:
@@ -193,14 +196,14 @@ def _path(trace: Trace) -> pandas.DataFrame:
 
 def _achieved(trace: Trace) -> pandas.DataFrame:
     table = trace.achieved().sort_values("us", ascending=False, kind="stable")
-    rates = table["tflop_per_s"].map(_flop_rate, na_action="ignore").fillna("")
-    rates += table["gb_per_s"].map("{:,.1f} GB/s".format, na_action="ignore").fillna("")
+    rates = table["tflop_per_s"].map(lambda rate: _rate(rate, "TFLOP/s", "GFLOP/s"), na_action="ignore").fillna("")
+    rates += table["gb_per_s"].map(lambda rate: _rate(rate, "GB/s", "MB/s"), na_action="ignore").fillna("")
     place = table["name"].str.removeprefix("aten::") + " " + table["inputs"]
     return table.assign(text=rates, place=place, series="all")
 
 
-def _flop_rate(tflop_per_s: float) -> str:
-    return f"{tflop_per_s:.3g} TFLOP/s " if tflop_per_s >= 1 else f"{1e3 * tflop_per_s:.3g} GFLOP/s "
+def _rate(rate: float, unit: str, thousandth: str) -> str:
+    return f"{rate:,.1f} {unit} " if rate >= 1 else f"{1e3 * rate:,.1f} {thousandth} "
 
 
 VIEWS: dict[str, Callable[..., go.Figure]] = {
@@ -272,7 +275,7 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
     "queue": queue,
     "timeline": timeline,
     "communication": Bars(
-        title="How long each rank worked, sent, and waited for the others",
+        title="How long each rank waited for the others",
         table=_communication,
         looks=COMMUNICATION,
         axis="{} of the recording",
