@@ -121,7 +121,8 @@ def joined(
         except LabkitError as error:
             if lacking is None or len(lacking) == len(traces) - 1:
                 raise
-            lacking[name] = str(error)
+            first = next(iter(trace.ranks.values()))
+            lacking[name] = str(error).removeprefix(f"{first.recording.file}: ")  # the name is enough
         else:
             table.insert(0, "recording", table["rank"].map(rank_names(name, trace)))
             tables.append(table)
