@@ -6,7 +6,9 @@ import contextlib
 import functools
 import importlib.metadata
 import inspect
+import itertools
 import json
+import os
 import re
 import sys
 import warnings
@@ -119,31 +121,36 @@ def as_option(name: str) -> str:
 
 
 def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False) -> None:
-    """Print the bottleneck of each trace and what to try, and write a page with its figures.
+    """Print what bounds a trace and what to try, or what changed between two, and write a page with figures.
 
     Args:
-        traces: Trace files, or folders with a file of each rank.
+        traces: Trace files, or folders with a file of each rank. Two are compared: before and after a change.
 
     Options:
         out: The page to write. By default, beside the first trace and under its name.
         as_json: Print the verdict and the tables as one JSON object, and write no page.
     """
-    from labtrace.communication import in_words  # which imports pandas
-
-    opened = {path.name: labtrace.Trace(path) for path in traces}
+    opened = {name: labtrace.Trace(path) for name, path in named(traces).items()}
     if as_json:
         typer.echo(json.dumps(labtrace.show.report_data(opened)))
         return
-    for name, trace in opened.items():
-        try:
-            for row in trace.summary().itertuples():
-                typer.echo(f"{name}{f', rank {row.rank}' if len(trace.ranks) > 1 else ''}: {row.verdict} {row.why}")
-            if said := in_words(trace.communication()):
-                typer.echo(f"{name}: {said}")
-        except labtrace.TraceError as error:  # the GPU's work is missing: the page has what there is
-            typer.echo(error)
-    name = traces[0].name.removesuffix(".gz").removesuffix(".json")
-    typer.echo(labtrace.show.trace_report(opened, out or traces[0].with_name(f"{name}.html")))
+    typer.echo(labtrace.show.report_text(opened))
+    first = Path(os.path.abspath(traces[0]))
+    page = first.with_name(f"{first.name.removesuffix('.gz').removesuffix('.json')}.html")
+    typer.echo(labtrace.show.trace_report(opened, out or page))
+
+
+def named(paths: list[Path]) -> dict[str, Path]:
+    """Files or folders by their names, with the folders above them where the names alone are the same.
+
+    Raises:
+        LabkitError: one is given twice.
+    """
+    parts = [Path(os.path.abspath(path)).parts for path in paths]
+    if len(set(parts)) < len(parts):
+        raise LabkitError(f"{max(paths, key=paths.count)} is given twice. Name another recording to compare it with.")
+    length = next(n for n in itertools.count(1) if len({each[-n:] for each in parts}) == len(parts))
+    return {"/".join(each[-length:]): path for each, path in zip(parts, paths, strict=True)}
 
 
 def application(text: str | None) -> typer.Typer:

@@ -92,9 +92,12 @@ def in_words(table: pandas.DataFrame) -> str:
         return "The ranks have different collectives, so nobody knows which one waited for which." if several else ""
     others, ms = table["rank"] != first["straggler"], table["waited_us"] / 1e3
     shares = (table["waited_us"] / table["wall_us"])[others]
+    said = f"Rank {first['straggler']:.0f} is the straggler: it waited {ms.min():,.1f} ms in the collectives, and the "
+    if len(shares) == 1:
+        return f"{said}other one {ms.max():,.1f} ms, {shares.max():.0%} of its time."
     return (
-        f"Rank {first['straggler']:.0f} is the straggler: it waited {ms.min():,.1f} ms in the collectives, and the "
-        f"others {ms[others].min():,.1f} to {ms.max():,.1f} ms, {shares.min():.0%} to {shares.max():.0%} of their time."
+        f"{said}others {ms[others].min():,.1f} to {ms.max():,.1f} ms, {shares.min():.0%} to {shares.max():.0%} of "
+        "their time."
     )
 
 

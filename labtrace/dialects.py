@@ -65,7 +65,7 @@ SHAPED = re.compile(r"^aten::(?:(?:add|b|badd)?mm|\w*conv\w*|\w+_norm(?:_backwar
 COMPUTE = {
     "attention": r"(?i)flash|fmha|attention|attn",
     "layout conversions": r"nchwToNhwc|nhwcToNchw|nchwToFolded|foldedNhwc|tensorTransformGeneric|nchwAddPadding",
-    "convolutions": r"(?i)conv|cudnn.*gemm|winograd|[dw]grad|fprop|miopen|Sp3Asm|im2col",
+    "convolutions": r"(?i)conv|cudnn_|cudnn.*gemm|winograd|[dw]grad|fprop|miopen|Sp3Asm|im2col",
     "matrix products": r"(?i)gemm|gemv|cublas|splitK|cutlass|Cijk_|nvjet|::dot_kernel",
     "normalisation": r"(?i)norm|bn_[fb]w|welford",
     "optimiser": r"(?i)multi_tensor|adam|sgd|FusedOptimizer",

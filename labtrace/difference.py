@@ -1,49 +1,161 @@
-"""Two recordings of the same training, compared: kernels that appeared, vanished or take longer."""
+"""Two recordings of the same training, compared: the step, its work by kind, and what appeared, vanished or changed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
 
-from labtrace.dialects import OPERATORS
-from labtrace.rank import Nested, Rank
+from labtrace.dialects import OPERATORS, fine_kinds
+from labtrace.processor import PYTHON, stretches
+from labtrace.rank import NOWHERE, Nested, Rank
 from labtrace.reading import TraceError
+from labtrace.tables import temporal, temporal_by_step
 
 SAME = 0.05  # a difference of counts or means up to this share of the larger counts as none
+SAME_STEP = 0.01  # and one of steps up to this share
+MOST_OUTSIDE = 0.1  # of the work may be in no operator, if it is compared by operator
+ONE_GPU = "Only one of these traces has GPU activity, so their work cannot be compared."
+# Columns of `changes` where two recordings have an order, and all columns then
+RENAMED = dict(count="count_before", count_other="count_after", us="before_us", us_other="after_us", name="kernel")
+COLUMNS = ["before_us", "after_us", "difference_us", "change", "count_before", "count_after"]
 
 
-def differences(ours: Mapping[int, Rank], theirs: Mapping[int, Rank]) -> pandas.DataFrame:
+class Comparison(NamedTuple):
+    """Two recordings, before and after a change.
+
+    Attributes:
+        words: the steps before and after, in a sentence, and what could not be compared.
+        tables: "steps": of each recording how many steps count, the median of their wall times and its quartiles, and
+            the share of the recording in which the GPU was idle; and the work of a step by "kind", and by "operator"
+            or, where a recording has no operators, by "kernel".
+    """
+
+    words: str
+    tables: dict[str, pandas.DataFrame]
+
+
+def compare(ours: Mapping[int, Rank], theirs: Mapping[int, Rank]) -> Comparison:
+    """The ranks of two recordings, on average where there are several.
+
+    Raises:
+        TraceError: the traces have no rank in common, only one of two has steps, or a GPU's work is missing.
+    """
+    both = _pairs(ours, theirs)
+    ranks, others = zip(*both.values(), strict=True)
+    before, after = _spread(ranks), _spread(others)
+    words = _in_words(before, after, "A step" if len(ranks[0].steps) else "The recording")
+    tables = {"steps": pandas.DataFrame([{"recording": "before", **before}, {"recording": "after", **after}])}
+    if any("SIMULATED" in (rank.recording.stamp or {}) for rank in (ranks[0], others[0])):
+        words += " SIMULATED."
+    if len(both) < max(len(ours), len(theirs)):
+        words += f" Only ranks in both are compared: {', '.join(map(str, both))}."
+    if ranks[0].on_cpu != others[0].on_cpu:
+        return Comparison(f"{words} {ONE_GPU}", tables)
+
+    def work(by: str) -> pandas.DataFrame:
+        both = [pandas.concat(_per_step(rank, by) for rank in side) for side in (ranks, others)]
+        mean = [side.groupby(level=0)[["count", "us"]].sum() / len(ranks) for side in both]
+        return changes(*mean).rename(columns=RENAMED)[[RENAMED.get(by, by), *COLUMNS]]
+
+    tables |= {"kind": work("kind").iloc[:, :4], "operator": work("operator")}
+    us = tables["operator"].set_index("operator")[["before_us", "after_us"]]
+    if (us[us.index == NOWHERE].sum() > MOST_OUTSIDE * us.sum()).any():
+        words += " Much of the work is in no operator, as in a CUDA graph, so kernels are compared."
+        tables["kernel"] = work("name")
+        del tables["operator"]
+    return Comparison(words, tables)
+
+
+def differences(ours: Mapping[int, Rank], theirs: Mapping[int, Rank], by: str) -> pandas.DataFrame:
     """The table that `labtrace.Trace.diff` explains.
 
     Two traces of one rank each are compared, whatever their ranks.
 
     Raises:
-        TraceError: the traces have no rank in common, or only one of two has steps.
+        TraceError: the traces have no rank in common, or only one of two has steps or a GPU.
     """
-    if len(ours) == len(theirs) == 1:
-        theirs = dict(zip(ours, theirs.values(), strict=True))
-    both = [number for number in ours if number in theirs]
-    if not both:
-        raise TraceError(f"These traces have no rank in common: {sorted(ours)} and {sorted(theirs)}.")
-    tables = [_of_ranks(ours[number], theirs[number]).assign(rank=number) for number in both]
+    both = _pairs(ours, theirs)
+    if any(one.on_cpu != other.on_cpu for one, other in both.values()):
+        raise TraceError(ONE_GPU)
+    tables = [changes(*(_per_step(rank, by) for rank in pair)).assign(rank=number) for number, pair in both.items()]
     table = pandas.concat(tables, ignore_index=True)
     return table[["rank", *table.columns.drop("rank")]]
 
 
-def _of_ranks(ours: Rank, theirs: Rank) -> pandas.DataFrame:
-    for one, other in ((ours, theirs), (theirs, ours)):
-        if one.steps.empty and not other.steps.empty:
-            raise TraceError(
-                f"{one.recording.file}: no steps in this trace, but in {other.recording.file.name}, so times per step "
-                "cannot be compared. Call the profiler's step() after each step when you record."
-            )
-    return changes(_per_step(ours), _per_step(theirs))
+def _pairs(ours: Mapping[int, Rank], theirs: Mapping[int, Rank]) -> dict[int, tuple[Rank, Rank]]:
+    """The ranks that are in both recordings."""
+    if len(ours) == len(theirs) == 1:
+        theirs = dict(zip(ours, theirs.values(), strict=True))
+    both = {number: (rank, theirs[number]) for number, rank in ours.items() if number in theirs}
+    if not both:
+        raise TraceError(f"These traces have no rank in common: {sorted(ours)} and {sorted(theirs)}.")
+    for pair in both.values():
+        for one, other in (pair, pair[::-1]):
+            if one.steps.empty and not other.steps.empty:
+                raise TraceError(
+                    f"{one.recording.file}: no steps in this trace, but in {other.recording.file.name}, so times per "
+                    "step cannot be compared. Call the profiler's step() after each step when you record."
+                )
+    return both
+
+
+def _spread(ranks: Sequence[Rank]) -> dict[str, Any]:
+    """The row of the table "steps" of `Comparison`."""
+    walls = pandas.concat(map(_whole_steps, ranks))
+    low, median, high = walls.quantile([0.25, 0.5, 0.75])
+    numbers = {"steps": len(walls), "median_us": median, "lower_quartile_us": low, "upper_quartile_us": high}
+    if ranks[0].on_cpu:
+        return {**numbers, "idle_of_wall": np.nan}
+    parts = pandas.concat(map(temporal, ranks)).groupby("part")["us"].sum()
+    return {**numbers, "idle_of_wall": parts["idle"] / (parts["wall"] or np.nan)}
+
+
+def _whole_steps(rank: Rank) -> pandas.Series:
+    """The wall times of the steps or, if none is marked, of the recording.
+
+    On a GPU a step lasts until the next one's first kernel. The last one does not, so it counts only if it is alone.
+    """
+    walls = step_walls(rank)
+    if walls.empty:
+        return pandas.Series(stretches(rank)["us"].sum() if rank.on_cpu else rank.stop - rank.start)
+    return walls if rank.on_cpu else walls.head(max(1, len(walls) - 1))
+
+
+def step_walls(rank: Rank) -> pandas.Series:
+    """The wall time of each step by its number, as `Trace.temporal` has it or, without a GPU, on the host."""
+    if rank.on_cpu or not (rank.kernels["step"] >= 0).any():
+        return rank.steps.set_index("step")["duration"]
+    return temporal_by_step(rank).query("part == 'wall'").set_index("step")["us"]
+
+
+def _in_words(before: Mapping[str, Any], after: Mapping[str, Any], what: str) -> str:
+    """How long a step, or a recording, took and takes, and how long the GPU waited, from two results of `_spread`."""
+    ours, theirs = before["median_us"], after["median_us"]
+    scale, unit = (1e3, "ms") if max(ours, theirs) > 1e4 else (1.0, "us")
+    took, takes = (f"{us / scale:,.0f}" if us >= 100 * scale else f"{us / scale:.3g}" for us in (ours, theirs))
+    apart = (
+        before["lower_quartile_us"] > after["upper_quartile_us"]
+        or after["lower_quartile_us"] > before["upper_quartile_us"]
+    )
+    if not apart or abs(ours - theirs) <= SAME_STEP * max(ours, theirs):
+        found = "the same, within the spread of the steps" if what == "A step" else "the same"
+    else:
+        found = f"{ours / theirs:.2f} times faster" if theirs < ours else f"{theirs / ours:.2f} times slower"
+    said = f"{what} took {took} {unit} and takes {takes}: {found}"
+    idle = [f"{one['idle_of_wall']:.0%}" for one in (before, after) if not np.isnan(one["idle_of_wall"])]
+    if len(idle) == 2:
+        waits = f"waits {idle[0]} of the time, as before" if idle[0] == idle[1] else ""
+        said += f"; the GPU {waits or f'waited {idle[0]} of the time and waits {idle[1]}'}"
+    if what == "A step" and min(before["steps"], after["steps"]) == 1:
+        said += ". A single step does not tell how much steps vary"
+    return f"{said}."
 
 
 def changes(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> pandas.DataFrame:
-    """The table that `labtrace.Trace.diff` explains, of two tables with the index name and the columns count and us.
+    """The table that `labtrace.Trace.diff` explains, of two tables with a named index and the columns count and us.
 
     A column operator, the one that launched most of a kernel's work, is kept.
     """
@@ -66,18 +178,35 @@ def changes(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> pandas.DataFram
     if "operator" in ours:
         table.insert(0, "operator", ours["operator"].reindex(table.index).fillna(theirs["operator"]))
     order = table["difference_us"].abs().sort_values(ascending=False, kind="stable").index
-    return table.loc[order].rename_axis("name").reset_index()
+    return table.loc[order].reset_index()
 
 
-def _per_step(rank: Rank) -> pandas.DataFrame:
-    """Count and us of the kernels by name, over the number of steps, and the operator."""
-    steps, kernels = max(1, len(rank.steps)), of_steps(rank)
-    operators = rank.operators[rank.operators["category"] == OPERATORS]
-    launchers = Nested(operators).names_at(kernels["call_begin"])
-    table = kernels.assign(us=kernels["duration"], operator=launchers)
-    largest_first = table.groupby(["name", "operator"])["us"].sum().sort_values(ascending=False).reset_index()
-    counted = table.groupby("name")["us"].agg(count="size", us="sum") / steps
-    return counted.join(largest_first.groupby("name")["operator"].first())
+def _per_step(rank: Rank, by: str) -> pandas.DataFrame:
+    """Count and us of the work by name, operator or kind, over the number of steps. By name with the operator."""
+    work = _work(rank)
+    table = work.groupby(by).agg(count=("event", "nunique"), us=("us", "sum")) / max(1, len(rank.steps))
+    if by == "name":
+        largest_first = work.groupby(["name", "operator"])["us"].sum().sort_values(ascending=False).reset_index()
+        table["operator"] = largest_first.groupby("name")["operator"].first()
+    return table
+
+
+def _work(rank: Rank) -> pandas.DataFrame:
+    """What a GPU or, in a recording without one, the processor did in the steps: name, operator, kind, us and event.
+
+    An operator on the processor is in pieces, between which it called others: they have its `event` in common.
+    """
+    if rank.on_cpu:
+        pieces = stretches(rank)
+        event = rank.nested_operators.at((pieces["begin"] + pieces["end"]) / 2)
+        event = np.where(event < 0, -1 - np.arange(len(event)), event)
+        name = pieces["name"].replace("", PYTHON)
+        return pieces.assign(event=event, name=name, operator=name)
+    kernels = of_steps(rank)
+    launchers = Nested(rank.operators[rank.operators["category"] == OPERATORS]).names_at(kernels["call_begin"])
+    launchers[kernels["sharing"] > 1] = NOWHERE  # a graph's, whose operators ran when it was captured
+    kind = fine_kinds(kernels)
+    return kernels.assign(us=kernels["duration"], event=kernels.index, operator=launchers, kind=kind)
 
 
 def of_steps(rank: Rank) -> pandas.DataFrame:

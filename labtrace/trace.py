@@ -453,17 +453,18 @@ class Trace:
         """
         return self._table(critical_path.critical_path)
 
-    def diff(self, other: Trace) -> pandas.DataFrame:
-        """The kernels of another trace against this one's, step by step, the largest difference first.
+    def diff(self, other: Trace, by: str = "name") -> pandas.DataFrame:
+        """The work of another trace against this one's, step by step, the largest difference first.
 
         Rank by rank, or the only rank of each. Kernels that were launched outside of the recorded steps do not count,
-        such as those of the step before, which may still run when the recording begins. If PyTorch's version or the GPU
-        differs, so do most kernels' names.
+        such as those of the step before, which may still run when the recording begins. If PyTorch's version, the
+        precision or the GPU differs, so do most kernels' names: then compare them by operator. `labtrace report` of two
+        files does. Of traces without a GPU, it is the work of the processor.
 
         | column | unit | meaning |
         |---|---|---|
-        | name | | |
-        | operator | | that launched most of them |
+        | name | | or operator, or kind |
+        | operator | | by name: that launched most of them, "(none)" in a CUDA graph |
         | count, us | a step | of this trace, or plain sums if neither has steps |
         | count_other, us_other | a step | of the other one |
         | difference_us | microseconds | of the other trace beyond this one |
@@ -473,11 +474,14 @@ class Trace:
 
         Args:
             other: for example the same training after a change.
+            by: "name" for a row of each kernel's name, "operator" for one of each operator that launched kernels, or
+                "kind" for one of each kind of work, such as convolutions.
 
         Raises:
-            TraceError: no rank is in both, only one has steps, or there is no GPU activity.
+            TraceError: no rank is in both, or only one has steps or a GPU.
         """
-        return with_stamp(difference.differences(self.ranks, other.ranks), self.stamp, other.stamp)
+        check_known("by", by, ("name", "operator", "kind"))
+        return with_stamp(difference.differences(self.ranks, other.ranks, by), self.stamp, other.stamp)
 
     def achieved(self) -> pandas.DataFrame:
         """The rates that convolutions, matrix products and normalisation achieved, by operator and shapes.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Recording = Trace | Path | str  # or a TraceAnalysis of HTA's
 Traces = Recording | Mapping[str, Recording]
 Looks = Mapping[str, tuple[str, str, str]]  # of a series of bars: its name in the legend, colour and hatching
-DRAWING = ["rank", "panel", "place", "series", "value", "begin", "text"]  # columns that say how to draw a row
+DRAWING = ["rank", "panel", "place", "series", "value", "begin", "text", "mark"]  # columns that say how to draw a row
 
 TITLE_CHARACTERS, STAMP_CHARACTERS = 56, 78  # that fit into a line of a narrow figure
 LINE = 20  # pixels for a further line above the panels
@@ -121,7 +121,8 @@ def joined(
         except LabkitError as error:
             if lacking is None or len(lacking) == len(traces) - 1:
                 raise
-            lacking[name] = str(error)
+            first = next(iter(trace.ranks.values()))
+            lacking[name] = str(error).removeprefix(f"{first.recording.file}: ")  # the name is enough
         else:
             table.insert(0, "recording", table["rank"].map(rank_names(name, trace)))
             tables.append(table)

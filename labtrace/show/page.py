@@ -20,6 +20,8 @@ PAGE = """<!DOCTYPE html>
 body {{ font-family: sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; }}
 table {{ border-collapse: collapse; font-size: 0.85em; display: block; overflow-x: auto; }}
 td, th {{ padding: 0.3em 0.7em; text-align: left; vertical-align: top; border-bottom: 1px solid #8884; }}
+.figure {{ margin-top: 1.5em; }}
+details {{ margin: 0.3em 0 2.5em; }}
 .audit {{ border-left: 0.4em solid #d55e00; padding-left: 1em; }}
 </style></head><body><h1>{heading}</h1>
 {body}

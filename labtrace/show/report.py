@@ -1,33 +1,90 @@
-"""A page about one trace or several: its bottleneck and what to try in sentences, then the figures that show it."""
+"""A report on one trace or several: what bounds each and what to try in sentences, then the figures that show it.
+
+Of two traces it says first what changed from the one to the other, and of several ranks which one the others wait for.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import html
 import json
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas
 import plotly.graph_objects as go
 
+from labtrace import processor
 from labtrace.communication import in_words as ranks_in_words
+from labtrace.difference import Comparison, compare, step_walls
 from labtrace.errors import LabkitError
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.show.bars import Traces, by_name, readable
 from labtrace.show.page import write_page
-from labtrace.show.style import in_words
+from labtrace.show.style import in_words, shortened
 from labtrace.show.views import trace
 from labtrace.trace import Trace
 
-SHOWN = ("temporal", "steps", "timeline", "gaps", "path", "kernels", "achieved", "idle", "ranges", "operators")  # views
+# Views. Those in detail are drawn of one rank only.
+OVERVIEWS = ("temporal", "timeline")
+DETAILS = ("steps", "gaps", "path", "kernels", "achieved", "idle", "ranges", "operators")
+SUMS = ("kernels", "achieved", "operators")  # of the whole recording: two are compared by a typical step of each
 OF_PROCESSORS = ("processor", "timeline", "achieved", "ranges", "operators")  # views of recordings without a GPU
 # As data
 TABLES = (
-    "audit summary remedies temporal idle gaps kernels critical_path communication ranges operators achieved".split()
-)
+    "audit summary remedies processor temporal idle gaps kernels critical_path communication ranges operators achieved"
+).split()
 ROWS = 20  # of each rank in each of these tables
+CHANGES = {  # the tables of a comparison
+    "steps": "The steps",
+    "kind": "The work of a step, by kind",
+    "operator": "What changed in a step, by operator",
+    "kernel": "What changed in a step, by kernel",
+}
+MOST_CHANGES = 12  # that are told
+LEAST_SHARE = 0.01  # of the time: what costs or changes less is not told
+NAME = 64  # characters of a kernel's name in a table
+
+
+class Part(NamedTuple):
+    """A paragraph or a table, for the terminal and for the page.
+
+    Attributes:
+        strong: the sentence to read first, or the heading of the table.
+        text: further sentences.
+        table: if it is one.
+    """
+
+    strong: str
+    text: str = ""
+    table: pandas.DataFrame | None = None
+
+    def plain(self) -> str:
+        """For the terminal."""
+        if self.table is None:
+            return f"{self.strong} {self.text}".rstrip()
+        shown = readable(self.table)
+        names = shown.iloc[:, 0]
+        shown = shown.assign(**{names.name: names.str.ljust(names.str.len().max())})
+        return f"\n{self.strong}\n{shown.to_string(index=False)}"
+
+    def html(self) -> str:
+        """For the page."""
+        if self.table is None:
+            return f"<p><b>{html.escape(self.strong)}</b> {html.escape(self.text)}</p>"
+        return f"<h2>{html.escape(self.strong)}</h2>{readable(self.table).to_html(index=False, border=0)}"
+
+
+def report_text(traces: Traces) -> str:
+    """The sentences and the comparison with which the page of `trace_report` begins, as text.
+
+    Args:
+        traces: a trace, or traces by name.
+    """
+    return "\n".join(part.plain() for part in _beginning(by_name(traces)) if isinstance(part, Part))
 
 
 def trace_report(traces: Traces, path: Path | str) -> Path:
@@ -37,124 +94,183 @@ def trace_report(traces: Traces, path: Path | str) -> Path:
     its error.
 
     Args:
-        traces: a trace, or traces by name.
+        traces: a trace, or traces by name. Two are compared.
         path: of the page.
 
     Raises:
         LabkitError: the page cannot be written.
     """
     traces = by_name(traces)
-    parts: list[str | go.Figure] = []
+    parts = [*_beginning(traces)]
     for name, each in traces.items():
-        heading = f"<h2>{html.escape(name)}</h2>" if len(traces) > 1 else ""
-        parts += [heading, *_in_sentences(each)]
-    errors = []
-    of_gpus = any(not rank.on_cpu for each in traces.values() for rank in each.ranks.values())
-    for view in SHOWN if of_gpus else OF_PROCESSORS:
-        try:
-            figure = _typical_step(traces) if view == "timeline" else trace(traces, view)
-            parts += [figure, in_words(figure)]
-        except LabkitError as error:
-            errors.append(f"<li>{html.escape(_without_paths(error, traces.values()))}</li>")
-    if errors:
-        parts.append(f"<h2>Not shown</h2><ul>{''.join(dict.fromkeys(errors))}</ul>")
-    return write_page(path, "Trace report", html.escape(", ".join(traces)), parts)
+        parts += _advice(f"{name}: " if len(traces) > 1 else "", each)
+    parts += _figures(traces)
+    shown = [part.html() if isinstance(part, Part) else part for part in parts]
+    return write_page(
+        path, "Trace report", html.escape(" → ".join(traces) if len(traces) == 2 else ", ".join(traces)), shown
+    )
 
 
 def report_data(traces: Traces) -> dict[str, Any]:
     """The report as data, for scripts: by the trace's name its stamp, and the first rows of each table.
 
-    A table that the trace does not allow is a text, its error. All times are in microseconds, and remedies and costs
-    are SIMULATED.
+    A table that the trace does not allow is a text, its error. The second of two traces also has the comparison with
+    the first. All times are in microseconds, and remedies and costs are SIMULATED.
 
     Args:
         traces: a trace, or traces by name.
     """
     found: dict[str, Any] = {}
-    for name, each in by_name(traces).items():
+    traces = by_name(traces)
+    for name, each in traces.items():
         found[name] = {"stamp": each.stamp}
         for table in TABLES:
             try:
                 with warnings.catch_warnings(action="ignore", category=ReplayWarning):  # the summary says it, too
-                    found[name][table] = json.loads(_first_rows(getattr(each, table)()))
+                    found[name][table] = _records(getattr(each, table)().groupby("rank", sort=False))
             except LabkitError as error:
                 found[name][table] = str(error)
+    if comparison := _comparison(traces):
+        tables = {by: _records(table) for by, table in comparison.tables.items()}
+        found[name]["comparison"] = {"words": comparison.words, **tables}
     return found
 
 
-def _first_rows(table: pandas.DataFrame) -> str:
-    return table.groupby("rank", sort=False).head(ROWS).to_json(orient="records")
+def _records(table: Any) -> Any:
+    return json.loads(table.head(ROWS).to_json(orient="records"))
 
 
-def _in_sentences(each: Trace) -> Iterator[str]:
-    """Findings of the audit, the verdict, and the remedies with their advice."""
+def _comparison(traces: Mapping[str, Trace]) -> Comparison | None:
+    """Of two traces, the second compared with the first."""
+    if len(traces) != 2:
+        return None
+    before, after = traces.values()
+    try:
+        return compare(before.ranks, after.ranks)
+    except LabkitError as error:
+        return Comparison(_without_paths(error, traces), {})
+
+
+def _beginning(traces: Mapping[str, Trace]) -> Iterator[Part | str | go.Figure]:
+    """What the terminal shows, too, and the findings of the audit and the figure of the ranks."""
+    words, tables = _comparison(traces) or ("", {})
+    if words:
+        yield Part(words)
+    for name, each in traces.items():
+        whose = f"{name}: " if len(traces) > 1 else ""
+        yield from _findings(whose, each)
+        if len(each.ranks) > 1 or each.ranks[min(each.ranks)].world_size > 1:
+            yield from _between_ranks(whose, name, each)
+        yield from _verdicts(whose, each)
+    for by, table in tables.items():
+        if "change" in table:
+            least = LEAST_SHARE * table[["before_us", "after_us"]].sum().max()
+            table = table[(table["change"] != "same") & (table["difference_us"].abs() > least)].head(MOST_CHANGES)
+            table = table.assign(**{by: [shortened(name, NAME) for name in table[by]]})
+        yield Part(CHANGES[by], table=table) if len(table) else Part(f"{CHANGES[by]}: nothing.")
+
+
+def _findings(whose: str, each: Trace) -> Iterator[str]:
+    """Those of the audit, in a box."""
     findings = [
         f"<li>{html.escape(row.what)} ({row.events:,}): do not trust {html.escape(row.tables)}</li>"
         for row in each.audit().itertuples()
         if row.tables
     ]
     if findings:
-        yield f'<div class="audit"><p><b>What this recording cannot tell:</b></p><ul>{"".join(findings)}</ul></div>'
-    yield from _between_ranks(each)
-    try:
-        for row in each.summary().itertuples():
-            rank = f"Rank {row.rank}: " if len(each.ranks) > 1 else ""
-            yield f"<p>{rank}<b>{html.escape(row.verdict)}</b> {html.escape(row.why)}</p>"
-        yield from _on_processors(each) if all(rank.on_cpu for rank in each.ranks.values()) else _remedies(each)
-    except LabkitError as error:
-        yield f"<p>{html.escape(_without_paths(error, [each]))}</p>"
+        heading = f"{html.escape(whose)}What this recording cannot tell:"
+        yield f'<div class="audit"><p><b>{heading}</b></p><ul>{"".join(findings)}</ul></div>'
 
 
-def _remedies(each: Trace) -> Iterator[str]:
-    """The causes of the wall time, what each is worth, and the advice, as a table."""
-    with warnings.catch_warnings(action="ignore", category=ReplayWarning):
-        remedies = each.remedies()
-    if len(each.ranks) > 1:
-        remedies["cause"] = "rank " + remedies["rank"].astype(str) + ": " + remedies["cause"]
-    half = remedies.pop("times_faster_at_half")
-    remedies["cause"] = remedies["cause"].where(half.isna(), remedies["cause"] + ", in half the time")
-    remedies["times_faster_at_most"] = half.fillna(remedies["times_faster_at_most"])
-    shown = readable(remedies.drop(columns="us"))
-    yield "<h3>What to try, and how many times faster at most (SIMULATED)</h3>" + shown.to_html(index=False, border=0)
-
-
-def _on_processors(each: Trace) -> Iterator[str]:
-    """The kinds of work of a step without a GPU, as a table."""
-    shown = readable(each.processor().drop(columns="us"))
-    yield "<h3>What to try, and what it is worth (Amdahl's law)</h3>" + shown.to_html(index=False, border=0)
-
-
-def _without_paths(error: LabkitError, traces: Iterable[Trace]) -> str:
-    """An error in words, without the file if there is only one, and else with its name: the page has its own title."""
-    files, said = [rank.recording.file for each in traces for rank in each.ranks.values()], str(error)
-    for file in files:
-        said = said.replace(f"{file}: ", "" if len(files) == 1 else f"{file.name}: ")
-    return f"{said[0].upper()}{said[1:]}"
-
-
-def _between_ranks(each: Trace) -> Iterator[str]:
-    """Who waited for whom, in a sentence and a table with a line for each rank."""
+def _between_ranks(whose: str, name: str, each: Trace) -> Iterator[Part | str | go.Figure]:
+    """Who waited for whom: in a sentence, a figure, and a table with a line for each rank."""
     try:
         table = each.communication()
     except LabkitError:  # the verdict says why
         return
     if said := ranks_in_words(table):
-        yield f"<p><b>{said}</b></p>"
-    if len(table) > 1:
-        shown = table[["rank", "wall_us", "compute_us", "waited_us", "sending_us", "exposed_us", "share_of_wall"]]
-        yield readable(shown.rename(columns={"rank": "of rank"})).to_html(index=False, border=0)
+        yield Part(f"{whose}{said}")
+    if len(table) > 1 and table["communication_us"].sum() > 0:
+        figure = trace({name: each}, "communication")
+        yield from (figure, in_words(figure))
+        shown = table[["rank", "wall_us", "compute_us", "sending_us", "waited_us"]].rename(columns={"rank": "of rank"})
+        yield Part(f"{whose}The ranks", table=shown.assign(waited_of_wall=table["waited_us"] / table["wall_us"]))
 
 
-def _typical_step(traces: dict[str, Trace]) -> go.Figure:
-    """The timeline of each trace's step with the median wall time, or of the whole trace if no step is marked."""
-    parts = {}
-    for name, each in traces.items():
+def _verdicts(whose: str, each: Trace) -> Iterator[Part]:
+    """What bounds each rank, and the reasons if there is only one recording or no verdict."""
+    try:
+        for row in each.summary().itertuples():
+            named = whose + (f"Rank {row.rank}: " if len(each.ranks) > 1 else "")
+            yield Part(f"{named}{row.verdict}", "" if named and row.first_remedy else row.why)
+    except LabkitError as error:
+        yield Part(whose + _without_paths(error, {"": each}))
+
+
+def _advice(whose: str, each: Trace) -> Iterator[Part]:
+    """The causes of the wall time, what each is worth, and what to try, as a table."""
+    on_cpu = all(rank.on_cpu for rank in each.ranks.values())
+    try:
+        with warnings.catch_warnings(action="ignore", category=ReplayWarning):
+            table = each.processor() if on_cpu else each.remedies()
+    except LabkitError:  # the verdict says why
+        return
+    table = table[table["share_of_wall"] >= LEAST_SHARE].rename(columns={"rank": "of rank", "kind": "cause"})
+    # Work cannot go altogether: what half of it is worth.
+    work = table["times_faster_at_half"].notna() & ~table["cause"].isin([processor.DATA, processor.PYTHON])
+    table["cause"] += work.map({True: ", in half the time", False: ""})
+    table["times_faster"] = table["times_faster_at_half"].where(work, table["times_faster_at_most"])
+    heading = f"{whose}What to try, and how many times faster at most ({'Amdahl’s law' if on_cpu else 'SIMULATED'})"
+    columns = ["of rank", "cause", "share_of_wall", "times_faster", "try"]
+    if len(table):
+        yield Part(heading, table=table[columns[len(each.ranks) == 1 :]])
+
+
+def _figures(traces: Mapping[str, Trace]) -> Iterator[str | go.Figure]:
+    """The views of all traces side by side, and why some are not there."""
+    in_detail, errors = {name: one for each in traces.items() for name, one in _one_rank(*each)}, []
+    of_gpus = any(not rank.on_cpu for each in traces.values() for rank in each.ranks.values())
+    for view in [*OVERVIEWS, *DETAILS] if of_gpus else OF_PROCESSORS:
+        shown = in_detail if view in DETAILS else traces
         try:
-            first = next(iter(each.ranks.values()))
-            on_cpu = first.steps.assign(us=first.steps["duration"])
-            steps = on_cpu if first.on_cpu else each.temporal(by="step").query("part == 'wall'")
-            steps = steps.sort_values("us")
-            parts[name] = each.steps(int(steps["step"].iloc[(len(steps) - 1) // 2]))
-        except (LabkitError, IndexError):  # no step is marked
-            parts[name] = each
-    return trace(parts, "timeline")
+            if view == "timeline" or (len(traces) == 2 and view in SUMS):
+                shown = _typical_step(shown)
+            figure = trace(shown, view)
+            yield from (figure, in_words(figure))
+        except LabkitError as error:
+            errors.append(f"<li>{html.escape(_without_paths(error, traces))}</li>")
+    if errors:
+        yield f"<h2>Not shown</h2><ul>{''.join(dict.fromkeys(errors))}</ul>"
+
+
+def _one_rank(name: str, each: Trace) -> Iterator[tuple[str, Trace]]:
+    """A trace of one rank: of several the straggler or, if nobody knows it, the first."""
+    if len(each.ranks) == 1:
+        yield name, each
+        return
+    one, number = copy.copy(each), min(each.ranks)
+    with contextlib.suppress(LabkitError, ValueError):  # a GPU's work is missing, or the straggler is NaN
+        number = int(each.communication()["straggler"][0])
+    one.ranks = {number: each.ranks[number]}
+    yield f"{name}, rank {number}", one
+
+
+def _without_paths(error: LabkitError, traces: Mapping[str, Trace]) -> str:
+    """An error in words, without the file if there is only one, and else with its name: the page has its own title."""
+    files, said = [rank.recording.file for each in traces.values() for rank in each.ranks.values()], str(error)
+    if len(files) == 1:
+        said = said.removeprefix(f"{files[0]}: ")
+        return f"{said[0].upper()}{said[1:]}"
+    for file in files:
+        said = said.replace(f"{file}: ", f"{file.name}: ")
+    return said
+
+
+def _typical_step(traces: Mapping[str, Trace]) -> dict[str, Trace]:
+    """Of each trace the step with the median wall time, or the whole trace if no step is marked."""
+    parts = dict(traces)
+    for name, each in traces.items():
+        with contextlib.suppress(LabkitError, IndexError):  # a rank lacks this step, or no step is marked
+            steps = step_walls(next(iter(each.ranks.values()))).sort_values().index
+            parts[name] = each.steps(int(steps[(len(steps) - 1) // 2]))
+    return parts

@@ -35,8 +35,9 @@ SHARES: Looks = {
     "share_of_wall": ("share of the wall time in which any of them ran", style.WALL, ""),
 }
 COMMUNICATION: Looks = {
-    "hidden_us": ("hidden under other work", "#D9A9BF", "/"),
-    "exposed_us": ("exposed", style.KINDS["communication"], ""),
+    "own_us": ("its own work and pauses", style.KERNEL, ""),
+    "sent_us": ("sent", "#D9A9BF", "/"),
+    "waits_us": ("waited for other ranks", style.KINDS["communication"], ""),
 }
 HOSTS: Looks = {"operator": ("operator", style.UNUSED, ""), "CUDA call": ("CUDA call", style.HOST, "")}
 PLACES: Looks = {
@@ -65,7 +66,7 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             | "launches" | how many kernels waited, beside how much time they took | `runtime_cutoff`, `delay_cutoff` |
             | "queue" | launched kernels that had not begun | |
             | "timeline" | host and GPU over time | `begin_us`, `end_us` |
-            | "communication" | hidden under other work, or exposed | |
+            | "communication" | how long each rank worked, sent, and waited for others | |
             | "ranges", "operators" | the host's time. For a CPU's traces, too | |
             | "path" | the critical path by name: `Trace.critical_path` | |
             | "achieved" | the dearest operators by shapes, and their rates | |
@@ -115,6 +116,8 @@ class Bars:
             table = table.groupby("recording", sort=False).head(self.first)
         stacked = self.place == "recording"
         place = table[self.place].astype(str).map(style.label)
+        if "mark" in table:
+            place += table["mark"]
         if self.first and not stacked:
             place = (table.groupby("recording").cumcount() + 1).astype(str) + ". " + place
         drawn = table.assign(place=place) if stacked else table.assign(place=place, panel=table["recording"])
@@ -163,6 +166,15 @@ def _gaps(trace: Trace) -> pandas.DataFrame:
     return table.assign(place=place + (", in " + table["range_at_end"]).where(inside, ""))
 
 
+def _communication(trace: Trace) -> pandas.DataFrame:
+    """With the parts of the wall time as they are drawn. A rank whose waits are unknown seems to send all the time."""
+    table = trace.communication()
+    waits = table["waited_us"].fillna(0 * table["communication_us"])
+    own, sent = table["wall_us"] - table["communication_us"], table["communication_us"] - waits
+    mark = (table["rank"] == table["straggler"]).map({True: "<br><b>straggler</b>", False: ""})
+    return table.assign(own_us=own, sent_us=sent, waits_us=waits, mark=mark)
+
+
 def _ranges(trace: Trace) -> pandas.DataFrame:
     table = trace.ranges().sort_values("us_per_step", ascending=False, kind="stable")
     return table.assign(series=players(table["range"]))
@@ -184,10 +196,14 @@ def _path(trace: Trace) -> pandas.DataFrame:
 
 def _achieved(trace: Trace) -> pandas.DataFrame:
     table = trace.achieved().sort_values("us", ascending=False, kind="stable")
-    rates = table["tflop_per_s"].map("{:.3g} TFLOP/s ".format, na_action="ignore").fillna("")
-    rates += table["gb_per_s"].map("{:,.0f} GB/s".format, na_action="ignore").fillna("")
+    rates = table["tflop_per_s"].map(lambda rate: _rate(rate, "TFLOP/s", "GFLOP/s"), na_action="ignore").fillna("")
+    rates += table["gb_per_s"].map(lambda rate: _rate(rate, "GB/s", "MB/s"), na_action="ignore").fillna("")
     place = table["name"].str.removeprefix("aten::") + " " + table["inputs"]
     return table.assign(text=rates, place=place, series="all")
+
+
+def _rate(rate: float, unit: str, thousandth: str) -> str:
+    return f"{rate:,.1f} {unit} " if rate >= 1 else f"{1e3 * rate:,.1f} {thousandth} "
 
 
 VIEWS: dict[str, Callable[..., go.Figure]] = {
@@ -259,10 +275,10 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
     "queue": queue,
     "timeline": timeline,
     "communication": Bars(
-        title="Communication between ranks: hidden under other work, or exposed",
-        table=Trace.communication,
+        title="How long each rank waited for the others",
+        table=_communication,
         looks=COMMUNICATION,
-        axis="{}",
+        axis="{} of the recording",
     ),
     "ranges": Bars(
         title="The ranges that took most of the host's time, of a step on average",

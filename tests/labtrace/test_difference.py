@@ -1,10 +1,13 @@
 """The difference of two traces: every change that was made is told, in the right words."""
 
+import re
+
 import pytest
 from synthetic_trace import SyntheticTrace
 
 import labkit
 from labkit.simulate import Launch, Replay, write_trace
+from labtrace.difference import compare
 from labtrace.errors import LabkitError
 from labtrace.replay.trace_file import Source
 
@@ -122,3 +125,91 @@ def test_ranks_are_compared_with_their_own(both, tmp_path):
     assert set(ranks.diff(ranks)["rank"]) == {0, 1}
     alone = labkit.Trace(folder / "1.json")
     assert set(alone.diff(both[0])["change"]) == {"same"}  # one rank each
+
+
+def test_by_operator_new_names_of_kernels_are_no_new_work(both):
+    table = both[0].diff(both[1], by="operator").set_index("operator")
+    assert table["change"].to_dict() == {
+        "aten::mm": "faster",
+        "aten::relu": "less often",
+        "aten::norm": "appeared",
+        "aten::copy_": "slower",
+    }
+    kinds = both[0].diff(both[1], by="kind").set_index("kind")
+    assert kinds.loc["matrix products", ["us", "us_other"]].tolist() == [40, 20]
+    with pytest.raises(LabkitError, match="by='kernel'"):
+        both[0].diff(both[1], by="kernel")
+
+
+def test_the_kernels_of_a_graph_have_no_operator_so_kernels_are_compared(both, tmp_path):
+    graph = SyntheticTrace()
+    for step in range(3):
+        graph.range(f"ProfilerStep#{step}", 1000 * step, 999)
+        graph.operator("GraphedBackward", 1000 * step, 30)
+        call = graph.call(1000 * step + 3, name="cudaGraphLaunch")
+        for place, (name, _, us) in enumerate(BEFORE):
+            graph.kernel(1000 * step + 300 + 50 * place, us, call, name)
+    graph = labkit.Trace(graph.save(tmp_path / "graph.json"))
+    compared = compare(both[0].ranks, graph.ranks)
+    assert "no operator, as in a CUDA graph, so kernels are compared" in compared.words
+    assert list(compared.tables) == ["steps", "kind", "kernel"]
+    assert set(compared.tables["kernel"]["change"]) == {"same"}
+    assert list(compare(both[0].ranks, both[1].ranks).tables) == ["steps", "kind", "operator"]
+
+
+def taking(walls, path):
+    """A trace whose steps take so long, with a short one after them: the GPU is busy for half of each."""
+    trace, begin = SyntheticTrace(), 0
+    for number, us in enumerate([*walls, 100]):
+        trace.range(f"ProfilerStep#{number}", begin, us)
+        trace.launch(begin, begin + 10, us / 2)
+        begin += us
+    return labkit.Trace(trace.save(path)).ranks
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (
+            [2000] * 3,
+            [1000] * 5,
+            "A step took 2,000 us and takes 1,000: 2.00 times faster; the GPU waits 50% of the time, as",
+        ),
+        ([40_000] * 3, [50_000] * 3, "A step took 40 ms and takes 50: 1.25 times slower"),
+        ([900, 1000, 1100, 1200], [950, 1050, 1150], "the same, within the spread of the steps"),
+        ([1000] * 4, [1005] * 4, "A step took 1,000 us and takes 1,005: the same"),
+        (
+            [1000],
+            [2000] * 3,
+            "2.00 times slower; the GPU waited 48% of the time and waits 50%. A single step does not tell",
+        ),
+    ],
+)
+def test_the_sentence_says_what_changed_and_what_is_within_the_spread(before, after, expected, tmp_path):
+    both = (taking(walls, tmp_path / f"{name}.json") for name, walls in (("before", before), ("after", after)))
+    assert re.search(expected, compare(*both).words)
+
+
+def test_whole_recordings_are_compared_where_no_step_is_marked(tmp_path):
+    plain = [labkit.Trace(training(BEFORE, steps, marked=False).save(tmp_path / f"{steps}.json")) for steps in (2, 3)]
+    assert compare(plain[0].ranks, plain[1].ranks).words.startswith("The recording took 1,155 us and takes 2,155: 1.87")
+
+
+def test_of_several_ranks_those_in_both_count_on_average(both, tmp_path):
+    (tmp_path / "ranks").mkdir()
+    for number, kernels in enumerate((BEFORE, AFTER)):
+        training(kernels, rank=number).save(tmp_path / "ranks" / f"{number}.json")
+    ranks = labkit.Trace(tmp_path / "ranks").ranks
+    table = compare(ranks, ranks).tables["kind"].set_index("kind")
+    assert table.loc["matrix products", "before_us"] == (40 + 20) / 2
+    assert "Only ranks in both are compared: 0." in compare(ranks, both[0].ranks).words
+
+
+def test_without_a_gpu_operators_are_compared_on_the_processor(on_a_cpu, tmp_path):
+    slower = SyntheticTrace()
+    slower.range("ProfilerStep#0", 0, 80)
+    slower.operator("aten::conv2d", 0, 60)
+    compared = compare(on_a_cpu.ranks, labkit.Trace(slower.save(tmp_path / "slower.json")).ranks)
+    assert compared.words.startswith("A step took 50 us and takes 80: 1.60 times slower. A single step")
+    table = compared.tables["operator"].set_index("operator")
+    assert table.loc["aten::conv2d", ["before_us", "after_us", "change"]].tolist() == [30, 60, "slower"]

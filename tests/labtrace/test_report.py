@@ -8,6 +8,7 @@ from synthetic_trace import SyntheticTrace, two_ranks
 
 import labcourse
 import labkit
+import labtrace
 from labkit import show
 
 
@@ -50,6 +51,9 @@ def test_the_page_and_the_data_of_a_folder_have_a_line_for_each_rank(tmp_path):
     folder = labkit.Trace(tmp_path)
     text = page(folder, tmp_path)
     assert "Rank 1 is the straggler" in text and "sending µs" in text and "cannot tell" not in text
+    assert figures(text)[0] == "How long each rank waited for the others"
+    assert figures(text)[1:3] == ["Where the wall time of the GPU went", "Timeline of host and GPU, 0 to 270 µs"]
+    assert "rank 0" not in text.partition("The kernels and memory operations")[2], "details of the straggler alone"
     table = text[text.index("of rank") :].partition("</table>")[0]
     assert re.findall(r"<tr>\s*<td>(\d+)</td>", table) == ["0", "1"]
     found = show.report_data(folder)[folder.ranks[0].recording.file.name]
@@ -69,7 +73,57 @@ def test_the_timeline_is_of_the_median_step(tmp_path):
 def test_the_page_is_small_and_asks_no_network(two_streams, tmp_path):
     text = page({"one": two_streams, "two": two_streams}, tmp_path)
     assert len(text) < 3e6 and not re.search(r'(src|href)="http', text)
-    assert "<h2>one</h2>" in text and "<h2>two</h2>" in text
+
+
+def test_two_recordings_are_a_comparison(tmp_path):
+    """The sentence, each one's verdict, the steps, the work by kind, what changed: on the terminal and on the page."""
+    traces = {}
+    for name, us, kernel in (("before", 200, "ampere_sgemm"), ("after", 100, "ampere_fp16_gemm")):
+        trace = SyntheticTrace()
+        for step in range(4):
+            trace.event("user_annotation", f"ProfilerStep#{step}", 400 * step, 390)
+            trace.operator("aten::mm", 400 * step, 20)
+            trace.launch(400 * step + 1, 400 * step + 10, us, name=kernel)
+        traces[name] = labkit.Trace(trace.save(tmp_path / f"{name}.json"))
+    said, text = labtrace.show.report_text(traces), page(traces, tmp_path)
+    parts = (
+        "A step took 400 us and takes 400: the same, within the spread of the steps; the GPU waited 43% of the time",
+        "before: The GPU waits",
+        "after: The GPU waits",
+        "The steps",
+        "by kind",
+        "What changed in a step, by operator",
+    )
+    for whole in (said, text):
+        places = [whole.index(part) for part in parts]
+        assert places == sorted(places)
+    assert text.index('class="figure"') > text.index(parts[-1])
+    assert re.search("aten::mm +200.0 +100.0 +-100.0 faster", said) and "appeared" not in said
+    found = show.report_data(traces)["after"]["comparison"]
+    assert found["words"] == said.partition("\n")[0] and found["kind"][0]["after_us"] == 100
+    assert "comparison" not in show.report_data({**traces, "third": traces["after"]})["after"]
+
+
+def test_recordings_that_cannot_be_compared_are_reported_nevertheless(two_streams, on_a_cpu, tmp_path):
+    said = labtrace.show.report_text({"gpu": two_streams, "cpu": on_a_cpu})
+    assert said.startswith("A step took 400 us and takes 50: 8.00 times faster. A single step does not tell")
+    assert "Only one of these traces has GPU activity" in said and "cpu: The processor" in said and "kind" not in said
+    unmarked = SyntheticTrace()
+    unmarked.launch(0, 10, 50)
+    unmarked = labkit.Trace(unmarked.save(tmp_path / "unmarked.json"))
+    said = labtrace.show.report_text({"marked": two_streams, "unmarked": unmarked})
+    assert said.startswith("unmarked.json: no steps in this trace") and "\nunmarked: The GPU is busy" in said
+
+
+def test_work_is_worth_its_half_and_what_is_worth_nothing_is_not_told(tmp_path):
+    trace = SyntheticTrace()
+    for number in range(2000):
+        trace.launch(5 * number, 100 + 50 * number, 50)
+    trace.launch(20_000, 100_100, 1, name="relu")
+    text = page(labkit.Trace(trace.save(tmp_path / "a.json")), tmp_path)
+    table = text[text.index("What to try") :].partition("</table>")[0]
+    assert re.findall("<td>(.*?)</td>", table)[:3:2] == ["matrix products, in half the time", "2.00"]
+    assert table.count("<tr") == 2, "the heading and one cause"
 
 
 def test_a_trace_of_a_cpu_has_its_own_verdict_and_figures(on_a_cpu, tmp_path):

@@ -57,8 +57,7 @@ def test_no_microsecond_is_communication_and_waiting_at_once(ranks):
 
 def test_a_folder_and_one_rank_of_it_say_who_waited_in_words(ranks, tmp_path):
     assert in_words(ranks.communication()) == (
-        "Rank 1 is the straggler: it waited 0.0 ms in the collectives, and the others 0.1 to 0.1 ms, 40% to 40% of "
-        "their time."
+        "Rank 1 is the straggler: it waited 0.0 ms in the collectives, and the other one 0.1 ms, 40% of its time."
     )
     two_ranks()[0].save(tmp_path / "alone.json")
     alone = Trace(tmp_path / "alone.json").communication()
@@ -126,12 +125,12 @@ def test_a_gpu_that_could_not_be_recorded_is_no_cpu(load):
         load(trace).communication()
 
 
-def test_the_view_has_ranks_side_by_side(ranks):
+def test_the_view_divides_each_rank_s_time_and_marks_the_straggler(ranks):
     figure = show.trace({"run": ranks}, "communication")
     shown = bars(figure)
     parts = {name: x for (name, place), x in shown.items() if place == "run, rank 0"}
-    assert parts == pytest.approx({"hidden under other work": 30, "exposed": 130})
-    assert figure.layout.barmode == "stack"
+    assert parts == pytest.approx({"its own work and pauses": 90, "sent": 60, "waited for other ranks": 100})
+    assert figure.layout.barmode == "stack" and ("sent", "run, rank 1<br><b>straggler</b>") in shown
     row = told(figure)[0]
     assert row["exposed µs"] == "130.0" and row["share of wall"] == "52.0%" and row["straggler"] == "1"
 
@@ -139,5 +138,5 @@ def test_the_view_has_ranks_side_by_side(ranks):
 def test_the_view_draws_a_cpu_beside_a_gpu(load, ranks):
     figure = show.trace({"gloo": load(on_gloo()), "GPUs": ranks}, "communication")
     shown = {name: x for (name, y), x in bars(figure).items() if y == "gloo"}
-    assert shown["exposed"] == pytest.approx(70)
-    assert told(figure)[0]["straggler"] == "n/a"
+    assert shown == {"its own work and pauses": 100, "sent": 100, "waited for other ranks": 0}
+    assert told(figure)[0]["waited µs"] == "n/a" and told(figure)[0]["straggler"] == "n/a"
