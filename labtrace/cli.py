@@ -127,7 +127,7 @@ def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False
         traces: Trace files, or folders with a file of each rank. Two are compared: before and after a change.
 
     Options:
-        out: The page to write. By default, beside the first trace and under its name.
+        out: The page to write. By default, beside the first trace and under the names of all.
         as_json: Print the verdict and the tables as one JSON object, and write no page.
     """
     opened = {name: labtrace.Trace(path) for name, path in named(traces).items()}
@@ -135,9 +135,9 @@ def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False
         typer.echo(json.dumps(labtrace.show.report_data(opened)))
         return
     typer.echo(labtrace.show.report_text(opened))
-    first = Path(os.path.abspath(traces[0]))
-    page = first.with_name(f"{first.name.removesuffix('.gz').removesuffix('.json')}.html")
-    typer.echo(labtrace.show.trace_report(opened, out or page))
+    paths = [Path(os.path.abspath(path)) for path in traces]
+    names = [path.name.removesuffix(".gz").removesuffix(".json") for path in paths]
+    typer.echo(labtrace.show.trace_report(opened, out or paths[0].with_name(f"{'-'.join(names)}.html")))
 
 
 def named(paths: list[Path]) -> dict[str, Path]:

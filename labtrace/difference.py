@@ -104,7 +104,7 @@ def _pairs(ours: Mapping[int, Rank], theirs: Mapping[int, Rank]) -> dict[int, tu
 
 def _spread(ranks: Sequence[Rank]) -> dict[str, Any]:
     """The row of the table "steps" of `Comparison`."""
-    walls = pandas.concat(map(_whole_steps, ranks))
+    walls = pandas.concat(map(whole_steps, ranks))
     low, median, high = walls.quantile([0.25, 0.5, 0.75])
     numbers = {"steps": len(walls), "median_us": median, "lower_quartile_us": low, "upper_quartile_us": high}
     if ranks[0].on_cpu:
@@ -113,7 +113,7 @@ def _spread(ranks: Sequence[Rank]) -> dict[str, Any]:
     return {**numbers, "idle_of_wall": parts["idle"] / (parts["wall"] or np.nan)}
 
 
-def _whole_steps(rank: Rank) -> pandas.Series:
+def whole_steps(rank: Rank) -> pandas.Series:
     """The wall times of the steps or, if none is marked, of the recording.
 
     On a GPU a step lasts until the next one's first kernel. The last one does not, so it counts only if it is alone.

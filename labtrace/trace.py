@@ -88,7 +88,7 @@ class Trace:
         | verdict | | what bounds it, how sure that is and what to try: a sentence, SIMULATED |
         | first_remedy, times_faster_at_most | | the first row of `remedies` |
         | why | | the reasons in words, beginning with the findings of `audit` |
-        | wall_us, step_us | microseconds | step_us is the median of `temporal(by="step")`: compare this one |
+        | wall_us, step_us | microseconds | step_us is the median of the steps, without the last: compare this one |
         | idle_of_wall | 0 to 1 | |
         | host_wait_of_idle, launched_of_idle | 0 to 1 | host_wait and other of `idle` |
         | data_of_idle | 0 to 1 | the host was loading data |

@@ -10,6 +10,7 @@ import pandas
 
 from labtrace import host, tables
 from labtrace.dialects import COMPUTE
+from labtrace.difference import whole_steps
 from labtrace.intervals import busy
 from labtrace.rank import Rank
 from labtrace.replay.remedies import RANKS, TRY, Remedies
@@ -69,7 +70,7 @@ def _numbers(rank: Rank) -> dict[str, float]:
     causes = tables.divided_gaps(kernels).groupby("cause")["us"].sum().reindex(tables.CAUSES, fill_value=0.0)
     return {
         "wall_us": parts.loc["wall", "us"],
-        "step_us": tables.temporal_by_step(rank).query("part == 'wall'")["us"].median() if steps else np.nan,
+        "step_us": whole_steps(rank).median() if steps else np.nan,
         "idle_of_wall": parts.loc["idle", "share_of_wall"],
         "host_wait_of_idle": causes["host_wait"] / (idle_us or np.nan),
         "launched_of_idle": causes["other"] / (idle_us or np.nan),
