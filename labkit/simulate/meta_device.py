@@ -31,6 +31,7 @@ from labtrace.errors import LabkitError
 Shape = tuple[int, ...]
 
 UPLOAD = "upload"
+EVAL_BATCH_NORM = "aten::_native_batch_norm_legit_no_training"  # its name where PyTorch has one of its own for it
 NAMESPACES = ("aten", "labkit")  # PyTorch's operators, and our own: other calls are the profiler's
 GPU_ONLY = {"graph", "compile", "channels_last"}  # fail on the meta device
 # Operators that do not read their first argument: they overwrite it, or take only its shape.
@@ -221,8 +222,12 @@ def call_on(device_type: str, operator: Any, args: tuple, kwargs: dict, result: 
     outputs = _tensors_in(result) or _tensors_in(args[:1])  # _foreach operators write to their first list
     if operator.namespace not in NAMESPACES or not outputs or outputs[0].device.type != device_type:
         return None
-    from_host = inputs and all(tensor.device.type != device_type for tensor in inputs)
-    return Call(UPLOAD if from_host else operator.name().partition(".")[0], inputs, outputs)
+    name = operator.name().partition(".")[0]
+    if inputs and all(tensor.device.type != device_type for tensor in inputs):
+        name = UPLOAD
+    elif name == "aten::native_batch_norm" and not args[5]:
+        name = EVAL_BATCH_NORM
+    return Call(name, inputs, outputs)
 
 
 def _tensors_in(tree: Any) -> list[Tensor]:
