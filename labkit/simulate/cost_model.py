@@ -1,11 +1,12 @@
 """Operators -> kernels and their durations, by a roofline.
 
-A roofline is a bound, not a prediction: real kernels can take several times as long. So read its results as ratios,
-with a range, and never as times. Four numbers, named `CALIBRATED` below, were chosen so that ResNet-9 at batch 1 agrees
-with the tables of data/paper. `labcourse.paper_errors` holds the model to the tables at batch 16 and of U-Net.
+A roofline is a bound: real kernels can take several times as long. So read its results with the range of
+`labkit.simulate.error_range`, which says how far they were from steps that others measured. Four numbers, named
+`CALIBRATED` below, were chosen so that ResNet-9 at batch 1 agrees with the tables of data/paper. Nothing was fitted to
+the measured steps. `labcourse.paper_errors` holds the model to the tables at batch 16 and of U-Net.
 
 Convolutions on tensor cores take pictures with the channels last. For pictures with the channels first, cuDNN converts
-every input before the convolution, and the result after it, with kernels of their own.
+every input before the convolution with kernels of their own, and float32 results after it, too.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Roofline:
         least_us: what every kernel takes besides its work, in microseconds: the duration of the shortest one. A
             typical value, too, except for the V100.
         multiprocessors: their number. A product's result is computed in tiles, each on one of them.
+        cache_bytes: of the L2 cache, from the same data sheets.
     """
 
     device: str
@@ -48,6 +50,7 @@ class Roofline:
     bytes_share: float = 0.85
     least_us: float = 2.0
     multiprocessors: int = 108
+    cache_bytes: float = 40e6
 
     def microseconds(self, flops: float, bytes_moved: float, dtype: str = "float32") -> float:
         """Microseconds for this work: the longer of computing and moving data, after the time of the shortest kernel.
@@ -91,11 +94,19 @@ class Roofline:
 
 TILES = (256, 128, 64, 32)
 ROOFLINES = {  # from the oldest to the newest
-    # The shortest kernel of the V100 recording "v100_nanoseconds" in data/traces/public.
+    # Recordings in data/traces/public: the shortest kernel of "v100_nanoseconds", and the rate of the activations in
+    # "resnet50_workers0".
     "V100": Roofline(
-        "V100", {"float32": 15.7e12, "float16": 125e12}, 900e9, 16e9, least_us=1.25, multiprocessors=80
+        "V100",
+        {"float32": 15.7e12, "float16": 125e12},
+        900e9,
+        16e9,
+        bytes_share=0.92,
+        least_us=1.25,
+        multiprocessors=80,
+        cache_bytes=6e6,
     ),
-    "T4": Roofline("T4", {"float32": 8.1e12, "float16": 65e12}, 320e9, 16e9, multiprocessors=40),
+    "T4": Roofline("T4", {"float32": 8.1e12, "float16": 65e12}, 320e9, 16e9, multiprocessors=40, cache_bytes=4e6),
     "A100": Roofline(
         "A100", {"float32": 19.5e12, "tfloat32": 156e12, "float16": 312e12, "bfloat16": 312e12}, 1555e9, 32e9
     ),
@@ -105,14 +116,25 @@ ROOFLINES = {  # from the oldest to the newest
         3350e9,
         64e9,
         multiprocessors=132,
+        cache_bytes=50e6,
     ),
 }
 # Winograd's algorithm computes 2 x 2 results of a 3 x 3 convolution with 16 multiplications in place of 36. Source:
 # Lavin, Gray: "Fast algorithms for convolutional neural networks", 2015, section 4.1.
 WINOGRAD = 36 / 16
-DIRECT = 4
-SUMMED = 2048
-L2 = 3
+# Without tiles, a convolution of few channels reaches about a 17th of float32's peak: 17.5 ms for 19.7 GFLOP in the
+# tables with two streams of data/paper, `dgrad2d_grouped_direct_kernel`.
+DIRECT = 13
+# For 16-bit depthwise convolutions PyTorch calls cuDNN, up to 6 times as fast. Source: pytorch/pytorch#58749.
+DEPTHWISE_16_BIT = 6
+# 16-bit convolutions of pictures with the channels first reach half of the peak: 58 and 65 of a V100's 125 TFLOP/s.
+# Their kernels write the result with the channels first again. Source: nvprof in tensorflow/tensorflow#15897.
+HALF_PRECISION = 1.5
+# The sums of a weight's gradient run over all pixels, and are divided into parts of at least so many: an assumption.
+PIXELS_OF_A_SUM = 2048
+# How many times as fast the L2 cache is: typical. Measured on a V100: 2155 GB/s. Source: Jia et al.: "Dissecting the
+# NVIDIA Volta GPU architecture via microbenchmarking", 2018.
+CACHE_RATE = 3
 
 
 class Part(NamedTuple):
@@ -136,7 +158,6 @@ PARTS: dict[str, dict[str, float]] = {
         "batch_norm_inverse_deviation": 0,
         "batch_norm_transform_input": 1,
     },
-    # In eval mode, without statistics. Float32 takes a kernel of cuDNN, 16-bit weights PyTorch's own three.
     EVAL_BATCH_NORM: {"copy_": 0, "batch_norm_inverse_deviation": 0, "batch_norm_transform_input": 1},
     "aten::native_batch_norm_backward": {"batch_norm_backward": 5 / 3},
     # Our own kernels of instance norm and activation count as moving 2x and 3x, but read x three times, and both inputs
@@ -151,7 +172,9 @@ PARTS: dict[str, dict[str, float]] = {
     UPLOAD: {"Memcpy HtoD (Pinned -> Device)": 1},
 }
 
-ONE_BY_ONE = {"aten::native_batch_norm", EVAL_BATCH_NORM, "aten::native_batch_norm_backward", "aten::reflection_pad2d", "aten::reflection_pad2d_backward"}
+# These kernels read numbers one by one, so those of 16 bits take as long as those of 32: in pytorch/pytorch#54324, batch
+# norm took 2.7 times as long as the activations after it. So do conversions, 1.8 times, in tensorflow/tensorflow#15897.
+ONE_BY_ONE = ("aten::native_batch_norm", EVAL_BATCH_NORM, "aten::reflection_pad2d")
 
 # One launch of an operator on lists of tensors takes at most this many tensors, by the number of its lists, and at most
 # 320 blocks of 65536 elements. Source: PyTorch, aten/src/ATen/native/cuda/MultiTensorApply.cuh.
@@ -191,24 +214,43 @@ def parts_of(operator: Operator, roofline: Roofline = ROOFLINES["A100"]) -> list
     if operator.is_view or operator.name in NO_KERNEL:
         return []
     if operator.name in PARTS:
-        itemsize = getattr(torch, operator.dtype).itemsize
-        moved = operator.bytes_moved * max(1, 4 / itemsize if operator.name in ONE_BY_ONE else 1)
-        return [Part(name, 0.0, share * moved) for name, share in PARTS[operator.name].items()]
+        return known_parts(operator)
     if short in ("convolution", "convolution_backward"):
         return convolution_parts(operator, roofline)
     if short.startswith(ON_LISTS):
         launches = foreach_launches(operator)
         return [Part(f"multi_tensor_apply {short}", 0.0, operator.bytes_moved / launches)] * launches
     if not operator.flops:
-        return [Part(short, 0.0, operator.bytes_moved)]
-    *products, rows, columns = operator.outputs[0]
+        return [Part(short, 0.0, from_memory(operator, roofline))]
+    *products, rows, columns = operator.outputs[0][-3:]
     busy_share = roofline.busy_share(rows, columns, math.prod(products))
     arithmetic = roofline.arithmetic(operator.dtype, is_convolution=False)
     return [Part(short, operator.flops / busy_share, operator.bytes_moved, arithmetic)]
 
 
+def known_parts(operator: Operator) -> list[Part]:
+    """The kernels that `PARTS` has for an operator. cuDNN's batch norm, of float32 with weights, is a single one."""
+    shares, moved = PARTS[operator.name], float(operator.bytes_moved)
+    if operator.name.startswith(ONE_BY_ONE):
+        moved *= max(1, 4 / getattr(torch, operator.dtype).itemsize)
+    if "batch_norm_transform_input" in shares and operator.dtype == "float32" and len(operator.inputs) > 1:
+        return [Part("batch_norm", 0.0, sum(shares.values()) * moved)]
+    return [Part(name, 0.0, share * moved) for name, share in shares.items()]
+
+
+def from_memory(operator: Operator, roofline: Roofline) -> float:
+    """The bytes that it moves, those in the L2 cache divided by `CACHE_RATE`: what it writes, and has used just before.
+
+    An operator on tensors that do not fit into the cache moves all of them from and to the memory.
+    """
+    if operator.bytes_moved > roofline.cache_bytes:
+        return operator.bytes_moved
+    missed = sum(size for size, since in operator.reused if since + size > roofline.cache_bytes)
+    return missed + (operator.bytes_moved - missed) / CACHE_RATE
+
+
 class Convolution(NamedTuple):
-    """The shapes of a convolution, or of its gradients: (B, C, H, W), and of the weight (out, in a group, height, width)."""
+    """The shapes of a convolution, or of its gradients: (B, C, H, W), and the weight's (out, in a group, H, W)."""
 
     pictures: Shape
     weight: Shape
@@ -220,6 +262,11 @@ class Convolution(NamedTuple):
         return max(1, self.pictures[1] * self.results[1] // (self.weight[0] * self.weight[1]))
 
     @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel is by itself. PyTorch computes these without tensor cores or tiles."""
+        return self.groups > 1 and self.weight[1] == 1
+
+    @property
     def takes_winograd(self) -> bool:
         """Whether it is one of 3 x 3 with stride 1 and no groups.
 
@@ -229,68 +276,78 @@ class Convolution(NamedTuple):
         stride_1 = all(0 <= pixels <= 2 for pixels in lost) and min(self.results[2:]) > 3
         return self.weight[2:] == (3, 3) and self.groups == 1 and stride_1
 
+    def busy_share(self, output: Shape, roofline: Roofline) -> tuple[float, int]:
+        """The `Roofline.busy_share` of computing one of its shapes, and the parts into which its sums are divided."""
+        rows, columns, sums = output[0] * math.prod(output[2:]), output[1] // self.groups, 1
+        if output is self.weight:
+            pixels = self.results[0] * min(math.prod(self.results[2:]), math.prod(self.pictures[2:]))
+            rows, columns, sums = output[0] // self.groups, math.prod(output[1:]), max(1, pixels // PIXELS_OF_A_SUM)
+        return roofline.busy_share(rows, columns, self.groups * sums), sums
+
 
 def convolution_parts(operator: Operator, roofline: Roofline) -> list[Part]:
-    """The kernels of a convolution, or of its gradients: those of the input, of the weight and of the bias.
-
-    On tensor cores a convolution converts both of its inputs, and its result back. The result is then still in the
-    cache for the most part, so only its writing counts (CALIBRATED). Of a weight's gradient the tables show no
-    conversion back.
-    """
+    """The kernels of a convolution, or of its gradients: those of the input, of the weight and of the bias."""
     itemsize = getattr(torch, operator.dtype).itemsize
     bias: list[Part] = []
     if operator.name == "aten::convolution":
         shapes = Convolution(*operator.inputs[:2], operator.outputs[0])
         products = {"convolution": shapes.results}
         if len(operator.inputs) == 3:
-            bias.append(Part("add_bias", 0.0, 2 * itemsize * math.prod(shapes.results)))
+            bias = [Part("add_bias", 0.0, 2 * itemsize * math.prod(shapes.results))]
     else:
         results, pictures, weight = operator.inputs[:3]
         shapes = Convolution(pictures, weight, results)
         products = {"convolution grad_input": pictures, "convolution grad_weight": weight}
         products = {name: output for name, output in products.items() if output in operator.outputs}
-        if any(len(shape) == 1 for shape in operator.outputs):  # a sum over many blocks counts those that are done
-            bias = [Part("Memset (Device)", 0.0, 0.0), Part("convolution grad_bias", 0.0, itemsize * math.prod(results))]
+        if any(len(shape) == 1 for shape in operator.outputs):
+            summed = Part("convolution grad_bias", 0.0, itemsize * math.prod(results))
+            bias = [Part("Memset (Device)", 0.0, 0.0), summed]  # it counts the blocks that are done
     flops = operator.flops / max(1, len(products))
+    on_tensor_cores = roofline.arithmetic(operator.dtype, is_convolution=True) != "float32"
     parts = []
     for name, output in products.items():
-        parts += product_parts(name, shapes, output, flops, operator.dtype, roofline)
+        if shapes.is_depthwise:
+            direct = DIRECT if itemsize == 4 else DIRECT / DEPTHWISE_16_BIT
+            parts.append(Part(name, direct * flops, itemsize * sum(map(math.prod, shapes))))
+        elif on_tensor_cores:
+            parts += parts_on_tensor_cores(name, shapes, output, flops, operator.dtype, roofline)
+        else:
+            parts += parts_without(name, shapes, output, flops, roofline)
     return parts + bias
 
 
-def product_parts(
+def parts_on_tensor_cores(
     name: str, shapes: Convolution, output: Shape, flops: float, dtype: str, roofline: Roofline
 ) -> list[Part]:
-    """The kernels that compute one `output` of a convolution from its two other shapes."""
+    """The kernels that compute a convolution's `output` from the two other shapes, with conversions of the layout.
+
+    A float32 result is still in the cache for the most part when it is converted back, so only its writing counts
+    (CALIBRATED). Of a weight's gradient the tables show no conversion back. Tensor cores read 16 bytes of a pixel's
+    channels at a time.
+    """
     itemsize = getattr(torch, dtype).itemsize
     inputs = [shape for shape in shapes if shape is not output]
+    channels = (shapes.results if output is shapes.pictures else shapes.pictures)[1] // shapes.groups
+    flops *= math.ceil(channels * itemsize / 16) * 16 / (channels * itemsize)
+    if itemsize < 4:
+        flops *= HALF_PRECISION
+    busy_share, sums = shapes.busy_share(output, roofline)
     moved = itemsize * sum(map(math.prod, shapes))
     arithmetic = roofline.arithmetic(dtype, is_convolution=True)
-    is_weight = output is shapes.weight
-    direct = [Part(name, DIRECT * flops, moved * (max(1, math.prod(output[2:]) / L2) if is_weight else 1))]
-    if shapes.weight[1] == 1 and shapes.groups > 1:
-        return direct
-    if arithmetic == "float32" and shapes.takes_winograd:
-        flops /= WINOGRAD
-    if is_weight:
-        pixels = shapes.results[0] * math.prod(shapes.results[2:])
-        parts_ = max(1, pixels // SUMMED)
-        columns = math.prod(output[1:])
-        busy_share = roofline.busy_share(output[0] // shapes.groups, columns, shapes.groups * parts_)
-    else:
-        busy_share = roofline.busy_share(
-            output[0] * math.prod(output[2:]), output[1] // shapes.groups, shapes.groups
-        )
-    if arithmetic == "float32":
-        return [Part(name, min(flops / busy_share, direct[0].flops), moved, arithmetic)]
-    aligned = 16 // itemsize
-    summed = (shapes.results if output is shapes.pictures else shapes.pictures)[1] // shapes.groups
-    flops *= aligned * math.ceil(summed / aligned) / summed
-    parts = [Part("nchwToNhwcKernel", 0.0, 2 * itemsize * math.prod(shape)) for shape in inputs]
-    parts.append(Part(name, flops / busy_share, moved, arithmetic))
-    if not is_weight:
-        parts.append(Part("nhwcToNchwKernel", 0.0, itemsize * math.prod(output)))
-    return parts
+    before = [Part("nchwToNhwcKernel", 0.0, 2 * 4 * math.prod(shape)) for shape in inputs]  # as slow in 16 bits
+    after = []
+    if sums > 1:
+        after.append(Part("splitKreduce_kernel", 0.0, 4 * (sums + 1) * math.prod(output)))
+    if itemsize == 4 and output is not shapes.weight:
+        after.append(Part("nhwcToNchwKernel", 0.0, itemsize * math.prod(output)))
+    return [*before, Part(name, flops / busy_share, moved, arithmetic), *after]
+
+
+def parts_without(name: str, shapes: Convolution, output: Shape, flops: float, roofline: Roofline) -> list[Part]:
+    """The kernel that computes a convolution's `output` without tensor cores: in tiles or directly, as is faster."""
+    busy_share, _ = shapes.busy_share(output, roofline)
+    tiled = flops / busy_share / (WINOGRAD if shapes.takes_winograd else 1)
+    return [Part(name, min(tiled, DIRECT * flops), 4 * sum(map(math.prod, shapes)))]
 
 
 def foreach_launches(operator: Operator) -> int:

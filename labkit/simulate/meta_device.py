@@ -52,6 +52,8 @@ class Operator:
         range: labkit's range around it, without "labkit: ".
         stream: 0 for the main stream. The others count from 1, in the order they were made.
         after: the positions, in the list of operators, of the operators on other streams that it waits for.
+        reused: of each tensor that it reads, the bytes, and how many bytes operators have moved since one of them used
+            it. A cache of that size still has it.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Operator:
     is_view: bool
     stream: int
     after: tuple[int, ...]
+    reused: tuple[tuple[int, float], ...] = ()
 
 
 def step_operators(model: Model, *speedups: str | type, batch_size: int = 1, size: int = 256) -> list[Operator]:
@@ -171,6 +174,8 @@ class Recorder(TorchDispatchMode):
         self.schedule = schedule or Schedule()
         self.operators: list[Operator] = []
         self._ranges: list[str] = []  # the ranges we are in, the innermost last
+        self._moved = 0  # bytes, by all operators
+        self._used: dict[int, int] = {}  # of each storage, how many bytes were moved when it was used last
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -185,10 +190,23 @@ class Recorder(TorchDispatchMode):
             flops = formula(*args, **kwargs, out_val=result) if formula else 0
             moved, written = (0, []) if operator.is_view else (_bytes_moved(call), call.outputs)
             where = self.schedule.add(call.inputs, written)
+            reused = self._reused(call, moved)
             self.operators.append(
-                Operator(call.name, *call.shapes, call.dtype, flops, moved, self.range, operator.is_view, *where)
+                Operator(call.name, *call.shapes, call.dtype, flops, moved, self.range, operator.is_view, *where, reused)
             )
         return result
+
+    def _reused(self, call: Call, moved: int) -> tuple[tuple[int, float], ...]:
+        """The `Operator.reused` of a call that moves so many bytes."""
+        if not moved:
+            return ()
+        read = call.inputs[1:] if call.name in WRITE_ONLY else call.inputs
+        reused = tuple(
+            (_bytes([tensor]), self._moved - self._used.get(_storage(tensor), -math.inf)) for tensor in read
+        )
+        self._moved += moved
+        self._used.update({_storage(tensor): self._moved for tensor in (*call.inputs, *call.outputs)})
+        return reused
 
     @property
     def range(self) -> str:
@@ -241,6 +259,11 @@ def _bytes_moved(call: Call) -> int:
     if call.name == "aten::index_copy_":
         return 2 * _bytes(call.inputs[-1:])
     return _bytes(call.inputs[1:] if call.name in WRITE_ONLY else call.inputs) + _bytes(call.outputs)
+
+
+def _storage(tensor: Tensor) -> int:
+    """A number for the memory that a tensor and its views share, until it is freed."""
+    return tensor.untyped_storage()._cdata
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
