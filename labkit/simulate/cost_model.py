@@ -46,7 +46,7 @@ class Roofline:
     flops_per_s: Mapping[str, float]
     bytes_per_s: float
     host_bytes_per_s: float = 32e9
-    flops_share: float = 0.78  # CALIBRATED: the time of all convolutions
+    flops_share: float = 0.77  # CALIBRATED: the time of all convolutions
     bytes_share: float = 0.85
     least_us: float = 2.0
     multiprocessors: int = 108
@@ -71,6 +71,8 @@ class Roofline:
 
     def busy_share(self, rows: int, columns: int, products: int = 1) -> float:
         """The share of the peak that so many matrix products reach, each with a result of `rows` x `columns`.
+
+        Parts of one product's sums count as products of their own.
 
         A kernel computes its result in tiles, each on one multiprocessor. The rest of a tile is padding, and in the
         last round some multiprocessors have nothing left to do. A tile of m x n reads m + n numbers for every m n
@@ -130,8 +132,9 @@ DEPTHWISE_16_BIT = 6
 # 16-bit convolutions of pictures with the channels first reach half of the peak: 58 and 65 of a V100's 125 TFLOP/s.
 # Their kernels write the result with the channels first again. Source: nvprof in tensorflow/tensorflow#15897.
 HALF_PRECISION = 1.5
-# The sums of a weight's gradient run over all pixels, and are divided into parts of at least so many: an assumption.
-PIXELS_OF_A_SUM = 2048
+# The sums of a weight's gradient, over all pixels, and of a matrix product are divided into parts of at least so many
+# terms, which fill the GPU: an assumption.
+TERMS = 1024
 # How many times as fast the L2 cache is: typical. Measured on a V100: 2155 GB/s. Source: Jia et al.: "Dissecting the
 # NVIDIA Volta GPU architecture via microbenchmarking", 2018.
 CACHE_RATE = 3
@@ -223,7 +226,8 @@ def parts_of(operator: Operator, roofline: Roofline = ROOFLINES["A100"]) -> list
     if not operator.flops:
         return [Part(short, 0.0, from_memory(operator, roofline))]
     *products, rows, columns = operator.outputs[0][-3:]
-    busy_share = roofline.busy_share(rows, columns, math.prod(products))
+    terms = operator.flops // (2 * math.prod(operator.outputs[0]))
+    busy_share = roofline.busy_share(rows, columns, math.prod(products) * max(1, terms // TERMS))
     arithmetic = roofline.arithmetic(operator.dtype, is_convolution=False)
     return [Part(short, operator.flops / busy_share, operator.bytes_moved, arithmetic)]
 
@@ -281,7 +285,7 @@ class Convolution(NamedTuple):
         rows, columns, sums = output[0] * math.prod(output[2:]), output[1] // self.groups, 1
         if output is self.weight:
             pixels = self.results[0] * min(math.prod(self.results[2:]), math.prod(self.pictures[2:]))
-            rows, columns, sums = output[0] // self.groups, math.prod(output[1:]), max(1, pixels // PIXELS_OF_A_SUM)
+            rows, columns, sums = output[0] // self.groups, math.prod(output[1:]), max(1, pixels // TERMS)
         return roofline.busy_share(rows, columns, self.groups * sums), sums
 
 
