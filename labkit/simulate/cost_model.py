@@ -127,6 +127,9 @@ WINOGRAD = 36 / 16
 # Without tiles, a convolution of few channels reaches about a 17th of float32's peak: 17.5 ms for 19.7 GFLOP in the
 # tables with two streams of data/paper, `dgrad2d_grouped_direct_kernel`.
 DIRECT = 13
+# PyTorch's own weight gradient of a depthwise convolution divides integers for each product: about 70 instructions. That
+# is 4 times as long as its forward pass, between the 3 times of pytorch/pytorch#40801 (V100, 3D) and the 14 of #18631.
+DEPTHWISE_WEIGHT = 4
 # For 16-bit depthwise convolutions PyTorch calls cuDNN, up to 6 times as fast. Source: pytorch/pytorch#58749.
 DEPTHWISE_16_BIT = 6
 # 16-bit convolutions of pictures with the channels first reach half of the peak: 58 and 65 of a V100's 125 TFLOP/s.
@@ -311,8 +314,8 @@ def convolution_parts(operator: Operator, roofline: Roofline) -> list[Part]:
     parts = []
     for name, output in products.items():
         if shapes.is_depthwise:
-            direct = DIRECT if itemsize == 4 else DIRECT / DEPTHWISE_16_BIT
-            parts.append(Part(name, direct * flops, itemsize * sum(map(math.prod, shapes))))
+            slower = 1 / DEPTHWISE_16_BIT if itemsize < 4 else DEPTHWISE_WEIGHT if output is shapes.weight else 1
+            parts.append(Part(name, slower * DIRECT * flops, itemsize * sum(map(math.prod, shapes))))
         elif on_tensor_cores:
             parts += parts_on_tensor_cores(name, shapes, output, flops, operator.dtype, roofline)
         else:
