@@ -83,7 +83,7 @@ class Roofline:
         for m, n in itertools.product(TILES, repeat=2):
             tiles = math.ceil(rows / m) * math.ceil(columns / n) * products
             rounds = math.ceil(tiles / self.multiprocessors)
-            reading = min(1.0, 2 * m * n / (m + n) / 128)
+            reading = min(1.0, 2 * m * n / (m + n) / FULL_TILE)
             shares.append(reading * rows * columns * products / (rounds * self.multiprocessors * m * n))
         return max(shares)
 
@@ -94,7 +94,8 @@ class Roofline:
         return "tfloat32" if in_tf32 else dtype
 
 
-TILES = (256, 128, 64, 32)
+TILES = (256, 128, 64, 32)  # sides, in numbers
+FULL_TILE = 128  # the side from which a square tile waits for no inputs
 ROOFLINES = {  # from the oldest to the newest
     # Recordings in data/traces/public: the shortest kernel of "v100_nanoseconds", and the rate of the activations in
     # "resnet50_workers0".

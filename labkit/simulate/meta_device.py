@@ -275,7 +275,7 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 
 class LiveBytes(TorchDispatchMode):
-    """Inside `with`, counts the bytes of the tensors that are made on a device, while they live.
+    """Inside `with`, counts the bytes of the tensors that operators read or make on a device, while they live.
 
     `now` counts the living tensors, `peak` is the largest value of `now`. Views share the memory of their base.
 
@@ -291,8 +291,8 @@ class LiveBytes(TorchDispatchMode):
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = operator(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor) and tensor.device.type == self.device:
+        for tensor in _tensors_in([args, kwargs, result]):
+            if tensor.device.type == self.device:
                 self._note(tensor.untyped_storage())
         return result
 
