@@ -3,8 +3,8 @@
     python -m tools.gallery [notebooks/04_two_streams.ipynb ...]      # or: make gallery; default: all of notebooks/
 
 Runs each notebook, as `make site` does, and draws its figures with Kaleido, which needs Chrome or Chromium. Pictures of
-notebooks that are not named stay as they are. The README's timeline and the figure of docs/trust.md are drawn in any case. A picture has at most
-64 colours.
+notebooks that are not named stay as they are. The README's timeline and the figure of docs/trust.md are drawn in any
+case. A picture has at most 64 colours.
 """
 
 import argparse

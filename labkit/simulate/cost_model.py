@@ -128,8 +128,9 @@ WINOGRAD = 36 / 16
 # Without tiles, a convolution of few channels reaches about a 17th of float32's peak: 17.5 ms for 19.7 GFLOP in the
 # tables with two streams of data/paper, `dgrad2d_grouped_direct_kernel`.
 DIRECT = 13
-# PyTorch's own weight gradient of a depthwise convolution divides integers for each product: about 70 instructions. That
-# is 4 times as long as its forward pass, between the 3 times of pytorch/pytorch#40801 (V100, 3D) and the 14 of #18631.
+# PyTorch's own weight gradient of a depthwise convolution divides integers for each product: about 70 instructions.
+# That is 4 times as long as its forward pass, between the 3 times of pytorch/pytorch#40801 (V100, 3D) and the 14 of
+# pytorch/pytorch#18631 (A100).
 DEPTHWISE_WEIGHT = 4
 # For 16-bit depthwise convolutions PyTorch calls cuDNN, up to 6 times as fast. Source: pytorch/pytorch#58749.
 DEPTHWISE_16_BIT = 6
@@ -179,8 +180,9 @@ PARTS: dict[str, dict[str, float]] = {
     UPLOAD: {"Memcpy HtoD (Pinned -> Device)": 1},
 }
 
-# These kernels read numbers one by one, so those of 16 bits take as long as those of 32: in pytorch/pytorch#54324, batch
-# norm took 2.7 times as long as the activations after it. So do conversions, 1.8 times, in tensorflow/tensorflow#15897.
+# These kernels read numbers one by one, so those of 16 bits take as long as those of 32: in pytorch/pytorch#54324,
+# batch norm took 2.7 times as long as the activations after it. So do conversions, 1.8 times as long as their bytes
+# would, in tensorflow/tensorflow#15897.
 ONE_BY_ONE = ("aten::native_batch_norm", EVAL_BATCH_NORM, "aten::reflection_pad2d")
 
 # One launch of an operator on lists of tensors takes at most this many tensors, by the number of its lists, and at most
@@ -298,7 +300,7 @@ def convolution_parts(operator: Operator, roofline: Roofline) -> list[Part]:
     itemsize = getattr(torch, operator.dtype).itemsize
     bias: list[Part] = []
     if operator.name == "aten::convolution":
-        shapes = Convolution(*operator.inputs[:2], operator.outputs[0])
+        shapes = Convolution(operator.inputs[0], operator.inputs[1], operator.outputs[0])
         products = {"convolution": shapes.results}
         if len(operator.inputs) == 3:
             bias = [Part("add_bias", 0.0, 2 * itemsize * math.prod(shapes.results))]

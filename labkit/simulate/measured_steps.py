@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas
 import torch
@@ -16,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from labkit.models.cyclegan import CycleGAN
 from labkit.networks.generators import make_generator
 from labkit.simulate.cost_model import ROOFLINES
-from labkit.simulate.meta_device import Operator, QuickBatchNorm, program_operators, step_operators
+from labkit.simulate.meta_device import QuickBatchNorm, program_operators, step_operators
 from labkit.simulate.operator_replay import HOST_US, replay
 from labkit.stamp import stamp
 from labtrace.errors import LabkitError
@@ -62,7 +63,7 @@ def measured(now: bool = False) -> pandas.DataFrame:
     return table
 
 
-def _milliseconds(row: tuple) -> float:
+def _milliseconds(row: Any) -> float:
     network, batch, size, dtype, graph = row.network, row.batch, row.size, row.dtype, row.launch == "graph"
     steps = 1
     if row.use == "step":

@@ -192,7 +192,9 @@ class Recorder(TorchDispatchMode):
             where = self.schedule.add(call.inputs, written)
             reused = self._reused(call, moved)
             self.operators.append(
-                Operator(call.name, *call.shapes, call.dtype, flops, moved, self.range, operator.is_view, *where, reused)
+                Operator(
+                    call.name, *call.shapes, call.dtype, flops, moved, self.range, operator.is_view, *where, reused
+                )
             )
         return result
 
@@ -201,9 +203,7 @@ class Recorder(TorchDispatchMode):
         if not moved:
             return ()
         read = call.inputs[1:] if call.name in WRITE_ONLY else call.inputs
-        reused = tuple(
-            (_bytes([tensor]), self._moved - self._used.get(_storage(tensor), -math.inf)) for tensor in read
-        )
+        reused = tuple((_bytes([tensor]), self._moved - self._used.get(_storage(tensor), -math.inf)) for tensor in read)
         self._moved += moved
         self._used.update({_storage(tensor): self._moved for tensor in (*call.inputs, *call.outputs)})
         return reused

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from labkit.simulate.cost_model import ROOFLINES, Roofline, parts_of
+from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
 from labkit.simulate.measured_steps import error_range
-from labkit.simulate.meta_device import LiveBytes, Operator, QuickBatchNorm, program_operators
+from labkit.simulate.meta_device import LiveBytes, Operator, QuickBatchNorm, Recorder
 from labkit.simulate.operator_replay import HOST_US, replay
 from labkit.stamp import stamp
 from labtrace.errors import LabkitError, check_known
@@ -76,22 +77,24 @@ def _forward(module: nn.Module, inputs: Sequence[Tensor]) -> Callable[[], object
 
 def _run(step: Callable[[], object]) -> tuple[list[Operator], int]:
     """The operators of the step's second run, and its peak memory in bytes."""
+    schedule = Schedule()
     try:
-        with LiveBytes() as live, QuickBatchNorm():
+        with LiveBytes() as live, stubs_for_cuda(schedule, ON_META), QuickBatchNorm():
             step()  # an optimiser makes its state
-            operators = program_operators(step)
+            with Recorder(schedule) as recorder:
+                step()
     except (RuntimeError, NotImplementedError) as error:
         raise LabkitError(
             f"The step cannot run on the meta device, which knows shapes only: {error}\nAll of its tensors have to be "
             "there (make them under `with torch.device('meta'):`), and it may not read a tensor's values, as .item(), "
             "print and `if loss > 1:` do."
         ) from error
-    if not operators:
+    if not recorder.operators:
         raise LabkitError(
             "The step computed nothing on the meta device: make its model and its inputs under "
             "`with torch.device('meta'):`."
         )
-    return operators, live.peak
+    return recorder.operators, live.peak
 
 
 def _row(operators: Sequence[Operator], roofline: Roofline, graph: bool, host_us: float) -> dict[str, object]:
