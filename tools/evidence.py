@@ -177,11 +177,11 @@ def surveyed_roofline(results: Mapping) -> Roofline:
     """The limits of a GPU as its survey measured them: the rates of large matrix products and copies, in full."""
     measured = results["rows"]["device"]
     rates = dict(measured["matmul_flop_per_s"])
-    no_tensor_cores = () if "tf32" in rates else ("float32",)
-    rates["float32"] = rates.pop("tf32", rates["float32"])  # as PyTorch computes convolutions by default
+    if "tf32" in rates:
+        rates["tfloat32"] = rates.pop("tf32")
     bytes_per_s = measured["copy_bytes_per_s"]
     device = f"{results['stamp']['device']}, as surveyed"
-    return Roofline(device, rates, bytes_per_s, flops_share=1.0, bytes_share=1.0, no_tensor_cores=no_tensor_cores)
+    return Roofline(device, rates, bytes_per_s, flops_share=1.0, bytes_share=1.0)
 
 
 def best_stacks(results: Mapping) -> pandas.DataFrame:
@@ -200,7 +200,9 @@ def roofline_seconds(results: Mapping, generator: str, batch_size: int, stack: l
     names = [name for name in stack if name != "baseline" and name not in GPU_ONLY]
     operators = step_operators(labkit.CycleGAN(generator), *names, batch_size=batch_size)
     work_alone = replace(surveyed_roofline(results), least_us=0.0)
-    return sum(work_alone.microseconds(one.flops, one.bytes_moved, one.dtype) for one in operators) / 1e6
+    kinds = [work_alone.arithmetic(one.dtype, is_convolution="convolution" in one.name) for one in operators]
+    each = zip(operators, kinds, strict=True)
+    return sum(work_alone.microseconds(one.flops, one.bytes_moved, kind) for one, kind in each) / 1e6
 
 
 def two_streams(results: Mapping) -> pandas.DataFrame:

@@ -9,6 +9,8 @@ from labkit.simulate.cost_model import ROOFLINES as ROOFLINES
 from labkit.simulate.cost_model import parts_of as parts_of
 from labkit.simulate.costs import network_costs as network_costs
 from labkit.simulate.many_gpus import scaling as scaling
+from labkit.simulate.measured_steps import error_range as error_range
+from labkit.simulate.measured_steps import measured as measured
 from labkit.simulate.meta_device import LiveBytes as LiveBytes
 from labkit.simulate.meta_device import Operator as Operator
 from labkit.simulate.meta_device import program_operators as program_operators
@@ -17,6 +19,7 @@ from labkit.simulate.meta_device import step_operators as step_operators
 from labkit.simulate.operator_replay import HOST_US as HOST_US
 from labkit.simulate.operator_replay import RECORDED_HOST_US as RECORDED_HOST_US
 from labkit.simulate.operator_replay import replay as replay
+from labkit.simulate.predictions import predict as predict
 from labtrace.replay.launch_queue import GAP_US as GAP_US
 from labtrace.replay.launch_queue import Launch as Launch
 from labtrace.replay.launch_queue import Timeline as Timeline

@@ -1,15 +1,17 @@
 """Operators -> kernels and their durations, by a roofline.
 
-A roofline is a bound, not a prediction: real kernels can take several times as long. So read its results as ratios,
-with a range, and never as times. Four numbers, named `CALIBRATED` below, were chosen so that ResNet-9 at batch 1 agrees
-with the tables of data/paper. `labcourse.paper_errors` holds the model to the tables at batch 16 and of U-Net.
+A roofline is a bound: real kernels can take several times as long. So read its results with the range of
+`labkit.simulate.error_range`, which says how far they were from steps that others measured. Four numbers, named
+`CALIBRATED` below, were chosen so that ResNet-9 at batch 1 agrees with the tables of data/paper. Nothing was fitted to
+the measured steps. `labcourse.paper_errors` holds the model to the tables at batch 16 and of U-Net.
 
 Convolutions on tensor cores take pictures with the channels last. For pictures with the channels first, cuDNN converts
-every input before the convolution, and the result after it, with kernels of their own.
+every input before the convolution with kernels of their own, and float32 results after it, too.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from typing import NamedTuple
 import torch
 
 from labkit.measure.roofline import roofline_seconds
-from labkit.simulate.meta_device import UPLOAD, Operator, Shape
+from labkit.simulate.meta_device import EVAL_BATCH_NORM, UPLOAD, Operator, Shape
 from labtrace.errors import check_known
 
 
@@ -28,28 +30,27 @@ class Roofline:
 
     Attributes:
         device: its name.
-        flops_per_s: dense peak by type, from NVIDIA's data sheets, for convolutions as PyTorch computes them by
-            default: float32 ones in TF32 where the device has it. The device cannot compute in a type that is missing.
+        flops_per_s: dense peak by type, from NVIDIA's data sheets. "tfloat32" is float32 on tensor cores: TF32. The
+            device cannot compute in a type that is missing.
         bytes_per_s: peak of the memory, from the same data sheets.
         host_bytes_per_s: peak of PCIe from the host to the device, half of what the data sheets give for both ways.
         flops_share, bytes_share: the shares of these peaks that large kernels reach: typical values, not measured on
             each device.
         least_us: what every kernel takes besides its work, in microseconds: the duration of the shortest one. A
             typical value, too, except for the V100.
-        multiprocessors: their number. A convolution's result is computed in tiles, each on one of them.
-        no_tensor_cores: the types that convolutions compute without tensor cores: float32 where it is no TF32. Their
-            pictures need no conversion, and 3 x 3 convolutions take Winograd's algorithm, see `takes_winograd`.
+        multiprocessors: their number. A product's result is computed in tiles, each on one of them.
+        cache_bytes: of the L2 cache, from the same data sheets.
     """
 
     device: str
     flops_per_s: Mapping[str, float]
     bytes_per_s: float
     host_bytes_per_s: float = 32e9
-    flops_share: float = 0.65  # CALIBRATED: the time of all convolutions
+    flops_share: float = 0.77  # CALIBRATED: the time of all convolutions
     bytes_share: float = 0.85
     least_us: float = 2.0
     multiprocessors: int = 108
-    no_tensor_cores: tuple[str, ...] = ()
+    cache_bytes: float = 40e6
 
     def microseconds(self, flops: float, bytes_moved: float, dtype: str = "float32") -> float:
         """Microseconds for this work: the longer of computing and moving data, after the time of the shortest kernel.
@@ -68,51 +69,89 @@ class Roofline:
         """Microseconds to copy from the host. `bytes_moved` counts each byte twice, once read and once written."""
         return self.least_us + 1e6 * bytes_moved / 2 / (self.host_bytes_per_s * self.bytes_share)
 
-    def busy_share(self, result: Shape, groups: int) -> float:
-        """The share of the multiprocessors' arithmetic that a convolution's `result` of shape (B, C, H, W) needs.
+    def busy_share(self, rows: int, columns: int, products: int = 1) -> float:
+        """The share of the peak that so many matrix products reach, each with a result of `rows` x `columns`.
 
-        A kernel computes tiles of 128 pixels by up to 128 channels, a multiple of 32, each on one multiprocessor. The
-        rest of a tile is padding, and in the last round some multiprocessors have nothing left to do. Source: NVIDIA,
-        "Matrix Multiplication Background User's Guide", sections on tile and wave quantization.
+        Parts of one product's sums count as products of their own.
+
+        A kernel computes its result in tiles, each on one multiprocessor. The rest of a tile is padding, and in the
+        last round some multiprocessors have nothing left to do. A tile of m x n reads m + n numbers for every m n
+        products, so small ones wait for their inputs. The library chooses among the tiles, and we take the fastest.
+        Source: NVIDIA, "Matrix Multiplication Background User's Guide", sections on tile and wave quantization.
         """
-        pixels, channels = result[0] * math.prod(result[2:]), result[1] // groups
-        wide = min(TILE, 32 * math.ceil(channels / 32))
-        tiles = math.ceil(pixels / TILE) * math.ceil(channels / wide) * groups
-        rounds = math.ceil(tiles / self.multiprocessors)
-        return pixels * channels * groups / (rounds * self.multiprocessors * TILE * wide)
+        shares = []
+        for m, n in itertools.product(TILES, repeat=2):
+            tiles = math.ceil(rows / m) * math.ceil(columns / n) * products
+            rounds = math.ceil(tiles / self.multiprocessors)
+            reading = min(1.0, 2 * m * n / (m + n) / FULL_TILE)
+            shares.append(reading * rows * columns * products / (rounds * self.multiprocessors * m * n))
+        return max(shares)
+
+    def arithmetic(self, dtype: str, is_convolution: bool) -> str:
+        """The type in which it multiplies numbers of this type: float32 in TF32 where PyTorch's settings allow that."""
+        allows = torch.backends.cudnn if is_convolution else torch.backends.cuda.matmul
+        in_tf32 = dtype == "float32" and "tfloat32" in self.flops_per_s and allows.allow_tf32
+        return "tfloat32" if in_tf32 else dtype
 
 
-TILE = 128
+TILES = (256, 128, 64, 32)  # sides, in numbers
+FULL_TILE = 128  # the side from which a square tile waits for no inputs
 ROOFLINES = {  # from the oldest to the newest
-    # The shortest kernel of the V100 recording "v100_nanoseconds" in data/traces/public.
+    # Recordings in data/traces/public: the shortest kernel of "v100_nanoseconds", and the rate of the activations in
+    # "resnet50_workers0".
     "V100": Roofline(
         "V100",
         {"float32": 15.7e12, "float16": 125e12},
         900e9,
         16e9,
+        bytes_share=0.92,
         least_us=1.25,
         multiprocessors=80,
-        no_tensor_cores=("float32",),
+        cache_bytes=6e6,
     ),
-    "T4": Roofline(
-        "T4", {"float32": 8.1e12, "float16": 65e12}, 320e9, 16e9, multiprocessors=40, no_tensor_cores=("float32",)
+    "T4": Roofline("T4", {"float32": 8.1e12, "float16": 65e12}, 320e9, 16e9, multiprocessors=40, cache_bytes=4e6),
+    "A100": Roofline(
+        "A100", {"float32": 19.5e12, "tfloat32": 156e12, "float16": 312e12, "bfloat16": 312e12}, 1555e9, 32e9
     ),
-    "A100": Roofline("A100", {"float32": 156e12, "float16": 312e12, "bfloat16": 312e12}, 1555e9, 32e9),
     "H100": Roofline(
-        "H100", {"float32": 494.7e12, "float16": 989e12, "bfloat16": 989e12}, 3350e9, 64e9, multiprocessors=132
+        "H100",
+        {"float32": 67e12, "tfloat32": 494.7e12, "float16": 989e12, "bfloat16": 989e12},
+        3350e9,
+        64e9,
+        multiprocessors=132,
+        cache_bytes=50e6,
     ),
 }
 # Winograd's algorithm computes 2 x 2 results of a 3 x 3 convolution with 16 multiplications in place of 36. Source:
 # Lavin, Gray: "Fast algorithms for convolutional neural networks", 2015, section 4.1.
 WINOGRAD = 36 / 16
+# Without tiles, a convolution of few channels reaches about a 17th of float32's peak: 17.5 ms for 19.7 GFLOP in the
+# tables with two streams of data/paper, `dgrad2d_grouped_direct_kernel`.
+DIRECT = 13
+# PyTorch's own weight gradient of a depthwise convolution divides integers for each product: about 70 instructions.
+# That is 4 times as long as its forward pass, between the 3 times of pytorch/pytorch#40801 (V100, 3D) and the 14 of
+# pytorch/pytorch#18631 (A100).
+DEPTHWISE_WEIGHT = 4
+# For 16-bit depthwise convolutions PyTorch calls cuDNN, up to 6 times as fast. Source: pytorch/pytorch#58749.
+DEPTHWISE_16_BIT = 6
+# 16-bit convolutions of pictures with the channels first reach half of the peak: 58 and 65 of a V100's 125 TFLOP/s.
+# Their kernels write the result with the channels first again. Source: nvprof in tensorflow/tensorflow#15897.
+HALF_PRECISION = 1.5
+# The sums of a weight's gradient, over all pixels, and of a matrix product are divided into parts of at least so many
+# terms, which fill the GPU: an assumption.
+TERMS = 1024
+# How many times as fast the L2 cache is: typical. Measured on a V100: 2155 GB/s. Source: Jia et al.: "Dissecting the
+# NVIDIA Volta GPU architecture via microbenchmarking", 2018.
+CACHE_RATE = 3
 
 
 class Part(NamedTuple):
-    """A kernel's name, its FLOPs, and the bytes that it reads and writes."""
+    """A kernel's name, its FLOPs, the bytes that it reads and writes, and the type in which it multiplies."""
 
     name: str
     flops: float
     bytes_moved: float
+    arithmetic: str = "float32"
 
 
 NO_KERNEL = {f"aten::{name}" for name in ("empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided")}
@@ -127,6 +166,7 @@ PARTS: dict[str, dict[str, float]] = {
         "batch_norm_inverse_deviation": 0,
         "batch_norm_transform_input": 1,
     },
+    EVAL_BATCH_NORM: {"copy_": 0, "batch_norm_inverse_deviation": 0, "batch_norm_transform_input": 1},
     "aten::native_batch_norm_backward": {"batch_norm_backward": 5 / 3},
     # Our own kernels of instance norm and activation count as moving 2x and 3x, but read x three times, and both inputs
     # twice. We assume that the statistics are as slow as batch norm's, that later readings of x find it in the cache,
@@ -139,6 +179,11 @@ PARTS: dict[str, dict[str, float]] = {
     "aten::clone": {"Memcpy DtoD (Device -> Device)": 1},
     UPLOAD: {"Memcpy HtoD (Pinned -> Device)": 1},
 }
+
+# These kernels read numbers one by one, so those of 16 bits take as long as those of 32: in pytorch/pytorch#54324,
+# batch norm took 2.7 times as long as the activations after it. So do conversions, 1.8 times as long as their bytes
+# would, in tensorflow/tensorflow#15897.
+ONE_BY_ONE = ("aten::native_batch_norm", EVAL_BATCH_NORM, "aten::reflection_pad2d")
 
 # One launch of an operator on lists of tensors takes at most this many tensors, by the number of its lists, and at most
 # 320 blocks of 65536 elements. Source: PyTorch, aten/src/ATen/native/cuda/MultiTensorApply.cuh.
@@ -167,25 +212,9 @@ def kernels(operators: Sequence[Operator], roofline: Roofline) -> list[Kernel]:
             if operator.name == UPLOAD:
                 us = roofline.upload_microseconds(part.bytes_moved)
             else:
-                us = roofline.microseconds(part.flops, part.bytes_moved, operator.dtype)
+                us = roofline.microseconds(part.flops, part.bytes_moved, part.arithmetic)
             found.append(Kernel(part.name, us, place))
     return found
-
-
-def takes_winograd(operator: Operator) -> bool:
-    """Whether it is a convolution of 3 x 3 with stride 1 and no groups, or the gradient of one.
-
-    The shapes do not tell the stride: with 1, a picture loses at most two pixels each way.
-    """
-    if operator.name == "aten::convolution":
-        (pictures, weight), results = operator.inputs[:2], operator.outputs[0]
-    elif operator.name == "aten::convolution_backward":
-        results, pictures, weight = operator.inputs[:3]
-    else:
-        return False
-    lost = [before - after for before, after in zip(pictures[2:], results[2:], strict=True)]
-    stride_1 = all(0 <= pixels <= 2 for pixels in lost) and min(results[2:]) > 3
-    return weight[2:] == (3, 3) and weight[1] == pictures[1] and stride_1
 
 
 def parts_of(operator: Operator, roofline: Roofline = ROOFLINES["A100"]) -> list[Part]:
@@ -194,55 +223,141 @@ def parts_of(operator: Operator, roofline: Roofline = ROOFLINES["A100"]) -> list
     if operator.is_view or operator.name in NO_KERNEL:
         return []
     if operator.name in PARTS:
-        shares = PARTS[operator.name]
-        return [Part(name, 0.0, share * operator.bytes_moved) for name, share in shares.items()]
+        return known_parts(operator)
     if short in ("convolution", "convolution_backward"):
         return convolution_parts(operator, roofline)
     if short.startswith(ON_LISTS):
         launches = foreach_launches(operator)
         return [Part(f"multi_tensor_apply {short}", 0.0, operator.bytes_moved / launches)] * launches
-    return [Part(short, operator.flops, operator.bytes_moved)]
+    if not operator.flops:
+        return [Part(short, 0.0, from_memory(operator, roofline))]
+    *products, rows, columns = operator.outputs[0][-3:]
+    terms = operator.flops // (2 * math.prod(operator.outputs[0]))
+    busy_share = roofline.busy_share(rows, columns, math.prod(products) * max(1, terms // TERMS))
+    arithmetic = roofline.arithmetic(operator.dtype, is_convolution=False)
+    return [Part(short, operator.flops / busy_share, operator.bytes_moved, arithmetic)]
+
+
+def known_parts(operator: Operator) -> list[Part]:
+    """The kernels that `PARTS` has for an operator. cuDNN's batch norm, of float32 with weights, is a single one."""
+    shares, moved = PARTS[operator.name], float(operator.bytes_moved)
+    if operator.name.startswith(ONE_BY_ONE):
+        moved *= max(1, 4 / getattr(torch, operator.dtype).itemsize)
+    if "batch_norm_transform_input" in shares and operator.dtype == "float32" and len(operator.inputs) > 1:
+        return [Part("batch_norm", 0.0, sum(shares.values()) * moved)]
+    return [Part(name, 0.0, share * moved) for name, share in shares.items()]
+
+
+def from_memory(operator: Operator, roofline: Roofline) -> float:
+    """The bytes that it moves, those in the L2 cache divided by `CACHE_RATE`: what it writes, and has used just before.
+
+    An operator on tensors that do not fit into the cache moves all of them from and to the memory.
+    """
+    if operator.bytes_moved > roofline.cache_bytes:
+        return operator.bytes_moved
+    missed = sum(size for size, since in operator.reused if since + size > roofline.cache_bytes)
+    return missed + (operator.bytes_moved - missed) / CACHE_RATE
+
+
+class Convolution(NamedTuple):
+    """The shapes of a convolution, or of its gradients: (B, C, H, W), and the weight's (out, in a group, H, W)."""
+
+    pictures: Shape
+    weight: Shape
+    results: Shape
+
+    @property
+    def groups(self) -> int:
+        """How many groups its channels have, also if it is transposed."""
+        return max(1, self.pictures[1] * self.results[1] // (self.weight[0] * self.weight[1]))
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel is by itself. PyTorch computes these without tensor cores or tiles."""
+        return self.groups > 1 and self.weight[1] == 1
+
+    @property
+    def takes_winograd(self) -> bool:
+        """Whether it is one of 3 x 3 with stride 1 and no groups.
+
+        The shapes do not tell the stride: with 1, a picture loses at most two pixels each way.
+        """
+        lost = [before - after for before, after in zip(self.pictures[2:], self.results[2:], strict=True)]
+        stride_1 = all(0 <= pixels <= 2 for pixels in lost) and min(self.results[2:]) > 3
+        return self.weight[2:] == (3, 3) and self.groups == 1 and stride_1
+
+    def busy_share(self, output: Shape, roofline: Roofline) -> tuple[float, int]:
+        """The `Roofline.busy_share` of computing one of its shapes, and the parts into which its sums are divided."""
+        rows, columns, sums = output[0] * math.prod(output[2:]), output[1] // self.groups, 1
+        if output is self.weight:
+            pixels = self.results[0] * min(math.prod(self.results[2:]), math.prod(self.pictures[2:]))
+            rows, columns, sums = output[0] // self.groups, math.prod(output[1:]), max(1, pixels // TERMS)
+        return roofline.busy_share(rows, columns, self.groups * sums), sums
 
 
 def convolution_parts(operator: Operator, roofline: Roofline) -> list[Part]:
-    """The kernels of a convolution, or of its gradients: those of the input, of the weight and of the bias.
-
-    On tensor cores a convolution converts both of its inputs, and its result back. The result is then still in the
-    cache for the most part, so only its writing counts (CALIBRATED). Of a weight's gradient the tables show no
-    conversion back.
-    """
+    """The kernels of a convolution, or of its gradients: those of the input, of the weight and of the bias."""
     itemsize = getattr(torch, operator.dtype).itemsize
     bias: list[Part] = []
     if operator.name == "aten::convolution":
-        (pictures, weight), results = operator.inputs[:2], operator.outputs[0]
-        products = {"convolution": (pictures, weight, results)}
+        shapes = Convolution(operator.inputs[0], operator.inputs[1], operator.outputs[0])
+        products = {"convolution": shapes.results}
         if len(operator.inputs) == 3:
-            bias.append(Part("add_bias", 0.0, 2 * itemsize * math.prod(results)))
+            bias = [Part("add_bias", 0.0, 2 * itemsize * math.prod(shapes.results))]
     else:
         results, pictures, weight = operator.inputs[:3]
-        products = {
-            "convolution grad_input": (results, weight, pictures),
-            "convolution grad_weight": (pictures, results, weight),
-        }
-        products = {name: shapes for name, shapes in products.items() if shapes[2] in operator.outputs}
+        shapes = Convolution(pictures, weight, results)
+        products = {"convolution grad_input": pictures, "convolution grad_weight": weight}
+        products = {name: output for name, output in products.items() if output in operator.outputs}
         if any(len(shape) == 1 for shape in operator.outputs):
-            bias.append(Part("convolution grad_bias", 0.0, itemsize * math.prod(results)))
-    groups = max(1, pictures[1] * results[1] // (weight[0] * weight[1]))
-    on_tensor_cores = operator.dtype not in roofline.no_tensor_cores
+            summed = Part("convolution grad_bias", 0.0, itemsize * math.prod(results))
+            bias = [Part("Memset (Device)", 0.0, 0.0), summed]  # it counts the blocks that are done
     flops = operator.flops / max(1, len(products))
-    if takes_winograd(operator) and not on_tensor_cores:
-        flops /= WINOGRAD
+    on_tensor_cores = roofline.arithmetic(operator.dtype, is_convolution=True) != "float32"
     parts = []
-    for name, (*inputs, output) in products.items():
-        # The sum of a weight's gradient runs over all pixels, and is divided among all multiprocessors.
-        busy_share = 1.0 if output is weight else roofline.busy_share(output, groups)
-        moved = itemsize * sum(map(math.prod, (*inputs, output)))
-        if on_tensor_cores:
-            parts += [Part("nchwToNhwcKernel", 0.0, 2 * itemsize * math.prod(shape)) for shape in inputs]
-        parts.append(Part(name, flops / busy_share, moved))
-        if on_tensor_cores and output is not weight:
-            parts.append(Part("nhwcToNchwKernel", 0.0, itemsize * math.prod(output)))
+    for name, output in products.items():
+        if shapes.is_depthwise:
+            slower = 1 / DEPTHWISE_16_BIT if itemsize < 4 else DEPTHWISE_WEIGHT if output is shapes.weight else 1
+            parts.append(Part(name, slower * DIRECT * flops, itemsize * sum(map(math.prod, shapes))))
+        elif on_tensor_cores:
+            parts += parts_on_tensor_cores(name, shapes, output, flops, operator.dtype, roofline)
+        else:
+            parts += parts_without(name, shapes, output, flops, roofline)
     return parts + bias
+
+
+def parts_on_tensor_cores(
+    name: str, shapes: Convolution, output: Shape, flops: float, dtype: str, roofline: Roofline
+) -> list[Part]:
+    """The kernels that compute a convolution's `output` from the two other shapes, with conversions of the layout.
+
+    A float32 result is still in the cache for the most part when it is converted back, so only its writing counts
+    (CALIBRATED). Of a weight's gradient the tables show no conversion back. Tensor cores read 16 bytes of a pixel's
+    channels at a time.
+    """
+    itemsize = getattr(torch, dtype).itemsize
+    inputs = [shape for shape in shapes if shape is not output]
+    channels = (shapes.results if output is shapes.pictures else shapes.pictures)[1] // shapes.groups
+    flops *= math.ceil(channels * itemsize / 16) * 16 / (channels * itemsize)
+    if itemsize < 4:
+        flops *= HALF_PRECISION
+    busy_share, sums = shapes.busy_share(output, roofline)
+    moved = itemsize * sum(map(math.prod, shapes))
+    arithmetic = roofline.arithmetic(dtype, is_convolution=True)
+    before = [Part("nchwToNhwcKernel", 0.0, 2 * 4 * math.prod(shape)) for shape in inputs]  # as slow in 16 bits
+    after = []
+    if sums > 1:
+        after.append(Part("splitKreduce_kernel", 0.0, 4 * (sums + 1) * math.prod(output)))
+    if itemsize == 4 and output is not shapes.weight:
+        after.append(Part("nhwcToNchwKernel", 0.0, itemsize * math.prod(output)))
+    return [*before, Part(name, flops / busy_share, moved, arithmetic), *after]
+
+
+def parts_without(name: str, shapes: Convolution, output: Shape, flops: float, roofline: Roofline) -> list[Part]:
+    """The kernel that computes a convolution's `output` without tensor cores: in tiles or directly, as is faster."""
+    busy_share, _ = shapes.busy_share(output, roofline)
+    tiled = flops / busy_share / (WINOGRAD if shapes.takes_winograd else 1)
+    return [Part(name, min(tiled, DIRECT * flops), 4 * sum(map(math.prod, shapes)))]
 
 
 def foreach_launches(operator: Operator) -> int:

@@ -236,10 +236,10 @@ def _address(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-# The operators that autocast casts on CUDA, as far as our networks and losses use them. Source: PyTorch, "Automatic
+# The operators that autocast casts on CUDA, as far as networks and losses use them. Source: PyTorch, "Automatic
 # Mixed Precision package", section "CUDA Ops that can autocast".
-IN_16_BITS = {torch.conv2d, torch.conv_transpose2d}
-IN_FLOAT32 = {F.mse_loss, F.l1_loss, F.binary_cross_entropy_with_logits}
+IN_16_BITS = {torch.conv1d, torch.conv2d, torch.conv3d, torch.conv_transpose2d, F.linear, torch.matmul, torch.bmm}
+IN_FLOAT32 = {F.mse_loss, F.l1_loss, F.binary_cross_entropy_with_logits, F.cross_entropy, F.layer_norm, F.softmax}
 
 
 class Autocast(TorchFunctionMode):
@@ -287,4 +287,5 @@ ON_META: dict[tuple[Any, str], Any] = {
     (torch, "is_autocast_enabled"): lambda device_type: bool(Autocast.entered) and Autocast.entered[-1].enabled,
     (torch, "get_autocast_dtype"): lambda device_type: Autocast.entered[-1].dtype if Autocast.entered else None,
     (optimizer, "_get_fused_kernels_supported_devices"): lambda: ["meta"],
+    (optimizer, "_get_foreach_kernels_supported_devices"): lambda: ["meta"],
 }

@@ -31,6 +31,7 @@ from labtrace.errors import LabkitError
 Shape = tuple[int, ...]
 
 UPLOAD = "upload"
+EVAL_BATCH_NORM = "aten::_native_batch_norm_legit_no_training"  # its name where PyTorch has one of its own for it
 NAMESPACES = ("aten", "labkit")  # PyTorch's operators, and our own: other calls are the profiler's
 GPU_ONLY = {"graph", "compile", "channels_last"}  # fail on the meta device
 # Operators that do not read their first argument: they overwrite it, or take only its shape.
@@ -51,6 +52,8 @@ class Operator:
         range: labkit's range around it, without "labkit: ".
         stream: 0 for the main stream. The others count from 1, in the order they were made.
         after: the positions, in the list of operators, of the operators on other streams that it waits for.
+        reused: of each tensor that it reads, the bytes, and how many bytes operators have moved since one of them used
+            it. A cache of that size still has it.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Operator:
     is_view: bool
     stream: int
     after: tuple[int, ...]
+    reused: tuple[tuple[int, float], ...] = ()
 
 
 def step_operators(model: Model, *speedups: str | type, batch_size: int = 1, size: int = 256) -> list[Operator]:
@@ -170,6 +174,8 @@ class Recorder(TorchDispatchMode):
         self.schedule = schedule or Schedule()
         self.operators: list[Operator] = []
         self._ranges: list[str] = []  # the ranges we are in, the innermost last
+        self._moved = 0  # bytes, by all operators
+        self._used: dict[int, int] = {}  # of each storage, how many bytes were moved when it was used last
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -184,10 +190,23 @@ class Recorder(TorchDispatchMode):
             flops = formula(*args, **kwargs, out_val=result) if formula else 0
             moved, written = (0, []) if operator.is_view else (_bytes_moved(call), call.outputs)
             where = self.schedule.add(call.inputs, written)
+            reused = self._reused(call, moved)
             self.operators.append(
-                Operator(call.name, *call.shapes, call.dtype, flops, moved, self.range, operator.is_view, *where)
+                Operator(
+                    call.name, *call.shapes, call.dtype, flops, moved, self.range, operator.is_view, *where, reused
+                )
             )
         return result
+
+    def _reused(self, call: Call, moved: int) -> tuple[tuple[int, float], ...]:
+        """The `Operator.reused` of a call that moves so many bytes."""
+        if not moved:
+            return ()
+        read = call.inputs[1:] if call.name in WRITE_ONLY else call.inputs
+        reused = tuple((_bytes([tensor]), self._moved - self._used.get(_storage(tensor), -math.inf)) for tensor in read)
+        self._moved += moved
+        self._used.update({_storage(tensor): self._moved for tensor in (*call.inputs, *call.outputs)})
+        return reused
 
     @property
     def range(self) -> str:
@@ -221,8 +240,12 @@ def call_on(device_type: str, operator: Any, args: tuple, kwargs: dict, result: 
     outputs = _tensors_in(result) or _tensors_in(args[:1])  # _foreach operators write to their first list
     if operator.namespace not in NAMESPACES or not outputs or outputs[0].device.type != device_type:
         return None
-    from_host = inputs and all(tensor.device.type != device_type for tensor in inputs)
-    return Call(UPLOAD if from_host else operator.name().partition(".")[0], inputs, outputs)
+    name = operator.name().partition(".")[0]
+    if inputs and all(tensor.device.type != device_type for tensor in inputs):
+        name = UPLOAD
+    elif name == "aten::native_batch_norm" and not args[5]:
+        name = EVAL_BATCH_NORM
+    return Call(name, inputs, outputs)
 
 
 def _tensors_in(tree: Any) -> list[Tensor]:
@@ -238,6 +261,11 @@ def _bytes_moved(call: Call) -> int:
     return _bytes(call.inputs[1:] if call.name in WRITE_ONLY else call.inputs) + _bytes(call.outputs)
 
 
+def _storage(tensor: Tensor) -> int:
+    """A number for the memory that a tensor and its views share, until it is freed."""
+    return tensor.untyped_storage()._cdata
+
+
 def _bytes(tensors: Iterable[Tensor]) -> int:
     """The memory of these tensors. A tensor that was expanded takes only the memory of the original."""
     return sum(
@@ -247,7 +275,7 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 
 class LiveBytes(TorchDispatchMode):
-    """Inside `with`, counts the bytes of the tensors that are made on a device, while they live.
+    """Inside `with`, counts the bytes of the tensors that operators read or make on a device, while they live.
 
     `now` counts the living tensors, `peak` is the largest value of `now`. Views share the memory of their base.
 
@@ -263,8 +291,8 @@ class LiveBytes(TorchDispatchMode):
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = operator(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor) and tensor.device.type == self.device:
+        for tensor in _tensors_in([args, kwargs, result]):
+            if tensor.device.type == self.device:
                 self._note(tensor.untyped_storage())
         return result
 

@@ -13,9 +13,25 @@ from tools.website.notebooks import ROOT, page
 START = "index.md"  # the README, which Sphinx wants under this name
 BADGE = r"^\[!\[.*\n"  # a picture from GitHub, linked to GitHub
 # Documents beside the README and docs/
-MORE = ("CONTRIBUTING.md", "TEACHING.md", "CHANGELOG.md", "data/README.md", "data/paper/README.md")
+MORE = (
+    "CONTRIBUTING.md",
+    "TEACHING.md",
+    "CHANGELOG.md",
+    "data/README.md",
+    "data/paper/README.md",
+    "data/measured/README.md",
+)
 FILES = ("Makefile", "LICENSE", "pyproject.toml", "nbgrader_config.py", "CITATION.cff")  # that documents link to
-FOLDERS = ("docs", "examples", "labtrace", "labkit", "labcourse/drawings", "data/speedrun", "data/paper")
+FOLDERS = (
+    "docs",
+    "examples",
+    "labtrace",
+    "labkit",
+    "labcourse/drawings",
+    "data/speedrun",
+    "data/paper",
+    "data/measured",
+)
 # For teachers alone: their document, and entries that would do as an answer of notebook 12.
 TEACHERS = re.compile(r"TEACHING\.md|data/speedrun/(?!cyclegan)\w+\.py")
 # All packages, and modules with names that no package lists.

@@ -1,0 +1,122 @@
+"""How long any program would take on a GPU that you do not have, and what bounds it: SIMULATED."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+import pandas
+import torch
+from torch import Tensor, nn
+
+from labkit.simulate.cost_model import ROOFLINES, Roofline, parts_of
+from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
+from labkit.simulate.measured_steps import error_range
+from labkit.simulate.meta_device import LiveBytes, Operator, QuickBatchNorm, Recorder
+from labkit.simulate.operator_replay import HOST_US, replay
+from labkit.stamp import stamp
+from labtrace.errors import LabkitError, check_known
+
+MEASURED = ("A100", "V100")  # the devices of `labkit.simulate.measured`
+
+
+def predict(
+    step: Callable[[], object] | nn.Module,
+    *inputs: Tensor,
+    devices: Sequence[str] = tuple(ROOFLINES),
+    host_us: float = HOST_US,
+) -> pandas.DataFrame:
+    """The time of a step on GPUs, launch by launch and as a CUDA graph, and its memory: SIMULATED.
+
+    Nothing is computed: the step runs twice on PyTorch's meta device, which knows shapes only.
+
+    Args:
+        step: a function without arguments that computes on the meta device, for example a training step. Or a module
+            and its inputs, for its forward pass without gradients; they may be on any device.
+        devices: some of `ROOFLINES`.
+        host_us: microseconds of host time for every launch. Hosts differ: vary it from 5 to 30.
+
+    Returns:
+        A row for each device and way to launch.
+
+        | column | meaning |
+        |---|---|
+        | device, launch | the GPU; "eager" or "graph" |
+        | SIMULATED_ms | the time of a step |
+        | low_ms, high_ms | the measured times that `error_range` supports. No row is known of a T4 and an H100: NaN |
+        | bound_by | "host" where a graph would save over a tenth, else "arithmetic" or "memory", by the kernels' time |
+        | launches | calls of the host. A graph is one |
+        | arithmetic_ms, memory_ms | the kernels that each of them bounds |
+        | memory_GB | the peak of all tensors: COUNTED. A GPU needs more, see `labkit.simulate.step_memory` |
+
+        ``attrs["stamp"]`` has all assumptions.
+
+    Raises:
+        LabkitError: a device is unknown or lacks the step's type, or the step cannot run on the meta device.
+    """
+    for device in devices:
+        check_known("device", device, ROOFLINES)
+    operators, memory = _run(_forward(step, inputs) if isinstance(step, nn.Module) else step)
+    rows = [
+        {**_row(operators, ROOFLINES[device], graph, host_us), "memory_GB": memory / 1e9}
+        for device in devices
+        for graph in (False, True)
+    ]
+    table = pandas.DataFrame(rows).round(2)
+    assumed = {"host_us": host_us, "rooflines": {device: asdict(ROOFLINES[device]) for device in devices}}
+    table.attrs["stamp"] = stamp() | {"SIMULATED": True, "device": f"SIMULATED {', '.join(devices)}", **assumed}
+    return table
+
+
+def _forward(module: nn.Module, inputs: Sequence[Tensor]) -> Callable[[], object]:
+    on_meta = copy.deepcopy(module).to("meta")
+    moved = [one.to("meta") for one in inputs]
+    return torch.no_grad()(lambda: on_meta(*moved))
+
+
+def _run(step: Callable[[], object]) -> tuple[list[Operator], int]:
+    """The operators of the step's second run, and its peak memory in bytes."""
+    schedule = Schedule()
+    try:
+        with LiveBytes() as live, stubs_for_cuda(schedule, ON_META), QuickBatchNorm():
+            step()  # an optimiser makes its state
+            with Recorder(schedule) as recorder:
+                step()
+    except (RuntimeError, NotImplementedError) as error:
+        raise LabkitError(
+            f"The step cannot run on the meta device, which knows shapes only: {error}\nAll of its tensors have to be "
+            "there (make them under `with torch.device('meta'):`), and it may not read a tensor's values, as .item(), "
+            "print and `if loss > 1:` do."
+        ) from error
+    if not recorder.operators:
+        raise LabkitError(
+            "The step computed nothing on the meta device: make its model and its inputs under "
+            "`with torch.device('meta'):`."
+        )
+    return recorder.operators, live.peak
+
+
+def _row(operators: Sequence[Operator], roofline: Roofline, graph: bool, host_us: float) -> dict[str, object]:
+    played, as_graph = (replay(operators, host_us, roofline, graph=way, steps=1) for way in (graph, True))
+    milliseconds = played.timeline.wall / 1e3
+    us = {"arithmetic": 0.0, "memory": 0.0}
+    for operator in operators:
+        for part in parts_of(operator, roofline):
+            computing, moving = (
+                roofline.microseconds(flops, moved, part.arithmetic)
+                for flops, moved in ((part.flops, 0.0), (0.0, part.bytes_moved))
+            )
+            us["arithmetic" if computing > moving else "memory"] += max(computing, moving)
+    waits = played.timeline.wall > 1.1 * as_graph.timeline.wall
+    low, high = error_range() if roofline.device in MEASURED else (float("nan"), float("nan"))
+    return {
+        "device": roofline.device,
+        "launch": "graph" if graph else "eager",
+        "SIMULATED_ms": milliseconds,
+        "low_ms": milliseconds / high,
+        "high_ms": milliseconds / low,
+        "bound_by": "host" if waits else max(us, key=lambda bound: us[bound]),
+        "launches": 1 if graph else len(played.launches),
+        **{f"{bound}_ms": total / 1e3 for bound, total in us.items()},
+    }

@@ -1,0 +1,70 @@
+"""`predict`: any program on the meta device, its time on GPUs and what bounds it."""
+
+import pytest
+import torch
+from torch import nn
+
+from labkit.simulate import error_range, predict
+from labtrace.errors import LabkitError
+
+
+def rows(table):
+    return table.set_index(["device", "launch"])
+
+
+def test_a_large_product_is_bound_by_arithmetic_and_a_large_sum_by_memory():
+    a, b = (torch.empty(8192, 8192, device="meta", dtype=torch.float16) for _ in range(2))
+    assert set(predict(lambda: a @ b)["bound_by"]) == {"arithmetic"}
+    assert set(predict(lambda: a + b)["bound_by"]) == {"memory"}
+
+
+def test_many_small_kernels_are_bound_by_the_host_and_a_graph_frees_them():
+    picture = torch.empty(1000, device="meta")
+    table = rows(predict(lambda: [picture.add_(1) for _ in range(100)], devices=["A100"], host_us=20.0))
+    assert table.loc[("A100", "eager"), "bound_by"] == "host" and table.loc[("A100", "eager"), "launches"] == 100
+    graph = table.loc[("A100", "graph")]
+    assert graph["bound_by"] == "memory" and graph["SIMULATED_ms"] < table.loc[("A100", "eager"), "SIMULATED_ms"] / 4
+
+
+def test_a_module_on_the_cpu_is_predicted_and_left_where_it_is():
+    module = nn.Linear(1000, 1000)
+    table = predict(module, torch.ones(8, 1000))
+    assert len(table) == 8 and next(module.parameters()).device.type == "cpu"
+    weights, results = 1000 * 1001 * 4, 2 * 8 * 1000 * 4
+    assert table["memory_GB"][0] == pytest.approx((weights + results) / 1e9, abs=0.005)
+
+
+def test_the_range_is_that_of_the_measured_steps_and_unknown_for_other_devices():
+    table = rows(predict(nn.Conv2d(64, 64, 3), torch.ones(64, 64, 128, 128)))
+    low, high = error_range()
+    assert table.loc[["T4", "H100"], ["low_ms", "high_ms"]].isna().all(axis=None)
+    known = table.loc[["A100", "V100"]]
+    assert known["low_ms"].tolist() == pytest.approx((known["SIMULATED_ms"] / high).tolist(), abs=0.01)
+    assert known["high_ms"].tolist() == pytest.approx((known["SIMULATED_ms"] / low).tolist(), abs=0.01)
+
+
+def test_the_table_says_simulated():
+    table = predict(nn.Linear(4, 4), torch.ones(2, 4))
+    assert "SIMULATED_ms" in table and table.attrs["stamp"]["SIMULATED"] is True
+
+
+@pytest.mark.parametrize(
+    "step, told",
+    [
+        (lambda: torch.ones(3, device="meta").sum().item(), "may not read a tensor's values"),
+        (lambda: torch.ones(3, device="meta") + torch.ones(3), "have to be there"),
+        (lambda: torch.ones(3) + 1, "computed nothing on the meta device"),
+        (
+            lambda: torch.ones(3, 3, device="meta").double() @ torch.ones(3, 3, device="meta").double(),
+            "type",
+        ),
+    ],
+)
+def test_a_step_that_the_meta_device_or_the_gpu_cannot_run_is_refused(step, told):
+    with pytest.raises(LabkitError, match=told):
+        predict(step)
+
+
+def test_an_unknown_device_is_refused():
+    with pytest.raises(LabkitError, match="did you mean 'A100'"):
+        predict(nn.Linear(4, 4), torch.ones(2, 4), devices=["A10"])
