@@ -1,6 +1,7 @@
 from labcourse import check as check
 from labcourse import speedrun as speedrun
 from labcourse.drawings import drawing as drawing
+from labcourse.figures import hosts_figure as hosts_figure
 from labcourse.figures import learning_figure as learning_figure
 from labcourse.figures import lines as lines
 from labcourse.figures import overlap_figure as overlap_figure

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from labcourse.solutions import rounding_outcomes
 from labkit.measure.quality import GOAL, time_to_quality
-from labkit.simulate import GAP_US, Launch, Timeline, play, replay_graph
+from labkit.simulate import GAP_US, Launch, Timeline, error_range, error_text, play, replay_graph
 from labkit.stamp import describe
 from labtrace.errors import check_known
 from labtrace.show.style import EDGE, FAINT, HOST, KERNEL, PLAYERS, UNUSED, WALL, mark_simulated
@@ -46,10 +46,12 @@ def lines(table: pandas.DataFrame, x: str, y: str, color: str, title: str, **loo
         looks: for `plotly.express.line`, for example ``facet_row="batch"``.
     """
     looks = dict(symbol=color, markers=True, labels=IN_WORDS) | looks
+    if "SIMULATED" in title:
+        title += f"<br><sub>{error_text()}</sub>"
     figure = px.line(table, x=x, y=y, color=color, title=title, **looks)
     legend = dict(orientation="h", y=1, yanchor="bottom")  # in a narrow page there is no room beside the panels
     figure.update_layout(legend=legend, margin_t=130, title=dict(yref="container", y=1, yanchor="top", pad_t=16))
-    text = f"{title}: {IN_WORDS.get(y, y)} over {IN_WORDS.get(x, x)}."
+    text = f"{title.replace('<br>', ', ')}: {IN_WORDS.get(y, y)} over {IN_WORDS.get(x, x)}."
     words = table.rename(columns=IN_WORDS).round(3).to_html(border=0, index=False)
     figure.update_layout(meta={"text": text, "table": words})
     return mark_simulated(figure) if "SIMULATED" in title else figure
@@ -129,6 +131,30 @@ def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: fl
     told = ", ".join(f"{name} at {share:.0%} of it" for name, share in shares.items())
     words = f"{title}. The roof rises with {bytes_per_s / 1e9:.3g} GB/s up to {flops_per_s / 1e9:.3g} GFLOP/s: {told}."
     return figure.update_layout(height=440, meta={"text": words})
+
+
+def hosts_figure(times_faster: pandas.DataFrame, title: str) -> go.Figure:
+    """How many times faster each step is, a bar each, with a slider for the host's time for a launch.
+
+    Args:
+        times_faster: a column for each step, a row for each host, by its microseconds a launch. SIMULATED. A bar that
+            ends in the grey band, `labkit.simulate.error_range`, may be neither faster nor slower.
+        title: of the figure.
+    """
+    error = error_range()
+    table = times_faster.rename_axis("host_us").melt(var_name="step", value_name="times faster", ignore_index=False)
+    look = dict(range_x=[0, 1.1 * max(error[1], table["times faster"].max())], labels={"step": ""} | IN_WORDS)
+    moving = dict(
+        animation_frame="host_us",
+        title=f"{title}<br><sub>{error_text()}</sub>",
+        height=180 + 50 * len(times_faster.columns),
+    )
+    figure = px.bar(table.reset_index(), x="times faster", y="step", orientation="h", **moving, **look)
+    figure.add_vrect(*error, fillcolor=UNUSED, opacity=0.4, layer="below", line_width=0)
+    figure.add_vline(1, line=dict(color=WALL, dash="dash", width=1))
+    text = f"{title}. Between {error[0]:g} and {error[1]:g} nothing is known: {error_text()}."
+    figure.update_layout(meta={"text": text, "table": times_faster.round(2).to_html(border=0)})
+    return mark_simulated(figure)
 
 
 def ring_figure() -> go.Figure:

@@ -10,6 +10,7 @@ from labkit.simulate.cost_model import parts_of as parts_of
 from labkit.simulate.costs import network_costs as network_costs
 from labkit.simulate.many_gpus import scaling as scaling
 from labkit.simulate.measured_steps import error_range as error_range
+from labkit.simulate.measured_steps import error_text as error_text
 from labkit.simulate.measured_steps import measured as measured
 from labkit.simulate.meta_device import LiveBytes as LiveBytes
 from labkit.simulate.meta_device import Operator as Operator

@@ -18,7 +18,7 @@ from labkit.models.cyclegan import CycleGAN
 from labkit.networks.generators import make_generator
 from labkit.simulate.cost_model import ROOFLINES
 from labkit.simulate.meta_device import QuickBatchNorm, program_operators, step_operators
-from labkit.simulate.operator_replay import HOST_US, replay
+from labkit.simulate.operator_replay import HOST_US, OF_MEASURED, replay
 from labkit.stamp import stamp
 from labtrace.errors import LabkitError
 
@@ -31,7 +31,12 @@ def error_range() -> tuple[float, float]:
 
     For a step on an A100 or a V100 whose host is not known. A conclusion that rests on a smaller ratio is none.
     """
-    return 0.8, 1.2
+    return OF_MEASURED
+
+
+def error_text() -> str:
+    """`error_range` in words, for figures."""
+    return "times like these were {:g} to {:g} of those that others measured".format(*error_range())
 
 
 def measured(now: bool = False) -> pandas.DataFrame:

@@ -14,11 +14,9 @@ from labkit.simulate.cost_model import ROOFLINES, Roofline, parts_of
 from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
 from labkit.simulate.measured_steps import error_range
 from labkit.simulate.meta_device import LiveBytes, Operator, QuickBatchNorm, Recorder
-from labkit.simulate.operator_replay import HOST_US, replay
+from labkit.simulate.operator_replay import HOST_US, MEASURED, replay
 from labkit.stamp import stamp
 from labtrace.errors import LabkitError, check_known
-
-MEASURED = ("A100", "V100")  # the devices of `labkit.simulate.measured`
 
 
 def predict(

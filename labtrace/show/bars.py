@@ -222,7 +222,7 @@ def stamp_text(trace: Trace) -> str:
     """The device and the torch version a trace was recorded with and, if it is a part, its steps.
 
     Of a recording that others have published: its device and where it was published. Of a simulated one: the assumed
-    microseconds of the host for each launch, too.
+    microseconds of the host for each launch, and how far such times were from measured ones.
     """
     stamp = trace.stamp
     if stamp is None:
@@ -232,7 +232,8 @@ def stamp_text(trace: Trace) -> str:
     else:
         host_us = stamp.get("constants", {}).get("host_us")
         host = f", host {host_us:g} µs a launch" if host_us else ""
-        where = f"{stamp.get('device', 'device unknown')}{host}, torch {stamp.get('torch', 'unknown')}"
+        error = ", times {:g} to {:g} of measured ones".format(*stamp["of_measured"]) if "of_measured" in stamp else ""
+        where = f"{stamp.get('device', 'device unknown')}{host}{error}, torch {stamp.get('torch', 'unknown')}"
     if trace.only_steps is None:
         return where
     first, last = trace.only_steps
