@@ -240,7 +240,7 @@ def data(tmp_path_factory):
         rows.append(recorded(SETTINGS, "", batch_size=batch_size, speedups=stack))
         write_trace(played, folder / shipped.shipped_as(rows[-1][1]))
     rates = {name: rate * MODEL.flops_share for name, rate in MODEL.flops_per_s.items()}
-    limits = device(rates | {"tf32": rates["float32"]}, MODEL.bytes_per_s * MODEL.bytes_share)
+    limits = device(rates | {"tf32": rates.pop("tfloat32")}, MODEL.bytes_per_s * MODEL.bytes_share)
     write_results(survey(limits, *rows, device=MODEL.device), data / "results" / "model.json")
     write_results(survey(limits, rows[1], device=MODEL.device), data / "results" / "other.json")
     folder.with_name("other").symlink_to(folder)
