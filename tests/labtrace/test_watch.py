@@ -76,6 +76,18 @@ def test_a_step_has_all_optimisers_once(script, tmp_path):
     assert updates.value_counts().to_dict() == {"Optimizer.step#SGD.step": 3, "Optimizer.step#Adam.step": 3}
 
 
+def test_another_optimiser_takes_over_where_the_first_steps_no_more(script, tmp_path):
+    script(
+        """
+        update(torch.optim.Adam(net.parameters()))
+        for _ in range(40):
+            update()
+        """,
+        *("--steps", "3"),
+    )
+    assert recorded_steps(tmp_path / "train.json.gz") == {0: 3}
+
+
 def test_an_update_that_a_scaler_leaves_out_ends_a_step_too(script, tmp_path):
     script(
         """
