@@ -240,6 +240,9 @@ class Watch:
 
 def after_import(name: str, action: Callable[[Any], None]) -> None:
     """Calls ``action(module)`` when the module of this name has been imported, for the first time."""
+    if name in sys.modules:  # as in an environment that imports PyTorch whenever Python starts
+        action(sys.modules[name])
+        return
 
     class Finder(importlib.abc.MetaPathFinder):
         def find_spec(self, wanted: str, path: Any, target: Any = None) -> ModuleSpec | None:
