@@ -33,6 +33,9 @@ KINDS = {
     "pointwise and other": "",
 }
 LEAST_LEAD = 2.0  # the ratio of the largest kind to the next, from which it dominates
+THREADED = ("convolutions", "attention", "matrix products", "normalisation", "compiled code", "pointwise and other")
+LONG_OPERATOR_US = 100.0  # without its children: shorter ones gain little from threads
+ENOUGH = 0.8  # of a core, for the time that this process worked
 LONG_STEP, MOST_LONG = 3.0, 0.2  # a step of so many medians is left out, if they are at most this share of the steps
 OPTIMISERS = r"^(?:Optimizer\.step#|labkit: \S+ optimizer)"  # ranges
 TRY = {
@@ -51,7 +54,7 @@ TRY = {
     "compiled code": "bf16 autocast where the processor has bf16 units; the recording does not tell the kernels that "
     "torch.compile has made",
     PYTHON: "a larger batch, fewer and larger operators, torch.compile",
-    OUTSIDE: "DataLoader workers for data that is prepared there, less printing and saving, and no other program on these "
+    OUTSIDE: "DataLoader workers for data that is prepared there, less printing and saving, no other program on the "
     "cores; these are stretches of over 1 ms without an operator",
 }
 
@@ -107,7 +110,7 @@ def summary(rank: Rank) -> pandas.DataFrame:
         "verdict": verdict,
         "first_remedy": first["kind"],
         "times_faster_at_most": first["times_faster_at_most"],
-        "why": " ".join(filter(None, (step, after, _long_steps(rank), _threads(rank, first["kind"])))),
+        "why": " ".join(filter(None, (step, after, _long_steps(rank), _cores(rank, table)))),
         "wall_us": us,
     }
     return pandas.DataFrame([row])
@@ -128,14 +131,17 @@ def _long_steps(rank: Rank) -> str:
     return f"Left out: {len(left_out)} of {len(rank.steps)} steps, which took up to {longest:,.1f} ms."
 
 
-def _threads(rank: Rank, kind: str) -> str:
+def _cores(rank: Rank, table: pandas.DataFrame) -> str:
     """What `labtrace.watch` measured. No recording tells how many threads worked inside an operator."""
-    stamp = rank.recording.stamp or {}
+    stamp, kinds = rank.recording.stamp or {}, table.set_index("kind")["share_of_wall"]
     if "cores_busy" not in stamp:
         return ""
-    threads, cores = stamp["threads"], stamp["cores"]
-    said = f"The process kept {stamp['cores_busy']:.1f} of {cores} cores busy (torch.get_num_threads() is {threads})."
-    if threads < cores and kind not in (DATA, PYTHON, OUTSIDE, COMMUNICATION):
+    busy, threads, cores = stamp["cores_busy"], stamp["threads"], stamp["cores"]
+    said = f"The process kept {busy:.1f} of {cores} cores busy (torch.get_num_threads() is {threads})."
+    work = stretches(rank).query("kind == @kinds.index[0]")["us"]
+    if busy < ENOUGH * kinds.drop([DATA, OUTSIDE, COMMUNICATION], errors="ignore").sum():
+        said += " So other programs had them for a part of the time: record again without these."
+    elif threads < cores and kinds.index[0] in THREADED and work[work > LONG_OPERATOR_US].sum() > work.sum() / 2:
         said += f" OMP_NUM_THREADS={cores} lets operators use all of them."
     return said
 
@@ -175,7 +181,7 @@ def stretches(rank: Rank) -> pandas.DataFrame:
 
 
 def _after_closures(updates: pandas.DataFrame, operators: pandas.DataFrame) -> np.ndarray:
-    """When each update begins: after the last backward pass in it, since `optimizer.step(closure)` runs a whole step."""
+    """When each update begins: after the last backward pass in it, as `optimizer.step(closure)` runs a whole step."""
     ended = np.sort(operators["end"][matching(operators["name"], "^autograd::engine")])
     before = np.searchsorted(ended, updates["end"], side="right") - 1
     return np.maximum(updates["begin"], np.append(ended, -np.inf)[before])

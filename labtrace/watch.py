@@ -166,7 +166,13 @@ class Watch:
         if activities == {ProfilerActivity.CPU}:
             os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or it complains that there is no GPU
         one_more = schedule(wait=0, warmup=1, active=self.steps + 1)  # `_finish` ends it before
-        profiler = profile(activities=activities, schedule=one_more, on_trace_ready=self._write, record_shapes=True)
+        profiler = profile(
+            activities=activities,
+            schedule=one_more,
+            on_trace_ready=self._write,
+            record_shapes=True,
+            acc_events=True,  # or PyTorch 2.11 warns that it keeps the events of one cycle, and here is but one
+        )
         self.memory = peak_memory()
         try:
             profiler.start()

@@ -83,14 +83,22 @@ def test_one_step_that_took_much_longer_decides_nothing(load):
     assert "Left out: 1 of 5 steps, which took up to 0.9 ms." in row["why"]
 
 
-@pytest.mark.parametrize(("threads", "told"), [(1, True), (4, False)])
-def test_cores_that_pytorch_may_not_use_are_named(load, threads, told):
-    trace = SyntheticTrace(labkit={"threads": threads, "cores": 4, "cores_busy": 0.96})
-    trace.event("user_annotation", "ProfilerStep#3", 0, 100)
-    trace.operator("aten::mm", 0, 100)
+@pytest.mark.parametrize(
+    ("threads", "busy", "us", "advice"),
+    [
+        (1, 1.0, 500, " OMP_NUM_THREADS=4 lets operators use all of them."),
+        (4, 3.9, 500, ""),
+        (1, 1.0, 50, ""),  # so short that threads would bring nothing
+        (1, 0.5, 500, " So other programs had them for a part of the time: record again without these."),
+    ],
+)
+def test_cores_that_it_had_and_could_have_had_are_named(load, threads, busy, us, advice):
+    trace = SyntheticTrace(labkit={"threads": threads, "cores": 4, "cores_busy": busy})
+    trace.event("user_annotation", "ProfilerStep#3", 0, 1000)
+    for begin in range(0, 1000, us):
+        trace.operator("aten::mm", begin, us)
     why = load(trace).summary()["why"][0]
-    assert f"kept 1.0 of 4 cores busy (torch.get_num_threads() is {threads})" in why
-    assert ("OMP_NUM_THREADS=4" in why) == told
+    assert why.endswith(f" kept {busy} of 4 cores busy (torch.get_num_threads() is {threads}).{advice}")
 
 
 def test_without_steps_the_whole_recording_counts(load):

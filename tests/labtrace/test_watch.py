@@ -51,7 +51,7 @@ def _watched(folder, settings, *words):
 
 @pytest.fixture
 def script(start, tmp_path):
-    """A function that writes a script with `LOOP` and these lines, runs it, watched, and returns its output and status."""
+    """A function that writes a script with `LOOP` and these lines, runs it, watched: its output and status."""
 
     def run(lines, **options):
         (tmp_path / "train.py").write_text(LOOP + textwrap.dedent(lines))
