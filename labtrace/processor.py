@@ -140,7 +140,7 @@ def _cores(rank: Rank, table: pandas.DataFrame) -> str:
     said = f"The process kept {busy:.1f} of {cores} cores busy (torch.get_num_threads() is {threads})."
     work = stretches(rank).query("kind == @kinds.index[0]")["us"]
     if busy < ENOUGH * kinds.drop([DATA, OUTSIDE, COMMUNICATION], errors="ignore").sum():
-        said += " So other programs had them for a part of the time: record again without these."
+        said += " So other programs, or a container's limit, took a part of its time: record again without."
     elif threads < cores and kinds.index[0] in THREADED and work[work > LONG_OPERATOR_US].sum() > work.sum() / 2:
         said += f" OMP_NUM_THREADS={cores} lets operators use all of them."
     return said

@@ -89,7 +89,7 @@ def test_one_step_that_took_much_longer_decides_nothing(load):
         (1, 1.0, 500, " OMP_NUM_THREADS=4 lets operators use all of them."),
         (4, 3.9, 500, ""),
         (1, 1.0, 50, ""),  # so short that threads would bring nothing
-        (1, 0.5, 500, " So other programs had them for a part of the time: record again without these."),
+        (1, 0.5, 500, " So other programs, or a container's limit, took a part of its time: record again without."),
     ],
 )
 def test_cores_that_it_had_and_could_have_had_are_named(load, threads, busy, us, advice):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import forked
@@ -180,6 +181,13 @@ def test_a_module_is_run_as_python_runs_it(start, tmp_path):
     start("-m", "tool.train", "--lr", "3", steps=2).join(100)
     assert (tmp_path / "said").read_text().startswith("labkit: watch: 2 steps of ")
     assert (tmp_path / "said").read_text().endswith("['--lr', '3'] tool\n")
+
+
+@pytest.mark.parametrize("name", ["shapes", "wave"])
+def test_the_programs_of_the_exercise_can_be_watched(start, tmp_path, name):
+    program = Path(__file__).parents[2] / "examples" / "watched" / f"{name}.py"
+    start(str(program), "9", steps=2).join(100)
+    assert recorded_steps(tmp_path / "train.json.gz") == {0: 2} and "loss " in (tmp_path / "said").read_text()
 
 
 def test_each_rank_writes_a_file_into_one_folder(tmp_path):
