@@ -5,7 +5,7 @@ import sys
 import torch
 from torch import nn
 
-BATCH, LENGTH = 4, 50
+BATCH, LENGTH = 4, 30
 
 torch.manual_seed(0)
 steps = int(sys.argv[1]) if sys.argv[1:] else 30
