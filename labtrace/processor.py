@@ -10,12 +10,14 @@ import numpy as np
 import pandas
 
 from labtrace.dialects import first_fitting, matching
+from labtrace.host import LONGEST_LAUNCH_US
 from labtrace.intervals import Union
 from labtrace.rank import Rank
 from labtrace.reading import TraceError
 from labtrace.tables import share
 
-DATA, OPTIMISER, COMMUNICATION, PYTHON = "data loading", "optimiser", "communication", "Python and dispatch"
+DATA, OPTIMISER, COMMUNICATION = "data loading", "optimiser", "communication"
+PYTHON, OUTSIDE = "Python and dispatch", "work outside of PyTorch"
 # Kinds by the innermost operator; the first pattern that fits counts.
 KINDS = {
     "slow convolutions": r"slow_conv|thnn_conv",
@@ -26,24 +28,34 @@ KINDS = {
     OPTIMISER: r"_fused_|_foreach_",
     "copies": r"copy|clone|contiguous|::to$|::cat$|::stack$",
     COMMUNICATION: r"^c10d::",
+    PYTHON: r"^TorchDynamo|Runtime Wrapper Prologue",
+    "compiled code": r"^CompiledFunction|^Torch-Compiled Region",
     "pointwise and other": "",
 }
 LEAST_LEAD = 2.0  # the ratio of the largest kind to the next, from which it dominates
+THREADED = ("convolutions", "attention", "matrix products", "normalisation", "compiled code", "pointwise and other")
+LONG_OPERATOR_US = 100.0  # without its children: shorter ones gain little from threads
+ENOUGH = 0.8  # of a core, for the time that this process worked
+LONG_STEP, MOST_LONG = 3.0, 0.2  # a step of so many medians is left out, if they are at most this share of the steps
 OPTIMISERS = r"^(?:Optimizer\.step#|labkit: \S+ optimizer)"  # ranges
 TRY = {
     DATA: "more DataLoader workers; pictures decoded and resized once, before the training",
-    "slow convolutions": "PyTorch's fallback: oneDNN has none for this type or shape. float32 in place of float64; "
-    "3 x 3 in place of unusual shapes",
+    "slow convolutions": "float32 in place of float64, 3 x 3 in place of unusual shapes; oneDNN has none for this type "
+    "or shape, so PyTorch's fallback runs",
     "convolutions": "bf16 autocast where the processor has bf16 units; torch.compile; fewer channels. channels_last "
     "helps some processors: measure",
     "attention": "scaled_dot_product_attention; bf16 where the processor has it",
     "matrix products": "a larger batch; bf16 autocast where the processor has bf16 units",
-    "normalisation": "torch.compile fuses it with its neighbours",
+    "normalisation": "torch.compile, which fuses it with its neighbours",
     OPTIMISER: "fused=True: one operator for all weights",
     "copies": "one memory layout and one type throughout; no clone() or contiguous() that nothing needs",
     COMMUNICATION: "larger buckets, fewer exchanges, 16-bit gradients",
-    "pointwise and other": "torch.compile fuses them; fewer and larger operators",
-    PYTHON: "a larger batch, fewer and larger operators, torch.compile; Python's own work outside of the loop",
+    "pointwise and other": "torch.compile, which fuses them; fewer and larger operators",
+    "compiled code": "bf16 autocast where the processor has bf16 units; the recording does not tell the kernels that "
+    "torch.compile has made",
+    PYTHON: "a larger batch, fewer and larger operators, torch.compile",
+    OUTSIDE: "DataLoader workers for data that is prepared there, less printing and saving, no other program on the "
+    "cores; these are stretches of over 1 ms without an operator",
 }
 
 
@@ -57,13 +69,16 @@ def processor(rank: Rank) -> pandas.DataFrame:
         raise TraceError(
             f"{rank.recording.file}: recorded with a GPU, on which a step's time is another: see temporal()."
         )
-    by_name = stretches(rank).groupby(["kind", "name"], as_index=False)["us"].sum().sort_values("us", ascending=False)
+    work, steps = stretches(rank), typical_steps(rank)
+    if len(steps):
+        work = work[Union(steps["begin"], steps["end"]).covered(work["begin"], work["end"]) > work["us"] / 2]
+    by_name = work.groupby(["kind", "name"], as_index=False)["us"].sum().sort_values("us", ascending=False)
     table = by_name.groupby("kind", sort=False).agg(us=("us", "sum"), most_of_it=("name", "first")).reset_index()
     of_wall = share(table["us"], table["us"].sum())
     table = pandas.DataFrame(
         {
             "kind": table["kind"],
-            "us_per_step": table["us"] / (len(rank.steps) or np.nan),
+            "us_per_step": table["us"] / (len(steps) or np.nan),
             "us": table["us"],
             "share_of_wall": of_wall,
             "times_faster_at_half": 1 / (1 - of_wall / 2),
@@ -77,27 +92,58 @@ def processor(rank: Rank) -> pandas.DataFrame:
 
 def summary(rank: Rank) -> pandas.DataFrame:
     """The row of `labtrace.Trace.summary`: the kind of work that most of a step is, and what it is worth, in words."""
-    table = processor(rank)
+    table, steps = processor(rank), typical_steps(rank)
     if table.empty:
         raise TraceError(f"{rank.recording.file}: no operator in its steps. Record with ProfilerActivity.CPU.")
     first, shares, us = table.iloc[0], [*table["share_of_wall"], 0.0], float(table["us"].sum())
-    worth = f"up to {first['times_faster_at_most']:.2f}x"
-    if first["kind"] not in (DATA, PYTHON):  # work that cannot go altogether
-        worth = f"{first['times_faster_at_half']:.2f}x by halving this time"
-    advice = first["try"].partition(";")[0]
-    verdict = f"The processor spends {shares[0]:.0%} of the time on {first['kind']}: {advice} could bring {worth}."
+    worth = f"Without it, a step would be up to {first['times_faster_at_most']:.2f}x as fast"
+    if first["kind"] not in (DATA, PYTHON, OUTSIDE):  # work that cannot go altogether
+        worth = f"In half the time, a step would be {first['times_faster_at_half']:.2f}x as fast"
+    mostly = f", mostly {first['most_of_it']}" if first["most_of_it"] else ""
+    spends = f"The processor spends {shares[0]:.0%} of the time on {first['kind']}{mostly}."
+    verdict = f"{spends} {worth}. Try {first['try'].partition(';')[0]}."
     others = [f"{part:.0%} {kind}" for kind, part in zip(table["kind"][1:4], shares[1:], strict=False) if part > 0.05]
     after = f"Then come {', '.join(others)}." if others else ""
-    step = f"A step takes {us / len(rank.steps) / 1e3:,.1f} ms" if len(rank.steps) else f"It took {us / 1e3:,.1f} ms"
+    step = f"A step takes {us / len(steps) / 1e3:,.1f} ms." if len(steps) else f"It took {us / 1e3:,.1f} ms."
     row = {
         "bound_by": first["kind"] if shares[0] >= LEAST_LEAD * shares[1] else "several",
         "verdict": verdict,
         "first_remedy": first["kind"],
         "times_faster_at_most": first["times_faster_at_most"],
-        "why": f"{step}. {after}".strip(),
+        "why": " ".join(filter(None, (step, after, _long_steps(rank), _cores(rank, table)))),
         "wall_us": us,
     }
     return pandas.DataFrame([row])
+
+
+def typical_steps(rank: Rank) -> pandas.DataFrame:
+    """The recorded steps without a few that took much longer, for an evaluation or a pause of the machine."""
+    took = rank.steps["end"] - rank.steps["begin"]
+    long = took > LONG_STEP * took.median()
+    return rank.steps[~long] if long.mean() <= MOST_LONG else rank.steps
+
+
+def _long_steps(rank: Rank) -> str:
+    left_out = rank.steps.drop(typical_steps(rank).index)
+    if left_out.empty:
+        return ""
+    longest = (left_out["end"] - left_out["begin"]).max() / 1e3
+    return f"Left out: {len(left_out)} of {len(rank.steps)} steps, which took up to {longest:,.1f} ms."
+
+
+def _cores(rank: Rank, table: pandas.DataFrame) -> str:
+    """What `labtrace.watch` measured. No recording tells how many threads worked inside an operator."""
+    stamp, kinds = rank.recording.stamp or {}, table.set_index("kind")["share_of_wall"]
+    if "cores_busy" not in stamp:
+        return ""
+    busy, threads, cores = stamp["cores_busy"], stamp["threads"], stamp["cores"]
+    said = f"The process kept {busy:.1f} of {cores} cores busy (torch.get_num_threads() is {threads})."
+    work = stretches(rank).query("kind == @kinds.index[0]")["us"]
+    if busy < ENOUGH * kinds.drop([DATA, OUTSIDE, COMMUNICATION], errors="ignore").sum():
+        said += " So other programs, or a container's limit, took a part of its time: record again without."
+    elif threads < cores and kinds.index[0] in THREADED and work[work > LONG_OPERATOR_US].sum() > work.sum() / 2:
+        said += f" OMP_NUM_THREADS={cores} lets operators use all of them."
+    return said
 
 
 def stretches(rank: Rank) -> pandas.DataFrame:
@@ -107,7 +153,7 @@ def stretches(rank: Rank) -> pandas.DataFrame:
     """
     events, operators = rank.recording.events, rank.operators
     updates = events[matching(events["name"], OPTIMISERS)]
-    updates = Union(updates["begin"], updates["end"])
+    updates = Union(_after_closures(updates, operators), updates["end"])
     sending = events[matching(events["name"], "^gloo:")]
     sending = Union(sending["begin"], sending["end"])
     steps = rank.steps if len(rank.steps) else events
@@ -118,16 +164,24 @@ def stretches(rank: Rank) -> pandas.DataFrame:
     edges += [edge for union in (rank.loading, updates, sending, steps) for edge in (union.begin, union.end)]
     instants = np.unique(np.concatenate(edges))
     begin, end = instants[:-1], instants[1:]
-    inside = steps.covered(begin, end) > 0
+
+    def within(union: Union) -> np.ndarray:  # more than half, since rounding may cover a little of those outside
+        return union.covered(begin, end) > (end - begin) / 2
+
+    inside = within(steps)
     begin, end = begin[inside], end[inside]
-
-    def within(union: Union) -> np.ndarray:
-        return union.covered(begin, end) > 0
-
     names = pandas.Series(rank.nested_operators.names_at((begin + end) / 2, ""), dtype=object)
     kinds = first_fitting(names, KINDS)
     kinds[names == ""] = PYTHON
     kinds[(names != "") & within(updates)] = OPTIMISER
     kinds[(names == "") & within(sending)] = COMMUNICATION
+    kinds[(kinds == PYTHON) & (end - begin > LONGEST_LAUNCH_US)] = OUTSIDE
     kinds[within(rank.loading)] = DATA
     return pandas.DataFrame({"kind": kinds, "name": names, "begin": begin, "end": end, "us": end - begin})
+
+
+def _after_closures(updates: pandas.DataFrame, operators: pandas.DataFrame) -> np.ndarray:
+    """When each update begins: after the last backward pass in it, as `optimizer.step(closure)` runs a whole step."""
+    ended = np.sort(operators["end"][matching(operators["name"], "^autograd::engine")])
+    before = np.searchsorted(ended, updates["end"], side="right") - 1
+    return np.maximum(updates["begin"], np.append(ended, -np.inf)[before])

@@ -328,9 +328,12 @@ class Trace:
     def processor(self) -> pandas.DataFrame:
         """Where the steps' time went on a processor without a GPU, by kind of work: the rows add up to the steps.
 
+        Steps of over three times the median are left out, if they are a fifth of the steps or fewer. Time without an
+        operator is "Python and dispatch" or, in stretches of over a millisecond, "work outside of PyTorch".
+
         | column | unit | meaning |
         |---|---|---|
-        | kind | | see `labtrace.processor`; "Python and dispatch" is the time outside of operators |
+        | kind | | see `labtrace.processor` |
         | us_per_step, us | microseconds | a step, NaN if no step is marked, and in all |
         | share_of_wall | 0 to 1 | of the steps, or of the whole recording if none is marked |
         | times_faster_at_half | | how many times as fast a step is if this kind takes half its time (Amdahl's law) |

@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -26,6 +27,7 @@ from labtrace.errors import LabkitError, say
 from labtrace.files import atomic_write, check_writable
 from labtrace.stamp import stamp
 
+LONGEST_ABSENCE = 20  # steps of another optimiser, after which the first is taken for one that the script has left
 MOST_MEMORY = 2 << 30  # bytes that the process may grow by while it is recorded
 MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
 PYTHON = [sys.executable, "-P", "-m"]  # -P: no file in the script's folder takes the place of a module
@@ -73,8 +75,10 @@ class Watch:
 
     def __init__(self, steps: int, warmup: int, calls: str, stop: bool, out: str) -> None:
         self.steps, self.warmup, self.calls, self.stop, self.out = steps, warmup, calls, stop, Path(out)
-        self.optimizer: Any = None  # the first that stepped
+        self.optimizer: Any = None  # a weak reference to the first that stepped
+        self.since: Any = weakref.WeakKeyDictionary()  # how often each other optimiser has stepped since the first did
         self.ends: list[float] = []  # of the steps, seconds
+        self.cpu: list[float] = []  # seconds that all threads of the process had worked by then
         self.profiler: Any = None  # while it records or warms up
         self.hook: Any = None  # PyTorch's handle, None after the recording
         self.memory = 0  # bytes, when the recording began
@@ -97,11 +101,21 @@ class Watch:
 
     def _hook_optimizers(self, optimizers: Any) -> None:
         def stepped(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-            self.optimizer = self.optimizer or optimizer
-            if optimizer is self.optimizer:
+            if self._ends_step(optimizer):
                 self.step_ended()
 
         self.hook = optimizers.register_optimizer_step_post_hook(stepped)
+
+    def _ends_step(self, optimizer: Any) -> bool:
+        """Whether it is the first that stepped, or follows it: for a second fold, or a task's inner loop before."""
+        first = self.optimizer and self.optimizer()
+        if first is not optimizer:
+            self.since[optimizer] = self.since.get(optimizer, 0) + 1
+            if first and self.since[optimizer] <= LONGEST_ABSENCE:
+                return False
+            self.optimizer = weakref.ref(optimizer)
+        self.since.clear()
+        return True
 
     def _hook_scaler(self, scalers: Any) -> None:
         """A step of the training ends, too, where a scaler leaves the optimiser's out, for an infinite gradient."""
@@ -110,7 +124,7 @@ class Watch:
         def scaled(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             before = len(self.ends)
             result = step(scaler, optimizer, *args, **kwargs)
-            if optimizer is self.optimizer and len(self.ends) == before:
+            if self.optimizer and optimizer is self.optimizer() and len(self.ends) == before:
                 self.step_ended()
             return result
 
@@ -131,6 +145,7 @@ class Watch:
         if not self.hook:
             return
         self.ends.append(time.perf_counter())
+        self.cpu.append(time.process_time())
         self._check_memory()
         if len(self.ends) == self.warmup:
             self._start()
@@ -151,7 +166,13 @@ class Watch:
         if activities == {ProfilerActivity.CPU}:
             os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or it complains that there is no GPU
         one_more = schedule(wait=0, warmup=1, active=self.steps + 1)  # `_finish` ends it before
-        profiler = profile(activities=activities, schedule=one_more, on_trace_ready=self._write, record_shapes=True)
+        profiler = profile(
+            activities=activities,
+            schedule=one_more,
+            on_trace_ready=self._write,
+            record_shapes=True,
+            acc_events=True,  # or PyTorch 2.11 warns that it keeps the events of one cycle, and here is but one
+        )
         self.memory = peak_memory()
         try:
             profiler.start()
@@ -171,8 +192,10 @@ class Watch:
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()  # the last kernels belong to the recording
         profiler, self.profiler = self.profiler, None
-        about = stamp() | {"torch": torch.__version__, "threads": torch.get_num_threads()}
+        about = stamp() | {"torch": torch.__version__, "threads": torch.get_num_threads(), "cores": cores()}
         about["whole_steps"] = self.recorded  # of a script that ended early, the last step is no whole one
+        if self.recorded:
+            about["cores_busy"] = (self.cpu[-1] - self.cpu[self.warmup]) / (self.ends[-1] - self.ends[self.warmup])
         profiler.add_metadata_json("labkit", json.dumps(about))  # taken only while it records
         profiler.stop()
         if self.stop:
@@ -223,6 +246,9 @@ class Watch:
 
 def after_import(name: str, action: Callable[[Any], None]) -> None:
     """Calls ``action(module)`` when the module of this name has been imported, for the first time."""
+    if name in sys.modules:  # as in an environment that imports PyTorch whenever Python starts
+        action(sys.modules[name])
+        return
 
     class Finder(importlib.abc.MetaPathFinder):
         def find_spec(self, wanted: str, path: Any, target: Any = None) -> ModuleSpec | None:
@@ -241,6 +267,12 @@ def after_import(name: str, action: Callable[[Any], None]) -> None:
             return spec
 
     sys.meta_path.insert(0, Finder())
+
+
+def cores() -> int:
+    """How many of the processor's cores this process may use, if the ranks on this machine share them."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, allowed // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 
 def peak_memory() -> int:

@@ -26,12 +26,14 @@ PROCESSOR: Looks = {  # kinds of work without a GPU
     "matrix products": ("matrix products", KINDS["compute"], ""),
     "attention": ("attention", KINDS["compute"], "/"),
     "normalisation": ("normalisation", "#009E73", ""),
+    "compiled code": ("compiled code", "#8C7A00", "/"),
     "pointwise and other": ("pointwise and other", "#8C7A00", ""),
     "optimiser": ("optimiser", "#CC79A7", ""),
     "copies": ("copies", KINDS["memory"], ""),
     "communication": ("communication", KINDS["communication"], ""),
     "data loading": ("data loading", HOST, ""),
     "Python and dispatch": ("Python and dispatch", UNUSED, ""),
+    "work outside of PyTorch": ("work outside of PyTorch", UNUSED, "/"),
 }
 LANES, OPERATORS = ("steps", "ranges", "CUDA calls"), "operators"  # of the host, above the streams
 
