@@ -22,17 +22,19 @@ from labtrace.errors import LabkitError, check_known
 def predict(
     step: Callable[[], object] | nn.Module,
     *inputs: Tensor,
-    devices: Sequence[str] = tuple(ROOFLINES),
+    device: str | None = None,
+    graph: bool | None = None,
     host_us: float = HOST_US,
 ) -> pandas.DataFrame:
-    """The time of a step on GPUs, launch by launch and as a CUDA graph, and its memory: SIMULATED.
+    """The time of a step on GPUs, launch by launch and as a CUDA graph, what bounds it, and its memory: SIMULATED.
 
     Nothing is computed: the step runs twice on PyTorch's meta device, which knows shapes only.
 
     Args:
         step: a function without arguments that computes on the meta device, for example a training step. Or a module
             and its inputs, for its forward pass without gradients; they may be on any device.
-        devices: some of `ROOFLINES`.
+        device: one of `ROOFLINES`. By default, each of them.
+        graph: whether the whole step is one CUDA graph. By default, both ways.
         host_us: microseconds of host time for every launch. Hosts differ: vary it from 5 to 30.
 
     Returns:
@@ -53,16 +55,18 @@ def predict(
     Raises:
         LabkitError: a device is unknown or lacks the step's type, or the step cannot run on the meta device.
     """
-    for device in devices:
+    if device is not None:
         check_known("device", device, ROOFLINES)
+    devices = [*ROOFLINES] if device is None else [device]
+    ways = (False, True) if graph is None else (graph,)
     operators, memory = _run(_forward(step, inputs) if isinstance(step, nn.Module) else step)
     rows = [
-        {**_row(operators, ROOFLINES[device], graph, host_us), "memory_GB": memory / 1e9}
-        for device in devices
-        for graph in (False, True)
+        {**_row(operators, ROOFLINES[name], as_graph, host_us), "memory_GB": memory / 1e9}
+        for name in devices
+        for as_graph in ways
     ]
     table = pandas.DataFrame(rows).round(2)
-    assumed = {"host_us": host_us, "rooflines": {device: asdict(ROOFLINES[device]) for device in devices}}
+    assumed = {"host_us": host_us, "rooflines": {name: asdict(ROOFLINES[name]) for name in devices}}
     table.attrs["stamp"] = stamp() | {"SIMULATED": True, "device": f"SIMULATED {', '.join(devices)}", **assumed}
     return table
 

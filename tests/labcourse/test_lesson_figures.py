@@ -6,6 +6,7 @@ import torch
 
 import labcourse
 from labkit.measure.quality import GOAL
+from labkit.simulate import error_range
 from labtrace.errors import LabkitError
 from labtrace.show.style import in_words
 
@@ -132,3 +133,13 @@ def test_moving_a_control_redraws_the_same_figure_which_says_that_it_is_simulate
     assert "<b>SIMULATED</b>" in figure.layout.title.text and figure.layout.meta["text"].startswith("SIMULATED")
     stamped = [note.text for note in figure.layout.annotations].count("<b>SIMULATED</b>")
     assert stamped == len(list(figure.select_xaxes())), "a panel cut out of the figure would not say so"
+
+
+def test_the_figure_of_hosts_moves_through_all_of_them_and_shows_the_error_of_its_times():
+    times_faster = pandas.DataFrame({"streams": [1.3, 1.0], "bf16": [1.1, 0.9]}, index=[5, 19])
+    figure = labcourse.hosts_figure(times_faster, "SIMULATED A100: times faster")
+    assert [step.label for step in figure.layout.sliders[0].steps] == ["5", "19"]
+    assert [list(frame.data[0].x) for frame in figure.frames] == [[1.3, 1.1], [1.0, 0.9]]
+    band = figure.layout.shapes[0]
+    assert (band.x0, band.x1) == error_range() and "0.8 to 1.2" in figure.layout.title.text
+    assert "<b>SIMULATED</b>" in figure.layout.title.text

@@ -20,7 +20,7 @@ def test_a_large_product_is_bound_by_arithmetic_and_a_large_sum_by_memory():
 
 def test_many_small_kernels_are_bound_by_the_host_and_a_graph_frees_them():
     picture = torch.empty(1000, device="meta")
-    table = rows(predict(lambda: [picture.add_(1) for _ in range(100)], devices=["A100"], host_us=20.0))
+    table = rows(predict(lambda: [picture.add_(1) for _ in range(100)], device="A100", host_us=20.0))
     assert table.loc[("A100", "eager"), "bound_by"] == "host" and table.loc[("A100", "eager"), "launches"] == 100
     graph = table.loc[("A100", "graph")]
     assert graph["bound_by"] == "memory" and graph["SIMULATED_ms"] < table.loc[("A100", "eager"), "SIMULATED_ms"] / 4
@@ -43,8 +43,9 @@ def test_the_range_is_that_of_the_measured_steps_and_unknown_for_other_devices()
     assert known["high_ms"].tolist() == pytest.approx((known["SIMULATED_ms"] / low).tolist(), abs=0.01)
 
 
-def test_the_table_says_simulated():
-    table = predict(nn.Linear(4, 4), torch.ones(2, 4))
+def test_one_device_and_way_is_one_row_which_says_simulated():
+    table = predict(nn.Linear(4, 4), torch.ones(2, 4), device="A100", graph=False)
+    assert table[["device", "launch"]].values.tolist() == [["A100", "eager"]]
     assert "SIMULATED_ms" in table and table.attrs["stamp"]["SIMULATED"] is True
 
 
@@ -67,4 +68,4 @@ def test_a_step_that_the_meta_device_or_the_gpu_cannot_run_is_refused(step, told
 
 def test_an_unknown_device_is_refused():
     with pytest.raises(LabkitError, match="did you mean 'A100'"):
-        predict(nn.Linear(4, 4), torch.ones(2, 4), devices=["A10"])
+        predict(nn.Linear(4, 4), torch.ones(2, 4), device="A10")
