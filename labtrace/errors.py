@@ -17,11 +17,16 @@ def check_known(argument: str, name: object, known: Iterable[object]) -> None:
     choices = list(known)
     if name not in choices:
         names = [str(choice) for choice in choices]
-        close = difflib.get_close_matches(str(name), names, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise LabkitError(
-            f"{argument}={name!r} is unknown{hint}. Choose one of: {', '.join(names) or '(there are none)'}."
+            f"{argument}={name!r} is unknown{did_you_mean(str(name), names)}. "
+            f"Choose one of: {', '.join(names) or '(there are none)'}."
         )
+
+
+def did_you_mean(name: str, known: list[str]) -> str:
+    """The known name that is nearest to `name`, as a question in brackets; empty if none is near."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def check_exists(path: Path, expected: str, error: type[LabkitError] = LabkitError) -> None:

@@ -12,7 +12,7 @@ import typer
 import labkit
 from labkit import recipes
 from labkit.commands import Setup, defaults_of, names_in, printing
-from labtrace.errors import LabkitError, check_known
+from labtrace.errors import LabkitError, check_known, did_you_mean
 
 
 def defaults() -> str:
@@ -170,4 +170,10 @@ def open_pictures(data: str, size: int, seed: int, prepared: dict[str, Any]) -> 
         Path("datasets").mkdir(exist_ok=True)
         with FileLock("datasets/.lock"):  # one process fetches it, and the others wait
             data = str(labkit.download(data))
+    if not (folder := Path(data).expanduser().absolute()).exists():
+        raise LabkitError(
+            f"There is no folder {folder} and no set of this name{did_you_mean(data, ['fruit', *PUBLIC_SETS])}. "
+            "--data takes a folder with trainA and trainB, fruit, or a public set, which is downloaded: "
+            f"{', '.join(PUBLIC_SETS)}."
+        )
     return labkit.folders(data, size, **prepared)

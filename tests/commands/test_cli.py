@@ -109,7 +109,9 @@ def test_report_names_recordings_by_what_tells_them_apart(call, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "--out", "run", "--data", "missing"], "missing/trainA is not a folder"),
+        (["train", "--out", "run", "--data", "."], "trainA is not a folder"),
+        (["train", "--out", "run", "--data", "photos"], "/photos and no set of this name. --data takes a folder"),
+        (["train", "--out", "run", "--data", "horse2zbera"], "did you mean 'horse2zebra'"),
         (["train", "--out", "run", "--device", "cuda:99"], "device='cuda:99'"),
         (["train", "--out", "run", "--device", "tpu"], "device='tpu'"),
         (["train", "--out", "run", "--device", "xpu"], "device='xpu'"),
