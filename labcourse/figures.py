@@ -46,15 +46,15 @@ def lines(table: pandas.DataFrame, x: str, y: str, color: str, title: str, **loo
         looks: for `plotly.express.line`, for example ``facet_row="batch"``.
     """
     looks = dict(symbol=color, markers=True, labels=IN_WORDS) | looks
-    if "SIMULATED" in title:
-        title += f"<br><sub>{error_text()}</sub>"
-    figure = px.line(table, x=x, y=y, color=color, title=title, **looks)
+    error = error_text() if "SIMULATED" in title else ""
+    heading = f"{title}<br><sub>{error}</sub>" if error else title
+    figure = px.line(table, x=x, y=y, color=color, title=heading, **looks)
     legend = dict(orientation="h", y=1, yanchor="bottom")  # in a narrow page there is no room beside the panels
-    figure.update_layout(legend=legend, margin_t=130, title=dict(yref="container", y=1, yanchor="top", pad_t=16))
-    text = f"{title.replace('<br>', ', ')}: {IN_WORDS.get(y, y)} over {IN_WORDS.get(x, x)}."
+    figure.update_layout(legend=legend, margin_t=130, title=dict(yref="container", y=1, yanchor="top", pad_t=28))
+    text = f"{title}: {IN_WORDS.get(y, y)} over {IN_WORDS.get(x, x)}. {error.capitalize()}"
     words = table.rename(columns=IN_WORDS).round(3).to_html(border=0, index=False)
-    figure.update_layout(meta={"text": text, "table": words})
-    return mark_simulated(figure) if "SIMULATED" in title else figure
+    figure.update_layout(meta={"text": text.rstrip(), "table": words})
+    return mark_simulated(figure) if error else figure
 
 
 def learning_figure(curves: pandas.DataFrame) -> go.Figure:

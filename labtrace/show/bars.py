@@ -202,7 +202,7 @@ def finish(
     further = LINE * (len(heading) - 2)
     figure.update_yaxes(automargin=True, ticks="outside", ticklen=6, tickcolor=CLEAR)
     figure.update_layout(
-        title=dict(text="<br>".join(heading), yref="container", y=1, yanchor="top", pad_t=16),
+        title=dict(text="<br>".join(heading), yref="container", y=1, yanchor="top", pad_t=28),
         height=figure.layout.height + further,
         margin=dict(t=ABOVE + further, b=20 if any(isinstance(one, go.Table) for one in figure.data) else BELOW),
         legend=dict(orientation="h", traceorder="normal", x=0, y=0, yref="container", yanchor="bottom"),

@@ -57,7 +57,9 @@ def view(figure: go.Figure) -> None:
     else:
         cells = pandas.DataFrame(dict(zip(table.header.values, table.cells.values, strict=True)))
         shown = cells.to_html(index=False, border=0, escape=False).replace("_", "_<wbr>")  # long names may be broken
-        shown = re.sub("<(t[dh])>", r'<\1 style="text-align: left">', shown)
+        alone = r"<tr>\s*(?:<td></td>\s*)+<td>(.+)</td>\s*(?:<td></td>\s*)+</tr>"  # a note takes the whole row
+        shown = re.sub(alone, rf'<tr><td colspan="{len(table.header.values)}">\1</td></tr>', shown)
+        shown = re.sub(r"<(t[dh]\b[^>]*)", r'<\1 style="text-align: left"', shown)
         display(HTML(f"<p>{figure.layout.title.text}</p>{shown}"))
     display(HTML(in_words(figure)))
 

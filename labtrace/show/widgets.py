@@ -20,7 +20,10 @@ REVIVE = "<small>The figure below is interactive: if it stays empty or is not fo
 # widget whose program arrives late: Plotly's five megabytes and the figure's contents are in widgets of their own.
 FRONT_END = """
 export default {
-  async render({ model, el }) {
+  async render({ model, el: place }) {
+    // Not in the widget's own element: without its kernel that holds a sign, too, by which the drawing would grow, on
+    // and on, since it becomes as high as its place.
+    const el = place.appendChild(document.createElement("div"));
     const get = (name) => model.widget_manager.get_model(model.get(name).slice("IPY_MODEL_".length));
     const [program, drawn] = await Promise.all([get("_program"), get("_drawn")]);
     const Plotly = (globalThis.labkitPlotly ??= new Function("define", `${program.get("text")}; return Plotly`)());

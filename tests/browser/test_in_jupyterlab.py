@@ -11,6 +11,10 @@ import nbformat
 import pytest
 from contrast import illegible
 from lab_server import ROOT, jupyterlab
+from nbclient import NotebookClient
+from nbformat.sign import NotebookNotary
+
+import labcourse
 
 OUT = ROOT / "out" / "browser"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
@@ -19,11 +23,10 @@ import plotly.express as px, torch, types, labcourse, labkit
 from labcourse import check
 from labkit import show
 run = types.SimpleNamespace(losses={"G_A": [1.0, 0.5]}, steps=2, done=2, model=labkit.CycleGAN(ngf=4, ndf=4))
-live, strip, box = show.LiveLosses(2), show.FilmStrip(torch.zeros(4, 3, 32, 32)), None
+live, box = show.LiveLosses(2), None
 """
 FIGURES = {  # each in a cell that also redraws it, as a reader does who moves a control
     "live losses": "display(live.figure); live(run)",
-    "film strip": "strip(run); strip(run)",
     "queue": "box = labcourse.queue_widget(); display(box); box.children[0].value = 12",
     "overlap": "box = labcourse.overlap_widget(); display(box); box.children[0].value = 0.5",
     "scaling": "box = labcourse.scaling_widget({'generators': torch.rand(9)}); display(box); box.children[0].value = 1",
@@ -31,6 +34,7 @@ FIGURES = {  # each in a cell that also redraws it, as a reader does who moves a
     "plain figure": "show.view(labcourse.queue_figure())",
     "plain figure without a height": "px.line(y=[1, 2])",
 }
+KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 FAR = '<div style="height: 2500px"></div>'
 
 pytestmark = pytest.mark.browser
@@ -45,6 +49,7 @@ def open_notebook(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
     with jupyterlab(folder) as address, sync_api.sync_playwright() as playwright:
         nbformat.write(widgets(), folder / "notebooks" / "widgets.ipynb")
+        nbformat.write(run_elsewhere(folder), folder / "notebooks" / "run_elsewhere.ipynb")
         browser = chromium(playwright)
         yield lambda notebook: LabPage(browser, address, notebook)
         browser.close()
@@ -55,8 +60,16 @@ def widgets() -> nbformat.NotebookNode:
     cells = [nbformat.v4.new_code_cell(SETUP)]
     for source in FIGURES.values():
         cells += [nbformat.v4.new_markdown_cell(FAR), nbformat.v4.new_code_cell(source)]
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
+    return nbformat.v4.new_notebook(cells=cells, metadata=KERNEL)
+
+
+def run_elsewhere(folder) -> nbformat.NotebookNode:
+    """A notebook with the state of a widget, which has no kernel any more: as a teacher opens an answer to mark."""
+    cells = [nbformat.v4.new_code_cell("import labcourse\nlabcourse.queue_widget()")]
+    notebook = nbformat.v4.new_notebook(cells=cells, metadata=KERNEL)
+    NotebookClient(notebook, resources={"metadata": {"path": str(ROOT)}}).execute()
+    NotebookNotary(data_dir=str(folder / "JUPYTER_DATA_DIR")).sign(notebook)
+    return notebook
 
 
 @pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
@@ -123,6 +136,15 @@ def test_a_figure_keeps_its_height_when_the_width_changes_out_of_view(open_noteb
     assert not lab.console
     lab.close()
     assert found == {(theme, way, name): at_first[name] for theme, way, name in found}
+
+
+def test_a_figure_without_its_kernel_stays_as_high_as_it_was(open_notebook):
+    lab = open_notebook("run_elsewhere.ipynb")
+    height = labcourse.queue_figure().layout.height
+    assert lab.sizes(0) == [[height, height, True]]
+    time.sleep(3)  # in which it grew
+    assert lab.sizes(0) == [[height, height, True]]
+    lab.close()
 
 
 def see(lab, graph, name: str) -> list[str]:
