@@ -5,8 +5,6 @@ Begins and ends are NumPy arrays, in microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -27,6 +25,10 @@ class Union:
         last = np.ones(len(begin), dtype=bool)
         last[:-1] = new[1:]
         self.begin, self.end = begin[new], reached[last]
+
+    def __or__(self, other: Union) -> Union:
+        """The time that one of the two covers, or both."""
+        return Union(np.append(self.begin, other.begin), np.append(self.end, other.end))
 
     def covered(self, begin: ArrayLike, end: ArrayLike) -> np.ndarray:
         """The covered time between each `begin` and its `end`."""
@@ -50,15 +52,11 @@ def busy(begin: ArrayLike, end: ArrayLike) -> float:
     return float(np.sum(union.end - union.begin))
 
 
-def time_at_each_level(unions: Iterable[Union], start: float, stop: float) -> np.ndarray:
-    """How long between `start` and `stop` exactly 0, 1, 2, ... of the unions covered the instant."""
-    unions = list(unions)
-    begins = np.concatenate([[], *(union.begin for union in unions)]).clip(start, stop)
-    ends = np.concatenate([[], *(union.end for union in unions)]).clip(start, stop)
-    instants = np.concatenate([[start], begins, ends, [stop]])
-    changes = np.concatenate([[0], np.ones(len(begins), int), -np.ones(len(ends), int), [0]])
-    order = np.lexsort((-changes, instants))  # at the same instant, begins count before ends
-    return np.bincount(np.cumsum(changes[order])[:-1], weights=np.diff(instants[order]))
+def levels(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Times in order, and how many of the intervals are under way from each of them on."""
+    times, place = np.unique(np.concatenate([begin, end]), return_inverse=True)
+    changes = np.repeat([1, -1], [len(begin), len(end)])
+    return times, np.bincount(place, weights=changes, minlength=len(times)).cumsum().astype(int)
 
 
 class Nesting:

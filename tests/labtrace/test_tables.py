@@ -7,7 +7,7 @@ from synthetic_trace import GPU, SyntheticTrace
 
 import labkit
 from labtrace.errors import LabkitError
-from labtrace.intervals import Nesting, Union, busy, time_at_each_level
+from labtrace.intervals import Nesting, Union, busy, levels
 from labtrace.reading import TraceError
 from labtrace.tables import find_gaps
 from labtrace.trace import Trace
@@ -393,8 +393,11 @@ def test_intervals_agree_with_counting_instants():
         covers.append([((begin <= instant) & (instant < end)).any() for instant in range(100)])
         assert busy(begin, end) == np.sum(covers[-1])
         assert unions[-1].covered([0, 20], [100, 50]).tolist() == [np.sum(covers[-1]), np.sum(covers[-1][20:50])]
-    levels = np.bincount(np.sum(covers, axis=0))
-    assert time_at_each_level(unions, 0, 100)[: len(levels)].tolist() == levels.tolist()
+    begin, end = (np.concatenate([getattr(one, edge) for one in unions]) for edge in ("begin", "end"))
+    instants, level = levels(begin, end)
+    assert level[np.searchsorted(instants, range(100), side="right") - 1].tolist() == np.sum(covers, axis=0).tolist()
+    both = unions[0] | unions[1]
+    assert both.covered(0, 100) == np.sum(np.logical_or(covers[0], covers[1]))
 
 
 def test_nesting_finds_the_innermost():
