@@ -147,7 +147,7 @@ def _graphs(rank: Rank) -> list[Finding]:
     lost = sum((most - replay for most, alike in groups for replay in alike), Counter())
     share = lost.total() / max(1, lost.total() + len(work))
     what = "kernels missing in replays of a graph that other replays have"
-    return [Finding(what, lost.total(), str(next(iter(lost), ""))[:80], share, ALL_OF_GPU)]
+    return [Finding(what, lost.total(), min(lost, default="")[:80], share, ALL_OF_GPU)]
 
 
 def _overlaps(rank: Rank) -> list[Finding]:

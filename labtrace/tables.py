@@ -260,7 +260,7 @@ def _levels(name: str, times: list[pandas.DataFrame]) -> pandas.DataFrame:
         instants, depth = levels(begin, end)
         depths.append(depth[:-1])
         lasting.append(np.diff(instants))
-    us = np.bincount(np.concatenate(depths), weights=np.concatenate(lasting), minlength=1)
+    us = np.bincount(np.concatenate(depths), weights=np.concatenate(lasting), minlength=1).astype(float)
     columns = {"range": name, "busy_streams": np.arange(len(us)), "us": us, "share_of_wall": us / (us.sum() or np.nan)}
     total = sum(kernels["duration"].sum() for kernels in times)
     return pandas.DataFrame({**columns, "union_us": us[1:].sum(), "sum_us": total})
