@@ -165,12 +165,10 @@ def _overlaps(rank: Rank) -> list[Finding]:
         cut |= same & (host["begin"] < end - CLOCKS_US) & (host["end"] > end + CLOCKS_US)
     crossing, ours = host[cut], work[both]
     share_of_host = _share((crossing["end"] - crossing["begin"]).sum(), host)
-    across = "calls of one thread that overlap, neither inside of the other"
+    share_of_work = _share(overlap[both].sum(), work)
     return [
-        _row(
-            "kernels of one stream that overlap: a step of a clock", ours, _share(overlap[both].sum(), work), ALL_OF_GPU
-        ),
-        _row(across, crossing, share_of_host, OF_HOST, False),
+        _row("kernels of one stream that overlap: a step of a clock", ours, share_of_work, ALL_OF_GPU),
+        _row("calls of one thread that overlap, neither inside of the other", crossing, share_of_host, OF_HOST, False),
     ]
 
 

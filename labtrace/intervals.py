@@ -41,6 +41,11 @@ class Union:
         heights = np.stack([so_far - (self.end - self.begin), so_far], axis=1).ravel()
         return np.interp(end, instants, heights) - np.interp(begin, instants, heights)
 
+    @property
+    def length(self) -> float:
+        """The covered time."""
+        return float(np.sum(self.end - self.begin))
+
     def gaps(self) -> tuple[np.ndarray, np.ndarray]:
         """Begins and ends of the times between its intervals."""
         return self.end[:-1], self.begin[1:]
@@ -48,8 +53,7 @@ class Union:
 
 def busy(begin: ArrayLike, end: ArrayLike) -> float:
     """How long at least one interval was under way: the length of their union, not the sum of their lengths."""
-    union = Union(begin, end)
-    return float(np.sum(union.end - union.begin))
+    return Union(begin, end).length
 
 
 def levels(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

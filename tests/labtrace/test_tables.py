@@ -52,25 +52,17 @@ def test_temporal_by_step_holds_the_last_step_and_adds_up(load, two_streams):
         trace.temporal(by="stpe")
 
 
-def test_hta_agrees_where_it_is_right(tmp_path, two_streams):
-    """On whole microseconds, without events that only look like GPU work; HTA leaves out the last step."""
+def test_the_causes_of_whole_gaps_are_htas(tmp_path, two_streams):
+    """HTA leaves out the last step, and does not divide a gap at the end of the call."""
     from hta.trace_analysis import TraceAnalysis
 
     two_streams.range("ProfilerStep#5", 800, 10)
-    two_streams.events = [event for event in two_streams.events if event["cat"] != "gpu_user_annotation"]
     path = two_streams.save(tmp_path / "trace.json")
-    analysis, trace = TraceAnalysis(trace_files={0: str(path)}, trace_dir=""), Trace(path)
-    theirs, ours = analysis.get_temporal_breakdown(visualize=False).iloc[0], parts(trace.temporal())
-    assert theirs["idle_time(us)"] == ours["idle"] and theirs["compute_time(us)"] == ours["compute"]
-    assert theirs["kernel_time(us)"] == ours["wall"]
-    streams = {stream: find_gaps(kernels) for stream, kernels in trace.ranks[0].kernels.groupby("stream")}
+    analysis = TraceAnalysis(trace_files={0: str(path)}, trace_dir="")
+    streams = {stream: find_gaps(kernels) for stream, kernels in Trace(path).ranks[0].kernels.groupby("stream")}
     for row in analysis.get_idle_time_breakdown(visualize=False, streams=[7, 20])[0].itertuples():
-        gaps = streams[row.stream]  # each whole: HTA does not divide one at the end of the call
+        gaps = streams[row.stream]
         assert row.idle_time == gaps["us"][gaps["cause"] == row.idle_category].sum()
-    launched = analysis.get_cuda_kernel_launch_stats(visualize=False)[0]
-    counts = trace.launches().set_index("what")["kernels"]
-    assert counts["delay > 100 us"] == (launched["launch_delay"] > 100).sum()
-    assert counts["call > 50 us"] == (launched["cpu_duration"] > 50).sum()
 
 
 def test_idle_time_of_the_device_and_of_each_stream_by_cause(load, two_streams):
