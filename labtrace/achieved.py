@@ -86,7 +86,7 @@ def achieved(rank: Rank) -> pandas.DataFrame:
         TraceError: the work of the GPU is missing, or no shapes are in the trace.
     """
     if not rank.on_cpu:
-        rank.kernels  # noqa: B018  raises if the GPU's activity is missing
+        rank.check_gpu()
     if not (rank.operators["inputs"] >= 0).any():
         raise TraceError(
             f"{rank.recording.file}: no shapes of convolutions, matrix products or normalisation in this trace "

@@ -147,7 +147,7 @@ def _graphs(rank: Rank) -> list[Finding]:
     lost = sum((most - replay for most, alike in groups for replay in alike), Counter())
     share = lost.total() / max(1, lost.total() + len(work))
     what = "kernels missing in replays of a graph that other replays have"
-    return [Finding(what, lost.total(), str(next(iter(lost), ""))[:80], share, ALL_OF_GPU)]
+    return [Finding(what, lost.total(), min(lost, default="")[:80], share, ALL_OF_GPU)]
 
 
 def _overlaps(rank: Rank) -> list[Finding]:
@@ -165,12 +165,10 @@ def _overlaps(rank: Rank) -> list[Finding]:
         cut |= same & (host["begin"] < end - CLOCKS_US) & (host["end"] > end + CLOCKS_US)
     crossing, ours = host[cut], work[both]
     share_of_host = _share((crossing["end"] - crossing["begin"]).sum(), host)
-    across = "calls of one thread that overlap, neither inside of the other"
+    share_of_work = _share(overlap[both].sum(), work)
     return [
-        _row(
-            "kernels of one stream that overlap: a step of a clock", ours, _share(overlap[both].sum(), work), ALL_OF_GPU
-        ),
-        _row(across, crossing, share_of_host, OF_HOST, False),
+        _row("kernels of one stream that overlap: a step of a clock", ours, share_of_work, ALL_OF_GPU),
+        _row("calls of one thread that overlap, neither inside of the other", crossing, share_of_host, OF_HOST, False),
     ]
 
 
@@ -203,11 +201,7 @@ def _no_durations(rank: Rank) -> list[Finding]:
 
 
 def _warnings(rank: Rank) -> list[Finding]:
-    """Kineto writes its warnings and errors under these names."""
-    rows: list[Finding] = []
-    for name in ("ERROR", "WARNING"):
-        texts = rank.recording.meta.get(name)
-        texts = texts if isinstance(texts, list) else [texts] if texts else []
-        what, tables = "the profiler's own warning", f"{ALL_OF_GPU}, {OF_HOST}"
-        rows += [Finding(what, 1, str(text)[:200], np.nan, tables, False) for text in texts]
-    return rows
+    """Kineto writes its warnings and errors, two lists, under these names."""
+    texts = [text for name in ("ERROR", "WARNING") for text in rank.recording.meta.get(name, [])]
+    what, tables = "the profiler's own warning", f"{ALL_OF_GPU}, {OF_HOST}"
+    return [Finding(what, 1, text[:200], np.nan, tables, False) for text in texts]

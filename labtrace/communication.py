@@ -20,11 +20,16 @@ GLOO, SENDS = "gloo:", "c10d::"  # gloo's ranges; PyTorch's operators that only 
 def communication(rank: Rank) -> pandas.DataFrame:
     """One row, without the columns that compare ranks."""
     own = collectives(rank)
-    begin, end, others = _on_cpu(rank) if rank.on_cpu else _on_gpu(rank)
+    if rank.on_cpu:
+        begin, end = _steps(rank)
+        others = rank.operators[~rank.operators["name"].str.startswith((GLOO, SENDS))]
+        others = others[_inside(others, begin, end)]
+    else:
+        begin, end = np.array([rank.start]), np.array([rank.stop])
+        others = rank.kernels[rank.kernels["kind"] != "communication"]
     wall = float(np.sum(end - begin))
     work, sent = Union(others["begin"], others["end"]), Union(own["begin"], own["end"])
-    both = Union([*others["begin"], *own["begin"]], [*others["end"], *own["end"]])
-    compute, busy, sending = (float(np.sum(union.covered(begin, end))) for union in (work, both, sent))
+    compute, busy, sending = (float(np.sum(union.covered(begin, end))) for union in (work, work | sent, sent))
     exposed = busy - compute
     if own.empty and rank.world_size > 1:  # it sends in a way that we do not know, or not in these steps
         sending = exposed = np.nan
@@ -99,19 +104,6 @@ def in_words(table: pandas.DataFrame) -> str:
         f"{said}others {ms[others].min():,.1f} to {ms.max():,.1f} ms, {shares.min():.0%} to {shares.max():.0%} of "
         "their time."
     )
-
-
-def _on_gpu(rank: Rank) -> tuple[np.ndarray, np.ndarray, pandas.DataFrame]:
-    """Begin and end of the wall time, and the kernels, copies and memsets in it that are no communication."""
-    kernels = rank.kernels
-    return np.array([rank.start]), np.array([rank.stop]), kernels[kernels["kind"] != "communication"]
-
-
-def _on_cpu(rank: Rank) -> tuple[np.ndarray, np.ndarray, pandas.DataFrame]:
-    """Begins and ends of the steps, and the operators of PyTorch in them that do not communicate."""
-    begin, end = _steps(rank)
-    operators = rank.operators[~rank.operators["name"].str.startswith((GLOO, SENDS))]
-    return begin, end, operators[_inside(operators, begin, end)]
 
 
 def _steps(rank: Rank) -> tuple[np.ndarray, np.ndarray]:

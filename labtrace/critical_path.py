@@ -74,17 +74,15 @@ def segments(rank: Rank) -> pandas.DataFrame:
     path.loc[on_gpu, "what"] = kinds[path["kernel"][on_gpu]]
     path.loc[on_gpu, "name"] = names[path["kernel"][on_gpu]]
     path["name"] = path["name"].fillna(path["what"])
-    us = path["end"] - path["begin"]
-    return pandas.DataFrame(
-        {"begin_us": path["begin"], "us": us, **{name: path[name] for name in ("where", "what", "name")}}
-    )
+    path = path.rename(columns={"begin": "begin_us"}).assign(us=path["end"] - path["begin"])
+    return path[["begin_us", "us", "where", "what", "name"]]
 
 
 def _walk_back(rank: Rank, found: Dependencies) -> Iterator[Piece]:
     """The parts of the path, the last one first. None of them is empty."""
     table = found.kernels
     start, begin, end = rank.start, table["begin"].tolist(), table["end"].tolist()
-    before = _previous_of_stream(table).tolist()
+    before = table.index.to_series().groupby(table["stream"]).shift(fill_value=-1).tolist()  # of the same stream
     usual_pause = float(np.median(found.pauses)) if len(found.pauses) else 0.0
     launched = found.made.copy()
     launched[table["sharing"].isna()] = -np.inf  # the launch is not in the trace
@@ -127,12 +125,6 @@ def _walk_back(rank: Rank, found: Dependencies) -> Iterator[Piece]:
 def _piece(begin: float, end: float, where: str, what: str, kernel: int) -> Iterator[Piece]:
     if end > begin:
         yield Piece(begin, end, where, what, kernel)
-
-
-def _previous_of_stream(table: pandas.DataFrame) -> np.ndarray:
-    """The place of the previous kernel of the same stream, -1 for none."""
-    places = pandas.Series(np.arange(len(table)), table.index)
-    return places.groupby(table["stream"]).shift(fill_value=-1).to_numpy()
 
 
 def _by_work_of_the_host(rank: Rank, path: pandas.DataFrame) -> pandas.DataFrame:

@@ -53,14 +53,14 @@ def divide(rank: Rank, begin: np.ndarray, end: np.ndarray, copies: pandas.DataFr
     for cause, pattern in ((MEMORY, MEMORY_CALLS), (WAITS, SYNCHRONISING)):
         ours = calls[matching(calls["name"], pattern)]
         known[cause] = Union(ours["begin"], ours["end"])
-    known[WAITS] = _joined(known[WAITS], Union(copies["call_begin"], copies["call_end"]))
+    known[WAITS] |= Union(copies["call_begin"], copies["call_end"])
     of_cuda = calls[calls["category"].isin(CALLS)]
     graphs = of_cuda[matching(of_cuda["name"], GRAPH_LAUNCHES)]
     known |= {GRAPHS: Union(graphs["begin"], graphs["end"]), LAUNCHES: Union(of_cuda["begin"], of_cuda["end"])}
     parts: dict[str, np.ndarray] = {}
     so_far, covered = Union([], []), np.zeros(len(begin))
     for cause, union in known.items():  # of two at the same time the first counts
-        so_far = _joined(so_far, union)
+        so_far |= union
         before, covered = covered, so_far.covered(begin, end)
         parts[cause] = np.maximum(0.0, covered - before)
     rest = np.maximum(0.0, end - begin - covered)
@@ -87,11 +87,7 @@ def _start_up(rank: Rank) -> Union:
         launches &= calls.index.isin(rank.kernels.sort_values("call_begin").drop_duplicates("name")["call"])
     found = (far & ~names.duplicated()) | once | launches | matching(names, PREPARING)
     both = pandas.concat([calls[found], rank.ranges[matching(rank.ranges["name"], PREPARING)]])
-    return _joined(Union(both["begin"], both["end"]), rank.captures)
-
-
-def _joined(one: Union, other: Union) -> Union:
-    return Union([*one.begin, *other.begin], [*one.end, *other.end])
+    return Union(both["begin"], both["end"]) | rank.captures
 
 
 def filled_by(rank: Rank, begin: ArrayLike, end: ArrayLike, call: ArrayLike) -> tuple[list[str], list[float]]:

@@ -5,8 +5,6 @@ Begins and ends are NumPy arrays, in microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -28,6 +26,10 @@ class Union:
         last[:-1] = new[1:]
         self.begin, self.end = begin[new], reached[last]
 
+    def __or__(self, other: Union) -> Union:
+        """The time that one of the two covers, or both."""
+        return Union(np.append(self.begin, other.begin), np.append(self.end, other.end))
+
     def covered(self, begin: ArrayLike, end: ArrayLike) -> np.ndarray:
         """The covered time between each `begin` and its `end`."""
         begin, end = np.asarray(begin, dtype=float), np.asarray(end, dtype=float)
@@ -39,6 +41,11 @@ class Union:
         heights = np.stack([so_far - (self.end - self.begin), so_far], axis=1).ravel()
         return np.interp(end, instants, heights) - np.interp(begin, instants, heights)
 
+    @property
+    def length(self) -> float:
+        """The covered time."""
+        return float(np.sum(self.end - self.begin))
+
     def gaps(self) -> tuple[np.ndarray, np.ndarray]:
         """Begins and ends of the times between its intervals."""
         return self.end[:-1], self.begin[1:]
@@ -46,19 +53,14 @@ class Union:
 
 def busy(begin: ArrayLike, end: ArrayLike) -> float:
     """How long at least one interval was under way: the length of their union, not the sum of their lengths."""
-    union = Union(begin, end)
-    return float(np.sum(union.end - union.begin))
+    return Union(begin, end).length
 
 
-def time_at_each_level(unions: Iterable[Union], start: float, stop: float) -> np.ndarray:
-    """How long between `start` and `stop` exactly 0, 1, 2, ... of the unions covered the instant."""
-    unions = list(unions)
-    begins = np.concatenate([[], *(union.begin for union in unions)]).clip(start, stop)
-    ends = np.concatenate([[], *(union.end for union in unions)]).clip(start, stop)
-    instants = np.concatenate([[start], begins, ends, [stop]])
-    changes = np.concatenate([[0], np.ones(len(begins), int), -np.ones(len(ends), int), [0]])
-    order = np.lexsort((-changes, instants))  # at the same instant, begins count before ends
-    return np.bincount(np.cumsum(changes[order])[:-1], weights=np.diff(instants[order]))
+def levels(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Times in order, and how many of the intervals are under way from each of them on."""
+    times, place = np.unique(np.concatenate([begin, end]), return_inverse=True)
+    changes = np.repeat([1, -1], [len(begin), len(end)])
+    return times, np.bincount(place, weights=changes, minlength=len(times)).cumsum().astype(int)
 
 
 class Nesting:

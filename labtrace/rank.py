@@ -27,7 +27,7 @@ from labtrace.dialects import (
 )
 from labtrace.intervals import Nesting, Union
 from labtrace.ranges import RANGE
-from labtrace.reading import Recording, TraceError, entry
+from labtrace.reading import Recording, TraceError
 
 COUNTERS = "cuda_profiler_range"
 SYNCS = "cuda_sync"  # events of synchronisation, if `enable_cuda_sync_events` was set in recording
@@ -100,7 +100,7 @@ class Rank:
         Raises:
             TraceError: the trace holds no GPU activity.
         """
-        self._check_gpu()
+        self.check_gpu()
         kernels = self.gpu_work
         kind = kernels["category"].map(GPU_WORK)
         kind[matching(kernels["name"], COPIES)] = "memory"
@@ -184,8 +184,7 @@ class Rank:
     @property
     def world_size(self) -> int:
         """The number of ranks in the recorded run, as the trace says, or 1 if it does not."""
-        size = entry(self.recording.meta, "distributedInfo").get("world_size")
-        return size if isinstance(size, int) else 1
+        return self.recording.meta.get("distributedInfo", {}).get("world_size", 1)
 
     @property
     def has_gpu(self) -> bool:
@@ -224,7 +223,8 @@ class Rank:
             )
         return ""
 
-    def _check_gpu(self) -> None:
+    def check_gpu(self) -> None:
+        """Raises `TraceError`, with the reason, if the trace holds no GPU activity."""
         on_cpu = (
             "no GPU activity in this trace: it was recorded on a CPU. The trace of a GPU also says when each kernel "
             "ran, on which stream, and why the GPU was idle. Record on a GPU, or open such a trace. summary(), "

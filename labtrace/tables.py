@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 
 from labtrace.host import filled_by
-from labtrace.intervals import Union, busy, time_at_each_level
+from labtrace.intervals import Union, busy, levels
 from labtrace.rank import Rank
 from labtrace.reading import TraceError
 
@@ -229,15 +229,8 @@ def waiting_times(rank: Rank) -> tuple[np.ndarray, np.ndarray]:
 
 def queue(rank: Rank) -> pandas.DataFrame:
     """The queue's length as a step function."""
-    times, waiting = queue_lengths(*waiting_times(rank))
+    times, waiting = levels(*waiting_times(rank))
     return pandas.DataFrame({"time_us": times, "waiting": waiting, "mean": mean_queue(rank)})
-
-
-def queue_lengths(launched: np.ndarray, began: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Times in order, and from each of them on the number of kernels that are launched and have not begun."""
-    times, place = np.unique(np.concatenate([launched, began]), return_inverse=True)
-    changes = np.repeat([1, -1], [len(launched), len(began)])
-    return times, np.bincount(place, weights=changes, minlength=len(times)).cumsum().astype(int)
 
 
 def mean_queue(rank: Rank) -> float:
@@ -260,14 +253,14 @@ def concurrency(rank: Rank) -> pandas.DataFrame:
 
 def _levels(name: str, times: list[pandas.DataFrame]) -> pandas.DataFrame:
     """How long 0, 1, 2, ... streams were busy, summed over `times`: the kernels of each run of the range."""
-    levels, union, total = np.zeros(1), 0.0, 0.0
+    depths, lasting = [], []
     for kernels in times:
         streams = [Union(group["begin"], group["end"]) for _, group in kernels.groupby("stream")]
-        here = time_at_each_level(streams, kernels["begin"].min(), kernels["end"].max())
-        size = max(len(levels), len(here))
-        levels = np.pad(levels, (0, size - len(levels))) + np.pad(here, (0, size - len(here)))
-        union += busy(kernels["begin"], kernels["end"])
-        total += kernels["duration"].sum()
-    shares = levels / (levels.sum() or np.nan)
-    columns = {"range": name, "busy_streams": np.arange(len(levels)), "us": levels, "share_of_wall": shares}
-    return pandas.DataFrame({**columns, "union_us": union, "sum_us": total})
+        begin, end = np.concatenate([one.begin for one in streams]), np.concatenate([one.end for one in streams])
+        instants, depth = levels(begin, end)
+        depths.append(depth[:-1])
+        lasting.append(np.diff(instants))
+    us = np.bincount(np.concatenate(depths), weights=np.concatenate(lasting), minlength=1).astype(float)
+    columns = {"range": name, "busy_streams": np.arange(len(us)), "us": us, "share_of_wall": us / (us.sum() or np.nan)}
+    total = sum(kernels["duration"].sum() for kernels in times)
+    return pandas.DataFrame({**columns, "union_us": us[1:].sum(), "sum_us": total})

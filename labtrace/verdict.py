@@ -191,13 +191,9 @@ def _queue(numbers: Mapping[str, float]) -> str:
     """The queue in words. It is good news only if nothing on the host costs much."""
     if np.isnan(numbers["mean_queue"]):
         return ""
-    delayed = (
-        f" {numbers['long_delays_of_kernels']:.0%} of the kernels began more than {LONG_DELAY_US:g} us after their"
-    )
-    told = f"{delayed} launch, and {numbers['mean_queue']:.1f} waited on average"
-    on_the_gpu = (
-        bound_by(numbers) in tables.KINDS and numbers["cost_of_data"] + numbers["cost_of_host"] < HIGH_HOST_COST
-    )
-    if on_the_gpu and numbers["long_delays_of_kernels"] > 0.5:
+    delayed, host_cost = numbers["long_delays_of_kernels"], numbers["cost_of_data"] + numbers["cost_of_host"]
+    told = f" {delayed:.0%} of the kernels began more than {LONG_DELAY_US:g} us after their launch, and "
+    told += f"{numbers['mean_queue']:.1f} waited on average"
+    if delayed > 0.5 and bound_by(numbers) in tables.KINDS and host_cost < HIGH_HOST_COST:
         return f"{told}: a full queue, not overhead."
     return f"{told}."

@@ -57,14 +57,14 @@ def two_streams():
     trace = SyntheticTrace(labkit={"device": "NVIDIA Imaginary", "torch": "2.11.0"})
     trace.range("ProfilerStep#3", 0, 460)
     trace.range("labkit: generators forward", 10, 390)
-    trace.launch(50, 100, 100, name="void gemm<4, float>(int)")
-    trace.launch(60, 210, 90, name="relu")
-    trace.launch(70, 250, 100, stream=20)
+    trace.launch(50, 100, 100, name="void gemm<4, float>(int)")  # delay 46
+    trace.launch(60, 210, 90, name="relu")  # delay 146; gap 200-210 is kernel_wait
+    trace.launch(70, 250, 100, stream=20)  # delay 176
     trace.range("ProfilerStep#4", 460, 150)
     trace.range("labkit: data", 465, 30)
-    trace.copy(470, 500, 40)
+    trace.copy(470, 500, 40)  # gap 350-500 is host_wait until 474
     trace.operator("aten::mul", 480, 110)
-    trace.launch(520, 600, 100, call_duration=60, stream=20)
+    trace.launch(520, 600, 100, call_duration=60, stream=20)  # gap 540-600: launched before, and long: other
     return trace
 
 

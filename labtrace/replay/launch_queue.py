@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from labtrace.errors import LabkitError
-from labtrace.intervals import busy
-from labtrace.tables import idle_causes, queue_lengths
+from labtrace.intervals import busy, levels
+from labtrace.tables import idle_causes
 
 QUEUE_LIMIT = 1024  # launches waiting in one stream, as its users report: https://stackoverflow.com/q/53970187
 GAP_US = 1.0  # between two kernels of a stream that does not wait: an assumption, of the right order for GPUs
@@ -96,7 +96,7 @@ class Timeline:
 
     def queue_depth(self) -> tuple[np.ndarray, np.ndarray]:
         """Times, and the number of kernels that are launched but not started from each time on, 0 before the first."""
-        return queue_lengths(self.host_end, self.kernel_start)
+        return levels(self.host_end, self.kernel_start)
 
     def idle(self, stream: int = 0) -> dict[str, float]:
         """The gaps between a stream's kernels, in microseconds by cause.

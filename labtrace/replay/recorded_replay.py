@@ -120,7 +120,7 @@ def replay_doubt(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
     if rank.start == rank.stop:
         raise LabkitError(f"{rank.recording.file}: its kernels took no time at all, so there is nothing to gain.")
     wall, recorded_wall = float(np.max(end) - np.min(begin)), rank.stop - rank.start
-    played, recorded = busy(begin, end), float(np.sum(rank.busy.end - rank.busy.begin))
+    played, recorded = busy(begin, end), rank.busy.length
     pairs = {
         "wall": (wall, recorded_wall),
         "busy": (played, recorded),

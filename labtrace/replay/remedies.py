@@ -97,7 +97,7 @@ class Remedies:
 
     def _leave_start_up_out(self, rank: Rank, free: np.ndarray, made: np.ndarray) -> None:
         recorded, gaps = rank.stop - rank.start, Union(*rank.busy.gaps())
-        idle_us = float(np.sum(gaps.end - gaps.begin))
+        idle_us = gaps.length
         idle_part = gaps.covered(free, made) / np.where(made > free, made - free, np.inf)
         waits = {cause: float(np.sum(us * idle_part)) for cause, us in self.parts.items()}
         self.start_up = waits[host.START_UP] / recorded
@@ -167,7 +167,7 @@ class Remedies:
         It must have waited where the GPU was busy and most kernels waited long in the queue: the host was ahead.
         """
         queued = (rank.kernels["delay"] > LONG_DELAY_US).sum() / max(1, rank.kernels["delay"].notna().sum())
-        busy = float(np.sum(rank.busy.end - rank.busy.begin)) / (rank.stop - rank.start)
+        busy = rank.busy.length / (rank.stop - rank.start)
         if busy <= BUSY_SHARE or queued <= DELAYED_SHARE:
             return
         gain = self._gain(kernel_us=np.zeros(len(self.lasting))) / (self.wall or np.nan)

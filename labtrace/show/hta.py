@@ -10,9 +10,9 @@ import pandas
 import plotly.graph_objects as go
 
 from labtrace.errors import LabkitError, check_known
+from labtrace.intervals import levels
 from labtrace.show.bars import Traces, analysis_of, by_name, finish, rank_names, readable
 from labtrace.show.style import escaped, shortened, table_of
-from labtrace.tables import queue_lengths
 from labtrace.trace import Trace
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
     parts, notes = [], []
     for name, trace in by_name(traces).items():
         for rank in trace.ranks.values():
-            rank.kernels  # noqa: B018  raises if there is no GPU activity
+            rank.check_gpu()
             if rank.recording.gpus > 1:
                 raise LabkitError(f"{rank.recording.file}: HTA cannot tell the {rank.recording.gpus} GPUs in it apart.")
         analysis = analysis_of(trace)
@@ -125,7 +125,7 @@ def _queue(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) 
     theirs = analysis.get_queue_length_summary(ranks=[hta_number])["queue_length"].droplevel("rank")
     rows = {}
     for stream, kernels in trace.ranks[number].kernels.dropna(subset="call_begin").groupby("stream"):
-        times, waiting = queue_lengths(kernels["call_begin"].to_numpy(), kernels["begin"].to_numpy())
+        times, waiting = levels(kernels["call_begin"].to_numpy(), kernels["begin"].to_numpy())
         of_stream = theirs.reindex([stream]).iloc[0]
         mean = np.average(waiting[:-1], weights=np.diff(times))
         rows[f"stream {stream}, mean queue_length"] = [of_stream["mean"], mean]

@@ -106,9 +106,8 @@ def trace_report(traces: Traces, path: Path | str) -> Path:
         parts += _advice(f"{name}: " if len(traces) > 1 else "", each)
     parts += _figures(traces)
     shown = [part.html() if isinstance(part, Part) else part for part in parts]
-    return write_page(
-        path, "Trace report", html.escape(" → ".join(traces) if len(traces) == 2 else ", ".join(traces)), shown
-    )
+    heading = (" → " if len(traces) == 2 else ", ").join(traces)
+    return write_page(path, "Trace report", html.escape(heading), shown)
 
 
 def report_data(traces: Traces) -> dict[str, Any]:

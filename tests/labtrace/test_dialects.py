@@ -106,11 +106,18 @@ def test_tables_equal_a_count_from_the_raw_json(tmp_path, dialect):
     assert trace.temporal(by="step")["step"].unique().tolist() == [3, 4]
 
 
-@pytest.mark.parametrize("name", ["urEnqueueKernelLaunch", "zeCommandListAppendLaunchKernel"])
-def test_launches_without_a_kernel_are_of_a_gpu_that_was_not_recorded(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [
+        ("cudaLaunchKernel", "cuda_runtime"),
+        ("urEnqueueKernelLaunch", "xpu_driver"),
+        ("zeCommandListAppendLaunchKernel", "xpu_driver"),
+    ],
+)
+def test_launches_without_a_kernel_are_of_a_gpu_that_was_not_recorded(tmp_path, name, category):
     trace = SyntheticTrace()
-    trace.call(5, 10, name, category="xpu_driver")
-    with pytest.raises(TraceError, match="the host launched kernels.*could not record the GPU.*PTI"):
+    trace.call(5, 10, name, category=category)
+    with pytest.raises(TraceError, match="trace.json: the host launched kernels.*not record the GPU. CUPTI.*PTI"):
         Trace(trace.save(tmp_path / "trace.json")).temporal()
 
 

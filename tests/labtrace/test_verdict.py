@@ -11,11 +11,6 @@ from labtrace.errors import LabkitError
 from labtrace.replay.recorded_replay import ReplayWarning
 
 
-@pytest.fixture
-def load(tmp_path):
-    return lambda trace: labkit.Trace(trace.save(tmp_path / "trace.json"))
-
-
 def verdict(trace):
     return trace.summary().iloc[0]
 
