@@ -201,7 +201,11 @@ def _no_durations(rank: Rank) -> list[Finding]:
 
 
 def _warnings(rank: Rank) -> list[Finding]:
-    """Kineto writes its warnings and errors, two lists, under these names."""
-    texts = [text for name in ("ERROR", "WARNING") for text in rank.recording.meta.get(name, [])]
-    what, tables = "the profiler's own warning", f"{ALL_OF_GPU}, {OF_HOST}"
-    return [Finding(what, 1, text[:200], np.nan, tables, False) for text in texts]
+    """Kineto writes its warnings and errors under these names."""
+    rows: list[Finding] = []
+    for name in ("ERROR", "WARNING"):
+        texts = rank.recording.meta.get(name)
+        texts = texts if isinstance(texts, list) else [texts] if texts else []
+        what, tables = "the profiler's own warning", f"{ALL_OF_GPU}, {OF_HOST}"
+        rows += [Finding(what, 1, str(text)[:200], np.nan, tables, False) for text in texts]
+    return rows

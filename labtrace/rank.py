@@ -27,7 +27,7 @@ from labtrace.dialects import (
 )
 from labtrace.intervals import Nesting, Union
 from labtrace.ranges import RANGE
-from labtrace.reading import Recording, TraceError
+from labtrace.reading import Recording, TraceError, entry
 
 COUNTERS = "cuda_profiler_range"
 SYNCS = "cuda_sync"  # events of synchronisation, if `enable_cuda_sync_events` was set in recording
@@ -184,7 +184,8 @@ class Rank:
     @property
     def world_size(self) -> int:
         """The number of ranks in the recorded run, as the trace says, or 1 if it does not."""
-        return self.recording.meta.get("distributedInfo", {}).get("world_size", 1)
+        size = entry(self.recording.meta, "distributedInfo").get("world_size")
+        return size if isinstance(size, int) else 1
 
     @property
     def has_gpu(self) -> bool:

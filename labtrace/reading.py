@@ -92,13 +92,15 @@ class Recording:
     @property
     def stamp(self) -> dict[str, Any] | None:
         """The stamp that `labkit.record` or `write_trace` put into the file, or None."""
-        return self.meta.get("labkit")
+        return entry(self.meta, "labkit") or None
 
     @property
     def device(self) -> str:
         """The name of the recorded device, as the file says it."""
-        first, *_ = self.meta.get("deviceProperties") or [{}]
-        return (self.stamp or {}).get("device") or first.get("name") or "unknown GPU"
+        properties = self.meta.get("deviceProperties")
+        first = properties[0] if isinstance(properties, list) and properties else {}
+        name = (self.stamp or {}).get("device") or (first.get("name") if isinstance(first, dict) else None)
+        return str(name or "unknown GPU")
 
 
 def read(path: Path | str) -> dict[int, Recording]:
@@ -157,7 +159,13 @@ def trace_files(path: Path | str) -> list[Path]:
 def read_file(file: Path) -> Recording:
     """Reads one trace, as `read` does."""
     columns = Columns(file)
-    meta = parse(file, columns.add)
+    try:
+        meta = parse(file, columns.add)
+    except OverflowError as error:
+        raise TraceError(
+            f"{file}: a stream, correlation or External id is a number of more than 64 bits. Choose a file that "
+            "torch.profiler wrote."
+        ) from error
     table = columns.table()
     needed = table["category"].isin([*GPU_WORK, *ON_HOST])
     table = table[needed | np.isfinite(table["end"])].reset_index(drop=True)
@@ -170,7 +178,7 @@ def read_file(file: Path) -> Recording:
     check_sound(file, table)
     return Recording(
         file=file,
-        rank=max(0, number(meta.get("distributedInfo", {}).get("rank"))),
+        rank=max(0, number(entry(meta, "distributedInfo").get("rank"))),
         meta=meta,
         events=table,
         left_out=columns.left_out,
@@ -194,6 +202,12 @@ def check_sound(file: Path, events: pandas.DataFrame) -> None:
                 f"{events['name'][bad].iloc[0][:80]!r}. No profiler writes such events. Record again, or "
                 "use the file as it was before it was edited."
             )
+
+
+def entry(meta: dict[str, Any], name: str) -> dict[str, Any]:
+    """An entry of the file that is a dictionary, empty if it is none."""
+    found = meta.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 class Arguments(msgspec.Struct, gc=False):
@@ -309,7 +323,11 @@ class Columns:
         self._numbers = array("q")  # NUMBERS of one event after another
 
     def add(self, event: Event) -> None:
-        """Keeps the parts of this event that the tables need, and drops arrows, counters, names and marks."""
+        """Keeps the parts of this event that the tables need, and drops arrows, counters, names and marks.
+
+        Raises:
+            OverflowError: a stream, correlation or External id has more than 64 bits.
+        """
         if event.ph in ("B", "E"):  # torch.profiler writes complete events ("X") only
             self.left_out["begins and ends without a duration"] += 1
         if event.ph != "X" or event.cat == "Trace":  # the span of the whole recording

@@ -63,6 +63,7 @@ SENSELESS = {
     "no stream": (ON_GPU, dict(args={"correlation": 1}), "no stream, though"),
     "an operator without a thread": (["cpu_op"], dict(tid=None), "no thread .tid.*'aten::conv2d'"),
     "one event of 1970": (ON_GPU, dict(ts=-1.7e15), "days apart.*nanoseconds"),
+    "a correlation of 30 digits": (["cuda_runtime"], dict(args={"correlation": 10**30}), "more than 64 bits"),
 }
 
 
@@ -123,6 +124,7 @@ HARMLESS = {
     "an operator on a stream in words": lambda trace: trace.operator("triton", 60, 5, stream="default"),
     "a range that looks like GPU work": lambda trace: trace.range("ProfilerStep#x", 0, 900),
     "no operators": lambda trace: without(trace, "cpu_op"),
+    "a rank that is no number": lambda trace: trace.meta.update(distributedInfo={"rank": "first"}),
     "correlations as fractions": with_arguments([*ON_GPU, "cuda_runtime"], correlation=float),
     "streams as texts": with_arguments(ON_GPU, stream=str),
     "times as texts": every([*ON_GPU, "cuda_runtime"], ts=str, dur=str),
@@ -131,7 +133,9 @@ HARMLESS = {
     "a mark of no duration": lambda trace: trace.event("overhead", "Buffer Flush", 30, None),
     "arrows": lambda trace: trace.events.extend({"ph": p, "cat": "ac2g", "id": 1, "ts": 60} for p in "sf"),
     "half an event": lambda trace: trace.events.append({"ph": "B", "cat": "cpu_op", "name": "a", "tid": 1, "ts": 60}),
-    "properties of no device": lambda trace: trace.meta.update(deviceProperties=[]),
+    "a stamp that is none": lambda trace: trace.meta.update(distributedInfo=[1]),
+    "a stamp of labkit that is none": lambda trace: trace.meta.update(labkit="yes", deviceProperties={"name": "V100"}),
+    "properties of no device": lambda trace: trace.meta.update(deviceProperties=[3], labkit={"device": None}),
 }
 
 
