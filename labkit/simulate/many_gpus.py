@@ -19,7 +19,7 @@ import pandas
 from labkit.simulate.clusters import CLUSTERS, Cluster, all_reduce_us
 from labkit.simulate.collectives import Collective, SharedStep
 from labkit.simulate.cost_model import ROOFLINES
-from labkit.simulate.operator_replay import HOST_US, profiled_stream, replay
+from labkit.simulate.operator_replay import HOST_US, of_measured, profiled_stream, replay
 from labkit.stamp import stamp
 from labtrace.errors import LabkitError, check_known
 from labtrace.replay.launch_queue import Launch, Timeline, play
@@ -65,7 +65,8 @@ def scaling(
         | efficiency | pictures a second and GPU over those of one GPU by itself |
         | memory | bytes of tensors on a GPU |
 
-        ``attrs["stamp"]`` has all assumptions.
+        ``attrs["stamp"]`` has all assumptions, and the range of `error_range` as "of_measured". It is about one GPU:
+        nothing was compared with several.
 
     Raises:
         LabkitError: the device is unknown, there is no step, or a number of GPUs is not one of whole nodes.
@@ -96,7 +97,7 @@ def scaling(
             speeds = {"images_per_s": images, "efficiency": efficiency, "memory": step.memory}
             rows.append({**common, "network": name, "gpus": number, "batch": batch, **times, **speeds})
     table = pandas.DataFrame(rows)
-    assumed = {"host_us": host_us, "roofline": asdict(ROOFLINES[device])}
+    assumed = {"host_us": host_us, "roofline": asdict(ROOFLINES[device]), **of_measured(device)}
     known = {name: asdict(cluster) for name, cluster in clusters.items()}
     table.attrs["stamp"] = stamp() | {"SIMULATED": True, "device": f"SIMULATED {device}", **assumed, "clusters": known}
     return table

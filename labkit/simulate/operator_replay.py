@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from dataclasses import replace as with_changes
 from itertools import groupby
-from typing import Any
 
 import torch
 
@@ -79,11 +78,14 @@ def replay(
         "roofline": asdict(roofline),
     }
     after_each_step = [len(found) * number - 1 for number in range(1, steps + 1)]
-    assumed: dict[str, Any] = {"torch": torch.__version__, "constants": constants}
-    if roofline.device in MEASURED:
-        assumed["of_measured"] = OF_MEASURED
+    assumed = {"torch": torch.__version__, "constants": constants, **of_measured(roofline.device)}
     played = Replay(launches, sources, after_each_step, roofline.device, assumed)
     return played.as_graphs() if graph else played
+
+
+def of_measured(device: str) -> dict[str, tuple[float, float]]:
+    """For the stamp: how far times of this device were from measured ones, or nothing if none is known."""
+    return {"of_measured": OF_MEASURED} if device in MEASURED else {}
 
 
 def _launches(operators: Sequence[Operator], found: Sequence[Kernel], host_us: float, share: float) -> list[Launch]:
