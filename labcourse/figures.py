@@ -49,7 +49,7 @@ def lines(table: pandas.DataFrame, x: str, y: str, color: str, title: str, **loo
     error = error_text() if "SIMULATED" in title else ""
     heading = f"{title}<br><sub>{error}</sub>" if error else title
     figure = px.line(table, x=x, y=y, color=color, title=heading, **looks)
-    legend = dict(orientation="h", y=1, yanchor="bottom")  # in a narrow page there is no room beside the panels
+    legend = dict(orientation="h", y=1.04, yanchor="bottom")  # in a narrow page there is no room beside the panels
     figure.update_layout(legend=legend, margin_t=130, title=dict(yref="container", y=1, yanchor="top", pad_t=28))
     text = f"{title}: {IN_WORDS.get(y, y)} over {IN_WORDS.get(x, x)}. {error.capitalize()}"
     words = table.rename(columns=IN_WORDS).round(3).to_html(border=0, index=False)

@@ -74,8 +74,7 @@ class WorkLog:
         figure.add_scatter(x=seconds.index, y=seconds, mode="markers", name="attempt", marker_color=WALL)
         best = dict(mode="lines", name="best so far", line=dict(shape="hv", color=COLOURS["G"]))
         figure.add_scatter(x=seconds.index, y=seconds.cummin(), **best)
-        figure.update_layout(
-            height=320, xaxis=dict(title="attempt", dtick=1), yaxis=dict(title="s", rangemode="tozero")
-        )
+        axes = dict(xaxis=dict(title="attempt", dtick=1), yaxis=dict(title="seconds", rangemode="tozero"))
+        figure.update_layout(height=320, title="Seconds by attempt", **axes)
         told = ", ".join(f"attempt {number}: {value:.3g} s" for number, value in seconds.items())
         return figure.update_layout(meta=dict(text=f"Seconds by attempt. {told or 'None so far.'}"))
