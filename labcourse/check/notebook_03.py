@@ -165,7 +165,7 @@ def unknown_traces(folder: Path | str) -> dict[str, Trace]:
 def _other_launches(random: Random) -> tuple[np.ndarray, ...]:
     """Launches of three to five steps, and kernels that begin some time after them, to `hta_wall`."""
     steps = [100.0 * number for number in range(random.randrange(3, 6))]
-    launched = sorted(random.uniform(0, steps[-1] + 90) for _ in range(30))
+    launched = sorted([random.uniform(0, 90), *(random.uniform(0, steps[-1] + 90) for _ in range(30))])
     launched += [steps[-2] + 80, steps[-1] + 5]
     begin = [call + random.uniform(5, 60) for call in launched]
     begin[-2] = steps[-1] + 20
