@@ -1,11 +1,14 @@
 """The model beside steps that others measured on GPUs: as close as it is now, or closer."""
 
+from pathlib import Path
+
 import pandas
 import pytest
 
 import labkit
 from labkit.simulate import error_range, measured
 
+ROOT = Path(__file__).parents[2]
 HOST_BOUND = {  # on these hosts a launch takes 25 to 30 us, in place of 19
     "shufflenet_v2_x1_0, inference, batch 128",
     "resnet18, training, batch 16",
@@ -32,6 +35,16 @@ def test_the_file_has_what_the_model_says_now(table):
 
 def test_the_error_range_holds_eight_of_ten_steps():
     assert measured()["ratio"].quantile([0.1, 0.9]).tolist() == pytest.approx(error_range(), abs=0.03)
+
+
+def test_the_readme_and_the_page_quote_the_table():
+    ratio = measured()["ratio"]
+    many, least, median, most = len(ratio), *(f"{ratio.quantile(place):.2f}" for place in (0, 0.5, 1))
+    readme, page = (
+        " ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in ("README.md", "docs/trust.md")
+    )
+    assert f"[{many} steps" in readme and f"{least} to {most} of the measured ones, with a median of {median}" in readme
+    assert f"has {many} of their steps" in page and f"is {median}. " in page and f"between {least} and {most}" in page
 
 
 def test_every_step_has_a_public_source_and_the_table_says_simulated():
