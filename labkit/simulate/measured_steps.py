@@ -68,7 +68,7 @@ def measured(now: bool = False) -> pandas.DataFrame:
     return table
 
 
-def _milliseconds(row: Any) -> float:
+def _milliseconds(row: Any, host_us: float = HOST_US) -> float:
     network, batch, size, dtype, graph = row.network, row.batch, row.size, row.dtype, row.launch == "graph"
     steps = 1
     if row.use == "step":
@@ -78,7 +78,7 @@ def _milliseconds(row: Any) -> float:
     else:
         steps = ONE_AT_A_TIME if row.device == "V100" else 1
         operators = program_operators(_training(network, batch, size, foreach=steps == 1, graph=graph)) * steps
-    played = replay(operators, roofline=ROOFLINES[row.device], graph=graph, steps=1)
+    played = replay(operators, host_us, ROOFLINES[row.device], graph=graph, steps=1)
     return played.timeline.wall / 1e3 / steps
 
 

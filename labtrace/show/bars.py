@@ -16,6 +16,7 @@ import plotly.graph_objects as go
 
 from labtrace.errors import LabkitError
 from labtrace.rank import Rank
+from labtrace.reading import entry
 from labtrace.show.style import ABOVE, BELOW, CLEAR, EDGE, escaped, mark_simulated, panels, shortened, text_on
 from labtrace.trace import Trace
 
@@ -230,7 +231,7 @@ def stamp_text(trace: Trace) -> str:
     elif "recorded_by" in stamp:
         where = f"{stamp['device']}, recorded by others, {stamp['source'].partition(',')[0]}"
     else:
-        host_us = stamp.get("constants", {}).get("host_us")
+        host_us = entry(stamp, "constants").get("host_us")
         host = f", host {host_us:g} µs a launch" if host_us else ""
         error = ", times {:g} to {:g} of measured ones".format(*stamp["of_measured"]) if "of_measured" in stamp else ""
         where = f"{stamp.get('device', 'device unknown')}{host}{error}, torch {stamp.get('torch', 'unknown')}"

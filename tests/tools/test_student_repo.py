@@ -67,6 +67,12 @@ def repository(tmp_path_factory):
     return out
 
 
+def test_the_pages_that_notebooks_name_are_there(repository):
+    notebooks = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("notebooks/*.ipynb"))
+    pages = set(re.findall(r"\]\(\.\./([\w/.]+)", notebooks)) - {"docs/gallery.md"}  # a sentence that exercises lack
+    assert pages and not [page for page in pages if not (repository / page).exists()]
+
+
 def test_it_has_no_solution_and_no_wrong_answer(repository):
     tracked = subprocess.run(["git", "-C", repository, "ls-files"], check=True, capture_output=True, text=True)
     names = tracked.stdout.splitlines()
