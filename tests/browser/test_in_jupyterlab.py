@@ -41,18 +41,15 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="session")
-def open_notebook(tmp_path_factory):
+def open_notebook(browser, tmp_path_factory):
     """A function that opens a notebook, by the name of its file, in the session's JupyterLab and browser."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="make browser installs Playwright")
-    from lab_page import LabPage, chromium
+    from lab_page import LabPage
 
     folder = tmp_path_factory.mktemp("lab")
-    with jupyterlab(folder) as address, sync_api.sync_playwright() as playwright:
+    with jupyterlab(folder) as address:
         nbformat.write(widgets(), folder / "notebooks" / "widgets.ipynb")
         nbformat.write(run_elsewhere(folder), folder / "notebooks" / "run_elsewhere.ipynb")
-        browser = chromium(playwright)
         yield lambda notebook: LabPage(browser, address, notebook)
-        browser.close()
 
 
 def widgets() -> nbformat.NotebookNode:

@@ -7,15 +7,12 @@ pytestmark = pytest.mark.browser
 DRAWN = "document.querySelectorAll('figure.plotly-figure .js-plotly-plot svg.main-svg').length"
 
 
-def test_figures_are_drawn_and_nothing_is_asked_of_the_outside(tmp_path):
-    sync_api = pytest.importorskip("playwright.sync_api", reason="make browser installs Playwright")
-    from lab_page import chromium
-
+def test_figures_are_drawn_and_nothing_is_asked_of_the_outside(browser, tmp_path):
     asked, errors = [], []
-    with sync_api.sync_playwright() as playwright, chromium(playwright) as browser:
-        page = browser.new_context(offline=True).new_page()
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(built(tmp_path).as_uri())
-        page.wait_for_function(f"{DRAWN} >= 2", timeout=120_000)
+    page = browser.new_context(offline=True).new_page()
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(built(tmp_path).as_uri())
+    page.wait_for_function(f"{DRAWN} >= 2", timeout=120_000)
+    page.context.close()
     assert not errors and {address.partition(":")[0] for address in asked} <= {"file", "data", "blob"}
