@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import atexit
+import os
 import random
 import signal
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import lru_cache
+from multiprocessing.process import BaseProcess
+from multiprocessing.queues import Queue
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from labkit.errors import DataError
+
+PREFETCH = 4  # batches that each worker prepares in advance
 
 
 class Pictures(Protocol):
@@ -26,7 +32,7 @@ class Pictures(Protocol):
     def __getitem__(self, index: int, /) -> Tensor: ...
 
 
-@dataclass
+@dataclass(repr=False)
 class UnpairedData:
     """Pictures of domain A and of domain B, with no pairing between them.
 
@@ -55,6 +61,10 @@ class UnpairedData:
             pictures = getattr(self, name)
             if isinstance(pictures, (Tensor, list)) and len(pictures):  # others may take long to give a picture
                 _check_levels(pictures[0], name)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())  # not the pixels
+        return f"{type(self).__name__}({shown})"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -141,8 +151,11 @@ class _Batches(Dataset):
     def __getitem__(self, k: int) -> tuple[Tensor, Tensor]:
         mine = positions(k, self.batch_size, self.rank, self.ranks)
         examples = [self.data.example(self.seed, position) for position in mine]
-        a, b = zip(*examples, strict=True)
-        return torch.stack(a), torch.stack(b)
+        a, b = (torch.stack(half).detach() for half in zip(*examples, strict=True))
+        if get_worker_info() is not None:  # later the worker's queue would do it, and tell nobody if there is no room
+            a.share_memory_()
+            b.share_memory_()
+        return a, b
 
 
 def batches(
@@ -157,10 +170,13 @@ def batches(
     dtype: torch.dtype = torch.float32,
     rank: int = 0,
     ranks: int = 1,
+    signals: Sequence[int] = (),
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches `start` to `stop` - 1, each two tensors of shape (batch_size, 3, size, size) on `device`.
 
     Of `ranks` processes that share each batch, this one gets the part of number `rank`: batch_size // ranks pictures.
+
+    Once `signals` holds something, a batch that the workers do not deliver in a second is the end.
 
     One iterator serves the whole run, so worker processes start once and live to its end. On a GPU the
     batches are pinned, and batch k + 1 is copied on a stream of its own while the step works on batch k.
@@ -171,38 +187,63 @@ def batches(
         batch_size=None,  # an item already is a batch
         sampler=range(start, stop),
         num_workers=workers,
-        prefetch_factor=4 if workers else None,
+        prefetch_factor=PREFETCH if workers else None,
         pin_memory=device.type == "cuda",
-        worker_init_fn=_ignore_signals,
+        worker_init_fn=_prepare_worker,
         generator=torch.Generator(),  # or opening a loader, on resuming too, would move torch's own generator on
     )
-    ready = _one_ahead(loader) if workers else iter(loader)
+    ready = _one_ahead(loader, signals) if workers else iter(loader)
     if device.type == "cuda":
         return _prefetched(ready, device, dtype)
     return ((a.to(device, dtype), b.to(device, dtype)) for a, b in ready)
 
 
-def _ignore_signals(worker: int) -> None:
-    """Ignores what ends a run in a worker: terminals and schedulers signal every process, and the run alone decides."""
+def _prepare_worker(worker: int) -> None:
+    """Ignores what ends a run in a worker: terminals and schedulers signal every process, and the run alone decides.
+
+    If a batch cannot be sent, the worker ends, or the run would wait for this batch for ever.
+    """
+    Queue._on_queue_feeder_error = staticmethod(_end_worker)  # type: ignore[attr-defined]
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
-def _one_ahead(loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
+def _end_worker(error: Exception, batch: object) -> None:
+    print(f"labkit: a batch cannot be sent to the run: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def _one_ahead(loader: DataLoader, signals: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
     """Receives the next batch in a thread: taking it over from a worker costs milliseconds of the step's time."""
     received: Any = iter(loader)
     end = received._shutdown_workers
     atexit.register(end)  # or multiprocessing would send SIGTERM to the workers, who ignore it, and wait for them
+    thread = ThreadPoolExecutor(1)
+    coming = thread.submit(next, received, None)
     try:
-        with ThreadPoolExecutor(1) as thread:
+        while _arrives(coming, signals) and (batch := coming.result()) is not None:
             coming = thread.submit(next, received, None)
-            while (batch := coming.result()) is not None:
-                coming = thread.submit(next, received, None)
-                yield batch
+            yield batch
     finally:
+        if not _arrives(coming, signals):
+            _kill(received._workers)  # the thread notices that within five seconds
+        thread.shutdown()
         end()
+        _kill(received._workers)  # those that hang
         atexit.unregister(end)
+
+
+def _kill(workers: Sequence[BaseProcess]) -> None:
+    for worker in workers:
+        worker.kill()
+
+
+def _arrives(coming: Future, signals: Sequence[int]) -> bool:
+    """Waits for a batch, or its error. False if it does not come, and a signal stops the run."""
+    while not wait([coming], 1).done and not signals:
+        pass
+    return coming.done()
 
 
 def _prefetched(

@@ -20,7 +20,7 @@ from labkit.errors import DataError
 SAMPLES = 4  # pairs to look at during a run
 
 
-@dataclass
+@dataclass(repr=False)
 class CustomData(UnpairedData):
     """A dataset of pairs, `train_a`. Its random numbers depend on seed and position, so that a run resumes exactly."""
 

@@ -56,7 +56,7 @@ class Painted:
         return self.kept[scene]
 
 
-@dataclass
+@dataclass(repr=False)
 class FruitData(UnpairedData):
     """Rendered apples (A) and oranges (B), ``uint8``. Those to test on are two tensors of shape (N, 3, size, size).
 

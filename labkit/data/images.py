@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,11 @@ from labtrace.files import atomic_write
 
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}  # read and written
 READABLE = "JPEG, PNG, WebP, BMP, TIFF or PPM"
-# The last four cannot be read. They are found so that a folder of iPhone pictures is not taken for an empty one.
-SUFFIXES = {*FORMATS, ".bmp", ".tif", ".tiff", ".ppm", ".heic", ".heif", ".avif", ".gif"}
+# Pictures of the second row cannot be read. They are found so that none is passed over without a word.
+SUFFIXES = set(
+    ".jpg .jpeg .jpe .jfif .png .apng .webp .bmp .dib .tif .tiff .ppm .pgm .pbm .pnm "
+    ".heic .heif .avif .gif .jp2 .j2k .jpf .jpx .jxl .tga .psd .svg .dng .cr2 .cr3 .nef .arw".split()
+)
 
 
 def find_pictures(folder: Path | str) -> list[Path]:
@@ -54,14 +58,17 @@ def read_picture(path: Path | str) -> Tensor:
     camera notes in EXIF is carried out. Colour profiles are not applied, as in the public reference.
 
     Raises:
-        DataError: the file cannot be read, is damaged, is no such picture, is a TIFF of grey with more than
-            8 bits or of several pages, or has over 179 million pixels, where
-            Pillow suspects a decompression bomb.
+        DataError: the file cannot be read, is damaged, or is no such picture. Or its colours are not certain: several
+            pages or frames, a TIFF of grey with more than 8 bits, 16 bits of which the upper two are never used, or a
+            TIFF whose fourth channel need not be transparency. Or it has over 179 million pixels, where Pillow suspects
+            a decompression bomb.
         LabkitError: the memory does not suffice.
     """
     # Pillow, not torchvision.io: that drops transparency instead of compositing it, ignores EXIF in WebP, and is
     # deprecated since torchvision 0.29.
     try:
+        if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+            raise ValueError("neither a file nor a folder")  # to open a named pipe could take for ever
         with Image.open(path, formats=["JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM"]) as image:
             pixels = np.array(_as_rgb(image))
     except MemoryError as error:  # the picture may be a good one, so it is not left out as damaged ones are
@@ -79,16 +86,22 @@ def read_picture(path: Path | str) -> Tensor:
 
 def _as_rgb(image: Image.Image) -> Image.Image:
     """The picture, upright and in RGB. Raises `ValueError` where Pillow would make wrong colours, or drop pages."""
-    if image.mode == "F" or image.mode[0] == "I" and image.format == "TIFF":
+    stored = str([tile.args for tile in image.tile])  # type: ignore[attr-defined]  # how the file holds its numbers
+    tiff = image.format == "TIFF"
+    if image.mode == "F" or image.mode[0] == "I" and tiff:
         raise ValueError(f"pixels of mode {image.mode}, more than 8 bits")  # of which none is certain to be white
-    if image.format == "TIFF" and image.n_frames > 1:  # type: ignore[attr-defined]
-        raise ValueError("several pages")  # Pillow would take the first
+    if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:  # a camera's MPO has a preview of the first
+        raise ValueError("several pages or frames")  # Pillow would take the first
     inverted = image.mode == "CMYK" and image.format == "JPEG" and "adobe" not in image.info
     ImageOps.exif_transpose(image, in_place=True)
     if image.mode[0] == "I":  # 16-bit grey, which Pillow would clip at 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if inverted:  # Pillow inverts every CMYK JPEG, as only Adobe's need
         image = ImageChops.invert(image)
+    if re.search(";16[BL]|65535", stored) and np.asarray(image.convert("RGB")).max() < 64:
+        raise ValueError("16 bits, of which the upper two are never used: scale its numbers up to 65535")
+    if tiff and image.mode in ("LA", "RGBA") and np.asarray(image)[..., -1].min() < 255 and "RGBa" not in stored:
+        raise ValueError("one channel more than its colours, perhaps infrared: save its colours alone")
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

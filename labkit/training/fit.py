@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from labkit import ranks
-from labkit.data.batches import UnpairedData, batches
+from labkit.data.batches import PREFETCH, UnpairedData, batches
 from labkit.data.custom_data import open_data
 from labkit.devices import cudnn_benchmark
 from labkit.errors import TrainingError
@@ -104,9 +105,13 @@ def fit(
     run = Run(step, steps, None if checkpoint is None else Path(checkpoint), settings)
     log = [LossesCsv(run.folder / LOSSES)] if run.folder else []
     watchers = Callbacks(run, [*log, Progress(), *callbacks])
-    stream = _stream(run, pictures, workers, watchers)
     agreement, agreed, save_at = ranks.Agreement(), Wishes(), time.monotonic() + 60 * save_minutes
-    with resumed(run), interrupts() as signals, watchers, closing(stream):
+    with (
+        resumed(run),
+        interrupts() as signals,
+        watchers,
+        closing(_stream(run, pictures, workers, watchers, signals)) as stream,
+    ):
         watchers.raise_error()
         for batch in stream:
             if schedule is not None:
@@ -148,25 +153,41 @@ def _save_and_tell(run: Run, watchers: Callbacks) -> None:
         watchers.tell("on_save", run.folder / checkpoints.FILE)
 
 
-def _stream(run: Run, data: UnpairedData, workers: int, watchers: Callbacks) -> Generator[tuple[Tensor, Tensor]]:
+def _stream(
+    run: Run, data: UnpairedData, workers: int, watchers: Callbacks, signals: Sequence[int]
+) -> Generator[tuple[Tensor, Tensor]]:
     """The batches of the steps that are left. If an error ends them, the loop can save the run before it is raised."""
     weight, shares = next(run.model.parameters()), run.step.shares
     place: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
     place |= {"seed": run.batches["seed"], "rank": ranks.number() % shares, "ranks": shares}
     size = run.batches["batch_size"]
     try:
-        yield from batches(data, size, run.done, run.steps, workers=workers, **place)
+        yield from batches(data, size, run.done, run.steps, workers=workers, signals=signals, **place)
     except Exception as error:
-        watchers.error = error
-        worker_died = isinstance(error, (ConnectionError, EOFError)) and not str(error).startswith("Caught")
-        if worker_died or "DataLoader worker (pid" in str(error):  # else the pictures raised it, here or in a worker
-            reason = checkpoints.first_line(error)
-            watchers.error = TrainingError(
-                f"a process that prepares batches died ({reason}), perhaps since memory ran out; {_where_saved(run)}, "
-                "with fewer workers if this happens again."
-            )
-        if ranks.count() > 1:  # the other ranks still take the step under way, and a batch is the same without workers
-            yield from batches(data, size, run.done, run.steps, **place)
+        watchers.error = _cause(error, run, data, workers)
+    if ranks.count() > 1:  # the other ranks still take the step under way, and a batch is the same without workers
+        yield from batches(data, size, run.done, run.steps, **place)
+
+
+def _cause(error: Exception, run: Run, data: UnpairedData, workers: int) -> Exception:
+    """The error to raise for one that ended the batches: one of a worker says what to do, those of pictures stay."""
+    if re.search("(allocate|out of) shared memory", str(error)):
+        height, width = data.whole or (data.size, data.size)
+        pictures = 2 * run.batches["batch_size"] // run.step.shares
+        megabytes = workers * PREFETCH * pictures * 3 * height * width * 4 / 1e6
+        return TrainingError(
+            f"/dev/shm is full: there {workers} processes hand over the batches that they prepare, which can take "
+            f"{megabytes:,.0f} MB for each rank. Give it more room (in Docker with --shm-size), or take fewer workers "
+            f"(0 need none) or, in a new folder, smaller batches; {_where_saved(run)}."
+        )
+    lost = isinstance(error, (ConnectionError, EOFError)) and not str(error).startswith("Caught")
+    if lost or "DataLoader worker (pid" in str(error):
+        reason = checkpoints.first_line(error)
+        return TrainingError(
+            f"a process that prepares batches died ({reason}), perhaps since memory ran out; {_where_saved(run)}, "
+            "with fewer workers if this happens again."
+        )
+    return error  # of the pictures, here or in a worker
 
 
 def _check(data: UnpairedData, step: Step, batch_size: int, **numbers: int) -> None:

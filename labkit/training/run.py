@@ -40,7 +40,7 @@ class Run:
     batches: dict[str, Any] = field(default_factory=dict)
     done: int = 0
     saved: int = 0
-    losses: dict[str, list[float]] = field(default_factory=dict)
+    losses: dict[str, list[float]] = field(default_factory=dict, repr=False)
     pending: list[dict[str, Tensor]] = field(default_factory=list, repr=False)
 
     @property

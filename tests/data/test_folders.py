@@ -100,6 +100,11 @@ def test_training_pictures_stand_in_for_test_pictures(album):
     assert data.test_a.shape[1:] == (3, 32, 32)
 
 
+def test_data_are_printed_without_their_pixels(album):
+    assert repr(labkit.folders(album, size=32)) == "UnpairedData(data='album', pictures=[4, 3], size=32)"
+    assert repr(labkit.fruit(n=4, size=32)) == "FruitData(data='fruit', pictures=[4, 4], size=32)"
+
+
 def test_a_set_without_a_usable_picture_says_why(album):
     with pytest.warns(UserWarning, match="0.jpg is only 40 pixels.*size is 64"):
         with pytest.raises(DataError, match=r"None of the 4 pictures in .*trainA can be used"):

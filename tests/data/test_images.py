@@ -1,5 +1,6 @@
 """Pictures of every kind against truth computed from the pixels they were made of."""
 
+import os
 import struct
 import zlib
 
@@ -57,7 +58,9 @@ PALETTE_RGB = np.array(PALETTE.convert("RGB"))
 OPACITIES = bytes([0, 128] + [255] * 14)
 CMYK = np.dstack([255 - RGB, np.full_like(GREY, 40)])
 CMYK_RGB = np.rint((255 - CMYK[..., :3].astype(float)) * (255 - 40) / 255)
+PREVIEW = Image.fromarray(GREY[::2, ::2])
 FINE = {"quality": 100, "subsampling": 0}
+ALL = {"save_all": True}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +88,10 @@ FINE = {"quality": 100, "subsampling": 0}
         ("colour.ppm", Image.fromarray(RGB), {}, RGB),
         ("colour.tif", Image.fromarray(RGB), {}, RGB),
         ("packed.tiff", Image.fromarray(RGB), {"compression": "tiff_lzw"}, RGB),
-        ("rgba.tif", Image.fromarray(np.dstack([RGB, ALPHA])), {}, on_white(RGB, ALPHA)),
+        ("opaque.tif", Image.fromarray(RGB).convert("RGBA"), {}, RGB),
+        ("extra.tif", merged("RGBX", *RGB.transpose(2, 0, 1), ALPHA), {}, RGB),
+        ("camera.jpg", Image.fromarray(GREY), {"format": "MPO", "append_images": [PREVIEW], **ALL}, grey_as_rgb(GREY)),
+        ("dark.pgm", Image.fromarray(GREY // 8), {}, grey_as_rgb(GREY // 8)),
         ("palette.tif", PALETTE, {}, PALETTE_RGB),
         ("one_bit.tif", Image.fromarray(GREY > 99), {}, grey_as_rgb(255 * (GREY > 99))),
         ("cmyk.tif", merged("CMYK", *CMYK.transpose(2, 0, 1)), {}, CMYK_RGB),
@@ -118,7 +124,16 @@ def test_16_bit_colour_comes_out_right(tmp_path):
 @pytest.mark.parametrize(
     "name, image, options, cause",
     [
-        ("scan.tif", Image.fromarray(RGB), {"save_all": True, "append_images": [PALETTE, PALETTE]}, "several pages"),
+        ("scan.tif", Image.fromarray(RGB), {"append_images": [PALETTE, PALETTE], **ALL}, "several pages"),
+        ("frames.png", Image.fromarray(RGB), {"append_images": [PALETTE], **ALL}, "several pages or frames"),
+        ("frames.webp", Image.fromarray(RGB), {"append_images": [PALETTE], **ALL}, "several pages or frames"),
+        ("12_bits.png", Image.fromarray(DEEP[..., 0] >> 4), {}, "16 bits, of which the upper two are never used"),
+        ("14_bits.pgm", Image.fromarray(DEEP[..., 0] >> 2), {"format": "PPM"}, "the upper two are never used"),
+        ("12_bits_colour.png", deep_colour_png(DEEP >> 4), {}, "the upper two are never used"),
+        ("12_bits.tif", colour_tiff(DEEP >> 4, 1), {}, "the upper two are never used"),
+        ("12_bits.ppm", b"P6 48 32 65535\n" + (DEEP >> 4).byteswap().tobytes(), {}, "the upper two are never used"),
+        ("infrared.tif", Image.fromarray(np.dstack([RGB, ALPHA])), {}, "one channel more than its colours"),
+        ("grey_and_more.tif", merged("LA", GREY, ALPHA), {}, "one channel more than its colours"),
         ("depth.tif", Image.fromarray(GREY.astype(np.float32)), {}, "mode F, more than 8 bits"),
         ("grey16.tif", Image.fromarray(DEEP[..., 0]), {}, "mode I;16, more than 8 bits"),
         ("counts.tif", Image.fromarray(DEEP[..., 0].astype(np.int32)), {}, "mode I, more than 8 bits"),
@@ -133,6 +148,27 @@ def test_what_has_no_certain_colours_is_refused(tmp_path, name, image, options, 
         image.save(tmp_path / name, **options)
     with pytest.raises(DataError, match=f"{name} .*{cause}"):
         read_picture(tmp_path / name)
+
+
+def test_tiff_whose_colours_were_multiplied_by_their_opacity_comes_out_right(tmp_path):
+    path = tmp_path / "associated.tif"
+    premultiplied = np.rint(RGB * (ALPHA[..., None] / 255)).astype(np.uint8)
+    Image.fromarray(np.dstack([premultiplied, ALPHA])).save(path)
+    extra = struct.pack("<HHI", 338, 3, 1)  # the tag that says what the fourth channel is
+    path.write_bytes(path.read_bytes().replace(extra + b"\2", extra + b"\1"))
+    assert off_by(path, premultiplied + 255.0 - ALPHA[..., None]) <= 1
+
+
+def test_12_bits_that_say_so_come_out_right(tmp_path):
+    (tmp_path / "12.pgm").write_bytes(b"P5 48 32 4095\n" + (DEEP[..., 0] >> 4).byteswap().tobytes())
+    assert off_by(tmp_path / "12.pgm", grey_as_rgb((DEEP[..., 0] >> 4) / 4095 * 255)) <= 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jpg")
+    with pytest.raises(DataError, match="pipe.jpg .*neither a file nor a folder"):
+        read_picture(tmp_path / "pipe.jpg")
 
 
 def test_cmyk_that_is_not_adobes_is_not_inverted(tmp_path):
@@ -200,10 +236,21 @@ def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch):
 
 
 def test_pictures_are_found_by_suffix_and_sorted_by_name(tmp_path):
-    for name in ["b.JPG", "a.png", "C.Jpeg", "d.webp", "e.HEIC", "._a.png", ".DS_Store", "notes.txt", "README"]:
+    for name in [
+        "b.JPG",
+        "a.png",
+        "C.Jpeg",
+        "d.webp",
+        "e.HEIC",
+        "f.jp2",
+        "._a.png",
+        ".DS_Store",
+        "notes.txt",
+        "README",
+    ]:
         (tmp_path / name).touch()
     (tmp_path / "folder.jpg").mkdir()
-    assert [path.name for path in find_pictures(tmp_path)] == ["C.Jpeg", "a.png", "b.JPG", "d.webp", "e.HEIC"]
+    assert [path.name for path in find_pictures(tmp_path)] == ["C.Jpeg", "a.png", "b.JPG", "d.webp", "e.HEIC", "f.jp2"]
 
 
 def test_folders_in_folders_are_searched_once_each_and_hidden_ones_not_at_all(tmp_path):

@@ -1,5 +1,6 @@
 """Signals and deaths that reach more than the process that trains. `make bench` sends each to real runs."""
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -8,6 +9,7 @@ import time
 import forked
 import psutil
 import pytest
+import torch
 
 import labkit
 from labkit import ranks
@@ -54,6 +56,54 @@ def test_a_worker_that_is_killed_costs_no_step(tiny, fruit, tmp_path):
         labkit.fit(step, fruit, 10000, checkpoint=tmp_path, report_every=1, callbacks=[kill_worker], workers=1)
     saved = checkpoints.load(tmp_path)
     assert saved["done"] == len(saved["losses"]["G_A"]) >= 2
+
+
+def fails(error):
+    def function(*given):
+        raise error
+
+    return function
+
+
+NO_ROOM = RuntimeError("unable to allocate shared memory(shm) for file </torch_1_2_3>: No space left on device (28)")
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "error", "message"),
+    [
+        (torch.Tensor, "share_memory_", NO_ROOM, "/dev/shm is full: .* take 0 MB .*--shm-size.*fewer workers"),
+        (multiprocessing.reduction, "DupFd", OSError(24, "Too many open files"), "prepares batches died"),
+    ],
+)
+def test_a_batch_that_a_worker_cannot_hand_over_ends_the_run(
+    tiny, fruit, tmp_path, monkeypatch, place, name, error, message
+):
+    monkeypatch.setattr(place, name, fails(error))
+    with pytest.raises(TrainingError, match=f"{message}.*saved in {tmp_path}"):
+        labkit.fit(labkit.make_step(tiny()), fruit, 9, batch_size=2, checkpoint=tmp_path, workers=1)
+    assert checkpoints.load(tmp_path)["done"] == 0
+
+
+def test_a_signal_ends_the_wait_for_a_batch(tiny, batch, tmp_path):
+    class Hanging(list):
+        read = 0
+
+        def __getitem__(self, index):
+            self.read += 1
+            if self.read > 6:  # four of them are the sample pictures
+                os.kill(os.getppid(), signal.SIGTERM)
+                time.sleep(600)
+            return tuple(half[0] for half in batch(seed=index))
+
+    with pytest.raises(KeyboardInterrupt, match="stopped after step [12] of 100; saved in"):
+        labkit.fit(labkit.make_step(tiny()), Hanging(range(8)), 100, checkpoint=tmp_path, workers=1)
+    workers = [child for child in psutil.Process().children() if child.name() == "pt_data_worker"]
+    assert not psutil.wait_procs(workers, timeout=10)[1], "it still runs"
+
+
+def test_a_dataset_whose_pictures_have_gradients_does_not_hang(tiny, batch):
+    pairs = [tuple(half[0].requires_grad_() for half in batch(seed=seed)) for seed in range(4)]
+    assert labkit.fit(labkit.make_step(tiny()), pairs, 2, workers=1).done == 2
 
 
 def test_an_error_of_the_pictures_costs_no_step(tiny, batch, tmp_path):
