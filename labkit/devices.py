@@ -21,7 +21,11 @@ LESS_MEMORY = (
     "Use smaller batches or pictures; or the speed-ups 'bf16' or 'recompute', or accumulate (the same update in "
     "parts), which need less memory."
 )
-UNUSABLE = (RuntimeError, AssertionError)  # PyTorch's errors for a device that is not there, or that it cannot use
+UNUSABLE = (
+    RuntimeError,
+    AssertionError,
+    ModuleNotFoundError,
+)  # PyTorch's errors for a device that is not there, or that it cannot use
 
 
 def pick_device(name: str | torch.device = "auto") -> torch.device:
@@ -69,6 +73,8 @@ def convolve(device: str | torch.device) -> float:
 def why_unusable(error: Exception, device: str | torch.device = "cuda") -> str:
     """The reason why PyTorch cannot compute on a device, from the error that it raised, and what to do."""
     text, torch_here = str(error), f"PyTorch {torch.__version__}"
+    if not str(device).startswith(("cpu", "cuda")):
+        return f"{torch_here} cannot compute on it here"
     another = "install another one, see 'GPUs' in docs/install.md"
     if "not compiled with CUDA" in text:
         return f"{torch_here} is built without CUDA; {another}"

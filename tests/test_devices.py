@@ -116,6 +116,17 @@ def test_another_device_is_taken_with_a_warning(monkeypatch):
         assert labkit.pick_device("mps").type == "mps"
 
 
+@pytest.mark.parametrize("name", ["mps", "hpu", "gpu"])
+def test_a_device_that_is_not_here_is_refused_without_advice_on_cuda(monkeypatch, name):
+    def fail(device):
+        raise WITHOUT_CUDA
+
+    monkeypatch.setattr(devices, "convolve", fail)
+    with pytest.raises(labkit.LabkitError, match=f"device='{name}': PyTorch .* cannot compute on it here. Use") as said:
+        labkit.pick_device(name)
+    assert "CUDA" not in str(said.value)
+
+
 def test_times_wait_for_other_devices_and_not_for_a_gpu_that_is_not_used(monkeypatch):
     waits = []
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)

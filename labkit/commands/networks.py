@@ -38,11 +38,15 @@ def translate(
         skip_existing: Pass over pictures whose file exists.
         device: auto, cpu or cuda.
     """
+    from labkit.training.translate import targets_of
+
     with printing():
         run = at_step(run, step)
         load = labkit.load_generator if run.suffix == ".pth" else labkit.load_model
+        model = load(run, labkit.pick_device(device))
+        wanted = targets_of(source, target, overwrite, skip_existing)
         written = labkit.translate(
-            load(run, labkit.pick_device(device)),
+            model,
             source,
             target,
             direction,
@@ -51,6 +55,8 @@ def translate(
             skip_existing=skip_existing,
         )
         typer.echo("\n".join(map(str, written)))
+        if len(written) < len(wanted):  # a warning has named those that are left out
+            raise typer.Exit(1)
 
 
 def export(

@@ -66,7 +66,7 @@ def translate(
     if size is not None and size < 1:
         raise LabkitError(f"size={size}: a number of pixels, at least 1, is needed.")
     network = model.translator(direction) if isinstance(model, Model) else model
-    targets = _targets(Path(source), Path(target), overwrite, skip_existing)
+    targets = targets_of(Path(source), Path(target), overwrite, skip_existing)
     written: list[Path] = []
     left_out: list[str] = []
     try:
@@ -88,7 +88,7 @@ def translate(
     return written
 
 
-def _targets(source: Path, target: Path, overwrite: bool, skip_existing: bool) -> dict[Path, Path]:
+def targets_of(source: Path, target: Path, overwrite: bool, skip_existing: bool) -> dict[Path, Path]:
     """The file to write for each picture to translate. Raises errors for all that can be known before any work."""
     if source.resolve() == target.resolve():
         raise LabkitError(f"{target}: the translation would take the place of its source. Name another target.")

@@ -58,6 +58,10 @@ def test_train_on_folders_and_translate_back_with_every_option(call, tmp_path):
     status, out, error = call(*translate, "--size", 24)
     assert status == 1 and not out and "0.png" in error
     assert call(*translate, "--size", 24, "--overwrite")[0] == 0
+    (tmp_path / "data" / "trainB" / "damaged.png").write_text("no picture")
+    with pytest.warns(UserWarning, match="left out:\n.*damaged.png cannot be read"):
+        status, out, _ = call(*translate, "--overwrite")
+    assert status == 1 and out.count(".png") == len(list((tmp_path / "out").iterdir()))
     assert read_picture(tmp_path / "out" / "1.png").shape == (3, 24, 24)
 
 
