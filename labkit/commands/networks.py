@@ -44,7 +44,7 @@ def translate(
         run = at_step(run, step)
         load = labkit.load_generator if run.suffix == ".pth" else labkit.load_model
         model = load(run, labkit.pick_device(device))
-        wanted = targets_of(source, target, overwrite, skip_existing)
+        wanted = targets_of(source, target, True, skip_existing)
         written = labkit.translate(
             model,
             source,
