@@ -174,7 +174,7 @@ def _cause(error: Exception, run: Run, data: UnpairedData, workers: int) -> Exce
     if re.search("(allocate|out of) shared memory", str(error)):
         height, width = data.whole or (data.size, data.size)
         pictures = 2 * run.batches["batch_size"] // run.step.shares
-        megabytes = workers * PREFETCH * pictures * 3 * height * width * 4 / 1e6
+        megabytes = (workers * PREFETCH + 2) * pictures * 3 * height * width * 4 / 1e6  # two are with the step
         return TrainingError(
             f"/dev/shm is full: there {workers} processes hand over the batches that they prepare, which can take "
             f"{megabytes:,.0f} MB for each rank. Give it more room (in Docker with --shm-size), or take fewer workers "
