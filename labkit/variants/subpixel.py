@@ -51,7 +51,7 @@ def _has_few(layer: nn.Module) -> bool:
         type(layer) is nn.Conv2d
         and usual.items() <= vars(layer).items()
         and layer.out_channels < FEW
-        and min(layer.kernel_size) > 1
+        and min(layer.kernel_size) > 3  # or it gains less, and is winograd's
     )
 
 
