@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,8 +11,6 @@ from torch import Tensor, nn
 
 from labkit.models.model import Model
 from labkit.variants import Substitutes
-
-FEW = 8  # channels out: with fewer, most of the lanes of a vector register are empty
 
 
 class Subpixel(Substitutes):
@@ -50,12 +49,12 @@ def _has_few(layer: nn.Module) -> bool:
     return (
         type(layer) is nn.Conv2d
         and usual.items() <= vars(layer).items()
-        and layer.out_channels < FEW
+        and layer.out_channels <= 3
         and min(layer.kernel_size) > 3  # or it gains less, and is winograd's
     )
 
 
-def four_pixels(layer: nn.Conv2d, x: Tensor) -> Tensor:
+def four_pixels(layer: Any, x: Tensor) -> Tensor:
     """The layer's convolution of x (N, C, H, W)."""
     height, width = layer.kernel_size
     if (x.shape[2] - height) % 2 == 0 or (x.shape[3] - width) % 2 == 0:  # an odd number of pixels out

@@ -42,8 +42,9 @@ class Winograd(Substitutes):
     in the layout in which they are fastest, and nothing is laid out anew between layers. Under autocast its layers
     compute in float32. Second derivatives are refused.
 
-    Its sums are those of the baseline to about 1e-15 in float64. In float32 a convolution's error is about four times
-    that of a direct one, since the matrices add and take away numbers larger than their result.
+    Equal to the baseline to about 1e-14 in float64. In float32 the error of a convolution is about 2e-6 of its result,
+    8 to 15 times that of a direct one, since the matrices add and take away numbers larger than the result. Over 200
+    steps the losses are as far from those in float64 as the baseline's own are: training amplifies any rounding.
 
     Improves: compute and memory traffic, on processors. Does not help where few tiles are left for the products, as
     with pictures of 64 pixels, nor in generators without such blocks. It needs more memory: each convolution keeps its
@@ -227,8 +228,17 @@ def library() -> ctypes.CDLL:
         LabkitError: they cannot be compiled, or not be kept there.
     """
     instructions = INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), "native")
-    command = [compiler(), "-O3", f"-march={instructions}", "-fopenmp", "-std=c++17", "-shared", "-fPIC", str(SOURCE)]
-    key = hashlib.sha256(SOURCE.read_bytes() + " ".join(map(str, command)).encode()).hexdigest()[:16]
+    command = [
+        str(compiler()),
+        "-O3",
+        f"-march={instructions}",
+        "-fopenmp",
+        "-std=c++17",
+        "-shared",
+        "-fPIC",
+        str(SOURCE),
+    ]
+    key = hashlib.sha256(SOURCE.read_bytes() + " ".join(command).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     file = cache / "labkit" / f"winograd-{key}.so"
     if not file.exists():
