@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,49 +12,89 @@ from typing import TYPE_CHECKING
 from labkit import ranks
 from labkit.measure.compare import compare
 from labkit.measure.record import Pair
+from labkit.measure.timing import synchronise
 from labkit.models.model import Model
 from labkit.models.step import Step
 from labkit.stamp import stamp
 from labkit.variants.registry import SPEEDUPS, make_step
+from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
 
 if TYPE_CHECKING:
     import pandas
 
 FILE = "speedups.json"  # in a run's folder
+SMALLEST = 64  # pixels on a side with which steps are compared
+NOISY = 1.1  # the upper over the lower end of what the baseline is against itself
 
 
-def autotune(make_model: Callable[[], Model], batch: Pair, rounds: int = 8) -> tuple[list[str], list[str]]:
+def autotune(
+    make_model: Callable[[], Model], batch: Pair, rounds: int = 8, limit_s: float = 600
+) -> tuple[list[str], list[str]]:
     """The speed-ups that make a step of this model faster on this device, and a line of reasons for each.
 
     Each is measured alone. Then, the fastest first, each is added to those chosen so far, and stays if the step gets
     faster by more than noise and still computes the same. If nothing helps, nothing is chosen. Several
-    ranks try and choose the same, each on its part of the batch.
+    ranks try and choose the same, each on its part of the batch. On a CPU the time is that of the process, in which
+    other programs on its cores hardly show.
 
     Args:
         make_model: makes the model, on its device. It is called for every step that is tried.
         batch: as in training, (B, 3, H, W) in [-1, 1].
         rounds: measurements of each, at least 6.
+        limit_s: about how long it may take. If need be, it measures with a corner of the pictures, and says so.
     """
     names, said = candidates(make_model)
+    clock = time.process_time if batch[0].device.type == "cpu" and not shared() else time.perf_counter
 
     def maker(*names: str) -> Callable[[], Step]:
         return lambda: make_step(make_model(), *names, *shared())
 
-    alone = compare({"baseline": maker(), **{name: maker(name) for name in names}}, batch, rounds)
-    alone = alone.loc[names].sort_values("times_faster", ascending=False)
+    steps = (2 + 2.5 * len(names)) * (rounds + 7)  # each alone, then half of them beside two others
+    batch = corner(maker()(), batch, limit_s / steps, said)
+    alone = compare({"baseline": maker(), **{name: maker(name) for name in names}}, batch, rounds, clock=clock)
+    again, alone = alone.iloc[1], alone.loc[names].sort_values("times_faster", ascending=False)
     chosen: list[str] = []
     for name, row in alone.iterrows():
         where = ""
         if row["verdict"] in ("faster", "no difference") and row["times_faster"] > 1:
             where = f" on top of {', '.join(chosen) or 'the baseline'}"
-            row = compare({"without": maker(*chosen), "with": maker(*chosen, name)}, batch, rounds).loc["with"]
+            makers = {"without": maker(*chosen), "with": maker(*chosen, name)}
+            row = compare(makers, batch, rounds, clock=clock).loc["with"]
             if row["verdict"] == "faster":
                 said.append(f"{name}: chosen,{where} {row['why']}")
                 chosen.append(name)
                 continue
         said.append(f"{name}: left out, {row['verdict']}{where}: {row['why']}")
+    if again["times_faster_high"] > NOISY * again["times_faster_low"]:
+        said.append(f"auto: this machine is too noisy for small gains; {again['why']}")
     return chosen, said
+
+
+def corner(step: Step, batch: Pair, limit_s: float, said: list[str]) -> Pair:
+    """The batch or, where a step with it takes longer, pictures of it halved until it does not, said in a line."""
+    for _ in range(2):  # the first time, memory is allocated and kernels are chosen
+        synchronise()
+        started = time.perf_counter()
+        step(*batch)
+        synchronise()
+    [took] = ranks.largest([time.perf_counter() - started])
+    side = min(batch[0].shape[-2:])
+    while took > limit_s and side >= 2 * SMALLEST:
+        side, took = side // 2, took / 4
+    smaller = (batch[0][..., :side, :side], batch[1][..., :side, :side])
+    if side == min(batch[0].shape[-2:]) or not _fits(step.model, smaller):
+        return batch
+    said.append(f"auto: measured with {side}x{side} pixels of each picture, since with all of them it takes long")
+    return smaller
+
+
+def _fits(model: Model, batch: Pair) -> bool:
+    try:
+        model.check(*batch, values=False)
+    except LabkitError:
+        return False
+    return True
 
 
 def remembered(folder: Path, make_model: Callable[[], Model], batch: Pair) -> tuple[list[str], list[str]]:

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from labkit import devices
 from labkit.models.cyclegan import CycleGAN, CycleGANStep
 from labkit.models.model import Model
-from labkit.models.step import Step
+from labkit.models.step import Batch, Step
 
-__all__ = ["SpeedUp", "has_batch_norm", "has_dropout", "no_shared_casts", "why_passes_matter"]
+__all__ = ["SpeedUp", "Substitutes", "has_batch_norm", "has_dropout", "no_shared_casts", "why_passes_matter"]
 
 
 class SpeedUp(Step):
@@ -85,6 +86,23 @@ class SpeedUp(Step):
     def why_untried(cls, model: Model) -> str | None:
         """The reason why `labkit.autotune` does not try it to save time, or None if it does."""
         return None if cls.improves not in ("memory", "pictures a second") else f"it improves {cls.improves}"
+
+
+class Substitutes(SpeedUp):
+    """The base of those that compute something else in some layers, while a player learns."""
+
+    def __init__(self, *arguments: Any, **options: Any):
+        self.forwards: dict[nn.Module, Callable[[Tensor], Tensor]] = {}  # of each layer, what it does instead
+        super().__init__(*arguments, **options)
+
+    def learn(self, player: str, batch: Batch) -> dict[str, Tensor]:
+        for layer, forward in self.forwards.items():
+            vars(layer)["forward"] = forward
+        try:
+            return super().learn(player, batch)
+        finally:
+            for layer in self.forwards:
+                del vars(layer)["forward"]
 
 
 def has_batch_norm(model: nn.Module) -> bool:

@@ -38,6 +38,12 @@ class ChannelsLast(SpeedUp):
             return f"batch norm's gradients are wrong in it on {device.type!r}, by this PyTorch: use instance norm"
         return super().why_unsuited(model)
 
+    @classmethod
+    def why_untried(cls, model: Model) -> str | None:
+        if next(model.parameters()).device.type == "cpu" and not has_batch_norm(model):
+            return "on processors, instance norm undoes it layer by layer"
+        return super().why_untried(model)
+
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.model.to(memory_format=torch.channels_last)
         if norm_is_wrong(nn.InstanceNorm2d, next(self.model.parameters()).device):

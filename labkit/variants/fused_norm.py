@@ -7,7 +7,7 @@ import importlib.util
 import itertools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -15,14 +15,13 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from labkit.models.model import Model
-from labkit.models.step import Batch
-from labkit.variants import SpeedUp
+from labkit.variants import Substitutes
 
 tl: Any = None  # triton.language, imported with the first kernel: Triton exists for Linux only
 BLOCK = 4096  # numbers that a program holds at a time: whole planes, or a part of one
 
 
-class FusedNorm(SpeedUp):
+class FusedNorm(Substitutes):
     """Computes instance norm, and the ReLU or LeakyReLU behind it, in one kernel, and so their gradients.
 
     Differs from the baseline in one seam, `learn`: while it runs, kernels written in Triton take the place of these
@@ -57,26 +56,25 @@ class FusedNorm(SpeedUp):
         return None if acts else "Triton's kernels need a GPU"
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
-        layers = [layer for _, layer in self.model.named_modules(remove_duplicate=False)]
-        behind = dict(pair for row in layers if type(row) is nn.Sequential for pair in itertools.pairwise(row))
-        self.forwards: dict[Any, Callable] = {}  # of each layer, what it does instead
-        for norm in filter(_is_plain, layers) if FusedNorm.why_inactive(self.model) is None else ():
-            after, slope = behind.get(norm), 1.0
-            # A custom network may use either elsewhere, too, where the other is not beside it.
-            if type(after) in (nn.ReLU, nn.LeakyReLU) and layers.count(norm) == layers.count(after) == 1:
-                slope = getattr(after, "negative_slope", 0.0)
-                self.forwards[after] = lambda x: x
-            self.forwards[norm] = functools.partial(norm_and_activation, eps=norm.eps, slope=slope)
+        if FusedNorm.why_inactive(self.model) is None:
+            for norm, after, slope in norms(self.model):
+                self.forwards[norm] = functools.partial(norm_and_activation, eps=norm.eps, slope=slope)
+                if after:
+                    self.forwards[after] = lambda x: x
         return super().build(betas)
 
-    def learn(self, player: str, batch: Batch) -> dict[str, Tensor]:
-        for layer, forward in self.forwards.items():
-            vars(layer)["forward"] = forward
-        try:
-            return super().learn(player, batch)
-        finally:
-            for layer in self.forwards:
-                del vars(layer)["forward"]
+
+def norms(network: nn.Module) -> Iterator[tuple[nn.InstanceNorm2d, nn.Module | None, float]]:
+    """The plain instance norms, each with the ReLU or LeakyReLU behind it, if any, and this one's slope, or 1."""
+    layers = [layer for _, layer in network.named_modules(remove_duplicate=False)]
+    behind = dict(pair for row in layers if type(row) is nn.Sequential for pair in itertools.pairwise(row))
+    for norm in filter(_is_plain, layers):
+        after = behind.get(norm)
+        # A custom network may use either elsewhere, too, where the other is not beside it.
+        if type(after) in (nn.ReLU, nn.LeakyReLU) and layers.count(norm) == layers.count(after) == 1:
+            yield norm, after, getattr(after, "negative_slope", 0.0)
+        else:
+            yield norm, None, 1.0
 
 
 def _is_plain(layer: nn.Module) -> bool:

@@ -24,6 +24,8 @@ from labkit.variants.graph import Graph
 from labkit.variants.out_of_place import OutOfPlace
 from labkit.variants.recompute import Recompute
 from labkit.variants.streams import Streams
+from labkit.variants.subpixel import Subpixel
+from labkit.variants.winograd import Winograd
 from labtrace.errors import LabkitError, check_known
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ STACKED: list[type[SpeedUp]] = [
     Compile,
     OutOfPlace,
     FusedNorm,
+    Winograd,
+    Subpixel,
     ChannelsLast,
     Recompute,
     Streams,
@@ -171,4 +175,5 @@ def excluded(name: str) -> set[str]:
 
 def overridden(speedup: type[SpeedUp]) -> list[str]:
     """The seams of a step that a speed-up overrides."""
-    return [name for name in seams(CycleGANStep) if name in vars(speedup)]
+    bases = speedup.__mro__[: speedup.__mro__.index(SpeedUp)]
+    return [name for name in seams(CycleGANStep) if any(name in vars(base) for base in bases)]

@@ -348,13 +348,15 @@ def test_speedups_are_stacked_as_long_as_they_help_beyond_noise(tiny, batch, mon
     gains = {"batched": 1.3, "fused_adam": 1.2, "bf16": 1.5, "out_of_place": 0.8}
     tried = []
 
-    def compare(makers, batch, rounds):
+    def compare(makers, batch, rounds, clock):
         if "without" in makers:
             names = [speedup.name for speedup in type(makers["with"]()).__mro__ if "name" in vars(speedup)]
             tried.append(names)
             verdict = "no difference" if "fused_adam" in names else "faster"
             return pandas.DataFrame({"verdict": verdict, "why": "measured"}, index=["with"])
-        rows = {name: {"times_faster": gains.get(name, 0.9), "verdict": "faster", "why": "alone"} for name in makers}
+        names = ["baseline", "again", *makers]
+        rows = {name: {"times_faster": gains.get(name, 0.9), "verdict": "faster", "why": "alone"} for name in names}
+        rows["again"] |= {"times_faster_low": 0.8, "times_faster_high": 1.2}
         return pandas.DataFrame.from_dict(rows, orient="index")
 
     monkeypatch.setattr(choosing, "compare", compare)
@@ -365,12 +367,28 @@ def test_speedups_are_stacked_as_long_as_they_help_beyond_noise(tiny, batch, mon
     assert told["fused_adam"].startswith("left out, no difference on top of bf16, batched: ")
     assert told["recompute"] == "not tried, it improves memory"
     assert told["out_of_place"].startswith("left out")
+    assert told["auto"] == "this machine is too noisy for small gains; alone"
 
 
 def test_speedups_are_chosen_for_networks_with_batch_norm(tiny, batch):
     names, said = labkit.autotune(lambda: tiny(norm="batch"), batch(2), rounds=6)
     assert set(names) <= {"fused_adam", "channels_last", "bf16", "fp16", "out_of_place"}
     assert any("batched: not tried" in line for line in said) and not any("not equivalent" in line for line in said)
+
+
+@pytest.mark.parametrize("limit_s, side", [(0, 64), (1000, 128)])
+def test_slow_steps_are_measured_with_a_corner_of_the_pictures(tiny, batch, limit_s, side):
+    said = []
+    smaller = choosing.corner(labkit.make_step(tiny()), batch(size=128), limit_s, said)
+    assert [pictures.shape for pictures in smaller] == [(1, 3, side, side)] * 2
+    assert (
+        said == ["auto: measured with 64x64 pixels of each picture, since with all of them it takes long"][: side < 128]
+    )
+
+
+def test_networks_that_need_whole_pictures_are_measured_with_them(tiny, batch):
+    step, pictures, said = labkit.make_step(tiny(generator="unet_128")), batch(size=128), []
+    assert choosing.corner(step, pictures, 0, said) is pictures and not said
 
 
 def test_a_run_keeps_the_choice_of_its_beginning(tiny, batch, monkeypatch, tmp_path):
@@ -385,8 +403,9 @@ def test_a_run_keeps_the_choice_of_its_beginning(tiny, batch, monkeypatch, tmp_p
 
 
 def test_what_excludes_one_already_chosen_is_left_out(tiny, batch, monkeypatch):
-    def compare(makers, batch, rounds):
-        rows = {name: {"times_faster": 2.0, "verdict": "faster", "why": "measured"} for name in makers}
+    def compare(makers, batch, rounds, clock):
+        row = {"times_faster": 2.0, "times_faster_low": 2.0, "times_faster_high": 2.0, "verdict": "faster", "why": ""}
+        rows = {name: dict(row) for name in makers}
         try:
             for maker in makers.values():
                 maker()

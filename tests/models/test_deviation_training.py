@@ -20,7 +20,11 @@ STACKS = [
 ]  # these two change nothing here
 STACKS += [
     tuple(name for name in EXACT if name not in leave_out)
-    for leave_out in ({"compile", "data_parallel"}, {"out_of_place", "channels_last", "fused_norm", "graph"})
+    for leave_out in (
+        {"compile", "data_parallel", "winograd"},
+        {"compile", "data_parallel", "fused_norm", "graph"},
+        {"out_of_place", "channels_last", "fused_norm", "graph", "winograd"},
+    )
 ]
 pytestmark = pytest.mark.filterwarnings("ignore:(graph|data_parallel)")
 

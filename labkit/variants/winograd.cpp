@@ -1,0 +1,276 @@
+// The kernels of the speed-up "winograd", for pictures (N, H, W, C): the channels of a pixel lie side by side.
+//
+// Winograd's convolution F(4x4, 3x3) computes a tile Y of 4 x 4 results from 6 x 6 numbers d and a 3x3 filter g:
+//
+//     Y = A^T [ (G g G^T) * (B^T d B) ] A        Lavin and Gray 2016, section 4.1, where * multiplies number by number
+//
+// in 36 multiplications, and a direct convolution in 144. With many channels, each * becomes a product of matrices,
+// 36 of them, which PyTorch computes between the kernels here. Tiles lie 4 pixels apart and overlap by 2.
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+constexpr int LANES = 16;  // channels that are computed together: a register of AVX-512, two of AVX2
+template <class T> struct Types;
+template <> struct Types<float> { typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)))); };
+template <> struct Types<double> { typedef double Lanes __attribute__((vector_size(LANES * sizeof(double)))); };
+template <class T> using Lanes = typename Types<T>::Lanes;
+
+template <class T> inline Lanes<T> load(const T* from, int64_t channels) {
+  Lanes<T> x{};
+  if (channels >= LANES) std::memcpy(&x, from, sizeof x);
+  else std::memcpy(&x, from, channels * sizeof(T));
+  return x;
+}
+
+template <class T> inline void store(const Lanes<T>& x, T* to, int64_t channels) {
+  if (channels >= LANES) std::memcpy(to, &x, sizeof x);
+  else std::memcpy(to, &x, channels * sizeof(T));
+}
+
+// ---- the matrices, and their products with a tile
+
+template <int R, int S> struct Matrix {
+  double at[R][S];
+  constexpr Matrix<S, R> transposed() const {
+    Matrix<S, R> t{};
+    for (int r = 0; r < R; r++)
+      for (int s = 0; s < S; s++) t.at[s][r] = at[r][s];
+    return t;
+  }
+};
+
+constexpr Matrix<6, 6> B_T{{{4, 0, -5, 0, 1, 0},
+                            {0, -4, -4, 1, 1, 0},
+                            {0, 4, -4, -1, 1, 0},
+                            {0, -2, -1, 2, 1, 0},
+                            {0, 2, -1, -2, 1, 0},
+                            {0, 4, 0, -5, 0, 1}}};
+constexpr Matrix<4, 6> A_T{{{1, 1, 1, 1, 1, 0}, {0, 1, -1, 2, -2, 0}, {0, 1, 1, 4, 4, 0}, {0, 1, -1, 8, -8, 1}}};
+constexpr Matrix<6, 6> B = B_T.transposed();
+constexpr Matrix<6, 4> A = A_T.transposed();
+
+// Row r of M times x, whose numbers are `step` apart. The compiler leaves out what is multiplied by 0.
+template <const auto& M, int r, class V, int S, int s = 0> inline V row(const V* x, int step) {
+  if constexpr (s == S) return V{};
+  else if constexpr (M.at[r][s] == 0) return row<M, r, V, S, s + 1>(x, step);
+  else return decltype(x[0][0] + 0)(M.at[r][s]) * x[s * step] + row<M, r, V, S, s + 1>(x, step);
+}
+
+template <const auto& M, class V, int R, int S, int r = 0>
+inline void multiply(const Matrix<R, S>& m, const V* x, int x_step, V* y, int y_step) {
+  if constexpr (r < R) {
+    y[r * y_step] = row<M, r, V, S>(x, x_step);
+    multiply<M, V, R, S, r + 1>(m, x, x_step, y, y_step);
+  }
+}
+
+// M X M^T for a tile X of S x S numbers: R x R.
+template <const auto& M, class V, int R, int S> inline void around(const Matrix<R, S>& m, const V* x, V* y) {
+  V half[R * S];
+  for (int s = 0; s < S; s++) multiply<M>(m, x + s, S, half + s, S);
+  for (int r = 0; r < R; r++) multiply<M>(m, half + r * S, 1, y + r * R, 1);
+}
+
+// ---- from pictures to tiles and back
+
+struct Shape {
+  int64_t n, height, width, channels;
+  int64_t rows() const { return (height + 3) / 4; }     // of tiles
+  int64_t columns() const { return (width + 3) / 4; }
+  int64_t tiles() const { return n * rows() * columns(); }
+  int64_t pixel(int64_t picture, int64_t y, int64_t x) const {
+    return ((picture * height + y) * width + x) * channels;
+  }
+};
+
+inline int64_t reflected(int64_t i, int64_t size) {
+  if (i < 0) i = -i;
+  if (i >= size) i = 2 * size - 2 - i;
+  return i < 0 ? 0 : i;  // further out than a result that is kept can see
+}
+
+// Calls body(tile, picture, y, x, k) for each tile, which begins at y and x, and each group of channels from k on.
+// Rows of tiles are shared out to the threads: first all even ones, then all odd ones, since neighbours overlap.
+template <class Body> inline void each_tile(const Shape& shape, int threads, Body body) {
+  for (int64_t odd = 0; odd < 2; odd++) {
+    const int64_t rows = (shape.rows() + 1 - odd) / 2;
+#pragma omp parallel for collapse(2) num_threads(threads)
+    for (int64_t picture = 0; picture < shape.n; picture++)
+      for (int64_t row = 0; row < rows; row++)
+        for (int64_t column = 0; column < shape.columns(); column++) {
+          const int64_t tile = (picture * shape.rows() + 2 * row + odd) * shape.columns() + column;
+          for (int64_t k = 0; k < shape.channels; k += LANES)
+            body(tile, picture, 4 * (2 * row + odd), 4 * column, k);
+        }
+  }
+}
+
+// V = B^T d B, (36, tiles, C), of pictures x with a reflected border of one pixel.
+template <class T> void input_transform(const T* x, T* v, const Shape& shape, int threads) {
+  each_tile(shape, threads, [&](int64_t tile, int64_t picture, int64_t top, int64_t left, int64_t k) {
+    const int64_t C = shape.channels;
+    Lanes<T> d[36], out[36];
+    for (int i = 0; i < 36; i++) {
+      const int64_t y = reflected(top + i / 6 - 1, shape.height), x_ = reflected(left + i % 6 - 1, shape.width);
+      d[i] = load(x + shape.pixel(picture, y, x_) + k, C - k);
+    }
+    around<B_T>(B_T, d, out);
+    for (int i = 0; i < 36; i++) store(out[i], v + (i * shape.tiles() + tile) * C + k, C - k);
+  });
+}
+
+// The gradient of x, which is 0 before, from that of V: sums of B dV B^T where tiles and borders overlap.
+template <class T> void input_gradient(const T* dv, T* dx, const Shape& shape, int threads) {
+  each_tile(shape, threads, [&](int64_t tile, int64_t picture, int64_t top, int64_t left, int64_t k) {
+    const int64_t C = shape.channels;
+    Lanes<T> v[36], d[36];
+    for (int i = 0; i < 36; i++) v[i] = load(dv + (i * shape.tiles() + tile) * C + k, C - k);
+    around<B>(B, v, d);
+    for (int i = 0; i < 36; i++) {
+      const int64_t y = top + i / 6 - 1, x = left + i % 6 - 1;
+      if (y > shape.height || x > shape.width) continue;
+      T* to = dx + shape.pixel(picture, reflected(y, shape.height), reflected(x, shape.width)) + k;
+      store(load<T>(to, C - k) + d[i], to, C - k);
+    }
+  });
+}
+
+// Y = A^T M A: the convolution's results, from products M (36, tiles, C).
+template <class T> void output_transform(const T* m, T* y, const Shape& shape, int threads) {
+  each_tile(shape, threads, [&](int64_t tile, int64_t picture, int64_t top, int64_t left, int64_t k) {
+    const int64_t C = shape.channels;
+    Lanes<T> products[36], out[16];
+    for (int i = 0; i < 36; i++) products[i] = load(m + (i * shape.tiles() + tile) * C + k, C - k);
+    around<A_T>(A_T, products, out);
+    for (int i = 0; i < 16; i++)
+      if (top + i / 4 < shape.height && left + i % 4 < shape.width)
+        store(out[i], y + shape.pixel(picture, top + i / 4, left + i % 4) + k, C - k);
+  });
+}
+
+// The gradient of M from that of Y: A dY A^T.
+template <class T> void output_gradient(const T* dy, T* dm, const Shape& shape, int threads) {
+  each_tile(shape, threads, [&](int64_t tile, int64_t picture, int64_t top, int64_t left, int64_t k) {
+    const int64_t C = shape.channels;
+    Lanes<T> y[16], products[36];
+    for (int i = 0; i < 16; i++) {
+      const bool inside = top + i / 4 < shape.height && left + i % 4 < shape.width;
+      y[i] = inside ? load(dy + shape.pixel(picture, top + i / 4, left + i % 4) + k, C - k) : Lanes<T>{};
+    }
+    around<A>(A, y, products);
+    for (int i = 0; i < 36; i++) store(products[i], dm + (i * shape.tiles() + tile) * C + k, C - k);
+  });
+}
+
+// ---- instance norm and the activation behind it
+
+constexpr int64_t RUN = 256;  // pixels that are added up in T, before their sum goes on in double
+
+// Calls body(picture, k, channels) with each thread's part of each picture's channels: from k on, whole groups of LANES.
+template <class Body> inline void each_part(int64_t n, int64_t channels, int threads, Body body) {
+  const int64_t groups = (channels + LANES - 1) / LANES, part = (groups + threads - 1) / threads * LANES;
+#pragma omp parallel for collapse(2) num_threads(threads)
+  for (int64_t picture = 0; picture < n; picture++)
+    for (int64_t k = 0; k < channels; k += part) body(picture, k, channels - k < part ? channels - k : part);
+}
+
+// The means over all pixels of what add(pixel, k, sums) adds to SUMS sums of the group of channels from k on.
+template <class T, int SUMS, class Add>
+inline std::vector<std::array<Lanes<T>, SUMS>> means(int64_t pixels, int64_t channels, Add add) {
+  const int64_t groups = (channels + LANES - 1) / LANES;
+  std::vector<std::array<Lanes<T>, SUMS>> partial(groups), result(groups);
+  std::vector<std::array<Lanes<double>, SUMS>> sums(groups);
+  for (int64_t begin = 0; begin < pixels; begin += RUN) {
+    for (auto& group : partial) group = {};
+    for (int64_t pixel = begin; pixel < begin + RUN && pixel < pixels; pixel++)
+      for (int64_t group = 0; group < groups; group++) add(pixel, group * LANES, partial[group]);
+    for (int64_t group = 0; group < groups; group++)
+      for (int i = 0; i < SUMS; i++) sums[group][i] += __builtin_convertvector(partial[group][i], Lanes<double>);
+  }
+  for (int64_t group = 0; group < groups; group++)
+    for (int i = 0; i < SUMS; i++)
+      result[group][i] = __builtin_convertvector(sums[group][i] / double(pixels), Lanes<T>);
+  return result;
+}
+
+// y = h where h > 0, else slope h, for h = (x - mean) / sqrt(variance + eps). Keeps each mean and 1 / deviation.
+template <class T>
+void norm(const T* x, T* y, T* statistics, int64_t n, int64_t pixels, int64_t C, double eps, double slope, int threads) {
+  each_part(n, C, threads, [&](int64_t picture, int64_t first, int64_t channels) {
+    const T* from = x + picture * pixels * C + first;
+    T* to = y + picture * pixels * C + first;
+    const auto at = [&](int64_t pixel, int64_t k) { return load(from + pixel * C + k, channels - k); };
+    const auto mean = means<T, 1>(pixels, channels, [&](int64_t pixel, int64_t k, auto& sums) {
+      sums[0] += at(pixel, k);
+    });
+    auto scale = means<T, 1>(pixels, channels, [&](int64_t pixel, int64_t k, auto& sums) {
+      const Lanes<T> distance = at(pixel, k) - mean[k / LANES][0];
+      sums[0] += distance * distance;
+    });
+    for (int64_t k = 0; k < channels; k += LANES) {
+      Lanes<T>& s = scale[k / LANES][0];
+      for (int lane = 0; lane < LANES; lane++) s[lane] = 1 / std::sqrt(s[lane] + T(eps));
+      store(mean[k / LANES][0], statistics + picture * C + first + k, channels - k);
+      store(s, statistics + (n + picture) * C + first + k, channels - k);
+    }
+    for (int64_t pixel = 0; pixel < pixels; pixel++)
+      for (int64_t k = 0; k < channels; k += LANES) {
+        const Lanes<T> h = (at(pixel, k) - mean[k / LANES][0]) * scale[k / LANES][0];
+        store<T>(h > 0 ? h : T(slope) * h, to + pixel * C + k, channels - k);
+      }
+  });
+}
+
+// dx = scale (g - mean(g) - h mean(g h)), where g is the gradient of h.
+template <class T>
+void norm_gradient(const T* x, const T* statistics, const T* dy, T* dx, int64_t n, int64_t pixels, int64_t C,
+                   double slope, int threads) {
+  each_part(n, C, threads, [&](int64_t picture, int64_t first, int64_t channels) {
+    const int64_t begin = picture * pixels * C + first;
+    const T *mean = statistics + picture * C + first, *scale = mean + n * C;
+    const auto h_and_g = [&](int64_t pixel, int64_t k) {
+      const int64_t at = begin + pixel * C + k, left = channels - k;
+      const Lanes<T> h = (load(x + at, left) - load(mean + k, left)) * load(scale + k, left), g = load(dy + at, left);
+      return std::array<Lanes<T>, 2>{h, h > 0 ? g : T(slope) * g};
+    };
+    const auto of = means<T, 2>(pixels, channels, [&](int64_t pixel, int64_t k, auto& sums) {
+      const auto [h, g] = h_and_g(pixel, k);
+      sums[0] += g;
+      sums[1] += g * h;
+    });
+    for (int64_t pixel = 0; pixel < pixels; pixel++)
+      for (int64_t k = 0; k < channels; k += LANES) {
+        const auto [h, g] = h_and_g(pixel, k);
+        const auto& [mean_g, mean_gh] = of[k / LANES];
+        store<T>(load(scale + k, channels - k) * (g - mean_g - h * mean_gh), dx + begin + pixel * C + k, channels - k);
+      }
+  });
+}
+
+// ---- what Python calls
+
+#define TRANSFORM(kernel, T, name)                                                                       \
+  void name(const T* from, T* to, int64_t n, int64_t height, int64_t width, int64_t channels, int threads) { \
+    kernel(from, to, {n, height, width, channels}, threads);                                             \
+  }
+#define KERNELS(T)                                                                                                  \
+  TRANSFORM(input_transform, T, input_transform_##T)                                                                \
+  TRANSFORM(input_gradient, T, input_gradient_##T)                                                                  \
+  TRANSFORM(output_transform, T, output_transform_##T)                                                              \
+  TRANSFORM(output_gradient, T, output_gradient_##T)                                                                \
+  void norm_##T(const T* x, T* y, T* statistics, int64_t n, int64_t pixels, int64_t channels, double eps,           \
+                double slope, int threads) {                                                                        \
+    norm(x, y, statistics, n, pixels, channels, eps, slope, threads);                                               \
+  }                                                                                                                 \
+  void norm_gradient_##T(const T* x, const T* statistics, const T* dy, T* dx, int64_t n, int64_t pixels,            \
+                         int64_t channels, double slope, int threads) {                                             \
+    norm_gradient(x, statistics, dy, dx, n, pixels, channels, slope, threads);                                      \
+  }
+extern "C" {
+KERNELS(float)
+KERNELS(double)
+}

@@ -1,0 +1,249 @@
+"""winograd: on a processor, 3x3 convolutions by Winograd's algorithm, between pictures that stay channels last."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from labkit.models.model import Model
+from labkit.models.step import Batch
+from labkit.variants import Substitutes
+from labkit.variants.compile import compiler
+from labkit.variants.fused_norm import norms
+from labtrace.errors import LabkitError
+from labtrace.files import atomic_write
+
+SOURCE = Path(__file__).with_suffix(".cpp")
+INSTRUCTIONS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"}  # by PyTorch's name of what the processor has
+G = [[1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6]]  # of a filter; B and A are in winograd.cpp
+G += [[1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6], [0, 0, 1]]
+
+
+class Winograd(Substitutes):
+    """Computes residual blocks' 3x3 convolutions by Winograd's algorithm, in C++ and float32.
+
+    Differs from the baseline in one seam, `learn`: while it runs, kernels of winograd.cpp take the place of layers. A
+    convolution makes 4 x 4 results from 6 x 6 pixels in 36 multiplications, a direct one in 144 (Lavin and Gray 2016,
+    section 4.1). The border that ReflectionPad2d adds is read where the pixels are. Each weight is transformed once in
+    `learn`, for all passes. Instance norm and the activation behind it are one kernel, in all networks but custom ones.
+    It leaves pictures channels last, and PyTorch's own would not (pytorch#194616): so the other convolutions find them
+    in the layout in which they are fastest, and nothing is laid out anew between layers. Under autocast its layers
+    compute in float32. Second derivatives are refused.
+
+    Equal to the baseline to about 1e-14 in float64. In float32 the error of a convolution is about 2e-6 of its result,
+    8 to 15 times that of a direct one, since the matrices add and take away numbers larger than the result. Over 200
+    steps the losses are as far from those in float64 as the baseline's own are: training amplifies any rounding.
+
+    Improves: compute and memory traffic, on processors. Does not help where few tiles are left for the products, as
+    with pictures of 64 pixels, nor in generators without such blocks. It needs more memory: each convolution keeps its
+    transformed input, 2.25 times as large. Compiled once, at its first use, which takes a few seconds.
+    """
+
+    name = "winograd"
+    changes = "3x3 convolutions by Winograd's algorithm; instance norm and its activation are one kernel, in C++"
+    improves = "compute, memory traffic"
+    needs = "residual blocks; a processor, Linux and a C++ compiler, elsewhere it does nothing"
+    excludes = {
+        "fp16": "its layers compute in float32, and fp16 is for GPUs",
+        "graph": "its kernels are for processors, which have no CUDA graphs",
+        "compile": "the compiler fuses norm and activation itself, and cannot look into these kernels",
+        "fused_norm": "each has a kernel of its own for the same layers",
+    }
+
+    @staticmethod
+    def why_inactive(model: Model) -> str | None:
+        if next(model.parameters()).device.type != "cpu":
+            return "its kernels are for processors"
+        if sys.platform != "linux" or compiler() is None:
+            return "its kernels need Linux and a C++ compiler, such as g++"
+        return (
+            None if any(convolutions(model)) else "no network has 3x3 convolutions with stride 1 and reflected borders"
+        )
+
+    def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
+        self.transformed: dict[Tensor, Tensor] = {}  # the weights, while a player learns
+        if self.why_inactive(self.model) is None:
+            library()
+            networks = [n for name, n in self.model.named_children() if name not in self.model.custom]
+            for network in networks:
+                first = next(layer for layer in network.modules() if not any(layer.children()))
+                self.forwards[first] = functools.partial(channels_last, first)
+                for norm, after, slope in norms(network):
+                    self.forwards[norm] = functools.partial(norm_and_activation, eps=norm.eps, slope=slope)
+                    if after:
+                        self.forwards[after] = lambda x: x
+            for padding, convolution in convolutions(self.model):
+                self.forwards[padding] = lambda x: x
+                self.forwards[convolution] = functools.partial(self.convolve, convolution)
+        return super().build(betas)
+
+    def learn(self, player: str, batch: Batch) -> dict[str, Tensor]:
+        try:
+            return super().learn(player, batch)
+        finally:
+            self.transformed.clear()
+
+    def convolve(self, layer: nn.Conv2d, x: Tensor) -> Tensor:
+        """The convolution of x (N, C, H, W), whose border is reflected, in float32 under autocast, too."""
+        weight = layer.weight
+        with torch.autocast("cpu", enabled=False):
+            if weight not in self.transformed:
+                self.transformed[weight] = transformed(weight.detach())
+            return Convolution.apply(x.to(weight.dtype), weight, layer.bias, self.transformed[weight])
+
+
+def convolutions(model: Model) -> Iterator[tuple[nn.ReflectionPad2d, nn.Conv2d]]:
+    """The 3x3 convolutions with stride 1 of the model's own networks, and the layer before, which reflects a border."""
+    wanted = dict(kernel_size=(3, 3), stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1)
+    for name, network in model.named_children():
+        rows = [layer for layer in network.modules() if type(layer) is nn.Sequential and name not in model.custom]
+        for padding, layer in itertools.chain(*map(itertools.pairwise, rows)):
+            if type(padding) is nn.ReflectionPad2d and padding.padding == (1, 1, 1, 1) and type(layer) is nn.Conv2d:
+                if wanted.items() <= vars(layer).items():
+                    yield padding, layer
+
+
+def channels_last(layer: nn.Module, x: Tensor) -> Tensor:
+    """What the layer computes, of a batch (N, C, H, W) whose channels lie side by side in memory."""
+    return type(layer).forward(layer, x.contiguous(memory_format=torch.channels_last))
+
+
+# ---- operators for (N, C, H, W), channels last
+
+
+def transformed(weight: Tensor) -> Tensor:
+    """G g G^T of each filter g of a weight (K, C, 3, 3): (36, K, C)."""
+    return (twice_g(weight.dtype) @ weight.reshape(-1, 9).T).view(36, *weight.shape[:2])
+
+
+@functools.cache
+def twice_g(dtype: torch.dtype) -> Tensor:
+    """The matrix (36, 9) that turns the numbers of a filter g into those of G g G^T."""
+    g = torch.tensor(G, dtype=torch.float64)
+    return torch.kron(g, g).to(dtype)
+
+
+class Convolution(torch.autograd.Function):
+    """A 3x3 convolution of x (N, C, H, W) with reflected borders, with weights (K, C, 3, 3) and these transformed."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, u: Tensor) -> Tensor:
+        x = pixels(x)
+        n, height, width, channels = ctx.shape = x.shape
+        v = x.new_empty(36, n * -(-height // 4) * -(-width // 4), channels)
+        run("input_transform", x, v, *x.shape)
+        y = x.new_empty(n, height, width, u.shape[1])
+        run("output_transform", torch.bmm(v, u.mT), y, *y.shape)
+        ctx.save_for_backward(v, u)
+        return (y if bias is None else y.add_(bias)).permute(0, 3, 1, 2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        v, u = ctx.saved_tensors
+        dy, dx, dw, db = pixels(dy), None, None, None
+        dm = dy.new_empty(36, v.shape[1], dy.shape[3])
+        run("output_gradient", dy, dm, *dy.shape)
+        if ctx.needs_input_grad[0]:
+            dx = dy.new_zeros(ctx.shape)
+            run("input_gradient", torch.bmm(dm, u), dx, *dx.shape)
+            dx = dx.permute(0, 3, 1, 2)
+        if ctx.needs_input_grad[1]:
+            dw = (torch.bmm(dm.mT, v).view(36, -1).T @ twice_g(dy.dtype)).view(*u.shape[1:], 3, 3)
+        if ctx.needs_input_grad[2]:
+            db = dy.sum((0, 1, 2))
+        return dx, dw, db, None
+
+
+def norm_and_activation(x: Tensor, eps: float, slope: float) -> Tensor:
+    """Instance norm of x (N, C, H, W), of which negative results are multiplied by `slope`: 0 for ReLU, 1 for none."""
+    if x.dtype in (torch.float32, torch.float64):
+        return NormAndActivation.apply(x, eps, slope)
+    return NormAndActivation.apply(x.float(), eps, slope).to(x.dtype)
+
+
+class NormAndActivation(torch.autograd.Function):
+    """The same for float32 and float64."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, eps: float, slope: float) -> Tensor:
+        x = pixels(x)
+        n, height, width, channels = x.shape
+        y, statistics = torch.empty_like(x), x.new_empty(2, n, channels)
+        run("norm", x, y, statistics, n, height * width, channels, eps, slope)
+        ctx.save_for_backward(x, statistics)
+        ctx.slope = slope
+        return y.permute(0, 3, 1, 2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
+        x, statistics = ctx.saved_tensors
+        n, height, width, channels = x.shape
+        dy, dx = pixels(dy), torch.empty_like(x)
+        run("norm_gradient", x, statistics, dy, dx, n, height * width, channels, ctx.slope)
+        return dx.permute(0, 3, 1, 2), None, None
+
+
+def pixels(x: Tensor) -> Tensor:
+    """(N, H, W, C), contiguous, of (N, C, H, W)."""
+    return x.permute(0, 2, 3, 1).contiguous()
+
+
+# ---- the kernels
+
+
+def run(kernel: str, *arguments: Tensor | int | float) -> None:
+    """Runs a kernel of winograd.cpp on contiguous tensors of one type."""
+    first, *_ = (a.dtype for a in arguments if isinstance(a, Tensor))
+    converted = [
+        ctypes.c_void_p(a.data_ptr())
+        if isinstance(a, Tensor)
+        else ctypes.c_double(a)
+        if isinstance(a, float)
+        else ctypes.c_int64(a)
+        for a in arguments
+    ]
+    name = f"{kernel}_{'double' if first == torch.float64 else 'float'}"
+    getattr(library(), name)(*converted, ctypes.c_int(torch.get_num_threads()))
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The compiled kernels. The first time they are compiled, in a few seconds, into the user's folder for caches.
+
+    Raises:
+        LabkitError: they cannot be compiled, or not be kept there.
+    """
+    instructions = INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), "native")
+    command = [
+        str(compiler()),
+        "-O3",
+        f"-march={instructions}",
+        "-fopenmp",
+        "-std=c++17",
+        "-shared",
+        "-fPIC",
+        str(SOURCE),
+    ]
+    key = hashlib.sha256(SOURCE.read_bytes() + " ".join(command).encode()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    file = cache / "labkit" / f"winograd-{key}.so"
+    if not file.exists():
+        with atomic_write(file) as part:
+            done = subprocess.run([*command, "-o", str(part)], capture_output=True, text=True)
+            if done.returncode:
+                raise LabkitError(f"winograd: its kernels cannot be compiled: {done.stderr[-500:]}")
+    return ctypes.CDLL(str(file))

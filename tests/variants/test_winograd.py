@@ -1,0 +1,104 @@
+"""The kernels of "winograd" are PyTorch's convolution and instance norm, and it acts only where it can."""
+
+import shutil
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import labkit
+from labkit.measure.autotune import candidates
+from labkit.variants import winograd
+from labkit.variants.winograd import Convolution, norm_and_activation, transformed
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def noise(*shape):
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    "n, inside, outside, height, width",
+    [(1, 16, 16, 8, 8), (2, 5, 7, 9, 6), (1, 70, 33, 2, 3), (3, 3, 64, 16, 7), (1, 20, 16, 5, 13)],
+)
+def test_convolution_norm_and_gradients_are_pytorch_s(two_threads, n, inside, outside, height, width):
+    torch.manual_seed(0)
+    x, weight, bias = noise(n, inside, height, width), noise(outside, inside, 3, 3), noise(outside)
+    convolved = F.conv2d(F.pad(x, (1, 1, 1, 1), mode="reflect"), weight, bias)
+    right = convolved + F.leaky_relu(F.instance_norm(convolved), 0.2)
+    ours = Convolution.apply(x, weight, bias, transformed(weight.detach()))
+    ours = ours + norm_and_activation(ours, 1e-5, 0.2)
+    gradient = torch.randn_like(right)
+    torch.testing.assert_close(ours, right, rtol=0, atol=1e-10)
+    for mine, other in zip(*(torch.autograd.grad(y, (x, weight, bias), gradient) for y in (ours, right)), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
+
+
+def test_large_means_keep_their_digits_in_float32():
+    x = torch.rand(1, 20, 64, 64) + 1000
+    right = F.instance_norm(x.double())
+    torch.testing.assert_close(norm_and_activation(x, 1e-5, 1.0).double(), right, rtol=0, atol=2e-3)
+
+
+def test_a_second_derivative_is_refused():
+    x = noise(1, 2, 4, 4)
+    (gradient,) = torch.autograd.grad(norm_and_activation(x, 1e-5, 0.0).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        gradient.sum().backward()
+
+
+def test_residual_blocks_are_its_own_and_other_convolutions_are_left_alone(tiny):
+    step = labkit.make_step(tiny(generator="resnet_3blocks"), "winograd")
+    ours = [layer for layer in step.forwards if isinstance(layer, nn.Conv2d) and layer.kernel_size == (3, 3)]
+    assert len(ours) == 2 * 3 * 2 and all(layer.stride == (1, 1) for layer in ours)
+
+
+@pytest.mark.parametrize("generator", ["resnet_9blocks_grouped", "resnet_9blocks_separable", "custom"])
+def test_grouped_and_custom_networks_have_nothing_for_it(tiny, generator):
+    custom = nn.Sequential(nn.ReflectionPad2d(1), nn.Conv2d(3, 3, 3))
+    with pytest.warns(UserWarning, match="winograd: no network has 3x3 convolutions"):
+        step = labkit.make_step(tiny(generator=custom if generator == "custom" else generator), "winograd")
+    assert not step.forwards
+
+
+def test_without_a_compiler_it_says_so_and_is_not_tried(tiny, monkeypatch):
+    monkeypatch.setattr(winograd, "compiler", lambda: None)
+    with pytest.warns(UserWarning, match="need Linux and a C\\+\\+ compiler, such as g\\+\\+, so it changes nothing"):
+        labkit.make_step(tiny(), "winograd")
+    names, said = candidates(tiny)
+    assert "winograd" not in names and any(line.startswith("winograd: not tried, its kernels") for line in said)
+
+
+def test_a_compiler_that_fails_is_quoted_and_nothing_is_kept(tmp_path, monkeypatch):
+    winograd.library.cache_clear()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(winograd, "SOURCE", tmp_path / "no.cpp")
+    (tmp_path / "no.cpp").write_text("this is no program")
+    with pytest.raises(labkit.LabkitError, match="kernels cannot be compiled: .*no.cpp:1"):
+        winograd.library()
+    assert not list(tmp_path.rglob("*.so*"))
+
+
+def test_pytorch_s_own_norm_does_not_keep_channels_last_yet():
+    x = torch.rand(1, 8, 4, 4).contiguous(memory_format=torch.channels_last)
+    kept = F.instance_norm(x).is_contiguous(memory_format=torch.channels_last)
+    assert not kept, "pytorch#194616 is solved: say so in winograd and channels_last, and see what they gain now"
+
+
+def test_two_by_two_pixels_are_the_convolution_s_for_even_sides_and_odd_ones(tiny, batch):
+    steps = [labkit.make_step(tiny().double(), *names) for names in ((), ("subpixel",))]
+    assert len(steps[1].forwards) == 2, "each generator's last convolution"
+    layer, forward = next(iter(steps[1].forwards.items()))
+    for side in (22, 23):
+        x = torch.rand(2, layer.in_channels, side, 22, dtype=torch.float64)
+        torch.testing.assert_close(forward(x), layer(x), rtol=0, atol=1e-12)
