@@ -48,7 +48,7 @@ class EquivalenceCheck:
 
     def __init__(self, maker: Maker, baseline: Step, batch: Pair) -> None:
         self.maker, self.baseline, self.batch = maker, baseline, batch
-        self.timed = State.of(baseline)
+        self.timed, self.state = State.of(baseline), copy.deepcopy(baseline.state_dict())
 
     def difference(self, maker: Maker, step: Step) -> tuple[str | None, str]:
         """How the step differs from the baseline, or None, and a note if a check could not run, or ""."""
@@ -109,6 +109,7 @@ class EquivalenceCheck:
             timed = timed._replace(counts=self.timed.counts)
         if reason := state_difference(timed, self.timed):
             return reason
+        self.baseline.load_state_dict(copy.deepcopy(self.state))  # steps judged before have moved it on
         for k in (1, 2):
             allowed = copy_state(self.baseline, step, allowed)
             reason = first_difference(step, self.baseline, shifted(self.batch, k), allowed)

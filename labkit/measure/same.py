@@ -104,7 +104,8 @@ class State(NamedTuple):
     def of(cls, step: Step) -> State:
         """The state that `step` is in."""
         named = dict(step.model.named_parameters())
-        kept = {weight: own for optimizer in step.optimizers.values() for weight, own in optimizer.state.items()}
+        adams = [optimizer for optimizer in step.optimizers.values() if "betas" in optimizer.param_groups[0]]
+        kept = {weight: own for optimizer in adams for weight, own in optimizer.state.items()}
         adam = {name: kept[weight] for name, weight in named.items() if "exp_avg_sq" in kept.get(weight, {})}
         settings: dict[str, Any] = {f"size of the pool {name}": pool.size for name, pool in step.model.pools.items()}
         for player, optimizer in step.optimizers.items():

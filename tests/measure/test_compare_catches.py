@@ -356,6 +356,8 @@ class AdamByHandTooFast(AdamByHand):
 class OwnAdam(torch.optim.Optimizer):
     """The same as an optimiser of one's own."""
 
+    names = "n", "mean", "square"
+
     def __init__(self, weights, lr):
         super().__init__(weights, {"lr": lr})
 
@@ -364,8 +366,9 @@ class OwnAdam(torch.optim.Optimizer):
         for group in self.param_groups:
             for weight in group["params"]:
                 own = self.state[weight]
-                n = own["n"] = own.get("n", 0) + 1
-                mean, square = (own.setdefault(name, torch.zeros_like(weight)) for name in ("mean", "square"))
+                count, *moments = self.names
+                n = own[count] = own.get(count, 0) + 1
+                mean, square = (own.setdefault(name, torch.zeros_like(weight)) for name in moments)
                 mean.lerp_(weight.grad, 0.5)
                 square.lerp_(weight.grad**2, 1e-3)
                 weight -= group["lr"] * mean / (1 - 0.5**n) / ((square / (1 - 0.999**n)).sqrt() + 1e-8)
@@ -374,6 +377,22 @@ class OwnAdam(torch.optim.Optimizer):
 class WithOwnAdam:
     def optimizer(self, weights, lr, betas):
         return OwnAdam(weights, lr)
+
+
+class OwnAdamNamedAsPytorchs(OwnAdam):
+    names = "step", "exp_avg", "exp_avg_sq"
+
+
+class WithAdamNamedAsPytorchs:
+    def optimizer(self, weights, lr, betas):
+        optimizer = OwnAdamNamedAsPytorchs(weights, lr)
+        optimizer.param_groups[0]["betas"] = betas
+        return optimizer
+
+
+class WithoutBetas:
+    def optimizer(self, weights, lr, betas):
+        return OwnAdamNamedAsPytorchs(weights, lr)
 
 
 class OwnAdamStops(WithOwnAdam, Calls):
@@ -546,9 +565,23 @@ def test_an_honest_step_is_not_accused(judged, stack):
     assert judged(*stack) is None
 
 
-@pytest.mark.parametrize("own", [AdamByHand, WithOwnAdam])
+@pytest.mark.parametrize("own", [AdamByHand, WithOwnAdam, WithoutBetas])
 def test_an_adam_of_one_s_own_may_be_right(judged, own):
     assert judged(own) is None and judged(own, "batched", "out_of_place") is None
+
+
+def test_steps_that_were_judged_before_do_not_count(tiny, batch):
+    def maker(*own):
+        return lambda: labkit.make_step(tiny(**VERY_SMALL), *own)
+
+    pictures = batch(2, size=16)
+    stacks = [(), ("batched",), (WithAdamNamedAsPytorchs,)]
+    steps = [maker(*stack)() for stack in stacks]
+    for step in steps:
+        step(*pictures)
+    check = EquivalenceCheck(maker(), steps[0], pictures)
+    found = [check.difference(maker(*stack), step)[0] for stack, step in zip(stacks[1:], steps[1:], strict=True)]
+    assert found == [None, None]
 
 
 @pytest.mark.parametrize("stack", [[], ["batched"], ["out_of_place", "channels_last"], ["bf16"]], ids=str)
