@@ -99,7 +99,8 @@ class LabPage:
         """Scrolls to a cell; of its figures, the heights of place and drawing, and whether both are as wide."""
         self.cell(number, 1)
         with suppress(TimeoutError):  # a drawing follows its place after a moment
-            self._wait(f"look.sizes({number}).every(([place, drawing, fits]) => place === drawing && fits)", 5)
+            whole = "(sizes => sizes.length && sizes.every(([place, drawing, fits]) => place === drawing && fits))"
+            self._wait(f"{whole}(look.sizes({number}))", 10)
         return self.page.evaluate("number => look.sizes(number)", number)
 
     def change_width(self, way: str) -> None:
