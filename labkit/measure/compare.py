@@ -83,8 +83,9 @@ def compare(
         A step is "not equivalent" if it computes something else than the baseline, and `why` names the loss term,
         network, layer or pool that differs. Two checks decide, with the tolerances of `labkit.measure.same`:
 
-        - Six updates in float64, from full pools, on small pictures, the last one at half the learning rate: losses,
-          each term's gradient, weights and pools agree to 1e-6. A step that fails in float64 is held to float32's
+        - Six updates in float64, from full pools, on a corner of 16 x 16 pixels (or as small as the networks take), the
+          last one at half the learning rate, and another one on 48 x 48: losses, each term's gradient, weights and
+          pools agree to 1e-6. A step that fails in float64 is held to float32's
           rounding, and `why` says so. A step rounds more only if one of its own classes says
           ``tolerance = "16-bit"``.
         - After the timing: counts of updates, learning rates and pools agree, and so does one more update from the same

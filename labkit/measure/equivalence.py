@@ -31,7 +31,7 @@ from labkit.variants.registry import SPEEDUPS
 from labtrace.errors import LabkitError
 
 FIRST_UPDATES = 6  # a graph replays from its third; a fault that begins with the fifth shows
-SMALLEST_SIDE = 16  # pixels: float64 is slow on many GPUs, and the same operators run on pictures of any size
+SIDES = {16: FIRST_UPDATES, 48: 1}  # pixels, and updates: float64 is slow on many GPUs
 STEP_ERRORS = (LabkitError, RuntimeError, TypeError, *OUT_OF_MEMORY)
 
 Maker = Callable[[], Step]
@@ -56,8 +56,9 @@ class EquivalenceCheck:
         if all(base in SPEEDUPS.values() for base in declaring_16_bits(step)):  # autocast leaves float64 alone
             for dtype, allowed in ((torch.float64, FLOAT64), (torch.float32, FLOAT32)):
                 try:
-                    if reason := self.in_first_updates(maker, step, dtype, allowed):
-                        return reason, note
+                    for small, updates in corners(self.batch, step, dtype):
+                        if reason := self.in_first_updates(maker, step, small, updates, allowed):
+                            return reason, note
                     break
                 except STEP_ERRORS as error:
                     note = note or f"float64 could not be tried ({error})"
@@ -71,16 +72,16 @@ class EquivalenceCheck:
             return None, "the memory did not suffice for another look after the timing"
         return f"after the timing rounds, {reason}" if reason else None, note
 
-    def in_first_updates(self, maker: Maker, step: Step, dtype: torch.dtype, allowed: Tolerances) -> str | None:
-        """How new steps of both kinds differ in their first updates, from full pools, on small pictures.
+    def in_first_updates(self, maker: Maker, step: Step, small: Pair, updates: int, allowed: Tolerances) -> str | None:
+        """How new steps of both kinds differ in so many first updates, from full pools, on small pictures.
 
         The last update is at half the learning rate, as a schedule sets it.
 
         Raises:
             STEP_ERRORS: one of them fails.
         """
+        dtype = small[0].dtype
         with computing_in(dtype):
-            small = cropped(self.batch, step, dtype)
             filling = new(self.maker, dtype)
             filling(*small)
             pools = {pool: full(state) for pool, state in filling.state_dict()["pools"].items()}
@@ -89,10 +90,10 @@ class EquivalenceCheck:
             for weight, right in State.of(baseline).weights.items():
                 if not (weights[weight] - right).norm() <= FLOAT64.loss * right.norm():
                     return f"{weight} does not begin as the baseline's"
-            for k in range(FIRST_UPDATES):
+            for k in range(updates):
                 if dtype != torch.float64:  # or rounding soon leads them to different weights
                     allowed = copy_state(baseline, mine, allowed)
-                if k == FIRST_UPDATES - 1:
+                if k == updates - 1:
                     baseline.scale_lr(0.5)
                     mine.scale_lr(0.5)
                 if reason := first_difference(mine, baseline, shifted(small, k), allowed):
@@ -179,12 +180,15 @@ def new(maker: Maker, dtype: torch.dtype, pools: dict[str, Any] | None = None, t
     return step
 
 
-def cropped(batch: Pair, step: Step, dtype: torch.dtype) -> Pair:
-    """A corner of the pictures, as small as the networks accept."""
-    model = step.model
-    side = -(-max(SMALLEST_SIDE, model.min_size) // model.size_multiple) * model.size_multiple
-    real_a, real_b = (pictures[..., :side, :side].to(dtype).contiguous() for pictures in batch)
-    return real_a, real_b
+def corners(batch: Pair, step: Step, dtype: torch.dtype) -> Iterator[tuple[Pair, int]]:
+    """Corners of the pictures of two sizes, or as small as the networks accept, and a number of updates for each."""
+    model, given, before = step.model, min(batch[0].shape[-2:]), 0
+    for side, updates in SIDES.items():
+        side = min(given, -(-max(side, model.min_size) // model.size_multiple) * model.size_multiple)
+        if side > before:
+            real_a, real_b = (pictures[..., :side, :side].to(dtype).contiguous() for pictures in batch)
+            yield (real_a, real_b), updates
+        before = side
 
 
 def shifted(batch: Pair, k: int) -> Pair:
