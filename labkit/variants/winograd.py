@@ -243,7 +243,7 @@ def library() -> ctypes.CDLL:
     file = cache / "labkit" / f"winograd-{key}.so"
     if not file.exists():
         with atomic_write(file) as part:
-            done = subprocess.run([*command, "-o", str(part)], capture_output=True, text=True)
+            done = subprocess.run([*command, str(SOURCE), "-o", str(part)], capture_output=True, text=True)
             if done.returncode:
                 raise LabkitError(f"winograd: its kernels cannot be compiled: {done.stderr[-500:]}")
     return ctypes.CDLL(str(file))
