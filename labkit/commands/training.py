@@ -59,7 +59,7 @@ def train(
         no_flip: Do not mirror training pictures.
 
     Networks:
-        init_from: Start with the weights of a run, or of the public reference.
+        init_from: Start with the weights of a run, or of the public reference (of one generator, too: G_A).
 
     Schedule:
         steps: Steps to train up to.
@@ -96,8 +96,8 @@ def train(
         if init_from and (out / checkpoints.FILE).exists():
             typer.echo(f"{out}: this run goes on from its own checkpoint, so --init-from is ignored")
         elif init_from:
-            labkit.init_from(network, init_from)
-            typer.echo(f"{out}: starts from the weights in {init_from}")
+            loaded = labkit.init_from(network, init_from)
+            typer.echo(f"{out}: {', '.join(loaded)} start from the weights in {init_from}")
         prepared = dict(preprocess=preprocess, load_size=load_size, flip=not no_flip)
         pictures = open_pictures(data, recipe.size, seed, prepared)
         names = names_in(speedups)

@@ -1,5 +1,7 @@
 """`--init-from`: weights of another run or of the public reference, in a run that is new in all else."""
 
+import copy
+
 import pytest
 import torch
 from killing import same_weights
@@ -62,6 +64,18 @@ def test_the_references_weights_start_a_run_in_any_form(tmp_path, norm, change):
     labkit.init_from(new, tmp_path)
     assert same_weights(new, model)
     assert same_weights(labkit.load_generator(tmp_path / "latest_net_G_B.pth"), model.G_B)
+
+
+def test_a_published_generator_is_the_first_one_and_the_others_are_new(tmp_path):
+    trained, new = labkit.CycleGAN(**SMALL), labkit.CycleGAN(**SMALL)
+    file = tmp_path / "latest_net_G.pth"
+    torch.save(trained.G_B.state_dict(), file)
+    before = copy.deepcopy(new)
+    assert labkit.init_from(new, file) == ("G_A",)
+    assert same_weights(new.G_A, trained.G_B)
+    assert all(same_weights(getattr(new, name), getattr(before, name)) for name in ("G_B", "D_A", "D_B"))
+    with pytest.raises(CheckpointError, match="the weights are of other networks"):
+        labkit.init_from(labkit.CycleGAN(**{**SMALL, "ngf": 3}), file)
 
 
 @pytest.mark.parametrize(
