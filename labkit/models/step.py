@@ -14,7 +14,7 @@ leaves the result as it was. `labkit.make_step` stacks any number of speed-ups o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -45,7 +45,8 @@ class Step:
 
     Args:
         model: a `CycleGAN`, a `DeviationGAN`, or another model with players.
-        lr: Adam's learning rate for every player. None takes the model's own.
+        lr: Adam's learning rate for every player, or a dict with one for each. None takes the model's own. Later,
+            `scale_lr` changes them.
         betas: Adam's decay rates.
 
     Raises:
@@ -118,12 +119,22 @@ class Step:
     ranks = 1  # the processes that take the step together
     shares = 1  # the parts into which they divide each batch
 
-    def __init__(self, model: Model, lr: float | None = None, betas: tuple[float, float] = (0.5, 0.999)):
+    def __init__(
+        self,
+        model: Model,
+        lr: float | Mapping[str, float] | None = None,
+        betas: tuple[float, float] = (0.5, 0.999),
+    ):
         self.model = model
         if not model.training:  # as `labkit.load_model` returns it
             model.train()
         self.players = model.players()
-        self.lr = {player: usual if lr is None else lr for player, usual in model.learning_rates().items()}
+        if frozen := [player for player, weights in self.players.items() if not weights]:
+            raise LabkitError(
+                f"no weight of the {', '.join(frozen)} requires a gradient, so there is nothing to train."
+            )
+        usual = model.learning_rates()
+        self.lr = dict(usual if lr is None else lr if isinstance(lr, Mapping) else dict.fromkeys(usual, lr))
         self.optimizers = self.build(betas)
         self.rates = {
             player: [float(group["lr"]) for group in optimizer.param_groups]

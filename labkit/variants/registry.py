@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from labkit.errors import check_overrides
@@ -57,7 +58,7 @@ SPEEDUPS = {speedup.name: speedup for speedup in STACKED}
 def make_step(
     model: Model,
     *speedups: str | type,
-    lr: float | None = None,
+    lr: float | Mapping[str, float] | None = None,
     betas: tuple[float, float] = (0.5, 0.999),
     accumulate: int | None = None,
     emulate: bool = False,
@@ -70,7 +71,8 @@ def make_step(
             `labkit.models.step.Step`. Named ones stack in one fixed order. Your classes go around them, the first one
             outermost. A class that rounds to 16 bits says ``tolerance = "16-bit"``, or `labkit.compare` holds it to
             float32.
-        lr, betas: Adam's, for every player. `lr=None` takes the model's own.
+        lr, betas: Adam's, for every player. `lr=None` takes the model's own, and a dict has a rate for each player:
+            ``{"generators": 2e-4, "discriminators": 1e-4}``.
         accumulate: with a number, the speed-up "accumulate" in that many parts. By its name alone it makes two.
         emulate: True lets "bf16" and "fp16" run on a processor that only emulates these types. They are then several
             times slower than the baseline, but round as elsewhere.
@@ -88,7 +90,10 @@ def make_step(
     """
     if not isinstance(model, Model):
         raise LabkitError(f"model={model!r:.60}: give a model, such as labkit.CycleGAN().")
-    if not all(0 < rate < math.inf for rate in [*model.learning_rates().values(), 1.0 if lr is None else lr]):
+    if isinstance(lr, Mapping) and lr.keys() != model.learning_rates().keys():
+        raise LabkitError(f"lr={lr}: give a rate for each of {', '.join(model.learning_rates())}, and for no other.")
+    given_rates = lr.values() if isinstance(lr, Mapping) else [1.0 if lr is None else lr]
+    if not all(0 < rate < math.inf for rate in [*model.learning_rates().values(), *given_rates]):
         raise LabkitError(f"lr={lr}: a learning rate is a positive number, such as 2e-4.")
     names = [name for name in speedups if not isinstance(name, type)]
     attributes: dict[str, int] = {}
