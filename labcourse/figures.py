@@ -51,9 +51,11 @@ def lines(table: pandas.DataFrame, x: str, y: str, color: str, title: str, **loo
     figure = px.line(table, x=x, y=y, color=color, title=heading, **looks)
     legend = dict(orientation="h", y=1.04, yanchor="bottom")  # in a narrow page there is no room beside the panels
     figure.update_layout(legend=legend, margin_t=130, title=dict(yref="container", y=1, yanchor="top", pad_t=28))
-    text = f"{title}: {IN_WORDS.get(y, y)} over {IN_WORDS.get(x, x)}. {error.capitalize()}"
+    text = f"{title}: {IN_WORDS.get(y, y)} over {IN_WORDS.get(x, x)}."
+    if error:
+        text += f" {error.capitalize()}."
     words = table.rename(columns=IN_WORDS).round(3).to_html(border=0, index=False)
-    figure.update_layout(meta={"text": text.rstrip(), "table": words})
+    figure.update_layout(meta={"text": text, "table": words})
     return mark_simulated(figure) if error else figure
 
 
@@ -208,7 +210,7 @@ def scaling_figure(gradients: Mapping[str, Tensor], exponent: int = 0) -> go.Fig
     figure.update_yaxes(title="share of a player's gradients", tickformat=".0%", rangemode="tozero")
     title = f"Gradients in float16, losses scaled by 2<sup>{exponent}</sup><br><sub>{'<br>'.join(words)}</sub>"
     told = f"Gradients in float16, losses scaled by 2 to the power of {exponent}. {'; '.join(words)}."
-    return figure.update_layout(title=title, height=505, margin_t=170, meta={"text": told})
+    return figure.update_layout(title=title, height=515, margin_t=180, meta={"text": told})
 
 
 def scaling_widget(gradients: Mapping[str, Tensor]) -> ipywidgets.VBox:

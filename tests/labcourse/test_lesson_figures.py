@@ -35,7 +35,8 @@ def test_lines_stand_in_small_multiples_and_simulated_ones_say_so_in_each():
     notes = [note.text for note in figure.layout.annotations]
     assert len(figure.data) == 4 and notes.count("<b>SIMULATED</b>") == 2 and {"batch=1", "batch=16"} < set(notes)
     assert "<b>SIMULATED</b>" in figure.layout.title.text and "640" in figure.layout.meta["table"]
-    assert "ms over the host's microseconds for a launch." in figure.layout.meta["text"]
+    assert "ms over the host's microseconds for a launch. Times like these" in figure.layout.meta["text"]
+    assert figure.layout.meta["text"].endswith(" that others measured.")
     assert "host_us" not in figure.layout.meta["table"]
     measured = labcourse.lines(table, "host_us", "ms", "step", "A step", facet_row="batch")
     assert "SIMULATED" not in measured.to_json()
