@@ -60,7 +60,7 @@ STACKS += [("graph", "streams"), ("streams", "bf16"), ("streams", "fp16")]
 # Compiling takes a minute before each of these is measured.
 COMPILED: list[Stack] = [("compile", "bf16"), ("graph", "compile", "batched", "bf16"), ("compile",)]
 BEST: Stack = ("graph", *FEWER_LAUNCHES, "bf16")
-LEFT_OUT = ("accumulate", "recompute", "compile", "data_parallel")
+LEFT_OUT = ("winograd", "accumulate", "recompute", "compile", "data_parallel")
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def train(
         no_flip: Do not mirror training pictures.
 
     Networks:
-        init_from: Start with the weights of a run, or of the public reference (of one generator, too: G_A).
+        init_from: Start with the weights of a run, or of the public reference.
 
     Schedule:
         steps: Steps to train up to.

@@ -236,7 +236,6 @@ def library() -> ctypes.CDLL:
         "-std=c++17",
         "-shared",
         "-fPIC",
-        str(SOURCE),
     ]
     key = hashlib.sha256(SOURCE.read_bytes() + " ".join(command).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
