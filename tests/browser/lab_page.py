@@ -92,7 +92,7 @@ class LabPage:
         self.page.evaluate("number => look.scroll(number)", number)
         drawn = f"(([...graphs]) => graphs.length >= {figures} && graphs.every(look.marks))"
         with suppress(TimeoutError):  # the test counts them
-            self._wait(f"{drawn}(look.graphs(look.cell({number}).node))", 30 if figures else 1)
+            self._wait(f"{drawn}(look.graphs(look.cell({number}).node))", PATIENCE_S if figures else 1)
         return self.page.evaluate_handle("number => look.cell(number).node", number).as_element()
 
     def sizes(self, number: int) -> list[Any]:
