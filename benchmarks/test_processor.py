@@ -17,6 +17,7 @@ AVX2 = {
 STACKS = (
     "out_of_place,fused_adam",
     "out_of_place,batched,fused_adam",
+    "winograd,subpixel,batched,fused_adam",
     "compile,batched,fused_adam",
     "auto",
 )

@@ -10,12 +10,12 @@ from labtrace.errors import check_known
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of a run: the model's kind and arguments, picture size, steps, learning rate (None: the model's own),
-    and the share of the steps, at the end, over which the learning rate falls to 0."""
+    """Settings of a run: the model's kind and arguments, picture size, steps, learning rate, perhaps by player (None:
+    the model's own), and the share of the steps, at the end, over which the learning rate falls to 0."""
 
     size: int
     steps: int
-    lr: float | None = None
+    lr: float | dict[str, float] | None = None
     decay: float = 0.0
     kind: str = "CycleGAN"
     model: dict[str, Any] = field(default_factory=dict)

@@ -42,14 +42,14 @@ class Setup:
         recipe: for these data and this model, with what was given in its place.
 
     Raises:
-        LabkitError: there is no such model, or it has no such argument.
+        LabkitError: there is no such model, it has no such argument, or `lr` cannot be read.
     """
 
     def __init__(
         self,
         data: str,
         steps: int | None = None,
-        lr: float | None = None,
+        lr: str | None = None,
         *,
         size: int | None = None,
         batch_size: int = 1,
@@ -66,7 +66,8 @@ class Setup:
         settings = recipe.model | given
         if "n_layers" in given and settings.get("discriminator") != "n_layers":
             raise LabkitError("--n-layers counts the layers of --discriminator n_layers: give both.")
-        new: dict[str, Any] = {k: v for k, v in dict(size=size, steps=steps, lr=lr).items() if v is not None}
+        rates = None if lr is None else rates_in(lr)
+        new: dict[str, Any] = {k: v for k, v in dict(size=size, steps=steps, lr=rates).items() if v is not None}
         self.recipe = dataclasses.replace(recipe, model=settings, **new)
         self.batch_size, self.device = batch_size, device
 
@@ -132,6 +133,22 @@ def model_arguments() -> dict[str, tuple[type, str]]:
 def names_in(speedups: str) -> list[str]:
     """The names in a list with commas."""
     return [name.strip() for name in speedups.split(",") if name.strip()]
+
+
+def rates_in(lr: str) -> float | dict[str, float]:
+    """A learning rate, or one for each player, by name: "generators=2e-4,discriminators=1e-4".
+
+    Raises:
+        LabkitError: it is neither.
+    """
+    try:
+        if "=" not in lr:
+            return float(lr)
+        return {player: float(rate) for player, rate in (each.split("=") for each in names_in(lr))}
+    except ValueError:
+        raise LabkitError(
+            f"--lr {lr}: give a number, such as 2e-4, or one for each player: generators=2e-4,discriminators=1e-4."
+        ) from None
 
 
 @contextlib.contextmanager

@@ -56,7 +56,7 @@ def divided(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
     words = iter([word for each in arguments for word in (each.split("=", 1) if each[:2] == "--" else [each])])
     for word in words:
         value = next(words, "") if word in searchable else ""
-        if set(value) & set(",:"):
+        if set(value) & set(",:") and "=" not in value:  # as in a learning rate for each player
             space[searchable[word]] = value
         else:
             options += [word, value] if word in searchable else [word]

@@ -34,7 +34,7 @@ def train(
     no_flip: bool = False,
     init_from: Path | None = None,
     steps: int | None = None,
-    lr: float | None = None,
+    lr: str | None = None,
     lr_policy: str = "linear",
     decay_steps: int | None = None,
     seed: int = 0,
@@ -59,11 +59,11 @@ def train(
         no_flip: Do not mirror training pictures.
 
     Networks:
-        init_from: Start with the weights of a run, or of the public reference.
+        init_from: Start with the weights of a run, or of the reference (latest_net_G.pth: A to B).
 
     Schedule:
         steps: Steps to train up to.
-        lr: Adam's learning rate.
+        lr: Adam's learning rate, or one for each player: generators=2e-4,discriminators=1e-4.
         lr_policy: How the learning rate falls: linear, step or cosine.
         decay_steps: With linear, the last steps, in which it falls. With step, the steps from one fall to the next.
         seed: Seed of the initial weights and the batches.
@@ -97,7 +97,9 @@ def train(
             typer.echo(f"{out}: this run goes on from its own checkpoint, so --init-from is ignored")
         elif init_from:
             loaded = labkit.init_from(network, init_from)
-            typer.echo(f"{out}: {', '.join(loaded)} start from the weights in {init_from}")
+            new = ", ".join(name for name, _ in network.named_children() if name not in loaded)
+            rest = f". {new} start from random weights" if new else ""
+            typer.echo(f"{out}: starts from the weights in {init_from}: {', '.join(loaded)}{rest}")
         prepared = dict(preprocess=preprocess, load_size=load_size, flip=not no_flip)
         pictures = open_pictures(data, recipe.size, seed, prepared)
         names = names_in(speedups)
@@ -135,8 +137,8 @@ def train(
         typer.echo(json.dumps(result))
 
 
-def schedule(policy: str, decay: int | None, recipe: recipes.Recipe) -> Callable[[int], float] | None:
-    """From the number of steps done to the factor on the learning rate, or None to keep it constant.
+def schedule(policy: str, decay: int | None, recipe: recipes.Recipe) -> Callable[[int], float]:
+    """From the number of steps done to the factor on the learning rate, as given now: it applies to a resumed run, too.
 
     Raises:
         LabkitError: the policy is unknown, or the number does not suit it.
@@ -149,7 +151,7 @@ def schedule(policy: str, decay: int | None, recipe: recipes.Recipe) -> Callable
             raise LabkitError("--decay-steps belongs to --lr-policy linear or step, not to cosine.")
         return labkit.cosine_schedule(recipe.steps)
     decay = round(recipe.decay * recipe.steps) if decay is None else decay
-    return labkit.linear_schedule(recipe.steps - decay, decay) if decay else None
+    return labkit.linear_schedule(recipe.steps - decay, decay)
 
 
 def open_pictures(data: str, size: int, seed: int, prepared: dict[str, Any]) -> Any:

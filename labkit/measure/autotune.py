@@ -17,7 +17,6 @@ from labkit.models.model import Model
 from labkit.models.step import Step
 from labkit.stamp import stamp
 from labkit.variants.registry import SPEEDUPS, make_step
-from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
 
 if TYPE_CHECKING:
@@ -79,22 +78,13 @@ def corner(step: Step, batch: Pair, limit_s: float, said: list[str]) -> Pair:
         step(*batch)
         synchronise()
     [took] = ranks.largest([time.perf_counter() - started])
-    side = min(batch[0].shape[-2:])
-    while took > limit_s and side >= 2 * SMALLEST:
+    side, least = min(batch[0].shape[-2:]), max(SMALLEST, step.model.min_size)
+    while took > limit_s and side // 2 >= least and side // 2 % step.model.size_multiple == 0:
         side, took = side // 2, took / 4
-    smaller = (batch[0][..., :side, :side], batch[1][..., :side, :side])
-    if side == min(batch[0].shape[-2:]) or not _fits(step.model, smaller):
+    if side == min(batch[0].shape[-2:]):
         return batch
     said.append(f"auto: measured with {side}x{side} pixels of each picture, since with all of them it takes long")
-    return smaller
-
-
-def _fits(model: Model, batch: Pair) -> bool:
-    try:
-        model.check(*batch, values=False)
-    except LabkitError:
-        return False
-    return True
+    return batch[0][..., :side, :side], batch[1][..., :side, :side]
 
 
 def remembered(folder: Path, make_model: Callable[[], Model], batch: Pair) -> tuple[list[str], list[str]]:

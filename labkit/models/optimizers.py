@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,6 +14,20 @@ from labtrace.errors import LabkitError
 
 # Options that choose how an optimiser computes, not what: a step keeps its own when it loads a state.
 IMPLEMENTATION_FLAGS = ("fused", "foreach", "capturable")
+
+
+def rates_of(usual: dict[str, float], lr: float | Mapping[str, float] | None) -> dict[str, float]:
+    """The learning rate of each player: its usual one if `lr` is None, or `lr`, or the player's own in `lr`.
+
+    Raises:
+        LabkitError: a rate is not a positive number, or `lr` does not have one for each player.
+    """
+    given = lr if isinstance(lr, Mapping) else usual if lr is None else dict.fromkeys(usual, lr)
+    if given.keys() != usual.keys():
+        raise LabkitError(f"lr={lr}: give one learning rate, or one for each of {', '.join(usual)}, by name.")
+    if not all(0 < rate < math.inf for rate in given.values()):
+        raise LabkitError(f"lr={lr}: a learning rate is a positive number, such as 2e-4.")
+    return {player: given[player] for player in usual}
 
 
 def set_rates(optimizer: Optimizer, rates: list[float]) -> None:

@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from torch.profiler import record_function
 
 from labkit.models.model import Model
-from labkit.models.optimizers import load_state, set_rates, state_of
+from labkit.models.optimizers import load_state, rates_of, set_rates, state_of
 from labtrace.errors import LabkitError
 from labtrace.ranges import RANGE as RANGE
 
@@ -45,14 +45,14 @@ class Step:
 
     Args:
         model: a `CycleGAN`, a `DeviationGAN`, or another model with players.
-        lr: Adam's learning rate for every player, or a dict with one for each. None takes the model's own. Later,
-            `scale_lr` changes them.
+        lr: Adam's learning rate, for every player or by player. None takes the model's own.
         betas: Adam's decay rates.
 
     Raises:
         DataError: the batch does not fit the networks, or leaves [-1, 1] (checked in the first call only).
-        LabkitError: the weights were moved or replaced after the step was made. Or, in the first call, a custom
-            generator does not return pictures of the same size.
+        LabkitError: a learning rate cannot be used, or all weights of a player are frozen. In a call: the weights were
+            moved or replaced, or `lr` was changed, after the step was made. Or, in the first call, a custom generator
+            does not return pictures of the same size.
     """
 
     def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
@@ -129,19 +129,17 @@ class Step:
         if not model.training:  # as `labkit.load_model` returns it
             model.train()
         self.players = model.players()
-        if frozen := [player for player, weights in self.players.items() if not weights]:
-            raise LabkitError(
-                f"no weight of the {', '.join(frozen)} requires a gradient, so there is nothing to train."
-            )
-        usual = model.learning_rates()
-        self.lr = dict(usual if lr is None else lr if isinstance(lr, Mapping) else dict.fromkeys(usual, lr))
+        for player, weights in self.players.items():
+            if not weights:
+                raise LabkitError(f"all weights of the {player} are frozen: set requires_grad=True for some of them.")
+        self.lr = rates_of(model.learning_rates(), lr)
         self.optimizers = self.build(betas)
         self.rates = {
             player: [float(group["lr"]) for group in optimizer.param_groups]
             for player, optimizer in self.optimizers.items()
         }
         self.lr = {player: rates[0] for player, rates in self.rates.items()}  # custom optimisers may have others
-        self.lr_now = dict(self.lr)
+        self.lr_made, self.lr_now = dict(self.lr), dict(self.lr)
         self.range_checked = False
         self.first = next(model.parameters())
         self.place = place_of(self.first)
@@ -166,6 +164,11 @@ class Step:
             raise LabkitError(
                 "the model's weights were moved, converted or replaced after its step was made. Make the step again; "
                 "to go on from where this one was, load its state_dict() into the new one."
+            )
+        if self.lr != self.lr_made:
+            raise LabkitError(
+                "step.lr was changed, which has no effect. Give the learning rates to labkit.make_step(model, lr=...), "
+                "or multiply all of them with step.scale_lr(factor)."
             )
         self.model.check(real_a, real_b, values=not self.range_checked)
         self.range_checked = True

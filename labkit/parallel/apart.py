@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def apart(
     model: Model,
     *speedups: str,
     exchange_every: int,
-    lr: float | None = None,
+    lr: float | Mapping[str, float] | None = None,
     module: str | None = None,
     folder: Path | str | None = None,
     patience_s: float = 600.0,

@@ -8,6 +8,7 @@ torch.distributed.algorithms.model_averaging.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ def averaged(
     *speedups: str,
     average_every: int,
     outer: dict[str, Any] | None = None,
-    lr: float | None = None,
+    lr: float | Mapping[str, float] | None = None,
 ) -> Step:
     """The step of a rank that trains the whole model, and averages its weights with the other ranks now and then.
 

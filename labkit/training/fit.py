@@ -76,7 +76,8 @@ def fit(
         checkpoint: a folder for checkpoint, sample pictures and ``losses.csv``, for one run at a time. None keeps none.
         seed: decides which pictures are in each batch.
         workers: processes that prepare batches. 0 prepares them between the steps.
-        schedule: from the number of steps done to the factor on the learning rate. None leaves it constant.
+        schedule: from the number of steps done to the factor on the learning rate. None leaves it
+            constant, in a resumed run as the checkpoint has it.
         report_every: steps between two reports of the losses, each of which waits for the device once.
         sample_every: steps between two samples of translations: a `CollapseWarning` if they are all alike, and a
             grid, ``samples/<step>.png``: pictures of A above their translations, then, if the model translates B as

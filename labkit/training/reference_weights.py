@@ -49,7 +49,7 @@ def load_generator(path: Path | str, device: torch.device | str = "cpu") -> Gene
     return generator.eval()
 
 
-def init_from(model: Model, path: Path | str) -> tuple[str, ...]:
+def init_from(model: Model, path: Path | str) -> list[str]:
     """Loads the weights of a trained model into a new one, and nothing else: a run with it begins at step 0.
 
     Optimisers, pools and schedule are new, and so are pictures and all settings that do not concern the networks.
@@ -57,30 +57,28 @@ def init_from(model: Model, path: Path | str) -> tuple[str, ...]:
     Args:
         model: of the same kind and with the same networks. Its weights are replaced.
         path: a run's folder, its checkpoint or one that it kept, or a folder in which the public reference saved
-            ``latest_net_G_A.pth``, ``..._G_B.pth``, ``..._D_A.pth`` and ``..._D_B.pth``. Or one generator of it, as it
-            was published (``latest_net_G.pth``), which becomes a CycleGAN's G_A.
+            ``latest_net_G_A.pth``, ``..._G_B.pth``, ``..._D_A.pth`` and ``..._D_B.pth``. For a CycleGAN also the one
+            generator of a model that the reference published, ``latest_net_G.pth`` or its folder: it becomes G_A, from
+            A to B, and the other networks stay as they are.
 
     Returns:
-        the names of the networks that have weights from there.
+        the names of the networks whose weights were loaded.
 
     Raises:
         CheckpointError: a file is missing or damaged, or the networks differ.
     """
     path = Path(path)
     try:
-        if isinstance(model, CycleGAN) and any(path.glob("latest_net_*.pth")):
-            for name in NETWORKS:
-                _load_into(getattr(model, name), _read_weights(path / f"latest_net_{name}.pth"))
-            return NETWORKS
-        if isinstance(model, CycleGAN) and path.suffix == ".pth" and path.is_file():
-            _load_into(model.G_A, _read_weights(path))
-            return ("G_A",)
+        if isinstance(model, CycleGAN) and (files := _reference_files(path)):
+            for name, file in files.items():
+                _load_into(getattr(model, name), _read_weights(file))
+            return list(files)
         state = checkpoints.load(path)
         saved = {name: state["settings"].get(name) for name in model.settings if name in ARCHITECTURE}
         wanted = {name: model.settings[name] for name in saved}
         checkpoints.check_settings(path, "model", {"kind": state["kind"], **saved}, {"kind": model.kind, **wanted})
         model.load_state_dict(state["step"]["model"])
-        return tuple(name for name, _ in model.named_children())
+        return [name for name, _ in model.named_children()]
     except RuntimeError as error:
         raise CheckpointError(
             f"{path}: the weights are of other networks ({checkpoints.first_line(error)})."
@@ -122,6 +120,14 @@ def export_reference(model: nn.Module | Path | str, folder: Path | str) -> list[
         with atomic_write(file) as part:
             torch.save(weights, part)
     return list(files)
+
+
+def _reference_files(path: Path) -> dict[str, Path]:
+    """The files of the public reference at a path, by network. There are none for a run of labkit."""
+    if any(path.glob("latest_net_?_?.pth")):
+        return {name: path / f"latest_net_{name}.pth" for name in NETWORKS}
+    generator = path / "latest_net_G.pth" if path.is_dir() else path
+    return {"G_A": generator} if generator.suffix == ".pth" and generator.exists() else {}
 
 
 def _read_weights(path: Path | str, device: torch.device | str = "cpu") -> Weights:

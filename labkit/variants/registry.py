@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -71,15 +70,16 @@ def make_step(
             `labkit.models.step.Step`. Named ones stack in one fixed order. Your classes go around them, the first one
             outermost. A class that rounds to 16 bits says ``tolerance = "16-bit"``, or `labkit.compare` holds it to
             float32.
-        lr, betas: Adam's, for every player. `lr=None` takes the model's own, and a dict has a rate for each player:
-            ``{"generators": 2e-4, "discriminators": 1e-4}``.
+        lr: Adam's learning rate, for every player or by player, such as
+            ``{"generators": 2e-4, "discriminators": 1e-4}``. None takes the model's own.
+        betas: Adam's decay rates, for every player.
         accumulate: with a number, the speed-up "accumulate" in that many parts. By its name alone it makes two.
         emulate: True lets "bf16" and "fp16" run on a processor that only emulates these types. They are then several
             times slower than the baseline, but round as elsewhere.
 
     Raises:
         LabkitError: a name is unknown, two of them exclude each other, one does not suit model or device, a class
-            overrides no seam, or a number is out of range.
+            overrides no seam, a number is out of range, or all weights of a player are frozen.
 
     Example:
         >>> model = labkit.CycleGAN("resnet_3blocks", ngf=4, ndf=4)
@@ -90,11 +90,6 @@ def make_step(
     """
     if not isinstance(model, Model):
         raise LabkitError(f"model={model!r:.60}: give a model, such as labkit.CycleGAN().")
-    if isinstance(lr, Mapping) and lr.keys() != model.learning_rates().keys():
-        raise LabkitError(f"lr={lr}: give a rate for each of {', '.join(model.learning_rates())}, and for no other.")
-    given_rates = lr.values() if isinstance(lr, Mapping) else [1.0 if lr is None else lr]
-    if not all(0 < rate < math.inf for rate in [*model.learning_rates().values(), *given_rates]):
-        raise LabkitError(f"lr={lr}: a learning rate is a positive number, such as 2e-4.")
     names = [name for name in speedups if not isinstance(name, type)]
     attributes: dict[str, int] = {}
     if accumulate is not None:

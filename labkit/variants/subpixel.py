@@ -32,25 +32,24 @@ class Subpixel(Substitutes):
 
     @staticmethod
     def why_inactive(model: Model) -> str | None:
-        return (
-            None
-            if any(map(_has_few, model.modules()))
-            else "no network ends with a convolution of stride 1 without padding"
-        )
+        if not any(map(_makes_pictures, model.modules())):
+            return "no network ends with a large convolution of stride 1 without padding"
+        return None
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
-        for layer in filter(_has_few, self.model.modules()):
+        for layer in filter(_makes_pictures, self.model.modules()):
             self.forwards[layer] = functools.partial(four_pixels, layer)
         return super().build(betas)
 
 
-def _has_few(layer: nn.Module) -> bool:
+def _makes_pictures(layer: nn.Module) -> bool:
+    """True for a convolution into at most 3 channels, large enough to gain, and so none of "winograd"'s."""
     usual = dict(stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1)
     return (
         type(layer) is nn.Conv2d
         and usual.items() <= vars(layer).items()
         and layer.out_channels <= 3
-        and min(layer.kernel_size) > 3  # or it gains less, and is winograd's
+        and min(layer.kernel_size) > 3
     )
 
 

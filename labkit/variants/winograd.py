@@ -25,6 +25,7 @@ from labkit.variants.fused_norm import norms
 from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
 
+C_TYPES: dict[type, Any] = {int: ctypes.c_int64, float: ctypes.c_double}
 SOURCE = Path(__file__).with_suffix(".cpp")
 INSTRUCTIONS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"}  # by PyTorch's name of what the processor has
 G = [[1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6]]  # of a filter; B and A are in winograd.cpp
@@ -46,8 +47,8 @@ class Winograd(Substitutes):
     8 to 15 times that of a direct one, since the matrices add and take away numbers larger than the result. Over 200
     steps the losses are as far from those in float64 as the baseline's own are: training amplifies any rounding.
 
-    Improves: compute and memory traffic, on processors. Does not help where few tiles are left for the products, as
-    with pictures of 64 pixels, nor in generators without such blocks. It needs more memory: each convolution keeps its
+    Improves: compute and memory traffic, on processors. Helps less where few tiles are left for the products, as with
+    pictures of 64 pixels, and not in generators without such blocks. It needs more memory: each convolution keeps its
     transformed input, 2.25 times as large. Compiled once, at its first use, which takes a few seconds.
     """
 
@@ -56,7 +57,7 @@ class Winograd(Substitutes):
     improves = "compute, memory traffic"
     needs = "residual blocks; a processor, Linux and a C++ compiler, elsewhere it does nothing"
     excludes = {
-        "fp16": "its layers compute in float32, and fp16 is for GPUs",
+        "fp16": "its layers compute in float32, outside of which bf16 is the type for a processor",
         "graph": "its kernels are for processors, which have no CUDA graphs",
         "compile": "the compiler fuses norm and activation itself, and cannot look into these kernels",
         "fused_norm": "each has a kernel of its own for the same layers",
@@ -68,9 +69,9 @@ class Winograd(Substitutes):
             return "its kernels are for processors"
         if sys.platform != "linux" or compiler() is None:
             return "its kernels need Linux and a C++ compiler, such as g++"
-        return (
-            None if any(convolutions(model)) else "no network has 3x3 convolutions with stride 1 and reflected borders"
-        )
+        if not any(convolutions(model)):
+            return "no network has 3x3 convolutions with stride 1 and reflected borders"
+        return None
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.transformed: dict[Tensor, Tensor] = {}  # the weights, while a player learns
@@ -207,17 +208,11 @@ def pixels(x: Tensor) -> Tensor:
 
 def run(kernel: str, *arguments: Tensor | int | float) -> None:
     """Runs a kernel of winograd.cpp on contiguous tensors of one type."""
-    first, *_ = (a.dtype for a in arguments if isinstance(a, Tensor))
-    converted = [
-        ctypes.c_void_p(a.data_ptr())
-        if isinstance(a, Tensor)
-        else ctypes.c_double(a)
-        if isinstance(a, float)
-        else ctypes.c_int64(a)
-        for a in arguments
-    ]
-    name = f"{kernel}_{'double' if first == torch.float64 else 'float'}"
-    getattr(library(), name)(*converted, ctypes.c_int(torch.get_num_threads()))
+    tensors = [a for a in arguments if isinstance(a, Tensor)]
+    addresses = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]  # the kernels take them first
+    numbers = [C_TYPES[type(a)](a) for a in arguments if not isinstance(a, Tensor)]
+    name = f"{kernel}_{'double' if tensors[0].dtype == torch.float64 else 'float'}"
+    getattr(library(), name)(*addresses, *numbers, ctypes.c_int(torch.get_num_threads()))
 
 
 @functools.cache
@@ -228,15 +223,7 @@ def library() -> ctypes.CDLL:
         LabkitError: they cannot be compiled, or not be kept there.
     """
     instructions = INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), "native")
-    command = [
-        str(compiler()),
-        "-O3",
-        f"-march={instructions}",
-        "-fopenmp",
-        "-std=c++17",
-        "-shared",
-        "-fPIC",
-    ]
+    command = [str(compiler()), *f"-O3 -march={instructions} -fopenmp -std=c++17 -shared -fPIC".split()]
     key = hashlib.sha256(SOURCE.read_bytes() + " ".join(command).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     file = cache / "labkit" / f"winograd-{key}.so"

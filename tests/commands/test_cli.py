@@ -14,6 +14,7 @@ import labkit
 import labtrace.cli
 from labkit.data.images import read_picture, write_picture
 from labkit.locks import locked
+from labkit.training import checkpoints
 
 SMALL = ["--size", "16", "--ngf", "4", "--steps", "2", "--workers", "0", "--device", "cpu"]
 
@@ -127,6 +128,9 @@ def test_report_names_recordings_by_what_tells_them_apart(call, tmp_path):
         (["train", "--out", "run", "--size", "17"], "pictures of 17x17 pixels"),
         (["train", "--out", "run", "--generator", "resnet_9block"], "did you mean 'resnet_9blocks'"),
         (["train", "--out", "run", "--generator", "unet_256", "--norm", "instance"], "multiples of 256"),
+        (["train", "--out", "run", "--lr", "fast"], "--lr fast: give a number, such as 2e-4, or one for each player"),
+        (["train", "--out", "run", "--lr", "generators=2e-4,1e-4"], "--lr generators=2e-4,1e-4: give a number"),
+        (["train", "--out", "run", "--lr", "generator=2e-4"], "or one for each of generators, discriminators"),
         (["train", "--out", "run", "--speedups", "bf61"], "did you mean 'bf16'"),
         (["train", "--out", "run", "--speedups", "bf16,fp16"], "exclude each other"),
         (["profile", "--out", "trace.txt"], "ends in .json"),
@@ -174,6 +178,18 @@ def test_another_run_in_the_folder_is_refused_with_the_difference(call, tmp_path
         status, _, error = call("train", "--out", tmp_path / "run", *SMALL)
         assert status == 1 and "another run" in error
     assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == before
+
+
+def test_learning_rates_by_player_apply_to_a_resumed_run(call, tmp_path):
+    train = ["train", "--out", tmp_path / "run", *SMALL]
+    assert call(*train, "--steps", "1")[0] == 0
+    status, _, error = call(*train, "--steps", "2", "--lr", "generators=3e-4,discriminators=1e-4")
+    assert status == 0, error
+    saved = checkpoints.load(tmp_path / "run")["step"]["optimizers"]
+    assert {player: adam["param_groups"][0]["lr"] for player, adam in saved.items()} == {
+        "generators": 3e-4,
+        "discriminators": 1e-4,
+    }
 
 
 def test_importing_labkit_loads_nothing_that_a_gpu_machine_may_lack():

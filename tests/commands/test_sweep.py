@@ -12,6 +12,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 import labkit
 from labkit import sweeps
+from labkit.commands.sweeping import divided
 from labkit.errors import CheckpointError, TrainingError
 from labkit.training import checkpoints
 from labtrace.errors import LabkitError
@@ -208,6 +209,11 @@ def test_the_command_trains_as_labkit_train_does_and_shows(call, tmp_path):
     assert rows[0] == "step,shortfall,fg,bg" and float(rows[-1].split(",")[1]) == best["value"]
     status, shown, _ = call("sweep", "--show", "--out", out)
     assert status == 0 and shown.strip() in said
+
+
+def test_a_learning_rate_for_each_player_is_no_list_of_choices():
+    rates = ["--lr", "generators=2e-4,discriminators=1e-4"]
+    assert divided([*rates, "--ngf", "4,5"]) == (rates, {"ngf": "4,5"})
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,45 @@ def test_the_first_class_is_outermost(tiny):
     assert order == ["outer", "inner", "Adam"]
 
 
+def test_each_player_learns_at_its_own_rate(tiny, fruit, tmp_path):
+    rates = {"discriminators": 1e-4, "generators": 3e-4}
+    step = labkit.make_step(tiny(), lr=rates)
+    labkit.fit(step, fruit, 1, checkpoint=tmp_path, schedule=labkit.linear_schedule(0, 1))
+    assert step.lr_now == {"generators": 1.5e-4, "discriminators": 5e-5}
+    resumed = labkit.make_step(tiny(), lr=rates)
+    labkit.fit(resumed, fruit, 2, checkpoint=tmp_path, schedule=labkit.linear_schedule(2, 0))
+    assert {player: adam.param_groups[0]["lr"] for player, adam in resumed.optimizers.items()} == rates
+
+
+@pytest.mark.parametrize(
+    ("lr", "message"),
+    [
+        ({"generators": 1e-4}, "one for each of generators, discriminators"),
+        ({"generators": 1e-4, "discriminators": 1e-4, "translator": 1e-4}, "each of generators, discriminators"),
+        ({"generators": 1e-4, "discriminators": -1e-4}, "'discriminators': -0.0001.*is a positive number"),
+    ],
+)
+def test_rates_that_do_not_fit_the_players_are_refused(tiny, lr, message):
+    with pytest.raises(labkit.LabkitError, match=message):
+        labkit.make_step(tiny(), lr=lr)
+
+
+def test_a_rate_changed_in_a_step_that_was_made_is_refused(tiny, batch):
+    step = labkit.make_step(tiny())
+    step.lr["generators"] /= 2
+    with pytest.raises(labkit.LabkitError, match=r"step\.lr was changed.*make_step\(model, lr=\.\.\.\)"):
+        step(*batch())
+
+
+def test_a_player_without_weights_to_train_is_named(tiny):
+    model = tiny()
+    model.D_A.requires_grad_(False)
+    labkit.make_step(model)
+    model.D_B.requires_grad_(False)
+    with pytest.raises(labkit.LabkitError, match="all weights of the discriminators are frozen"):
+        labkit.make_step(model)
+
+
 def test_scale_lr_counts_from_the_first_rate(tiny):
     step = labkit.make_step(tiny(), lr=1e-3)
     for factor in (0.5, 0.25):

@@ -1,7 +1,5 @@
 """`--init-from`: weights of another run or of the public reference, in a run that is new in all else."""
 
-import copy
-
 import pytest
 import torch
 from killing import same_weights
@@ -66,16 +64,20 @@ def test_the_references_weights_start_a_run_in_any_form(tmp_path, norm, change):
     assert same_weights(labkit.load_generator(tmp_path / "latest_net_G_B.pth"), model.G_B)
 
 
-def test_a_published_generator_is_the_first_one_and_the_others_are_new(tmp_path):
-    trained, new = labkit.CycleGAN(**SMALL), labkit.CycleGAN(**SMALL)
+def test_a_published_generator_starts_one_direction(tmp_path):
+    published, new, same = (labkit.CycleGAN(**SMALL) for _ in range(3))
+    same.load_state_dict(new.state_dict())
     file = tmp_path / "latest_net_G.pth"
-    torch.save(trained.G_B.state_dict(), file)
-    before = copy.deepcopy(new)
-    assert labkit.init_from(new, file) == ("G_A",)
-    assert same_weights(new.G_A, trained.G_B)
-    assert all(same_weights(getattr(new, name), getattr(before, name)) for name in ("G_B", "D_A", "D_B"))
+    torch.save(published.G_A.state_dict(), file)
+    for path in (file, tmp_path):
+        assert labkit.init_from(new, path) == ["G_A"]
+        assert same_weights(new.G_A, published.G_A)
+        assert all(same_weights(getattr(new, name), getattr(same, name)) for name in ("G_B", "D_A", "D_B"))
+        new.load_state_dict(same.state_dict())
+    discriminator = tmp_path / "latest_net_D.pth"
+    torch.save(published.D_A.state_dict(), discriminator)
     with pytest.raises(CheckpointError, match="the weights are of other networks"):
-        labkit.init_from(labkit.CycleGAN(**{**SMALL, "ngf": 3}), file)
+        labkit.init_from(new, discriminator)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +112,17 @@ def test_the_command_line_starts_from_weights_once(call, tmp_path):
     small = ["--size", "16", "--ngf", "4", "--workers", "0", "--device", "cpu", "--no-tensorboard"]
     call("train", "--out", tmp_path / "a", *small, "--steps", 2)
     start = ("train", "--out", tmp_path / "b", *small, "--init-from", tmp_path / "a", "--lr", "1e-12")
-    assert call(*start, "--steps", 1)[0] == 0
+    status, said, _ = call(*start, "--steps", 1)
+    assert status == 0 and "G_A, G_B, D_A, D_B\n" in said and "random" not in said
     old, new = (labkit.load_model(tmp_path / name).parameters() for name in "ab")
     assert all(torch.allclose(*pair, atol=1e-9) for pair in zip(new, old, strict=True))
     status, said, _ = call(*start, "--steps", 2)
     assert status == 0 and "2 steps done" in said
+
+
+def test_the_command_line_says_which_networks_are_not_loaded(call, tmp_path):
+    torch.save(labkit.CycleGAN(**SMALL).G_A.state_dict(), file := tmp_path / "latest_net_G.pth")
+    small = ["--size", "16", "--generator", "resnet_6blocks", "--norm", "instance", "--ngf", "2", "--ndf", "2"]
+    small += ["--workers", "0", "--device", "cpu", "--no-tensorboard", "--steps", "1"]
+    status, said, error = call("train", "--out", tmp_path / "run", *small, "--init-from", file)
+    assert status == 0 and f"{file}: G_A. G_B, D_A, D_B start from random weights\n" in said, error

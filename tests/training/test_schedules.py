@@ -68,8 +68,9 @@ def test_the_options_choose_a_schedule(policy, decay, right):
     assert [schedule(done) for done in range(101)] == [right(done) for done in range(101)]
 
 
-def test_fruit_has_none():
-    assert chosen("linear", None, recipes.FRUIT) is None
+def test_fruit_s_rate_is_constant():
+    schedule = chosen("linear", None, recipes.FRUIT)
+    assert {schedule(done) for done in range(recipes.FRUIT.steps)} == {1.0}
 
 
 @pytest.mark.parametrize(

@@ -319,30 +319,6 @@ def test_a_misspelt_seam_beside_a_right_one_is_named(tiny):
         labkit.make_step(tiny(), own)
 
 
-def test_a_player_without_a_weight_to_train_is_named(tiny):
-    model = tiny()
-    model.D_A.requires_grad_(False)
-    labkit.make_step(model)
-    model.D_B.requires_grad_(False)
-    with pytest.raises(labkit.LabkitError, match="no weight of the discriminators requires a gradient"):
-        labkit.make_step(model)
-
-
-def test_each_player_may_have_a_rate_of_its_own(tiny, batch):
-    rates = {"generators": 2e-4, "discriminators": 1e-5}
-    step = labkit.make_step(tiny(), lr=rates)
-    step.scale_lr(0.5)
-    step(*batch())
-    assert {name: one.param_groups[0]["lr"] for name, one in step.optimizers.items()} == {
-        player: rate / 2 for player, rate in rates.items()
-    }
-    for wrong in ({"generators": 2e-4}, rates | {"critics": 1e-4}):
-        with pytest.raises(labkit.LabkitError, match="give a rate for each of generators, discriminators"):
-            labkit.make_step(tiny(), lr=wrong)
-    with pytest.raises(labkit.LabkitError, match="a learning rate is a positive number"):
-        labkit.make_step(tiny(), lr=rates | {"generators": 0})
-
-
 @pytest.mark.parametrize("lr", [float("nan"), -1.0, 0.0])
 def test_what_makes_no_step_is_refused(tiny, lr):
     with pytest.raises(labkit.LabkitError, match=f"lr={lr}: a learning rate is a positive number"):
