@@ -115,8 +115,8 @@ template <class T> void input_transform(const T* x, T* v, const Shape& shape, in
     const int64_t C = shape.channels;
     Lanes<T> d[36], out[36];
     for (int i = 0; i < 36; i++) {
-      const int64_t y = reflected(top + i / 6 - 1, shape.height), x_ = reflected(left + i % 6 - 1, shape.width);
-      d[i] = load(x + shape.pixel(picture, y, x_) + k, C - k);
+      const int64_t row = reflected(top + i / 6 - 1, shape.height), column = reflected(left + i % 6 - 1, shape.width);
+      d[i] = load(x + shape.pixel(picture, row, column) + k, C - k);
     }
     around<B_T>(B_T, d, out);
     for (int i = 0; i < 36; i++) store(out[i], v + (i * shape.tiles() + tile) * C + k, C - k);

@@ -63,6 +63,13 @@ class Winograd(Substitutes):
         "fused_norm": "each has a kernel of its own for the same layers",
     }
 
+    @classmethod
+    def why_unsuited(cls, model: Model) -> str | None:
+        weight = next(model.parameters())
+        if weight.device.type == "cpu" and weight.dtype not in (torch.float32, torch.float64):
+            return f"its kernels take weights in float32 or float64, and not in {weight.dtype}"
+        return super().why_unsuited(model)
+
     @staticmethod
     def why_inactive(model: Model) -> str | None:
         if next(model.parameters()).device.type != "cpu":

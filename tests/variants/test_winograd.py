@@ -1,5 +1,6 @@
 """The kernels of "winograd" are PyTorch's convolution and instance norm, and it acts only where it can."""
 
+import copy
 import shutil
 
 import pytest
@@ -69,6 +70,19 @@ def test_grouped_and_custom_networks_have_nothing_for_it(tiny, generator):
     with pytest.warns(UserWarning, match="winograd: no network has 3x3 convolutions"):
         step = labkit.make_step(tiny(generator=custom if generator == "custom" else generator), "winograd")
     assert not step.forwards
+
+
+def test_weights_in_other_types_are_refused(tiny):
+    with pytest.raises(labkit.LabkitError, match="'winograd': its kernels take weights in float32 or float64"):
+        labkit.make_step(tiny().bfloat16(), "winograd")
+
+
+def test_a_copy_of_a_step_computes_with_its_own_networks(tiny, batch):
+    step = labkit.make_step(tiny().double(), "winograd")
+    other, pictures = copy.deepcopy(step), batch(dtype=torch.float64)
+    assert set(other.forwards) <= set(other.model.modules())
+    assert step(*pictures) == other(*pictures)
+    assert step(*pictures) == other(*pictures), "after an update, too"
 
 
 def test_without_a_compiler_it_says_so_and_is_not_tried(tiny, monkeypatch):
