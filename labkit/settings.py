@@ -34,10 +34,12 @@ class CycleGANSettings:
     ndf: int = setting(64, "Filters in the first layer of the discriminators.")
     n_layers: int = setting(3, "Strided layers of an n_layers discriminator.")
     norm: str = setting("instance", "instance, batch, none, or instance_blocks: residual blocks only.")
+    channels_a: int = setting(3, "Channels of A: 3 for colours, 1 for grey.")
+    channels_b: int = setting(3, "Channels of B.")
     lambda_a: float = setting(10.0, "Weight of the cycle A -> B -> A.")
     lambda_b: float = setting(10.0, "Weight of the cycle B -> A -> B.")
     lambda_identity: float = setting(0.5, "Weight of the identity loss, relative to lambda_a and lambda_b (0: none).")
-    gan_mode: str = setting("lsgan", "lsgan, vanilla or wgangp, which has no gradient penalty.")
+    gan_mode: str = setting("lsgan", "lsgan, vanilla, or wgangp (no penalty).")
     pool_size: int = setting(50, "Earlier fakes that the discriminators may be shown (0: none).")
 
 
@@ -47,7 +49,7 @@ class DeviationGANSettings:
 
     ngf: int = setting(64, "Filters in the first layer of the encoder.")
     ndf: int = setting(64, "A quarter of the filters in the first layer of the discriminator of codes.")
-    blocks: int = setting(9, "Residual blocks of a translator.")
+    blocks: int = setting(9, "Blocks of a translator.")
     translators: int = setting(1, "1 (A to B only), or 2.")
     autoencoders: int = setting(1, "1 for both domains, or 2.")
     stage: str = setting(
@@ -59,11 +61,17 @@ class DeviationGANSettings:
     )
     lambda_deviation: float = setting(1.0, "Weight of the deviation of codes to be translated.")
     lambda_identity: float = setting(10.0, "Weight of the deviation of codes already in the target domain.")
-    lambda_cycle: float = setting(10.0, "Weight of the cycle of codes.")
+    lambda_cycle: float = setting(10.0, "Weight of the codes' cycle.")
     pool_size: int = setting(50, "Earlier codes or pictures that a discriminator may see (0: none).")
 
 
 SETTINGS: dict[str, type] = {"CycleGAN": CycleGANSettings, "DeviationGAN": DeviationGANSettings}
+
+
+def defaults_of(kind: str) -> dict[str, Any]:
+    """The arguments of a kind of model, with their defaults."""
+    return {each.name: each.default for each in fields(SETTINGS[kind])}
+
 
 P = ParamSpec("P")
 S = TypeVar("S")

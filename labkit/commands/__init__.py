@@ -14,7 +14,7 @@ import typer
 import labkit
 import labtrace.cli
 from labkit import recipes
-from labkit.settings import SETTINGS
+from labkit.settings import SETTINGS, defaults_of
 from labtrace.cli import as_option, described
 from labtrace.errors import LabkitError
 
@@ -36,7 +36,7 @@ class Setup:
         model: CycleGAN, or DeviationGAN, which has one generator, A to B.
 
     Several processes, and speed:
-        device: auto (a GPU if one works), cpu or cuda.
+        device: auto, cpu or cuda.
 
     Attributes:
         recipe: for these data and this model, with what was given in its place.
@@ -90,7 +90,8 @@ class Setup:
         from labkit.measure import record
 
         n, device = labkit.ranks.local_batch_size(self.batch_size), labkit.pick_device(self.device)
-        return record.noise(n, self.recipe.size, device, seed=labkit.ranks.number())
+        channels = [self.recipe.model.get(f"channels_{domain}", 3) for domain in "ab"]
+        return record.noise(n, self.recipe.size, device, seed=labkit.ranks.number(), channels=channels)
 
 
 def register(app: typer.Typer, command: Callable[..., None], **settings: Any) -> None:
@@ -111,11 +112,6 @@ def parser(command: Callable[..., None]) -> Any:
     app = typer.Typer(add_completion=False)
     register(app, command)
     return typer.main.get_command(app)
-
-
-def defaults_of(kind: str) -> dict[str, Any]:
-    """The arguments of a model, with their defaults."""
-    return {each.name: each.default for each in dataclasses.fields(SETTINGS[kind])}
 
 
 def model_arguments() -> dict[str, tuple[type, str]]:

@@ -11,7 +11,8 @@ import typer
 
 import labkit
 from labkit import recipes
-from labkit.commands import Setup, defaults_of, names_in, printing
+from labkit.commands import Setup, names_in, printing
+from labkit.settings import defaults_of
 from labtrace.errors import LabkitError, check_known, did_you_mean
 
 
@@ -37,6 +38,7 @@ def train(
     lr: str | None = None,
     lr_policy: str = "linear",
     decay_steps: int | None = None,
+    ema: float = 0.0,
     seed: int = 0,
     out: Path,
     save_minutes: float = 5.0,
@@ -65,14 +67,15 @@ def train(
         steps: Steps to train up to.
         lr: Adam's learning rate, or one for each player: generators=2e-4,discriminators=1e-4.
         lr_policy: How the learning rate falls: linear, step or cosine.
+        ema: Average the weights over steps, to translate with: 0.999, for example (0: never).
         decay_steps: With linear, the last steps, in which it falls. With step, the steps from one fall to the next.
         seed: Seed of the initial weights and the batches.
 
     Saving, and what is printed:
         out: Run folder; resumes the run in it.
-        save_minutes: Minutes between checkpoints.
+        save_minutes: Minutes between saves.
         keep_every: Keep a checkpoint every N steps.
-        scores: Score the run this many times, into scores.csv (0: never).
+        scores: Score the run this many times into scores.csv, and keep best.pt (0: never).
         no_tensorboard: Write no TensorBoard log.
         quiet: Print errors only.
         as_json: Print one JSON object only.
@@ -100,7 +103,7 @@ def train(
             new = ", ".join(name for name, _ in network.named_children() if name not in loaded)
             rest = f". {new} start from random weights" if new else ""
             typer.echo(f"{out}: starts from the weights in {init_from}: {', '.join(loaded)}{rest}")
-        prepared = dict(preprocess=preprocess, load_size=load_size, flip=not no_flip)
+        prepared = dict(preprocess=preprocess, load_size=load_size, flip=not no_flip, channels=network.channels)
         pictures = open_pictures(data, recipe.size, seed, prepared)
         names = names_in(speedups)
         if names == ["auto"]:
@@ -124,10 +127,11 @@ def train(
             seed=seed,
             workers=workers,
             schedule=schedule(lr_policy, decay_steps, recipe),
+            ema=ema,
             save_minutes=save_minutes,
             callbacks=callbacks,
         )
-        quality = labkit.quality(network, pictures) if data == "fruit" else None
+        quality = labkit.quality(run.translating, pictures) if data == "fruit" else None
         typer.echo(f"{out}: {run.done} steps done, {time.process_time():.0f} CPU seconds in this process")
         if quality is not None:
             typer.echo(f"fg {quality['fg']:.2f} %, bg {quality['bg']:.2f} % (lower is better)")
@@ -165,8 +169,11 @@ def open_pictures(data: str, size: int, seed: int, prepared: dict[str, Any]) -> 
     from labkit.data.folders import PUBLIC_SETS
 
     if data == "fruit":
-        if prepared != dict(preprocess="resize_and_crop", load_size=None, flip=True):
-            raise LabkitError("--preprocess, --load-size and --no-flip are for folders; fruit is painted at --size.")
+        if prepared != dict(preprocess="resize_and_crop", load_size=None, flip=True, channels=(3, 3)):
+            raise LabkitError(
+                "--preprocess, --load-size, --channels-a, --channels-b and --no-flip are for folders; fruit is painted "
+                "at --size, in colours."
+            )
         return labkit.fruit(size=size, seed=seed)
     if data in PUBLIC_SETS and not Path(data).is_dir():
         Path("datasets").mkdir(exist_ok=True)

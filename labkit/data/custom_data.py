@@ -64,7 +64,7 @@ def open_data(data: UnpairedData | Dataset) -> UnpairedData:
     except Exception as error:  # of code that is not labkit's
         raise DataError(
             f"data={data!r:.60}: give labkit.folders(...), labkit.fruit(), or a dataset with len(), at least 1, and "
-            'items by number: (a, b) or {"A": a, "B": b}, of PIL pictures or of tensors (3, H, W), uint8 or floats in '
+            'items by number: (a, b) or {"A": a, "B": b}, of PIL pictures or of tensors (C, H, W), uint8 or floats in '
             "[-1, 1]. Of a DataLoader give the dataset: labkit makes the batches. The first items of these data cannot "
             f"be used: {type(error).__name__}: {error}."
         ) from error

@@ -19,7 +19,7 @@ from torchvision.transforms import InterpolationMode, v2
 from tqdm.auto import tqdm
 
 from labkit.data.batches import Pictures, UnpairedData
-from labkit.data.images import READABLE, find_pictures, read_picture
+from labkit.data.images import IN_FILES, READABLE, find_pictures, read_picture
 from labkit.errors import DataError
 from labtrace.errors import check_known
 
@@ -54,6 +54,7 @@ def folders(
     preprocess: str = "resize_and_crop",
     load_size: int | None = None,
     flip: bool = True,
+    channels: tuple[int, int] = (3, 3),
 ) -> UnpairedData:
     """The pictures in the folders trainA, trainB, testA and testB of `path`, prepared as by the public reference.
 
@@ -73,10 +74,12 @@ def folders(
             pictures from the middle.
         load_size: pixels to resize to before the crop, instead of 286/256 of `size`. "crop" ignores it.
         flip: whether half of the training pictures are mirrored, left to right.
+        channels: of pictures of A and of B, as their networks take them: 3 for RGB, 1 for grey.
 
     Raises:
         DataError: the folders are not laid out like this, a set has no usable picture, or `size` is below 16 or above
             `load_size`.
+        LabkitError: there is no such `preprocess`, or `channels` are others.
 
     Example:
         >>> data = labkit.folders("photos", size=32)  # with photos/trainA and photos/trainB
@@ -84,11 +87,14 @@ def folders(
         (2, torch.Size([3, 32, 32]))
     """
     check_known("preprocess", preprocess, PREPROCESS)
+    for each in channels:
+        check_known("channels", each, IN_FILES)
     usual = round(size * 286 / 256)
     load_size = usual if load_size is None else load_size
     if not 16 <= size <= load_size:
         raise DataError(f"size={size}: at least 16, and at most load_size={load_size}, from which it is cropped.")
     chosen = {"preprocess": (preprocess, PREPROCESS[0]), "load_size": (load_size, usual)}
+    chosen |= {"channels": ([*channels], [3, 3])}
     for_training, for_testing = preparation(preprocess, size, load_size)
     path = Path(path).expanduser()
     files = _find(path)
@@ -96,7 +102,8 @@ def folders(
     opened: dict[str, Pictures] = {}
     for name, key in SETS.items():
         transform = for_training if name.startswith("train") else for_testing
-        sets[key] = PictureFiles(files[name] or sets[f"train_{key[-1]}"].files[:STAND_INS], transform, size)
+        found = files[name] or sets[f"train_{key[-1]}"].files[:STAND_INS]
+        sets[key] = PictureFiles(found, transform, size, channels["ab".index(key[-1])])
         opened[key] = sets[key].opened()
     return UnpairedData(
         path.resolve().name,
@@ -144,12 +151,13 @@ class PictureFiles:
     files: list[Path]
     transform: Transform = Tensor.contiguous
     min_size: int = 1  # pixels that the shorter side must have
+    channels: int = 3
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Tensor:
-        picture = read_picture(self.files[index])
+        picture = read_picture(self.files[index], self.channels)
         if (shorter := min(picture.shape[1:])) < self.min_size:
             raise DataError(f"{self.files[index]} is only {shorter} pixels wide or high, size is {self.min_size}.")
         return self.transform(picture).contiguous()

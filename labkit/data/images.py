@@ -17,6 +17,7 @@ from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
 
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}  # read and written
+IN_FILES = (1, 3)  # channels: grey, or RGB
 READABLE = "JPEG, PNG, WebP, BMP, TIFF or PPM"
 # Pictures of the second row cannot be read. They are found so that none is passed over without a word.
 SUFFIXES = set(
@@ -51,8 +52,8 @@ def find_pictures(folder: Path | str) -> list[Path]:
     return sorted(pictures)
 
 
-def read_picture(path: Path | str) -> Tensor:
-    """The picture at `path`, of a type in `READABLE`, as an RGB ``uint8`` tensor of shape (3, H, W), upright.
+def read_picture(path: Path | str, channels: int = 3) -> Tensor:
+    """The picture at `path`, of a type in `READABLE`, upright: ``uint8``, (3, H, W) in RGB or (1, H, W) in grey.
 
     Grey and CMYK become RGB, 16 bits become 8 (the high byte), transparency becomes white, and the rotation that a
     camera notes in EXIF is carried out. Colour profiles are not applied, as in the public reference.
@@ -70,7 +71,7 @@ def read_picture(path: Path | str) -> Tensor:
         if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
             raise ValueError("neither a file nor a folder")  # to open a named pipe could take for ever
         with Image.open(path, formats=["JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM"]) as image:
-            pixels = np.array(_as_rgb(image))
+            pixels = np.array(_as_rgb(image) if channels == 3 else _as_rgb(image).convert("L"))
     except MemoryError as error:  # the picture may be a good one, so it is not left out as damaged ones are
         raise LabkitError(
             f"{path}: out of memory while this picture was decoded. Close other programs, or use smaller pictures."
@@ -81,7 +82,7 @@ def read_picture(path: Path | str) -> Tensor:
             f"{path} cannot be read as a {READABLE} picture ({reason}). Copy it again from where it came, export it as "
             "JPEG, or take it out."
         ) from error
-    return torch.from_numpy(pixels).permute(2, 0, 1)
+    return torch.from_numpy(pixels.reshape(*pixels.shape[:2], channels)).permute(2, 0, 1)
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
@@ -109,7 +110,7 @@ def _as_rgb(image: Image.Image) -> Image.Image:
 
 
 def write_picture(picture: Tensor, path: Path | str) -> None:
-    """Writes an RGB ``uint8`` tensor of shape (3, H, W) to `path`, in the format that the suffix names.
+    """Writes a ``uint8`` tensor of shape (3, H, W), or grey (1, H, W), to `path`, in the format of its suffix.
 
     The file is written beside `path` and then renamed, so that an interruption leaves no half picture. Folders that
     are missing are made. JPEG and WebP are written at quality 95.
@@ -121,7 +122,7 @@ def write_picture(picture: Tensor, path: Path | str) -> None:
     if path.suffix.lower() not in FORMATS:
         raise DataError(f"{path} cannot be written: its name must end in one of {', '.join(FORMATS)}.")
     encoded = io.BytesIO()  # encoded in memory, because Pillow hides the reason when a disk is full
-    image = Image.fromarray(picture.permute(1, 2, 0).contiguous().cpu().numpy())
+    image = Image.fromarray(picture.permute(1, 2, 0).squeeze(2).contiguous().cpu().numpy())
     image.save(encoded, FORMATS[path.suffix.lower()], quality=95)
     with atomic_write(path, DataError) as part:
         part.write_bytes(encoded.getbuffer())

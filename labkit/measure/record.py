@@ -7,7 +7,7 @@ import itertools
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -29,11 +29,19 @@ from labtrace.files import atomic_write, check_writable
 Pair = tuple[Tensor, Tensor]  # real_a, real_b: a batch of either domain
 
 
-def noise(batch_size: int, size: int, device: torch.device, dtype: torch.dtype = torch.float32, seed: int = 0) -> Pair:
-    """Random pictures in [-1, 1], (B, 3, size, size) for either domain: a step takes as long as on photographs."""
+def noise(
+    batch_size: int,
+    size: int,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    channels: Sequence[int] = (3, 3),
+) -> Pair:
+    """Random pictures in [-1, 1], (B, C, size, size) for either domain: a step takes as long as on photographs."""
     random = torch.Generator(device).manual_seed(seed)
-    shape = (batch_size, 3, size, size)
-    real_a, real_b = (torch.rand(shape, generator=random, device=device, dtype=dtype) * 2 - 1 for _ in range(2))
+    real_a, real_b = (
+        torch.rand((batch_size, n, size, size), generator=random, device=device, dtype=dtype) * 2 - 1 for n in channels
+    )
     return real_a, real_b
 
 

@@ -23,14 +23,14 @@ class Size(NamedTuple):
 
 
 def count(network: nn.Module, size: int = 256) -> Size:
-    """Counts parameters and, on a (1, 3, size, size) picture, floating-point operations.
+    """Counts parameters and, on a picture of `size` by `size` pixels, floating-point operations.
 
     Convolutions are counted, but normalisation and activations are not, as is usual. Nothing is computed: the network
     runs on PyTorch's meta device, which knows shapes only.
     """
     shapes_only = copy.deepcopy(network).to("meta")
     with flop_counter() as counter, torch.no_grad():
-        shapes_only(torch.empty(1, 3, size, size, device="meta"))
+        shapes_only(torch.empty(1, getattr(network, "channels", 3), size, size, device="meta"))
     return Size(sum(weight.numel() for weight in network.parameters()), counter.get_total_flops())
 
 

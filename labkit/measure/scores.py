@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import warnings
 from pathlib import Path
 from typing import NamedTuple
@@ -18,11 +19,14 @@ from labkit.devices import pick_device
 from labkit.errors import DataError
 from labkit.measure.quality import GOAL, quality
 from labkit.models.model import Model, run_network
-from labkit.training.callbacks import Callback
+from labkit.training import checkpoints
+from labkit.training.callbacks import Callback, in_colours
 from labkit.training.run import Run
 from labtrace.errors import LabkitError
+from labtrace.files import atomic_write
 
 FILE = "scores.csv"
+BEST = "best.pt"  # the checkpoint with the lowest first score
 SUBSET_SIZE = 1000  # pictures in each of KID's 100 subsets, as torchmetrics has it
 
 
@@ -54,6 +58,7 @@ def fid_and_kid(
 
     Args:
         real, fake: folders, or sets of ``uint8`` tensors (3, H, W), such as a tensor (N, 3, H, W), at least two each.
+            Grey ones, (1, H, W), count as RGB.
         device: where Inception computes.
         weights: the file of Inception's weights, if it cannot be downloaded. None downloads it once, 95 MB.
 
@@ -78,7 +83,7 @@ def fid_and_kid(
     metrics = FeatureShare([FrechetInceptionDistance(feature=network), kid]).to(device)
     for pictures, is_real in zip(sets, (True, False), strict=True):
         for k in range(len(pictures)):  # one at a time, since they may differ in size
-            metrics.update(pictures[k][None].to(device), real=is_real)
+            metrics.update(in_colours(pictures[k][None]).to(device), real=is_real)
     with torch.random.fork_rng([]):
         torch.manual_seed(0)  # of the subsets
         values = metrics.compute()
@@ -103,6 +108,8 @@ def _inception(weights: Path | str | None) -> nn.Module:
 class Scores(Callback):
     """Appends a row to ``scores.csv`` every few steps, and at the end of the run. Lower numbers are better.
 
+    ``best.pt`` is a copy of the checkpoint with the lowest shortfall or KID. ``labkit.load_model`` takes its path.
+
     | column | meaning |
     |---|---|
     | step | the steps done |
@@ -118,19 +125,34 @@ class Scores(Callback):
     def __init__(self, data: UnpairedData, every: int):
         self.data, self.every = data, every
 
+    def saves(self, run: Run) -> bool:
+        return run.folder is not None and (run.done % self.every == 0 or run.done >= run.steps)
+
     def on_start(self, run: Run) -> None:
         if run.done >= run.steps:  # nothing is left to train, but an earlier call may have stopped before it scored
             self.on_step(run)
+        if run.folder is not None and run.done > 0:  # a kill may have come between a checkpoint and its copy
+            self.on_save(run, run.folder / checkpoints.FILE)
 
     def on_step(self, run: Run) -> None:
-        if run.folder is None or run.done % self.every and run.done < run.steps:
+        if run.folder is None or not self.saves(run):
             return
-        row = {"step": run.done, **score(run.model, self.data)}
+        row = {"step": run.done, **score(run.translating, self.data)}
         with open(run.folder / FILE, "a", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list(row))
             if file.tell() == 0:
                 writer.writeheader()
             writer.writerow(row)
+
+    def on_save(self, run: Run, path: Path) -> None:
+        if not (file := path.with_name(FILE)).exists():
+            return
+        with open(file, newline="", encoding="utf-8") as opened:
+            _, *rows = csv.reader(opened)
+        best = min(rows, key=lambda row: float(row[1]))
+        if int(best[0]) == run.done:
+            with atomic_write(path.with_name(BEST)) as part:
+                shutil.copyfile(path, part)
 
 
 @torch.no_grad()

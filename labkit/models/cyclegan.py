@@ -21,7 +21,7 @@ from labkit.networks.generators import make_generator
 from labkit.networks.layers import CUSTOM, Generator, check_translates
 from labkit.networks.patchgan import make_discriminator
 from labkit.settings import CycleGANSettings, takes
-from labtrace.errors import check_at_least, check_known
+from labtrace.errors import LabkitError, check_at_least, check_known
 
 DIRECTIONS = {"AtoB": "G_A", "BtoA": "G_B"}
 NETWORKS = {"generator": ("G_A", "G_B"), "discriminator": ("D_A", "D_B")}  # keyed by the constructor's argument
@@ -32,12 +32,12 @@ class Journey(NamedTuple):
 
     go: Forward
     back: Forward
-    real: Tensor  # (B, 3, H, W) in [-1, 1]
+    real: Tensor  # (B, C, H, W) in [-1, 1]
     other: Tensor | None  # pictures of the domain that `go` translates to; None without an identity loss
 
 
 class Cycle(NamedTuple):
-    """The pictures that one cycle makes, each (B, 3, H, W) in [-1, 1]."""
+    """The pictures that one cycle makes, each (B, C, H, W) in [-1, 1]."""
 
     fake: Tensor  # `real`, translated
     back: Tensor  # `real`, translated and translated back
@@ -98,7 +98,7 @@ class CycleGAN(Model):
     """G_A translates A to B, and G_B translates B to A. D_A judges pictures of B, and D_B pictures of A.
 
     Custom networks keep their initial weights, and ngf, ndf, n_layers and norm are ignored for them. A generator takes
-    pictures (B, 3, H, W) in [-1, 1] and returns as many of the same size. A discriminator returns verdicts of any
+    pictures (B, C, H, W) in [-1, 1] and returns as many of the same size. A discriminator returns verdicts of any
     shape. Sides of pictures are multiples of their attribute `size_multiple` and at least `min_size`, by default 4 and
     16. Weights with ``requires_grad=False`` stay as they are. A checkpoint does not hold the code of custom networks,
     so `labkit.load_model` asks for them again.
@@ -111,7 +111,8 @@ class CycleGAN(Model):
         discriminator: a name, or an nn.Module, of which D_A and D_B are copies.
 
     Raises:
-        LabkitError: an argument is unknown or out of range, or a custom network has no weights.
+        LabkitError: an argument is unknown or out of range, a custom network has no weights, or there is an identity
+            loss between domains with different channels.
 
     Example:
         >>> model = labkit.CycleGAN(generator="resnet_6blocks", ngf=8, ndf=8)
@@ -132,9 +133,17 @@ class CycleGAN(Model):
         check_at_least(0, **weights, pool_size=given.pool_size)
         self.lambda_a, self.lambda_b, self.lambda_identity = given.lambda_a, given.lambda_b, given.lambda_identity
         self.gan_mode = given.gan_mode
-        self.G_A, self.G_B = (make_generator(given.generator, given.ngf, given.norm) for _ in "AB")
-        self.D_A, self.D_B = (
-            make_discriminator(given.discriminator, given.ndf, given.n_layers, given.norm) for _ in "AB"
+        self.channels = of_a, of_b = given.channels_a, given.channels_b
+        if of_a != of_b and given.lambda_identity:
+            raise LabkitError(
+                f"channels_a={of_a}, channels_b={of_b}: G_A takes pictures of A, not those of B, which the identity "
+                "loss would show it. Set lambda_identity=0."
+            )
+        self.G_A, self.G_B = (
+            make_generator(given.generator, given.ngf, given.norm, way) for way in ((of_a, of_b), (of_b, of_a))
+        )
+        self.D_A, self.D_B = (  # D_A judges pictures of B
+            make_discriminator(given.discriminator, given.ndf, given.n_layers, given.norm, of) for of in (of_b, of_a)
         )
         for argument, names in NETWORKS.items():
             if not isinstance(self.settings[argument], str):

@@ -22,6 +22,7 @@ class Model(nn.Module):
         loss_names: all its losses, in the order of reports. Losses that a custom step adds follow them.
         settings: the arguments it was made with, which make the same networks again.
         directions: the directions it translates, of "AtoB" and "BtoA".
+        channels: of pictures of A, and of B.
         size_multiple, min_size: pictures to train on have sides that are multiples of `size_multiple` and at least
             `min_size` pixels.
         parts: names of its networks, for messages.
@@ -34,6 +35,7 @@ class Model(nn.Module):
     loss_names: tuple[str, ...]
     settings: dict[str, Any]
     directions: tuple[str, ...] = ("AtoB", "BtoA")
+    channels: tuple[int, int] = (3, 3)
     size_multiple: int
     min_size: int
     parts: str
@@ -49,7 +51,7 @@ class Model(nn.Module):
         raise NotImplementedError
 
     def translator(self, direction: str = "AtoB") -> Generator:
-        """The network that translates "AtoB" or "BtoA": (B, 3, H, W) in [-1, 1] in and out."""
+        """The network that translates "AtoB" or "BtoA": pictures (B, C, H, W) in [-1, 1] in and out."""
         raise NotImplementedError
 
     def check(self, real_a: Tensor, real_b: Tensor, values: bool) -> None:
@@ -63,11 +65,11 @@ class Model(nn.Module):
             UserWarning: the pictures seem to be scaled to [0, 1].
         """
         weight = next(self.parameters())
-        for name, pictures in (("real_a", real_a), ("real_b", real_b)):
-            if pictures.dim() != 4 or pictures.shape[1] != 3 or len(pictures) != len(real_a):
+        for name, pictures, channels in (("real_a", real_a, self.channels[0]), ("real_b", real_b, self.channels[1])):
+            if pictures.dim() != 4 or pictures.shape[1] != channels or len(pictures) != len(real_a):
                 raise DataError(
-                    f"{name} has shape {tuple(pictures.shape)}; a batch has shape (B, 3, H, W), with as many pictures "
-                    "of each domain."
+                    f"{name} has shape {tuple(pictures.shape)}; a batch has shape (B, {channels}, H, W), with as many "
+                    "pictures of each domain."
                 )
             if pictures.dtype != weight.dtype or pictures.device != weight.device:
                 raise DataError(
@@ -106,7 +108,7 @@ def trainable(*networks: nn.Module) -> list[nn.Parameter]:
 
 @torch.no_grad()
 def run_network(network: nn.Module, pictures: Tensor) -> Tensor:
-    """The network's translations of pictures, (N, 3, H, W) in [-1, 1] in and out, on the CPU and in ``float32``.
+    """The network's translations of pictures, (N, C, H, W) in [-1, 1] in and out, on the CPU and in ``float32``.
 
     Works in evaluation mode on 16 pictures at a time, and leaves the network in the mode it was in.
     """

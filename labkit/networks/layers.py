@@ -49,17 +49,18 @@ def initialise_unnormalised(layers: Iterable[nn.Module]) -> None:
 
 
 class Generator(nn.Module):
-    """A network that translates pictures, (B, 3, H, W) in [-1, 1] in and out.
+    """A network that translates pictures, (B, channels, H, W) in [-1, 1], into pictures of the same size.
 
     H and W have to be multiples of `size_multiple` and at least `min_size`.
     """
 
+    channels: int = 3
     size_multiple: int
     min_size: int
 
 
 class Discriminator(nn.Module):
-    """A network that judges pictures, (B, 3, H, W) in [-1, 1], H and W at least `min_size`: unbounded verdicts."""
+    """A network that judges pictures, (B, C, H, W) in [-1, 1], H and W at least `min_size`: unbounded verdicts."""
 
     min_size: int
 
@@ -67,7 +68,8 @@ class Discriminator(nn.Module):
 # ---- custom networks, of which `labkit.CycleGAN` trains two copies
 
 CUSTOM = "own: "  # begins the name that a custom network has in settings and checkpoints
-USUAL_SIZES = {"size_multiple": 4, "min_size": 16}  # most halve the picture twice; smaller ones leave nothing to judge
+# Most take RGB and halve the picture twice; smaller pictures leave nothing to judge.
+USUAL = {"channels": 3, "size_multiple": 4, "min_size": 16}
 
 
 def is_custom(setting: object) -> bool:
@@ -76,7 +78,7 @@ def is_custom(setting: object) -> bool:
 
 
 def custom_copy(argument: str, network: object) -> Any:
-    """A copy of a custom network, with the attributes `size_multiple` and `min_size`.
+    """A copy of a custom network, with the attributes `channels`, `size_multiple` and `min_size`.
 
     Raises:
         LabkitError: it is no module with weights. The message names `argument` ("generator" or "discriminator").
@@ -86,8 +88,8 @@ def custom_copy(argument: str, network: object) -> Any:
             f"{argument}={network!r:.60}: give a name, or an nn.Module with weights to train (call its class)."
         )
     copied = copy.deepcopy(network)
-    for name, size in USUAL_SIZES.items():
-        setattr(copied, name, getattr(copied, name, size))
+    for name, usual in USUAL.items():
+        setattr(copied, name, getattr(copied, name, usual))
     return copied
 
 

@@ -8,6 +8,8 @@ shows both.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -97,16 +99,16 @@ def inverted_block(channels: int, norm: str = "instance") -> Skip:
     )
 
 
-def tapered_generator(width: int, norm: str = "instance") -> ResnetGenerator:
+def tapered_generator(width: int, **rest: Any) -> ResnetGenerator:
     """Nine blocks with fewer and fewer channels inside: all of them in the first block, a quarter in the last."""
     inner = iter([4 * width - block * 3 * width // 8 for block in range(9)])
-    return ResnetGenerator(9, width, norm, lambda channels, norm: ResidualBlock(channels, norm, next(inner)))
+    return ResnetGenerator(9, width, block=lambda channels, norm: ResidualBlock(channels, norm, next(inner)), **rest)
 
 
-LIGHT: dict[str, Callable[[int, str], Generator]] = {
-    "resnet_9blocks_narrow": lambda width, norm: ResnetGenerator(9, max(1, width // 2), norm),
+LIGHT: dict[str, Callable[..., Generator]] = {
+    "resnet_9blocks_narrow": lambda width, **rest: ResnetGenerator(9, max(1, width // 2), **rest),
     "resnet_9blocks_tapered": tapered_generator,
-    "resnet_9blocks_separable": lambda width, norm: ResnetGenerator(9, width, norm, separable_block),
-    "resnet_9blocks_grouped": lambda width, norm: ResnetGenerator(9, width, norm, grouped_block),
-    "resnet_9blocks_inverted": lambda width, norm: ResnetGenerator(9, width, norm, inverted_block),
+    "resnet_9blocks_separable": partial(ResnetGenerator, 9, block=separable_block),
+    "resnet_9blocks_grouped": partial(ResnetGenerator, 9, block=grouped_block),
+    "resnet_9blocks_inverted": partial(ResnetGenerator, 9, block=inverted_block),
 }

@@ -16,24 +16,24 @@ DISCRIMINATORS = ("basic", "n_layers", "pixel")
 class PatchDiscriminator(Discriminator):
     """PatchGAN: 4x4 convolutions, `n_layers` of them with stride 2. With three, a verdict sees 70x70 pixels.
 
-    Shapes: (B, 3, H, W) in [-1, 1] -> (B, 1, h, w), one unbounded verdict a patch, h about H / 2**n_layers. The
+    Shapes: (B, channels, H, W) in [-1, 1] -> (B, 1, h, w), one unbounded verdict a patch, h about H / 2**n_layers. The
     first layer is not normalised. Source: Isola et al. 2017, appendix 6.1.2.
     """
 
-    def __init__(self, n_layers: int = 3, width: int = 64, norm: str = "instance"):
+    def __init__(self, n_layers: int = 3, width: int = 64, norm: str = "instance", channels: int = 3):
         super().__init__()
         self.min_size = 3 * 2**n_layers  # smaller pictures leave nothing to judge
         bias = norm == "instance"
-        channels = [width * min(2**layer, 8) for layer in range(n_layers + 1)]
-        layers: list[nn.Module] = [nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2, True)]
+        widths = [width * min(2**layer, 8) for layer in range(n_layers + 1)]
+        layers: list[nn.Module] = [nn.Conv2d(channels, width, 4, 2, 1), nn.LeakyReLU(0.2, True)]
         for layer in range(1, n_layers + 1):
             stride = 2 if layer < n_layers else 1
             layers += [
-                nn.Conv2d(channels[layer - 1], channels[layer], 4, stride, 1, bias=bias),
-                norm_layer(norm, channels[layer]),
+                nn.Conv2d(widths[layer - 1], widths[layer], 4, stride, 1, bias=bias),
+                norm_layer(norm, widths[layer]),
                 nn.LeakyReLU(0.2, True),
             ]
-        self.model = nn.Sequential(*layers, nn.Conv2d(channels[-1], 1, 4, 1, 1))
+        self.model = nn.Sequential(*layers, nn.Conv2d(widths[-1], 1, 4, 1, 1))
         initialise(self)
 
     def forward(self, picture: Tensor) -> Tensor:
@@ -41,18 +41,18 @@ class PatchDiscriminator(Discriminator):
 
 
 class PixelDiscriminator(Discriminator):
-    """Judges every pixel by itself, with 1x1 convolutions: (B, 3, H, W) in [-1, 1] -> (B, 1, H, W).
+    """Judges every pixel by itself, with 1x1 convolutions: (B, channels, H, W) in [-1, 1] -> (B, 1, H, W).
 
     Source: Isola et al. 2017, appendix 6.1.2 (the 1x1 "PixelGAN").
     """
 
     min_size = 2
 
-    def __init__(self, width: int = 64, norm: str = "instance"):
+    def __init__(self, width: int = 64, norm: str = "instance", channels: int = 3):
         super().__init__()
         bias = norm == "instance"
         self.net = nn.Sequential(
-            nn.Conv2d(3, width, 1),
+            nn.Conv2d(channels, width, 1),
             nn.LeakyReLU(0.2, True),
             nn.Conv2d(width, 2 * width, 1, bias=bias),
             norm_layer(norm, 2 * width),
@@ -66,7 +66,7 @@ class PixelDiscriminator(Discriminator):
 
 
 def make_discriminator(
-    network: str | nn.Module, width: int = 64, n_layers: int = 3, norm: str = "instance"
+    network: str | nn.Module, width: int = 64, n_layers: int = 3, norm: str = "instance", channels: int = 3
 ) -> Discriminator:
     """The discriminator of this name, or a copy of a custom one.
 
@@ -81,8 +81,8 @@ def make_discriminator(
         return custom_copy("discriminator", network)
     check_known("discriminator", network, DISCRIMINATORS)
     check_known("norm", norm, NORMS)
-    check_at_least(1, ndf=width, n_layers=n_layers)
+    check_at_least(1, ndf=width, n_layers=n_layers, channels=channels)
     norm = "instance" if norm == "instance_blocks" else norm
     if network == "pixel":
-        return PixelDiscriminator(width, norm)
-    return PatchDiscriminator(3 if network == "basic" else n_layers, width, norm)
+        return PixelDiscriminator(width, norm, channels)
+    return PatchDiscriminator(3 if network == "basic" else n_layers, width, norm, channels)

@@ -49,8 +49,8 @@ class ResidualBlock(Skip):
 class ResnetGenerator(Generator):
     """Two strided convolutions down, `blocks` residual blocks at a quarter of the size, two transposed convolutions up.
 
-    Shapes: (B, 3, H, W) in [-1, 1] in and out. H and W are multiples of 4, at least 8. Source: Zhu et al. 2017,
-    appendix 7.2.
+    Shapes: (B, C, H, W) in [-1, 1] in and out, with the two numbers of `channels`. H and W are multiples of 4, at
+    least 8. Source: Zhu et al. 2017, appendix 7.2.
 
     `norm="instance_blocks"` normalises inside the residual blocks only, so that the absolute colour of a
     background survives. The layers without normalisation then start from Kaiming weights, and the last layer from 0.3
@@ -67,8 +67,10 @@ class ResnetGenerator(Generator):
         width: int = 64,
         norm: str = "instance",
         block: Callable[[int, str], nn.Module] = ResidualBlock,
+        channels: tuple[int, int] = (3, 3),
     ):
         super().__init__()
+        self.channels = channels[0]
         outside, inside = ("none", "instance") if norm == "instance_blocks" else (norm, norm)
         bias = norm in ("instance", "instance_blocks")
 
@@ -79,14 +81,14 @@ class ResnetGenerator(Generator):
         up = partial(nn.ConvTranspose2d, kernel_size=3, stride=2, padding=1, output_padding=1, bias=bias)
         self.model = nn.Sequential(
             nn.ReflectionPad2d(3),
-            *normalised(nn.Conv2d(3, width, 7, bias=bias)),
+            *normalised(nn.Conv2d(channels[0], width, 7, bias=bias)),
             *normalised(down(width, 2 * width)),
             *normalised(down(2 * width, 4 * width)),
             *(block(4 * width, inside) for _ in range(blocks)),
             *normalised(up(4 * width, 2 * width)),
             *normalised(up(2 * width, width)),
             nn.ReflectionPad2d(3),
-            nn.Conv2d(width, 3, 7),
+            nn.Conv2d(width, channels[1], 7),
             nn.Tanh(),
         )
         initialise(self)

@@ -137,7 +137,7 @@ def meta_step(model: Model, *speedups: str | type, batch_size: int, size: int) -
     model = copy.deepcopy(model).to("meta")
     for pool in model.pools.values():
         pool.buffer = None  # no parameter, so it stayed behind; the first step makes a new one on the meta device
-    real_a, real_b = (torch.empty(batch_size, 3, size, size, device="meta") for _ in range(2))
+    real_a, real_b = (torch.empty(batch_size, channels, size, size, device="meta") for channels in model.channels)
     schedule = Schedule()
     with stubs_for_cuda(schedule, ON_META), QuickBatchNorm():
         step = make_step(model, *speedups)

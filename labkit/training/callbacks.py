@@ -247,6 +247,11 @@ class CollapseWarning(UserWarning):
     """A generator gives almost the same picture for every input."""
 
 
+def in_colours(pictures: Tensor) -> Tensor:
+    """Pictures (N, C, H, W) as (N, 3, H, W): the first three channels, or the first one three times, as grey."""
+    return pictures[:, :3] if pictures.shape[1] >= 3 else pictures[:, :1].expand(-1, 3, -1, -1)
+
+
 def sample(run: Run, data: UnpairedData, n: int = 4) -> Tensor:
     """Translates `n` test pictures of each domain, warns if the results are all alike, and writes a grid of them.
 
@@ -260,8 +265,8 @@ def sample(run: Run, data: UnpairedData, n: int = 4) -> Tensor:
     for direction in run.model.directions:
         pictures = data.test_a if direction == "AtoB" else data.test_b
         real = to_float(torch.stack([pictures[i] for i in range(min(n, len(pictures)))]))
-        fake = run_network(run.model.translator(direction), real)
-        rows += [real, fake]
+        fake = run_network(run.translating.translator(direction), real)
+        rows += [in_colours(real), in_colours(fake)]
         if len(real) > 1 and fake.std(0).mean() < COLLAPSED * real.std(0).mean():
             warnings.warn(
                 f"step {run.done}: {direction} gives nearly the same picture for different inputs. If that does not "

@@ -17,6 +17,7 @@ from labkit.errors import CheckpointError, DivergedError
 from labkit.models import MODELS
 from labkit.models.model import Model
 from labkit.networks import layers
+from labkit.settings import defaults_of
 from labtrace.files import atomic_write
 
 FILE = "checkpoint.pt"
@@ -56,7 +57,8 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
     state = read(path, device)
     if not isinstance(state, dict) or "settings" not in state or "step" not in state:
         raise CheckpointError(f"{path}: this is not a checkpoint of labkit. (labkit.load_generator reads .pth files.)")
-    return {"kind": "CycleGAN", **state}  # the only kind there was before it was written down
+    state = {"kind": "CycleGAN", **state}  # the only kind there was before it was written down
+    return state | {"settings": {**defaults_of(state["kind"]), **state["settings"]}}  # those that came later
 
 
 def kept_file(folder: Path | str, step: int) -> Path:
@@ -68,6 +70,8 @@ def load_model(
     path: Path | str, device: torch.device | str = "cpu", step: int | None = None, **networks: nn.Module
 ) -> Model:
     """The trained model of a run, from its folder or its checkpoint file, in evaluation mode.
+
+    If the run kept a moving average of its weights, the model has the average.
 
     Args:
         path: the folder or the file.
@@ -90,7 +94,7 @@ def load_model(
                 f"which it has no code. Pass the module: labkit.load_model({str(path)!r}, {argument}=...)."
             )
     model = MODELS[state["kind"]](**state["settings"] | networks).to(device)
-    model.load_state_dict(state["step"]["model"])
+    model.load_state_dict(state.get("average", state["step"]["model"]))
     return model.eval()
 
 

@@ -26,7 +26,7 @@ from labtrace.files import atomic_write
 LIMIT = 1e-3  # largest difference from PyTorch that an exported network may have: an eighth of a level of grey
 SMALLEST = 32  # pixels; in smaller pictures instance norm divides by the spread of few numbers, and magnifies rounding
 
-Runner = Callable[[Tensor], Tensor]  # runs what was exported: (B, 3, H, W) in [-1, 1] in and out
+Runner = Callable[[Tensor], Tensor]  # runs what was exported: (B, C, H, W) in [-1, 1] in and out
 
 
 class Exported(NamedTuple):
@@ -41,7 +41,7 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
 
     The suffix of `path` chooses the form. ``.onnx`` is for ONNX Runtime and others, ``.pt2`` is a program for
     `torch.export.load`, and ``.safetensors`` holds the weights alone, in float32 and under the names they have in
-    PyTorch. ONNX files and programs map (B, 3, H, W), float32 in [-1, 1], to a tensor of the same shape. They take any
+    PyTorch. ONNX files and programs map (B, C, H, W), float32 in [-1, 1], to pictures of the same size. They take any
     batch, and any height and width that the network takes: multiples of `size_multiple`, at least `min_size`, both
     named in the file's metadata. Batch norm and dropout are in evaluation mode, as in `labkit.translate`.
 
@@ -75,7 +75,7 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
     network = copy.deepcopy(network).to("cpu", torch.float32).to(memory_format=torch.contiguous_format)
     network = network.eval().requires_grad_(False)
     sizes = {"size_multiple": str(network.size_multiple), "min_size": str(network.min_size)}
-    about = {"made_by": f"labkit {labkit.__version__}", "values": "RGB in [-1, 1]", **sizes}
+    about = {"made_by": f"labkit {labkit.__version__}", "values": f"{network.channels} channels in [-1, 1]", **sizes}
     if isinstance(model, Model):  # how to make its network again
         about |= {"direction": direction, "kind": model.kind, "settings": json.dumps(model.settings)}
     content, run = WRITERS[suffix](network, about)
@@ -90,7 +90,7 @@ def _example(network: Generator) -> tuple[tuple[Tensor], tuple[dict]]:
     multiple, smallest = network.size_multiple, math.ceil(network.min_size / network.size_multiple)
     height, width = (torch.export.Dim(name, min=smallest) for name in ("height", "width"))
     # Neither 1 nor equal lengths, which a tracer could take for the network's own.
-    pictures = torch.zeros(2, 3, multiple * (smallest + 1), multiple * (smallest + 2))
+    pictures = torch.zeros(2, network.channels, multiple * (smallest + 1), multiple * (smallest + 2))
     sides = (height, width) if multiple == 1 else (multiple * height, multiple * width)
     return (pictures,), ({0: torch.export.Dim("batch"), 2: sides[0], 3: sides[1]},)
 
@@ -152,7 +152,7 @@ def _check(network: Generator, run: Runner, path: Path) -> float:
     random, multiple, differences = torch.Generator().manual_seed(0), network.size_multiple, []
     side = math.ceil(max(network.min_size, SMALLEST) / multiple) * multiple
     for height, width in ((side, side), (side + multiple, side + 3 * multiple)):
-        pictures = torch.rand(2, 3, height, width, generator=random) * 2 - 1
+        pictures = torch.rand(2, network.channels, height, width, generator=random) * 2 - 1
         differences.append((run(pictures) - network(pictures)).abs().max().item())
         if not differences[-1] <= LIMIT:
             raise LabkitError(

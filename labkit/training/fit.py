@@ -49,6 +49,7 @@ def fit(
     seed: int = 0,
     workers: int = 0,
     schedule: Callable[[int], float] | None = None,
+    ema: float = 0.0,
     report_every: int = 50,
     sample_every: int = 200,
     save_minutes: float = 5.0,
@@ -68,7 +69,7 @@ def fit(
     Args:
         step: from `labkit.make_step`. Its model decides device and float type.
         data: from `labkit.fruit` or `labkit.folders`. Or a dataset (anything with a length and items by number) whose
-            items are (a, b) or ``{"A": a, "B": b}``, one picture of each domain: floats in [-1, 1] of shape (3, H, W),
+            items are (a, b) or ``{"A": a, "B": b}``, one picture of each domain: floats in [-1, 1] of shape (C, H, W),
             all of one size, or ``uint8`` or PIL pictures. Its items may draw from the random numbers of torch, Python
             and NumPy: these are seeded for each item, so that a run resumes exactly.
         steps: the step to train up to.
@@ -78,6 +79,8 @@ def fit(
         workers: processes that prepare batches. 0 prepares them between the steps.
         schedule: from the number of steps done to the factor on the learning rate. None leaves it
             constant, in a resumed run as the checkpoint has it.
+        ema: how much each step keeps of an exponential moving average of the weights, for example 0.999. Samples,
+            scores, and all that loads the run to translate or export use the average. 0 keeps none.
         report_every: steps between two reports of the losses, each of which waits for the device once.
         sample_every: steps between two samples of translations: a `CollapseWarning` if they are all alike, and a
             grid, ``samples/<step>.png``: pictures of A above their translations, then, if the model translates B as
@@ -101,9 +104,9 @@ def fit(
         (2, 2)
     """
     pictures = open_data(data)
-    _check(pictures, step, batch_size, steps=steps, report_every=report_every, sample_every=sample_every)
-    settings = {**pictures.settings, "batch_size": batch_size, "seed": seed}
-    run = Run(step, steps, None if checkpoint is None else Path(checkpoint), settings)
+    _check(pictures, step, batch_size, ema, steps=steps, report_every=report_every, sample_every=sample_every)
+    settings = {**pictures.settings, "batch_size": batch_size, "seed": seed, **({"ema": ema} if ema else {})}
+    run = Run(step, steps, None if checkpoint is None else Path(checkpoint), settings, ema=ema)
     log = [LossesCsv(run.folder / LOSSES)] if run.folder else []
     watchers = Callbacks(run, [*log, Progress(), *callbacks])
     agreement, agreed, save_at = ranks.Agreement(), Wishes(), time.monotonic() + 60 * save_minutes
@@ -191,9 +194,11 @@ def _cause(error: Exception, run: Run, data: UnpairedData, workers: int) -> Exce
     return error  # of the pictures, here or in a worker
 
 
-def _check(data: UnpairedData, step: Step, batch_size: int, **numbers: int) -> None:
+def _check(data: UnpairedData, step: Step, batch_size: int, ema: float, **numbers: int) -> None:
     """Raises `LabkitError` for arguments that would fail late or without a message."""
     check_at_least(1, batch_size=batch_size, **numbers)
+    if not 0 <= ema < 1:
+        raise LabkitError(f"ema={ema}: at least 0 and below 1 is needed, such as 0.999.")
     height, width = data.whole or (data.size, data.size)
     step.model.check_size(height, width, where=f"data {data.name!r}")
     if step.ranks != ranks.count():

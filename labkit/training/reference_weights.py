@@ -23,7 +23,7 @@ NETWORKS = ("G_A", "G_B", "D_A", "D_B")
 GENERATORS = ("resnet_9blocks", "resnet_6blocks", "unet_256", "unet_128", "resnet_9blocks_narrow")
 NORMS = ("instance", "batch", "none")
 # The settings that decide which networks a model has, of a CycleGAN and of a DeviationGAN.
-ARCHITECTURE = {"generator", "discriminator", "ngf", "ndf", "n_layers", "norm"}
+ARCHITECTURE = {"generator", "discriminator", "ngf", "ndf", "n_layers", "norm", "channels_a", "channels_b"}
 ARCHITECTURE |= {"blocks", "translators", "autoencoders", "judged"}
 
 Weights = dict[str, Tensor]
@@ -162,8 +162,12 @@ def _generator_settings(weights: Weights) -> dict[str, Any]:
     if "model.1.weight" in weights:
         norm = "batch" if "model.2.weight" in weights else "instance" if "model.1.bias" in weights else "none"
         blocks = len({name.split(".")[1] for name in weights if "conv_block" in name})
-        return {"network": f"resnet_{blocks}blocks", "width": weights["model.1.weight"].shape[0], "norm": norm}
+        *_, last = (weight for name, weight in weights.items() if name.endswith("weight"))
+        width, inputs = weights["model.1.weight"].shape[:2]
+        return {"network": f"resnet_{blocks}blocks", "width": width, "norm": norm, "channels": (inputs, last.shape[0])}
     depth = max(len(re.findall(r"model\.[13]\.(?=model)", name)) for name in weights)
     norm = "instance" if "model.model.1.model.3.model.1.bias" in weights else "batch"
     network = {7: "unet_256", 6: "unet_128"}[depth]
-    return {"network": network, "width": weights["model.model.0.weight"].shape[0], "norm": norm}
+    width, inputs = weights["model.model.0.weight"].shape[:2]
+    outputs = weights["model.model.3.weight"].shape[1]  # of a transposed convolution
+    return {"network": network, "width": width, "norm": norm, "channels": (inputs, outputs)}

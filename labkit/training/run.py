@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from labkit import ranks
 from labkit.errors import CheckpointError, TrainingError
@@ -32,6 +34,8 @@ class Run:
         done: steps done, those before resuming included.
         saved: the step of the newest checkpoint, or 0 if there is none.
         losses: by name, one number for each step up to the last report, with NaN for steps without a loss of this name.
+        ema: how much each step keeps of `average`. 0 without one.
+        average: a copy of the model, whose weights are the exponential moving average of the model's, or None.
     """
 
     step: Step
@@ -42,16 +46,34 @@ class Run:
     saved: int = 0
     losses: dict[str, list[float]] = field(default_factory=dict, repr=False)
     pending: list[dict[str, Tensor]] = field(default_factory=list, repr=False)
+    ema: float = 0.0
+    average: Model | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.ema:
+            self.average = copy.deepcopy(self.model)
 
     @property
     def model(self) -> Model:
         """The model that is trained."""
         return self.step.model
 
+    @property
+    def translating(self) -> Model:
+        """The model to translate with: the average of the weights, or where there is none the model itself."""
+        return self.model if self.average is None else self.average
+
     def add(self, losses: dict[str, Tensor]) -> None:
         """Counts a step. Its losses stay on the device until the next report, so that no step waits for it."""
         self.done += 1
         self.pending.append(losses)
+        if self.average is not None:
+            # Early steps keep less, or the initial weights would stay for thousands of steps (as in TensorFlow's
+            # ExponentialMovingAverage, num_updates). Statistics of batch norm are means already.
+            keep = min(self.ema, (1 + self.done) / (10 + self.done))
+            get_ema_multi_avg_fn(keep)(list(self.average.parameters()), list(self.model.parameters()), self.done)
+            for mean, now in zip(self.average.buffers(), self.model.buffers(), strict=True):
+                mean.copy_(now)
 
     def collect_losses(self) -> None:
         """Adds the losses of the steps since the last call to `losses`: the loop's only wait for the device.
@@ -109,6 +131,8 @@ def _load(run: Run, folder: Path) -> None:
     checkpoints.check_settings(folder, "model", state["settings"], run.model.settings)
     checkpoints.check_settings(folder, "run", state["batches"], run.batches)
     run.step.load_state_dict(state["step"])
+    if run.average is not None:
+        run.average.load_state_dict(state["average"])
     run.done = run.saved = state["done"]
     run.losses = {name: values.tolist() for name, values in state["losses"].items()}
     torch.set_rng_state(state["random"]["cpu"].cpu())
@@ -132,6 +156,7 @@ def save_run(run: Run) -> None:
         "settings": run.model.settings,
         "batches": run.batches,
         "step": run.step.state_dict(),
+        **({} if run.average is None else {"average": run.average.state_dict()}),
         "done": run.done,
         "losses": {name: torch.tensor(values, dtype=torch.float64) for name, values in run.losses.items()},
         "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if on_gpu else None},

@@ -13,12 +13,12 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from labkit.data.batches import to_float, to_uint8
-from labkit.data.images import find_pictures, read_picture, write_picture
+from labkit.data.images import IN_FILES, find_pictures, read_picture, write_picture
 from labkit.devices import out_of_memory
 from labkit.errors import DataError
 from labkit.models.model import Model, run_network
 from labkit.networks.layers import Generator
-from labtrace.errors import LabkitError, check_exists
+from labtrace.errors import LabkitError, check_exists, check_known
 
 
 def translate(
@@ -55,8 +55,8 @@ def translate(
     Raises:
         DataError: there is nothing to translate, no picture can be read or all are too large for the memory, or a
             result cannot be written.
-        LabkitError: the direction is unknown or not the model's, or the result would take the place of its source or of
-            another file.
+        LabkitError: the direction is unknown or not the model's, its pictures are neither RGB nor grey, or the result
+            would take the place of its source or of another file.
 
     Example:
         >>> model = labkit.CycleGAN("resnet_3blocks", ngf=4, ndf=4)
@@ -66,6 +66,8 @@ def translate(
     if size is not None and size < 1:
         raise LabkitError(f"size={size}: a number of pixels, at least 1, is needed.")
     network = model.translator(direction) if isinstance(model, Model) else model
+    for channels in model.channels if isinstance(model, Model) else (network.channels,):
+        check_known("channels", channels, IN_FILES)
     targets = targets_of(Path(source), Path(target), overwrite, skip_existing)
     written: list[Path] = []
     left_out: list[str] = []
@@ -117,7 +119,7 @@ def targets_of(source: Path, target: Path, overwrite: bool, skip_existing: bool)
 
 
 def _translated(network: Generator, path: Path, size: int | None) -> Tensor:
-    """The translation of the picture in a file, ``uint8`` (3, H, W).
+    """The translation of the picture in a file, ``uint8`` (C, H, W).
 
     The network sees it mirrored at two edges, up to a size that it takes.
 
@@ -125,7 +127,7 @@ def _translated(network: Generator, path: Path, size: int | None) -> Tensor:
         DataError: the picture cannot be read, or is too large for the memory.
         LabkitError: a network of the caller's own changes the size of pictures.
     """
-    picture = read_picture(path)
+    picture = read_picture(path, network.channels)
     if size is not None:
         from labkit.data.folders import resized  # a second to import
 
@@ -142,7 +144,7 @@ def _translated(network: Generator, path: Path, size: int | None) -> Tensor:
             f"{path}: a picture of {width}x{height} pixels is too large for the memory ({reason}). Translate it at "
             "fewer pixels: give --size, or size=."
         ) from error
-    if result.shape != mirrored.shape:
+    if result.shape[1:] != mirrored.shape[1:]:
         raise LabkitError(
             f"{type(network).__name__} turns shape {mirrored.shape} into {tuple(result.shape)}. Its attribute "
             "`size_multiple` has to say which sides of pictures it takes."

@@ -126,7 +126,7 @@ def why_passes_matter(model: Model, batched: bool) -> str | None:
             if isinstance(layer, nn.modules.dropout._DropoutNd):
                 layer.eval()
         side = math.ceil(max(network.min_size, 64) / network.size_multiple) * network.size_multiple
-        noise = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
+        noise = torch.rand(2, network.channels, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
         noise = noise.to(next(network.parameters()))
         before, results = copy.deepcopy(dict(network.named_buffers())), []
         for batches in ([noise], noise.split(1)):

@@ -44,3 +44,13 @@ def test_photographs_are_scored_by_their_distance_to_the_other_domain(tiny, monk
     assert scores.score(tiny(), data) == {"kid": 0.5, "fid": 12.0}
     assert torch.equal(seen["real"], noise[2:]) and len(seen["fake"]) == 2
     assert seen["fake"][0].shape == (3, 16, 16) and seen["fake"][0].dtype == torch.uint8
+
+
+def test_the_checkpoint_with_the_lowest_score_is_kept_also_over_a_stop(tiny, fruit, tmp_path, monkeypatch):
+    shortfalls = iter([3.0, 1.0, 2.0, 1.5])  # of steps 1 to 4
+    monkeypatch.setattr(scores, "score", lambda model, data: {"shortfall": next(shortfalls)})
+    for steps in (3, 4):
+        callback = scores.Scores(fruit, every=1)
+        labkit.fit(labkit.make_step(tiny()), fruit, steps, checkpoint=tmp_path, callbacks=[callback])
+    assert torch.load(tmp_path / scores.BEST)["done"] == 2
+    assert not labkit.load_model(tmp_path / scores.BEST).training

@@ -1,0 +1,101 @@
+"""Pictures with other numbers of channels than three: from the files to the translation."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import labkit
+from labkit.networks.generators import GENERATORS, make_generator
+from labkit.networks.patchgan import DISCRIMINATORS, make_discriminator
+from labkit.training import checkpoints
+from labtrace.errors import LabkitError
+
+GREY_TO_COLOUR = dict(channels_a=1, channels_b=3, lambda_identity=0.0)
+
+
+@pytest.fixture
+def album(tmp_path):
+    """Coloured pictures of either domain, 32 by 32 pixels."""
+    for name in ("trainA", "trainB"):
+        (tmp_path / "album" / name).mkdir(parents=True)
+        for k in range(2):
+            pixels = np.random.default_rng(k).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "album" / name / f"{k}.png")
+    return tmp_path / "album"
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_each_generator_turns_one_number_of_channels_into_another(name):
+    network = make_generator(name, width=4, channels=(2, 5))
+    side = network.size_multiple * max(1, 16 // network.size_multiple)
+    with torch.no_grad():
+        assert network.eval()(torch.zeros(1, 2, side, side)).shape == (1, 5, side, side)
+    assert network.channels == 2
+
+
+@pytest.mark.parametrize("name", DISCRIMINATORS)
+def test_each_discriminator_judges_so_many_channels(name):
+    assert make_discriminator(name, 2, channels=4)(torch.zeros(1, 4, 32, 32)).shape[1] == 1
+
+
+def test_grey_folders_train_and_translate_to_colours(tiny, album, tmp_path):
+    data = labkit.folders(album, 32, channels=(1, 3))
+    grey = np.array(Image.open(album / "trainA" / "0.png").convert("L"))
+    assert np.array_equal(data.test_a[0][0].numpy(), grey)
+    labkit.fit(labkit.make_step(tiny(**GREY_TO_COLOUR)), data, 1, checkpoint=tmp_path / "run")
+    model = labkit.load_model(tmp_path / "run")
+    for direction, mode in (("AtoB", "RGB"), ("BtoA", "L")):
+        file = tmp_path / f"{direction}.png"
+        labkit.translate(model, album / "trainA" / "0.png", file, direction)
+        assert Image.open(file).mode == mode
+    assert (tmp_path / "run" / "samples" / "000001.png").exists()
+
+
+def test_speed_ups_compute_the_same_on_other_channels(tiny, batch):
+    real_a, real_b = batch(dtype=torch.float64)
+    batches = [real_a[:, :1], real_b]
+    losses = [
+        labkit.make_step(tiny(**GREY_TO_COLOUR).double(), *names)(*batches)
+        for names in ((), ("batched", "subpixel", "winograd", "fused_adam"))
+    ]
+    for name, loss in losses[0].items():
+        torch.testing.assert_close(losses[1][name], loss, rtol=1e-10, atol=1e-12)
+
+
+def test_an_identity_loss_between_different_channels_is_refused(tiny):
+    with pytest.raises(LabkitError, match="lambda_identity=0"):
+        tiny(channels_a=1)
+
+
+def test_a_batch_of_other_channels_is_named(tiny, batch):
+    with pytest.raises(LabkitError, match=r"real_a has shape \(1, 3, 32, 32\); a batch has shape \(B, 1, H, W\)"):
+        labkit.make_step(tiny(**GREY_TO_COLOUR))(*batch())
+
+
+def test_picture_files_have_one_or_three(album, tmp_path):
+    with pytest.raises(LabkitError, match="channels"):
+        labkit.folders(album, 32, channels=(4, 4))
+    with pytest.raises(LabkitError, match="channels"):
+        labkit.translate(make_generator("resnet_3blocks", 2, channels=(4, 4)), album, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["resnet_6blocks", "unet_128"])
+def test_a_reference_generator_s_channels_are_read_off_its_weights(tmp_path, name):
+    torch.save(make_generator(name, 2, channels=(1, 2)).state_dict(), tmp_path / "latest_net_G.pth")
+    loaded = labkit.load_generator(tmp_path / "latest_net_G.pth")
+    with torch.no_grad():
+        assert loaded(torch.zeros(1, 1, 128, 128)).shape == (1, 2, 128, 128)
+
+
+def test_a_grey_network_is_exported(tiny, tmp_path):
+    labkit.export(tiny(**GREY_TO_COLOUR), tmp_path / "grey.pt2")
+
+
+def test_a_checkpoint_from_before_there_were_channels_resumes(tiny, fruit, tmp_path):
+    labkit.fit(labkit.make_step(tiny()), fruit, 1, checkpoint=tmp_path)
+    file = tmp_path / checkpoints.FILE
+    state = torch.load(file)
+    del state["settings"]["channels_a"], state["settings"]["channels_b"]
+    torch.save(state, file)
+    assert labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=tmp_path).done == 2
