@@ -70,7 +70,7 @@ def test_help_fits_on_five_screens(monkeypatch):
         check=True,
     )
     assert helped.stdout.count("\n") <= 120
-    assert len(COMMANDS["train"].params) <= 45
+    assert len(COMMANDS["train"].params) <= 46
 
 
 def test_no_option_is_taken_for_one_of_torchruns():
