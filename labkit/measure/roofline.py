@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 from labkit.measure.record import Pair, preserving_state
 from labkit.measure.timing import alternate
 from labkit.models.step import Step
+from labkit.networks.layers import channels_of
 
 
 class Size(NamedTuple):
@@ -30,7 +31,7 @@ def count(network: nn.Module, size: int = 256) -> Size:
     """
     shapes_only = copy.deepcopy(network).to("meta")
     with flop_counter() as counter, torch.no_grad():
-        shapes_only(torch.empty(1, getattr(network, "channels", 3), size, size, device="meta"))
+        shapes_only(torch.empty(1, channels_of(network), size, size, device="meta"))
     return Size(sum(weight.numel() for weight in network.parameters()), counter.get_total_flops())
 
 

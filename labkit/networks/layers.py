@@ -59,6 +59,11 @@ class Generator(nn.Module):
     min_size: int
 
 
+def channels_of(network: nn.Module) -> int:
+    """Channels of the pictures that a network takes: three, if it does not say."""
+    return getattr(network, "channels", 3)
+
+
 class Discriminator(nn.Module):
     """A network that judges pictures, (B, C, H, W) in [-1, 1], H and W at least `min_size`: unbounded verdicts."""
 

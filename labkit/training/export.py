@@ -17,7 +17,7 @@ from torch.fx.experimental import _config as shapes_config
 
 import labkit
 from labkit.models.model import Model
-from labkit.networks.layers import Generator
+from labkit.networks.layers import Generator, channels_of
 from labkit.training.checkpoints import load_model
 from labkit.training.reference_weights import load_generator
 from labtrace.errors import LabkitError, check_known
@@ -75,7 +75,11 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
     network = copy.deepcopy(network).to("cpu", torch.float32).to(memory_format=torch.contiguous_format)
     network = network.eval().requires_grad_(False)
     sizes = {"size_multiple": str(network.size_multiple), "min_size": str(network.min_size)}
-    about = {"made_by": f"labkit {labkit.__version__}", "values": f"{network.channels} channels in [-1, 1]", **sizes}
+    about = {
+        "made_by": f"labkit {labkit.__version__}",
+        "values": f"{channels_of(network)} channels in [-1, 1]",
+        **sizes,
+    }
     if isinstance(model, Model):  # how to make its network again
         about |= {"direction": direction, "kind": model.kind, "settings": json.dumps(model.settings)}
     content, run = WRITERS[suffix](network, about)
@@ -90,7 +94,7 @@ def _example(network: Generator) -> tuple[tuple[Tensor], tuple[dict]]:
     multiple, smallest = network.size_multiple, math.ceil(network.min_size / network.size_multiple)
     height, width = (torch.export.Dim(name, min=smallest) for name in ("height", "width"))
     # Neither 1 nor equal lengths, which a tracer could take for the network's own.
-    pictures = torch.zeros(2, network.channels, multiple * (smallest + 1), multiple * (smallest + 2))
+    pictures = torch.zeros(2, channels_of(network), multiple * (smallest + 1), multiple * (smallest + 2))
     sides = (height, width) if multiple == 1 else (multiple * height, multiple * width)
     return (pictures,), ({0: torch.export.Dim("batch"), 2: sides[0], 3: sides[1]},)
 
@@ -152,7 +156,7 @@ def _check(network: Generator, run: Runner, path: Path) -> float:
     random, multiple, differences = torch.Generator().manual_seed(0), network.size_multiple, []
     side = math.ceil(max(network.min_size, SMALLEST) / multiple) * multiple
     for height, width in ((side, side), (side + multiple, side + 3 * multiple)):
-        pictures = torch.rand(2, network.channels, height, width, generator=random) * 2 - 1
+        pictures = torch.rand(2, channels_of(network), height, width, generator=random) * 2 - 1
         differences.append((run(pictures) - network(pictures)).abs().max().item())
         if not differences[-1] <= LIMIT:
             raise LabkitError(

@@ -17,7 +17,7 @@ from labkit.data.images import IN_FILES, find_pictures, read_picture, write_pict
 from labkit.devices import out_of_memory
 from labkit.errors import DataError
 from labkit.models.model import Model, run_network
-from labkit.networks.layers import Generator
+from labkit.networks.layers import Generator, channels_of
 from labtrace.errors import LabkitError, check_exists, check_known
 
 
@@ -66,7 +66,7 @@ def translate(
     if size is not None and size < 1:
         raise LabkitError(f"size={size}: a number of pixels, at least 1, is needed.")
     network = model.translator(direction) if isinstance(model, Model) else model
-    for channels in model.channels if isinstance(model, Model) else (network.channels,):
+    for channels in model.channels if isinstance(model, Model) else (channels_of(network),):
         check_known("channels", channels, IN_FILES)
     targets = targets_of(Path(source), Path(target), overwrite, skip_existing)
     written: list[Path] = []
@@ -127,7 +127,7 @@ def _translated(network: Generator, path: Path, size: int | None) -> Tensor:
         DataError: the picture cannot be read, or is too large for the memory.
         LabkitError: a network of the caller's own changes the size of pictures.
     """
-    picture = read_picture(path, network.channels)
+    picture = read_picture(path, channels_of(network))
     if size is not None:
         from labkit.data.folders import resized  # a second to import
 
