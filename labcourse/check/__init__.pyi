@@ -27,6 +27,7 @@ from labcourse.check.notebook_08 import within_spread as within_spread
 from labcourse.check.notebook_09 import pick as pick
 from labcourse.check.notebook_10 import average_gradients as average_gradients
 from labcourse.check.notebook_10 import find_fault as find_fault
+from labcourse.check.notebook_10 import in_buckets as in_buckets
 from labcourse.check.notebook_10 import positions as positions
 from labcourse.check.notebook_10 import ring_us as ring_us
 from labcourse.check.notebook_10 import waits as waits

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from random import Random
+from typing import Any
+from unittest.mock import patch
 
 import torch
-from torch import Tensor
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, hint, require, require_kind
 from labcourse.one_process import FAULTS, of_each, of_rank, several_ranks, train_with_fault
@@ -73,6 +78,80 @@ def average_gradients(answer: Callable[[Iterable[Tensor]], None]) -> None:
                 ],
                 f"{where}: the mean of the ranks' gradients is expected.",
             )
+
+
+@exercise()
+def in_buckets(answer: Callable[[Iterable[Tensor], int], Callable[[], None]]) -> None:
+    """Lets ``answer(weights, bucket_bytes)`` average gradients on ranks in this process, and notes what it sends."""
+    n = drawn(2, lambda random: random.randrange(2, 5))
+    widths = drawn([4, 6, 5, 3], lambda random: [random.randrange(2, 9) for _ in range(5)])
+    layers = [nn.Linear(a, b, dtype=torch.float64) for a, b in pairwise(widths)]
+    network, whole = nn.Sequential(*layers), copy.deepcopy(nn.Sequential(*layers))
+    weights = list(network.parameters())
+    pictures = torch.randn(2, 2 * n, widths[0], dtype=torch.float64)
+    bucket_bytes = drawn(250, lambda random: random.randrange(60, 400))
+    noted: list[tuple[str, int]] = []  # what happens, in order: a gradient is complete, a bucket leaves, a wait for it
+
+    class Noted:
+        def __init__(self, work: Any) -> None:
+            self.work = work
+
+        def wait(self) -> None:
+            noted.append(("wait", 0))
+            self.work.wait()
+
+    def all_reduce(tensor: Tensor, **options: Any) -> Any:
+        noted.append(("sent", tensor.nbytes))
+        work = original(tensor, **options)
+        return work and Noted(work)
+
+    original = dist.all_reduce
+    finish = answer(weights, bucket_bytes)
+    require(callable(finish), "in_buckets returns the function `finish`, without calling it.")
+    for weight in weights:
+        weight.register_post_accumulate_grad_hook(lambda weight: noted.append(("gradient", weight.nbytes)))
+    for batch in pictures:  # twice: what is left of the first backward pass must not be sent in the second
+        noted.clear()
+        network.zero_grad()
+        whole.zero_grad()
+        whole(batch).square().mean().backward()
+        with several_ranks(n), patch.object(dist, "all_reduce", all_reduce):
+            network(of_each(batch.chunk(n))).square().mean().backward()
+            of_backward = len(noted)
+            finish()
+        _check_sends(noted[:of_backward], noted[of_backward:], bucket_bytes)
+        for weight, right in zip(weights, whole.parameters(), strict=True):
+            mean = right.grad
+            assert mean is not None and weight.grad is not None
+            got = of_rank(weight.grad, 0)
+            require(got.shape == mean.shape, "weight.grad has another shape than its weight: part.view_as(weight).")
+            require(not torch.allclose(got, n * mean), "that is the sum over the ranks: divide by their number.")
+            require(torch.allclose(got, mean), "a gradient is not the mean over the ranks: has each weight its part?")
+
+
+def _check_sends(backward: list[tuple[str, int]], after: list[tuple[str, int]], bucket_bytes: int) -> None:
+    """Raises `WrongAnswer` unless each bucket left as soon as it was full, the last one after the backward pass."""
+    sizes = [size for what, size in backward if what == "gradient"]
+    right: list[tuple[str, int]] = []
+    waiting = 0
+    for size in sizes:
+        waiting += size
+        if waiting >= bucket_bytes:  # the answer's hook comes before the check's
+            right.append(("sent", waiting))
+            waiting = 0
+        right.append(("gradient", size))
+    sent = [what for what, _ in backward].count("sent")
+    last = [size for what, size in after if what == "sent"]
+    waits = [what for what, _ in after].count("wait")
+    left = f"Gradients of {sizes} bytes came, in this order, and a bucket should have at least {bucket_bytes}"
+    for holds, message in (
+        (("wait", 0) not in backward, "ready waits for a bucket, so the backward pass stands still: wait in finish."),
+        (sent > 0, "nothing leaves before the backward pass ends: `ready` has to call send()."),
+        (backward == right, f"{left}: {sent} buckets left during the backward pass, not each as soon as it had them."),
+        (last == [waiting] * (waiting > 0), "`finish` has to send what is still waiting, once, if there is anything."),
+        (waits == sent + len(last), f"{sent + len(last)} buckets were sent, and finish waits for {waits}."),
+    ):
+        require(holds, message)
 
 
 @exercise()

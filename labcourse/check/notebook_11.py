@@ -46,8 +46,14 @@ def plan_to_buy(one_process: float, plans: Plans) -> Mistakes:
     fastest = min((name for name in steps if steps[name] < one_process), key=steps.__getitem__, default="")
     yield fastest, "That plan is faster, but does it use its machines to a half?"
     yield by(lambda seconds, exchange: max(seconds)), "The network is not free: the exchange takes time in every step."
-    yield by(lambda seconds, exchange: sum(seconds) + exchange), "The times do not add up: they work side by side."
-    yield by(lambda seconds, exchange: mean(seconds) + exchange), "The step is not done after the mean: who is last?"
+    yield (
+        by(lambda seconds, exchange: sum(seconds) + exchange),
+        "They work side by side: do not add their times.",
+    )
+    yield (
+        by(lambda seconds, exchange: mean(seconds) + exchange),
+        "The step is not done after the mean: who is last?",
+    )
     yield max(used, key=used.__getitem__), "Several plans are worth it: take the fastest step among them."
     yield None, "The seconds of a step first, then which plans are worth it, if any, then the fastest of these."
 
