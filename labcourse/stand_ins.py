@@ -89,6 +89,11 @@ def _addresses(tree: Any) -> list[int]:
     return [leaf.data_ptr() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
+def fresh_memory(a: Tensor) -> SimpleNamespace:
+    """What a step of notebook 05 keeps between calls with inputs such as `a`, before the first."""
+    return SimpleNamespace(rate=1.0, rate_tensor=torch.tensor(1.0), total=torch.zeros_like(a))
+
+
 def replay_side_by_side(
     step: Callable[[Tensor, SimpleNamespace], Tensor], inputs: Sequence[Tensor] = INPUTS
 ) -> tuple[list[Tensor], list[Tensor] | str]:
@@ -97,16 +102,12 @@ def replay_side_by_side(
     Both begin with the same `memory`, which holds a Python number `rate`, a 0-d tensor `rate_tensor`, and a tensor
     `total` of the input's shape. If the step cannot be recorded, the error's text replaces the second list.
     """
-
-    def fresh() -> SimpleNamespace:
-        return SimpleNamespace(rate=1.0, rate_tensor=torch.tensor(1.0), total=torch.zeros_like(inputs[0]))
-
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
-        memory = fresh()
+        memory = fresh_memory(inputs[0])
         called = [step(a.clone(), memory).clone() for a in inputs]
         torch.manual_seed(0)
-        memory, static = fresh(), inputs[0].clone()
+        memory, static = fresh_memory(inputs[0]), inputs[0].clone()
         try:
             with Tape() as tape:
                 result = step(static, memory)

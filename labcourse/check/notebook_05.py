@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labcourse.check.answers import Mistakes, WrongAnswer, drawn, exercise, expect, formula, hint, kind, require
-from labcourse.stand_ins import replay_side_by_side
+from labcourse.stand_ins import fresh_memory, replay_side_by_side
 from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep
 from labkit.variants.registry import SPEEDUPS, make_step
 
@@ -33,6 +33,26 @@ def estimate(launches: float, host_us: float, busy_us: float) -> Mistakes:
     yield (host + busy_us,), "Host and GPU do not take turns: while the GPU works, the host launches the next kernels."
     yield (min(host, busy_us),), "The step is over when both are done: take the longer of the two."
     yield None, "First the microseconds of the step, then the share of it in which the GPU has no kernel."
+
+
+@formula(
+    lambda recorded_us, busy_us, clock_us: (1 - busy_us / clock_us, clock_us / busy_us),
+    [(134_700, 66_600, 88_000), (900, 400, 500), (20_000, 10_000, 19_000)],
+    lambda random: (random.randrange(4000, 9000), random.randrange(500, 1500), random.randrange(1800, 3500)),
+)
+def by_the_clock(recorded_us: float, busy_us: float, clock_us: float) -> Mistakes:
+    """Checks ``answer(recorded_us, busy_us, clock_us)``: the idle share and the largest gain without the profiler."""
+    idle, most, slowed = 1 - busy_us / clock_us, clock_us / busy_us, recorded_us / clock_us
+    yield (
+        (1 - busy_us / recorded_us, recorded_us / busy_us),
+        "That is the recording's: the clock knows how long a step takes.",
+    )
+    yield (1 - busy_us / recorded_us, most), "The share is the recording's: how long is a step without the profiler?"
+    yield (idle, recorded_us / busy_us), "The gain is the recording's: how long is a step without the profiler?"
+    yield (1 - 1 / slowed, slowed), "That is the profiler's own time. What is left to gain once it is gone?"
+    yield (busy_us / clock_us, most), "That is the share in which the GPU is busy."
+    yield (idle, 1 / most), "That is the share of the time that is left: times faster is its reciprocal."
+    yield None, "First the idle share, then the gain. Of the recorded step only the kernels' time stays."
 
 
 small = partial(CycleGAN, generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
@@ -81,9 +101,14 @@ def batched(answer: Any) -> None:
         alone = step.cycle(model.G_A, model.G_B, real, None)
     require(alone.same is None and _equal(alone.fake, right_cycle.fake), none)
     with hint("why_unsuited is called on the class, with the model alone: put @staticmethod, and return the reason."):
-        reason, none = answer.why_unsuited(small(norm="batch")), answer.why_unsuited(model)
-    let_in = "why_unsuited: a model with batch norm is let in. Its mean would be over pictures of two kinds: say so."
-    require(isinstance(reason, str) and reason.strip() != "", let_in)
+        batch_norm_in_judges = small(discriminator=nn.Sequential(nn.Conv2d(3, 2, 4, 2), nn.BatchNorm2d(2)))
+        reasons = [answer.why_unsuited(unsuited) for unsuited in (small(norm="batch"), batch_norm_in_judges)]
+        none = answer.why_unsuited(model)
+    for reason, where in zip(reasons, ("", " in its discriminators"), strict=True):
+        let_in = (
+            f"why_unsuited: a model with batch norm{where} is let in. Its mean would be over pictures of two kinds."
+        )
+        require(isinstance(reason, str) and reason.strip() != "", let_in)
     require(none is None, "why_unsuited: a model with instance norm is refused, though each picture has its own mean.")
     losses = []
     for speedup in ((), (answer,)):
@@ -108,7 +133,7 @@ def decays(a: Tensor, memory: SimpleNamespace) -> Tensor:  # noqa: D103
 
 
 def adds_up(a: Tensor, memory: SimpleNamespace) -> Tensor:  # noqa: D103
-    return memory.total.add_(a)
+    return memory.total.add_(a).clone()
 
 
 REPAIRS = (  # a step as it should be, and what to do if a replay of the answer is wrong
@@ -137,6 +162,12 @@ def repaired(*answers: Callable[[Tensor, SimpleNamespace], Tensor]) -> None:
             expect(torch.stack(called), wanted, [], f"{name}: called without a tape, it should do what it did before.")
         if isinstance(replayed, str):
             raise WrongAnswer(f"{name}: its recording is refused, the host asks for a value. {advice}")
+        memory = fresh_memory(inputs[0])
+        results = [(result := answer(a.clone(), memory), result.clone()) for a in inputs]
+        stays = all(torch.equal(result, before) for result, before in results)
+        require(
+            stays, f"{name}: a later call changes an earlier result, which is the memory itself: return a clone of it."
+        )
         right_each_time = all(torch.allclose(a, b) for a, b in zip(called, replayed, strict=True))
         require(right_each_time, f"{name}: a replay is stale. {advice}")
 
