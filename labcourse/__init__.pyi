@@ -4,6 +4,7 @@ from labcourse.drawings import drawing as drawing
 from labcourse.figures import hosts_figure as hosts_figure
 from labcourse.figures import learning_figure as learning_figure
 from labcourse.figures import lines as lines
+from labcourse.figures import memory_figure as memory_figure
 from labcourse.figures import overlap_figure as overlap_figure
 from labcourse.figures import overlap_widget as overlap_widget
 from labcourse.figures import passes_figure as passes_figure
@@ -46,6 +47,7 @@ from labcourse.shipped import study_pictures as study_pictures
 from labcourse.solutions import best_interval as best_interval
 from labcourse.solutions import kept_bytes as kept_bytes
 from labcourse.solutions import limits as limits
+from labcourse.solutions import memory_peak as memory_peak
 from labcourse.solutions import plan_to_buy as plan_to_buy
 from labcourse.solutions import rounding_outcomes as rounding_outcomes
 from labcourse.speedrun.figures import heats_figure as heats_figure

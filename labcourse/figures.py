@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ipywidgets
@@ -133,6 +133,24 @@ def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: fl
     told = ", ".join(f"{name} at {share:.0%} of it" for name, share in shares.items())
     words = f"{title}. The roof rises with {bytes_per_s / 1e9:.3g} GB/s up to {flops_per_s / 1e9:.3g} GFLOP/s: {told}."
     return figure.update_layout(height=440, meta={"text": words})
+
+
+def memory_figure(events: Sequence[tuple[str, int]], title: str) -> go.Figure:
+    """The memory of a step over its course, an area for each of labkit's ranges that made it.
+
+    Args:
+        events: from `labkit.simulate.memory_events`.
+        title: of the figure.
+    """
+    came = pandas.DataFrame([{name: nbytes / 1e9} for name, nbytes in events]).fillna(0)
+    held = came.loc[:, came.abs().sum() > 0.01].cumsum()  # not what is too small to be seen
+    peak = int(held.sum(axis=1).idxmax())
+    shown = held.iloc[sorted({*range(0, len(held), len(held) // 300 + 1), peak})]
+    look = dict(labels={"index": "tensors that came or went", "value": "GB", "variable": ""})
+    figure = px.area(shown, title=title, **look)
+    at_peak = held.loc[peak].round(2)
+    words = f"{title}: {at_peak.sum():.1f} GB at the peak, of which in GB: {at_peak[at_peak > 0].to_dict()}."
+    return figure.update_layout(height=400, meta={"text": words})
 
 
 def hosts_figure(times_faster: pandas.DataFrame, title: str) -> go.Figure:

@@ -65,6 +65,20 @@ def kept_bytes(saved: Iterable[tuple[str, Tensor]]) -> dict[str, int]:
     return kept
 
 
+def memory_peak(events: Iterable[tuple[str, int]]) -> tuple[int, dict[str, int]]:
+    """The highest memory, and who holds how many bytes of it at the first moment that has it.
+
+    Args:
+        events: a name and bytes that come, or go if they are below 0, in order: see `labkit.simulate.memory_events`.
+    """
+    held: dict[str, int] = {}
+    peak: tuple[int, dict[str, int]] = 0, {}
+    for name, nbytes in events:
+        held[name] = held.get(name, 0) + nbytes
+        peak = max(peak, (sum(held.values()), dict(held)), key=lambda moment: moment[0])
+    return peak
+
+
 def plan_to_buy(one_process: float, plans: Mapping[str, tuple[Sequence[float], float]]) -> str:
     """The division of a step with the fastest step, of those that use their machines to at least a half.
 

@@ -18,6 +18,7 @@ from labcourse.check.notebook_05 import repaired as repaired
 from labcourse.check.notebook_06 import accumulate as accumulate
 from labcourse.check.notebook_06 import kept_bytes as kept_bytes
 from labcourse.check.notebook_06 import limits as limits
+from labcourse.check.notebook_06 import memory_peak as memory_peak
 from labcourse.check.notebook_06 import rounding_outcomes as rounding_outcomes
 from labcourse.check.notebook_06 import update as update
 from labcourse.check.notebook_07 import code_discriminator as code_discriminator

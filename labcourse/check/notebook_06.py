@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from labcourse.check.answers import Mistakes, drawn, exercise, expect, formula, require
 from labcourse.solutions import kept_bytes as right_kept
 from labcourse.solutions import limits as right_limits
+from labcourse.solutions import memory_peak as right_peak
 from labcourse.solutions import rounding_outcomes as right_outcomes
 from labkit.models.cyclegan import CycleGAN
 from labkit.models.step import Step
@@ -119,8 +120,11 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
     waiting: set[str] = set()  # players whose losses have not gone backward yet
     kept: set[str] = set()  # players whose losses were asked for while earlier ones waited
 
+    sizes: list[int] = []  # pictures in each batch whose losses were asked for
+
     class PartByPart:
         def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+            sizes.append(len(batch["real_a"]))
             kept.update(waiting & {player})
             waiting.add(player)
             losses = super().losses(player, batch)  # type: ignore[misc]  # this class stands before a step
@@ -137,7 +141,9 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
         right, strange = _gradients(step, real_a, real_b)
         last, _ = _gradients(step, real_a.chunk(k)[-1], real_b.chunk(k)[-1])
         before = [weight.detach().clone() for weight in model.parameters()]
+        sizes.clear()
         answer(step, real_a, real_b, k)
+        most = max(sizes, default=0)
         changed = "the weights have changed: leave the gradients in them, and do not let the optimisers step."
         require(all(map(torch.equal, model.parameters(), before)), changed)
         for player, whole in right.items():
@@ -157,6 +163,10 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
                 ],
                 f"{where} is not the whole batch's.",
             )
+        require(
+            most == pictures // k,
+            f"k = {k}: losses of {most} of the {pictures} pictures at once: cut the batch into parts.",
+        )
         model.requires_grad_().zero_grad()
     at_end = "all parts were kept for one backward() at the end, which takes the memory of the whole batch"
     require(not kept, f"the gradients are right, but {at_end}: backward() in every part.")
@@ -182,7 +192,7 @@ def _any_saved(random: Random) -> tuple[list[tuple[str, Tensor]]]:
         types = random.choices((torch.float32, torch.float16), k=2)
         shared, own = (torch.zeros(random.randrange(2, 9), 4, dtype=dtype) for dtype in types)
         saved += [(kind, own), (kind, shared), (kind, nn.Parameter(torch.zeros(random.randrange(2, 9))))]
-        saved += [(random.choice(kinds), view) for view in (shared[:1], shared.T)]
+        saved += [(random.choice(kinds), view) for view in (shared[:1], shared[1:], shared.T)]
         saved.append((kind, torch.zeros(6)[: random.randrange(1, 6)]))
     return (saved,)
 
@@ -196,10 +206,60 @@ def kept_bytes(saved: list[tuple[str, Tensor]]) -> Mistakes:
     def summed(of: Iterable[tuple[str, Tensor]], size: Callable[[Tensor], int]) -> dict[str, int]:
         return {kind: sum(size(tensor) for layer, tensor in of if layer == kind) for kind in right_kept(saved)}
 
+    begins = {tensor.data_ptr(): (layer, tensor) for layer, tensor in reversed(pictures)}.values()
     views = summed(pictures, lambda tensor: tensor.untyped_storage().nbytes())
     yield right_kept((layer, one.detach()) for layer, one in saved), "Weights are there anyway: leave them out."
     yield views, "Several tensors are views of one memory, which is kept once: remember which you have seen."
+    by_begin = summed(begins, lambda tensor: tensor.untyped_storage().nbytes())
+    yield by_begin, "A view may begin in the middle of its memory: ask tensor.untyped_storage() where that begins."
     yield summed(first, lambda tensor: tensor.nbytes), "A view keeps all of its memory alive, not only its own part."
     yield summed(first, torch.numel), "Those are numbers, not bytes: float16 has 2, float32 has 4."
     yield right_kept(reversed(saved)), "Memory belongs to the layer that saved it first."
     yield None, "Each memory counts once, whole, for the layer that saved it first; weights do not count."
+
+
+def _any_events(random: Random) -> tuple[list[tuple[str, int]]]:
+    """Memory that comes and goes, to `memory_peak`: what goes has come before."""
+    names = random.sample(("forward", "backward", "optimizer", "losses"), 3)
+    alive = [(name, random.randrange(1, 9)) for name in names]  # small: each is there before the peak
+    events = [("before the step", random.randrange(10, 90)), *alive]
+    for _ in range(random.randrange(12, 30)):
+        if alive and random.random() < 0.45:
+            name, size = alive.pop(random.randrange(len(alive)))
+            events.append((name, -size))
+        else:
+            alive.append((random.choice(names), random.randrange(1, 60)))
+            events.append(alive[-1])
+    return (events + [(name, -size) for name, size in alive],)
+
+
+EVENTS = [
+    ("before the step", 50),
+    ("losses", 5),
+    ("optimizer", 25),
+    ("optimizer", -25),
+    ("forward", 30),
+    ("backward", 9),
+]
+EVENTS += [("forward", -30), ("forward", 40), ("backward", 45), ("forward", -40), ("losses", -5), ("backward", -54)]
+
+
+@formula(right_peak, [(EVENTS,), ([*EVENTS, ("losses", 7), ("losses", -7)],)], _any_events)
+def memory_peak(events: list[tuple[str, int]]) -> Mistakes:
+    """Compares ``answer(events)`` with `labcourse.memory_peak`."""
+    held: dict[str, int] = {}
+    highest: dict[str, int] = {}
+    for name, nbytes in events:
+        held[name] = held.get(name, 0) + nbytes
+        highest[name] = max(highest.get(name, 0), held[name])
+    peak, then = right_peak(events)
+    came = {name: sum(size for other, size in events if other == name and size > 0) for name in held}
+    yield (peak, held), "The bytes of each range are those at the end: keep a copy, dict(held), of the highest moment."
+    yield (sum(came.values()), came), "That is all that ever came: what goes makes room again."
+    yield (
+        (sum(highest.values()), highest),
+        "Each range has its own highest moment: all are asked for at the same one.",
+    )
+    yield (peak, highest), "The ranges' bytes are each at its own highest moment: ask all of them at the same one."
+    yield (max(size for _, size in events), then), "That is the largest tensor: add up all that lives."
+    yield None, "Add up what lives after each event. Where the sum is highest, who holds how much?"

@@ -14,6 +14,7 @@ from labkit.simulate.measured_steps import error_text as error_text
 from labkit.simulate.measured_steps import measured as measured
 from labkit.simulate.meta_device import LiveBytes as LiveBytes
 from labkit.simulate.meta_device import Operator as Operator
+from labkit.simulate.meta_device import memory_events as memory_events
 from labkit.simulate.meta_device import program_operators as program_operators
 from labkit.simulate.meta_device import step_memory as step_memory
 from labkit.simulate.meta_device import step_operators as step_operators

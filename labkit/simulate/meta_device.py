@@ -31,6 +31,7 @@ from labtrace.errors import LabkitError
 Shape = tuple[int, ...]
 
 UPLOAD = "upload"
+BEFORE = "before the step"
 EVAL_BATCH_NORM = "aten::_native_batch_norm_legit_no_training"  # its name where PyTorch has one of its own for it
 NAMESPACES = ("aten", "labkit")  # PyTorch's operators, and our own: other calls are the profiler's
 GPU_ONLY = {"graph", "compile", "channels_last"}  # fail on the meta device
@@ -120,6 +121,22 @@ def step_memory(model: Model, *speedups: str | type, batch_size: int = 1, size: 
     return live.peak
 
 
+def memory_events(model: Model, *speedups: str | type, batch_size: int = 1, size: int = 256) -> list[tuple[str, int]]:
+    """Which part of a training step takes memory, and gives it back: COUNTED on the meta device, not measured.
+
+    Returns:
+        (range, bytes) in their order: labkit's range in which a tensor was made, such as "generators forward", and its
+        bytes, below 0 when it goes. The first pair is all that lives before the step, called "before the step".
+
+    Args and errors are those of `step_memory`.
+    """
+    with LiveBytes() as live, meta_step(model, *speedups, batch_size=batch_size, size=size) as (step, batch, _):
+        step(*batch)
+        live.begin_step()
+        step(*batch)
+        return list(live.events)
+
+
 @contextmanager
 def meta_step(model: Model, *speedups: str | type, batch_size: int, size: int) -> Iterator[tuple[Step, Pair, Schedule]]:
     """A step of a copy of `model` on the meta device, a batch for it, and the schedule of the streams it uses.
@@ -163,29 +180,41 @@ class QuickBatchNorm(TorchDispatchMode):
         return operator(*args, **(kwargs or {}))
 
 
-class Recorder(TorchDispatchMode):
-    """Inside `with`, collects every operator that is called on the meta device, in the list `operators`.
+class InRanges(TorchDispatchMode):
+    """Inside `with`, knows labkit's ranges: those of `record_function` reach a dispatch mode as operators, too."""
 
-    Ranges of `record_function` reach it as operators, too.
-    """
+    def __init__(self) -> None:
+        super().__init__()
+        self._ranges: list[str] = []  # the ranges we are in, the innermost last
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if operator.namespace == "profiler" and "enter" in operator.name():
+            self._ranges.append(args[0])
+        elif operator.namespace == "profiler":
+            self._ranges.pop()
+        return operator(*args, **(kwargs or {}))
+
+    @property
+    def range(self) -> str:
+        """The innermost of labkit's ranges that we are in, without "labkit: ", or "" outside of all."""
+        ours = [entered.removeprefix(RANGE) for entered in self._ranges if entered.startswith(RANGE)]
+        return ours[-1] if ours else ""
+
+
+class Recorder(InRanges):
+    """Inside `with`, collects every operator that is called on the meta device, in the list `operators`."""
 
     def __init__(self, schedule: Schedule | None = None) -> None:
         super().__init__()
         self.schedule = schedule or Schedule()
         self.operators: list[Operator] = []
-        self._ranges: list[str] = []  # the ranges we are in, the innermost last
         self._moved = 0  # bytes, by all operators
         self._used: dict[int, int] = {}  # of each storage, how many bytes were moved when it was used last
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        result = operator(*args, **kwargs)
-        if operator.namespace == "profiler":
-            if "enter" in operator.name():
-                self._ranges.append(args[0])
-            else:
-                self._ranges.pop()
-        elif call := call_on("meta", operator, args, kwargs, result):
+        result = super().__torch_dispatch__(operator, types, args, kwargs)
+        if call := call_on("meta", operator, args, kwargs, result):
             formula = FLOPS.get(operator.overloadpacket)  # there is none for operators that only move data
             flops = formula(*args, **kwargs, out_val=result) if formula else 0
             moved, written = (0, []) if operator.is_view else (_bytes_moved(call), call.outputs)
@@ -207,12 +236,6 @@ class Recorder(TorchDispatchMode):
         self._moved += moved
         self._used.update({_storage(tensor): self._moved for tensor in (*call.inputs, *call.outputs)})
         return reused
-
-    @property
-    def range(self) -> str:
-        """The innermost of labkit's ranges that we are in, without "labkit: ", or "" outside of all."""
-        ours = [entered.removeprefix(RANGE) for entered in self._ranges if entered.startswith(RANGE)]
-        return ours[-1] if ours else ""
 
 
 class Call(NamedTuple):
@@ -274,10 +297,12 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
     )
 
 
-class LiveBytes(TorchDispatchMode):
+class LiveBytes(InRanges):
     """Inside `with`, counts the bytes of the tensors that operators read or make on a device, while they live.
 
     `now` counts the living tensors, `peak` is the largest value of `now`. Views share the memory of their base.
+    `events` has a pair for each tensor that came, of labkit's range and its bytes, and the same with minus its bytes
+    when it went.
 
     Args:
         device: the type of the device, such as "cpu". Tensors on other devices do not count.
@@ -287,10 +312,17 @@ class LiveBytes(TorchDispatchMode):
         super().__init__()
         self.device = device
         self.now = self.peak = 0
+        self.events: list[tuple[str, int]] = []
+        self._steps = 0
         self._known: weakref.WeakSet[UntypedStorage] = weakref.WeakSet()
 
+    def begin_step(self) -> None:
+        """Begins `events` anew: with one pair for all that lives now, called `BEFORE`."""
+        self._steps += 1
+        self.events = [(BEFORE, self.now)]
+
     def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        result = operator(*args, **(kwargs or {}))
+        result = super().__torch_dispatch__(operator, types, args, kwargs)
         for tensor in _tensors_in([args, kwargs, result]):
             if tensor.device.type == self.device:
                 self._note(tensor.untyped_storage())
@@ -302,7 +334,9 @@ class LiveBytes(TorchDispatchMode):
         self._known.add(storage)
         self.now += storage.nbytes()
         self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._forget, storage.nbytes())
+        self.events.append((self.range, storage.nbytes()))
+        weakref.finalize(storage, self._forget, self._steps, self.range, storage.nbytes())
 
-    def _forget(self, size: int) -> None:
+    def _forget(self, step: int, name: str, size: int) -> None:
         self.now -= size
+        self.events.append((name if step == self._steps else BEFORE, -size))

@@ -1,9 +1,12 @@
 """The memory of a step, counted on the meta device: what lives, until it is freed, and no view twice."""
 
+import collections
+import itertools
+
 import pytest
 import torch
 
-from labkit.simulate import step_memory, step_operators
+from labkit.simulate import memory_events, step_memory, step_operators
 from labkit.simulate.meta_device import LiveBytes
 from labtrace.errors import LabkitError
 
@@ -30,6 +33,21 @@ def test_memory_holds_weights_gradients_and_moments_and_grows_evenly_with_the_ba
     assert three - two == two - one
     weights = sum(weight.nbytes for weight in model.parameters())
     assert 2 * one - two > 3 * weights
+
+
+def test_the_events_of_a_step_reach_its_peak_and_end_where_they_began(tiny):
+    events = memory_events(tiny(), size=32)
+    heights = list(itertools.accumulate(nbytes for _, nbytes in events))
+    assert max(heights) == step_memory(tiny(), size=32)
+    assert events[0] == ("before the step", heights[0]) and heights[-1] == pytest.approx(heights[0], rel=0.01)
+
+
+def test_what_a_range_takes_it_gives_back_or_leaves_to_the_next_step(tiny):
+    held = collections.Counter()
+    for name, nbytes in memory_events(tiny(), size=32):
+        held[name] += nbytes
+        assert held[name] >= 0, name
+    assert held["generators forward"] < held["before the step"] / 10
 
 
 def test_speedups_of_memory_save_it(tiny):
