@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -538,6 +539,44 @@ FILES = {  # the class list, and files, each with the student for whom it counts
             "Eve_5_assignsubmission_file_/01_tiny.ipynb": "Eve",
         },
     ),
+    "github classroom": (
+        "",
+        {"w2-ada/student/01_tiny.ipynb": "w2-ada", "w2-bob/student/01_tiny.ipynb": "w2-bob"},
+    ),
+    "github classroom with a class list": (
+        f"{ROSTER}ada,Ada,Li,\nbob,Bob,Ross,\n",
+        {
+            "w2-ada/student/01_tiny.ipynb": "ada",
+            "w2-bob/student/01_tiny.ipynb": "bob",
+            "w2-eve/student/01_tiny.ipynb": "",
+        },
+    ),
+    "teams": (
+        "",
+        {"Ada Li/Week 2/Version 1/a.ipynb": "Ada_Li", "Bob Ross/Week 2/Version 1/a.ipynb": "Bob_Ross"},
+    ),
+    "google classroom": (
+        "",
+        {"Week 2/Ada Li - 01_tiny.ipynb": "Ada_Li", "Week 2/Bob Ross - Copy of 01_tiny.ipynb": "Bob_Ross"},
+    ),
+    "google classroom with a class list": (
+        f"{ROSTER}a1,Ada,Li,\nb1,Bob,Ross,\n",
+        {"Week 2/Ada Li - 01_tiny.ipynb": "a1", "Week 2/bob ross 01_tiny.ipynb": "b1", "Week 2/01_tiny.ipynb": ""},
+    ),
+    "gradescope": (
+        "",
+        {"export/submission_11111/a.ipynb": "submission_11111", "export/submission_22222/a.ipynb": "submission_22222"},
+    ),
+    "what a student uploads names nobody else": (
+        "",
+        {
+            "smithjohn_1_11_work/leeann_2_22_01_tiny.ipynb": "smithjohn",
+            "leeann_2_22_01_tiny.ipynb": "leeann",
+            "John Li_3_assignsubmission_file_/Ann Lee_4_assignsubmission_file_/01_tiny.ipynb": "John_Li",
+        },
+    ),
+    "names that browsers change": ("", {"ada/01_tiny.ipynb.txt": "ada", "bob/01_tiny.json": "bob"}),
+    "older copies": ("", {"ada/01_tiny.ipynb": "ada", "ada/01_tiny_before_update_1.ipynb": ""}),
     "put in by hand": ("", {"smithjohn/01_tiny.ipynb": "smithjohn", "smithjohn_12345_678901_01_tiny-3.ipynb": ""}),
     "put in by hand under the id": (
         f"{ROSTER}js1,John,Smith,\n",
@@ -552,6 +591,20 @@ def test_files_count_for_their_students(gathered, roster, paths, zipped):
     found, left = gathered(*paths, roster=roster, zipped=zipped)
     assert found == {student: str(number) for number, student in enumerate(paths.values()) if student}
     assert set(left) == {path for path, student in paths.items() if not student}
+
+
+def test_a_zip_file_that_holds_gigabytes_is_not_read(gathered, course, tmp_path):
+    (tmp_path / "export").mkdir()
+    with zipfile.ZipFile(tmp_path / "export" / "eve.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open("01_tiny.ipynb", "w") as file:
+            for _ in range(40):
+                file.write(bytes(1_000_000))
+        archive.writestr("data.bin", bytes(1_000_000))
+    tracemalloc.start()
+    _, left = gathered("ada/01_tiny.ipynb")
+    assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    tracemalloc.stop()
+    assert "larger than 20 MB" in left["eve.zip/01_tiny.ipynb"] and left["eve.zip/data.bin"] == "not a notebook"
 
 
 def test_late_is_kept(gathered, tmp_path):

@@ -6,21 +6,29 @@ A folder or a zip file, with zip files in it if need be, may hold
     STUDENT/NOTEBOOK.ipynb
     smithjohn_12345_678901_NOTEBOOK-1.ipynb, smithjohn_LATE_12345_...        Canvas: number of the user, of the file
     John Smith_123456_assignsubmission_file_/NOTEBOOK.ipynb                  Moodle, with folders or without them
+    week2-jsmith/student/NOTEBOOK.ipynb                                      GitHub Classroom
+    John Smith/Week 2/Version 1/NOTEBOOK.ipynb                               Teams
+    Week 2/John Smith - NOTEBOOK.ipynb                                       Google Classroom, Colab
+    submission_123456/NOTEBOOK.ipynb                                         Gradescope
 
-A notebook is known by its exercises, so its file may have any name: "NOTEBOOK (1).ipynb", "final-2.ipynb". Of several
-versions by one student the last one counts, but a file that you put in by hand, under the student's name, counts over
-all that Canvas and Moodle named.
+With a class list, the student of the other layouts is the outermost folder, or else the beginning of the file's
+name, that is in the list. Without one it is the outermost folder in which the paths differ.
+
+A notebook is known by its exercises, so its file may have any name: "NOTEBOOK (1).ipynb", "final-2.ipynb.txt". Of
+several versions by one student the last one counts, but a file that you put in by hand, under the student's name,
+counts over all that Canvas and Moodle named.
 """
 
 import io
 import re
 import shutil
-import tempfile
 import unicodedata
+import zipfile
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 import nbformat
 import pandas as pd
@@ -30,6 +38,14 @@ MOODLE = re.compile(r"(?P<folder>(?P<name>[^_/]+)_(?P<user>\d+)_assignsubmission
 VERSION = re.compile(r"(?:[-_ ]|\s*\()(\d{1,3})\)?$")  # "-2" by Canvas, " (1)" by browsers
 LATE = "late.txt"  # beside a notebook that Canvas calls late
 MOODLE_FOLDER = "moodle.txt"  # beside a notebook from Moodle: the name of its folder, to send feedback back
+NOTEBOOKS = (".ipynb", ".json", ".ipynb.txt")  # ends of names: browsers add some
+KEPT_COPY = "_before_update_"  # in the name of an older copy, which `make student` keeps beside an updated notebook
+LIMIT = 20_000_000  # bytes of a notebook: a zip file of 5 MB may hold gigabytes
+DEPTH = 3  # zip files within zip files
+# Folders that layouts have in common, and that nobody is called.
+COMMON = re.compile(
+    r"(version|week|part|assignment|student|notebook|submission|homework|release|course)s?[ _-]?\d{0,2}", re.IGNORECASE
+)
 SKIPPED = ("__MACOSX", ".ipynb_checkpoints", ".DS_Store", "timestamp.txt", LATE, MOODLE_FOLDER)
 NAMESAKES = "put the file of each into a folder with the id, or give their numbers in the class list"
 
@@ -46,21 +62,41 @@ class Submission:
     version: tuple[int, ...] = ()  # the larger, the later
     late: bool = False
     moodle_folder: str = ""
+    places: list[str] = field(default_factory=list)  # folders, one of which may be the student
+    stem: str = ""  # the file's name
 
 
 def files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Path and content of each file in a folder or zip file, and in zip files in it."""
+    """Path and content of each file in a folder or zip file, and in zip files in it. Only notebooks have a content."""
     for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
         name = "" if path == folder else path.relative_to(folder).as_posix()
         if path.suffix.lower() == ".zip":
-            with tempfile.TemporaryDirectory() as unpacked:
-                try:
-                    shutil.unpack_archive(path, unpacked)
-                except Exception:  # damaged, or with a password
-                    yield name or path.name, b""
-                yield from ((f"{name}/{inner}".strip("/"), content) for inner, content in files(Path(unpacked)))
+            yield from in_archive(name, path)
         elif path.is_file() and not path.is_symlink():
-            yield name, path.read_bytes()
+            with open(path, "rb") as file:
+                yield name, content_of(name, file)
+
+
+def in_archive(name: str, archive: Path | io.BytesIO, depth: int = 1) -> Iterator[tuple[str, bytes]]:
+    """Path and content of each file in a zip file that is called `name`. Nothing is unpacked onto the disk."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            for info in sorted(opened.infolist(), key=lambda info: info.filename):
+                inner = f"{name}/{info.filename}".strip("/")
+                if info.is_dir():
+                    continue
+                with opened.open(info) as file:
+                    if inner.lower().endswith(".zip") and depth < DEPTH:
+                        yield from in_archive(inner, io.BytesIO(file.read(LIMIT)), depth + 1)
+                    else:
+                        yield inner, content_of(inner, file)
+    except Exception:  # damaged, or with a password
+        yield name or "the zip file", b""
+
+
+def content_of(name: str, file: IO[bytes]) -> bytes:
+    """At most LIMIT + 1 bytes of a notebook, and none of another file."""
+    return file.read(LIMIT + 1) if name.lower().endswith(NOTEBOOKS) else b""
 
 
 def submission(name: str, content: bytes, course: dict[str, set[str]]) -> Submission:
@@ -70,8 +106,12 @@ def submission(name: str, content: bytes, course: dict[str, set[str]]) -> Submis
         ValueError: nothing, with the reason.
     """
     path = PurePosixPath(name)
-    if path.suffix.lower() != ".ipynb":
+    if not name.lower().endswith(NOTEBOOKS):
         raise ValueError("not a notebook")
+    if KEPT_COPY in path.stem:
+        raise ValueError("an older copy, kept when the notebook was updated")
+    if len(content) > LIMIT:
+        raise ValueError(f"larger than {LIMIT // 1_000_000} MB: no notebook of this course")
     try:
         cells = nbformat.reads(content.decode("utf-8-sig"), as_version=4).cells
         marks = {cell.metadata.get("nbgrader", {}).get("grade_id") for cell in cells}
@@ -80,18 +120,21 @@ def submission(name: str, content: bytes, course: dict[str, set[str]]) -> Submis
     notebook = max(course, key=lambda one: len(course[one] & marks))
     if not course[notebook] & marks:
         raise ValueError("it has no exercise of this course: are its cells copied into a new notebook?")
-    version = int(found[1]) if (found := VERSION.search(path.stem)) else 0
-    for part in reversed(path.parts):
+    stem = path.stem.removesuffix(".ipynb")
+    version = int(found[1]) if (found := VERSION.search(stem)) else 0
+    for part in path.parts:  # the outermost counts: a student may upload files with any name
         if match := CANVAS.fullmatch(part):
             student, late = identifier(match["name"]), bool(match["late"])
             return Submission(name, content, notebook, student, match["user"], (int(match["file"]), version), late)
         if match := MOODLE.fullmatch(part):
             student, user = identifier(match["name"]), f"p{match['user']}"
             return Submission(name, content, notebook, student, user, (version,), moodle_folder=match["folder"])
-    folders = [part for part in path.parts[:-1] if not part.startswith(notebook) and not part.endswith(".zip")]
-    if not folders or not identifier(folders[-1]):
-        raise ValueError("it does not say whose it is: put it into a folder with the student's name")
-    return Submission(name, content, notebook, identifier(folders[-1]), version=(version,))
+    if path.parts[-2:-1] == (notebook,) and len(path.parts) > 2:  # nbgrader's own layout
+        return Submission(name, content, notebook, identifier(path.parts[-3]), version=(version,))
+    named = [part.removesuffix(".zip") for part in path.parts[:-1]]
+    folders = [part for part in named if not part.startswith(notebook) and not COMMON.fullmatch(part)]
+    places = [each for each in map(identifier, folders) if each]
+    return Submission(name, content, notebook, "", version=(version,), places=places, stem=stem)
 
 
 def identifier(name: str) -> str:
@@ -104,14 +147,51 @@ def plain(name: str) -> str:
     return re.sub(r"[^\w]|_", "", unicodedata.normalize("NFKD", name).casefold())
 
 
-def by_roster(submissions: list[Submission], people: list[dict[str, str]]) -> None:
-    """Give students the ids of the class list, by which their number or else their name is known there."""
+NOT_LISTED = "its path names nobody of the class list: put it into a folder with the student's id"
+WHOSE = "it does not say whose it is: put it into a folder with the student's name"
+
+
+def by_places(submissions: list[Submission], people: list[dict[str, str]]) -> dict[str, str]:
+    """Name the students whom neither Canvas nor Moodle names, by folders or by the beginning of a file's name.
+
+    Returns:
+        The files that say no name, each with the reason.
+    """
+    unnamed = [one for one in submissions if not one.student]
+    shared = 0  # outer folders that all paths have in common
+    while len({tuple(one.places[: shared + 1]) for one in unnamed}) == 1 and all(
+        len(one.places) > shared + 1 for one in unnamed
+    ):
+        shared += 1
+    known = ids_of(people)
+    for one in unnamed:
+        parts = [part for place in one.places for part in (place, re.split(r"[-_]", place)[-1])]  # week2-jsmith
+        starts = [one.stem[:end] for end in range(len(one.stem), 2, -1) if not one.stem[end : end + 1].isalpha()]
+        listed = [part for part in (*parts, *starts) if len(known.get(plain(part), ())) == 1]
+        if people:
+            one.student = next(iter(known[plain(listed[0])])) if listed else ""
+        elif one.places:
+            one.student = one.places[shared]
+        elif " - " in one.stem:  # as Google names copies
+            one.student = identifier(one.stem.partition(" - ")[0])
+    reason = NOT_LISTED if people else WHOSE
+    return {one.path: reason for one in unnamed if not one.student}
+
+
+def ids_of(people: list[dict[str, str]]) -> dict[str, set[str]]:
+    """The ids of the class list, by each of their numbers and names."""
     ids: dict[str, set[str]] = defaultdict(set)
     for row in people:
         first, last = row.get("first_name", ""), row.get("last_name", "")
         for name in (row["id"], row.get("lms_user_id", ""), row.get("email", ""), first + last, last + first):
             ids[plain(name)].add(row["id"])
     ids.pop("", None)
+    return ids
+
+
+def by_roster(submissions: list[Submission], people: list[dict[str, str]]) -> None:
+    """Give students the ids of the class list, by which their number or else their name is known there."""
+    ids = ids_of(people)
     for one in submissions:
         named, numbered = ids.get(plain(one.student), set()), ids.get(one.user, set())
         fitting = named & numbered or named or numbered
@@ -157,7 +237,9 @@ def collect(
                 found.append(submission(name, content, course))
             except ValueError as error:
                 left[name] = str(error)
-    by_roster(found, people)
+    by_roster([one for one in found if one.student], people)
+    left |= by_places(found, people)
+    found = [one for one in found if one.student]
     versions: dict[tuple[str, str], list[Submission]] = defaultdict(list)
     for one in sorted(found, key=lambda one: (not one.user, one.version, one.path)):
         versions[one.student, one.notebook].append(one)
