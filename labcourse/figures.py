@@ -142,12 +142,12 @@ def memory_figure(events: Sequence[tuple[str, int]], title: str) -> go.Figure:
         events: from `labkit.simulate.memory_events`.
         title: of the figure.
     """
-    came = pandas.DataFrame([{name: nbytes / 1e9} for name, nbytes in events]).fillna(0)
-    held = came.loc[:, came.abs().sum() > 0.01].cumsum()  # not what is too small to be seen
+    held = pandas.DataFrame([{name: nbytes / 1e9} for name, nbytes in events]).fillna(0).cumsum()
     peak = int(held.sum(axis=1).idxmax())
+    held = held.loc[:, held.max() > 0.01 * held.loc[peak].sum()]  # not what is too small to be seen
     shown = held.iloc[sorted({*range(0, len(held), len(held) // 300 + 1), peak})]
     look = dict(labels={"index": "tensors that came or went", "value": "GB", "variable": ""})
-    figure = px.area(shown, title=title, **look)
+    figure = px.area(shown, title=title, **look).update_traces(line_width=0)
     at_peak = held.loc[peak].round(2)
     words = f"{title}: {at_peak.sum():.1f} GB at the peak, of which in GB: {at_peak[at_peak > 0].to_dict()}."
     return figure.update_layout(height=400, meta={"text": words})

@@ -144,3 +144,11 @@ def test_the_figure_of_hosts_moves_through_all_of_them_and_shows_the_error_of_it
     band = figure.layout.shapes[0]
     assert (band.x0, band.x1) == error_range() and "0.8 to 1.2" in figure.layout.title.text
     assert "<b>SIMULATED</b>" in figure.layout.title.text
+
+
+def test_memory_is_drawn_up_to_its_peak_with_its_holders_in_words():
+    events = [("before the step", 2 * 10**9), ("forward", 6 * 10**9), ("loss", 10**6), ("forward", -6 * 10**9)]
+    figure = labcourse.memory_figure(events, "A step")
+    assert [trace.name for trace in figure.data] == ["before the step", "forward"], "a thousandth is not seen"
+    assert max(figure.data[1].y) == 6
+    assert "8.0 GB at the peak" in figure.layout.meta["text"] and "'forward': 6.0" in figure.layout.meta["text"]
