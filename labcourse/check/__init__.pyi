@@ -34,6 +34,7 @@ from labcourse.check.notebook_11 import best_interval as best_interval
 from labcourse.check.notebook_11 import plan_to_buy as plan_to_buy
 from labcourse.check.notebook_12 import my_entry as my_entry
 from labcourse.check.notebook_13 import add as add
+from labcourse.check.notebook_13 import input_transform as input_transform
 from labcourse.check.notebook_13 import norm_relu as norm_relu
 from labcourse.check.notebook_13 import norm_relu_backward as norm_relu_backward
 from labcourse.check.notebook_13 import races as races
