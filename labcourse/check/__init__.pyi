@@ -23,6 +23,7 @@ from labcourse.check.notebook_07 import code_discriminator as code_discriminator
 from labcourse.check.notebook_07 import translator_losses as translator_losses
 from labcourse.check.notebook_08 import light_block as light_block
 from labcourse.check.notebook_08 import multiply_adds as multiply_adds
+from labcourse.check.notebook_08 import on_the_roof as on_the_roof
 from labcourse.check.notebook_08 import within_spread as within_spread
 from labcourse.check.notebook_09 import pick as pick
 from labcourse.check.notebook_10 import average_gradients as average_gradients
