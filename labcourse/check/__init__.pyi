@@ -25,6 +25,7 @@ from labcourse.check.notebook_07 import code_discriminator as code_discriminator
 from labcourse.check.notebook_07 import translator_losses as translator_losses
 from labcourse.check.notebook_08 import light_block as light_block
 from labcourse.check.notebook_08 import multiply_adds as multiply_adds
+from labcourse.check.notebook_08 import on_the_roof as on_the_roof
 from labcourse.check.notebook_08 import within_spread as within_spread
 from labcourse.check.notebook_09 import pick as pick
 from labcourse.check.notebook_10 import average_gradients as average_gradients
@@ -37,6 +38,7 @@ from labcourse.check.notebook_11 import best_interval as best_interval
 from labcourse.check.notebook_11 import plan_to_buy as plan_to_buy
 from labcourse.check.notebook_12 import my_entry as my_entry
 from labcourse.check.notebook_13 import add as add
+from labcourse.check.notebook_13 import input_transform as input_transform
 from labcourse.check.notebook_13 import norm_relu as norm_relu
 from labcourse.check.notebook_13 import norm_relu_backward as norm_relu_backward
 from labcourse.check.notebook_13 import races as races

@@ -1,4 +1,4 @@
-"""Checks of notebook 08: multiply-adds by hand, the design of a lighter block, and the spread of seeds."""
+"""Checks of notebook 08: multiply-adds by hand, a lighter block, a layer on the roofline, and the spread of seeds."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ def multiply_adds(in_channels: int, out_channels: int, kernel: int, groups: int)
     yield None, "Which inputs does one output value need, and how many values has an output pixel?"
 
 
+PICTURES = 32  # in one of them at least, each ReLU lets the middle pixel through
+
+
 @exercise(separable_block, grouped_block, inverted_block)
 def light_block(answer: Callable[[int], nn.Module]) -> None:
     """Checks a design of a residual block: its FLOPs, and what its output depends on."""
@@ -41,18 +44,22 @@ def light_block(answer: Callable[[int], nn.Module]) -> None:
     share = _flops(answer(channels), channels) / _flops(ResidualBlock(channels), channels)
     require(share <= 0.25, f"with {channels} channels it has {share:.2f} of the plain block's FLOPs, not a quarter.")
     block = _without_norms(answer(channels).double())  # they let each pixel depend on all others
-    x, y = torch.randn(2, 3, channels, 9, 11, dtype=torch.float64)
+    x, y = 3 * torch.randn(2, PICTURES, channels, 9, 11, dtype=torch.float64)
     got = block(x.clone())
     require(got.shape == x.shape, f"from pictures of shape {tuple(x.shape)} it makes {tuple(got.shape)}: pad.")
     linear = torch.allclose(block(x + y) + block(0 * x), got + block(y.clone()))
     sees = torch.stack([_dependence(block, x, channel) for channel in range(channels)])  # output, input, height, width
     blind = len(torch.nonzero(~sees.any(3).any(2))) / channels
+    alike = torch.allclose(block(x.flip(2)), got.flip(2)) and torch.allclose(block(x.flip(3)), got.flip(3))
     with torch.no_grad():
         for weight in block.parameters():
             weight.zero_()
     none = torch.allclose(block(x.clone()), x)
     require(none, "with all weights 0 it should give back x: x + ..., and nothing after it.")
     require(bool(sees.any(1).any(0)[2:7, 3:8].all()), "an output pixel does not see all 5 x 5 pixels around it.")
+    require(
+        not alike, "a mirrored picture gives the mirrored result: neighbours on all sides count alike, as in a mean."
+    )
     require(not blind, f"an output channel does not depend on {blind:.3g} of the {channels} input channels.")
     require(not linear, "without an activation it is one linear map.")
 
@@ -76,6 +83,33 @@ def _dependence(block: nn.Module, x: Tensor, channel: int) -> Tensor:
     given = x.clone().requires_grad_()
     middle = block(given.clone())[:, channel, 4, 5] - given[:, channel, 4, 5]
     return torch.autograd.grad(middle.sum(), given)[0].abs().sum(0) > 1e-12
+
+
+def _right_place(flops: float, moved: float, flops_per_s: float, bytes_per_s: float) -> dict[str, float | str]:
+    computing, moving = flops / flops_per_s, moved / bytes_per_s
+    limit = "memory" if moving > computing else "arithmetic"
+    return {"flop_per_byte": flops / moved, "us": 1e6 * max(computing, moving), "limit": limit}
+
+
+@formula(
+    _right_place,
+    [(4.8e9, 1.1e7, 15.7e12, 900e9), (1.9e7, 8.4e6, 15.7e12, 900e9), (0.0, 8.4e6, 15.7e12, 900e9)],
+    lambda random: tuple(10 ** random.uniform(*ends) for ends in ((6, 10), (6, 8), (12, 14), (11, 12.5))),
+)
+def on_the_roof(flops: float, bytes_moved: float, flops_per_s: float, bytes_per_s: float) -> Mistakes:
+    """Compares ``answer(flops, bytes_moved, flops_per_s, bytes_per_s)`` with a layer's place under the roofline."""
+    right = _right_place(flops, bytes_moved, flops_per_s, bytes_per_s)
+    computing, moving = 1e6 * flops / flops_per_s, 1e6 * bytes_moved / bytes_per_s
+    yield {"us": computing + moving}, "Computing and moving overlap: the longer of the two counts, not the sum."
+    yield {"us": min(computing, moving)}, "The shorter one is over first: the layer takes at least the longer."
+    yield {"us": max(computing, moving) / 1e6}, "Those are seconds: a second has 1e6 microseconds."
+    yield {"us": computing if right["limit"] == "memory" else moving}, "That is the other limit's time."
+    if flops:
+        yield {"flop_per_byte": bytes_moved / flops}, "That is bytes per FLOP: turn it upside down."
+    yield {"flop_per_byte": flops_per_s / bytes_per_s}, "That is where the device's roof bends: ask the layer."
+    other = "arithmetic" if right["limit"] == "memory" else "memory"
+    yield {"limit": other}, "Left of the bend memory is the limit, right of it arithmetic."
+    yield None, "Which takes longer, to compute the FLOPs or to move the bytes?"
 
 
 Runs = dict[str, tuple[list[tuple[float, float]], str]]  # by name: fg and bg of some seeds, and a hint

@@ -1,9 +1,14 @@
-"""Checks of notebook 13: the bytes of a norm, a masked kernel, instance norm and ReLU in one, its gradient, races."""
+"""Checks of notebook 13.
+
+The bytes of a norm, a masked kernel, instance norm and ReLU in one, its gradient, races, and a transform in C++.
+"""
 
 from __future__ import annotations
 
+import ast
 import itertools
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -15,12 +20,15 @@ from labcourse.blocks import OutOfBounds, launch
 from labcourse.check.answers import Mistakes, WrongAnswer, cases, drawn, exercise, expect, formula, require
 
 EMPTY = -777.0  # in results, before a kernel has written them
+Access = tuple[int, str, str]  # a program, a place, and "load", "store" or "atomic"
 
 
-def _run(answer: Callable, programs: int, out: Tensor, *arguments: Any, where: str, **constants: Any) -> None:
-    """Launches an answer's kernel, which has to fill `out`, and explains a use of memory that is not there."""
+def _run(
+    answer: Callable, programs: int, out: Tensor, *arguments: Any, where: str, **constants: Any
+) -> Sequence[Access]:
+    """What an answer's kernel does, which has to fill `out`. Explains a use of memory that is not there."""
     try:
-        launch(answer, programs, *arguments, **constants)
+        run = launch(answer, programs, *arguments, **constants)
     except OutOfBounds as error:
         told = f"{where}: {error}. The last block goes beyond the last number: {error.kind} only where i < n."
         raise WrongAnswer(told) from error
@@ -30,6 +38,16 @@ def _run(answer: Callable, programs: int, out: Tensor, *arguments: Any, where: s
         raise WrongAnswer(f"{where}: {left_out} Which places does a program handle, and in how many blocks?")
     none = f"{where}: there is NaN in the result: a masked load has no number there. Give it one: other=0.0."
     require(not bool(out.isnan().any()), none)
+    return run.accesses
+
+
+def _first_wrong(got: Tensor, right: Tensor, where: str) -> str:
+    """`where`, and the first number of a kernel's result that is wrong, if any."""
+    wrong = torch.nonzero(~torch.isclose(got, right, rtol=1e-4, atol=1e-5).flatten()).flatten().tolist()
+    if not wrong:
+        return where
+    number, expected = (one.flatten()[wrong[0]].item() for one in (got, right))
+    return f"{where}, place {wrong[0]} of the result is {number:.4g} and should be {expected:.4g}"
 
 
 def _right_traffic(values: int, itemsize: int, bytes_per_s: float) -> dict[str, float]:
@@ -67,15 +85,24 @@ def add(answer: Callable) -> None:
     for n, block in cases(usual, lambda random: (random.randrange(100, 999), 2 ** random.randrange(4, 8))):
         x, y, out = torch.rand(n), torch.rand(n), torch.full((n,), EMPTY)
         where = f"n = {n}, BLOCK = {block}"
-        _run(answer, -(-n // block), out, x, y, out, n, BLOCK=block, where=where)
-        expect(out, x + y, [(x, "That is x alone: load y, too.")], "Add the numbers at the same place.", where)
+        accesses = _run(answer, -(-n // block), out, x, y, out, n, BLOCK=block, where=where)
+        told = _first_wrong(out, x + y, where)
+        expect(out, x + y, [(x, "That is x alone: load y, too.")], "Add the numbers at the same place.", told)
+        stored = [place for _, place, kind in accesses if kind == "store"]
+        all_do = f"{where}: {len(stored)} numbers are stored: a program's block is its own, and no other does it again."
+        require(len(stored) == n, all_do)
 
 
 def _planes() -> Iterator[tuple[str, Tensor, int, Tensor, Tensor]]:
     """The case in words, four planes in float64, the size of the blocks they are done in, their means and variances."""
     height, width = drawn((5, 7), lambda random: (random.randrange(3, 9), random.randrange(3, 9)))
-    for words, block in (("planes smaller than a block", 128), ("planes larger than a block", 8)):
-        x = torch.randn(2, 2, height, width, dtype=torch.float64) + 0.5
+    cases = (
+        ("planes smaller than a block", 128, 1),
+        ("planes larger than a block", 8, 1),
+        ("nearly flat planes", 8, 1e-3),
+    )
+    for words, block, contrast in cases:
+        x = contrast * torch.randn(2, 2, height, width, dtype=torch.float64) + 0.5
         yield f"{words}, n = {height * width}, BLOCK = {block}", x, block, *_mean_and_variance(x)
 
 
@@ -108,13 +135,14 @@ def norm_relu(answer: Callable) -> None:
                 (-normed(-x, -m, variance), "ReLU keeps the positive numbers: the larger of h and 0."),
                 (((x - m) * deviation).relu(), "It multiplies by the deviation: r is 1 / deviation."),
                 (((x - m) / (variance + 1e-5)).relu(), "It divides by the variance: the square root is missing."),
+                (((x - m) / (variance.sqrt() + 1e-5)).relu(), "eps belongs under the root: 1 / sqrt(variance + eps)."),
                 ((x - m).relu(), "The mean is subtracted, but nothing is divided by the deviation."),
                 (normed(x, m, behind), "Places beyond the end count in the variance: tl.where(i < n, ..., 0.0)."),
                 (normed(x, m, variance * n / (n - 1)), "Divide the squares by n: n - 1 is for estimates from samples."),
                 (normed(x, small_m, variance + (m - small_m) ** 2), "The mean is too small: divide the sum by n."),
             ],
             "Mean, variance and result are three passes over the plane's blocks: print each for a small plane.",
-            where,
+            _first_wrong(y, normed(x, m, variance), where),
         )
         for name, got, right in (("mean", mean, m), ("rstd", rstd, 1 / deviation)):
             stored = f"{where}: y is right, but {name} is not: store the mean of each plane, and 1 / deviation."
@@ -156,12 +184,9 @@ def norm_relu_backward(answer: Callable) -> None:
                 (r * (g - a_of_dy - h * b_of_dy), "ReLU's mask belongs in the sums, too: sum up g, not dy."),
                 (r * (dy - a - h * b), "ReLU's mask is in the sums only: the last line takes g, too, not dy."),
             ],
-            "Compare with the text: g, two means, and r * (g - mean(g) - h * mean(g * h)).",
-            where,
+            "Add up the three ways of the text: what each adds to dx is r times something, and two are means over j.",
+            _first_wrong(dx, right, where),
         )
-
-
-Access = tuple[int, str, str]  # a program, a place, and "load", "store" or "atomic"
 
 
 def _raced(accesses: list[Access], clash: Callable[[set[str]], bool], programs: int = 2) -> set[str]:
@@ -200,3 +225,80 @@ def races(accesses: list[Access]) -> Mistakes:
     yield _raced(accesses, lambda kinds: kinds == {"store"}), "A load races as well, with a store of another program."
     yield _raced(accesses, _clash, programs=1), "One program works in order: a race needs two programs."
     yield None, "A race is one place, two programs, and at least one of them writes, other than both atomically."
+
+
+B_T = [[4, 0, -5, 0, 1, 0], [0, -4, -4, 1, 1, 0], [0, 4, -4, -1, 1, 0]]  # Lavin and Gray 2016, section 4.1
+B_T += [[0, -2, -1, 2, 1, 0], [0, 2, -1, -2, 1, 0], [0, 4, 0, -5, 0, 1]]
+ARITHMETIC = ast.Module | ast.Assign | ast.Name | ast.Subscript | ast.Constant | ast.BinOp | ast.UnaryOp
+ARITHMETIC |= ast.Add | ast.Sub | ast.Mult | ast.USub | ast.UAdd | ast.Load | ast.Store
+
+
+def _do(lines: str, names: dict[str, Any]) -> None:
+    """Does what lines of C++ say that add, subtract and multiply only: they are lines of Python, too."""
+    text = re.sub(r"//.*", "", lines)
+    own = re.findall(r"\bLanes\s+(\w+)\s*=", text)
+    *statements, rest = " ".join(re.sub(r"\bLanes\b", "", text).split()).split(";")
+    require(not rest.strip(), f"`{rest.strip()}`: in C++ a semicolon ends each statement.")
+    for one in map(str.strip, statements):
+        try:
+            tree = ast.parse(one)
+        except SyntaxError as error:
+            raise WrongAnswer(f"`{one}` is not understood: is a semicolon missing, or an operator?") from error
+        for node in ast.walk(tree):
+            simple = isinstance(node, ARITHMETIC) and isinstance(getattr(node, "slice", ast.Constant(0)), ast.Constant)
+            require(simple, f"`{one}`: only +, - and * are needed, of numbers, d[0] to d[5] and names.")
+            known = not isinstance(node, ast.Name) or node.id in (*names, *own)
+            require(known, f"`{one}`: {getattr(node, 'id', '')} is not a name of this kernel.")
+        exec(compile(tree, "kernel", "exec"), {"__builtins__": {}}, names)
+
+
+@exercise()
+def input_transform(pixel: str, transform: str) -> None:
+    """Compares the place of a pixel and the six sums, written in C++, with those of `labkit`'s input transform."""
+    given = [dict(row=1, column=2, i=3, j=4, k=5, width=18, channels=32)]
+    ranges = dict(row=(1, 9), column=(1, 9), i=(1, 6), j=(1, 6), k=(1, 16), width=(50, 90), channels=(16, 64))
+    for case in cases(given, lambda random: {name: random.randrange(*ends) for name, ends in ranges.items()}):
+        row, column, i, j, k, width, channels = case.values()
+        names: dict[str, Any] = {**case, "at": None}
+        _do(f"at = {pixel.strip().rstrip(';')};", names)
+
+        def place(y: int, x: int, width: int = width, channels: int = channels, k: int = k) -> int:
+            return (y * width + x) * channels + k
+
+        expect(
+            names["at"],
+            place(4 * row + i, 4 * column + j),
+            [
+                (place(6 * row + i, 6 * column + j), "Tiles begin 4 pixels apart: they overlap by 2."),
+                (place(row + i, column + j), "Tiles begin 4 pixels apart, not 1."),
+                (place(4 * row + i, 4 * column + j, channels=1), "Each pixel has `channels` numbers, side by side."),
+                (place(4 * row + i, 4 * column + j, k=0), "That is channel 0: go on to channel k."),
+                (place(4 * row + j, 4 * column + i), "i counts rows of pixels in the tile, j columns."),
+                (place(4 * column + i, 4 * row + j), "The tile's row counts pixels down, its column to the right."),
+                (place(4 * column + j, 4 * row + i), "Rows lie `width` pixels apart, columns one."),
+                (place(4 * row, 4 * column), "That is the tile's first pixel: go on to pixel (i, j)."),
+            ],
+            "Which row of the picture is it, which column? A row has width pixels, a pixel has channels numbers.",
+            f"PIXEL with {', '.join(f'{name} {value}' for name, value in case.items())}",
+        )
+    d = [*drawn([1.0, 2.0, 4.0, 8.0, 16.0, 32.0], lambda random: [random.uniform(-9, 9) for _ in range(6)])]
+    v = [None] * 6
+    _do(transform, {"d": list(d), "v": v})
+
+    def times(matrix: Any) -> dict[str, float]:
+        return {f"v[{i}]": sum(a * b for a, b in zip(row, d, strict=True)) for i, row in enumerate(matrix)}
+
+    missing = [f"v[{i}]" for i in range(6) if v[i] is None]
+    require(not missing, f"TRANSFORM: {', '.join(missing)} has no value yet: there are six sums.")
+    squeezed = [[one for one in row if one] + [0] * row.count(0) for row in B_T]
+    expect(
+        {f"v[{i}]": value for i, value in enumerate(v)},
+        times(B_T),
+        [
+            (times(zip(*B_T, strict=True)), "Those are the columns of the matrix: v[i] takes its row i."),
+            (times(squeezed), "Zeros keep their place: the third number of a row belongs to d[2]."),
+            (times([[abs(one) for one in row] for row in B_T]), "All signs are plus: some numbers are below 0."),
+        ],
+        "v[i] is the sum over j of the number in row i and column j times d[j].",
+        f"TRANSFORM with d = {', '.join(f'{one:g}' for one in d)}",
+    )

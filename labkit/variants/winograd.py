@@ -74,7 +74,7 @@ class Winograd(Substitutes):
     def why_inactive(model: Model) -> str | None:
         if next(model.parameters()).device.type != "cpu":
             return "its kernels are for processors"
-        if sys.platform != "linux" or compiler() is None:
+        if not can_compile():
             return "its kernels need Linux and a C++ compiler, such as g++"
         if not any(convolutions(model)):
             return "no network has 3x3 convolutions with stride 1 and reflected borders"
@@ -213,30 +213,45 @@ def pixels(x: Tensor) -> Tensor:
 # ---- the kernels
 
 
+def can_compile() -> bool:
+    """Whether this machine can compile kernels for its processor."""
+    return sys.platform == "linux" and compiler() is not None
+
+
 def run(kernel: str, *arguments: Tensor | int | float) -> None:
     """Runs a kernel of winograd.cpp on contiguous tensors of one type."""
-    tensors = [a for a in arguments if isinstance(a, Tensor)]
-    addresses = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]  # the kernels take them first
-    numbers = [C_TYPES[type(a)](a) for a in arguments if not isinstance(a, Tensor)]
-    name = f"{kernel}_{'double' if tensors[0].dtype == torch.float64 else 'float'}"
-    getattr(library(), name)(*addresses, *numbers, ctypes.c_int(torch.get_num_threads()))
+    double = any(isinstance(one, Tensor) and one.dtype == torch.float64 for one in arguments)
+    call(getattr(library(), f"{kernel}_{'double' if double else 'float'}"), *arguments)
+
+
+def call(function: Any, *arguments: Tensor | int | float) -> None:
+    """Calls a compiled function of contiguous tensors, then of numbers, then of how many threads PyTorch has."""
+    addresses = [ctypes.c_void_p(one.data_ptr()) for one in arguments if isinstance(one, Tensor)]
+    numbers = [C_TYPES[type(one)](one) for one in arguments if not isinstance(one, Tensor)]
+    function(*addresses, *numbers, ctypes.c_int(torch.get_num_threads()))
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The compiled kernels. The first time they are compiled, in a few seconds, into the user's folder for caches.
+    """The compiled kernels of winograd.cpp. Raises a LabkitError as `compiled` does."""
+    return compiled(SOURCE.read_text(encoding="utf-8"))
+
+
+def compiled(source: str) -> ctypes.CDLL:
+    """A program in C++. The first time it is compiled, in a few seconds, into the user's folder for caches.
 
     Raises:
-        LabkitError: they cannot be compiled, or not be kept there.
+        LabkitError: it cannot be compiled, or not be kept there.
     """
     instructions = INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), "native")
-    command = [str(compiler()), *f"-O3 -march={instructions} -fopenmp -std=c++17 -shared -fPIC".split()]
-    key = hashlib.sha256(SOURCE.read_bytes() + " ".join(command).encode()).hexdigest()[:16]
+    options = f"-O3 -march={instructions} -fopenmp -std=c++17 -shared -fPIC -x c++ -"
+    command = [str(compiler()), *options.split()]
+    key = hashlib.sha256((source + " ".join(command)).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    file = cache / "labkit" / f"winograd-{key}.so"
+    file = cache / "labkit" / f"kernels-{key}.so"
     if not file.exists():
         with atomic_write(file) as part:
-            done = subprocess.run([*command, str(SOURCE), "-o", str(part)], capture_output=True, text=True)
+            done = subprocess.run([*command, "-o", str(part)], input=source, capture_output=True, text=True)
             if done.returncode:
-                raise LabkitError(f"winograd: its kernels cannot be compiled: {done.stderr[-500:]}")
+                raise LabkitError(f"the kernels in C++ cannot be compiled: {done.stderr[-500:]}")
     return ctypes.CDLL(str(file))

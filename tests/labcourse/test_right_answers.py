@@ -1,0 +1,70 @@
+"""Answers that are right in another way than the solution are accepted."""
+
+import pytest
+import torch
+from torch import nn
+
+from labcourse import check
+from labkit.networks import Skip, initialise
+
+
+def depthwise_5_x_5(channels):
+    return Skip(
+        nn.ReflectionPad2d(2),
+        nn.Conv2d(channels, channels, 5, groups=channels),
+        nn.InstanceNorm2d(channels),
+        nn.ReLU(),
+        nn.Conv2d(channels, channels, 1),
+    )
+
+
+def mobilenet_v1(channels):
+    def layers():
+        depthwise = nn.Conv2d(channels, channels, 3, groups=channels)
+        yield from (nn.ReflectionPad2d(1), depthwise, nn.InstanceNorm2d(channels), nn.ReLU())
+        yield from (nn.Conv2d(channels, channels, 1), nn.InstanceNorm2d(channels))
+
+    return Skip(*layers(), nn.ReLU(), *layers())
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("block", [depthwise_5_x_5, mobilenet_v1])
+def test_a_light_block_may_close_many_activations(block, seed, monkeypatch):
+    monkeypatch.setenv("LABKIT_CHECK_SEED", str(seed))
+    check.hidden(check.light_block, block)
+
+
+def test_a_statement_in_c_may_name_a_sum():
+    pixel = "k + channels * (j + 4 * column + width * (i + 4 * row))"
+    check.input_transform(
+        pixel,
+        """
+        Lanes a = d[4] - 4 * d[2];  // both sums of rows 1 and 2
+        Lanes b = d[3] - 4 * d[1];
+        Lanes c = d[4] - d[2];
+        Lanes e = 2 * (d[3] - d[1]);
+        v[0] = 4 * d[0] - 5 * d[2] + d[4];
+        v[1] = a + b; v[2] = a - b;
+        v[3] = c + e; v[4] = c - e;
+        v[5] = 4 * d[1] - 5 * d[3] + d[5];
+        """,
+    )
+
+
+def test_a_discriminator_of_codes_may_leave_out_biases_before_a_norm():
+    class Judge(nn.Module):
+        def __init__(self, channels, width):
+            super().__init__()
+            rows = (channels, 4 * width, 2), (4 * width, 8 * width, 1)
+            normed = [
+                layer
+                for into, out, stride in rows
+                for layer in (nn.Conv2d(into, out, 4, stride, 1, bias=False), nn.InstanceNorm2d(out), nn.LeakyReLU(0.2))
+            ]
+            self.model = nn.Sequential(*normed, nn.Conv2d(8 * width, 1, 4, 1, 1))
+            initialise(self)
+
+        def forward(self, code: torch.Tensor) -> torch.Tensor:
+            return self.model(code)
+
+    check.code_discriminator(Judge)
