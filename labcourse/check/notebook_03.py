@@ -201,7 +201,7 @@ def hta_wall(launched: np.ndarray, begin: np.ndarray, end: np.ndarray, steps: np
     yield end[kept][-1] - begin[kept][0], "The kernel launched last need not end last: take the largest end."
     yield last - first, "A kernel that HTA keeps counts whole, after the last step began, too."
     yield end[of_first_step].max() - first, "Those are the kernels of the first step: all steps but the last count."
-    yield None, "Of the kernels launched before the last step, take the last end less the first begin."
+    yield None, "HTA leaves out the last step, and its kernels are those that were *launched* in it."
 
 
 Tables = tuple[DataFrame, DataFrame, DataFrame]
