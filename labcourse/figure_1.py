@@ -58,22 +58,16 @@ def paper_timeline() -> go.Figure:
     figure = bars(pandas.concat([places, drawn]), LOOKS, "milliseconds from the picture's left edge")
     title = "A step of CycleGAN on two streams, batch 16"
     stamp = f"NVIDIA A100, {READ_OFF}, within {ERROR_MS} ms"
-    times, slow_ms = figure_times(table), _lengths(table[table["what"] == SLOW]).sum()
     words = (
         f"{title}. {stamp}. The lanes main, stream 1 and stream 2, 0 to {table['end_ms'].max():.0f} milliseconds. "
         "First stream 1 and stream 2 run the forward passes of the cycles together, then main runs, and then the "
-        f"backward passes. A kernel runs for {times['busy']:.0f} ms. Six times the slow kernel runs, for about 17 ms "
-        f"each, and the other lanes are empty for {times['alone']:.0f} of these {slow_ms:.0f} ms."
+        "backward passes. Six times the slow kernel runs, for about 17 ms each, while the other lanes are empty."
     )
     figure.update_yaxes(automargin=True).update_xaxes(range=[0, table["end_ms"].max()])
     legend = dict(orientation="h", x=0, y=0, yref="container", yanchor="bottom")
     look = dict(barmode="overlay", height=figure.layout.height + 20, margin_b=BELOW, legend=legend)
     named = table.rename(columns={"begin_ms": "begin, ms", "end_ms": "end, ms"}).to_html(index=False, border=0)
     return figure.update_layout(title=f"{title}<br><sub>{stamp}</sub>", meta={"text": words, "table": named}, **look)
-
-
-def _lengths(rows: pandas.DataFrame) -> pandas.Series:
-    return rows["end_ms"] - rows["begin_ms"]
 
 
 def _busy(*parts: pandas.DataFrame) -> float:
