@@ -1,6 +1,10 @@
 from labcourse import check as check
 from labcourse import speedrun as speedrun
 from labcourse.drawings import drawing as drawing
+from labcourse.figure_1 import figure_times as figure_times
+from labcourse.figure_1 import paper_figure as paper_figure
+from labcourse.figure_1 import paper_timeline as paper_timeline
+from labcourse.figure_1 import without_kernel as without_kernel
 from labcourse.figures import hosts_figure as hosts_figure
 from labcourse.figures import learning_figure as learning_figure
 from labcourse.figures import lines as lines

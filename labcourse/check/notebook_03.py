@@ -1,7 +1,8 @@
-"""Checks of notebook 03: busy time, idle time by cause, a rule for what bounds a training, and HTA's wall time."""
+"""Checks of notebook 03: busy time, idle time, who launched a kernel, what bounds a training, a loop's faults."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,10 +10,13 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from pandas import DataFrame
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from labcourse.check.answers import Mistakes, ask, cases, drawn, exercise, expect, formula
+from labcourse.check.answers import Mistakes, ask, cases, drawn, exercise, expect, formula, require
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate import replay, step_operators, write_trace
 from labtrace.intervals import busy as right_busy
@@ -197,4 +201,126 @@ def hta_wall(launched: np.ndarray, begin: np.ndarray, end: np.ndarray, steps: np
     yield end[kept][-1] - begin[kept][0], "The kernel launched last need not end last: take the largest end."
     yield last - first, "A kernel that HTA keeps counts whole, after the last step began, too."
     yield end[of_first_step].max() - first, "Those are the kernels of the first step: all steps but the last count."
-    yield None, "Of the kernels launched before the last step, take the last end less the first begin."
+    yield None, "HTA leaves out the last step, and its kernels are those that were *launched* in it."
+
+
+Tables = tuple[DataFrame, DataFrame, DataFrame]
+
+
+def _launched_by(random: Random) -> Tables:
+    """Operators, calls and kernels, to `who_launched`: operators nest, and a queue delays the kernels."""
+    operators, calls, kernels = [], [], []
+    time, ready = 0.0, 30.0
+    for number in range(5):
+        depth = random.randrange(1, 4)
+        width = random.uniform(8, 14)
+        names = [f"aten::{random.choice('abc')}{number}_{level}" for level in range(depth)]
+        operators += [(name, time + level, time + width - level) for level, name in enumerate(names)]
+        calls.append((random.randrange(100, 200) * 10 + number, time + depth + 0.5))
+        ready += random.uniform(10, 40)
+        kernels.append((f"kernel {number}", calls[-1][0], ready))
+        time += width + random.uniform(0, 3)
+    random.shuffle(operators)
+    random.shuffle(kernels)
+    return (
+        DataFrame(operators, columns=["name", "begin", "end"]),
+        DataFrame(calls, columns=["correlation", "begin"]),
+        DataFrame(kernels, columns=["name", "correlation", "begin"]),
+    )
+
+
+def _owners(
+    operators: DataFrame, times: Sequence[float], names: Sequence[str], innermost: bool = True
+) -> dict[str, str]:
+    """The operator, by the kernel's name, that runs at each of some times; "" where none does."""
+    found = {}
+    for name, time in zip(names, times, strict=True):
+        around = operators[(operators["begin"] <= time) & (time < operators["end"])].sort_values("begin")
+        found[name] = "" if around.empty else around["name"].iloc[-1 if innermost else 0]
+    return found
+
+
+def _right_owners(operators: DataFrame, calls: DataFrame, kernels: DataFrame) -> dict[str, str]:
+    launched = calls.set_index("correlation")["begin"][kernels["correlation"]]
+    return _owners(operators, list(launched), list(kernels["name"]))
+
+
+@formula(_right_owners, [_launched_by(Random(0)), _launched_by(Random(1))], _launched_by)
+def who_launched(operators: DataFrame, calls: DataFrame, kernels: DataFrame) -> Mistakes:
+    """Compares ``answer(operators, calls, kernels)`` with the innermost operator around each kernel's call."""
+    names, launched = list(kernels["name"]), calls.set_index("correlation")["begin"]
+    outer = _owners(operators, list(launched[kernels["correlation"]]), names, innermost=False)
+    yield outer, "Those are the outermost operators: the last one that began before the call has launched it."
+    ran = _owners(operators, list(kernels["begin"]), names)
+    yield ran, "Those operators ran while the *kernel* ran. Ask when its call was made: the correlation tells which."
+    in_order = _owners(operators, list(calls["begin"]), names)
+    yield in_order, "Kernels and calls are in different orders: the correlation says which belong together."
+    yield None, "Find the call with the kernel's correlation, and then the innermost operator that runs at its begin."
+
+
+class _Watched(TorchDispatchMode):
+    """Notes copies to another type or device, values that are read, and the optimiser's steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(func.name())
+        self.events += [name] if name in ("aten::_to_copy", "aten::_local_scalar_dense") else []
+        return func(*args, **kwargs or {})
+
+
+@exercise()
+def repaired_loop(answer: Callable[..., list[float]]) -> None:
+    """Counts what ``answer(net, optimizer, files, read, epochs, device)`` does, and compares its losses.
+
+    Raises:
+        WrongAnswer: it reads a file twice, copies picture by picture, reads a loss before the last step, or does not
+            return the losses of the same steps.
+    """
+    random = drawn(Random(0), lambda random: random)
+    files = [f"{random.randrange(1000)}-{number}.jpg" for number in range(4 * random.randrange(2, 4))]
+    pictures = {file: torch.randint(0, 256, (3, 8, 8), dtype=torch.uint8) for file in files}
+    reads: list[str] = []
+    epochs = random.randrange(2, 4)
+    watched = _Watched()
+
+    def read(file: str) -> Tensor:
+        reads.append(file)
+        return pictures[file].clone()
+
+    class CountedSGD(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            watched.events.append("step")
+            return super().step(closure)
+
+    net = nn.Conv2d(3, 3, 3, padding=1)
+    right_net = copy.deepcopy(net)
+    with watched:
+        got = ask(answer, net, CountedSGD(net.parameters(), lr=0.1), files, read, epochs, "cpu")
+    optimizer, right = torch.optim.SGD(right_net.parameters(), lr=0.1), []
+    for _ in range(epochs):
+        for first in range(0, len(files), 4):
+            batch = torch.stack([pictures[file] for file in files[first : first + 4]]).float() / 255
+            loss = (right_net(batch) - batch).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            right.append(loss.item())
+    steps, events = len(right), watched.events
+    require(isinstance(got, list) and len(got) == steps, f"return a list with the losses of all {steps} steps.")
+    require(all(isinstance(one, float) for one in got), "the losses should be numbers: read them after the loop.")
+    same = all(math.isclose(one, other, rel_tol=1e-3) for one, other in zip(got, right, strict=True))
+    require(
+        same, "the losses differ from those of the loop above: keep the order of the pictures, and all of its steps."
+    )
+    twice = f"{len(reads)} pictures were read, and there are {len(files)}: read each once, before the first epoch."
+    require(len(reads) == len(files), twice)
+    copied = events.count("aten::_to_copy")
+    require(copied <= steps, f"{copied} copies for {steps} steps: stack the pictures first, and copy a batch at once.")
+    last = len(events) - 1 - events[::-1].index("step")
+    waits = events[:last].count("aten::_local_scalar_dense")
+    require(
+        not waits, f"a loss is read {waits} times before the last step, and the host waits each time: read it later."
+    )

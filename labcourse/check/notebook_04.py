@@ -1,4 +1,4 @@
-"""Checks of notebook 04, without a GPU: two cycles on two streams, and the difference of two profiles."""
+"""Checks of notebook 04, without a GPU: two cycles on two streams, two profiles' difference, and a timeline's times."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from labcourse.check.answers import Mistakes, WrongAnswer, drawn, exercise, formula, hint, kind, require
+from labcourse.figure_1 import figure_times, paper_figure
+from labcourse.figure_1 import without_kernel as right_without_kernel
 from labcourse.paper import growth as right_growth
 from labcourse.races import RaceRecorder, record
 from labkit.models.cyclegan import Cycle, CycleGAN, Journey
@@ -120,3 +122,71 @@ def growth(before: DataFrame, after: DataFrame, steps: int) -> Mistakes:
     )
     yield {name: (own[1] / own[0])[name] for name in right}, "That is a ratio: how many milliseconds is it?"
     yield None, "Take each operator's own GPU time after, minus that before, in milliseconds of one step."
+
+
+def _picture(random: Random) -> tuple[DataFrame]:
+    """A timeline of three lanes, to `read_timeline`: lanes overlap, and half of the slow kernels run beside others."""
+    rows = []
+    for lane in ("main", "stream 1", "stream 2"):
+        end = random.uniform(0, 60)
+        for number in range(3):
+            begin = end + random.uniform(5, 40)
+            end = begin + random.uniform(40, 90)
+            rows.append((lane, "kernels", begin, end))
+            if number != 1:
+                slow = random.uniform(begin, end - 20)
+                rows.append((lane, "slow kernel", slow, slow + 20))
+    return (DataFrame(rows, columns=["lane", "what", "begin_ms", "end_ms"]),)
+
+
+def _seen(figure: DataFrame) -> DataFrame:
+    return figure[figure["what"].isin(["kernels", "slow kernel"])].reset_index(drop=True)
+
+
+@formula(figure_times, [(_seen(paper_figure()),), _picture(Random(0))], _picture)
+def read_timeline(figure: DataFrame) -> Mistakes:
+    """Compares ``answer(figure)`` with `labcourse.figure_times`, on the course paper's Figure 1 and on another one."""
+    right, lasted = figure_times(figure), figure["end_ms"] - figure["begin_ms"]
+    slow = figure["what"] == "slow kernel"
+    wall = figure["end_ms"].max() - figure["begin_ms"].min()
+    summed = lasted[~slow].sum()
+    yield {"busy": summed}, "busy is the sum of the lanes: a time at which two of them run counts once."
+    yield {"busy": lasted.sum()}, "busy is the sum of all rows: a time at which two lanes run counts once."
+    yield {"busy": wall}, "busy is the whole picture: leave out the times at which all lanes are empty."
+    slow_twice = lasted.sum() - right["busy"]
+    yield (
+        {"counted_twice": slow_twice},
+        "counted_twice adds up all rows, and a slow kernel is a part of a row of kernels.",
+    )
+    yield {"counted_twice": summed}, "counted_twice is the sum of the lanes: by how much is it longer than busy?"
+    yield {"alone": lasted[slow].sum()}, "alone is the slow kernel's whole time: leave out what runs beside others."
+    beside = lasted[slow].sum() - right["alone"]
+    yield {"alone": beside}, "alone is the time beside others: what is left of the slow kernel's time?"
+    yield {"alone": 0.0}, "alone: a slow kernel's own lane has a row `kernels` there, too. Take the *other* lanes'."
+    yield (
+        None,
+        "Take the union of all rows, the sum of the lanes less it, and what the slow kernel alone covers.",
+    )
+
+
+def _kernel(random: Random) -> tuple[float, float, tuple[float, float]]:
+    before = random.uniform(5, 20), random.uniform(25, 50)
+    return random.uniform(400, 900), random.uniform(80, 150), before
+
+
+@formula(right_without_kernel, [(809.3, 105.9, (2.0, 26.0)), _kernel(Random(0))], _kernel)
+def without_kernel(step_ms: float, kernel_ms: float, before_ms: tuple[float, float]) -> Mistakes:
+    """Compares ``answer(step_ms, kernel_ms, before_ms)`` with `labcourse.without_kernel`."""
+    right = right_without_kernel(step_ms, kernel_ms, before_ms)
+    gone = step_ms - kernel_ms
+    swapped = {"least": right["most"], "most": right["least"]}
+    yield swapped, "least and most are exchanged: the more the layer took before, the longer the step."
+    yield {"most": gone}, "The layer does not vanish: add what it took before."
+    yield {"least": gone - before_ms[1]}, "What the layer took before is work that stays: add it, do not take it off."
+    yield (
+        {"least": kernel_ms - before_ms[1]},
+        "That is by how much the layer grew: how long is the step without it?",
+    )
+    ratios = {key: ms / step_ms for key, ms in right.items()}
+    yield ratios, "Those are ratios: how many milliseconds would the step take?"
+    yield None, "Take the kernel's time off the step, and put what the layer took before in its place: twice."
