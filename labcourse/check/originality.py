@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import ast
 import builtins
+import hashlib
 import importlib
 import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 
-from labcourse.check.cells import needed, plain
+from labcourse.check.cells import local_names, needed, plain
 
 ALLOWED_PACKAGES = frozenset(
     "__future__ abc bisect cmath collections contextlib copy dataclasses decimal enum fractions functools heapq "
@@ -45,12 +47,12 @@ BANNED_NAMES = frozenset(
 BANNED_MEMBERS = BANNED_NAMES - {"eval"} | {"library", "overrides", "outcome"}
 ALLOWED_SPECIAL = frozenset(
     "__init__ __post_init__ __call__ __len__ __iter__ __next__ __getitem__ __setitem__ __contains__ __enter__ __exit__ "
-    "__repr__ __str__ __add__ __sub__ __mul__ __name__ __class__ __version__ __all__".split()
+    "__repr__ __str__ __add__ __sub__ __mul__ __name__ __main__ __class__ __slots__ __version__ __all__".split()
 )
 NAMEDTUPLE_MEMBERS = frozenset("_asdict _fields _make _replace".split())
-REFUSAL = "{} is not allowed in an answer: it could change the check itself. An answer with it gets no points."
-
-SETUP_CELLS = ("# @title Setup", "ledger = Ledger(")  # the first cell begins with it; the second contains it
+REFUSAL = "{} is not allowed in an answer, nor needed here: leave it out. An answer with it gets no points."
+# The course's own lines in which `tampering` would find something. tools/notebooks.py writes them.
+COURSE_LINES = frozenset(Path(__file__).with_name("course_lines.txt").read_text(encoding="utf-8").split())
 TOOLS = {"builtins", "math", "random", "statistics", "numpy", "pandas", "torch", "torch.nn", "torch.nn.functional"}
 IPYTHON_BUILTINS = {"exit", "quit", "get_ipython", "display"}  # in builtins while a cell runs
 CHECKS = "labcourse.check."
@@ -60,19 +62,42 @@ OWN_PACKAGES = ("labcourse.", "labkit.", "labtrace.")
 def tampering(source: str | ast.AST) -> str | None:
     """The first reason not to run an answer, in words that name the line, or None if there is none.
 
-    Source that is no Python has no reason: Python will say what is wrong with it.
+    Lines of the course's own that a student left as they are, or copied, are no reason. Nor is source that is no
+    Python: Python will say what is wrong with it.
     """
     try:
-        nodes = list(ast.walk(ast.parse(source) if isinstance(source, str) else source))
+        cell = ast.parse(source) if isinstance(source, str) else source
     except SyntaxError:
         return None
+    for line, strange in found_in(cell):
+        if line_id(line) not in COURSE_LINES:
+            begin = ast.unparse(cell).partition("\n")[0][:60]
+            return f"in the cell that begins with `{begin}`, line {strange[0]}: {REFUSAL.format(strange[1])}"
+    return None
+
+
+def found_in(cell: ast.AST) -> Iterator[tuple[ast.stmt, tuple[int, str]]]:
+    """Each line of a cell, a definition as a whole, in which something is not allowed; where in it, and what it is."""
+    nodes = list(ast.walk(cell))
     own = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
     own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    for node in nodes:
-        for strange in (*_strange(node), *_changes(node, own)):
-            return f"line {getattr(node, 'lineno', 1)}: {REFUSAL.format(strange)}"
-    return None
+    local = local_names(ast.unparse(cell))
+    for line in getattr(cell, "body", []):
+        for node in ast.walk(line):
+            if isinstance(node, ast.Name) and node.id in local:
+                continue
+            for strange in (*_strange(node), *_changes(node, own)):
+                yield line, (getattr(node, "lineno", line.lineno), strange)
+
+
+def line_id(line: ast.stmt) -> str:
+    """A line of a cell as a short number, from its names and texts: so it is the same in every Python."""
+    parts = [
+        [type(node).__name__, *(text for _, text in ast.iter_fields(node) if isinstance(text, str))]
+        for node in ast.walk(line)
+    ]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def _strange(node: ast.AST) -> Iterator[str]:
@@ -97,6 +122,8 @@ def _strange(node: ast.AST) -> Iterator[str]:
             banned.append(name)
         case ast.FunctionDef(name) | ast.ClassDef(name) | ast.Constant(str(name)) if _is_special(name):
             banned.append(name)  # a constant, too: getattr(one, "__globals__")
+        case ast.MatchClass(kwd_attrs=read):
+            banned += [name for name in read if name in BANNED_MEMBERS or _is_hidden(name) or _is_special(name)]
         case ast.Call(function, given) if ast.unparse(function).endswith(("getattr", "attrgetter")):
             banned += [str(getattr(one, "value", "")) for one in given if _is_hidden(str(getattr(one, "value", "")))]
     yield from (f"`{name}`" for name in banned)
@@ -112,9 +139,16 @@ def _is_hidden(name: str) -> bool:
 
 
 def _changes(node: ast.AST, own: set[str]) -> Iterator[str]:
-    """An attribute or item that a node changes, other than of an object to which the program gives a name."""
+    """An attribute that a node changes, or an item of one, other than of an object to which the program gives a name.
+
+    An item, as of the dict `numbers["two"]`, may be changed: it may be from another of the student's cells.
+    """
     if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
         root: ast.expr = node
+        while isinstance(root, ast.Subscript):
+            root = root.value
+        if isinstance(root, ast.Name):
+            return
         while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
             root = root.func if isinstance(root, ast.Call) else root.value
         if isinstance(root, ast.Name) and root.id not in own:
@@ -127,8 +161,7 @@ def refused() -> str | None:
         return None  # a program
     cells = [plain(cell) for cell in get_ipython().history_manager.input_hist_raw]
     *others, _ = [cells[place] for place in needed(cells, {len(cells) - 1})]
-    answers = [cell for cell in others if not cell.startswith(SETUP_CELLS[0]) and SETUP_CELLS[1] not in cell]
-    return next(filter(None, map(tampering, answers)), None)
+    return next(filter(None, map(tampering, others)), None)
 
 
 class Guard(ast.NodeTransformer):
@@ -138,7 +171,11 @@ class Guard(ast.NodeTransformer):
         """The tree as it is. Raises IPython's InputRejected if the cell could change a check."""
         from IPython.core.error import InputRejected
 
-        if found := tampering(cell):
+        try:
+            found = tampering(cell)
+        except Exception as error:  # IPython would go on without this guard
+            found = REFUSAL.format(f"a cell that cannot be looked at ({type(error).__name__})")
+        if found:
             raise InputRejected(found)
         return cell
 
