@@ -78,9 +78,11 @@ def exercise(*references: Callable) -> Callable[[Callable[..., None]], Callable[
                 with torch.random.fork_rng(devices=[]), originality.calls_of(references) as called:
                     torch.manual_seed(drawn(0, lambda random: random.randrange(2**31)))
                     check(*answers)
-            except WrongAnswer:
+            except (WrongAnswer, KeyboardInterrupt):
                 raise
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    raise WrongAnswer(originality.REFUSAL.format(f"to raise {type(error).__name__}")) from None
                 if name := _unwritten(error):
                     text = f"{name} is not written yet: replace `raise NotImplementedError` in it by your code."
                     raise WrongAnswer(text) from None
@@ -96,6 +98,8 @@ def exercise(*references: Callable) -> Callable[[Callable[..., None]], Callable[
 
 
 def _require_untouched() -> None:
+    if reason := originality.noticed():
+        raise WrongAnswer(reason)
     if name := originality.changed():
         raise WrongAnswer(f"{name} is not as it was before your answer: an answer may not change it.")
 
@@ -111,7 +115,10 @@ def _explained(error: BaseException) -> str:
     """An error in words, with the line of the notebook that raised it or called the code that did, and hints."""
     frames = traceback.walk_tb(error.__traceback__)
     lines = [(frame.f_code, line) for frame, line in frames if frame.f_globals.get("__name__") == "__main__"]
-    text = f"{type(error).__name__}: {error}"
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except BaseException:  # of the answer's own class
+        text = originality.REFUSAL.format(f"the error {type(error).__name__}, which has no text,")
     hints = [hint for pattern, hint in ERRORS.items() if re.search(pattern, text)][:1] + getattr(error, "__notes__", [])
     if not lines:
         return " ".join([f"your answer cannot be checked: it fails with {text}.", *hints])
@@ -137,6 +144,7 @@ def ask(answer: Callable[..., T], *given: Any, if_it_fails: str = "") -> T:
         got = answer(*copies)
     kept = "an input was changed in place, and other code still needs it: make a new value, a - b instead of a -= b."
     require(all(map(_unchanged, copies, given)), kept)
+    _require_untouched()  # here, too: a change need not last until the end of the check
     return got
 
 

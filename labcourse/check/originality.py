@@ -1,9 +1,10 @@
 """Whether an answer is the student's own work, and whether its check is unchanged.
 
-Three looks keep marks honest. `tampering` reads an answer's source before it runs: an answer is a few lines of Python
+Four looks keep marks honest. `tampering` reads an answer's source before it runs: an answer is a few lines of Python
 about tensors and numbers, so it may import the packages in `ALLOWED_PACKAGES` only, use none of the names in
-`BANNED_NAMES`, and change attributes of its own objects only. `changed` compares the functions that checks work with
-before and after an answer, while answers are graded. `calls_of` and `not_own` know labkit's own answer to an exercise.
+`BANNED_NAMES`, and change attributes of its own objects only. While answers are graded, `notice` hears what an answer
+does when it runs, and `changed` compares the functions that checks work with before and after it. `calls_of` and
+`not_own` know labkit's own answer to an exercise.
 
 They are as good as their lists: Python lets a program change everything in its process, the checks included.
 This is no sandbox either: `make grade` keeps files and the network out of reach.
@@ -17,7 +18,7 @@ import hashlib
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -180,6 +181,63 @@ class Guard(ast.NodeTransformer):
         return cell
 
 
+ATTRIBUTES_OF_FRAMES = {f"{kind}_{part}" for kind in ("gi", "cr", "ag", "tb") for part in ("frame", "code")}
+COMPILERS = (
+    "IPython",
+    "ast",
+    "codeop",
+    "collections",
+    "dataclasses",
+    "importlib.",
+    "numexpr",
+    "symtable",
+    "torch",
+    "triton",
+)
+_NOTICED: list[str] = []  # what an answer tried while it ran
+
+
+def by_answer(frame: FrameType | None) -> bool:
+    """Whether an answer's code has called the code of a frame, by way of others or not; a check's own call has not."""
+    others = (CHECKS, "importlib.")  # nor has what a module does while it is imported
+    while frame and not _in_a_cell(frame) and not frame.f_globals.get("__name__", "").startswith(others):
+        frame = frame.f_back
+    return frame is not None and _in_a_cell(frame)
+
+
+def _in_a_cell(frame: FrameType) -> bool:
+    """Whether a frame's code is of a notebook: a program's main module, unlike a notebook's, has a `__spec__`."""
+    return frame.f_globals.get("__name__") == "__main__" and not frame.f_globals.get("__spec__")
+
+
+def notice(event: str, given: tuple) -> None:
+    """An audit hook of Python: refuses what a look at an answer's source cannot see, before it is done.
+
+    Such are text that becomes code, in whatever library; a new process; the stack; and the process's own files.
+    """
+    if not _BEFORE or event not in ("compile", "os.fork", "subprocess.Popen", "open", "object.__getattr__"):
+        return
+    caller, found = sys._getframe(1), None
+    match event, *given:
+        case "compile", str() | bytes() as text, *_:
+            if not caller.f_globals.get("__name__", "").startswith(COMPILERS):
+                found = tampering(text.decode() if isinstance(text, bytes) else text)
+        case (("os.fork" | "subprocess.Popen"), *_):
+            found = REFUSAL.format("a new process")
+        case "open", path, *_ if isinstance(path, int) or str(path).startswith(("/proc", "/dev/fd")):
+            found = REFUSAL.format(f"the file {path}")
+        case "object.__getattr__", _, str(name) if name in ATTRIBUTES_OF_FRAMES:
+            found = REFUSAL.format(f"`{name}`") if _in_a_cell(caller) else None
+    if found and by_answer(caller):
+        _NOTICED.append(found)
+        raise PermissionError(found)
+
+
+def noticed() -> str | None:
+    """What an answer tried that is not allowed, or None."""
+    return _NOTICED[0] if _NOTICED else None
+
+
 _BEFORE: dict[str, tuple[Any, dict[str, Any]]] = {}  # `_tools` before the answers; empty where nothing is graded
 
 
@@ -200,6 +258,7 @@ def start() -> None:
             _BEFORE.update(_tools())
 
     shell.ast_transformers.append(Guard())
+    sys.addaudithook(notice)
     shell.events.register("post_run_cell", remember)
 
 
@@ -208,7 +267,9 @@ def _tools() -> dict[str, tuple[Any, dict[str, Any]]]:
     loaded = sys.modules.items()
     owners: dict[str, Any] = {name: one for name, one in loaded if name in TOOLS or name.startswith(OWN_PACKAGES)}
     for value in [value for module in owners.values() for value in vars(module).values()]:
-        if isinstance(value, type) and f"{value.__module__}.".startswith((*OWN_PACKAGES, "torch.", "pandas.")):
+        if isinstance(value, type) and f"{value.__module__}.".startswith(
+            (*OWN_PACKAGES, "torch.", "pandas.", "random.")
+        ):
             owners[f"{value.__module__}.{value.__qualname__}"] = value
     return {name: (owner, _functions(owner)) for name, owner in owners.items()}
 
@@ -223,10 +284,14 @@ def _functions(owner: Any) -> dict[str, Any]:
 def changed() -> str | None:
     """The full name of a function that is not the one from before the answers, or None where nothing is graded."""
     for owner_name, (owner, before) in _BEFORE.items():
-        now = _functions(owner)
-        for name in before if isinstance(owner, ModuleType) else before | now:  # modules may load more of theirs
-            if now.get(name) != before.get(name):
+        now = vars(owner)
+        for name, (one, code) in before.items():
+            if now.get(name) is not one or (code and one.__code__ is not code):
                 return f"{owner_name}.{name}"
+        if not isinstance(owner, ModuleType):  # modules may load more of theirs
+            for name in now.keys() - before.keys():
+                if callable(now[name]):
+                    return f"{owner_name}.{name}"
     if _BEFORE and torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack():
         return "PyTorch's way to call operations"
     return None
@@ -239,15 +304,14 @@ def calls_of(references: tuple[Callable, ...]) -> Iterator[list[str]]:
     A profiler sees the calls, under any name. For a class it looks for `__init__`, if the class has one.
     """
     names: dict[CodeType, str] = {}
-    for one in references:
+    for one in {*references, *parts_of(references)}:
         codes = _codes(one)
         names |= dict.fromkeys([codes["__init__"]] if "__init__" in codes else codes.values(), _full_name(one))
     called: list[str] = []
 
     def look(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code in names:
-            by_check = frame.f_back and frame.f_back.f_globals.get("__name__", "").startswith(CHECKS)
-            if not by_check:
+            if by_answer(frame.f_back):
                 called.append(names[frame.f_code])
 
     earlier = sys.getprofile()
@@ -256,6 +320,21 @@ def calls_of(references: tuple[Callable, ...]) -> Iterator[list[str]]:
         yield called
     finally:
         sys.setprofile(earlier)
+
+
+def parts_of(references: Iterable[Callable]) -> Iterator[Callable]:
+    """The functions and classes that right answers use themselves, as `busy` uses `Union`.
+
+    Of those from other modules of labkit, an answer may use the same.
+    """
+    for one in references:
+        for code in _codes(one).values() if isinstance(one, FunctionType) else ():
+            for part in filter(callable, (one.__globals__.get(name) for name in code.co_names)):
+                if _full_name(part).startswith(CHECKS):
+                    yield from parts_of([part])
+                elif getattr(part, "__module__", "") == one.__module__ or _full_name(one).startswith(CHECKS):
+                    if _full_name(part).startswith(OWN_PACKAGES):
+                        yield part
 
 
 def not_own(answer: Any, references: tuple[Callable, ...], called: list[str]) -> str | None:
