@@ -81,7 +81,7 @@ def exercise(*references: Callable) -> Callable[[Callable[..., None]], Callable[
             except (WrongAnswer, KeyboardInterrupt):
                 raise
             except BaseException as error:
-                if not isinstance(error, Exception):
+                if not isinstance(error, Exception) or not _has_text(error):
                     raise WrongAnswer(originality.REFUSAL.format(f"to raise {type(error).__name__}")) from None
                 if name := _unwritten(error):
                     text = f"{name} is not written yet: replace `raise NotImplementedError` in it by your code."
@@ -111,14 +111,19 @@ def _unwritten(error: BaseException) -> str | None:
     return frame.f_code.co_qualname if own else None
 
 
+def _has_text(error: Exception) -> bool:
+    """Whether an error can be shown, which one of the answer's own class may prevent."""
+    try:
+        return isinstance(str(error), str)
+    except BaseException:
+        return False
+
+
 def _explained(error: BaseException) -> str:
     """An error in words, with the line of the notebook that raised it or called the code that did, and hints."""
     frames = traceback.walk_tb(error.__traceback__)
     lines = [(frame.f_code, line) for frame, line in frames if frame.f_globals.get("__name__") == "__main__"]
-    try:
-        text = f"{type(error).__name__}: {error}"
-    except BaseException:  # of the answer's own class
-        text = originality.REFUSAL.format(f"the error {type(error).__name__}, which has no text,")
+    text = f"{type(error).__name__}: {error}"
     hints = [hint for pattern, hint in ERRORS.items() if re.search(pattern, text)][:1] + getattr(error, "__notes__", [])
     if not lines:
         return " ".join([f"your answer cannot be checked: it fails with {text}.", *hints])

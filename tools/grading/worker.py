@@ -71,7 +71,7 @@ class Shell(InteractiveShell):
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             result = self.run_cell(source, store_history=True)
         if not result.success and self.error is None:  # its traceback cannot be shown
-            error, text = result.error_before_exec or result.error_in_exec, ""
+            error, text = result.error_in_exec or result.error_before_exec, ""
             with contextlib.suppress(BaseException):
                 text = str(error)
             self.error = {"ename": type(error).__name__, "evalue": text, "traceback": [text]}

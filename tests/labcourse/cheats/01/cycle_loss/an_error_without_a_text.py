@@ -1,4 +1,4 @@
-# expects: the error Silent, which has no text, is not allowed
+# expects: to raise Silent is not allowed
 class Silent(Exception):
     def __str__(self):
         raise GeneratorExit
