@@ -524,6 +524,7 @@ FILES = {  # the class list, and files, each with the student for whom it counts
             "John Smith_123456_assignsubmission_file_/01_tiny.ipynb": "John_Smith",
             "Ann-Marie O'Lee_123457_assignsubmission_file_/01_tiny (2).ipynb": "Ann-Marie_O_Lee",
             "Bo Li_123458_assignsubmission_file_01_tiny.ipynb": "Bo_Li",
+            "Cy Ma_123459_assignsubmission_file_/John Smith_123456_assignsubmission_file_/01_tiny.ipynb": "Cy_Ma",
         },
     ),
     "folders": (

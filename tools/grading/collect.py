@@ -81,7 +81,7 @@ def submission(name: str, content: bytes, course: dict[str, set[str]]) -> Submis
     if not course[notebook] & marks:
         raise ValueError("it has no exercise of this course: are its cells copied into a new notebook?")
     version = int(found[1]) if (found := VERSION.search(path.stem)) else 0
-    for part in reversed(path.parts):
+    for part in path.parts:  # the outermost: what a student uploads may have any name
         if match := CANVAS.fullmatch(part):
             student, late = identifier(match["name"]), bool(match["late"])
             return Submission(name, content, notebook, student, match["user"], (int(match["file"]), version), late)
