@@ -17,6 +17,7 @@ from nbformat.v4 import new_code_cell
 from nbgrader.utils import is_grade, is_solution
 
 from labcourse.check.cells import names, needed
+from labcourse.check.originality import BANNED_NAMES
 from tools.assignments import without_our_own
 from tools.grading.execute import RunExercises, exercise_of, is_setup, is_silent, is_wrong
 
@@ -75,8 +76,8 @@ def exercises() -> Iterator[tuple[str, list[str], list[NotebookNode], NotebookNo
 def written(style: str, solution: str, above: list[NotebookNode]) -> list[str]:
     """The sources of a student's cells: those above the answer, and the answer."""
     name = next(line.name for line in reversed(ast.parse(solution).body) if hasattr(line, "name"))
-    bound = sorted({one for cell in above if not is_solution(cell) for one in names(cell.source).bound})
-    others = "\n".join(f"{one} = 0\nprint({one})" for one in bound if f"{one}" not in names(solution).used_later)
+    bound = {one for cell in above if not is_solution(cell) for one in names(cell.source).bound} - BANNED_NAMES
+    others = "\n".join(f"{one} = 0\nprint({one})" for one in sorted(bound) if one not in names(solution).used_later)
     parts = {"answer": solution, "name": name, "unparsed": ast.unparse(ast.parse(solution)), "others": others}
     cells, answer = STYLES[style]
     return [*cells, answer.format(**parts)]
