@@ -78,9 +78,11 @@ def exercise(*references: Callable) -> Callable[[Callable[..., None]], Callable[
                 with torch.random.fork_rng(devices=[]), originality.calls_of(references) as called:
                     torch.manual_seed(drawn(0, lambda random: random.randrange(2**31)))
                     check(*answers)
-            except WrongAnswer:
+            except (WrongAnswer, KeyboardInterrupt):
                 raise
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
+                if not isinstance(error, Exception) or not _has_text(error):
+                    raise WrongAnswer(originality.REFUSAL.format(f"to raise {type(error).__name__}")) from None
                 if name := _unwritten(error):
                     text = f"{name} is not written yet: replace `raise NotImplementedError` in it by your code."
                     raise WrongAnswer(text) from None
@@ -96,6 +98,8 @@ def exercise(*references: Callable) -> Callable[[Callable[..., None]], Callable[
 
 
 def _require_untouched() -> None:
+    if reason := originality.noticed():
+        raise WrongAnswer(reason)
     if name := originality.changed():
         raise WrongAnswer(f"{name} is not as it was before your answer: an answer may not change it.")
 
@@ -105,6 +109,14 @@ def _unwritten(error: BaseException) -> str | None:
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     own = isinstance(error, NotImplementedError) and frame.f_globals.get("__name__") == "__main__"
     return frame.f_code.co_qualname if own else None
+
+
+def _has_text(error: Exception) -> bool:
+    """Whether an error can be shown, which one of the answer's own class may prevent."""
+    try:
+        return isinstance(str(error), str)
+    except BaseException:
+        return False
 
 
 def _explained(error: BaseException) -> str:
@@ -137,6 +149,7 @@ def ask(answer: Callable[..., T], *given: Any, if_it_fails: str = "") -> T:
         got = answer(*copies)
     kept = "an input was changed in place, and other code still needs it: make a new value, a - b instead of a -= b."
     require(all(map(_unchanged, copies, given)), kept)
+    _require_untouched()  # here, too: a change need not last until the end of the check
     return got
 
 

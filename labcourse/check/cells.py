@@ -7,18 +7,26 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
+MAGIC = re.compile(r"^(\s*)([%!?].*|[\w.]+\?\??)$", re.MULTILINE)
+CAPTURED = re.compile(r"^(\s*\w+ *= *)([%!].*)$", re.MULTILINE)
+CHANGING_METHODS = frozenset(
+    "add append appendleft clear discard extend insert pop popleft popitem remove reverse setdefault sort "
+    "update".split()
+)
+STAR = "*"  # stands for the names of `from math import *`, which are not in the text: any cell may use them
 
 
 def plain(source: str) -> str:
-    """A cell's Python: `%%time`, `%matplotlib` and other lines for IPython become comments, `%time f()` becomes `f()`.
+    """A cell's Python: `%%time`, `f?` and other lines for IPython become comments, `%time f()` becomes `f()`.
 
+    The output of a command, as in `files = !ls`, becomes an empty list.
     A cell that is Python already stays as it is: a line of it may begin with the operator `%`.
     """
     try:
         ast.parse(source)
     except SyntaxError:
-        return MAGIC.sub(r"\1# \2", re.sub(r"^%time +", "", source, flags=re.MULTILINE))
+        source = CAPTURED.sub(r"\1[]  # \2", re.sub(r"^%time +", "", source, flags=re.MULTILINE))
+        return MAGIC.sub(r"\1# \2", source)
     return source
 
 
@@ -45,7 +53,9 @@ def needed(cells: list[str], exercise: set[int]) -> list[int]:
 class Names(NamedTuple):
     """The names that a cell gives a value, whose objects it changes (``a["b"] = ...``), and reads: at once, or later.
 
-    Later is when a function of the cell is called.
+    Later is when a function of the cell is called. A name that the cell gives a value first is not among those it reads
+    at once. A call for its effect alone, ``f()``, changes ``f()``: this is what a cell needs whose function ``f`` sets
+    a global name.
     """
 
     bound: set[str]
@@ -62,22 +72,61 @@ def names(source: str) -> Names:
         table, tree = symtable.symtable(source, "a cell", "exec"), ast.parse(source)
     except SyntaxError:
         return Names(set(), set(), set(), set())
-    symbols = table.get_symbols()
-    made_here = {name for line in tree.body for name in _made(line)}
+    functions = [*_within(table)]
+    setting = {one.get_name() for one in functions if any(name.is_declared_global() for name in one.get_symbols())}
+    inner = [name for one in functions for name in one.get_symbols()]
     return Names(
-        bound={one.get_name() for one in symbols if one.is_assigned() or one.is_imported()},
+        bound=_bound(table) | {one.get_name() for one in inner if one.is_declared_global() and one.is_assigned()},
         changed=set(_changed(tree)),
-        used={one.get_name() for one in symbols if one.is_referenced()} - made_here,
-        used_later={one.get_name() for scope in _within(table) for one in scope.get_symbols() if one.is_global()},
+        used={*_used(tree.body), STAR},
+        used_later={one.get_name() for one in inner if one.is_global()} | {f"{name}()" for name in setting},
     )
 
 
-def _made(line: ast.stmt) -> Iterator[str]:
-    """The names that a line of a cell imports or defines: the cell does not need another one for them."""
-    if isinstance(line, ast.Import | ast.ImportFrom):
-        yield from ((alias.asname or alias.name).split(".")[0] for alias in line.names)
-    elif isinstance(line, ast.FunctionDef | ast.ClassDef) and not line.decorator_list:
-        yield line.name
+def local_names(source: str) -> set[str]:
+    """The names in a cell that are nothing but arguments and variables of functions, such as a counter named `open`."""
+    table = symtable.symtable(source, "a cell", "exec")
+    local: set[str] = set()
+    other = {one.get_name() for one in table.get_symbols()}
+    for scope in _within(table):
+        for one in scope.get_symbols():
+            own = isinstance(scope, symtable.Function) and not one.is_global() and not one.is_imported()
+            (local if own else other).add(one.get_name())
+    return local - other
+
+
+def _bound(table: symtable.SymbolTable) -> set[str]:
+    return {one.get_name() for one in table.get_symbols() if one.is_assigned() or one.is_imported()}
+
+
+def _used(lines: list[ast.stmt]) -> Iterator[str]:
+    """The names that lines of a cell read before one of them has given the name a value."""
+    given: set[str] = set()
+    for line in _in_order(lines):
+        table = symtable.symtable(ast.unparse(line), "a line", "exec")
+        read = {one.get_name() for one in table.get_symbols() if one.is_referenced()}
+        yield from (read | (_bound(table) if isinstance(line, ast.AugAssign) else set())) - given
+        given |= _bound(table)
+
+
+def _in_order(lines: list[ast.stmt]) -> Iterator[ast.AST]:
+    """Lines in the order they run in, with blocks taken apart: the head of one is read before its first line."""
+    for line in lines:
+        match line:
+            case ast.If(test, body, orelse) | ast.While(test, body, orelse):
+                yield from (test, *_in_order(body + orelse))
+            case ast.For(target, iterable, body, orelse):
+                yield from (ast.Assign([target], iterable, lineno=0), *_in_order(body + orelse))
+            case ast.With(items, body):
+                for item in items:
+                    targets = [item.optional_vars] if item.optional_vars else []
+                    yield ast.Assign(targets, item.context_expr, lineno=0)
+                yield from _in_order(body)
+            case ast.Try(body, handlers, orelse, final):
+                handling = [one for handler in handlers for one in handler.body]
+                yield from _in_order([*body, *handling, *orelse, *final])
+            case _:
+                yield line
 
 
 def _within(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
@@ -88,9 +137,17 @@ def _within(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 def _changed(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
-            root: ast.expr = node
-            while isinstance(root, ast.Attribute | ast.Subscript):
-                root = root.value
-            if isinstance(root, ast.Name):
-                yield root.id
+        root: ast.AST | None = None
+        match node:
+            case ast.Expr(ast.Call(ast.Name(name))):
+                yield f"{name}()"
+            case ast.alias("*"):
+                yield STAR
+            case ast.Attribute(ctx=ast.Store()) | ast.Subscript(ctx=ast.Store()):
+                root = node
+            case ast.Expr(ast.Call(ast.Attribute(owner, method))) if method in CHANGING_METHODS:
+                root = owner
+        while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
+            root = root.func if isinstance(root, ast.Call) else root.value
+        if isinstance(root, ast.Name):
+            yield root.id

@@ -132,7 +132,7 @@ PATIENTS = [
     ("data", (0.4, 0.6), (4, 4e4, 9e4), (900, 2, 9), FEW_LONG),
     ("data", (0.3, 0.4), (3, 5e3, 9e3), (90, 2, 9), FEW_LONG),
     ("host", (0.4, 0.7), (0, 0, 1), (500, 20, 60), "No gap begins in the range data."),
-    ("host", (0.4, 0.7), (1, 3e3, 4e3), (500, 40, 60), MOSTLY_OTHERS),
+    ("host", (0.4, 0.7), (1, 1e4, 2e4), (2000, 40, 60), MOSTLY_OTHERS),
     ("host", (0.3, 0.4), (9, 20, 30), (300, 40, 60), FEW_SHORT),
 ]
 

@@ -1,9 +1,10 @@
 """Whether an answer is the student's own work, and whether its check is unchanged.
 
-Three looks keep marks honest. `tampering` reads an answer's source before it runs: an answer is a few lines of Python
+Four looks keep marks honest. `tampering` reads an answer's source before it runs: an answer is a few lines of Python
 about tensors and numbers, so it may import the packages in `ALLOWED_PACKAGES` only, use none of the names in
-`BANNED_NAMES`, and change attributes of its own objects only. `changed` compares the functions that checks work with
-before and after an answer, while answers are graded. `calls_of` and `not_own` know labkit's own answer to an exercise.
+`BANNED_NAMES`, and change attributes of its own objects only. While answers are graded, `notice` hears what an answer
+does when it runs, and `changed` compares the functions that checks work with before and after it. `calls_of` and
+`not_own` know labkit's own answer to an exercise.
 
 They are as good as their lists: Python lets a program change everything in its process, the checks included.
 This is no sandbox either: `make grade` keeps files and the network out of reach.
@@ -13,17 +14,19 @@ from __future__ import annotations
 
 import ast
 import builtins
+import hashlib
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 
-from labcourse.check.cells import needed, plain
+from labcourse.check.cells import local_names, needed, plain
 
 ALLOWED_PACKAGES = frozenset(
     "__future__ abc bisect cmath collections contextlib copy dataclasses decimal enum fractions functools heapq "
@@ -45,12 +48,12 @@ BANNED_NAMES = frozenset(
 BANNED_MEMBERS = BANNED_NAMES - {"eval"} | {"library", "overrides", "outcome"}
 ALLOWED_SPECIAL = frozenset(
     "__init__ __post_init__ __call__ __len__ __iter__ __next__ __getitem__ __setitem__ __contains__ __enter__ __exit__ "
-    "__repr__ __str__ __add__ __sub__ __mul__ __name__ __class__ __version__ __all__".split()
+    "__repr__ __str__ __add__ __sub__ __mul__ __name__ __main__ __class__ __slots__ __version__ __all__".split()
 )
 NAMEDTUPLE_MEMBERS = frozenset("_asdict _fields _make _replace".split())
-REFUSAL = "{} is not allowed in an answer: it could change the check itself. An answer with it gets no points."
-
-SETUP_CELLS = ("# @title Setup", "ledger = Ledger(")  # the first cell begins with it; the second contains it
+REFUSAL = "{} is not allowed in an answer, nor needed here: leave it out. An answer with it gets no points."
+# The course's own lines in which `tampering` would find something. tools/notebooks.py writes them.
+COURSE_LINES = frozenset(Path(__file__).with_name("course_lines.txt").read_text(encoding="utf-8").split())
 TOOLS = {"builtins", "math", "random", "statistics", "numpy", "pandas", "torch", "torch.nn", "torch.nn.functional"}
 IPYTHON_BUILTINS = {"exit", "quit", "get_ipython", "display"}  # in builtins while a cell runs
 CHECKS = "labcourse.check."
@@ -60,19 +63,42 @@ OWN_PACKAGES = ("labcourse.", "labkit.", "labtrace.")
 def tampering(source: str | ast.AST) -> str | None:
     """The first reason not to run an answer, in words that name the line, or None if there is none.
 
-    Source that is no Python has no reason: Python will say what is wrong with it.
+    Lines of the course's own that a student left as they are, or copied, are no reason. Nor is source that is no
+    Python: Python will say what is wrong with it.
     """
     try:
-        nodes = list(ast.walk(ast.parse(source) if isinstance(source, str) else source))
+        cell = ast.parse(source) if isinstance(source, str) else source
     except SyntaxError:
         return None
+    for line, strange in found_in(cell):
+        if line_id(line) not in COURSE_LINES:
+            begin = ast.unparse(cell).partition("\n")[0][:60]
+            return f"in the cell that begins with `{begin}`, line {strange[0]}: {REFUSAL.format(strange[1])}"
+    return None
+
+
+def found_in(cell: ast.AST) -> Iterator[tuple[ast.stmt, tuple[int, str]]]:
+    """Each line of a cell, a definition as a whole, in which something is not allowed; where in it, and what it is."""
+    nodes = list(ast.walk(cell))
     own = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
     own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    for node in nodes:
-        for strange in (*_strange(node), *_changes(node, own)):
-            return f"line {getattr(node, 'lineno', 1)}: {REFUSAL.format(strange)}"
-    return None
+    local = local_names(ast.unparse(cell))
+    for line in getattr(cell, "body", []):
+        for node in ast.walk(line):
+            if isinstance(node, ast.Name) and node.id in local:
+                continue
+            for strange in (*_strange(node), *_changes(node, own)):
+                yield line, (getattr(node, "lineno", line.lineno), strange)
+
+
+def line_id(line: ast.stmt) -> str:
+    """A line of a cell as a short number, from its names and texts: so it is the same in every Python."""
+    parts = [
+        [type(node).__name__, *(text for _, text in ast.iter_fields(node) if isinstance(text, str))]
+        for node in ast.walk(line)
+    ]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def _strange(node: ast.AST) -> Iterator[str]:
@@ -97,6 +123,8 @@ def _strange(node: ast.AST) -> Iterator[str]:
             banned.append(name)
         case ast.FunctionDef(name) | ast.ClassDef(name) | ast.Constant(str(name)) if _is_special(name):
             banned.append(name)  # a constant, too: getattr(one, "__globals__")
+        case ast.MatchClass(kwd_attrs=read):
+            banned += [name for name in read if name in BANNED_MEMBERS or _is_hidden(name) or _is_special(name)]
         case ast.Call(function, given) if ast.unparse(function).endswith(("getattr", "attrgetter")):
             banned += [str(getattr(one, "value", "")) for one in given if _is_hidden(str(getattr(one, "value", "")))]
     yield from (f"`{name}`" for name in banned)
@@ -112,9 +140,16 @@ def _is_hidden(name: str) -> bool:
 
 
 def _changes(node: ast.AST, own: set[str]) -> Iterator[str]:
-    """An attribute or item that a node changes, other than of an object to which the program gives a name."""
+    """An attribute that a node changes, or an item of one, other than of an object to which the program gives a name.
+
+    An item, as of the dict `numbers["two"]`, may be changed: it may be from another of the student's cells.
+    """
     if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
         root: ast.expr = node
+        while isinstance(root, ast.Subscript):
+            root = root.value
+        if isinstance(root, ast.Name):
+            return
         while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
             root = root.func if isinstance(root, ast.Call) else root.value
         if isinstance(root, ast.Name) and root.id not in own:
@@ -127,8 +162,7 @@ def refused() -> str | None:
         return None  # a program
     cells = [plain(cell) for cell in get_ipython().history_manager.input_hist_raw]
     *others, _ = [cells[place] for place in needed(cells, {len(cells) - 1})]
-    answers = [cell for cell in others if not cell.startswith(SETUP_CELLS[0]) and SETUP_CELLS[1] not in cell]
-    return next(filter(None, map(tampering, answers)), None)
+    return next(filter(None, map(tampering, others)), None)
 
 
 class Guard(ast.NodeTransformer):
@@ -138,9 +172,70 @@ class Guard(ast.NodeTransformer):
         """The tree as it is. Raises IPython's InputRejected if the cell could change a check."""
         from IPython.core.error import InputRejected
 
-        if found := tampering(cell):
+        try:
+            found = tampering(cell)
+        except Exception as error:  # IPython would go on without this guard
+            found = REFUSAL.format(f"a cell that cannot be looked at ({type(error).__name__})")
+        if found:
             raise InputRejected(found)
         return cell
+
+
+ATTRIBUTES_OF_FRAMES = {f"{kind}_{part}" for kind in ("gi", "cr", "ag", "tb") for part in ("frame", "code")}
+COMPILERS = (
+    "IPython",
+    "ast",
+    "codeop",
+    "collections",
+    "dataclasses",
+    "importlib.",
+    "numexpr",
+    "symtable",
+    "torch",
+    "triton",
+)
+_NOTICED: list[str] = []  # what an answer tried while it ran
+
+
+def by_answer(frame: FrameType | None) -> bool:
+    """Whether an answer's code has called the code of a frame, by way of others or not; a check's own call has not."""
+    others = (CHECKS, "importlib.")  # nor has what a module does while it is imported
+    while frame and not _in_a_cell(frame) and not frame.f_globals.get("__name__", "").startswith(others):
+        frame = frame.f_back
+    return frame is not None and _in_a_cell(frame)
+
+
+def _in_a_cell(frame: FrameType) -> bool:
+    """Whether a frame's code is of a notebook: a program's main module, unlike a notebook's, has a `__spec__`."""
+    return frame.f_globals.get("__name__") == "__main__" and not frame.f_globals.get("__spec__")
+
+
+def notice(event: str, given: tuple) -> None:
+    """An audit hook of Python: refuses what a look at an answer's source cannot see, before it is done.
+
+    Such are text that becomes code, in whatever library; a new process; the stack; and the process's own files.
+    """
+    if not _BEFORE or event not in ("compile", "os.fork", "subprocess.Popen", "open", "object.__getattr__"):
+        return
+    caller, found = sys._getframe(1), None
+    match event, *given:
+        case "compile", str() | bytes() as text, *_:
+            if not caller.f_globals.get("__name__", "").startswith(COMPILERS):
+                found = tampering(text.decode() if isinstance(text, bytes) else text)
+        case (("os.fork" | "subprocess.Popen"), *_):
+            found = REFUSAL.format("a new process")
+        case "open", path, *_ if isinstance(path, int) or str(path).startswith(("/proc", "/dev/fd")):
+            found = REFUSAL.format(f"the file {path}")
+        case "object.__getattr__", _, str(name) if name in ATTRIBUTES_OF_FRAMES:
+            found = REFUSAL.format(f"`{name}`") if _in_a_cell(caller) else None
+    if found and by_answer(caller):
+        _NOTICED.append(found)
+        raise PermissionError(found)
+
+
+def noticed() -> str | None:
+    """What an answer tried that is not allowed, or None."""
+    return _NOTICED[0] if _NOTICED else None
 
 
 _BEFORE: dict[str, tuple[Any, dict[str, Any]]] = {}  # `_tools` before the answers; empty where nothing is graded
@@ -163,6 +258,7 @@ def start() -> None:
             _BEFORE.update(_tools())
 
     shell.ast_transformers.append(Guard())
+    sys.addaudithook(notice)
     shell.events.register("post_run_cell", remember)
 
 
@@ -171,7 +267,9 @@ def _tools() -> dict[str, tuple[Any, dict[str, Any]]]:
     loaded = sys.modules.items()
     owners: dict[str, Any] = {name: one for name, one in loaded if name in TOOLS or name.startswith(OWN_PACKAGES)}
     for value in [value for module in owners.values() for value in vars(module).values()]:
-        if isinstance(value, type) and f"{value.__module__}.".startswith((*OWN_PACKAGES, "torch.", "pandas.")):
+        if isinstance(value, type) and f"{value.__module__}.".startswith(
+            (*OWN_PACKAGES, "torch.", "pandas.", "random.")
+        ):
             owners[f"{value.__module__}.{value.__qualname__}"] = value
     return {name: (owner, _functions(owner)) for name, owner in owners.items()}
 
@@ -186,10 +284,14 @@ def _functions(owner: Any) -> dict[str, Any]:
 def changed() -> str | None:
     """The full name of a function that is not the one from before the answers, or None where nothing is graded."""
     for owner_name, (owner, before) in _BEFORE.items():
-        now = _functions(owner)
-        for name in before if isinstance(owner, ModuleType) else before | now:  # modules may load more of theirs
-            if now.get(name) != before.get(name):
+        now = vars(owner)
+        for name, (one, code) in before.items():
+            if now.get(name) is not one or (code and one.__code__ is not code):
                 return f"{owner_name}.{name}"
+        if not isinstance(owner, ModuleType):  # modules may load more of theirs
+            for name in now.keys() - before.keys():
+                if callable(now[name]):
+                    return f"{owner_name}.{name}"
     if _BEFORE and torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack():
         return "PyTorch's way to call operations"
     return None
@@ -202,15 +304,14 @@ def calls_of(references: tuple[Callable, ...]) -> Iterator[list[str]]:
     A profiler sees the calls, under any name. For a class it looks for `__init__`, if the class has one.
     """
     names: dict[CodeType, str] = {}
-    for one in references:
+    for one in {*references, *parts_of(references)}:
         codes = _codes(one)
         names |= dict.fromkeys([codes["__init__"]] if "__init__" in codes else codes.values(), _full_name(one))
     called: list[str] = []
 
     def look(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code in names:
-            by_check = frame.f_back and frame.f_back.f_globals.get("__name__", "").startswith(CHECKS)
-            if not by_check:
+            if by_answer(frame.f_back):
                 called.append(names[frame.f_code])
 
     earlier = sys.getprofile()
@@ -219,6 +320,21 @@ def calls_of(references: tuple[Callable, ...]) -> Iterator[list[str]]:
         yield called
     finally:
         sys.setprofile(earlier)
+
+
+def parts_of(references: Iterable[Callable]) -> Iterator[Callable]:
+    """The functions and classes that right answers use themselves, as `busy` uses `Union`.
+
+    Of those from other modules of labkit, an answer may use the same.
+    """
+    for one in references:
+        for code in _codes(one).values() if isinstance(one, FunctionType) else ():
+            for part in filter(callable, (one.__globals__.get(name) for name in code.co_names)):
+                if _full_name(part).startswith(CHECKS):
+                    yield from parts_of([part])
+                elif getattr(part, "__module__", "") == one.__module__ or _full_name(one).startswith(CHECKS):
+                    if _full_name(part).startswith(OWN_PACKAGES):
+                        yield part
 
 
 def not_own(answer: Any, references: tuple[Callable, ...], called: list[str]) -> str | None:

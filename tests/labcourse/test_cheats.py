@@ -12,11 +12,14 @@ import os
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
 from nbformat.v4 import new_code_cell
-from test_assignments import EXERCISES, ROOT, Exercise
+from test_assignments import EXERCISES, NOTEBOOKS, ROOT, Exercise
 
+from labcourse.check.cells import plain
 from labcourse.check.originality import tampering
+from tools.assignments import without_our_own
 from tools.grading import sandbox
 from tools.grading.execute import RunExercises, is_wrong
 
@@ -73,7 +76,7 @@ def test_what_is_refused_in_grading_is_refused_at_home_in_the_same_words(monkeyp
         (busy, "import os\nfolder = os.getcwd()", busy.solution),  # of no use to the answer
         (by_cause, by_cause.solution),
         (busy, "import pickle\ndef helper(x): return pickle.dumps(x)", f"mine = helper([])\n{busy.solution}"),
-        (by_cause, f"import os\n{by_cause.solution}"),
+        (by_cause, f"import socket\n{by_cause.solution}"),
     ]
     graded = [run(*answer) for answer in answers]
     RunExercises.end()
@@ -102,7 +105,7 @@ def test_no_honest_answer_is_taken_for_a_cheat(exercise):
 @pytest.mark.parametrize(
     "answer",
     [
-        "import os",
+        "import socket",
         "from labcourse import check as judge",
         "import labcourse\nlabcourse.check.hidden = print",
         "torch.equal = print",
@@ -116,7 +119,36 @@ def test_no_honest_answer_is_taken_for_a_cheat(exercise):
         "if False:\n    sys = 1\nsys.modules.clear()",
         "import torch._C",
         "from torch import sys as s",
+        "if False:\n    open = 1\nopen('marks')",
+        "class A:\n    if False:\n        exec = 1\n    exec('text')",
+        "match busy:\n    case object(__globals__=names):\n        pass",
+        "import numpy as np\nnp.x['a'] = 1",
     ],
 )
 def test_a_look_at_the_source_names_it(answer):
     assert "is not allowed" in tampering(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "if __name__ == '__main__':\n    print(busy([], []))",
+        "def levels(begin):\n    open = 0\n    for one in begin:\n        open += one\n    return open",
+        "class Pair:\n    __slots__ = ('a', 'b')",
+        "numbers['two'] = 2",
+        "from pathlib import Path\nPath('out').mkdir(exist_ok=True)",  # lines of the course's own, of notebook 03
+    ],
+)
+def test_a_look_at_the_source_accuses_nobody_of_what_is_harmless(answer):
+    assert tampering(answer) is None
+
+
+def test_a_refusal_names_the_cell_and_its_line():
+    told = tampering("def helper():\n    pass\n\nvars(helper)")
+    assert told.startswith("in the cell that begins with `def helper():`, line 4: `vars` is not allowed")
+
+
+def test_cells_of_the_course_are_not_refused():
+    cells = [cell for path in NOTEBOOKS for cell in without_our_own(nbformat.read(path, as_version=4)).cells]
+    code = [plain(cell.source) for cell in cells if cell.cell_type == "code"]
+    assert {tampering(cell) for cell in code} == {None}

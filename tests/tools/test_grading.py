@@ -205,6 +205,11 @@ HONEST = {
     "left": {"two": "def two():\n    return 2", 8: [("# TODO: your code here", COPIED)]},
     "split": {"two": "def two():", 7: [("    return 2", COPIED)]},
     "stopped": {"two": "def two():\n    return 2", 9: ["1 / 0"]},
+    "tried": {6: ["x = 1 / 0"], "two": "def two():\n    return 2\n\nfor x in range(3):\n    print(x, two())"},
+    "star": {6: ["from math import *"], "two": "def two():\n    return floor(2.5)"},
+    "appended": {6: ["found = []", "found.append(2)"], "two": "def two():\n    return found[0]"},
+    "global": {6: ["def begin():\n    global a\n    a = 2", "begin()"], "two": "def two():\n    return a"},
+    "asked": {"two": "len?\nfiles = !ls\ndef two():\n    return 2 + len(files)"},
 }
 BROKEN = {6: ["helper = of_a_cell_below"], "two": "def two():\n    return helper()"}
 
@@ -520,6 +525,7 @@ FILES = {  # the class list, and files, each with the student for whom it counts
             "John Smith_123456_assignsubmission_file_/01_tiny.ipynb": "John_Smith",
             "Ann-Marie O'Lee_123457_assignsubmission_file_/01_tiny (2).ipynb": "Ann-Marie_O_Lee",
             "Bo Li_123458_assignsubmission_file_01_tiny.ipynb": "Bo_Li",
+            "Cy Ma_123459_assignsubmission_file_/John Smith_123456_assignsubmission_file_/01_tiny.ipynb": "Cy_Ma",
         },
     ),
     "folders": (

@@ -16,7 +16,8 @@ from tools.grading.execute import STOPPED, copies, exercise_of, name_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RIGHT, UNTOUCHED, UNREAD = "right", "not answered", "to be read"
-REFUSAL = "is not allowed in an answer"  # in the message of a refused answer, see labcourse.check.originality
+# In the message of an answer that is refused, see labcourse.check.originality
+REFUSALS = ("is not allowed in an answer", "an answer may not change it", "the library's own")
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Exercise:
         notes = []
         if self.message.startswith(STOPPED):
             notes.append(self.message.split(": ")[1])
-        if REFUSAL in self.message:
+        if is_refused(self.message):
             notes.append("refused")
         if self.points is None:
             notes.append(UNREAD)
@@ -107,6 +108,11 @@ class Course:
     def keep_run(self, notebook: str, **run: object) -> None:
         """Write down how a notebook was graded."""
         (self.root / "runs.json").write_text(json.dumps(self.runs() | {notebook: run}, indent=1), encoding="utf-8")
+
+
+def is_refused(message: str) -> bool:
+    """Whether a check's message says that an answer is not accepted, right or wrong."""
+    return any(refusal in message for refusal in REFUSALS)
 
 
 def points_of(cells: list[NotebookNode]) -> dict[str, float]:

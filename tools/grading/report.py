@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tools.grading.course import REFUSAL, RIGHT, Course
+from tools.grading.course import RIGHT, Course, is_refused
 from tools.mistakes import WRONG_ANSWERS, known
 
 pd.set_option("display.max_colwidth", None)  # messages are not cut
@@ -39,7 +39,7 @@ def mistake(message: str, known: dict[str, str]) -> str:
         message: the one that the student reads.
         known: the names of mistakes by the part of the message that tells them, in small letters.
     """
-    if REFUSAL in message:
+    if is_refused(message):
         return "refused"
     wrong = message.startswith("WrongAnswer")
     if wrong and (fitting := [part for part in known if part in message.casefold()]):

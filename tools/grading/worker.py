@@ -24,6 +24,7 @@ import resource
 import secrets
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -68,14 +69,19 @@ class Shell(InteractiveShell):
         """Run a cell; what it printed, and its error or None."""
         self.error, printed = None, Printed()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            self.run_cell(source, store_history=True)
+            result = self.run_cell(source, store_history=True)
+        if not result.success and self.error is None:  # its traceback cannot be shown
+            error, text = result.error_in_exec or result.error_before_exec, ""
+            with contextlib.suppress(BaseException):
+                text = str(error)
+            self.error = {"ename": type(error).__name__, "evalue": text, "traceback": [text]}
         return {"text": printed.text, "error": self.error}
 
 
-def run_exercise(shell: Shell, line: bytes, file: int, secret: str, limits: dict) -> None:
+def run_exercise(shell: Shell, line: bytes, file: socket.socket, secret: str, limits: dict) -> None:
     """In a fork: let go of this program's files, and run the cells, the later ones even if an earlier one fails.
 
-    Each result is a line in `file`, after a secret that an answer, which has the same file, does not know.
+    Each result is a line sent to `file`, a socket, after a secret that an answer, which can write there, does not know.
     """
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -91,7 +97,7 @@ def run_exercise(shell: Shell, line: bytes, file: int, secret: str, limits: dict
         for number, source in enumerate(cells, start=1):
             if number == len(cells):
                 shell.ast_transformers = []  # the check is the course's own: no rule on answers holds for it
-            os.write(file, f"{secret}{json.dumps(shell.run(source))}\n".encode())
+            file.sendall(f"{secret}{json.dumps(shell.run(source))}\n".encode())
         os._exit(0)  # not through what an answer may have registered for the end
     finally:
         os._exit(1)
@@ -105,18 +111,28 @@ def results_in(text: bytes, secret: str) -> Iterator[dict]:
                 yield json.loads(line[len(secret) :])
 
 
-def watch(pid: int, limits: dict) -> str:
-    """Wait for the process of an exercise, and stop it at a limit; why it ended early, else "".
+def received(end: socket.socket) -> bytes:
+    """What has come, without waiting for more. Nobody can read it a second time, as an answer could a file."""
+    found = b""
+    with contextlib.suppress(BlockingIOError):
+        while len(found) < MAX_BYTES and (part := end.recv(1 << 20, socket.MSG_DONTWAIT)):
+            found += part
+    return found
+
+
+def watch(pid: int, limits: dict, results: socket.socket) -> tuple[str, bytes]:
+    """Wait for the process of an exercise, and stop it at a limit; why it ended early, else "", and its results.
 
     CPU time counts, so that a busy machine costs nobody points. Four times as long by the clock ends a sleeping cell.
     """
-    begun, pause = time.monotonic(), 0.01
+    begun, pause, text = time.monotonic(), 0.01, b""
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
+        text = (text + received(results))[:MAX_BYTES]
         if done:
             code = os.waitstatus_to_exitcode(status)
             how = f"exit status {code}" if code >= 0 else signal.Signals(-code).name
-            return f"crashed: the process ended before the cell did ({how})" if code else ""
+            return f"crashed: the process ended before the cell did ({how})" if code else "", text
         seconds, megabytes = usage()
         why = ""
         if max(seconds, (time.monotonic() - begun) / 4) > limits["exercise_seconds"]:
@@ -126,7 +142,7 @@ def watch(pid: int, limits: dict) -> str:
         if why:
             kill_children()
             os.waitpid(pid, 0)
-            return why
+            return why, text
         time.sleep(pause)
         pause = min(2 * pause, 0.1)
 
@@ -186,13 +202,14 @@ def main() -> None:
     reply("", [shell.run(source) for source in request["setup"]])
     while select.select([0], [], [], IDLE_SECONDS)[0] and (line := sys.stdin.buffer.readline()):
         secret = secrets.token_hex()
-        with tempfile.TemporaryFile() as results:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
             if not (pid := os.fork()):
-                run_exercise(shell, line, results.fileno(), secret, request["limits"])
-            ended = watch(pid, request["limits"])
+                ours.close()
+                run_exercise(shell, line, theirs, secret, request["limits"])
+            ended, results = watch(pid, request["limits"], ours)
             clear()
-            results.seek(0)
-            reply(ended, [*results_in(results.read(MAX_BYTES), secret)])
+            reply(ended, [*results_in(results, secret)])
     os._exit(0)  # at once: to take Python apart costs seconds
 
 

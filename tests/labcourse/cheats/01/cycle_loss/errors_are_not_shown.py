@@ -1,4 +1,4 @@
-# expects: `_showtraceback` is not allowed
+# expects: `get_ipython` is not allowed
 shell = get_ipython()
 shell.showtraceback = shell._showtraceback = lambda *error, **options: None
 

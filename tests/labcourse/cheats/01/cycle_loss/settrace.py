@@ -1,4 +1,4 @@
-# expects: `import sys` is not allowed
+# expects: line 3: `sys` is not allowed
 import sys
 
 sys.settrace(lambda frame, event, value: frame.f_locals.clear())

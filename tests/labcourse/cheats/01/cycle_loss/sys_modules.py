@@ -1,4 +1,4 @@
-# expects: `import sys` is not allowed
+# expects: which changes an object from outside
 import sys
 
 sys.modules["labcourse.check"] = sys
