@@ -4,6 +4,7 @@ The course is one tiny notebook, since importing labkit and PyTorch takes second
 """
 
 import contextlib
+import copy
 import csv
 import io
 import os
@@ -28,6 +29,7 @@ from tools.grading import __main__ as grading
 from tools.grading import report, sandbox
 from tools.grading.collect import collect, read_roster
 from tools.grading.course import Course
+from tools.grading.execute import take_from_below
 
 ROOT = Path(__file__).parents[2]
 NAME = "01_tiny"
@@ -479,6 +481,19 @@ def test_feedback_goes_back_to_moodle(with_written):
     row_of(with_written, *GRADE)
     with zipfile.ZipFile(with_written.root / f"{NAME}-feedback.zip") as archive:
         assert archive.namelist() == [f"{folder}/{NAME}.html"]
+
+
+def test_what_is_written_below_a_question_is_its_answer():
+    question = new_markdown_cell("YOUR ANSWER HERE", metadata=marks("q", grade=True, solution=True, points=4))
+    rest = new_markdown_cell("The next section")
+    released = [question, rest]
+    handed_in = new_notebook(cells=[*copy.deepcopy(released)])
+    handed_in.cells[1:1] = [new_code_cell("1 + 1"), new_markdown_cell("Because of one kernel.")]
+    take_from_below(handed_in, released)
+    assert handed_in.cells[0].source == "YOUR ANSWER HERE\n\nBecause of one kernel."
+    untouched = new_notebook(cells=copy.deepcopy(released))
+    take_from_below(untouched, released)
+    assert untouched.cells[0].source == "YOUR ANSWER HERE"
 
 
 # Collecting

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 import nbformat
@@ -46,24 +47,26 @@ def exercise_of(cell: NotebookNode) -> str:
 class CoursePreprocessor(NbGraderPreprocessor):
     """Knows the course's own notebook."""
 
-    def own_cells(self, resources: dict) -> list[NotebookNode]:
-        """The cells with marks of the notebook that was handed out."""
+    def released_cells(self, resources: dict) -> list[NotebookNode]:
+        """The cells of the notebook that was handed out."""
         course, names = CourseDirectory(parent=self), resources["nbgrader"]
         folder = course.format_path(course.release_directory, ".", names["assignment"])
-        cells = nbformat.read(Path(folder) / f"{names['notebook']}.ipynb", as_version=4).cells
-        return [cell for cell in cells if name_of(cell)]
+        return nbformat.read(Path(folder) / f"{names['notebook']}.ipynb", as_version=4).cells
 
 
 class RestoreCells(CoursePreprocessor):
     """Makes one answer of a copied or split one, which nbgrader cannot grade, and puts deleted checks back.
 
-    What a student wrote into a setup cell, which nbgrader restores, becomes a cell after it.
+    What a student wrote into a setup cell, which nbgrader restores, becomes a cell after it. What was written in new
+    cells below a question in words, whose own cell was left as it is, becomes its answer.
     """
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
         """A notebook that has each answer at most once and each check once, in any order."""
         unite(nb)
-        own = {name_of(cell): cell for cell in self.own_cells(resources)}
+        released = self.released_cells(resources)
+        own = {name_of(cell): cell for cell in released if name_of(cell)}
+        take_from_below(nb, released)
         setup = {line for cell in own.values() if is_setup(cell) for line in statements(cell.source)}
         for cell in [*nb.cells]:
             if name_of(cell) not in own:  # not the course's, or of an older version of it
@@ -95,6 +98,17 @@ def unite(nb: NotebookNode) -> None:
                 del cell.metadata["nbgrader"]
 
 
+def take_from_below(nb: NotebookNode, released: list[NotebookNode]) -> None:
+    """Add to each written answer that was left as released what stands in the student's own text cells below it."""
+    texts = {cell.source for cell in released}
+    untouched = {name_of(cell): cell.source for cell in released if is_grade(cell) and is_solution(cell)}
+    for place, cell in enumerate(nb.cells):
+        if cell.source == untouched.get(name_of(cell)):
+            below = takewhile(lambda one: one.source not in texts, nb.cells[place + 1 :])
+            parts = [one.source for one in below if one.cell_type != "code" and one.source.strip()]
+            cell.source = "\n\n".join([cell.source, *parts])
+
+
 def statements(source: str) -> list[str]:
     """The statements of a cell, without comments. There are none in one that is no Python."""
     with suppress(SyntaxError):
@@ -122,7 +136,7 @@ class RunExercises(CoursePreprocessor):
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
         """The notebook with the outputs of its answers and checks."""
-        setup = [cell.source for cell in self.own_cells(resources) if is_setup(cell)]
+        setup = [cell.source for cell in self.released_cells(resources) if is_setup(cell)]
         above: list[NotebookNode] = []
         for cell in nb.cells:
             if cell.cell_type == "code" and is_grade(cell):
