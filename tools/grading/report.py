@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from tools.grading.alike import alike
 from tools.grading.course import RIGHT, Course, is_refused
 from tools.mistakes import WRONG_ANSWERS, known
 
@@ -49,7 +50,7 @@ def mistake(message: str, known: dict[str, str]) -> str:
 
 
 def write_class(course: Course, notebook: str, path: Path, wrong_answers: Path = WRONG_ANSWERS) -> None:
-    """Write the report on a notebook as a page of HTML: how many students made which mistake."""
+    """Write the report on a notebook as a page of HTML: how many made which mistake, and whose answers are alike."""
     mistakes, graded, sections = known(notebook, wrong_answers), course.graded(notebook), []
     for exercise in course.exercises(notebook):
         names = defaultdict(list)
@@ -62,6 +63,11 @@ def write_class(course: Course, notebook: str, path: Path, wrong_answers: Path =
         right = (messages == RIGHT).sum()
         sections.append(f"<h2>{html.escape(exercise)}: {right} of {len(messages)} right</h2>")
         sections.append(counts.sort_values("students", ascending=False).to_html())
+    same = alike(course, notebook)
+    sections += [
+        f"<h2>Alike but for names and blanks: {len(same)} exercises</h2>",
+        same.reset_index().to_html(index=False),
+    ]
     run = course.runs().get(notebook, {})
     not_graded = pd.DataFrame(run.get("not_graded", {}).items(), columns=["file or student", "reason"])
     sections += [f"<h2>Not graded: {len(not_graded)}</h2>", not_graded.to_html(index=False)]
