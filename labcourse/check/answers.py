@@ -97,10 +97,10 @@ def exercise(*references: Callable) -> Callable[[Callable[..., None]], Callable[
     return decorate
 
 
-def _require_untouched() -> None:
+def _require_untouched(modes_before: int = 0) -> None:
     if reason := originality.noticed():
         raise WrongAnswer(reason)
-    if name := originality.changed():
+    if name := originality.changed(modes_before):
         raise WrongAnswer(f"{name} is not as it was before your answer: an answer may not change it.")
 
 
@@ -144,12 +144,12 @@ def hint(text: str) -> Iterator[None]:
 
 def ask(answer: Callable[..., T], *given: Any, if_it_fails: str = "") -> T:
     """The answer's result for copies of the inputs `given`, which it may not change. `if_it_fails` is a hint."""
-    copies = deepcopy(given)
+    copies, modes_before = deepcopy(given), originality.modes()
     with hint(if_it_fails):
         got = answer(*copies)
     kept = "an input was changed in place, and other code still needs it: make a new value, a - b instead of a -= b."
     require(all(map(_unchanged, copies, given)), kept)
-    _require_untouched()  # here, too: a change need not last until the end of the check
+    _require_untouched(modes_before)  # here, too: a change need not last until the end of the check
     return got
 
 

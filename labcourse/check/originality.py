@@ -220,7 +220,10 @@ def notice(event: str, given: tuple) -> None:
     caller, found = sys._getframe(1), None
     match event, *given:
         case "compile", str() | bytes() as text, *_:
-            if not caller.f_globals.get("__name__", "").startswith(COMPILERS):
+            asks: FrameType | None = caller
+            while asks and asks.f_globals.get("__name__") == "typing":  # for the hints of whoever asks
+                asks = asks.f_back
+            if asks and not asks.f_globals.get("__name__", "").startswith(COMPILERS):
                 found = tampering(text.decode() if isinstance(text, bytes) else text)
         case (("os.fork" | "subprocess.Popen"), *_):
             found = REFUSAL.format("a new process")
@@ -281,7 +284,12 @@ def _functions(owner: Any) -> dict[str, Any]:
     return {name: (one, getattr(one, "__code__", None)) for name, one in called.items() if name not in IPYTHON_BUILTINS}
 
 
-def changed() -> str | None:
+def modes() -> int:
+    """How many of PyTorch's modes see each operation now: those of a check, or of an answer."""
+    return torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack()
+
+
+def changed(modes_before: int = 0) -> str | None:
     """The full name of a function that is not the one from before the answers, or None where nothing is graded."""
     for owner_name, (owner, before) in _BEFORE.items():
         now = vars(owner)
@@ -292,7 +300,7 @@ def changed() -> str | None:
             for name in now.keys() - before.keys():
                 if callable(now[name]):
                     return f"{owner_name}.{name}"
-    if _BEFORE and torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack():
+    if _BEFORE and modes() != modes_before:
         return "PyTorch's way to call operations"
     return None
 
