@@ -27,6 +27,24 @@ def mobilenet_v1(channels):
     return Skip(*layers(), nn.ReLU(), *layers())
 
 
+class WithoutBiases(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.first, self.second = (
+            nn.Sequential(
+                nn.ReflectionPad2d(1), nn.Conv2d(channels, channels, 3, bias=False), nn.InstanceNorm2d(channels)
+            )
+            for _ in range(2)
+        )
+
+    def forward(self, x):
+        return x + self.second(torch.relu(self.first(x)))
+
+
+def test_a_residual_block_needs_no_biases_before_instance_norm():
+    check.residual_block(WithoutBiases)
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("block", [depthwise_5_x_5, mobilenet_v1])
 def test_a_light_block_may_close_many_activations(block, seed, monkeypatch):
