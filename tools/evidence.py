@@ -18,7 +18,7 @@ import gzip
 import itertools
 import json
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -30,12 +30,14 @@ from labcourse.shipped import DATA, shipped_as
 from labkit.measure import interval, pick
 from labkit.measure.compare import from_json, read_results, write_results
 from labkit.measure.timing import ratios
+from labkit.models import MODELS
 from labkit.simulate import read_launches, replay, step_operators, what_if
 from labkit.simulate.cost_model import Roofline
 from labkit.simulate.meta_device import GPU_ONLY
+from labkit.simulate.operator_replay import HOST_US
 from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
-from tools.survey import RESULTS_FILE
+from tools.survey import RESULTS_FILE, Item
 
 KEPT_STEPS = 8  # of those recorded; the stamp says that there were more
 MOST_BYTES = 8_000_000  # bytes of a shipped trace; fewer steps are kept if it would be larger
@@ -44,6 +46,7 @@ KEPT_ARGUMENTS |= {"wait_on_stream", "wait_on_cuda_event_record_corr_id", "Input
 RACE_COLUMNS = ["median_s", "times_faster", "times_faster_low", "times_faster_high", "peak_bytes"]
 SPEED_COLUMNS = ["times_faster", "times_faster_low", "times_faster_high"]
 REPLAYED_STEPS = 2  # steps
+HOSTS_US = (5.0, HOST_US)  # microseconds a launch: of a fast host, and of the course paper's
 
 
 def ship(folder: Path, name: str, data: Path = DATA) -> list[Path]:
@@ -214,6 +217,26 @@ def two_streams(results: Mapping) -> pandas.DataFrame:
             ms = [1e3 * statistics.median(seconds) for seconds in row["seconds"].values()]
             rows.append([row["batch_size"], row["benchmark"], *ms, statistics.median(faster), *interval(faster)])
     return pandas.DataFrame(rows, columns=["batch", "benchmark", "one_ms", "two_ms", *SPEED_COLUMNS])
+
+
+def predictions(items: Iterable[Item], roofline: Roofline) -> pandas.DataFrame:
+    """Milliseconds of the timings and races of a survey on a device with these limits, before they are measured:
+    SIMULATED, with the hosts of data/paper. NaN where the operators of a speed-up are not known."""
+    rows = {}
+    for item in items:
+        names = [name for name in item.speedups if name != "graph"]
+        try:
+            model = MODELS[item.model](**item.settings)
+            operators = step_operators(model, *names, batch_size=item.batch_size, size=item.size)
+        except LabkitError:  # of "channels_last", and of what compiles
+            operators = []
+        for host_us in HOSTS_US:
+            ms = float("nan")
+            if operators:
+                played = replay(operators, host_us, roofline, graph="graph" in item.speedups, steps=REPLAYED_STEPS)
+                ms = played.timeline.wall / REPLAYED_STEPS / 1e3
+            rows.setdefault(item.key, {})[f"SIMULATED_ms_host_{host_us:g}_us"] = ms
+    return pandas.DataFrame.from_dict(rows, orient="index").round(3).rename_axis("key")
 
 
 def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:
