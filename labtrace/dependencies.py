@@ -42,7 +42,8 @@ class Dependencies:
     Attributes:
         kernels: from `in_order`. All positions below are places in it.
         made: when the host would have made each launch if its call had not waited, in microseconds.
-        depth: of each launch, how many kernels of its stream were launched and not started when its call began.
+        depth: of each launch, how many entries of its queue were launched and not started when its call began. A graph is
+            one entry, its first kernel.
         copies: whether each of them is a copy that blocked the host: its call ended after it did.
         waits: by the position of the last launch before it, the kernels that had to end before the host could go
             on, including those that had ended anyway.
@@ -119,12 +120,17 @@ def in_order(rank: Rank) -> pandas.DataFrame:
     return table.assign(call_end=table["call_begin"] + table["call_duration"], call=pandas.factorize(table["call"])[0])
 
 
+def _queues(table: pandas.DataFrame) -> list[pandas.DataFrame]:
+    """The entries of each stream's queue: kernels, and of a graph, which is one entry, the first kernel."""
+    return [entries for _, entries in table.drop_duplicates(["stream", "call"]).groupby("stream")]
+
+
 def _depth_at_call(table: pandas.DataFrame) -> np.ndarray:
-    """The number of kernels of the same stream that were launched and not started when each call began."""
+    """The number of entries of the same queue that were launched and not started when each call began."""
     depth = np.zeros(len(table), dtype=int)
-    for _, mine in table.groupby("stream"):
-        started = np.searchsorted(np.sort(mine["begin"]), mine["call_begin"], side="right")
-        depth[mine.index] = np.maximum(0, np.arange(len(mine)) - started)
+    for entries in _queues(table):
+        started = np.searchsorted(np.sort(entries["begin"]), entries["call_begin"], side="right")
+        depth[entries.index] = np.maximum(0, np.arange(len(entries)) - started)
     return depth
 
 
@@ -141,7 +147,7 @@ def _full_queues(table: pandas.DataFrame, depth: np.ndarray) -> dict[int, tuple[
     """The launches that found the queue full, and the kernel whose begin made room."""
     begin, call_end = table["begin"].to_numpy(), table["call_end"].to_numpy()
     delays: dict[int, tuple[int, bool]] = {}
-    for mine in table.groupby("stream").indices.values():
+    for mine in (entries.index.to_numpy() for entries in _queues(table)):
         for number in np.flatnonzero(depth[mine] >= FULL_QUEUE).tolist():
             freed = mine[number - depth[mine[number]]]  # the first that had not begun when the call did
             if begin[freed] <= call_end[mine[number]]:

@@ -55,7 +55,8 @@ class Graph(SpeedUp):
                         "it takes capturable=True, or leave 'graph' out."
                     )
                 for group in optimizer.param_groups:
-                    group["lr"] = torch.tensor(group["lr"], device=self.device)  # float32, as fused Adam has it
+                    # Fused Adam reads a float32, whatever the weights and PyTorch's default type are.
+                    group["lr"] = torch.tensor(group["lr"], dtype=torch.float32, device=self.device)
         return optimizers
 
     def adam_options(self) -> dict[str, bool]:

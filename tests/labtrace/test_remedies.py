@@ -5,6 +5,7 @@ import json
 from functools import partial
 
 import pytest
+from synthetic_trace import SyntheticTrace
 
 import labkit
 from labkit.simulate import Launch, Replay, what_if, write_trace
@@ -177,3 +178,15 @@ def test_a_factor_that_is_none_is_refused(changed, tmp_path):
     trace = labkit.Trace(written(launched(GEMM, 10.0, 2.0), (), tmp_path / "trace.json"))
     with pytest.raises(LabkitError, match="is no factor on a time. Give 0 or more"):
         what_if(trace, **changed)
+
+
+def test_a_graph_of_more_kernels_than_a_queue_has_room_for_is_one_entry_of_it(tmp_path):
+    trace = SyntheticTrace()
+    for step in range(3):
+        began = 10_000 * step
+        trace.range(f"ProfilerStep#{step}", began, 9900)
+        graph = trace.call(began + 100, 4000, name="cudaGraphLaunch")
+        for number in range(1500):
+            trace.kernel(began + 600 + 6 * number, 5, graph)
+    trace = labkit.Trace(trace.save(tmp_path / "trace.json"))
+    assert what_if(trace).timeline.wall == pytest.approx(29_000, rel=0.05)

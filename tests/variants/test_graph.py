@@ -144,3 +144,16 @@ def test_memory_that_does_not_suffice_is_not_taken_for_waiting(tiny, batch, ends
         step(*batch())
     with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
         step(*batch())
+
+
+def test_the_rate_on_the_device_is_float32_whatever_the_default_type_is(tiny, batch):
+    """Fused Adam on a GPU refuses any other; `labkit.compare` makes steps under a default of float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        step = labkit.make_step(tiny().double(), OnCPU)
+        step.load_state_dict(step.state_dict())
+        step.scale_lr(0.5)
+    finally:
+        torch.set_default_dtype(before)
+    assert {group["lr"].dtype for adam in step.optimizers.values() for group in adam.param_groups} == {torch.float32}
