@@ -42,8 +42,8 @@ class Dependencies:
     Attributes:
         kernels: from `in_order`. All positions below are places in it.
         made: when the host would have made each launch if its call had not waited, in microseconds.
-        depth: of each launch, how many entries of its queue were launched and not started when its call began. A graph is
-            one entry, its first kernel.
+        depth: of each launch, how many entries of its queue were launched and not started when its call began. A graph
+            is one entry, its first kernel.
         copies: whether each of them is a copy that blocked the host: its call ended after it did.
         waits: by the position of the last launch before it, the kernels that had to end before the host could go
             on, including those that had ended anyway.
