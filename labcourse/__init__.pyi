@@ -44,6 +44,8 @@ from labcourse.races import find_races as find_races
 from labcourse.resnet50 import resnet50_errors as resnet50_errors
 from labcourse.shipped import deviation_models as deviation_models
 from labcourse.shipped import gpu_results as gpu_results
+from labcourse.shipped import gpu_steps as gpu_steps
+from labcourse.shipped import gpu_streams as gpu_streams
 from labcourse.shipped import gpu_trace as gpu_trace
 from labcourse.shipped import public_trace as public_trace
 from labcourse.shipped import study as study

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ from torch import Tensor
 from labkit import measure
 from labkit.data.images import read_picture
 from labkit.devices import pick_device
-from labkit.measure.compare import read_results
+from labkit.measure.compare import from_json, read_results
 from labkit.measure.record import noise, record, run_in_subprocess
+from labkit.measure.timing import ratios
 from labkit.models.cyclegan import CycleGAN
 from labkit.models.model import Model
 from labkit.simulate import RECORDED_HOST_US, replay, step_operators, write_trace
@@ -43,11 +45,12 @@ def gpu_trace(
     generator: str = "resnet_9blocks",
     afresh: bool = False,
     host_us: float = RECORDED_HOST_US,
+    recorded: bool = True,
 ) -> Trace:
     """The trace of CycleGAN's training step on 256 x 256 pictures. Its stamp names the GPU.
 
     A recording is looked for in data/traces/<device>/, and the first one found is returned. If there is none, the step
-    is replayed without a GPU: the trace is SIMULATED, and its stamp says so.
+    is replayed without a GPU: the trace is SIMULATED, of an A100, and its stamp says so.
 
     Args:
         speedups: names from `labkit.speedups()`.
@@ -55,6 +58,7 @@ def gpu_trace(
         generator: as for `labkit.CycleGAN`.
         afresh: record on this machine's GPU instead, into out/recorded.
         host_us: SIMULATED: the host's microseconds for every launch. A profiler slows the host down.
+        recorded: False for the SIMULATED trace even if there is a recording, to compare it with others that have none.
 
     Raises:
         LabkitError: `afresh` without a GPU, or a speed-up that is unknown, or that has no recording and cannot be
@@ -63,7 +67,7 @@ def gpu_trace(
     name = trace_name(generator, batch_size, speedups)
     if afresh:
         return Trace(run_in_subprocess(_recorded, name, speedups, batch_size, generator, pick_device("cuda")))
-    if shipped := sorted((DATA / "traces").glob(f"*/{name}")):
+    if recorded and (shipped := sorted((DATA / "traces").glob(f"*/{name}"))):
         return Trace(shipped[0])
     graph = "graph" in speedups  # a graph changes how kernels are launched, but no operator
     recordable = [speedup for speedup in speedups if speedup != "graph"]
@@ -117,6 +121,57 @@ def gpu_results() -> dict[str, dict]:
     The files are data/results/<device>.json. The dict is empty if none is shipped.
     """
     return {file.stem: read_results(file) for file in sorted((DATA / "results").glob("*.json"))}
+
+
+def gpu_steps(device: str = "h200") -> pandas.DataFrame:
+    """Every step that a survey timed on a GPU, against CycleGAN's plain step in turn in the same process.
+
+    | column | unit | meaning |
+    |---|---|---|
+    | model, batch_size, speedups | | of the step, on pictures of 256 x 256 pixels |
+    | ms | milliseconds | the median, measured |
+    | times_faster, low, high | | than CycleGAN, for another model with the same speed-ups; a 95% interval |
+    | verdict | | as `labkit.compare` has it |
+    | SIMULATED_ms | milliseconds | foretold before it was measured; NaN where the model knows no operators |
+
+    Args:
+        device: a key of `gpu_results`.
+    """
+    import pandas
+
+    results = read_results(DATA / "results" / f"{device}.json")
+    foretold = pandas.read_csv(DATA / "results" / f"{device}_predicted.csv", index_col="key").iloc[:, -1]
+    rows = []
+    for key, row in results["rows"].items():
+        if row["kind"] in ("timing", "race") and row["tf32"] == "default":
+            last = from_json(row["comparison"]).iloc[-1]
+            about = [row["model"], row["batch_size"], "+".join(row["speedups"]) or "baseline", 1e3 * last["median_s"]]
+            faster = last[["times_faster", "times_faster_low", "times_faster_high"]]
+            rows.append([*about, *faster, last["verdict"], foretold.get(key, float("nan"))])
+    named = ["model", "batch_size", "speedups", "ms", "times_faster", "low", "high", "verdict", "SIMULATED_ms"]
+    table = pandas.DataFrame(rows, columns=named)
+    table.attrs["stamp"] = results["stamp"]
+    return table
+
+
+def gpu_streams(device: str = "h200") -> pandas.DataFrame:
+    """Two streams against one, in turn in one process without a profiler, with cuDNN's benchmark mode off and on.
+
+    A row has `batch`, `benchmark`, milliseconds of a step `one_ms` and `two_ms`, and how many `times_faster` two are,
+    with its 95% interval from `low` to `high`. `device` is a key of `gpu_results`.
+    """
+    import pandas
+
+    results = read_results(DATA / "results" / f"{device}.json")
+    rows = []
+    for row in results["rows"].values():
+        if row["kind"] == "streams":
+            faster = ratios(row["seconds"]["one"], row["seconds"]["two"])
+            ms = [1e3 * median(seconds) for seconds in row["seconds"].values()]
+            rows.append([row["batch_size"], row["benchmark"], *ms, median(faster), *measure.interval(faster)])
+    table = pandas.DataFrame(rows, columns=["batch", "benchmark", "one_ms", "two_ms", "times_faster", "low", "high"])
+    table.attrs["stamp"] = results["stamp"]
+    return table.sort_values(["batch", "benchmark"], ignore_index=True)
 
 
 def study(name: str) -> pandas.DataFrame:

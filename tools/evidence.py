@@ -25,11 +25,11 @@ from pathlib import Path
 
 import pandas
 
+import labcourse
 import labkit
 from labcourse.shipped import DATA, shipped_as
-from labkit.measure import interval, pick
+from labkit.measure import pick
 from labkit.measure.compare import from_json, read_results, write_results
-from labkit.measure.timing import ratios
 from labkit.models import MODELS
 from labkit.simulate import read_launches, replay, step_operators, what_if
 from labkit.simulate.cost_model import Roofline
@@ -208,17 +208,6 @@ def roofline_seconds(results: Mapping, generator: str, batch_size: int, stack: l
     return sum(work_alone.microseconds(one.flops, one.bytes_moved, kind) for one, kind in each) / 1e6
 
 
-def two_streams(results: Mapping) -> pandas.DataFrame:
-    """Two streams against one, with cuDNN's benchmark mode off and on: milliseconds of a step, and their ratio."""
-    rows = []
-    for row in results["rows"].values():
-        if row["kind"] == "streams":
-            faster = ratios(row["seconds"]["one"], row["seconds"]["two"])
-            ms = [1e3 * statistics.median(seconds) for seconds in row["seconds"].values()]
-            rows.append([row["batch_size"], row["benchmark"], *ms, statistics.median(faster), *interval(faster)])
-    return pandas.DataFrame(rows, columns=["batch", "benchmark", "one_ms", "two_ms", *SPEED_COLUMNS])
-
-
 def predictions(items: Iterable[Item], roofline: Roofline) -> pandas.DataFrame:
     """Milliseconds of the timings and races of a survey on a device with these limits, before they are measured:
     SIMULATED, with the hosts of data/paper. NaN where the operators of a speed-up are not known."""
@@ -301,7 +290,8 @@ if __name__ == "__main__":
     surveyed = read_results(DATA / "results" / f"{arguments.name}.json")
     for title, table in {
         "best stack, against eager PyTorch": best_stacks(surveyed),
-        "two streams": two_streams(surveyed),
+        "two streams": labcourse.gpu_streams(arguments.name),
+        "all steps, and what was foretold of them": labcourse.gpu_steps(arguments.name),
         "another model, against CycleGAN with the same speed-ups": races_of(surveyed),
         "the traces, and replays as times what was recorded": recordings(arguments.name),
     }.items():

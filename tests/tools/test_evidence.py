@@ -17,7 +17,7 @@ from labkit.measure import pick
 from labkit.measure.compare import SECOND_BASELINE, SURVEY_FORMAT, as_json, write_results
 from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
 from labtrace.errors import LabkitError
-from tools.evidence import best_stacks, comparisons, recordings, roofline_seconds, ship, thin, two_streams
+from tools.evidence import best_stacks, comparisons, recordings, roofline_seconds, ship, thin
 from tools.survey import Item
 
 RESNET = {"generator": "resnet_9blocks"}
@@ -206,7 +206,7 @@ def test_the_best_stack_and_its_share_of_the_roofline():
     assert best["share_of_roofline"] == pytest.approx(STEP_FLOPS / 16e12 / (best["ms"] / 1e3), rel=0.01)
 
 
-def test_two_streams_are_shown_for_each_batch_and_mode():
+def test_two_streams_are_shown_for_each_batch_and_mode(tmp_path, monkeypatch):
     rows = [
         (str(benchmark), {"kind": "streams", "batch_size": 1, "benchmark": benchmark, "seconds": seconds})
         for benchmark, seconds in (
@@ -214,7 +214,10 @@ def test_two_streams_are_shown_for_each_batch_and_mode():
             (True, {"one": [1.0] * 6, "two": [0.5] * 6}),
         )
     ]
-    table = two_streams(survey(*rows))
+    monkeypatch.setattr(shipped, "DATA", tmp_path)
+    (tmp_path / "results").mkdir()
+    write_results(survey(*rows), tmp_path / "results" / "imaginary.json")
+    table = labcourse.gpu_streams("imaginary")
     assert table.to_numpy().tolist() == [[1, False, 1000, 2000, *[0.5] * 3], [1, True, 1000, 500, *[2] * 3]]
 
 
