@@ -35,6 +35,7 @@ DATA = Path(__file__).parents[1] / "data"  # in a clone; an installed package ha
 PUBLIC = DATA / "traces" / "public"  # recordings by others
 TRACE_STEPS = 3
 GPU_TRACE_SETTINGS = {"model": "CycleGAN", "benchmark": True, "tf32": "default", "size": 256}  # by `gpu_trace`
+BENCHMARK_OFF = "benchmark_off_"  # begins the names of recordings without cuDNN's benchmark mode
 STUDY_PICTURES = 9  # test pictures in each row that tools/studies.py kept
 NOT_SHIPPED = "is not shipped here: use a clone of labkit. Its data/README.md names the tools that make it."
 
@@ -46,6 +47,7 @@ def gpu_trace(
     afresh: bool = False,
     host_us: float = RECORDED_HOST_US,
     recorded: bool = True,
+    benchmark: bool = True,
 ) -> Trace:
     """The trace of CycleGAN's training step on 256 x 256 pictures. Its stamp names the GPU.
 
@@ -59,12 +61,15 @@ def gpu_trace(
         afresh: record on this machine's GPU instead, into out/recorded.
         host_us: SIMULATED: the host's microseconds for every launch. A profiler slows the host down.
         recorded: False for the SIMULATED trace even if there is a recording, to compare it with others that have none.
+        benchmark: False for a recording with cuDNN's benchmark mode off.
 
     Raises:
         LabkitError: `afresh` without a GPU, or a speed-up that is unknown, or that has no recording and cannot be
             replayed.
     """
     name = trace_name(generator, batch_size, speedups)
+    if not benchmark:
+        return Trace(next((DATA / "traces").glob(f"*/{BENCHMARK_OFF}{name}"), DATA / "traces" / name))
     if afresh:
         return Trace(run_in_subprocess(_recorded, name, speedups, batch_size, generator, pick_device("cuda")))
     if recorded and (shipped := sorted((DATA / "traces").glob(f"*/{name}"))):

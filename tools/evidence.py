@@ -17,6 +17,7 @@ import argparse
 import gzip
 import itertools
 import json
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -27,7 +28,7 @@ import pandas
 
 import labcourse
 import labkit
-from labcourse.shipped import DATA, shipped_as
+from labcourse.shipped import BENCHMARK_OFF, DATA, shipped_as
 from labkit.measure import pick
 from labkit.measure.compare import from_json, read_results, write_results
 from labkit.models import MODELS
@@ -100,7 +101,7 @@ def shipped_rows(results: Mapping) -> dict[str, dict]:
     rows = {}
     for row in results["rows"].values():
         if row["kind"] == "trace" and (file := shipped_as(row | {"benchmark": True})):
-            rows[file if row["benchmark"] else f"benchmark_off_{file}"] = row
+            rows[file if row["benchmark"] else BENCHMARK_OFF + file] = row
     return rows
 
 
@@ -226,6 +227,21 @@ def predictions(items: Iterable[Item], roofline: Roofline) -> pandas.DataFrame:
                 ms = played.timeline.wall / REPLAYED_STEPS / 1e3
             rows.setdefault(item.key, {})[f"SIMULATED_ms_host_{host_us:g}_us"] = ms
     return pandas.DataFrame.from_dict(rows, orient="index").round(3).rename_axis("key")
+
+
+def foretold_rows(name: str) -> str:
+    """The rows of the table in docs/trust.md: the steps of a survey beside what was foretold of them."""
+    table = labcourse.gpu_steps(name).sort_values(["batch_size", "model", "ms"], ascending=[True, True, False])
+    rows = []
+    for step in table.itertuples():
+        stack = step.speedups.replace("batched+fused_adam+out_of_place", "fewer launches").replace("+", ", ")
+        called = stack if step.model == "CycleGAN" else f"one generator, deviation loss for both domains: {stack}"
+        against = f"{step.times_faster:.2f}" if step.verdict != "noise" else ""
+        foretold = (
+            "|" if math.isnan(step.SIMULATED_ms) else f"{step.SIMULATED_ms:.1f} | {step.SIMULATED_ms / step.ms:.2f}"
+        )
+        rows.append(f"| {step.batch_size} | {called} | {step.ms:.1f} | {against} | {foretold} |")
+    return "\n".join(rows)
 
 
 def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:

@@ -45,7 +45,10 @@ class Streams(SpeedUp, CycleGANStep):
         device = journeys[0].real.device
         if not journeys[0].real.is_cuda:
             return super().cycles(journeys)
-        self.side = self.side or tuple(torch.cuda.Stream(device) for _ in journeys)
+        if not self.side:
+            self.side = tuple(torch.cuda.Stream(device) for _ in journeys)
+            # Both cycles add to the gradients of the same weights, on two streams: PyTorch would warn of it.
+            torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         main = torch.cuda.current_stream(device)
         cycles = []
         for stream, journey in zip(self.side, journeys, strict=True):
