@@ -19,7 +19,7 @@ class ChannelsLast(SpeedUp):
 
     Improves: compute time of convolutions, and the transposing kernels around them, above all in 16 bits on GPUs. Does
     not help in float32 on many devices, nor around instance norm, which returns the usual format and so makes the next
-    convolution convert.
+    convolution convert: on an H200 the fastest stack in bf16 took 1.15 (batch 1) and 1.33 times (16) as long with it.
 
     On CPUs some versions of PyTorch compute a wrong gradient of instance norm, for one picture whose gradient comes in
     channels_last. There (a trial tells) the gradient is converted before it enters instance norm. On Macs some compute
