@@ -146,7 +146,7 @@ def _check_sends(backward: list[tuple[str, int]], after: list[tuple[str, int]], 
     left = f"Gradients of {sizes} bytes came, in this order, and a bucket should have at least {bucket_bytes}"
     for holds, message in (
         (("wait", 0) not in backward, "ready waits for a bucket, so the backward pass stands still: wait in finish."),
-        (sent > 0, "nothing leaves before the backward pass ends: `ready` has to call send()."),
+        (sent > 0 or right == backward, "nothing leaves before the backward pass ends: `ready` has to call send()."),
         (backward == right, f"{left}: {sent} buckets left during the backward pass, not each as soon as it had them."),
         (last == [waiting] * (waiting > 0), "`finish` has to send what is still waiting, once, if there is anything."),
         (waits == sent + len(last), f"{sent + len(last)} buckets were sent, and finish waits for {waits}."),
