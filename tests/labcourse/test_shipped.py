@@ -42,3 +42,12 @@ def test_without_a_recording_the_trace_is_simulated_and_says_so(elsewhere):
 def test_nothing_is_recorded_afresh_without_a_gpu(elsewhere):
     with pytest.raises(labkit.LabkitError, match="device='cuda': .*labkit doctor"):
         labcourse.gpu_trace(afresh=True)
+
+
+def test_a_recording_can_be_left_aside_and_one_without_the_benchmark_mode_asked_for():
+    recorded, other = (labcourse.gpu_trace(batch_size=16, benchmark=mode) for mode in (True, False))
+    assert recorded.stamp["device"] == other.stamp["device"] == "NVIDIA H200"
+    assert other.stamp["cudnn_benchmark"] is False and "SIMULATED" not in other.stamp
+    assert "SIMULATED" in labcourse.gpu_trace(recorded=False).stamp
+    with pytest.raises(labkit.LabkitError):
+        labcourse.gpu_trace("bf16", benchmark=False)

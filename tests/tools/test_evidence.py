@@ -5,6 +5,7 @@ import json
 import math
 import re
 from dataclasses import asdict
+from pathlib import Path
 
 import pandas
 import pytest
@@ -17,7 +18,7 @@ from labkit.measure import pick
 from labkit.measure.compare import SECOND_BASELINE, SURVEY_FORMAT, as_json, write_results
 from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
 from labtrace.errors import LabkitError
-from tools.evidence import best_stacks, comparisons, recordings, roofline_seconds, ship, thin
+from tools.evidence import best_stacks, comparisons, foretold_rows, recordings, roofline_seconds, ship, thin
 from tools.survey import Item
 
 RESNET = {"generator": "resnet_9blocks"}
@@ -219,6 +220,11 @@ def test_two_streams_are_shown_for_each_batch_and_mode(tmp_path, monkeypatch):
     write_results(survey(*rows), tmp_path / "results" / "imaginary.json")
     table = labcourse.gpu_streams("imaginary")
     assert table.to_numpy().tolist() == [[1, False, 1000, 2000, *[0.5] * 3], [1, True, 1000, 500, *[2] * 3]]
+
+
+def test_the_page_has_the_steps_of_the_survey_beside_what_was_foretold():
+    rows = foretold_rows("h200")
+    assert rows.count("\n") == 17 and rows in (Path(__file__).parents[2] / "docs" / "trust.md").read_text()
 
 
 # ---- recordings, of a GPU that is itself a model, so that replays foretell everything
