@@ -17,9 +17,8 @@ from nbformat.v4 import new_code_cell
 from nbgrader.utils import is_grade, is_solution
 
 from labcourse.check.cells import names, needed
-from labcourse.check.originality import BANNED_NAMES
 from tools.assignments import without_our_own
-from tools.grading.execute import RunExercises, exercise_of, is_setup, is_silent, is_wrong
+from tools.grading.execute import RunExercises, exercise_of, is_setup, is_wrong
 
 ROOT = Path(__file__).resolve().parents[1]
 # What stands in cells above the answer, and in the answer's own cell, with {answer} for the solution.
@@ -75,8 +74,8 @@ def exercises() -> Iterator[tuple[str, list[str], list[NotebookNode], NotebookNo
 
 def written(style: str, solution: str, above: list[NotebookNode]) -> list[str]:
     """The sources of a student's cells: those above the answer, and the answer."""
-    name = next(line.name for line in reversed(ast.parse(solution).body) if hasattr(line, "name"))
-    bound = {one for cell in above if not is_solution(cell) for one in names(cell.source).bound} - BANNED_NAMES
+    name = sorted(names(solution).bound)[0]
+    bound = {one for cell in above if not is_solution(cell) for one in names(cell.source).bound}
     others = "\n".join(f"{one} = 0\nprint({one})" for one in sorted(bound) if one not in names(solution).used_later)
     parts = {"answer": solution, "name": name, "unparsed": ast.unparse(ast.parse(solution)), "others": others}
     cells, answer = STYLES[style]
@@ -99,7 +98,7 @@ def main() -> int:
             places = needed([cell.source for cell in cells], {len(cells) - 2, len(cells) - 1})
             grader.run([cells[place] for place in places], setup, notebook)
             graded += 1
-            if is_wrong(cells[-1]) or is_silent(cells[-1]):
+            if is_wrong(cells[-1]):
                 failed += 1
                 told = [output.evalue for cell in cells[-2:] for output in cell.outputs if "evalue" in output]
                 print(f"{notebook} {exercise_of(check)}, {style}: {told}", flush=True)

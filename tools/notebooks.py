@@ -5,13 +5,10 @@
 Outputs, execution counts, widget state and versions go. The first code cell becomes tools/first_cell.py. Cells tagged
 `claims` are titled and folded. The first cell and those tagged `setup` are locked: when nbgrader grades, it takes them
 from here and not from what was handed in. A cell's id follows from its exercise or its content, so that no editor
-changes it. Tags and nbgrader's marks stay. labcourse/check/course_lines.txt lists the course's lines that no answer may
-contain, so that they are not refused in a student's notebook. `--check` changes nothing and fails if something would
-change.
+changes it. Tags and nbgrader's marks stay. `--check` changes nothing and fails if something would change.
 """
 
 import argparse
-import ast
 import hashlib
 import sys
 from pathlib import Path
@@ -19,11 +16,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from labcourse.check.cells import plain
-from labcourse.check.originality import found_in, line_id
-
 ROOT = Path(__file__).resolve().parents[1]
-COURSE_LINES = ROOT / "labcourse" / "check" / "course_lines.txt"
 FIRST_CELL = (ROOT / "tools" / "first_cell.py").read_text(encoding="utf-8").rstrip()
 CLAIMS_TITLE = "# @title Checked: the numbers in the text above"
 FOLDED = {"cellView": "form", "jupyter": {"source_hidden": True}}  # in Colab, in JupyterLab
@@ -90,13 +83,6 @@ def normalise(text: str) -> str:
     return nbformat.writes(notebook).rstrip("\n") + "\n"
 
 
-def course_lines(paths: list[Path]) -> str:
-    """Of the cells that students get, the lines that would be refused in an answer: an id a line."""
-    cells = [cell for path in paths for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
-    trees = [ast.parse(plain(cell.source)) for cell in cells if "claims" not in cell.metadata.get("tags", [])]
-    return "\n".join(sorted({line_id(line) for tree in trees for line, _ in found_in(tree)})) + "\n"
-
-
 def main() -> int:
     """The command line; the number of notebooks that failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -114,12 +100,6 @@ def main() -> int:
         else:
             path.write_text(after, encoding="utf-8", newline="\n")
             print(f"{path}: normalised")
-    lines = course_lines(sorted((ROOT / "notebooks").glob("*.ipynb")))
-    if arguments.check and lines != COURSE_LINES.read_text(encoding="utf-8"):
-        print(f"{COURSE_LINES}: not up to date, run: python tools/notebooks.py")
-        failed += 1
-    elif not arguments.check:
-        COURSE_LINES.write_text(lines, encoding="utf-8", newline="\n")
     return failed
 
 

@@ -1,30 +1,29 @@
 """The helpers of every check: compare an answer with the right one, and name the likely mistake if it is wrong.
 
-A check takes its inputs from `drawn`, so that `hidden` can run it again with other inputs during grading.
+A check takes its inputs from `drawn`, so that `hidden` can run it again with other inputs during grading. It reaches
+an answer by `ask` alone, which works as well for one in another process.
 """
 
 from __future__ import annotations
 
-import linecache
+import json
 import math
 import os
 import re
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from copy import deepcopy
 from functools import wraps
 from inspect import signature
 from numbers import Real
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
-from numpy import array_equal, ndarray
 from pandas import DataFrame
 from torch import Tensor
 
+from labcourse.calls import reply
 from labcourse.check import originality
+from labcourse.plain_values import decode, encode, kind
 
 T = TypeVar("T")
 ERRORS = {  # a pattern in an error of the answer's code: where to look
@@ -58,6 +57,25 @@ class WrongAnswer(AssertionError):
     """An exercise's answer is not right yet. The message names the likely mistake and where to look."""
 
 
+class Stopped(Exception):
+    """The process where an answer is graded had to be stopped, or has ended. The text says why."""
+
+
+class Elsewhere(NamedTuple):
+    """An answer that another process knows by this name: see `WORKERS`."""
+
+    name: str
+
+    def __call__(self, *given: Any) -> Any:
+        """What it returns, as `ask` has it."""
+        return ask(self, *given)
+
+
+CHANGED = "an input was changed in place, and other code still needs it: make a new value, a - b instead of a -= b."
+_REFERENCES: list[tuple[Callable, ...]] = []  # of the check that runs
+WORKERS: list[Callable[[str], str]] = []  # while answers are graded: sends a request to the process where they run
+
+
 def exercise(*references: Callable) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Lets a check say that an answer is right, and turns any error of the answer's code into a `WrongAnswer`.
 
@@ -71,94 +89,67 @@ def exercise(*references: Callable) -> Callable[[Callable[..., None]], Callable[
     def decorate(check: Callable[..., None]) -> Callable[..., None]:
         @wraps(check)
         def checked(*answers: Any) -> None:
-            _require_untouched()
-            if reason := originality.refused():
-                raise WrongAnswer(reason)
+            _REFERENCES.append(references)
             try:
-                with torch.random.fork_rng(devices=[]), originality.calls_of(references) as called:
+                with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(drawn(0, lambda random: random.randrange(2**31)))
                     check(*answers)
-            except (WrongAnswer, KeyboardInterrupt):
+            except (WrongAnswer, Stopped):
                 raise
-            except BaseException as error:
-                if not isinstance(error, Exception) or not _has_text(error):
-                    raise WrongAnswer(originality.REFUSAL.format(f"to raise {type(error).__name__}")) from None
-                if name := _unwritten(error):
-                    text = f"{name} is not written yet: replace `raise NotImplementedError` in it by your code."
-                    raise WrongAnswer(text) from None
-                raise WrongAnswer(_explained(error)) from error
-            _require_untouched()
-            if reason := originality.not_own(answers[0], references, called):
-                raise WrongAnswer(reason)
+            except Exception as error:  # it returned what this check cannot work with
+                raise WrongAnswer(f"your answer cannot be checked: {type(error).__name__}: {error}.") from error
+            finally:
+                _REFERENCES.pop()
             print(f"✓ {check.__name__}: right" + (", with other inputs, too" if _INPUTS else ""))
 
+        checked.references = references  # type: ignore[attr-defined]
         return checked
 
     return decorate
 
 
-def _require_untouched(modes_before: int = 0) -> None:
-    if reason := originality.noticed():
-        raise WrongAnswer(reason)
-    if name := originality.changed(modes_before):
-        raise WrongAnswer(f"{name} is not as it was before your answer: an answer may not change it.")
+def ask(answer: Any, *given: Any, through: Callable[..., T] | None = None, if_it_fails: str = "") -> Any:
+    """What an answer returns for the inputs `given`, which it may not change.
+
+    Args:
+        answer: a function or a class, or `Elsewhere`.
+        given: plain values, see `labcourse.plain_values`.
+        through: a function of `labcourse.observe`, which is called with the answer and the inputs in its place.
+        if_it_fails: a hint.
+
+    Raises:
+        WrongAnswer: it fails, or has changed an input.
+    """
+    asked: dict[str, Any] = {"name": answer.name if isinstance(answer, Elsewhere) else "answer"}
+    if WORKERS and not isinstance(answer, Elsewhere):
+        asked = {"value": encode(answer)}
+    asked |= {"through": through and through.__name__, "given": [encode(one) for one in given]}
+    request = json.dumps({**asked, "seed": int(torch.randint(2**31, ()))})
+    if WORKERS:
+        told = json.loads(WORKERS[-1](request))
+    else:
+        with originality.calls_of(_REFERENCES[-1] if _REFERENCES else ()) as called:
+            told = json.loads(reply(request, {"answer": answer}))
+        if called:
+            raise WrongAnswer(originality.LIBRARYS_OWN.format(called[0]))
+    require("changed" not in told, CHANGED)
+    if "error" in told:
+        raise WrongAnswer(_explained(told["error"], if_it_fails))
+    return decode(told["value"])
 
 
-def _unwritten(error: BaseException) -> str | None:
-    """The name of the answer's function that raised a NotImplementedError of its own, or None for any other error."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    own = isinstance(error, NotImplementedError) and frame.f_globals.get("__name__") == "__main__"
-    return frame.f_code.co_qualname if own else None
-
-
-def _has_text(error: Exception) -> bool:
-    """Whether an error can be shown, which one of the answer's own class may prevent."""
-    try:
-        return isinstance(str(error), str)
-    except BaseException:
-        return False
-
-
-def _explained(error: BaseException) -> str:
-    """An error in words, with the line of the notebook that raised it or called the code that did, and hints."""
-    frames = traceback.walk_tb(error.__traceback__)
-    lines = [(frame.f_code, line) for frame, line in frames if frame.f_globals.get("__name__") == "__main__"]
-    text = f"{type(error).__name__}: {error}"
-    hints = [hint for pattern, hint in ERRORS.items() if re.search(pattern, text)][:1] + getattr(error, "__notes__", [])
-    if not lines:
-        return " ".join([f"your answer cannot be checked: it fails with {text}.", *hints])
-    code, line = lines[-1]
-    place = f"in {code.co_name}, line {line} of its cell: {linecache.getline(code.co_filename, line).strip()}"
-    return " ".join([f"your code fails with {text}, {place.removesuffix(': ')}.", *hints])
-
-
-@contextmanager
-def hint(text: str) -> Iterator[None]:
-    """Adds a hint to any error of an answer's code in the block."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(text)
-        raise
-
-
-def ask(answer: Callable[..., T], *given: Any, if_it_fails: str = "") -> T:
-    """The answer's result for copies of the inputs `given`, which it may not change. `if_it_fails` is a hint."""
-    copies, modes_before = deepcopy(given), originality.modes()
-    with hint(if_it_fails):
-        got = answer(*copies)
-    kept = "an input was changed in place, and other code still needs it: make a new value, a - b instead of a -= b."
-    require(all(map(_unchanged, copies, given)), kept)
-    _require_untouched(modes_before)  # here, too: a change need not last until the end of the check
-    return got
-
-
-def _unchanged(value: Any, before: Any) -> bool:
-    if isinstance(before, Tensor):
-        return bool(value.equal(before))
-    if isinstance(before, ndarray):
-        return array_equal(value, before, equal_nan=True)
-    return not isinstance(before, DataFrame) or value.equals(before)
+def _explained(error: Mapping[str, Any], if_it_fails: str) -> str:
+    """The error of an answer in words, with the line of the notebook that raised it, and hints."""
+    if error["mistake"] or error["text"].startswith(originality.LIBRARYS_OWN[:20]):
+        return str(error["text"])
+    if error["unwritten"]:
+        return f"{error['unwritten']} is not written yet: replace `raise NotImplementedError` in it by your code."
+    text = f"{error['type']}: {error['text']}"
+    hints = [hint for pattern, hint in ERRORS.items() if re.search(pattern, text)][:1] + error["notes"] + [if_it_fails]
+    where = f"your code fails with {text}, {error['place']}."
+    if not error["place"]:
+        where = f"your answer cannot be checked: it fails with {text}."
+    return " ".join(filter(None, [where, *hints]))
 
 
 _INPUTS: list[Random] = []  # while `hidden` runs a check: the source of its inputs
@@ -193,19 +184,6 @@ def require(condition: bool, message: str) -> None:
     """Raises `WrongAnswer` with `message` unless `condition` holds."""
     if not condition:
         raise WrongAnswer(message)
-
-
-def kind(value: object) -> str:
-    """The type of an answer in words, with the shape of a tensor or an array, a dict's keys, a tuple's length."""
-    if isinstance(value, Mapping):
-        return f"a dict with the keys {sorted(map(str, value))}"
-    if isinstance(value, tuple):
-        return f"a tuple of {len(value)} values"
-    if type(value) in (Tensor, ndarray):  # not a class that the answer defines
-        return f"{'a tensor' if type(value) is Tensor else 'an array'} of shape {tuple(value.shape)}"  # type: ignore[attr-defined]
-    if isinstance(value, Real) and not isinstance(value, bool):
-        return "a number"
-    return {str: "a word", type(None): "None"}.get(type(value), f"a {type(value).__name__}")
 
 
 def require_kind(got: object, expected: str, where: str = "") -> None:
@@ -252,7 +230,7 @@ Mistakes = Iterator[tuple[Any, str]]
 
 
 def formula(
-    right: Callable, usual: list[tuple], other: Callable[[Random], tuple]
+    right: Callable, usual: list[tuple], other: Callable[[Random], tuple], through: Callable | None = None
 ) -> Callable[[Callable[..., Mistakes]], Callable[..., None]]:
     """Makes the check of an exercise whose answer gives a result for its arguments, and does nothing else.
 
@@ -263,6 +241,7 @@ def formula(
         right: gives the right results.
         usual: the arguments of each case.
         other: draws those of the hidden test's cases.
+        through: as for `ask`.
     """
 
     def decorate(mistakes: Callable[..., Mistakes]) -> Callable[..., None]:
@@ -273,7 +252,7 @@ def formula(
                 *wrong, (_, otherwise) = mistakes(*case)
                 pairs = zip(signature(mistakes).parameters, case, strict=True)
                 where = ", ".join(f"{name} {_shown(value)}" for name, value in pairs)[:300]
-                got = ask(answer, *case, if_it_fails=f"{where}: {otherwise}")
+                got = ask(answer, *case, through=through, if_it_fails=f"{where}: {otherwise}")
                 expect(got, right(*case), wrong, otherwise, where)
 
         return check

@@ -83,18 +83,6 @@ def names(source: str) -> Names:
     )
 
 
-def local_names(source: str) -> set[str]:
-    """The names in a cell that are nothing but arguments and variables of functions, such as a counter named `open`."""
-    table = symtable.symtable(source, "a cell", "exec")
-    local: set[str] = set()
-    other = {one.get_name() for one in table.get_symbols()}
-    for scope in _within(table):
-        for one in scope.get_symbols():
-            own = isinstance(scope, symtable.Function) and not one.is_global() and not one.is_imported()
-            (local if own else other).add(one.get_name())
-    return local - other
-
-
 def _bound(table: symtable.SymbolTable) -> set[str]:
     return {one.get_name() for one in table.get_symbols() if one.is_assigned() or one.is_imported()}
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from labcourse.check.answers import ask, drawn, exercise, expect, require
+from labcourse import observe
+from labcourse.check.answers import CHANGED, ask, drawn, exercise, expect, require
 from labkit.models.losses import cycle_loss as right_cycle_loss
 from labkit.networks.resnet import ResidualBlock as RightBlock
 
@@ -17,16 +18,16 @@ def residual_block(answer: type[nn.Module]) -> None:
     """Compares ``answer(channels)`` with `labkit.networks.resnet.ResidualBlock`, with equal weights."""
     channels = drawn(8, lambda random: random.randrange(3, 12))
     height, width = drawn((12, 10), lambda random: (random.randrange(6, 16), random.randrange(6, 16)))
-    right, block = RightBlock(channels), answer(channels)
-    x = torch.randn(2, channels, height, width)
-    weights = list(block.parameters())
-    biases = any(weight.dim() == 1 for weight in weights)  # instance norm takes them out again, so none will do
+    right = RightBlock(channels)
+    seen = ask(answer, channels, through=observe.layers)
+    x, weights = torch.randn(2, channels, height, width), seen["weights"]
+    biases = any(weight.dim() == 1 for weight in weights.values())  # instance norm takes them out again
     if not biases:
         for convolution in (right.conv_block[1], right.conv_block[5]):
             convolution.register_parameter("bias", None)
-    shapes, right_shapes = ([tuple(weight.shape) for weight in each] for each in (weights, right.parameters()))
+    shapes, right_shapes = ([tuple(one.shape) for one in each] for each in (weights.values(), right.parameters()))
     for mistake, message in (
-        (any(isinstance(layer, nn.BatchNorm2d) for layer in block.modules()), "nn.BatchNorm2d has weights."),
+        (any(layer["kind"] == "BatchNorm2d" for layer in seen["layers"]), "nn.BatchNorm2d has weights."),
         (not shapes, "PyTorch finds layers in attributes, nn.Sequential and nn.ModuleList, not in a list."),
         (
             shapes == right_shapes[: len(right_shapes) // 2],
@@ -43,12 +44,14 @@ def residual_block(answer: type[nn.Module]) -> None:
         layers = enumerate(right.conv_block)
         return nn.Sequential(*(other if place in places else layer for place, layer in layers))(x)
 
+    same = {name: value.detach() for name, value in zip(weights, right.parameters(), strict=True)}
+    padded = "Is each of the two convolutions padded by 1, so that sizes are kept?"
+    got, kept = ask(answer, (channels,), same, x, through=observe.network_output, if_it_fails=padded)
+    require(kept, CHANGED)
     with torch.no_grad():
-        for mine, value in zip(weights, right.parameters(), strict=True):
-            mine.copy_(value)
         change, none, zeros = right.conv_block(x), nn.Identity(), nn.ZeroPad2d(1)
         expect(
-            ask(block, x, if_it_fails="Is each of the two convolutions padded by 1, so that sizes are kept?"),
+            got,
             x + change,
             [
                 (change, "you return F(x): add the skip connection, x + F(x)."),

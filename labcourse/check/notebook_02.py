@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from labcourse.check.answers import Mistakes, drawn, exercise, expect, formula, require, require_kind
-from labcourse.stand_ins import FakeGPU
+from labcourse import observe
+from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, require, require_kind
 from labkit.measure.roofline import amdahl as right_amdahl
 from labkit.measure.timing import alternate as right_alternate
 
@@ -17,34 +17,19 @@ def alternate(answer: Callable) -> None:
     rounds, warm = drawn((3, 2), lambda random: (random.randrange(2, 7), random.randrange(2, 5)))
     slower = drawn(1.0, lambda random: random.uniform(0.8, 1.1))
 
-    def measured(alternate: Callable, warmup: int) -> tuple[dict[str, list[float]], list[str]]:
-        """The times on a fake GPU that is busy at first and slow for two rounds, and the calls in their order."""
-        gpu, calls = FakeGPU(), []
-        gpu.launch(7.0)
-
-        def step(name: str, seconds: float) -> None:
-            calls.append(name)
-            gpu.launch(seconds + (4.0 if calls.count(name) <= 2 else 0.0))
-
-        def clock() -> float:
-            calls.append("clock")
-            return gpu.clock()
-
-        steps = {"a": lambda: step("a", 1.0 * slower), "b": lambda: step("b", 2.0 * slower)}
-        return alternate(steps, rounds=rounds, warmup=warmup, synchronise=gpu.synchronise, clock=clock), calls
-
-    got, calls = measured(answer, warmup=warm)
+    got, calls = ask(answer, rounds, warm, slower, through=observe.turns)
     require_kind(got, "a dict with the keys ['a', 'b']")
     for seconds in got.values():
         listed = isinstance(seconds, list) and len(seconds) > 0
         require(listed, "a list of seconds is expected for each step: append to it.")
     order = [call for call in calls if call != "clock"]
     times, number = got["a"] + got["b"], warm + rounds
+    shared = len(got["a"]) > rounds and got["a"] == got["b"]
     for holds, message in (
         ("clock" in calls, "your function never reads the clock it is given: call the argument `clock`."),
         (len(order) > 0, "no step has run: call it, step() with parentheses."),
         (order == ["a", "b"] * number, f"the order is {' '.join(order)}: take the steps in turn, a b, {number} times."),
-        (got["a"] is not got["b"], "the steps share one list: make a new one for each, {name: [] for name in steps}."),
+        (not shared, "the steps share one list: make a new one for each, {name: [] for name in steps}."),
         (min(times) >= 0, "there are negative times: take the clock after the step minus the clock before it."),
         (max(times) < 100, "the times are in milliseconds or less: leave them in seconds, as `clock` has them."),
         (max(times) < 4.0, "the first, slow rounds count: leave the warm-up out."),
@@ -55,7 +40,8 @@ def alternate(answer: Callable) -> None:
         require(holds, message)
     before = "work from before is measured as well: synchronise before reading the clock the first time."
     for warmup in (warm, 0):
-        mine, its = (measured(one, warmup)[0] for one in (answer, right_alternate))
+        mine, _ = ask(answer, rounds, warmup, slower, through=observe.turns)
+        its, _ = observe.turns(right_alternate, rounds, warmup, slower)
         expect({name: tuple(mine[name]) for name in its}, {name: tuple(its[name]) for name in its}, [], before)
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from pandas import DataFrame
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch import nn
 
+from labcourse import observe
 from labcourse.check.answers import Mistakes, ask, cases, drawn, exercise, expect, formula, require
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate import replay, step_operators, write_trace
@@ -118,7 +116,7 @@ def idle_by_cause(launched: np.ndarray, begin: np.ndarray, end: np.ndarray) -> M
     yield None, "Take the kernels in the order they began. A gap lies between the latest end so far and a later begin."
 
 
-def _adds_up_to(us: float) -> Callable[[dict[str, float], Any], bool]:
+def _adds_up_to(us: float) -> Callable[[dict[str, float], object], bool]:
     return lambda got, _: math.isclose(sum(got.values()), us)
 
 
@@ -258,19 +256,6 @@ def who_launched(operators: DataFrame, calls: DataFrame, kernels: DataFrame) -> 
     yield None, "Find the call with the kernel's correlation, and then the innermost operator that runs at its begin."
 
 
-class _Watched(TorchDispatchMode):
-    """Notes copies to another type or device, values that are read, and the optimiser's steps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.events: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = str(func.name())
-        self.events += [name] if name in ("aten::_to_copy", "aten::_local_scalar_dense") else []
-        return func(*args, **kwargs or {})
-
-
 @exercise()
 def repaired_loop(answer: Callable[..., list[float]]) -> None:
     """Counts what ``answer(net, optimizer, files, read, epochs, device)`` does, and compares its losses.
@@ -282,33 +267,20 @@ def repaired_loop(answer: Callable[..., list[float]]) -> None:
     random = drawn(Random(0), lambda random: random)
     files = [f"{random.randrange(1000)}-{number}.jpg" for number in range(4 * random.randrange(2, 4))]
     pictures = {file: torch.randint(0, 256, (3, 8, 8), dtype=torch.uint8) for file in files}
-    reads: list[str] = []
     epochs = random.randrange(2, 4)
-    watched = _Watched()
-
-    def read(file: str) -> Tensor:
-        reads.append(file)
-        return pictures[file].clone()
-
-    class CountedSGD(torch.optim.SGD):
-        def step(self, closure: Any = None) -> Any:
-            watched.events.append("step")
-            return super().step(closure)
-
     net = nn.Conv2d(3, 3, 3, padding=1)
-    right_net = copy.deepcopy(net)
-    with watched:
-        got = ask(answer, net, CountedSGD(net.parameters(), lr=0.1), files, read, epochs, "cpu")
-    optimizer, right = torch.optim.SGD(right_net.parameters(), lr=0.1), []
+    weight, bias = net.weight.detach().clone(), net.bias.detach().clone()  # type: ignore[union-attr]
+    got, reads, events = ask(answer, weight, bias, pictures, epochs, through=observe.training_loop)
+    optimizer, right = torch.optim.SGD(net.parameters(), lr=0.1), []
     for _ in range(epochs):
         for first in range(0, len(files), 4):
             batch = torch.stack([pictures[file] for file in files[first : first + 4]]).float() / 255
-            loss = (right_net(batch) - batch).square().mean()
+            loss = (net(batch) - batch).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             right.append(loss.item())
-    steps, events = len(right), watched.events
+    steps = len(right)
     require(isinstance(got, list) and len(got) == steps, f"return a list with the losses of all {steps} steps.")
     require(all(isinstance(one, float) for one in got), "the losses should be numbers: read them after the loop.")
     same = all(math.isclose(one, other, rel_tol=1e-3) for one, other in zip(got, right, strict=True))
@@ -317,10 +289,10 @@ def repaired_loop(answer: Callable[..., list[float]]) -> None:
     )
     twice = f"{len(reads)} pictures were read, and there are {len(files)}: read each once, before the first epoch."
     require(len(reads) == len(files), twice)
-    copied = events.count("aten::_to_copy")
+    copied = events.count("copy")
     require(copied <= steps, f"{copied} copies for {steps} steps: stack the pictures first, and copy a batch at once.")
     last = len(events) - 1 - events[::-1].index("step")
-    waits = events[:last].count("aten::_local_scalar_dense")
+    waits = events[:last].count("value read")
     require(
         not waits, f"a loss is read {waits} times before the last step, and the host waits each time: read it later."
     )

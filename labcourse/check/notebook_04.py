@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from random import Random
 
 import torch
 from pandas import DataFrame
-from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
-from labcourse.check.answers import Mistakes, WrongAnswer, drawn, exercise, formula, hint, kind, require
+from labcourse import observe
+from labcourse.check.answers import Mistakes, ask, drawn, exercise, formula, require
 from labcourse.figure_1 import figure_times, paper_figure
 from labcourse.figure_1 import without_kernel as right_without_kernel
 from labcourse.paper import growth as right_growth
-from labcourse.races import RaceRecorder, record
-from labkit.models.cyclegan import Cycle, CycleGAN, Journey
-from labkit.models.step import Step
-from labkit.simulate.cuda_stubs import Stream, StreamError
 from labkit.variants.registry import SPEEDUPS, make_step
-
-
-class ReturnsCycles:
-    """A class before the answer in the stack of a step's classes: checks the cycles that the answer returns."""
-
-    def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:  # noqa: D102
-        cycles = super().cycles(journeys)  # type: ignore[misc]  # the answer's, or a step's
-        found = [type(cycle) for cycle in cycles] if isinstance(cycles, tuple | list) else kind(cycles)
-        told = f"`cycles` must return two Cycles, A -> B -> A and B -> A -> B, not {found}: "
-        require(found == [Cycle, Cycle], told + "run both cycles before you return tuple(cycles).")
-        identity = "the identity pictures are missing: pass self.cycle the real picture of the other domain, too."
-        require(all(cycle.same is not None for cycle in cycles), identity)
-        return cycles
 
 
 @exercise(SPEEDUPS["streams"])
@@ -47,42 +28,32 @@ def streams(answer: type) -> None:
             host waits, or the streams are not kept.
     """
     size = drawn(32, lambda random: random.choice((24, 28, 36)))
+    seed = drawn(0, lambda random: random.randrange(2**31))
     real_a, real_b = (torch.rand(1, 3, size, size) * 2 - 1 for _ in range(2))
-    model = CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
-    for others in ((), ("bf16",)):
-        right = make_step(model, *others, emulate=True).losses("generators", {"real_a": real_a, "real_b": real_b})
-        with hint("Leave __init__ out, and make the streams in cycles, once."):
-            step = make_step(model, ReturnsCycles, answer, *others, emulate=True)
-        recorder, losses = _recorded(step, real_a, real_b)
-        clocks = recorder.clocks
+    batch = {"real_a": real_a, "real_b": real_b}
+    for others in ([], ["bf16"]):
+        right = make_step(observe.small_model(seed), *others, emulate=True).losses("generators", batch)
+        seen = ask(answer, seed, real_a, real_b, others, through=observe.streams_used)
+        losses, sides, (made, made_again), (races, later_races) = (
+            seen[name] for name in ("losses", "sides", "made", "races")
+        )
         wrong = [name for name in right if not torch.allclose(losses[name], right[name], rtol=1e-4)]
-        sides = [stream for stream in clocks.begun if stream is not clocks.main]
-        in_class = any(isinstance(leaf, Stream) for leaf in tree_leaves(list(vars(answer).values())))
-        pairs = itertools.combinations(sides, 2)
-        overlap = any(clocks.begun[late][early] < clocks.of[early][early] for early, late in pairs)
+        alone = "one side stream begins when the other is done, so nothing overlaps: let main wait after both."
+        waits = "the host waits, in a `synchronize` or for a value: wait_stream lets the GPU wait instead."
         for holds, message in (
             (not wrong, f"{', '.join(wrong)} differ from the baseline's: return A -> B -> A first."),
-            (len(sides) > 0, "all work ran on main: launch each cycle in `with torch.cuda.stream(...)` of its own."),
-            (len(sides) > 1, "only one side stream has work: give each cycle a side stream of its own."),
-            (not in_class, "the streams are kept in the class, which every step shares: keep them in self."),
-            (clocks.made == 2, f"{clocks.made} side streams were made, and two are needed: one for each cycle."),
-            *((False, race.message) for race in recorder.races()),
-            (overlap, "one side stream begins when the other is done, so nothing overlaps: let main wait after both."),
+            (sides > 0, "all work ran on main: launch each cycle in `with torch.cuda.stream(...)` of its own."),
+            (sides > 1, "only one side stream has work: give each cycle a side stream of its own."),
+            (not seen["in_class"], "the streams are kept in the class, which every step shares: keep them in self."),
+            (made == 2, f"{made} side streams were made, and two are needed: one for each cycle."),
+            *((False, race) for race in races),
+            (seen["overlap"], alone),
         ):
             require(holds, ("with 'bf16': " if others else "") + message)
-    step = make_step(model, answer)
-    first, again = (_recorded(step, real_a, real_b)[0].clocks for _ in range(2))
-    waits = "the host waits, in a `synchronize` or for a value, and launches nothing: wait_stream lets the GPU wait."
-    require(not first.host, waits)
-    require(not again.made, "the second call makes new streams: make them at the first call, and keep them in self.")
-
-
-def _recorded(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[RaceRecorder, dict[str, Tensor]]:
-    """`labcourse.races.record`; streams that it cannot follow are the answer's fault."""
-    try:
-        return record(step, real_a, real_b)
-    except StreamError as error:
-        raise WrongAnswer(str(error)) from error
+    require(not seen["host_waits"], waits)
+    require(not made_again, "the second call makes new streams: make them at the first call, and keep them in self.")
+    default = "there is a race if the step itself runs on another stream than the default one: current_stream knows it."
+    require(not later_races, default)
 
 
 # Rows of two small profiles: own and total us on the GPU, before and after; none if the profiler did not print them.

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from labcourse.check.answers import Mistakes, WrongAnswer, drawn, exercise, expect, formula, hint, kind, require
-from labcourse.stand_ins import fresh_memory, replay_side_by_side
-from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep
+from labcourse import observe
+from labcourse.check.answers import Mistakes, WrongAnswer, ask, drawn, exercise, expect, formula, require
+from labcourse.stand_ins import replay_side_by_side
+from labkit.models.cyclegan import CycleGANStep
 from labkit.variants.registry import SPEEDUPS, make_step
 
 
@@ -55,9 +54,6 @@ def by_the_clock(recorded_us: float, busy_us: float, clock_us: float) -> Mistake
     yield None, "First the idle share, then the gain. Of the recorded step only the kernels' time stays."
 
 
-small = partial(CycleGAN, generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
-
-
 @exercise(SPEEDUPS["batched"])
 def batched(answer: Any) -> None:
     """Compares a class that puts passes together with `labkit.variants.batched.Batched`.
@@ -68,24 +64,20 @@ def batched(answer: Any) -> None:
     Raises:
         WrongAnswer: a result differs from the baseline's, there are more passes than needed, or batch norm is let in.
     """
-    model = small().double()
-    sizes: defaultdict[str, list[int]] = defaultdict(list)  # of the batches that went through each network
-    for name, network in model.named_children():
-        network.register_forward_pre_hook(lambda _, inputs, name=name: sizes[name].append(len(inputs[0])))
+    seed = drawn(0, lambda random: random.randrange(2**31))
     shape = drawn([2, 3, 32, 32], lambda random: [random.randrange(1, 4), 3, *random.choices((24, 28, 36), k=2)])
     real, other, third = (torch.rand(shape, dtype=torch.float64) * 2 - 1 for _ in range(3))
-    plain, step = cast(CycleGANStep, make_step(model)), cast(CycleGANStep, make_step(model, answer))
+    model = observe.small_model(seed).double()
+    plain = cast(CycleGANStep, make_step(model))
     right_cycle = plain.cycle(model.G_A, model.G_B, real, other)
     right_verdicts = plain.judge(model.D_A, real, third)
-    sizes.clear()
-    cycle = step.cycle(model.G_A, model.G_B, real, other)
-    require(isinstance(cycle, Cycle), f"cycle returns a Cycle(fake, back, same), not {kind(cycle)}.")
-    verdicts = step.judge(model.D_A, real, third)
-    n, go, back, judge = len(real), sizes["G_A"], sizes["G_B"], sizes["D_A"]
+    seen = ask(answer, seed, real, other, third, through=observe.batched_passes)
+    cycle, verdicts, (go, back, judge) = seen["cycle"], seen["verdicts"], seen["sizes"]
+    n = len(real)
     whole = all(isinstance(one, Tensor) and len(one) == n for one in cycle)
     in_order = "chunk gives the parts in the order in which cat put them together."
     for holds, message in (
-        (not _equal(cycle.fake, right_cycle.same), f"fake and same are mixed up: {in_order}"),
+        (not _equal(cycle[0], right_cycle.same), f"fake and same are mixed up: {in_order}"),
         (whole, f"cycle: each part should have {n} pictures, as real has. chunk(2) cuts a batch into two halves."),
         (len(go) == 1, f"`go` is run {len(go)} times: put real and other together with torch.cat, and run it once."),
         (back == [n], f"`back` is run on batches of {back}: it is needed once, for the {n} fakes alone."),
@@ -96,26 +88,22 @@ def batched(answer: Any) -> None:
         (len(judge) == 1, f"the discriminator is run {len(judge)} times: put real and fake together as well."),
     ):
         require(holds, message)
+    trained = ask(answer, seed, real, other, through=observe.batched_training)
     none = "without an identity loss `other` is None, and so is `same`: leave that case to super().cycle."
-    with hint(none):
-        alone = step.cycle(model.G_A, model.G_B, real, None)
-    require(alone.same is None and _equal(alone.fake, right_cycle.fake), none)
-    with hint("why_unsuited is called on the class, with the model alone: put @staticmethod, and return the reason."):
-        batch_norm_in_judges = small(discriminator=nn.Sequential(nn.Conv2d(3, 2, 4, 2), nn.BatchNorm2d(2)))
-        reasons = [answer.why_unsuited(unsuited) for unsuited in (small(norm="batch"), batch_norm_in_judges)]
-        none = answer.why_unsuited(model)
+    require(trained["alone"][2] is None and _equal(trained["alone"][0], right_cycle.fake), none)
+    *reasons, unreasonable = trained["reasons"]
     for reason, where in zip(reasons, ("", " in its discriminators"), strict=True):
         let_in = (
             f"why_unsuited: a model with batch norm{where} is let in. Its mean would be over pictures of two kinds."
         )
         require(isinstance(reason, str) and reason.strip() != "", let_in)
-    require(none is None, "why_unsuited: a model with instance norm is refused, though each picture has its own mean.")
-    losses = []
-    for speedup in ((), (answer,)):
-        torch.manual_seed(1)
-        two = make_step(small().double(), *speedup)
-        losses.append([two(real, other) for _ in range(2)][-1])  # the second step's losses follow from gradients
-    wrong = [name for name, loss in losses[0].items() if not torch.allclose(losses[1][name], loss, rtol=1e-9)]
+    require(
+        unreasonable is None,
+        "why_unsuited: a model with instance norm is refused, though each picture has its own mean.",
+    )
+    step = make_step(observe.small_model(seed).double())
+    right = [step(real, other) for _ in range(2)][-1]  # the second step's losses follow from gradients
+    wrong = [name for name, loss in right.items() if not torch.allclose(trained["losses"][name], loss, rtol=1e-9)]
     require(not wrong, f"after one update {', '.join(wrong)} differ from the baseline's: is a gradient cut off?")
 
 
@@ -151,7 +139,7 @@ def repaired(*answers: Callable[[Tensor, SimpleNamespace], Tensor]) -> None:
     others = lambda random: [[random.uniform(-1, 1) * size for _ in range(3)] for size in (1, 9, 0.9, 6)]  # noqa: E731
     inputs = [torch.tensor(values) for values in drawn(usual, others)]
     for (name, right, advice), answer in zip(REPAIRS, answers, strict=True):
-        called, replayed = replay_side_by_side(answer, inputs)
+        called, replayed, stays = ask(answer, inputs, through=observe.replays)
         if right is None:
             factors = torch.stack([result / a for result, a in zip(called, inputs, strict=True)])
             one = torch.allclose(factors, factors[:, :1], atol=1e-6) and bool(((0 <= factors) & (factors <= 1)).all())
@@ -162,9 +150,6 @@ def repaired(*answers: Callable[[Tensor, SimpleNamespace], Tensor]) -> None:
             expect(torch.stack(called), wanted, [], f"{name}: called without a tape, it should do what it did before.")
         if isinstance(replayed, str):
             raise WrongAnswer(f"{name}: its recording is refused, the host asks for a value. {advice}")
-        memory = fresh_memory(inputs[0])
-        results = [(result := answer(a.clone(), memory), result.clone()) for a in inputs]
-        stays = all(torch.equal(result, before) for result, before in results)
         require(
             stays, f"{name}: a later call changes an earlier result, which is the memory itself: return a clone of it."
         )
@@ -175,37 +160,24 @@ def repaired(*answers: Callable[[Tensor, SimpleNamespace], Tensor]) -> None:
 @exercise()
 def captured(answer: type) -> None:
     """Checks a class that records a body once, and replays it for each new input."""
-    calls = []
     rows, columns = shape = drawn([2, 3], lambda random: random.sample(range(2, 8), 2))
     less, times = drawn((1.0, 2.0), lambda random: (random.uniform(0.5, 2.5), random.uniform(1.5, 4)))
-
-    def body(a: Tensor) -> Tensor:
-        calls.append(a)
-        return torch.relu(a - less) * times
-
     example = torch.full(shape, 5.0)
     inputs = [torch.arange(float(rows * columns)).reshape(shape) + shift for shift in (0, 1)]
-    capture = answer(body, example)
-    first = capture(inputs[0])
+    others = [inputs[0][:1], inputs[0][:, :1], inputs[0].reshape(columns, rows)]
+    seen = ask(answer, example, inputs, others, less, times, through=observe.captures)
     old = "the result is the example's: copy the new input into its memory. To name another tensor moves nothing."
     stale = torch.full(shape, (5.0 - less) * times)
     order = "the result is not the body's. Copy the input first, and replay then."
-    expect(first, torch.relu(inputs[0] - less) * times, [(stale, old)], order)
-    kept = first.clone()
-    capture(inputs[1])
+    expect(seen["first"], torch.relu(inputs[0] - less) * times, [(stale, old)], order)
+    bodies = seen["bodies"]
     for holds, message in (
-        (len(calls) == 1, f"after two calls the body has run {len(calls)} times: record it once, in __init__."),
-        (torch.equal(first, kept), "the second call has changed the first result. Return a clone."),
-        (bool((example == 5.0).all()), "the example that was handed to you has changed: keep a clone of it."),
+        (bodies == 1, f"after two calls the body has run {bodies} times: record it once, in __init__."),
+        (torch.equal(seen["first"], seen["kept"]), "the second call has changed the first result. Return a clone."),
+        (seen["example_kept"], "the example that was handed to you has changed: keep a clone of it."),
     ):
         require(holds, message)
-    for other in (inputs[0][:1], inputs[0][:, :1], inputs[0].reshape(columns, rows)):
-        try:
-            capture(other)
-            done = "passes, since copy_ repeats it to fit"
-        except ValueError:
-            continue
-        except Exception as error:
-            done = f"raises {error!r}"
+    for other, error in zip(others, seen["for_others"], strict=True):
+        done = f"raises {error}" if error else "passes, since copy_ repeats it to fit"
         where = f"an input of shape {tuple(other.shape)}, where ({rows}, {columns}) was recorded,"
-        raise WrongAnswer(f"{where} {done}: compare the shapes first, and raise a ValueError.")
+        require(error.startswith("ValueError("), f"{where} {done}: compare the shapes first, and raise a ValueError.")

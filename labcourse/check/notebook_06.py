@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
-from unittest.mock import Mock
 
 import torch
 from torch import Tensor, nn
 
-from labcourse.check.answers import Mistakes, drawn, exercise, expect, formula, require
+from labcourse import observe
+from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, require
 from labcourse.solutions import kept_bytes as right_kept
 from labcourse.solutions import limits as right_limits
 from labcourse.solutions import memory_peak as right_peak
 from labcourse.solutions import rounding_outcomes as right_outcomes
-from labkit.models.cyclegan import CycleGAN
 from labkit.models.step import Step
 from labkit.variants.registry import SPEEDUPS, make_step
 
@@ -73,23 +72,14 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
     norm_of_both = torch.cat([*gradients.values()]).norm()
     still_scaled = "These gradients are still scaled: scaler.unscale_(optimizer) divides them by the scale."
     for overflowed in (None, "discriminators", "generators"):
-        scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
-        updates = Mock(wraps=scaler.update)
-        scaler.update = updates  # type: ignore[method-assign]
-        weights = {player: nn.Parameter(torch.zeros(2)) for player in gradients}
-        optimizers = {player: torch.optim.SGD([weight], lr=1.0) for player, weight in weights.items()}
-        for player, weight in weights.items():
-            scaler.scale((weight * gradients[player]).sum()).backward()
-        if overflowed:
-            weights[overflowed].grad = torch.tensor([math.inf, 1.0])
-        answer(scaler, optimizers, 1.0)
+        seen = ask(answer, gradients, overflowed, SCALE, through=observe.one_update)
         where = f"an inf in the gradient of the {overflowed}" if overflowed else "finite gradients"
         for player, gradient in gradients.items():
             direction = gradient / gradient.norm()
             clipped = gradient if gradient.norm() < 1 else direction
             right = torch.zeros(2) if player == overflowed else clipped
             expect(
-                -weights[player].detach(),
+                -seen["weights"][player],
                 right,
                 [
                     (lambda got, _: not got.isfinite().all(), "scaler.step(optimizer) leaves that step out by itself."),
@@ -103,12 +93,13 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
                 "Unscale, clip, step.",
                 f"{where}: the {player} should move by {right}",
             )
-        calls = updates.call_count
+        calls = seen["updates"]
         once = "Call it once, after both players: it changes the scale that the second player's gradients carry."
         require(calls > 0, f"{where}: the scale never adapts: call scaler.update().")
         require(calls == 1, f"{where}: scaler.update() was called {calls} times. {once}")
-        none_left = all(weight.grad is None or not weight.grad.any() for weight in weights.values())
-        require(none_left, f"{where}: gradients are left over, and would be added to the next step's: zero_grad().")
+        require(
+            not seen["left"], f"{where}: gradients are left over, and would be added to the next step's: zero_grad()."
+        )
 
 
 @exercise(SPEEDUPS["accumulate"])
@@ -117,38 +108,21 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
 
     The step's speed-up "accumulate" leaves the same.
     """
-    waiting: set[str] = set()  # players whose losses have not gone backward yet
-    kept: set[str] = set()  # players whose losses were asked for while earlier ones waited
-
-    sizes: list[int] = []  # pictures in each batch whose losses were asked for
-
-    class PartByPart:
-        def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-            sizes.append(len(batch["real_a"]))
-            kept.update(waiting & {player})
-            waiting.add(player)
-            losses = super().losses(player, batch)  # type: ignore[misc]  # this class stands before a step
-            for loss in losses.values():
-                loss.register_hook(lambda _gradient: waiting.discard(player))
-            return losses
-
     usual = (4, 16, [4, 2])
     pictures, size, parts = drawn(usual, lambda random: (6, random.choice((20, 24)), random.sample((2, 3, 6), 2)))
-    model = CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4, pool_size=0)
-    step = make_step(model.double(), PartByPart)  # in float32 rounding can turn a gradient of so small networks
+    seed = drawn(0, lambda random: random.randrange(2**31))
+    model = observe.small_model(seed, pool_size=0)
+    step = make_step(model.double())  # in float32 rounding can turn a gradient of so small networks
     real_a, real_b = (torch.rand(pictures, 3, size, size, dtype=torch.float64) * 2 - 1 for _ in range(2))
     for k in parts:
         right, strange = _gradients(step, real_a, real_b)
         last, _ = _gradients(step, real_a.chunk(k)[-1], real_b.chunk(k)[-1])
-        before = [weight.detach().clone() for weight in model.parameters()]
-        sizes.clear()
-        answer(step, real_a, real_b, k)
-        most = max(sizes, default=0)
+        seen = ask(answer, seed, real_a, real_b, k, through=observe.part_by_part)
         changed = "the weights have changed: leave the gradients in them, and do not let the optimisers step."
-        require(all(map(torch.equal, model.parameters(), before)), changed)
+        require(seen["weights_kept"], changed)
         for player, whole in right.items():
             where = f"k = {k}, the {player}' gradient"
-            gradients = [weight.grad for weight in step.players[player] if weight.grad is not None]
+            gradients = [gradient for gradient in seen["gradients"][player] if gradient is not None]
             missing = f"{where} is missing: backward() for both players, in every part."
             require(len(gradients) == len([*step.players[player]]), missing)
             both = whole + strange if player == "discriminators" else whole
@@ -163,13 +137,11 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
                 ],
                 f"{where} is not the whole batch's.",
             )
-        require(
-            most == pictures // k,
-            f"k = {k}: losses of {most} of the {pictures} pictures at once: cut the batch into parts.",
-        )
-        model.requires_grad_().zero_grad()
-    at_end = "all parts were kept for one backward() at the end, which takes the memory of the whole batch"
-    require(not kept, f"the gradients are right, but {at_end}: backward() in every part.")
+        most = seen["pictures"]
+        at_once = f"k = {k}: losses of {most} of the {pictures} pictures at once: cut the batch into parts."
+        require(most == pictures // k, at_once)
+        at_end = "all parts were kept for one backward() at the end, which takes the memory of the whole batch"
+        require(not seen["kept"], f"the gradients are right, but {at_end}: backward() in every part.")
 
 
 def _gradients(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -184,22 +156,26 @@ def _gradients(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[dict[str, Te
     return {player: of(player, player) for player in losses}, of("generators", "discriminators")
 
 
-def _any_saved(random: Random) -> tuple[list[tuple[str, Tensor]]]:
+def _any_saved(random: Random) -> tuple[list[observe.Saved]]:
     """Tensors as layers save them, some of them weights, or views of memory that another layer saved before."""
-    saved: list[tuple[str, Tensor]] = []
+    saved: list[observe.Saved] = []
     kinds = random.sample(("Conv2d", "ReLU", "InstanceNorm2d", "Tanh", "Linear"), 3)
-    for kind in kinds * 2:
-        types = random.choices((torch.float32, torch.float16), k=2)
-        shared, own = (torch.zeros(random.randrange(2, 9), 4, dtype=dtype) for dtype in types)
-        saved += [(kind, own), (kind, shared), (kind, nn.Parameter(torch.zeros(random.randrange(2, 9))))]
-        saved += [(random.choice(kinds), view) for view in (shared[:1], shared[1:], shared.T)]
-        saved.append((kind, torch.zeros(6)[: random.randrange(1, 6)]))
+    for number, layer in enumerate(kinds * 2):
+        sizes = [(random.randrange(2, 9), random.choice(("float32", "float16"))) for _ in range(2)]
+        own, shared = ((3 * number + place, *size) for place, size in enumerate(sizes))
+        saved += [(layer, *own, "whole"), (layer, *shared, "whole")]
+        saved.append((layer, 3 * number + 2, random.randrange(2, 9), "float32", "weight"))
+        saved += [(random.choice(kinds), *shared, view) for view in ("first row", "other rows", "turned")]
+        saved.append((layer, 100 + number, 6, "float32", "first row"))
     return (saved,)
 
 
-@formula(right_kept, [_any_saved(Random(0))], _any_saved)
-def kept_bytes(saved: list[tuple[str, Tensor]]) -> Mistakes:
+@formula(
+    lambda saved: right_kept(observe.saved(saved)), [_any_saved(Random(0))], _any_saved, through=observe.kept_of_saved
+)
+def kept_bytes(description: list[observe.Saved]) -> Mistakes:
     """Compares ``answer(saved)`` with `labcourse.kept_bytes`."""
+    saved = observe.saved(description)
     pictures = [(layer, tensor) for layer, tensor in saved if not isinstance(tensor, nn.Parameter)]
     first = {tensor.untyped_storage().data_ptr(): (layer, tensor) for layer, tensor in reversed(pictures)}.values()
 

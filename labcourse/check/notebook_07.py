@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from labcourse.check.answers import ask, drawn, exercise, expect, require
+from labcourse import observe
+from labcourse.check.answers import CHANGED, ask, drawn, exercise, expect, require
 from labkit.models.losses import adversarial_loss, deviation_loss
 from labkit.networks.codes import CodeDiscriminator, scaled
 
@@ -39,23 +40,25 @@ def translator_losses(answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
             ((right[0], weight * change.mean()), "changes of opposite sign cancel: take absolute values first."),
             (right[::-1], "the adversarial loss comes first, then the deviation."),
         ]
-    got = answer(encoder, translator, judge, real_a, weight)
+    networks = [
+        (one.weight.detach(), one.bias.detach(), {"stride": one.stride, "padding": one.padding})  # type: ignore[union-attr]
+        for one in (encoder, translator, judge)
+    ]
+    got, reached = ask(answer, networks, real_a, weight, through=observe.translation)
     expect(got, right, mistakes, "compare each loss with its formula.")
-    for name, loss in zip(("adversarial loss", "deviation"), got, strict=True):
-        weights = [encoder.weight, translator.weight]
-        detached = f"no gradient of the {name} reaches the translator: detach only the code."
-        require(loss.requires_grad, detached)
-        of_encoder, of_translator = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
-        require(of_translator is not None, detached)
-        require(of_encoder is None, f"gradients of the {name} reach the encoder: detach its code.")
+    for name, (of_encoder, of_translator) in zip(("adversarial loss", "deviation"), reached, strict=True):
+        require(of_translator, f"no gradient of the {name} reaches the translator: detach only the code.")
+        require(not of_encoder, f"gradients of the {name} reach the encoder: detach its code.")
 
 
 @exercise(CodeDiscriminator)
 def code_discriminator(answer: type[nn.Module]) -> None:
     """Compares ``answer(channels, width)`` with `labkit.networks.codes.CodeDiscriminator`, with equal weights."""
-    channels, width = drawn((12, 2), lambda random: (random.randrange(8, 20), random.randrange(2, 5)))
-    right, judge = CodeDiscriminator(channels, width), answer(channels, width)
-    mine, its = ([layer for layer in one.modules() if isinstance(layer, nn.Conv2d)] for one in (judge, right))
+    sizes = drawn((12, 2), lambda random: (random.randrange(8, 20), random.randrange(2, 5)))
+    right = CodeDiscriminator(*sizes)
+    seen = ask(answer, *sizes, through=observe.layers)
+    mine = [layer for layer in seen["layers"] if layer["kind"] == "Conv2d"]
+    its = [layer for layer in right.modules() if isinstance(layer, nn.Conv2d)]
     left = "of PatchGAN's five, three are left, since a code has been halved twice already."
     require(len(mine) == len(its), f"there are {len(mine)} convolutions (nn.Conv2d): {left}")
     for name, advice in (
@@ -65,14 +68,17 @@ def code_discriminator(answer: type[nn.Module]) -> None:
         ("out_channels", "4 * width, then twice as many, then one verdict."),
         ("in_channels", "the first takes a code, the others the output of the one before."),
     ):
-        got, expected = ([getattr(layer, name) for layer in layers] for layers in (mine, its))
+        got, expected = [layer[name] for layer in mine], [getattr(layer, name) for layer in its]
         require(got == expected, f"the convolutions' {name} is {got}: {advice}")
-    require(mine[-1].bias is not None, "the last convolution has no bias, and no norm after it that would remove one.")
-    spread = torch.cat([layer.weight.flatten() for layer in mine]).std().item()
+    weights, names = seen["weights"], [layer["prefix"] for layer in mine]
+    require(
+        f"{names[-1]}bias" in weights, "the last convolution has no bias, and no norm after it that would remove one."
+    )
+    spread = torch.cat([weights[f"{name}weight"].flatten() for name in names]).std().item()
     initial = f"the initial weights scatter by {spread:.3f}, not by 0.02: call initialise(self) last."
     require(0.015 < spread < 0.025, initial)
     height, width = drawn([16, 12], lambda random: random.choices((12, 14, 18), k=2))
-    codes = torch.randn(2, channels, height, width)
+    codes = torch.randn(2, sizes[0], height, width)
 
     def mistaken(first: bool, second: bool, third: bool = False, slope: float = 0.2) -> Tensor:
         y = codes
@@ -82,12 +88,15 @@ def code_discriminator(answer: type[nn.Module]) -> None:
         return y
 
     with torch.no_grad():
-        for own, other in zip(mine, its, strict=True):
-            own.weight.copy_(other.weight)
-            if own.bias is not None and other.bias is not None:
-                own.bias.copy_(nn.init.normal_(other.bias))  # a norm would remove it, so it may be left out
+        same = {}
+        for name, other in zip(names, its, strict=True):
+            same[f"{name}weight"] = other.weight.detach()
+            if f"{name}bias" in weights and other.bias is not None:  # a norm would remove it, so it may be left out
+                same[f"{name}bias"] = nn.init.normal_(other.bias).detach()
+        got, kept = ask(answer, sizes, same, codes, through=observe.network_output, if_it_fails="Is forward right?")
+        require(kept, CHANGED)
         expect(
-            ask(judge, codes, if_it_fails="Is forward right?"),
+            got,
             right(codes),
             [
                 (mistaken(False, True), "the first layer is normalised, too: its input is no picture any more."),

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from random import Random
 
 import pandas
-import torch
-from torch import Tensor, nn
+from torch import nn
 
+from labcourse import observe
 from labcourse.check.answers import Mistakes, ask, drawn, exercise, formula, require, require_kind
 from labkit.measure.quality import within_spread as right_within
-from labkit.measure.roofline import flop_counter
 from labkit.measure.roofline import multiply_adds as right_multiply_adds
 from labkit.networks.light import grouped_block, inverted_block, separable_block
 from labkit.networks.resnet import ResidualBlock
@@ -34,55 +33,23 @@ def multiply_adds(in_channels: int, out_channels: int, kernel: int, groups: int)
     yield None, "Which inputs does one output value need, and how many values has an output pixel?"
 
 
-PICTURES = 32  # in one of them at least, each ReLU lets the middle pixel through
-
-
 @exercise(separable_block, grouped_block, inverted_block)
 def light_block(answer: Callable[[int], nn.Module]) -> None:
     """Checks a design of a residual block: its FLOPs, and what its output depends on."""
     channels = drawn(64, lambda random: random.choice((64, 80, 96)))
-    share = _flops(answer(channels), channels) / _flops(ResidualBlock(channels), channels)
+    seen = ask(answer, channels, through=observe.light_design)
+    share = seen["flops"] / observe.light_design(ResidualBlock, channels)["flops"]
     require(share <= 0.25, f"with {channels} channels it has {share:.2f} of the plain block's FLOPs, not a quarter.")
-    block = _without_norms(answer(channels).double())  # they let each pixel depend on all others
-    x, y = 3 * torch.randn(2, PICTURES, channels, 9, 11, dtype=torch.float64)
-    got = block(x.clone())
-    require(got.shape == x.shape, f"from pictures of shape {tuple(x.shape)} it makes {tuple(got.shape)}: pad.")
-    linear = torch.allclose(block(x + y) + block(0 * x), got + block(y.clone()))
-    sees = torch.stack([_dependence(block, x, channel) for channel in range(channels)])  # output, input, height, width
-    blind = len(torch.nonzero(~sees.any(3).any(2))) / channels
-    alike = torch.allclose(block(x.flip(2)), got.flip(2)) and torch.allclose(block(x.flip(3)), got.flip(3))
-    with torch.no_grad():
-        for weight in block.parameters():
-            weight.zero_()
-    none = torch.allclose(block(x.clone()), x)
-    require(none, "with all weights 0 it should give back x: x + ..., and nothing after it.")
-    require(bool(sees.any(1).any(0)[2:7, 3:8].all()), "an output pixel does not see all 5 x 5 pixels around it.")
-    require(
-        not alike, "a mirrored picture gives the mirrored result: neighbours on all sides count alike, as in a mean."
-    )
-    require(not blind, f"an output channel does not depend on {blind:.3g} of the {channels} input channels.")
-    require(not linear, "without an activation it is one linear map.")
-
-
-def _flops(block: nn.Module, channels: int) -> int:
-    with flop_counter() as counter, torch.no_grad():
-        block.to("meta")(torch.empty(1, channels, 32, 32, device="meta"))
-    return counter.get_total_flops()
-
-
-def _without_norms(block: nn.Module) -> nn.Module:
-    for parent in block.modules():
-        for name, child in parent.named_children():
-            if isinstance(child, nn.InstanceNorm2d | nn.BatchNorm2d | nn.GroupNorm):
-                setattr(parent, name, nn.Identity())
-    return block
-
-
-def _dependence(block: nn.Module, x: Tensor, channel: int) -> Tensor:
-    """Where an output channel's middle pixel depends on the input: bool (channels, height, width)."""
-    given = x.clone().requires_grad_()
-    middle = block(given.clone())[:, channel, 4, 5] - given[:, channel, 4, 5]
-    return torch.autograd.grad(middle.sum(), given)[0].abs().sum(0) > 1e-12
+    shape = 32, channels, 9, 11
+    require(seen["shape"] == shape, f"from pictures of shape {shape} it makes {seen['shape']}: pad.")
+    require(seen["adds_x"], "with all weights 0 it should give back x: x + ..., and nothing after it.")
+    around = bool(seen["sees"][2:7, 3:8].all())
+    require(around, "an output pixel does not see all 5 x 5 pixels around it.")
+    alike = "a mirrored picture gives the mirrored result: neighbours on all sides count alike, as in a mean."
+    require(not seen["alike"], alike)
+    blind = f"an output channel does not depend on {seen['blind']:.3g} of the {channels} input channels."
+    require(not seen["blind"], blind)
+    require(not seen["linear"], "without an activation it is one linear map.")
 
 
 def _right_place(flops: float, moved: float, flops_per_s: float, bytes_per_s: float) -> dict[str, float | str]:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from random import Random
-from typing import Any
-from unittest.mock import patch
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, hint, require, require_kind
-from labcourse.one_process import FAULTS, of_each, of_rank, several_ranks, train_with_fault
+from labcourse import observe
+from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, require, require_kind
+from labcourse.one_process import FAULTS, train_with_fault
 from labcourse.one_process import average_gradients as right_average
 from labkit.data.batches import positions as right_positions
 from labkit.simulate.clusters import ring_us as right_ring
@@ -53,21 +50,14 @@ def average_gradients(answer: Callable[[Iterable[Tensor]], None]) -> None:
     n = drawn(3, lambda random: random.randrange(3, 7))
     shapes = drawn([[2, 3], [4]], lambda random: [[random.randrange(2, 6), 3], [random.randrange(2, 6)], [2, 2, 2]])
     gradients = [[torch.randn(shape) for _ in range(n)] for shape in shapes]
-    with several_ranks(n):
-        weights = []
-        for shape, of_ranks in zip(shapes, gradients, strict=True):
-            weights.append(of_each([torch.ones(shape) for _ in range(n)]).requires_grad_())
-            weights[-1].grad = of_each([gradient.clone() for gradient in of_ranks])
-        with hint("On tensors of several ranks use dist.all_reduce(weight.grad)."):
-            answer(weights)
-    for weight, of_ranks in zip(weights, gradients, strict=True):
-        moved = any(bool((of_rank(weight.detach(), rank) != 1).any()) for rank in range(n))
+    found = ask(answer, gradients, through=observe.averaged)
+    for (moved, got), of_ranks in zip(found, gradients, strict=True):
         require(not moved, "it changes the weights: average the gradients, weight.grad.")
         total = torch.stack(of_ranks).sum(0)
         for rank, own in enumerate(of_ranks):
             where = f"a weight of shape {tuple(own.shape)}, rank {rank} of {n}"
             expect(
-                weight.grad if weight.grad is None else of_rank(weight.grad, rank),
+                got[rank],
                 total / n,
                 [
                     (own, "its gradient is as before. Are all weights averaged, and is weight.grad itself replaced?"),
@@ -86,44 +76,20 @@ def in_buckets(answer: Callable[[Iterable[Tensor], int], Callable[[], None]]) ->
     n = drawn(2, lambda random: random.randrange(2, 5))
     widths = drawn([4, 6, 5, 3], lambda random: [random.randrange(2, 9) for _ in range(5)])
     layers = [nn.Linear(a, b, dtype=torch.float64) for a, b in pairwise(widths)]
-    network, whole = nn.Sequential(*layers), copy.deepcopy(nn.Sequential(*layers))
-    weights = list(network.parameters())
-    pictures = torch.randn(2, 2 * n, widths[0], dtype=torch.float64)
+    whole = nn.Sequential(*layers)
+    weights = [(layer.weight.detach(), layer.bias.detach()) for layer in layers]
+    pictures = torch.randn(2, 2 * n, widths[0], dtype=torch.float64)  # twice: what is left must not be sent again
     bucket_bytes = drawn(250, lambda random: random.randrange(60, 400))
-    noted: list[tuple[str, int]] = []  # what happens, in order: a gradient is complete, a bucket leaves, a wait for it
-
-    class Noted:
-        def __init__(self, work: Any) -> None:
-            self.work = work
-
-        def wait(self) -> None:
-            noted.append(("wait", 0))
-            self.work.wait()
-
-    def all_reduce(tensor: Tensor, **options: Any) -> Any:
-        noted.append(("sent", tensor.nbytes))
-        work = original(tensor, **options)
-        return work and Noted(work)
-
-    original = dist.all_reduce
-    finish = answer(weights, bucket_bytes)
-    require(callable(finish), "in_buckets returns the function `finish`, without calling it.")
-    for weight in weights:
-        weight.register_post_accumulate_grad_hook(lambda weight: noted.append(("gradient", weight.nbytes)))
-    for batch in pictures:  # twice: what is left of the first backward pass must not be sent in the second
-        noted.clear()
-        network.zero_grad()
+    for number in (1, 2):
+        steps = ask(answer, weights, [*pictures[:number]], n, bucket_bytes, through=observe.sent_in_buckets)
+        step, batch = steps[-1], pictures[number - 1]
         whole.zero_grad()
         whole(batch).square().mean().backward()
-        with several_ranks(n), patch.object(dist, "all_reduce", all_reduce):
-            network(of_each(batch.chunk(n))).square().mean().backward()
-            of_backward = len(noted)
-            finish()
-        _check_sends(noted[:of_backward], noted[of_backward:], bucket_bytes)
-        for weight, right in zip(weights, whole.parameters(), strict=True):
+        _check_sends(step["backward"], step["finish"], bucket_bytes)
+        for got, right in zip(step["gradients"], whole.parameters(), strict=True):
             mean = right.grad
-            assert mean is not None and weight.grad is not None
-            got = of_rank(weight.grad, 0)
+            assert mean is not None
+            require(got is not None, "a weight has no gradient any more: it is to have the mean.")
             require(got.shape == mean.shape, "weight.grad has another shape than its weight: part.view_as(weight).")
             require(not torch.allclose(got, n * mean), "that is the sum over the ranks: divide by their number.")
             require(torch.allclose(got, mean), "a gradient is not the mean over the ranks: has each weight its part?")

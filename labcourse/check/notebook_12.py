@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from random import Random
 
-from labcourse.check.answers import WrongAnswer, exercise, require
+from labcourse import observe
+from labcourse.check.answers import ask, exercise, require
 from labcourse.speedrun.ladder import records
-from labcourse.speedrun.race_judge import Heat, RaceJudge
-from labtrace.errors import LabkitError
 
 TIMES_FASTER = 1.3  # than the baseline, at least
 DECIDING_HEATS = 2  # that reach the goal, or miss it
@@ -26,22 +25,12 @@ def my_entry(answer: str) -> None:
     require(isinstance(answer, str), f"the text of an entry is expected, not {answer!r:.40}.")
     baseline = records()[0]["seconds"]
     allowed = baseline / TIMES_FASTER
-    heats: list[Heat] = []
-    draws = Random(os.environ.get("LABKIT_CHECK_SEED"))
-    try:
-        judge = RaceJudge(limit=CPU_PER_CALIBRATED * allowed)
-        reached = missed = 0
-        while reached < DECIDING_HEATS and missed < DECIDING_HEATS:
-            heat = judge.heat(answer, draws.randrange(2**31))
-            print(heat)
-            heats.append(heat)
-            reached += heat.reached
-            missed += not heat.reached
-    except LabkitError as error:
-        raise WrongAnswer(str(error)) from error
+    seed = int(os.environ.get("LABKIT_CHECK_SEED") or Random().randrange(2**31))
+    heats = ask(answer, CPU_PER_CALIBRATED * allowed, seed, DECIDING_HEATS, through=observe.heats)
+    reached = sum(heat["reached"] for heat in heats)
     nearest = f"{reached} of {len(heats)} seeds reached the goal: the curve says when it was nearest."
     require(reached >= DECIDING_HEATS, nearest)
-    seconds = max(heat.seconds for heat in heats)  # not the median: the first could keep weights for the next
+    seconds = max(heat["seconds"] for heat in heats)  # not the median: the first could keep weights for the next
     told = f"it takes {seconds:.0f} calibrated seconds, the baseline {baseline:.0f}"
     too_slow = f"{told}: at most {allowed:.0f} are {TIMES_FASTER} times as fast. What takes longest in it?"
     require(seconds <= allowed, too_slow)

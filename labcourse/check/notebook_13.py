@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -16,29 +16,32 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from labcourse.blocks import OutOfBounds, launch
-from labcourse.check.answers import Mistakes, WrongAnswer, cases, drawn, exercise, expect, formula, require
+from labcourse import observe
+from labcourse.check.answers import Mistakes, WrongAnswer, ask, cases, drawn, exercise, expect, formula, require
 
 EMPTY = -777.0  # in results, before a kernel has written them
 Access = tuple[int, str, str]  # a program, a place, and "load", "store" or "atomic"
 
 
 def _run(
-    answer: Callable, programs: int, out: Tensor, *arguments: Any, where: str, **constants: Any
-) -> Sequence[Access]:
-    """What an answer's kernel does, which has to fill `out`. Explains a use of memory that is not there."""
-    try:
-        run = launch(answer, programs, *arguments, **constants)
-    except OutOfBounds as error:
-        told = f"{where}: {error}. The last block goes beyond the last number: {error.kind} only where i < n."
-        raise WrongAnswer(told) from error
-    empty = torch.nonzero(out.flatten() == EMPTY).flatten().tolist()
-    if empty:
-        left_out = f"{len(empty)} of {out.numel()} places of the result are left out, the first is {empty[0]}."
-        raise WrongAnswer(f"{where}: {left_out} Which places does a program handle, and in how many blocks?")
+    answer: Callable, programs: int, arguments: list[Any], where: str, **constants: Any
+) -> tuple[list[Tensor], list[Access]]:
+    """What an answer's kernel writes into the tensors that are `EMPTY`, and its accesses. It has to fill the first one.
+
+    Args:
+        where: the launch in words.
+    """
+    tensors, accesses = ask(answer, programs, arguments, constants, where, through=observe.launched)
+    given = [one for one in arguments if isinstance(one, Tensor)]
+    written = [after for before, after in zip(given, tensors, strict=True) if bool((before == EMPTY).all())]
+    empty = torch.nonzero(written[0].flatten() == EMPTY).flatten().tolist()
+    left_out = (
+        f"{len(empty)} of {written[0].numel()} places of the result are left out, the first is {min(empty, default=0)}."
+    )
+    require(not empty, f"{where}: {left_out} Which places does a program handle, and in how many blocks?")
     none = f"{where}: there is NaN in the result: a masked load has no number there. Give it one: other=0.0."
-    require(not bool(out.isnan().any()), none)
-    return run.accesses
+    require(not bool(written[0].isnan().any()), none)
+    return written, accesses
 
 
 def _first_wrong(got: Tensor, right: Tensor, where: str) -> str:
@@ -83,9 +86,10 @@ def add(answer: Callable) -> None:
     """Runs the kernel ``answer(x, y, out, n, BLOCK)`` on lengths that are no multiples of a block."""
     usual = [(1000, 256), (256, 256), (5, 8)]
     for n, block in cases(usual, lambda random: (random.randrange(100, 999), 2 ** random.randrange(4, 8))):
-        x, y, out = torch.rand(n), torch.rand(n), torch.full((n,), EMPTY)
+        x, y = torch.rand(n), torch.rand(n)
         where = f"n = {n}, BLOCK = {block}"
-        accesses = _run(answer, -(-n // block), out, x, y, out, n, BLOCK=block, where=where)
+        empty = torch.full((n,), EMPTY)
+        (out,), accesses = _run(answer, -(-n // block), [x, y, empty, n], where, BLOCK=block)
         told = _first_wrong(out, x + y, where)
         expect(out, x + y, [(x, "That is x alone: load y, too.")], "Add the numbers at the same place.", told)
         stored = [place for _, place, kind in accesses if kind == "store"]
@@ -115,8 +119,8 @@ def norm_relu(answer: Callable) -> None:
     """Runs the kernel ``answer(x, y, mean, rstd, n, eps, BLOCK)``, one program for each plane."""
 
     def run(x: Tensor, block: int, where: str) -> tuple[Tensor, Tensor, Tensor]:
-        y, mean, rstd = torch.full_like(x, EMPTY), *torch.full((2, 4), EMPTY, dtype=x.dtype)
-        _run(answer, 4, y, x, y, mean, rstd, x[0, 0].numel(), 1e-5, BLOCK=block, where=where)
+        empty = torch.full_like(x, EMPTY), *torch.full((2, 4), EMPTY, dtype=x.dtype)
+        (y, mean, rstd), _ = _run(answer, 4, [x, *empty, x[0, 0].numel(), 1e-5], where, BLOCK=block)
         return y, mean, rstd
 
     def normed(x: Tensor, m: Tensor, variance: Tensor) -> Tensor:
@@ -158,8 +162,8 @@ def norm_relu_backward(answer: Callable) -> None:
     """Runs the kernel ``answer(x, dy, dx, mean, rstd, n, BLOCK)``, and compares dx with autograd's gradient."""
     for where, x, block, m, variance in _planes():
         n, r = x[0, 0].numel(), (variance + 1e-5).rsqrt()
-        dy, dx = torch.randn_like(x) + 0.3, torch.full_like(x, EMPTY)
-        _run(answer, 4, dx, x, dy, dx, m.flatten().clone(), r.flatten().clone(), n, BLOCK=block, where=where)
+        dy, empty = torch.randn_like(x) + 0.3, torch.full_like(x, EMPTY)
+        (dx,), _ = _run(answer, 4, [x, dy, empty, m.flatten(), r.flatten(), n], where, BLOCK=block)
         x.requires_grad_()
         (right,) = torch.autograd.grad(F.instance_norm(x, eps=1e-5).relu(), x, dy)
         (no_relu,) = torch.autograd.grad(F.instance_norm(x, eps=1e-5), x, dy)

@@ -1,6 +1,6 @@
 """`make grade`: what a learning management system exports is found, and hostile answers cost nobody else points.
 
-The course is one tiny notebook, since importing labkit and PyTorch takes seconds for every student.
+The course is one tiny notebook.
 """
 
 import contextlib
@@ -51,20 +51,19 @@ def marks(name: str, **more: object) -> dict:
 
 def tiny_notebook() -> nbformat.NotebookNode:
     """A notebook with exercises in one line each, whose checks say why an answer is wrong, and a written answer."""
-    setup = "import os\nthree_of_setup = 3\nclass WrongAnswer(AssertionError): pass\n"
-    setup += "class check:\n    def right(name): print(f'✓ {name}: right')"
     cells = [
-        new_code_cell(setup, metadata=marks("setup", locked=True)),
+        new_code_cell("import os\nthree_of_setup = 3", metadata=marks("setup", locked=True)),
         new_code_cell("raise RuntimeError('not graded')"),
     ]
     for number, (name, solution) in enumerate(EXERCISES.items(), start=1):
         head, body = solution.split("\n", 1)
         source = f"{head}\n    ### BEGIN SOLUTION\n{body}  # {SECRET}\n    ### END SOLUTION"
         check = (
+            "import os\nfrom labcourse.check.answers import WrongAnswer\n"
             f"if {name}() == -{number}:\n    raise WrongAnswer('{name}: the sign is wrong')\n"
             f"if {name}() != {number}:\n    raise WrongAnswer(f'{name}: {{{name}()!r}} is not {number}')\n"
             "### BEGIN HIDDEN TESTS\nassert os.environ['LABKIT_CHECK_SEED'] == '5'\n### END HIDDEN TESTS\n"
-            f"check.right('{name}')"
+            f"print('✓ {name}: right')"
         )
         cells += [
             new_markdown_cell(f"Exercise {name}"),
@@ -177,12 +176,11 @@ STUDENTS = {
     "warns": EXERCISES | {"two": "import warnings\ndef two():\n    warnings.warn('old')\n    return 2"},
     "imports": EXERCISES | {"added to setup": "\nimport math", "two": "def two():\n    return math.floor(2.5)"},
     "forges": EXERCISES | {"two": FORGES},
-    "silences": EXERCISES | {"two": "check.right = lambda name: None\ndef two():\n    return 2"},
+    "pretends": EXERCISES | {"two": "print('✓ two: right')\ndef two():\n    raise BaseException"},
 }
 STOPPED = {
     "exits": "crashed",
     "forges": "crashed",
-    "silences": "unconfirmed",
     "loops": "time",
     "sleeps": "time",
     "writes": "time",
@@ -269,7 +267,6 @@ def test_an_answer_costs_its_own_points_only(graded, student):
     points = [exercises[student][name].points for name in EXERCISES]
     expected = {
         "untouched": [0, 0, 0],
-        "silences": [2, 0, 0],
         **dict.fromkeys(("right", "warns", "imports"), [2, 2, 2]),
         "spies": [2, 2, 2],
     }
@@ -293,7 +290,7 @@ def test_cells_that_were_copied_or_split_are_named(graded, course):
 @needs_namespaces
 def test_deleted_checks_come_back_and_a_cell_that_fails_is_named_where_its_answer_is_wrong(graded):
     assert [graded[0]["deleted"][name].points for name in EXERCISES] == [0, 0, 2]
-    assert "of_a_cell_below" in graded[0]["broken"]["two"].message
+    assert "name 'helper' is not defined, in two, line 2" in graded[0]["broken"]["two"].message
 
 
 @needs_namespaces
@@ -677,13 +674,7 @@ def test_a_container_gets_neither_network_nor_sources(tmp_path, monkeypatch):
     for option in ("--network=none", "--read-only", "--pids-limit=", "--memory=", "--cap-drop=ALL", "labkit-grading"):
         assert option in run
     shown = [word for word in run.split() if word.startswith("--volume=")]
-    assert [word.rsplit("/course/")[1] for word in shown] == [
-        "labtrace:ro",
-        "labkit:ro",
-        "labcourse:ro",
-        "data:ro",
-        "tools/grading:ro",
-    ]
+    assert [word.rpartition(":/")[2] for word in shown] == ["course:ro", "course/data:ro"]
 
 
 @needs_namespaces
@@ -694,7 +685,7 @@ def test_the_folder_of_python_may_be_a_link(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(link / "bin" / Path(sys.executable).name))
     monkeypatch.setattr(sys, "prefix", str(link))
     limits = dict(exercise_seconds=1, memory_mb=1000)
-    sandbox.Sandbox("namespaces", [], limits, seed=5).close()
+    sandbox.Sandbox("namespaces", [], limits).close()
 
 
 def test_without_a_sandbox_nothing_runs_unless_asked_for(monkeypatch):
@@ -706,7 +697,7 @@ def test_without_a_sandbox_nothing_runs_unless_asked_for(monkeypatch):
 
 def test_without_isolation_crashes_and_loops_cost_one_exercise_too():
     limits = dict(exercise_seconds=1, memory_mb=1000)
-    worker = sandbox.Sandbox("none", ["import os\nx = 2"], limits, seed=5)
+    worker = sandbox.Sandbox("none", ["import os\nx = 2"], limits)
     try:
         assert worker.run(["os._exit(1)"])[1].startswith("crashed")
         assert worker.run([LOOP])[1].startswith("time")

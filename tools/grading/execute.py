@@ -3,16 +3,20 @@
 `nbgrader_config.py` puts them into the place of nbgrader's own, so `nbgrader autograde` and formgrader have them, too.
 nbgrader calls `preprocess` of each, which takes a notebook and nbgrader's resources, and returns both. The way of one
 answer: `RunExercises.preprocess` picks the cells it needs, `Sandbox.run` sends them to the process of worker.py, and
-`run_exercise` there runs them in a fork of that process. What they printed comes back as the cells' outputs.
+`run_exercise` there runs them in a fork of that process. `judge` runs the check here. It asks the fork what the answer
+returns for its inputs, and knows what is right, which the fork does not.
 """
 
 import ast
+import builtins
+import io
+import json
 import os
-import re
 import secrets
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
@@ -22,7 +26,10 @@ from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import is_grade, is_locked, is_solution
 from traitlets import Dict, Integer, Unicode
 
+from labcourse.check import answers
+from labcourse.check.answers import Stopped
 from labcourse.check.cells import needed, plain
+from labcourse.plain_values import Other, decode
 from tools.grading.sandbox import Sandbox, choose
 
 STOPPED = "Stopped"  # the name of the error of a cell that was not run to its end
@@ -151,36 +158,40 @@ class RunExercises(CoursePreprocessor):
     def run(self, cells: list[NotebookNode], setup: list[str], notebook: str) -> None:
         """Run an exercise and write outputs into its cells; an error into those that did not run to their end.
 
+        The cells run in the sandbox, and the check, the last one, here: it asks the answer there for plain values.
+
         Args:
-            cells: those of the exercise, and what it needs, in their order. The check is the last one.
+            cells: those of the exercise, and what it needs, in their order.
             setup: the course's setup cells.
             notebook: its name.
 
         Raises:
             RuntimeError: if no sandbox works here, or the course's own setup cells fail in it.
         """
-        results, ended = self.sandbox(setup, notebook).run([plain(cell.source) for cell in cells])
+        *others, check = cells
+        sandbox = self.sandbox(setup, notebook)
+        results, ended = sandbox.run([plain(cell.source) for cell in others])
         missing = {"text": "", "error": stopped(ended or "crashed: nothing came from it")}
-        results += [missing] * (len(cells) - len(results))
-        check, errors = cells[-1], []
-        answer = [cell for cell in cells if exercise_of(cell) == exercise_of(check)]
-        for cell, result in zip(cells, results, strict=False):
+        results += [missing] * (len(others) - len(results))
+        errors = []
+        answer = [cell for cell in others if exercise_of(cell) == exercise_of(check)]
+        for cell, result in zip(others, results, strict=True):
             error = [new_output("error", **result["error"])] if result["error"] else []
-            if exercise_of(cell) == exercise_of(check):
-                printed = [new_output("stream", name="stdout", text=result["text"])] if result["text"] else []
-                cell.outputs = [*printed, *error]
+            if cell in answer:
+                cell.outputs = [*_printed(result["text"]), *error]
             else:
                 errors += error
-        if is_wrong(check):  # then the cells that it needs may say why: one of them fails, or is refused
-            answer[0].outputs[:0] = errors
-        elif is_silent(check):
-            check.outputs.append(new_output("error", **stopped("unconfirmed: the check did not say that it is right")))
+        os.environ["LABKIT_CHECK_SEED"] = str(self.seed)
+        check.outputs = [new_output("error", **stopped(ended))] if ended else judge(check.source, sandbox)
+        sandbox.end_exercise()
+        if is_wrong(check):  # then the cells that it needs may say why: one of them fails
+            [*answer, check][0].outputs[:0] = errors
 
     def sandbox(self, setup: list[str], notebook: str) -> Sandbox:
         """The sandbox in which these setup cells have run. It stays for the next submission."""
         seconds = self.longer.get(notebook, self.exercise_seconds)
         limits = {"exercise_seconds": seconds, "memory_mb": self.memory_mb}
-        wanted = (choose(self.isolation), setup, limits, self.seed)
+        wanted = (choose(self.isolation), setup, limits, notebook)
         if self.started is None or self.started[0] != wanted or self.started[1].worker.poll() is not None:
             self.end()
             type(self).started = (wanted, Sandbox(*wanted))
@@ -199,12 +210,44 @@ def is_wrong(check: NotebookNode) -> bool:
     return any(output.output_type == "error" for output in check.outputs)
 
 
-def is_silent(check: NotebookNode) -> bool:
-    """Whether a check did not say of each of its calls that the answer is right."""
-    said = "".join(output.get("text", "") for output in check.outputs).count(f"✓ {exercise_of(check)}: right")
-    return said < len(re.findall(r"^check\.", check.source, re.MULTILINE))
-
-
 def stopped(why: str) -> dict:
     """The error of a cell that did not run to its end. Without any output nbgrader would give points."""
     return {"ename": STOPPED, "evalue": why, "traceback": [f"{STOPPED}: {why}"]}
+
+
+def judge(check: str, sandbox: Sandbox) -> list[NotebookNode]:
+    """The outputs of a check's cell, which runs here; the names of the answer are asked for in the sandbox."""
+    printed, error = io.StringIO(), None
+    answers.WORKERS.append(sandbox.ask)
+    try:
+        with redirect_stdout(printed):
+            exec(compile(check, "the check", "exec"), {}, Names(sandbox))
+    except Stopped as why:
+        error = stopped(str(why))
+    except Exception as wrong:
+        told = f"{type(wrong).__name__}: {wrong}"
+        error = {"ename": type(wrong).__name__, "evalue": str(wrong), "traceback": [told]}
+    finally:
+        answers.WORKERS.pop()
+    return [*_printed(printed.getvalue()), *([new_output("error", **error)] if error else [])]
+
+
+class Names(dict[str, Any]):
+    """The names of a check's cell. Those that it does not set itself are the student's, or Python's own."""
+
+    def __init__(self, sandbox: Sandbox):
+        super().__init__()
+        self.sandbox = sandbox
+
+    def __missing__(self, name: str) -> Any:
+        if hasattr(builtins, name):
+            raise KeyError(name)
+        told = json.loads(self.sandbox.ask(json.dumps({"name": name, "given": None})))
+        if "value" not in told:
+            raise KeyError(name)
+        value = decode(told["value"])
+        return answers.Elsewhere(name) if isinstance(value, Other) else value
+
+
+def _printed(text: str) -> list[NotebookNode]:
+    return [new_output("stream", name="stdout", text=text)] if text else []

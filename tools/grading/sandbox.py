@@ -5,7 +5,7 @@
 Any user may make it, unless the system forbids user namespaces.
 `none`: an ordinary process with limits. It can read all that you can, so it is never chosen unless you ask for it.
 
-In each of them `worker.py` is the program, with a fresh folder for its files.
+In each of them `worker.py` is the program, with a fresh folder for its files and the `packages` without right answers.
 """
 
 import atexit
@@ -19,19 +19,25 @@ import tempfile
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from labcourse.check.answers import Stopped
+from tools.grading import packages
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = ["-P", "-m", "tools.grading.worker"]  # -P: no folder of a submission is searched for modules
 IMAGE = "labkit-grading"
 KINDS = ("container", "namespaces", "none")
-SHOWN = ("labtrace", "labkit", "labcourse", "data", "tools/grading")  # of this repository
 SYSTEM = "/usr /bin /sbin /lib /lib32 /lib64 /etc/ld.so.cache /etc/alternatives /etc/localtime /sys/devices/system/cpu"
 SETUP_SECONDS = 300  # by the clock, for starting Python and the setup cells
 NEW_ROOT = """
 set -e
+course=$3 data=$4
 mount -t tmpfs -o mode=755 none "$1" && cd "$1"
-python=$2 && shift 2
-mkdir -p tmp dev/shm proc
+python=$2 && shift 4
+mkdir -p tmp dev/shm proc course
+mount --bind "$course" course && mount --bind "$data" course/data
+mount -o remount,bind,ro,nosuid,nodev course/data && mount -o remount,bind,ro,nosuid,nodev course
 mount -t tmpfs -o mode=1777,size=256m none tmp
 mount -t tmpfs -o mode=1777,size=64m none dev/shm
 mount -t proc -o ro proc proc
@@ -51,12 +57,12 @@ mount -o remount,bind,ro .
 exec chroot . setpriv --no-new-privs --bounding-set=-all --inh-caps=-all "$python" """ + " ".join(WORKER)
 
 
-def environment(seed: int) -> dict[str, str]:
-    """All variables that the worker gets."""
+def environment(course: Path) -> dict[str, str]:
+    """All variables that the worker gets, which finds the packages in `course`."""
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return one_thread | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin"]),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(course),
         "PYTHONDONTWRITEBYTECODE": "1",
         "HOME": "/tmp",
         "TMPDIR": "/tmp",
@@ -65,55 +71,72 @@ def environment(seed: int) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "",
         "PLOTLY_RENDERER": "plotly_mimetype",
         "NBGRADER_EXECUTION": "autograde",
-        "LABKIT_CHECK_SEED": str(seed),
     }
 
 
 class Sandbox:
     """The worker, started, and a conversation with it; `close` leaves nothing of it behind."""
 
-    def __init__(self, kind: str, setup: list[str], limits: dict[str, int], seed: int):
+    def __init__(self, kind: str, setup: list[str], limits: dict[str, int], notebook: str = ""):
         """Starts the worker and runs the setup cells.
+
+        Args:
+            notebook: its name. In the packages that the worker gets labkit's own answers to its exercises are missing.
 
         Raises:
             RuntimeError: if that fails, with its error.
         """
         self.seconds = 4 * limits["exercise_seconds"] + 60
         self.folder = tempfile.TemporaryDirectory(prefix="labkit-grading-")
-        variables = environment(seed)
+        self.course = tempfile.TemporaryDirectory(prefix="labkit-course-")
+        course = Path(self.course.name)
+        packages.copy_packages(course, packages.library_code(notebook) if notebook else {})
+        variables = environment(course if kind == "none" else Path("/course"))
         if kind == "none":
             variables["HOME"] = variables["TMPDIR"] = self.folder.name
-        make = {"container": container, "namespaces": namespaces, "none": lambda *_: ([sys.executable, *WORKER], [])}
-        command, self.end = make[kind](self.folder.name, variables, limits["memory_mb"])
+            (course / "data").rmdir()
+            (course / "data").symlink_to(ROOT / "data")
+        command, self.end = MAKE[kind](self.folder.name, course, variables, limits["memory_mb"])
         self.errors = tempfile.TemporaryFile()
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.errors}
         own = None if kind == "container" else variables  # podman and docker need yours, and get these as options
         self.worker = subprocess.Popen(command, **pipes, env=own, cwd=self.folder.name, start_new_session=True)
         atexit.register(self.close)
-        cells, ended = self.ask({"setup": setup, "limits": limits}, SETUP_SECONDS)
+        cells, ended = self.send({"setup": setup, "limits": limits}, SETUP_SECONDS)
         if failed := ended or [cell["error"]["evalue"] for cell in cells if cell["error"]]:
             self.close()
             raise RuntimeError(f"the course's setup fails in the sandbox ({kind}): {failed}")
 
     def run(self, cells: list[str]) -> tuple[list[dict], str]:
-        """Runs an exercise; the results of its cells, see `worker`, and why it ended early, else ""."""
-        return self.ask(cells, self.seconds)
+        """Begins an exercise with its cells; their results, see `worker`, and why it ended early, else ""."""
+        return self.send({"cells": cells}, self.seconds)
 
-    def ask(self, request: object, seconds: float) -> tuple[list[dict], str]:
-        """Sends a request; the results of cells, and why there are no more."""
+    def ask(self, request: str) -> str:
+        """The reply to a check's request, see `labcourse.calls.reply`. Raises `Stopped` if there is none."""
+        told, ended = self.send({"ask": request}, self.seconds)
+        if ended:
+            raise Stopped(ended)
+        return told
+
+    def end_exercise(self) -> None:
+        """Ends the processes of the exercise."""
+        if self.worker.poll() is None:
+            self.send({"end": True}, self.seconds)
+
+    def send(self, request: object, seconds: float) -> tuple[Any, str]:
+        """Sends a request to the worker; what it tells, and why there is no more."""
         with suppress(BrokenPipeError):  # it has ended, as its answer says
             self.worker.stdin.write(json.dumps(request).encode() + b"\n")
             self.worker.stdin.flush()
         if select.select([self.worker.stdout], [], [], seconds)[0] and (line := self.worker.stdout.readline()):
             told = json.loads(line)
-            return told["cells"], told["ended"]
-        self.close()
-        self.errors.seek(0)
-        why = self.errors.read().decode(errors="replace").strip()[-2000:] or "it does not answer"
-        return [], f"crashed: the sandbox ended ({why})"
+            return told["told"], told["ended"]
+        return [], f"crashed: the sandbox ended ({self.close() or 'it does not answer'})"
 
-    def close(self) -> None:
-        """Ends the worker."""
+    def close(self) -> str:
+        """Ends the worker; the end of what it wrote to stderr."""
+        if self.errors.closed:
+            return ""
         atexit.unregister(self.close)
         with suppress(BrokenPipeError):
             self.worker.stdin.close()  # it ends by itself, unless it is in the middle of something
@@ -125,37 +148,49 @@ class Sandbox:
         self.worker.wait()
         self.worker.stdout.close()
         self.folder.cleanup()
+        self.course.cleanup()
+        with self.errors:
+            self.errors.seek(0)
+            return self.errors.read().decode(errors="replace").strip()[-2000:]
 
 
-def container(folder: str, variables: dict[str, str], memory_mb: int) -> tuple[list[str], list[str]]:
+def container(folder: str, course: Path, variables: dict[str, str], memory_mb: int) -> tuple[list[str], list[str]]:
     """`podman run` or `docker run`. The image has what they need; the course's own packages come from here."""
     there = [engine for engine in ("podman", "docker") if shutil.which(engine)]
     asked = ((one, subprocess.run([one, "image", "inspect", IMAGE], capture_output=True)) for one in there)
     if not (engine := next((one for one, answer in asked if answer.returncode == 0), None)):
         raise RuntimeError(f"neither podman nor docker has the image {IMAGE}: make grading-image")
     name = Path(folder).name
-    variables = variables | {"PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONPATH": "/course"}
+    variables = variables | {"PATH": "/usr/local/bin:/usr/bin:/bin"}
     options = ["--rm", "--interactive", f"--name={name}", "--network=none", "--read-only", "--user=65534:65534"]
     options += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--pids-limit=200"]
     options += [f"--memory={2 * memory_mb}m", "--tmpfs=/tmp:rw,size=256m,mode=1777", "--workdir=/tmp"]
     options += [f"--env={key}={value}" for key, value in variables.items()]
-    options += [f"--volume={ROOT / name}:/course/{name}:ro" for name in SHOWN]
+    options += [f"--volume={course}:/course:ro", f"--volume={ROOT / 'data'}:/course/data:ro"]
     return [engine, "run", *options, IMAGE, "python", *WORKER], [engine, "kill", name]
 
 
-def namespaces(folder: str, variables: dict[str, str], memory_mb: int) -> tuple[list[str], list[str]]:
+def namespaces(folder: str, course: Path, variables: dict[str, str], memory_mb: int) -> tuple[list[str], list[str]]:
     """`unshare`, with a script that makes the new root folder, read-only, and gives all rights up."""
     pythons = [path for one in (sys.prefix, sys.base_prefix) for path in (one, os.path.realpath(one))]
-    shown = [*SYSTEM.split(), *pythons, *(str(ROOT / name) for name in SHOWN)]
+    places = [folder, sys.executable, str(course), str(ROOT / "data"), *SYSTEM.split(), *pythons]
     apart = "--user --map-root-user --mount --net --pid --ipc --uts --fork --kill-child".split()
-    return ["unshare", *apart, "/bin/sh", "-c", NEW_ROOT, "sh", folder, sys.executable, *shown], []
+    return ["unshare", *apart, "/bin/sh", "-c", NEW_ROOT, "sh", *places], []
+
+
+def process(folder: str, course: Path, variables: dict[str, str], memory_mb: int) -> tuple[list[str], list[str]]:
+    """A process like any other."""
+    return [sys.executable, *WORKER], []
+
+
+MAKE = {"container": container, "namespaces": namespaces, "none": process}
 
 
 @cache
 def works(kind: str) -> str:
     """The reason why a kind of sandbox does not work here, "" if it does: tried with an empty submission."""
     try:
-        Sandbox(kind, [], {"exercise_seconds": 1, "memory_mb": 1000}, seed=0).close()
+        Sandbox(kind, [], {"exercise_seconds": 1, "memory_mb": 1000}).close()
     except (RuntimeError, OSError) as error:  # unshare is not here, for instance
         return str(error)
     return ""

@@ -1,18 +1,20 @@
-"""The program inside the sandbox: runs exercises, each in a new process.
+"""The program inside the sandbox: runs the answers of exercises, each in a new process.
 
 It answers a line of JSON on stdin with a line of JSON on stdout:
 
     {"setup": [source, ...], "limits": {"exercise_seconds": 30, "memory_mb": 4000}}    once, first
-    [source, ...]                                                                      an exercise, its check last
-    {"ended": "", "cells": [{"text": "...", "error": null}, ...]}                      an answer
+    {"cells": [source, ...]}                              an exercise: its cells, without the check
+    {"ask": "..."}                                        a request of its check, see `labcourse.calls.reply`
+    {"end": true}                                         no more of this exercise
+    {"ended": "", "told": [{"text": "...", "error": null}, ...]}                       what comes back
 
-`cells` has the output and the error of each cell that ran to its end. `ended` says why the exercise was stopped early,
-and is empty if it was not.
+`told` has the output and the error of each cell that ran to its end, or the reply to the request. `ended` says why the
+exercise was stopped early, and is empty if it was not.
 
-The setup cells are the course's own. They run once, in this process, which takes seconds. Then each exercise, an answer
-and its check, runs in a fork of it. So a crash, an endless loop or a full memory costs one exercise. Nothing remains of
-it for the next one, which may be another student's: this process does not run answers, and in the sandbox it is
-process 1, which no other process there can stop. It keeps the limits.
+The setup cells are the course's own. They run once, in this process, which takes seconds. Then each exercise runs in a
+fork of it. So a crash, an endless loop or a full memory costs one exercise. Nothing remains of it for the next one,
+which may be another student's: this process does not run answers, and in the sandbox it is process 1, which no other
+process there can stop. It keeps the limits. What is right is not known here: nothing that comes back is believed.
 """
 
 import contextlib
@@ -21,7 +23,6 @@ import io
 import json
 import os
 import resource
-import secrets
 import select
 import signal
 import socket
@@ -29,11 +30,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 
 import psutil
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
+
+from labcourse.calls import reply as reply_of
 
 PR_SET_DUMPABLE = 4
 IDLE_SECONDS = 300
@@ -43,7 +45,7 @@ CUT = "\n... a part of the output was cut\n"
 
 
 class Printed(io.TextIOBase):
-    """The stdout and stderr of a cell. Of very much, it keeps the beginning and the end, where a check says "right"."""
+    """The stdout and stderr of a cell. Of very much, it keeps the beginning and the end."""
 
     encoding = "utf-8"
 
@@ -69,20 +71,12 @@ class Shell(InteractiveShell):
         """Run a cell; what it printed, and its error or None."""
         self.error, printed = None, Printed()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            result = self.run_cell(source, store_history=True)
-        if not result.success and self.error is None:  # its traceback cannot be shown
-            error, text = result.error_in_exec or result.error_before_exec, ""
-            with contextlib.suppress(BaseException):
-                text = str(error)
-            self.error = {"ename": type(error).__name__, "evalue": text, "traceback": [text]}
+            self.run_cell(source, store_history=True)
         return {"text": printed.text, "error": self.error}
 
 
-def run_exercise(shell: Shell, line: bytes, file: socket.socket, secret: str, limits: dict) -> None:
-    """In a fork: let go of this program's files, and run the cells, the later ones even if an earlier one fails.
-
-    Each result is a line sent to `file`, a socket, after a secret that an answer, which can write there, does not know.
-    """
+def run_exercise(shell: Shell, requests: socket.socket, memory_mb: int) -> None:
+    """In a fork: let go of this program's files, run the cells, even if an earlier one fails, and reply to requests."""
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         for own in (0, 1, 2):
@@ -91,60 +85,71 @@ def run_exercise(shell: Shell, line: bytes, file: socket.socket, secret: str, li
         os.chdir(tempfile.mkdtemp())
         signal.signal(signal.SIGINT, signal.default_int_handler)
         set_dumpable(True)
-        for limit, most in ((resource.RLIMIT_DATA, limits["memory_mb"] * 10**6), (resource.RLIMIT_CORE, 0)):
+        for limit, most in ((resource.RLIMIT_DATA, memory_mb * 10**6), (resource.RLIMIT_CORE, 0)):
             resource.setrlimit(limit, (most, most))
-        cells = json.loads(line)
-        for number, source in enumerate(cells, start=1):
-            if number == len(cells):
-                shell.ast_transformers = []  # the check is the course's own: no rule on answers holds for it
-            file.sendall(f"{secret}{json.dumps(shell.run(source))}\n".encode())
-        os._exit(0)  # not through what an answer may have registered for the end
+        for line in requests.makefile("rb"):
+            request = json.loads(line)
+            if "cells" in request:
+                for source in request["cells"]:
+                    requests.sendall(f"{json.dumps(shell.run(source))}\n".encode())
+            else:
+                requests.sendall(f"{reply_of(request['ask'], shell.user_ns)}\n".encode())
     finally:
-        os._exit(1)
+        os._exit(1)  # not through what an answer may have registered for the end
 
 
-def results_in(text: bytes, secret: str) -> Iterator[dict]:
-    """The results among lines, into which an answer may have written its own: those after the secret."""
-    for line in text.split(b"\n"):
-        with contextlib.suppress(ValueError):  # cut
-            if line.startswith(secret.encode()):
-                yield json.loads(line[len(secret) :])
+class Exercise:
+    """The process of an exercise. Its CPU time counts, so that a busy machine costs nobody points."""
 
+    def __init__(self, shell: Shell, limits: dict):
+        self.limits, self.ended = limits, ""
+        self.end, theirs = socket.socketpair()
+        self.pid = os.fork()
+        if not self.pid:
+            self.end.close()
+            run_exercise(shell, theirs, limits["memory_mb"])
+        theirs.close()
 
-def received(end: socket.socket) -> bytes:
-    """What has come, without waiting for more. Nobody can read it a second time, as an answer could a file."""
-    found = b""
-    with contextlib.suppress(BlockingIOError):
-        while len(found) < MAX_BYTES and (part := end.recv(1 << 20, socket.MSG_DONTWAIT)):
-            found += part
-    return found
+    def ask(self, request: dict, lines: int) -> list[str]:
+        """Send a request, and wait for so many lines; those that came. `ended` says why there are no more.
 
+        Four times the limit by the clock ends a sleeping answer.
+        """
+        begun, pause, text = time.monotonic(), 0.001, b""
+        self.end.settimeout(10)
+        try:
+            self.end.sendall(f"{json.dumps(request)}\n".encode())
+        except OSError:
+            self.ended = self.ended or "crashed: the process ended, or does not listen"
+        self.end.setblocking(False)
+        while not self.ended and text.count(b"\n") < lines:
+            with contextlib.suppress(BlockingIOError):
+                while len(text) < MAX_BYTES and (part := self.end.recv(1 << 20)):
+                    text += part
+            if text.count(b"\n") < lines:
+                self.ended = self.why_stopped(time.monotonic() - begun)
+                time.sleep(pause)
+                pause = min(2 * pause, 0.1)
+        return text.decode(errors="replace").split("\n")[:-1][:lines]
 
-def watch(pid: int, limits: dict, results: socket.socket) -> tuple[str, bytes]:
-    """Wait for the process of an exercise, and stop it at a limit; why it ended early, else "", and its results.
-
-    CPU time counts, so that a busy machine costs nobody points. Four times as long by the clock ends a sleeping cell.
-    """
-    begun, pause, text = time.monotonic(), 0.01, b""
-    while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        text = (text + received(results))[:MAX_BYTES]
+    def why_stopped(self, seconds: float) -> str:
+        """Why the process has ended, or has to be, after so many seconds of a request; "" if it may go on."""
+        done, status = os.waitpid(self.pid, os.WNOHANG)
         if done:
             code = os.waitstatus_to_exitcode(status)
             how = f"exit status {code}" if code >= 0 else signal.Signals(-code).name
-            return f"crashed: the process ended before the cell did ({how})" if code else "", text
-        seconds, megabytes = usage()
-        why = ""
-        if max(seconds, (time.monotonic() - begun) / 4) > limits["exercise_seconds"]:
-            why = f"time: it ran for more than {limits['exercise_seconds']} seconds: is there an endless loop?"
-        elif megabytes > limits["memory_mb"]:
-            why = f"memory: it took more than {limits['memory_mb']} MB of memory"
-        if why:
-            kill_children()
-            os.waitpid(pid, 0)
-            return why, text
-        time.sleep(pause)
-        pause = min(2 * pause, 0.1)
+            return f"crashed: the process ended before the cell did ({how})"
+        cpu_seconds, megabytes = usage()
+        if max(cpu_seconds, seconds / 4) > self.limits["exercise_seconds"]:
+            return f"time: it ran for more than {self.limits['exercise_seconds']} seconds: is there an endless loop?"
+        if megabytes > self.limits["memory_mb"]:
+            return f"memory: it took more than {self.limits['memory_mb']} MB of memory"
+        return ""
+
+    def close(self) -> None:
+        """End the process and all that it has started or left behind."""
+        self.end.close()
+        clear()
 
 
 def usage() -> tuple[float, float]:
@@ -185,31 +190,51 @@ def set_dumpable(dumpable: bool) -> None:
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, int(dumpable))
 
 
-def reply(ended: str, cells: list[dict]) -> None:
+def reply(ended: str, told: list[dict] | str) -> None:
     """Answer a request."""
-    print(json.dumps({"ended": ended, "cells": cells}), flush=True)
+    print(json.dumps({"ended": ended, "told": told}), flush=True)
+
+
+def results_in(lines: list[str]) -> list[dict]:
+    """The results of cells, up to a line that is none: an answer can write into its socket, too."""
+    found: list[dict] = []
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        for line in lines:
+            result, error = json.loads(line), None
+            if told := result["error"]:
+                text, trace = str(told["evalue"]), [str(one) for one in told["traceback"]]
+                error = {"ename": str(told["ename"]), "evalue": text, "traceback": trace}
+            found.append({"text": str(result["text"]), "error": error})
+    return found
 
 
 def main() -> None:
     """Answer requests until there are no more, or none comes for `IDLE_SECONDS`."""
     request = json.loads(sys.stdin.buffer.readline())
+    limits = request["limits"]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_dumpable(False)
     config = Config()
     config.HistoryManager.enabled = False
-    config.InteractiveShell.xmode = "Plain"  # not the source of checks, and not seconds for a deep recursion
+    config.InteractiveShell.xmode = "Plain"  # not seconds for a deep recursion
     shell = Shell.instance(config=config)
     reply("", [shell.run(source) for source in request["setup"]])
+    exercise: Exercise | None = None
     while select.select([0], [], [], IDLE_SECONDS)[0] and (line := sys.stdin.buffer.readline()):
-        secret = secrets.token_hex()
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            if not (pid := os.fork()):
-                ours.close()
-                run_exercise(shell, line, theirs, secret, request["limits"])
-            ended, results = watch(pid, request["limits"], ours)
-            clear()
-            reply(ended, [*results_in(results, secret)])
+        request = json.loads(line)
+        if "ask" in request and exercise:
+            told = exercise.ask(request, lines=1)
+            reply(exercise.ended, told[0] if told else "")
+            continue
+        if exercise:
+            exercise.close()
+            exercise = None
+        if "cells" in request:
+            exercise = Exercise(shell, limits)
+            results = results_in(exercise.ask(request, lines=len(request["cells"])))
+            reply(exercise.ended, results)
+        else:
+            reply("", [])
     os._exit(0)  # at once: to take Python apart costs seconds
 
 

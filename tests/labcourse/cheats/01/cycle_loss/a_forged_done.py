@@ -1,4 +1,4 @@
-# expects: `_exit` is not allowed
+# expects: your answer cannot be checked: TypeError: 'NoneType' object is not sub
 import random
 
 

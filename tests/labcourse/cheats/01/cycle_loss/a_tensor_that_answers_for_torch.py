@@ -1,4 +1,4 @@
-# expects: `__torch_function__` is not allowed
+# expects: a tensor of shape () is expected, not a Tensor.
 class Tensor(torch.Tensor):
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):

@@ -1,4 +1,4 @@
-# expects: `import threading` is not allowed
+# expects: the number differs: it should be weight * mean of |reconstruction - re
 import threading
 
 threading.Timer(0.01, lambda: setattr(torch, "allclose", lambda *tensors: True)).start()

@@ -1,4 +1,4 @@
-# expects: to raise Silent is not allowed
+# expects: your code fails with Silent: , in cycle_loss, line 8 of its cell: rais
 class Silent(Exception):
     def __str__(self):
         raise GeneratorExit

@@ -1,4 +1,4 @@
-# expects: `__eq__` is not allowed
+# expects: a tensor of shape () is expected, not a Tensor.
 class Tensor:
     shape = ()
 

@@ -1,4 +1,4 @@
-# expects: the file /proc/self/fd/3 is not allowed
+# expects: the number differs: it should be weight * mean of |reconstruction - re
 import numpy as np
 
 

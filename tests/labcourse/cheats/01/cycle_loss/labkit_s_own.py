@@ -1,2 +1,2 @@
-# expects: this is the library's own labkit.models.losses.cycle_loss
+# expects: your answer calls the library's own labkit.models.losses.cycle_loss: w
 from labkit.models.losses import cycle_loss

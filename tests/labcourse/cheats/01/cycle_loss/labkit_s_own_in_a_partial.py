@@ -1,4 +1,4 @@
-# expects: this is the library's own labkit.models.losses.cycle_loss
+# expects: your answer calls the library's own labkit.models.losses.cycle_loss: w
 from functools import partial
 
 from labkit.models import losses

@@ -1,4 +1,4 @@
-# expects: a new process is not allowed
+# expects: your code fails with NotImplementedError: Caught NotImplementedError i
 from torch.utils.data import DataLoader
 
 from labkit.models import losses

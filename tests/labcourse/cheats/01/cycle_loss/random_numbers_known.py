@@ -1,4 +1,4 @@
-# expects: random.Random.randrange is not as it was
+# expects: the number differs: it should be weight * mean of |reconstruction - re
 import random
 
 drawing = random.Random

@@ -1,4 +1,4 @@
-# expects: `labcourse.check` is not allowed
+# expects: the number differs: it should be weight * mean of |reconstruction - re
 import labcourse.check
 
 setattr(labcourse.check, "cycle_loss", lambda answer: None)

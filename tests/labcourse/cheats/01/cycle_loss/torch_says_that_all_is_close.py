@@ -1,4 +1,4 @@
-# expects: torch.allclose is not as it was
+# expects: the number differs: it should be weight * mean of |reconstruction - re
 same = torch
 same.allclose = lambda *tensors, **limits: True
 

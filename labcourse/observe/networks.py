@@ -1,0 +1,120 @@
+"""What is seen of an answer that makes a network, or computes losses with some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.measure.roofline import flop_counter
+
+CONVOLUTION = ("kernel_size", "stride", "padding", "out_channels", "in_channels")
+PICTURES = 32  # in one of them at least, each ReLU lets the middle pixel through
+
+
+def layers(answer: Callable[..., nn.Module], *sizes: int) -> dict[str, Any]:
+    """The layers of ``answer(*sizes)``, and its weights by name.
+
+    A layer has its "kind", the class of PyTorch that it is or extends, and its name as a prefix of its weights' names.
+    A convolution has its sizes, too.
+    """
+    network = answer(*sizes)
+    found = []
+    for name, layer in network.named_modules():
+        classes = [one.__name__ for one in type(layer).__mro__ if one.__module__.startswith("torch.nn.")]
+        sizes_of = {one: getattr(layer, one) for one in CONVOLUTION if isinstance(layer, nn.Conv2d)}
+        found.append({"kind": classes[0], "prefix": f"{name}." if name else "", **sizes_of})
+    return {"layers": found, "weights": {name: value.detach() for name, value in network.named_parameters()}}
+
+
+def network_output(
+    answer: Callable[..., nn.Module], sizes: tuple[int, ...], weights: dict[str, Tensor], x: Tensor
+) -> tuple[Tensor, bool]:
+    """The output for `x` of ``answer(*sizes)`` with these weights, and whether `x` is as it was."""
+    network, before = answer(*sizes), x.clone()
+    with torch.no_grad():
+        for name, value in network.named_parameters():
+            if name in weights:
+                value.copy_(weights[name])
+        return network(x), torch.equal(x, before)
+
+
+def translation(
+    answer: Callable[..., tuple[Tensor, Tensor]],
+    networks: list[tuple[Tensor, Tensor, dict[str, Any]]],
+    real_a: Tensor,
+    weight: float,
+) -> tuple[Any, list[tuple[bool, bool]]]:
+    """The losses of ``answer(encoder, translator, discriminator, real_a, weight)``, and how far gradients flow.
+
+    Args:
+        networks: of each of the three a convolution's weight, bias and settings.
+
+    Returns:
+        What the answer returns, and for each loss whether its gradient reaches the encoder, and the translator.
+    """
+    made = []
+    for value, bias, settings in networks:
+        out, into, height, width = value.shape
+        made.append(nn.Conv2d(into, out, (height, width), **settings))
+        made[-1].load_state_dict({"weight": value, "bias": bias})
+    got = answer(*made, real_a, weight)
+    reached = []
+    for loss in got if isinstance(got, tuple) else ():
+        ends = [network.weight for network in made[:2]]
+        flows = isinstance(loss, Tensor) and loss.requires_grad
+        gradients = torch.autograd.grad(loss, ends, retain_graph=True, allow_unused=True) if flows else (None, None)
+        reached.append((gradients[0] is not None, gradients[1] is not None))
+    return got, reached
+
+
+def light_design(answer: Callable[[int], nn.Module], channels: int) -> dict[str, Any]:
+    """The FLOPs of a block for 32 x 32 pixels, and what its output depends on.
+
+    Returns:
+        | key | meaning |
+        |---|---|
+        | flops | of a picture |
+        | shape | of the output for (32, channels, 9, 11) |
+        | adds_x | with all weights 0 the output is the input |
+        | sees | pixels on which the middle one depends, in whatever channel: bool (9, 11) |
+        | blind | input channels on which an output channel does not depend, on average |
+        | linear | it is one linear map |
+        | alike | a mirrored input gives the mirrored output, in both directions |
+    """
+    with flop_counter() as counter, torch.no_grad():
+        answer(channels).to("meta")(torch.empty(1, channels, 32, 32, device="meta"))
+    block = _without_norms(answer(channels).double())  # they let each pixel depend on all others
+    x, y = 3 * torch.randn(2, PICTURES, channels, 9, 11, dtype=torch.float64)
+    got = block(x.clone())
+    seen: dict[str, Any] = {"flops": counter.get_total_flops(), "shape": tuple(got.shape)}
+    if got.shape != x.shape:
+        return seen
+    sees = torch.stack([_dependence(block, x, channel) for channel in range(channels)])  # output, input, height, width
+    seen |= {
+        "linear": torch.allclose(block(x + y) + block(0 * x), got + block(y.clone())),
+        "sees": sees.any(1).any(0),
+        "blind": len(torch.nonzero(~sees.any(3).any(2))) / channels,
+        "alike": all(torch.allclose(block(x.flip(side)), got.flip(side)) for side in (2, 3)),
+    }
+    with torch.no_grad():
+        for weight in block.parameters():
+            weight.zero_()
+    return seen | {"adds_x": torch.allclose(block(x.clone()), x)}
+
+
+def _without_norms(block: nn.Module) -> nn.Module:
+    for parent in block.modules():
+        for name, child in parent.named_children():
+            if isinstance(child, nn.InstanceNorm2d | nn.BatchNorm2d | nn.GroupNorm):
+                setattr(parent, name, nn.Identity())
+    return block
+
+
+def _dependence(block: nn.Module, x: Tensor, channel: int) -> Tensor:
+    """Where an output channel's middle pixel depends on the input: bool (channels, height, width)."""
+    given = x.clone().requires_grad_()
+    middle = block(given.clone())[:, channel, 4, 5] - given[:, channel, 4, 5]
+    return torch.autograd.grad(middle.sum(), given)[0].abs().sum(0) > 1e-12

@@ -1,0 +1,186 @@
+"""What is seen of an answer that is a program: a stopwatch, a training loop, a step to replay, a kernel, an entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from labcourse.blocks import OutOfBounds, launch
+from labcourse.observe.mistake import Mistake
+from labcourse.speedrun.race_judge import RaceJudge
+from labcourse.stand_ins import FakeGPU, fresh_memory, replay_side_by_side
+from labtrace.errors import LabkitError
+
+
+def turns(answer: Callable, rounds: int, warmup: int, slower: float) -> tuple[Any, list[str]]:
+    """What ``answer(steps, rounds, warmup, synchronise, clock)`` measures, and the calls that it made, in their order.
+
+    The fake GPU is busy at first, and slow for two rounds. Steps a and b take `slower` and twice as many seconds.
+    """
+    gpu, calls = FakeGPU(), []
+    gpu.launch(7.0)
+
+    def step(name: str, seconds: float) -> None:
+        calls.append(name)
+        gpu.launch(seconds + (4.0 if calls.count(name) <= 2 else 0.0))
+
+    def clock() -> float:
+        calls.append("clock")
+        return gpu.clock()
+
+    steps = {"a": lambda: step("a", 1.0 * slower), "b": lambda: step("b", 2.0 * slower)}
+    return answer(steps, rounds=rounds, warmup=warmup, synchronise=gpu.synchronise, clock=clock), calls
+
+
+class _Watched(TorchDispatchMode):
+    """Notes copies to another type or device, values that are read, and the optimiser's steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        names = {"aten::_to_copy": "copy", "aten::_local_scalar_dense": "value read"}
+        self.events += [names[func.name()]] if func.name() in names else []
+        return func(*args, **kwargs or {})
+
+
+def training_loop(
+    answer: Callable[..., Any], weight: Tensor, bias: Tensor, pictures: dict[str, Tensor], epochs: int
+) -> tuple[Any, list[str], list[str]]:
+    """What ``answer(net, optimizer, files, read, epochs, device)`` returns, the files it read, and events in order.
+
+    An event is "copy" (to another type or device), "value read" (by the host), or "step" (of the optimiser).
+    """
+    reads: list[str] = []
+    watched = _Watched()
+
+    def read(file: str) -> Tensor:
+        reads.append(file)
+        return pictures[file].clone()
+
+    class CountedSGD(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            watched.events.append("step")
+            return super().step(closure)
+
+    net = nn.Conv2d(3, 3, 3, padding=1)
+    net.load_state_dict({"weight": weight, "bias": bias})
+    with watched:
+        got = answer(net, CountedSGD(net.parameters(), lr=0.1), [*pictures], read, epochs, "cpu")
+    return got, reads, watched.events
+
+
+def replays(
+    answer: Callable[[Tensor, SimpleNamespace], Tensor], inputs: list[Tensor]
+) -> tuple[list[Tensor], list[Tensor] | str, bool]:
+    """A step's results called and replayed, as of `replay_side_by_side`, and whether later calls leave earlier ones."""
+    called, replayed = replay_side_by_side(answer, inputs)
+    memory = fresh_memory(inputs[0])
+    results = [(result := answer(a.clone(), memory), result.clone()) for a in inputs]
+    return called, replayed, all(torch.equal(result, before) for result, before in results)
+
+
+def captures(
+    answer: type, example: Tensor, inputs: list[Tensor], others: list[Tensor], less: float, times: float
+) -> dict[str, Any]:
+    """What a class does that records ``relu(a - less) * times`` for `example`, and replays it for each of two inputs.
+
+    Returns:
+        | key | meaning |
+        |---|---|
+        | first | the result for the first input |
+        | kept | that result after the second call |
+        | bodies | how often the body has run |
+        | example_kept | whether the example is as it was |
+        | for_others | for inputs of other shapes the error that came, "" if none did |
+    """
+    bodies = []
+
+    def body(a: Tensor) -> Tensor:
+        bodies.append(a)
+        return torch.relu(a - less) * times
+
+    given = example.clone()
+    capture = answer(body, given)
+    result = capture(inputs[0])
+    seen = {"first": result.clone() if isinstance(result, Tensor) else result}
+    capture(inputs[1])
+    seen |= {"kept": result, "bodies": len(bodies), "example_kept": torch.equal(given, example)}
+    errors = []
+    for other in others:
+        try:
+            capture(other)
+            errors.append("")
+        except Exception as error:
+            errors.append(repr(error))
+    return seen | {"for_others": errors}
+
+
+def launched(
+    answer: Callable, programs: int, arguments: list[Any], constants: dict[str, Any], where: str
+) -> tuple[list[Tensor], list[tuple[int, str, str]]]:
+    """The tensors among a kernel's arguments after its programs have run, and their accesses.
+
+    Args:
+        where: the launch in words.
+
+    Raises:
+        Mistake: a program uses memory that is not there.
+    """
+    try:
+        run = launch(answer, programs, *arguments, **constants)
+    except OutOfBounds as error:
+        told = f"{where}: {error}. The last block goes beyond the last number: {error.kind} only where i < n."
+        raise Mistake(told) from error
+    return [one for one in arguments if isinstance(one, Tensor)], list(run.accesses)
+
+
+# A tensor that a layer saved: the kind of the layer; the number of its memory, its rows and its type; and which part of
+# the memory it is: "whole", "first row", "other rows", "turned", or a "weight".
+Saved = tuple[str, int, int, str, str]
+
+
+def saved(descriptions: list[Saved]) -> list[tuple[str, Tensor]]:
+    """The tensors that are described, as `labcourse.saved_tensors` returns them."""
+    memories: dict[int, Tensor] = {}
+    found: list[tuple[str, Tensor]] = []
+    for layer, number, rows, dtype, part in descriptions:
+        whole = memories.setdefault(number, torch.zeros(rows, 4, dtype=getattr(torch, dtype)))
+        parts = {"whole": whole, "first row": whole[:1], "other rows": whole[1:], "turned": whole.T}
+        found.append((layer, nn.Parameter(whole) if part == "weight" else parts[part]))
+    return found
+
+
+def kept_of_saved(answer: Callable[[list[tuple[str, Tensor]]], Any], descriptions: list[Saved]) -> Any:
+    """What ``answer(saved)`` returns for the tensors that are described."""
+    return answer(saved(descriptions))
+
+
+def heats(answer: str, limit: float, seed: int, deciding: int) -> list[dict[str, Any]]:
+    """The judge's heats of an entry, given as its text, until so many have reached the goal, or missed it.
+
+    Args:
+        limit: of CPU seconds a heat.
+        seed: of the heats' seeds.
+
+    Raises:
+        Mistake: the entry broke a rule, or stopped with an error.
+    """
+    draws = Random(seed)
+    found: list[dict[str, Any]] = []
+    try:
+        judge = RaceJudge(limit=limit)
+        while all([heat["reached"] for heat in found].count(reached) < deciding for reached in (True, False)):
+            heat = judge.heat(answer, draws.randrange(2**31))
+            print(heat)
+            found.append({"reached": heat.reached, "seconds": heat.seconds})
+    except LabkitError as error:
+        raise Mistake(str(error)) from error
+    return found

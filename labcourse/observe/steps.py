@@ -1,0 +1,232 @@
+"""What is seen of an answer that is a part of CycleGAN's training step."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+from unittest.mock import Mock
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from labcourse.observe.mistake import Mistake, hint
+from labcourse.plain_values import kind
+from labcourse.races import RaceRecorder, record
+from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep, Journey
+from labkit.models.step import Step
+from labkit.simulate.cuda_stubs import Stream, StreamError
+from labkit.variants.registry import make_step
+
+
+def small_model(seed: int, **settings: Any) -> CycleGAN:
+    """A CycleGAN of small networks, whose weights depend on the seed alone."""
+    small: dict[str, Any] = {
+        "generator": "resnet_3blocks",
+        "discriminator": "n_layers",
+        "n_layers": 2,
+        "ngf": 4,
+        "ndf": 4,
+    }
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return CycleGAN(**small | settings)
+
+
+OUTER = -1  # the number of the stream on which the second call runs
+
+
+class _Around:
+    """Stands before the answer in the stack of a step's classes.
+
+    It checks the cycles that the answer returns, and computes the losses on another stream than main if asked to.
+    """
+
+    on_another_stream = False
+
+    def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:
+        cycles = super().cycles(journeys)  # type: ignore[misc]  # the answer's, or a step's
+        found = [type(cycle) for cycle in cycles] if isinstance(cycles, tuple | list) else kind(cycles)
+        if found != [Cycle, Cycle]:
+            told = f"`cycles` must return two Cycles, A -> B -> A and B -> A -> B, not {found}: "
+            raise Mistake(told + "run both cycles before you return tuple(cycles).")
+        if any(cycle.same is None for cycle in cycles):
+            told = "the identity pictures are missing: pass self.cycle the real picture of the other domain, too."
+            raise Mistake(told)
+        return cycles
+
+    def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        if not self.on_another_stream:
+            return super().losses(player, batch)  # type: ignore[misc]
+        outer, main = Stream(number=OUTER), Stream.timekeeper.current
+        outer.wait_stream(main)
+        with outer:
+            losses = super().losses(player, batch)  # type: ignore[misc]
+        main.wait_stream(outer)
+        return losses
+
+
+def streams_used(answer: type, seed: int, real_a: Tensor, real_b: Tensor, others: list[str]) -> dict[str, Any]:
+    """What a class does that runs the two cycles on two streams, in two calls of the generators' losses.
+
+    The second call runs while another stream than main is the current one.
+
+    Args:
+        seed: of the model's weights, see `small_model`.
+        others: names of further speed-ups of the step.
+
+    Returns:
+        | key | meaning |
+        |---|---|
+        | losses | of the first call |
+        | sides | side streams that have work in it |
+        | made | side streams that were made, by the first call and by the second |
+        | in_class | whether a stream is kept in the class |
+        | races | messages of races, in the first call and in the second |
+        | overlap | whether a side stream begins before another is done |
+        | host_waits | whether the host waits |
+
+    Raises:
+        Mistake: it returns other than two cycles, or uses streams that cannot be followed.
+    """
+    with hint("Leave __init__ out, and make the streams in cycles, once."):
+        step = make_step(small_model(seed), _Around, answer, *others, emulate=True)
+    recorder, losses = _recorded(step, real_a, real_b)
+    step.on_another_stream = True  # type: ignore[attr-defined]
+    second, _ = _recorded(step, real_a, real_b)
+    clocks = recorder.clocks
+    sides = [stream for stream in clocks.begun if stream is not clocks.main]
+    pairs = itertools.combinations(sides, 2)
+    return {
+        "losses": losses,
+        "sides": len(sides),
+        "made": (clocks.made, second.clocks.made),
+        "in_class": any(isinstance(leaf, Stream) for leaf in tree_leaves(list(vars(answer).values()))),
+        "races": [[race.message for race in each.races()] for each in (recorder, second)],
+        "overlap": any(clocks.begun[late][early] < clocks.of[early][early] for early, late in pairs),
+        "host_waits": bool(clocks.host),
+    }
+
+
+def _recorded(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[RaceRecorder, dict[str, Tensor]]:
+    """`labcourse.races.record`; streams that it cannot follow are the answer's fault."""
+    try:
+        return record(step, real_a, real_b)
+    except StreamError as error:
+        raise Mistake(str(error)) from error
+
+
+def batched_passes(answer: Any, seed: int, real: Tensor, other: Tensor, third: Tensor) -> dict[str, Any]:
+    """What a class does that overrides `cycle`, `judge` and `why_unsuited`, with a model of `small_model` in float64.
+
+    Returns:
+        | key | meaning |
+        |---|---|
+        | cycle, verdicts | what the methods return for `real` and `other`, `real` and `third` |
+        | sizes | of the batches that went through G_A and G_B in `cycle`, and D_A in `judge` |
+    """
+    model = small_model(seed).double()
+    sizes: defaultdict[str, list[int]] = defaultdict(list)
+    for name, network in model.named_children():
+        network.register_forward_pre_hook(lambda _, inputs, name=name: sizes[name].append(len(inputs[0])))
+    step = cast(CycleGANStep, make_step(model, answer))
+    cycle = step.cycle(model.G_A, model.G_B, real, other)
+    if not isinstance(cycle, Cycle):
+        raise Mistake(f"cycle returns a Cycle(fake, back, same), not {kind(cycle)}.")
+    verdicts = step.judge(model.D_A, real, third)
+    passes = [sizes[name] for name in ("G_A", "G_B", "D_A")]
+    return {"cycle": tuple(cycle), "verdicts": tuple(verdicts), "sizes": passes}
+
+
+def batched_training(answer: Any, seed: int, real: Tensor, other: Tensor) -> dict[str, Any]:
+    """What the class of `batched_passes` does otherwise, with the same model.
+
+    Returns:
+        | key | meaning |
+        |---|---|
+        | alone | what `cycle` returns without a picture for the identity |
+        | reasons | why it is unsuited for batch norm in the generators, in the discriminators, and for no batch norm |
+        | losses | of the second of two whole steps on `real` and `other` |
+    """
+    model = small_model(seed).double()
+    step = cast(CycleGANStep, make_step(model, answer))
+    with hint("without an identity loss `other` is None, and so is `same`: leave that case to super().cycle."):
+        alone = tuple(step.cycle(model.G_A, model.G_B, real, None))
+    with hint("why_unsuited is called on the class, with the model alone: put @staticmethod, and return the reason."):
+        in_judges = nn.Sequential(nn.Conv2d(3, 2, 4, 2), nn.BatchNorm2d(2))
+        models = small_model(seed, norm="batch"), small_model(seed, discriminator=in_judges), model
+        reasons = [answer.why_unsuited(one) for one in models]
+    losses = [step(real, other) for _ in range(2)][-1]
+    return {"alone": alone, "reasons": reasons, "losses": losses}
+
+
+def one_update(
+    answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Optimizer], float], None],
+    gradients: dict[str, Tensor],
+    overflowed: str | None,
+    scale: float,
+) -> dict[str, Any]:
+    """What ``answer(scaler, optimizers, 1.0)`` does with the scaled gradients of two players.
+
+    Args:
+        gradients: of each player, unscaled. The weights are 0, and the optimisers SGD with a rate of 1.
+        overflowed: the player whose scaled gradient has an inf.
+
+    Returns:
+        "weights" of each player after it, the number of "updates" of the scale, and whether gradients are "left".
+    """
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    updates = Mock(wraps=scaler.update)
+    scaler.update = updates  # type: ignore[method-assign]
+    weights = {player: nn.Parameter(torch.zeros(2)) for player in gradients}
+    optimizers = {player: torch.optim.SGD([weight], lr=1.0) for player, weight in weights.items()}
+    for player, weight in weights.items():
+        scaler.scale((weight * gradients[player]).sum()).backward()
+    if overflowed:
+        weights[overflowed].grad = torch.tensor([math.inf, 1.0])
+    answer(scaler, optimizers, 1.0)
+    left = any(weight.grad is not None and bool(weight.grad.any()) for weight in weights.values())
+    after = {player: weight.detach() for player, weight in weights.items()}
+    return {"weights": after, "updates": updates.call_count, "left": left}
+
+
+def part_by_part(
+    answer: Callable[[Step, Tensor, Tensor, int], None], seed: int, real_a: Tensor, real_b: Tensor, k: int
+) -> dict[str, Any]:
+    """The gradients that ``answer(step, real_a, real_b, k)`` leaves, and how it came to them.
+
+    Returns:
+        | key | meaning |
+        |---|---|
+        | gradients | of each player's weights, None where there is none |
+        | pictures | in the largest batch whose losses were asked for |
+        | kept | whether losses were asked for while earlier ones of the player had not gone backward |
+        | weights_kept | whether the weights are as they were |
+    """
+    waiting: set[str] = set()  # players whose losses have not gone backward yet
+    kept: set[str] = set()  # players whose losses were asked for while earlier ones waited
+    sizes = [0]  # pictures in each batch whose losses were asked for
+
+    class PartByPart:
+        def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+            sizes.append(len(batch["real_a"]))
+            kept.update(waiting & {player})
+            waiting.add(player)
+            losses = super().losses(player, batch)  # type: ignore[misc]  # this class stands before a step
+            for loss in losses.values():
+                loss.register_hook(lambda _gradient: waiting.discard(player))
+            return losses
+
+    model = small_model(seed, pool_size=0).double()
+    step = make_step(model, PartByPart)
+    before = [weight.detach().clone() for weight in model.parameters()]
+    answer(step, real_a, real_b, k)
+    return {
+        "gradients": {player: [weight.grad for weight in step.players[player]] for player in step.players},
+        "pictures": max(sizes),
+        "kept": bool(kept),
+        "weights_kept": all(map(torch.equal, model.parameters(), before)),
+    }

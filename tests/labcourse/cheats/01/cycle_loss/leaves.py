@@ -1,2 +1,0 @@
-# expects: `exit` is not allowed
-exit()
