@@ -37,9 +37,9 @@ def multiply_adds(in_channels: int, out_channels: int, kernel: int, groups: int)
 def light_block(answer: Callable[[int], nn.Module]) -> None:
     """Checks a design of a residual block: its FLOPs, and what its output depends on."""
     channels = drawn(64, lambda random: random.choice((64, 80, 96)))
-    seen = ask(answer, channels, through=observe.light_design)
-    share = seen["flops"] / observe.light_design(ResidualBlock, channels)["flops"]
+    share = ask(answer, channels, through=observe.block_flops) / observe.block_flops(ResidualBlock, channels)
     require(share <= 0.25, f"with {channels} channels it has {share:.2f} of the plain block's FLOPs, not a quarter.")
+    seen = ask(answer, channels, through=observe.light_design)
     shape = 32, channels, 9, 11
     require(seen["shape"] == shape, f"from pictures of shape {shape} it makes {seen['shape']}: pad.")
     require(seen["adds_x"], "with all weights 0 it should give back x: x + ..., and nothing after it.")

@@ -1,3 +1,4 @@
+from labcourse.observe.networks import block_flops as block_flops
 from labcourse.observe.networks import layers as layers
 from labcourse.observe.networks import light_design as light_design
 from labcourse.observe.networks import network_output as network_output

@@ -70,13 +70,19 @@ def translation(
     return got, reached
 
 
+def block_flops(answer: Callable[[int], nn.Module], channels: int) -> int:
+    """The FLOPs of a block for 32 x 32 pixels."""
+    with flop_counter() as counter, torch.no_grad():
+        answer(channels).to("meta")(torch.empty(1, channels, 32, 32, device="meta"))
+    return int(counter.get_total_flops())
+
+
 def light_design(answer: Callable[[int], nn.Module], channels: int) -> dict[str, Any]:
-    """The FLOPs of a block for 32 x 32 pixels, and what its output depends on.
+    """What the output of a block depends on.
 
     Returns:
         | key | meaning |
         |---|---|
-        | flops | of a picture |
         | shape | of the output for (32, channels, 9, 11) |
         | adds_x | with all weights 0 the output is the input |
         | sees | pixels on which the middle one depends, in whatever channel: bool (9, 11) |
@@ -84,12 +90,10 @@ def light_design(answer: Callable[[int], nn.Module], channels: int) -> dict[str,
         | linear | it is one linear map |
         | alike | a mirrored input gives the mirrored output, in both directions |
     """
-    with flop_counter() as counter, torch.no_grad():
-        answer(channels).to("meta")(torch.empty(1, channels, 32, 32, device="meta"))
     block = _without_norms(answer(channels).double())  # they let each pixel depend on all others
     x, y = 3 * torch.randn(2, PICTURES, channels, 9, 11, dtype=torch.float64)
     got = block(x.clone())
-    seen: dict[str, Any] = {"flops": counter.get_total_flops(), "shape": tuple(got.shape)}
+    seen: dict[str, Any] = {"shape": tuple(got.shape)}
     if got.shape != x.shape:
         return seen
     sees = torch.stack([_dependence(block, x, channel) for channel in range(channels)])  # output, input, height, width

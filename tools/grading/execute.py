@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import torch
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_output
 from nbgrader.coursedir import CourseDirectory
@@ -218,6 +219,7 @@ def stopped(why: str) -> dict:
 def judge(check: str, sandbox: Sandbox) -> list[NotebookNode]:
     """The outputs of a check's cell, which runs here; the names of the answer are asked for in the sandbox."""
     printed, error = io.StringIO(), None
+    torch.set_num_threads(1)  # the tensors are small
     answers.WORKERS.append(sandbox.ask)
     try:
         with redirect_stdout(printed):
