@@ -720,6 +720,17 @@ def test_late_is_kept(gathered, tmp_path):
     assert [path.parts[-3] for path in tmp_path.glob("submitted/*/*/late.txt")] == ["leeann"]
 
 
+def test_moodle_s_worksheet_is_a_class_list_that_says_how_late(gathered, tmp_path):
+    worksheet = """Identifier,"Full name","Email address",Status,Grade,"Last modified (submission)"
+"Participant 1234","Ann Lee",ann@example.org,"Submitted for grading - 2 days 3 hours late",,"Tuesday, 2 March 2027"
+"Participant 1235","Bo Li",,"Submitted for grading",,"Sunday, 28 February 2027"
+"""
+    paths = (f"Participant_{number}_assignsubmission_file_/01_tiny.ipynb" for number in (1234, 1235))
+    assert gathered(*paths, roster=worksheet)[0] == {"ann@example.org": "0", "Bo_Li": "1"}
+    late = {path.parts[-3]: path.read_text() for path in tmp_path.glob("submitted/*/*/late.txt")}
+    assert late == {"ann@example.org": "2 days 3 hours"}
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_a_roster_may_have_other_separators(tmp_path, separator):
     path = tmp_path / "students.csv"

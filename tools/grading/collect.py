@@ -37,7 +37,7 @@ import pandas as pd
 CANVAS = re.compile(r"(?P<begin>(?P<name>[^_]+)(?P<late>_LATE)?_(?P<user>\d+)_(?P<file>\d+))_.+")
 MOODLE = re.compile(r"(?P<folder>(?P<name>[^_/]+)_(?P<user>\d+)_assignsubmission_[a-z]+_?).*")
 VERSION = re.compile(r"(?:[-_ ]|\s*\()(\d{1,3})\)?$")  # "-2" by Canvas, " (1)" by browsers
-LATE = "late.txt"  # beside a notebook that Canvas calls late
+LATE = "late.txt"  # beside a notebook that the platform calls late: by how much, where it says so
 BACK = "back.txt"  # beside a notebook from Canvas or Moodle: the name of its feedback in the zip file that goes back
 NOTEBOOKS = (".ipynb", ".json", ".ipynb.txt")  # ends of names: browsers add some
 KEPT_COPY = "_before_update_"  # in the name of an older copy, which `make student` keeps beside an updated notebook
@@ -61,7 +61,7 @@ class Submission:
     student: str
     user: str = ""  # number in Canvas or Moodle, "" for a file that a person named
     version: tuple[int, ...] = ()  # the larger, the later
-    late: bool = False
+    late: str = ""
     back: str = ""
     places: list[str] = field(default_factory=list)  # folders, one of which may be the student
     stem: str = ""  # the file's name
@@ -125,7 +125,7 @@ def submission(name: str, content: bytes, course: dict[str, set[str]]) -> Submis
     version = int(found[1]) if (found := VERSION.search(stem)) else 0
     for part in path.parts:  # the outermost counts: a student may upload files with any name
         if match := CANVAS.fullmatch(part):
-            student, late = identifier(match["name"]), bool(match["late"])
+            student, late = identifier(match["name"]), "late" if match["late"] else ""
             number, back = (int(match["file"]), version), f"{match['begin']}_{notebook}.html"
             return Submission(name, content, notebook, student, match["user"], number, late, back)
         if match := MOODLE.fullmatch(part):
@@ -225,13 +225,19 @@ def read_table(path: Path, *keys: str) -> list[dict[str, str]]:
 def read_roster(roster: Path | None) -> list[dict[str, str]]:
     """The students of a course: id, first_name, last_name, email, lms_user_id.
 
-    The gradebook that Canvas exports will do, too. All its columns stay, beside these.
+    The gradebook that Canvas exports will do, too, and so will Moodle's grading worksheet, which says how late each
+    student was. All their columns stay, beside these.
     """
-    people = read_table(roster, "id", "ID") if roster else []
+    people = read_table(roster, "id", "ID", "Identifier") if roster else []
     for row in people:
-        if "id" not in row:
+        if "id" not in row and "ID" in row:
             row["id"], row["lms_user_id"] = identifier(row.get("SIS Login ID") or row["ID"]), row["ID"]
             row["last_name"], _, row["first_name"] = row["Student"].partition(", ")
+        elif "id" not in row:
+            row["lms_user_id"] = f"p{row['Identifier'].split()[-1]}"
+            row["id"], row["first_name"] = identifier(row["Email address"] or row["Full name"]), row["Full name"]
+            late = re.search(r"(\d[\w ]*) late", row["Status"])  # "Submitted for grading - 2 days 3 hours late"
+            row["late"] = late[1] if late else ""
     return people
 
 
@@ -256,6 +262,7 @@ def collect(
                 left[name] = str(error)
     by_roster([one for one in found if one.student], people)
     left |= by_places(found, people)
+    late = {row["id"]: row.get("late", "") for row in people}
     found = [one for one in found if one.student]
     versions: dict[tuple[str, str], list[Submission]] = defaultdict(list)
     for one in sorted(found, key=lambda one: (not one.user, one.version, one.path)):
@@ -268,6 +275,7 @@ def collect(
             continue
         left |= {one.path: f"{last.path} counts" for one in earlier}
         last.back = last.back or next((one.back for one in reversed(earlier) if one.back), "")
+        last.late = last.late or late.get(student, "")
         put(last, submitted / student / notebook)
         counted.append(last)
     return counted, left
@@ -280,6 +288,6 @@ def put(one: Submission, target: Path) -> None:
     target.mkdir(parents=True)
     (target / f"{one.notebook}.ipynb").write_bytes(one.text)
     if one.late:
-        (target / LATE).touch()
+        (target / LATE).write_text(one.late, encoding="utf-8")
     if back:
         (target / BACK).write_text(back, encoding="utf-8")

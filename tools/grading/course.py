@@ -94,7 +94,8 @@ class Course:
                     continue
                 cells = nbformat.read(self.root / "autograded" / path, as_version=4).cells
                 exercises = {one.name: one for one in read(submissions[student], cells)}
-                notes = ["late"] if (self.root / "submitted" / path).with_name(LATE).exists() else []
+                late = (self.root / "submitted" / path).with_name(LATE)
+                notes = [f"late: {late.read_text(encoding='utf-8')}".removesuffix(": late")] if late.exists() else []
                 notes += [one.note for one in exercises.values() if one.note]
                 handed_in = nbformat.read(self.root / "submitted" / path, as_version=4)
                 notes += [f"copied or split, graded as one cell: {name}" for name in copies(handed_in)]
