@@ -16,7 +16,7 @@ from nbformat import NotebookNode
 from nbgrader.utils import is_grade, is_solution
 
 from tools.grading.collect import read_table
-from tools.grading.course import Course, number_of
+from tools.grading.course import Course, number_of, points_of
 from tools.grading.execute import exercise_of, take_from_below, unite
 from tools.grading.feedback import clean_html, markdown2html
 from tools.grading.report import PAGE
@@ -29,8 +29,7 @@ PLOTLY, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widg
 
 def questions(course: Course, notebook: str) -> dict[str, float]:
     """The points of each exercise of a notebook that a person marks."""
-    cells = [cell for cell in course.released()[notebook] if is_grade(cell) and is_solution(cell)]
-    return {exercise_of(cell): float(cell.metadata.nbgrader.points) for cell in cells}
+    return points_of([cell for cell in course.cells(notebook) if is_solution(cell)])
 
 
 def path_of(course: Course, notebook: str, question: str, suffix: str) -> Path:
@@ -54,7 +53,7 @@ def above(cells: list[NotebookNode], question: str) -> list[NotebookNode]:
 
 def answers(course: Course, notebook: str, question: str) -> dict[str, list[NotebookNode]]:
     """The cells down to the answer of each student, with the outputs that were handed in."""
-    released, found = course.released()[notebook], {}
+    released, found = course.cells(notebook), {}
     for student in course.submitted(notebook):
         handed_in = nbformat.read(course.root / "submitted" / student / notebook / f"{notebook}.ipynb", as_version=4)
         unite(handed_in)
@@ -69,8 +68,8 @@ def shown(output: NotebookNode) -> str:
     if PLOTLY in data:
         meta = data[PLOTLY]["layout"].get("meta") or {}
         return f"<p>A figure. {html.escape(meta.get('text', ''))}</p>"
-    if WIDGET in data:
-        return "<p>A figure with controls.</p>"
+    if WIDGET in data:  # it needs a kernel
+        return ""
     if "image/png" in data:
         return f'<img src="data:image/png;base64,{"".join(data["image/png"].split())}">'
     if "text/html" in data:
@@ -98,7 +97,7 @@ def write_page(course: Course, notebook: str, question: str, named: bool) -> Non
     """Write all answers to a question, and the table for their marks, which keeps those that it has."""
     table = path_of(course, notebook, question, ".csv")
     before = {row["answer"]: row for row in read_table(table, "answer")} if table.exists() else {}
-    asked = above(course.released()[notebook], question)[-2]
+    asked = above(course.cells(notebook), question)[-2]
     rows, sections = [], [markdown2html({"cell": asked}, asked.source)]
     found = answers(course, notebook, question)
     for student in sorted(found, key=None if named else lambda one: anonymous(notebook, one)):
@@ -109,7 +108,7 @@ def write_page(course: Course, notebook: str, question: str, named: bool) -> Non
             row = {"points": "", "comment": "", "note": note}
         rows.append(row | {"answer": name, "student": student, "text": text})
         sections += [
-            f"<h2>{name} {html.escape(student) if named else ''}</h2>",
+            f"<h2>{html.escape(f'{name} {student}' if named else name)}</h2>",
             f"<blockquote>{markdown2html({'cell': answer}, answer.source)}</blockquote>",
             outputs(found[student]),
         ]

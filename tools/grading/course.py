@@ -74,10 +74,13 @@ class Course:
         paths = sorted(self.root.glob("release/*/*.ipynb"))
         return {path.stem: nbformat.read(path, as_version=4).cells for path in paths}
 
+    def cells(self, notebook: str) -> list[NotebookNode]:
+        """The cells of a notebook that students get."""
+        return nbformat.read(self.root / "release" / notebook / f"{notebook}.ipynb", as_version=4).cells
+
     def exercises(self, notebook: str) -> dict[str, float]:
         """The points of each exercise of a notebook, in its order."""
-        path = self.root / "release" / notebook / f"{notebook}.ipynb"
-        return points_of(nbformat.read(path, as_version=4).cells)
+        return points_of(self.cells(notebook))
 
     def submitted(self, notebook: str) -> list[str]:
         """The students who handed a notebook in."""
@@ -133,7 +136,7 @@ class Course:
         """A number for all that a submission's points by the checks depend on."""
         file = f"{notebook}/{notebook}.ipynb"
         paths = [self.root / "submitted" / student / file, self.root / "release" / file]
-        paths += sorted((ROOT / "labcourse" / "check").glob("*.py"))
+        paths += (ROOT / "labcourse" / "check").glob(f"notebook_{notebook[:2]}.py")
         return number_of("".join(path.read_text(encoding="utf-8-sig") for path in paths) + str(seed))
 
 
