@@ -14,7 +14,14 @@ from pathlib import Path
 # Functions and classes that are the answer of an exercise, by module.
 ANSWERS = {
     "labcourse/one_process": ("average_gradients",),
-    "labcourse/solutions": ("best_interval", "kept_bytes", "limits", "plan_to_buy", "rounding_outcomes"),
+    "labcourse/solutions": (
+        "best_interval",
+        "kept_bytes",
+        "limits",
+        "memory_peak",
+        "plan_to_buy",
+        "rounding_outcomes",
+    ),
     "labkit/data/batches": ("positions",),
     "labkit/measure/autotune": ("pick",),
     "labkit/measure/quality": ("within_spread",),

@@ -1,5 +1,6 @@
 """The students' repository has neither solutions nor wrong answers, works, and is brought up to date without a loss."""
 
+import ast
 import json
 import os
 import re
@@ -126,6 +127,13 @@ assert torch.allclose(*(torch.autograd.grad(y.square().sum(), x)[0] for y in (ou
     )
     assert ran.returncode == 0, ran.stderr
     assert "tl.load" not in (repository / "labkit" / "variants" / "fused_norm.py").read_text()
+
+
+def test_every_solution_is_packed():
+    solutions = ast.parse((ROOT / "labcourse" / "solutions.py").read_text()).body
+    assert {node.name for node in solutions if isinstance(node, ast.FunctionDef)} == {
+        *packing.ANSWERS["labcourse/solutions"]
+    }
 
 
 def test_an_answer_that_has_moved_is_named(tmp_path):
