@@ -74,32 +74,32 @@ def grade(course: Course, notebook: str, student: str, seed: int) -> bool:
     return bool(failure)
 
 
-def write_pages(course: Course, notebook: str) -> None:
-    """Write the feedback on a notebook, the report on the class, and the feedback as the platform takes it back.
-
-    Moodle wants it in folders named as in its export, and Canvas in files that begin as the students' files.
-    """
+def write_feedback(course: Course, notebook: str) -> None:
+    """Write the pages of feedback that are no longer what the gradebook says, or that are not there yet."""
     run, folder = course.run(notebook), course.root / "feedback"
-    pages = {
+    says = {
         one.student: number_of(repr([one.exercises, run["graded"].get(one.student)])) for one in course.graded(notebook)
     }
-    stale = [
-        student
-        for student, number in pages.items()
-        if run["pages"].get(student) != number or not (folder / student / notebook / f"{notebook}.html").exists()
-    ]
+    there = {student for student in says if (folder / student / notebook / f"{notebook}.html").exists()}
+    stale = [student for student, number in says.items() if student not in there or run["pages"].get(student) != number]
+    if not stale:
+        return
     # All at once: to load the page's template takes longer than to fill it.
-    failure = convert(course, GenerateFeedback, notebook, stale[0] if len(stale) == 1 else "*") if stale else ""
-    if failure:
+    if failure := convert(course, GenerateFeedback, notebook, stale[0] if len(stale) == 1 else "*"):
         print(f"{notebook} has not all of its feedback: {failure}")
     else:
-        course.keep_run(notebook, run | {"pages": pages})
-    report.write_class(course, notebook, course.root / f"{notebook}.html")
-    print(f"The class: {course.root / notebook}.html")
+        course.keep_run(notebook, run | {"pages": says})
+
+
+def pack_feedback(course: Course, notebook: str) -> None:
+    """Pack the pages of feedback as the platform takes them back, if the notebooks came from one that does.
+
+    Moodle wants them in folders named as in its export, and Canvas in files that begin as the students' files.
+    """
     if ways := sorted(course.root.glob(f"submitted/*/{notebook}/{BACK}")):
         with zipfile.ZipFile(course.root / f"{notebook}-feedback.zip", "w", zipfile.ZIP_DEFLATED) as archive:
             for way in ways:
-                page = folder / way.parts[-3] / notebook / f"{notebook}.html"
+                page = course.root / "feedback" / way.parts[-3] / notebook / f"{notebook}.html"
                 if page.exists():
                     archive.write(page, way.read_text(encoding="utf-8"))
         print(f"Feedback for Canvas or Moodle: {archive.filename}")
@@ -177,7 +177,10 @@ def main(arguments: list[str] | None = None) -> int:
         RunExercises.end()
         for notebook in notebooks:
             by_hand.read_marks(course, notebook)
-            write_pages(course, notebook)
+            write_feedback(course, notebook)
+            pack_feedback(course, notebook)
+            report.write_class(course, notebook, course.root / f"{notebook}.html")
+            print(f"The class: {course.root / notebook}.html")
     except (RuntimeError, ValueError, OSError) as error:
         parser.exit(2, f"{error}\n")
     report.write_marks(course, course.root / "grades.csv", people)

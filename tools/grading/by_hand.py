@@ -114,7 +114,7 @@ def write_page(course: Course, notebook: str, question: str, named: bool) -> Non
         ]
     columns = ["answer", *(["student"] if named else []), "points", "comment", "note", "text"]
     table.parent.mkdir(exist_ok=True)
-    pd.DataFrame(rows, columns=columns).to_csv(table, index=False)
+    pd.DataFrame(rows, columns=columns).to_csv(table, index=False, encoding="utf-8-sig")  # as Excel wants it
     about = (
         f"{len(rows)} answers, 0 to {questions(course, notebook)[question]:g} points each. The table is {table.name}."
     )
