@@ -8,8 +8,10 @@
 #   make assignments     student notebooks into assignments/release
 #   make grade SUBMISSIONS=folder [NOTEBOOK=01_build_cyclegan] [STUDENTS=students.csv] [SEED=1] [ISOLATION=container]
 #                        marks, feedback and a report on the class into assignments/, from a folder or a zip file
-#   make grades [NOTEBOOK=...] [STUDENTS=students.csv]
-#                        marks, feedback and report once more, after marks by hand: no student's code runs
+#   make answers [NOTEBOOK=...] [NAMED=1]
+#                        the written answers, a page and a table for the marks for each question, in assignments/answers
+#   make grades [NOTEBOOK=...] [STUDENTS=students.csv] [STUDENT=name]
+#                        the same as make grade, for what has changed since, or one student; reads the marks by hand
 #   make grading-image   the image of the container in which `make grade` runs students' code, with podman or docker
 #   make formgrader      nbgrader's pages for teachers: the gradebook, and marks by hand
 #   make student-repo    the repository that students get: OUT=folder REPO=https://github.com/OWNER/NAME
@@ -28,7 +30,7 @@
 
 include install.mk
 
-.PHONY: student lab test bench compare assignments grade grades grading-image formgrader student-repo
+.PHONY: student lab test bench compare assignments grade grades answers grading-image formgrader student-repo
 .PHONY: misconceptions gallery site links browser format lock
 
 student: $(INSTALLED) assignments/.made
@@ -55,12 +57,13 @@ assignments/.made: $(wildcard notebooks/*.ipynb)
 	@touch $@
 
 option = $(if $($(2)),--$(1) "$($(2))")
-grade: $(INSTALLED)
+grade grades: $(INSTALLED)
 	.venv/bin/python -m tools.grading $(call option,submissions,SUBMISSIONS) $(call option,notebook,NOTEBOOK) \
-		$(call option,students,STUDENTS) $(call option,seed,SEED) $(call option,isolation,ISOLATION) $(ARGS)
+		$(call option,students,STUDENTS) $(call option,student,STUDENT) $(call option,seed,SEED) \
+		$(call option,isolation,ISOLATION) $(ARGS)
 
-grades: $(INSTALLED)
-	.venv/bin/python -m tools.grading --table $(call option,notebook,NOTEBOOK) $(call option,students,STUDENTS) $(ARGS)
+answers: $(INSTALLED)
+	.venv/bin/python -m tools.grading.by_hand $(call option,notebook,NOTEBOOK) $(if $(NAMED),--named) $(ARGS)
 
 grading-image:
 	$(if $(shell command -v podman),podman,docker) build --tag labkit-grading --build-arg PIP_ARGS="$(PIP_ARGS)" \

@@ -1,8 +1,8 @@
 """What grading a class costs, and that it finds right what was right at home.
 
 30 submissions of each notebook: solutions, untouched notebooks, five hostile ones, two or more of the known wrong
-answers of each exercise, and cheats. Bar: right marks, 6 CPU seconds each. Ten honest notebooks: the same marks as at
-home.
+answers of each exercise, and cheats. Bars: right marks, 6 CPU seconds each; then one late student by itself in 30 CPU
+seconds, with the seed of the class. Ten honest notebooks: the same marks as at home.
 """
 
 import itertools
@@ -81,6 +81,9 @@ def test_grading(name, tmp_path, report, capsys):
     used, begun = seconds(), time.monotonic()
     assert grading.main(["--submissions", str(tmp_path / "in"), "--course", str(course.root)]) == 0
     used, took = seconds() - used, time.monotonic() - begun
+    begun, seed = seconds(), course.run(name)["seed"]
+    assert grading.main(["--student", "solved0", "--course", str(course.root)]) == 0
+    late = seconds() - begun
     points = course.exercises(name)
     wrong = [
         f"{one.student}: {exercise}"
@@ -90,6 +93,8 @@ def test_grading(name, tmp_path, report, capsys):
     ]
     with capsys.disabled():
         report(submissions=len(students), cpu_seconds_each=round(used / len(students), 2), minutes=round(took / 60, 1))
+        report(late_student_cpu_seconds=round(late, 1))
+    assert late <= (300 if name == "12_speedrun" else 30) and course.run(name)["seed"] == seed
     assert len(students) == 30 and not wrong, wrong
     assert used / len(students) <= (12 if name == "12_speedrun" else 6)  # whose judge trains each entry
 

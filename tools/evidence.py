@@ -9,8 +9,8 @@ what no reader of traces needs. Arrows from launches to kernels stay, for Perfet
 dimensions and types of the operators' inputs, from which FLOPs are counted.
 
 The answers are a table for each question: how much faster the best stack of speed-ups is, and how near to the roofline;
-whether two streams pay; another model against CycleGAN; and of each trace its busy and idle time, and how well replays
-predict it.
+whether two streams pay; all steps, other models among them; and of each trace its busy and idle time, and how well
+replays predict it.
 """
 
 import argparse
@@ -44,7 +44,6 @@ KEPT_STEPS = 8  # of those recorded; the stamp says that there were more
 MOST_BYTES = 8_000_000  # bytes of a shipped trace; fewer steps are kept if it would be larger
 KEPT_ARGUMENTS = {"stream", "correlation", "device", "bytes", "External id", "external id", "Sequence number"}
 KEPT_ARGUMENTS |= {"wait_on_stream", "wait_on_cuda_event_record_corr_id", "Input Dims", "Input type", "Concrete Inputs"}
-RACE_COLUMNS = ["median_s", "times_faster", "times_faster_low", "times_faster_high", "peak_bytes"]
 SPEED_COLUMNS = ["times_faster", "times_faster_low", "times_faster_high"]
 REPLAYED_STEPS = 2  # steps
 HOSTS_US = (5.0, HOST_US)  # microseconds a launch: of a fast host, and of the course paper's
@@ -68,31 +67,6 @@ def ship(folder: Path, name: str, data: Path = DATA) -> list[Path]:
         thin(source, shipped[-1], {"cudnn_benchmark": row["benchmark"]})
     write_results(results, shipped[0])
     return shipped
-
-
-def races_of(results: Mapping) -> pandas.DataFrame:
-    """The races of other models against CycleGAN with ResNet-9, both with the same speed-ups: one row a race.
-
-    Each race was one comparison, in turn in one process. The table is empty if the survey has no races.
-
-    | column | meaning |
-    |---|---|
-    | model | its name or its generator's, with settings |
-    | batch_size | of both |
-    | speedups | of both: "baseline" or "a+b" |
-    | median_s, peak_bytes | as in `labkit.compare` |
-    | times_faster, times_faster_low, times_faster_high | than CycleGAN, with a 95% interval |
-
-    Args:
-        results: from `labcourse.gpu_results`.
-    """
-    rows = []
-    for row in results["rows"].values():
-        if row["kind"] == "race":
-            last = from_json(row["comparison"]).iloc[-1]
-            stack = "+".join(row["speedups"]) or "baseline"
-            rows.append({"model": last.name, "batch_size": row["batch_size"], "speedups": stack, **last[RACE_COLUMNS]})
-    return pandas.DataFrame(rows, columns=["model", "batch_size", "speedups", *RACE_COLUMNS])
 
 
 def shipped_rows(results: Mapping) -> dict[str, dict]:
@@ -308,7 +282,6 @@ if __name__ == "__main__":
         "best stack, against eager PyTorch": best_stacks(surveyed),
         "two streams": labcourse.gpu_streams(arguments.name),
         "all steps, and what was foretold of them": labcourse.gpu_steps(arguments.name),
-        "another model, against CycleGAN with the same speed-ups": races_of(surveyed),
         "the traces, and replays as times what was recorded": recordings(arguments.name),
     }.items():
         print(f"\n{title}\n{table.round(3).to_string()}")

@@ -14,7 +14,14 @@ from pathlib import Path
 # Functions and classes that are the answer of an exercise, by module.
 ANSWERS = {
     "labcourse/one_process": ("average_gradients",),
-    "labcourse/solutions": ("best_interval", "kept_bytes", "limits", "plan_to_buy", "rounding_outcomes"),
+    "labcourse/solutions": (
+        "best_interval",
+        "kept_bytes",
+        "limits",
+        "memory_peak",
+        "plan_to_buy",
+        "rounding_outcomes",
+    ),
     "labkit/data/batches": ("positions",),
     "labkit/measure/autotune": ("pick",),
     "labkit/measure/quality": ("within_spread",),
@@ -28,12 +35,18 @@ ANSWERS = {
     "labkit/variants/accumulate": ("Accumulate",),
     "labkit/variants/batched": ("Batched",),
     "labkit/variants/fp16": ("FP16",),
+    "labkit/variants/fused_norm": ("fused_norm_backward_kernel", "fused_norm_kernel"),
     "labkit/variants/graph": ("Graph",),
     "labkit/variants/streams": ("Streams",),
     "labtrace/communication": ("waits",),
     "labtrace/intervals": ("busy",),
     "labtrace/tables": ("find_gaps", "idle_causes"),
 }
+# Triton compiles a kernel from its text, which it asks `linecache` for.
+WITH_TEXT = """import linecache
+linecache.cache["<{name}>"] = len({source!r}), None, {source!r}.splitlines(True), "<{name}>"
+exec(compile({source!r}, "<{name}>", "exec"))
+"""
 PACKED = """# An exercise asks for {names}: packed, so that nobody meets it by chance.
 exec(__import__("zlib").decompress(__import__("base64").b85decode(
 {text}
@@ -57,7 +70,10 @@ def pack_definitions(path: Path, names: tuple[str, ...]) -> None:
         raise LookupError(f"{path} does not define {', '.join(missing)}: bring ANSWERS in {__file__} up to date")
     for node in sorted((found[name] for name in names), key=lambda node: -node.lineno):
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
-        lines[first : node.end_lineno] = [packed("".join(lines[first : node.end_lineno]), node.name)]
+        text = "".join(lines[first : node.end_lineno])
+        if node.name.endswith("_kernel"):
+            text = WITH_TEXT.format(name=node.name, source=text)
+        lines[first : node.end_lineno] = [packed(text, node.name)]
     path.write_text("".join(lines), encoding="utf-8")
 
 

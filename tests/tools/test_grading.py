@@ -19,15 +19,15 @@ import nbformat
 import pytest
 from bs4 import BeautifulSoup
 from nbconvert.exporters import HTMLExporter
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_cell
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, new_raw_cell
 from nbgrader.converters import GenerateAssignment
 from nbgrader.server_extensions.formgrader.handlers import template_path
 from traitlets.config import Config
 
 from tools import assignments
 from tools.grading import __main__ as grading
-from tools.grading import report, sandbox
-from tools.grading.collect import collect, read_roster
+from tools.grading import by_hand, report, sandbox
+from tools.grading.collect import collect, read_roster, read_table
 from tools.grading.course import Course
 from tools.grading.execute import take_from_below
 
@@ -407,14 +407,93 @@ def test_marks_by_hand_stay(with_written, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sandbox, "choose", lambda kind: pytest.fail("marks are written without a sandbox"))
         patch.setattr(grading, "Autograde", None)
-        assert row_of(with_written, "--table").items() >= by_hand.items()
+        assert row_of(with_written).items() >= by_hand.items()
     assert "Well argued" in (with_written.root / "feedback" / "ada" / NAME / f"{NAME}.html").read_text()
     page = (with_written.root / f"{NAME}.html").read_text()
     assert "<th>3 points by hand" in page and "SEED=5" in page
 
-    again = row_of(with_written, *GRADE)
+    again = row_of(with_written, "--student", "ada", *GRADE)
     assert again.items() >= by_hand.items()
     assert again["notes"] == "by hand: one; by hand: two; by hand: written"
+
+    submitted = with_written.root / "submitted" / "ada" / NAME / f"{NAME}.ipynb"
+    notebook = nbformat.read(submitted, as_version=4)
+    notebook.cells[-1].source = "Mine, better."
+    nbformat.write(notebook, submitted)
+    better = row_of(with_written, *GRADE)
+    assert (better["one"], better["two"], better["written"]) == ("2.5", "1", ""), "of the new text alone it is gone"
+    assert "to be read: written; 3 points by hand were for an earlier text: written" in better["notes"]
+    assert "Well argued" not in (with_written.root / "feedback" / "ada" / NAME / f"{NAME}.html").read_text()
+
+
+@pytest.fixture
+def own(with_written, tmp_path):
+    """A copy of the course with two submissions, graded."""
+    row_of(with_written, *GRADE)
+    shutil.copytree(with_written.root, tmp_path / "course")
+    return Course(tmp_path / "course")
+
+
+def rewrite(course: Course, student: str, question: str, answer: str, *outputs: nbformat.NotebookNode) -> None:
+    """Hand in another answer to a question, with outputs of the cell before it."""
+    path = course.root / "submitted" / student / NAME / f"{NAME}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    place = next(
+        n for n, cell in enumerate(notebook.cells) if cell.metadata.get("nbgrader", {}).get("grade_id") == question
+    )
+    notebook.cells[place].source = answer
+    notebook.cells.insert(place, new_code_cell("table", outputs=[*outputs]))
+    nbformat.write(notebook, path)
+
+
+@needs_namespaces
+def test_only_what_has_changed_is_graded_with_the_seed_of_the_class(own, capsys):
+    rewrite(own, "ada", "two", "def two():\n    return 2")
+    assert row_of(own, "--isolation", "namespaces")["two"] == "2"
+    told = capsys.readouterr().out
+    assert f"{NAME} ada: graded" in told and f"{NAME} eve" not in told and "SEED=5" in told
+    row_of(own, "--isolation", "namespaces", "--student", "eve")
+    told = capsys.readouterr().out
+    assert f"{NAME} eve: graded" in told and f"{NAME} ada" not in told and "SEED=5" in told
+    with pytest.raises(SystemExit):
+        row_of(own, "--student", "bob")
+    assert "bob has handed in none" in capsys.readouterr().err
+
+
+@needs_namespaces
+def test_written_answers_are_read_on_one_page_and_marked_in_a_table(own):
+    table, page = own.root / "answers" / f"{NAME}-written.csv", own.root / "answers" / f"{NAME}-written.html"
+    shown = new_output("execute_result", {"text/html": f"<style>p {{}}</style><table><tr><td>1.08{ATTACKS}</table>"})
+    rewrite(own, "ada", "written", "**First** text.", shown, new_output("stream", text="\x1b[31m0.5 ms"))
+    row_of(own, *GRADE)
+    by_hand.write_page(own, NAME, "written", named=False)
+    text = page.read_text()
+    assert "<strong>First</strong>" in text and "<td>1.08" in text and "0.5 ms" in text and "ada" not in text
+    assert "\x1b" not in text and [found[:7] for found in runs_or_loads(text)] == ["<style>"], "the page's own"
+
+    name = by_hand.anonymous(NAME, "ada")
+    table.write_text(re.sub(rf"^{name},,,", f'{name},"2,5",Go on,', table.read_text(), flags=re.MULTILINE))
+    marked = row_of(own)
+    assert marked["written"] == "2.5" and "by hand: written" in marked["notes"]
+    assert "Go on" in (own.root / "feedback" / "ada" / NAME / f"{NAME}.html").read_text()
+    rewrite(own, "ada", "written", "Second text.")
+    assert row_of(own, *GRADE)["written"] == "" and "Go on" in table.read_text()
+    by_hand.write_page(own, NAME, "written", named=True)
+    (row,) = (row for row in read_table(table, "answer") if row["student"] == "ada")
+    assert (row["points"], row["comment"], row["note"]) == ("", "", "2,5 points were for an earlier text")
+    table.write_text(table.read_text().replace(f"{name},ada,", f"{name},ada,5"))
+    with pytest.raises(ValueError, match="points '5', and not a number from 0 to 4"):
+        by_hand.read_marks(own, NAME)
+
+
+@needs_namespaces
+def test_a_mark_in_the_table_is_not_for_a_text_that_came_before_it_was_read(own):
+    by_hand.write_page(own, NAME, "written", named=True)
+    table = own.root / "answers" / f"{NAME}-written.csv"
+    table.write_text(re.sub(r",ada,", ",ada,3", table.read_text()))
+    rewrite(own, "ada", "written", "Another text.")
+    row = row_of(own, *GRADE)
+    assert row["written"] == "" and "3 points by hand were for an earlier text: written" in row["notes"]
 
 
 def runs_or_loads(page: str, own: str = "nothing of its own") -> list[str]:
@@ -472,12 +551,11 @@ def test_changed_notebooks_are_named(with_written, tmp_path, monkeypatch, capsys
 
 
 @needs_namespaces
-def test_feedback_goes_back_to_moodle(with_written):
-    folder = "Ada Li_12_assignsubmission_file_"
-    (with_written.root / "submitted" / "ada" / NAME / "moodle.txt").write_text(folder)
-    row_of(with_written, *GRADE)
-    with zipfile.ZipFile(with_written.root / f"{NAME}-feedback.zip") as archive:
-        assert archive.namelist() == [f"{folder}/{NAME}.html"]
+def test_feedback_goes_back_in_the_names_of_the_platform(own):
+    (own.root / "submitted" / "ada" / NAME / "back.txt").write_text("Ada Li_12_assignsubmission_file_/01_tiny.html")
+    row_of(own)
+    with zipfile.ZipFile(own.root / f"{NAME}-feedback.zip") as archive:
+        assert archive.namelist() == ["Ada Li_12_assignsubmission_file_/01_tiny.html"]
 
 
 def test_what_is_written_below_a_question_is_its_answer():
@@ -625,9 +703,32 @@ def test_a_zip_file_that_holds_gigabytes_is_not_read(gathered, course, tmp_path)
     assert "larger than 20 MB" in left["eve.zip/01_tiny.ipynb"] and left["eve.zip/data.bin"] == "not a notebook"
 
 
+def test_where_feedback_goes_is_kept_for_files_put_in_by_hand(gathered, tmp_path):
+    canvas, moodle = "smithjohn_12345_678901_01_tiny-1.ipynb", "Ann Lee_7_assignsubmission_file_/x.ipynb"
+    gathered(canvas, moodle, "smithjohn/01_tiny.ipynb")
+    shutil.rmtree(tmp_path / "export")
+    gathered("Ann_Lee/01_tiny.ipynb")
+    back = {path.parts[-3]: path.read_text() for path in tmp_path.glob("submitted/*/*/back.txt")}
+    assert back == {
+        "smithjohn": "smithjohn_12345_678901_01_tiny.html",
+        "Ann_Lee": "Ann Lee_7_assignsubmission_file_/01_tiny.html",
+    }
+
+
 def test_late_is_kept(gathered, tmp_path):
     gathered("leeann_LATE_12346_678902_01_tiny.ipynb", "smithjohn_12345_678901_01_tiny.ipynb")
     assert [path.parts[-3] for path in tmp_path.glob("submitted/*/*/late.txt")] == ["leeann"]
+
+
+def test_moodle_s_worksheet_is_a_class_list_that_says_how_late(gathered, tmp_path):
+    worksheet = """Identifier,"Full name","Email address",Status,Grade,"Last modified (submission)"
+"Participant 1234","Ann Lee",ann@example.org,"Submitted for grading - 2 days 3 hours late",,"Tuesday, 2 March 2027"
+"Participant 1235","Bo Li",,"Submitted for grading",,"Sunday, 28 February 2027"
+"""
+    paths = (f"Participant_{number}_assignsubmission_file_/01_tiny.ipynb" for number in (1234, 1235))
+    assert gathered(*paths, roster=worksheet)[0] == {"ann@example.org": "0", "Bo_Li": "1"}
+    late = {path.parts[-3]: path.read_text() for path in tmp_path.glob("submitted/*/*/late.txt")}
+    assert late == {"ann@example.org": "2 days 3 hours"}
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -638,6 +739,38 @@ def test_a_roster_may_have_other_separators(tmp_path, separator):
     path.write_bytes("id;last_name\njs1;Müller\n".encode("cp1252"))
     with pytest.raises(ValueError, match="CSV UTF-8"):
         read_roster(path)
+
+
+CANVAS = """\ufeffStudent,ID,SIS User ID,SIS Login ID,Section,Week 1: 01_tiny (4711),Essay (12),01_tiny Final Score
+,,,,,Manual Posting,,
+    Points Possible,,,,,10,5,(read only)
+"Right, Ada",1001,u1,ada@example.org,A,,4,
+"Young, Eve",1002,u2,,A,,,
+"Late, Bob",1003,u3,bob,A,,,
+"""
+
+
+@needs_namespaces
+def test_canvas_gets_its_own_table_back(own, tmp_path):
+    (tmp_path / "canvas.csv").write_text(CANVAS, encoding="utf-8")
+    people = read_roster(tmp_path / "canvas.csv")
+    assert [(row["id"], row["first_name"], row["lms_user_id"]) for row in people] == [
+        ("ada@example.org", "Ada", "1001"),
+        ("1002", "Eve", "1002"),
+        ("bob", "Bob", "1003"),
+    ]
+    people[0]["id"], people[1]["id"] = "ada", "eve"  # as they are called here
+    with own.gradebook() as gradebook:
+        grade = gradebook.find_grade("written", NAME, NAME, "ada")
+        grade.manual_score, grade.needs_manual_grade = 3, False
+        gradebook.db.commit()
+    total = row_of(own)[""]
+    report.write_marks(own, own.root / "grades.csv", people)
+    assert total and (own.root / "canvas.csv").read_text().splitlines() == [
+        "Student,ID,SIS User ID,SIS Login ID,Section,Week 1: 01_tiny (4711)",
+        "    Points Possible,,,,,10",
+        f'"Right, Ada",1001,u1,ada@example.org,A,{total}',
+    ]
 
 
 def test_what_belongs_to_nobody_is_listed(gathered, tmp_path):

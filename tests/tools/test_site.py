@@ -72,6 +72,12 @@ def test_what_is_for_teachers_is_not_among_students_documents(tmp_path):
     assert pages.linked(text, solutions=False) == "a, b, [c](../index.md)"
 
 
+def test_no_page_links_to_the_source_of_the_packages(tmp_path):
+    pages.gather([], tmp_path / "site", solutions=True)
+    texts = "".join(path.read_text() for path in (tmp_path / "site").rglob("*.md"))
+    assert not list((tmp_path / "site").glob("lab*/**/*.py")) and not re.search(r"\]\([./]*lab\w+/[^)]*\.py", texts)
+
+
 def built(folder):
     """A site with a page of two figures and a formula; its notebook's page."""
     pytest.importorskip("myst_nb", reason="the site's packages are not installed: make site")

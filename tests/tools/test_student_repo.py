@@ -1,6 +1,8 @@
 """The students' repository has neither solutions nor wrong answers, works, and is brought up to date without a loss."""
 
+import ast
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -106,6 +108,32 @@ print(importlib.import_module("labkit").__file__, deviation_loss.__doc__)
     (repository / "tools" / "packing.py").unlink()
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith(str(repository)) and "None" not in ran.stdout
+
+
+def test_packed_kernels_are_found_by_triton_and_by_nobody_who_reads(repository):
+    pytest.importorskip("triton")
+    program = """
+import torch
+from torch.nn.functional import instance_norm
+from labkit.variants.fused_norm import norm_and_activation
+x = torch.randn(2, 3, 4, 4, requires_grad=True)
+ours, theirs = norm_and_activation(x), instance_norm(x).relu()
+assert torch.allclose(ours, theirs, atol=1e-5)
+assert torch.allclose(*(torch.autograd.grad(y.square().sum(), x)[0] for y in (ours, theirs)), atol=1e-4)
+"""
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(repository)}
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=repository, env=environment, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "tl.load" not in (repository / "labkit" / "variants" / "fused_norm.py").read_text()
+
+
+def test_every_solution_is_packed():
+    solutions = ast.parse((ROOT / "labcourse" / "solutions.py").read_text()).body
+    assert {node.name for node in solutions if isinstance(node, ast.FunctionDef)} == {
+        *packing.ANSWERS["labcourse/solutions"]
+    }
 
 
 def test_an_answer_that_has_moved_is_named(tmp_path):

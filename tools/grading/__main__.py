@@ -1,10 +1,11 @@
 """`make grade`: collects submissions, has nbgrader grade them in a sandbox, and writes what teacher and students need.
 
     python -m tools.grading --submissions FOLDER --notebook 01_build_cyclegan
-    python -m tools.grading --table             # make grades: all pages again, with the marks by hand; runs no answers
+    python -m tools.grading                     # grades what has changed, and reads the marks by hand
+    python -m tools.grading --student NAME      # grades this student again, with the seed of the class
 
 Writes into assignments/: submitted/, autograded/, feedback/STUDENT/NOTEBOOK/NOTEBOOK.html, grades.csv with the marks of
-all notebooks so far, NOTEBOOK.html, the report on the class, and NOTEBOOK-feedback.zip for Moodle.
+all notebooks so far, NOTEBOOK.html, the report on the class, and NOTEBOOK-feedback.zip for the platform.
 """
 
 import argparse
@@ -21,9 +22,9 @@ from nbgrader.utils import capture_log
 from sqlalchemy.exc import SAWarning
 
 from tools import assignments
-from tools.grading import report, sandbox
-from tools.grading.collect import MOODLE_FOLDER, collect, read_roster
-from tools.grading.course import Course, points_of
+from tools.grading import by_hand, report, sandbox
+from tools.grading.collect import BACK, collect, read_roster
+from tools.grading.course import Course, answers_of, number_of, points_of
 from tools.grading.execute import RunExercises
 
 
@@ -42,35 +43,66 @@ def convert(course: Course, converter: type[Autograde | GenerateFeedback], noteb
     return told[-1] if told else result["error"].strip().splitlines()[-1]
 
 
-def grade(course: Course, notebook: str) -> dict[str, str]:
-    """Grade all submissions of a notebook; the reasons for those that could not be graded."""
-    failed = {}
-    for student in course.submitted(notebook):
-        begun = time.monotonic()
-        if failure := convert(course, Autograde, notebook, student):
-            failed[student] = failure
-        how = f"not graded: {failure}" if failure else "graded"
-        print(f"{notebook} {student}: {how} ({time.monotonic() - begun:.1f} s)", flush=True)
-    return failed
+def waiting(course: Course, notebook: str, seed: int) -> list[str]:
+    """The students whose submission, or what it is graded by, has changed since it was graded."""
+    done = course.run(notebook)["graded"]
+    numbers = {student: course.fingerprint(notebook, student, seed) for student in course.submitted(notebook)}
+    return [student for student, number in numbers.items() if done.get(student, {}).get("fingerprint") != number]
 
 
-def write_pages(course: Course, notebook: str) -> None:
-    """Write the feedback on a notebook, the report on the class, and the feedback as Moodle takes it back.
+def grade(course: Course, notebook: str, student: str, seed: int) -> bool:
+    """Grade a submission; whether that failed. Marks by hand stay for the text that they were given for."""
+    begun = time.monotonic()
+    failure = convert(course, Autograde, notebook, student)
+    how = f"not graded: {failure}" if failure else "graded"
+    print(f"{notebook} {student}: {how} ({time.monotonic() - begun:.1f} s)", flush=True)
+    run = course.run(notebook)
+    if failure:
+        run["graded"].get(student, {}).pop("fingerprint", None)
+        run["not_graded"][student] = failure
+    else:
+        path = course.root / "autograded" / student / notebook / f"{notebook}.ipynb"
+        answers = answers_of(nbformat.read(path, as_version=4).cells)
+        now = {exercise: number_of(text) for exercise, text in answers.items()}
+        before = run["graded"].get(student, {}).get("answers", now)
+        changed = {exercise for exercise, number in now.items() if before.get(exercise) != number}
+        run["earlier"].setdefault(student, {}).update(by_hand.take_back(course, notebook, student, changed))
+        fingerprint = course.fingerprint(notebook, student, seed)
+        run["graded"][student] = {"fingerprint": fingerprint, "answers": now}
+        run["not_graded"].pop(student, None)
+    course.keep_run(notebook, run)
+    return bool(failure)
 
-    Its "Upload multiple feedback files in a zip" wants them in folders named as in its export.
-    """
+
+def write_feedback(course: Course, notebook: str) -> None:
+    """Write the pages of feedback that are no longer what the gradebook says, or that are not there yet."""
+    run, folder = course.run(notebook), course.root / "feedback"
+    says = {
+        one.student: number_of(repr([one.exercises, run["graded"].get(one.student)])) for one in course.graded(notebook)
+    }
+    there = {student for student in says if (folder / student / notebook / f"{notebook}.html").exists()}
+    stale = [student for student, number in says.items() if student not in there or run["pages"].get(student) != number]
+    if not stale:
+        return
     # All at once: to load the page's template takes longer than to fill it.
-    if failure := convert(course, GenerateFeedback, notebook, "*"):
+    if failure := convert(course, GenerateFeedback, notebook, stale[0] if len(stale) == 1 else "*"):
         print(f"{notebook} has not all of its feedback: {failure}")
-    report.write_class(course, notebook, course.root / f"{notebook}.html")
-    print(f"The class: {course.root / notebook}.html")
-    if folders := sorted(course.root.glob(f"submitted/*/{notebook}/{MOODLE_FOLDER}")):
+    else:
+        course.keep_run(notebook, run | {"pages": says})
+
+
+def pack_feedback(course: Course, notebook: str) -> None:
+    """Pack the pages of feedback as the platform takes them back, if the notebooks came from one that does.
+
+    Moodle wants them in folders named as in its export, and Canvas in files that begin as the students' files.
+    """
+    if ways := sorted(course.root.glob(f"submitted/*/{notebook}/{BACK}")):
         with zipfile.ZipFile(course.root / f"{notebook}-feedback.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-            for folder in folders:
-                page = course.root / "feedback" / folder.parts[-3] / notebook / f"{notebook}.html"
+            for way in ways:
+                page = course.root / "feedback" / way.parts[-3] / notebook / f"{notebook}.html"
                 if page.exists():
-                    archive.write(page, f"{folder.read_text(encoding='utf-8')}/{page.name}")
-        print(f"Feedback for Moodle: {archive.filename}")
+                    archive.write(page, way.read_text(encoding="utf-8"))
+        print(f"Feedback for Canvas or Moodle: {archive.filename}")
 
 
 def changed(course: Course) -> list[str]:
@@ -86,13 +118,12 @@ def changed(course: Course) -> list[str]:
 def options() -> argparse.ArgumentParser:
     """What can be asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--submissions", type=Path, help="folder or zip file; default: what was collected before")
-    source.add_argument("--table", action="store_true", help="grade nothing: write marks and pages from the gradebook")
+    parser.add_argument("--submissions", type=Path, help="folder or zip file; default: what was collected before")
     parser.add_argument("--notebook", help="default: all that the submissions hold")
+    parser.add_argument("--student", help="grade this one, changed or not; default: all that have changed")
     parser.add_argument("--students", type=Path, help="CSV file: id, first_name, last_name, email, lms_user_id")
     parser.add_argument("--isolation", choices=sandbox.KINDS, help="default: the first that works, but never none")
-    parser.add_argument("--seed", type=int, help="draws of the checks, as an earlier run printed it")
+    parser.add_argument("--seed", type=int, help="draws of the checks; default: as the notebook was graded before")
     parser.add_argument("--course", type=Path, help="nbgrader's course folder; default: assignments/")
     return parser
 
@@ -107,6 +138,22 @@ def gather(course: Course, folder: Path, people: list[dict[str, str]]) -> tuple[
     return {one.notebook for one in found}, left
 
 
+def grade_class(course: Course, notebook: str, asked: argparse.Namespace, left: dict[str, str] | None) -> int:
+    """Grade what is to be graded of a notebook; the number of submissions for which that failed."""
+    run = course.run(notebook)
+    seed = run.get("seed", secrets.randbelow(2**31)) if asked.seed is None else asked.seed
+    students = [asked.student] if asked.student else waiting(course, notebook, seed)
+    if left is not None:
+        course.keep_run(notebook, run | {"not_graded": left})
+    if not students:
+        return 0
+    kind = sandbox.choose(asked.isolation or "")
+    course.config.RunExercises.update(isolation=kind, seed=seed)
+    print(f"Students' code runs in the sandbox: {kind}. SEED={seed} gives the same marks again.")
+    course.keep_run(notebook, course.run(notebook) | {"seed": seed, "sandbox": kind})
+    return sum(grade(course, notebook, student, seed) for student in students)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command line; the number of submissions that could not be graded."""
     parser = options()
@@ -118,25 +165,24 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"Changed in notebooks/ since they were handed out: {', '.join(names)}. Run make assignments.")
     try:
         people = read_roster(asked.students)
-        kind = "" if asked.table else sandbox.choose(asked.isolation or "")
         if asked.submissions and not asked.submissions.exists():
             raise ValueError(f"{asked.submissions} does not exist: SUBMISSIONS is a folder or a zip file")
+        names, left = gather(course, asked.submissions, people) if asked.submissions else ({*course.released()}, None)
+        notebooks = [one for one in sorted(names) if asked.notebook in (None, one) and course.submitted(one)]
+        if asked.student:
+            notebooks = [one for one in notebooks if asked.student in course.submitted(one)]
+        if asked.student and not notebooks:
+            raise ValueError(f"{asked.student} has handed in none of these notebooks: STUDENT is an id of grades.csv")
+        failures = sum(grade_class(course, notebook, asked, left) for notebook in notebooks)
+        RunExercises.end()
+        for notebook in notebooks:
+            by_hand.read_marks(course, notebook)
+            write_feedback(course, notebook)
+            pack_feedback(course, notebook)
+            report.write_class(course, notebook, course.root / f"{notebook}.html")
+            print(f"The class: {course.root / notebook}.html")
     except (RuntimeError, ValueError, OSError) as error:
         parser.exit(2, f"{error}\n")
-    names, left = gather(course, asked.submissions, people) if asked.submissions else ({*course.released()}, {})
-    notebooks = [one for one in sorted(names) if asked.notebook in (None, one) and course.submitted(one)]
-    failures = 0
-    if not asked.table:
-        seed = secrets.randbelow(2**31) if asked.seed is None else asked.seed
-        course.config.RunExercises.update(isolation=kind, seed=seed)
-        print(f"Students' code runs in the sandbox: {kind}. SEED={seed} gives the same marks again.")
-        for notebook in notebooks:
-            failed = grade(course, notebook)
-            course.keep_run(notebook, seed=seed, sandbox=kind, not_graded=left | failed)
-            failures += len(failed)
-        RunExercises.end()
-    for notebook in notebooks:
-        write_pages(course, notebook)
     report.write_marks(course, course.root / "grades.csv", people)
     print(f"Marks: {course.root / 'grades.csv'}; feedback: {course.root / 'feedback'}")
     return failures

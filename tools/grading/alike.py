@@ -7,11 +7,9 @@ from pathlib import Path
 
 import nbformat
 import pandas as pd
-from nbgrader.utils import is_solution
 
 from labcourse.check.cells import plain
-from tools.grading.course import Course
-from tools.grading.execute import exercise_of
+from tools.grading.course import Course, answers_of
 
 SHORTEST = 6  # statements: shorter answers are alike by themselves
 OWN = "the course's solution"
@@ -35,12 +33,9 @@ def shape(source: str) -> str:
 
 
 def shapes(path: Path) -> dict[str, str]:
-    """The shape of each exercise's answer in a notebook, which may stand in several cells."""
-    sources: dict[str, list[str]] = defaultdict(list)
-    for cell in nbformat.read(path, as_version=4).cells:
-        if cell.cell_type == "code" and is_solution(cell):
-            sources[exercise_of(cell)].append(MARKS.sub("", cell.source))
-    return {exercise: shape("\n".join(cells)) for exercise, cells in sources.items()}
+    """The shape of each exercise's answer in a notebook."""
+    code = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    return {exercise: shape(MARKS.sub("", answer)) for exercise, answer in answers_of(code).items()}
 
 
 def alike(course: Course, notebook: str) -> pd.DataFrame:

@@ -20,6 +20,7 @@ counts over all that Canvas and Moodle named.
 """
 
 import io
+import os
 import re
 import shutil
 import unicodedata
@@ -33,11 +34,11 @@ from typing import IO
 import nbformat
 import pandas as pd
 
-CANVAS = re.compile(r"(?P<name>[^_]+)(?P<late>_LATE)?_(?P<user>\d+)_(?P<file>\d+)_.+")
+CANVAS = re.compile(r"(?P<begin>(?P<name>[^_]+)(?P<late>_LATE)?_(?P<user>\d+)_(?P<file>\d+))_.+")
 MOODLE = re.compile(r"(?P<folder>(?P<name>[^_/]+)_(?P<user>\d+)_assignsubmission_[a-z]+_?).*")
 VERSION = re.compile(r"(?:[-_ ]|\s*\()(\d{1,3})\)?$")  # "-2" by Canvas, " (1)" by browsers
-LATE = "late.txt"  # beside a notebook that Canvas calls late
-MOODLE_FOLDER = "moodle.txt"  # beside a notebook from Moodle: the name of its folder, to send feedback back
+LATE = "late.txt"  # beside a notebook that the platform calls late: by how much, where it says so
+BACK = "back.txt"  # beside a notebook from Canvas or Moodle: the name of its feedback in the zip file that goes back
 NOTEBOOKS = (".ipynb", ".json", ".ipynb.txt")  # ends of names: browsers add some
 KEPT_COPY = "_before_update_"  # in the name of an older copy, which `make student` keeps beside an updated notebook
 LIMIT = 20_000_000  # bytes of a notebook: a zip file of 5 MB may hold gigabytes
@@ -46,7 +47,7 @@ DEPTH = 3  # zip files within zip files
 COMMON = re.compile(
     r"(version|week|part|assignment|student|notebook|submission|homework|release|course)s?[ _-]?\d{0,2}", re.IGNORECASE
 )
-SKIPPED = ("__MACOSX", ".ipynb_checkpoints", ".DS_Store", "timestamp.txt", LATE, MOODLE_FOLDER)
+SKIPPED = ("__MACOSX", ".ipynb_checkpoints", ".DS_Store", "timestamp.txt", LATE, BACK)
 NAMESAKES = "put the file of each into a folder with the id, or give their numbers in the class list"
 
 
@@ -60,8 +61,8 @@ class Submission:
     student: str
     user: str = ""  # number in Canvas or Moodle, "" for a file that a person named
     version: tuple[int, ...] = ()  # the larger, the later
-    late: bool = False
-    moodle_folder: str = ""
+    late: str = ""
+    back: str = ""
     places: list[str] = field(default_factory=list)  # folders, one of which may be the student
     stem: str = ""  # the file's name
 
@@ -124,11 +125,13 @@ def submission(name: str, content: bytes, course: dict[str, set[str]]) -> Submis
     version = int(found[1]) if (found := VERSION.search(stem)) else 0
     for part in path.parts:  # the outermost counts: a student may upload files with any name
         if match := CANVAS.fullmatch(part):
-            student, late = identifier(match["name"]), bool(match["late"])
-            return Submission(name, content, notebook, student, match["user"], (int(match["file"]), version), late)
+            student, late = identifier(match["name"]), "late" if match["late"] else ""
+            number, back = (int(match["file"]), version), f"{match['begin']}_{notebook}.html"
+            return Submission(name, content, notebook, student, match["user"], number, late, back)
         if match := MOODLE.fullmatch(part):
             student, user = identifier(match["name"]), f"p{match['user']}"
-            return Submission(name, content, notebook, student, user, (version,), moodle_folder=match["folder"])
+            back = f"{match['folder']}/{notebook}.html"
+            return Submission(name, content, notebook, student, user, (version,), back=back)
     if path.parts[-2:-1] == (notebook,) and len(path.parts) > 2:  # nbgrader's own layout
         return Submission(name, content, notebook, identifier(path.parts[-3]), version=(version,))
     named = [part.removesuffix(".zip") for part in path.parts[:-1]]
@@ -158,24 +161,26 @@ def by_places(submissions: list[Submission], people: list[dict[str, str]]) -> di
         The files that say no name, each with the reason.
     """
     unnamed = [one for one in submissions if not one.student]
-    shared = 0  # outer folders that all paths have in common
-    while len({tuple(one.places[: shared + 1]) for one in unnamed}) == 1 and all(
-        len(one.places) > shared + 1 for one in unnamed
-    ):
-        shared += 1
-    known = ids_of(people)
+    if people:
+        known = ids_of(people)
+        for one in unnamed:
+            one.student = listed(one, known)
+        return {one.path: NOT_LISTED for one in unnamed if not one.student}
+    # The outermost folder in which the paths differ; if there is one path only, the innermost.
+    shared = len(os.path.commonprefix([one.places for one in unnamed]))
     for one in unnamed:
-        parts = [part for place in one.places for part in (place, re.split(r"[-_]", place)[-1])]  # week2-jsmith
-        starts = [one.stem[:end] for end in range(len(one.stem), 2, -1) if not one.stem[end : end + 1].isalpha()]
-        listed = [part for part in (*parts, *starts) if len(known.get(plain(part), ())) == 1]
-        if people:
-            one.student = next(iter(known[plain(listed[0])])) if listed else ""
-        elif one.places:
-            one.student = one.places[shared]
+        if one.places:
+            one.student = one.places[min(shared, *(len(each.places) - 1 for each in unnamed if each.places))]
         elif " - " in one.stem:  # as Google names copies
             one.student = identifier(one.stem.partition(" - ")[0])
-    reason = NOT_LISTED if people else WHOSE
-    return {one.path: reason for one in unnamed if not one.student}
+    return {one.path: WHOSE for one in unnamed if not one.student}
+
+
+def listed(one: Submission, known: dict[str, set[str]]) -> str:
+    """The id of the student in the class list whom a folder, its end, or the beginning of the file's name names."""
+    folders = [part for place in one.places for part in (place, re.split(r"[-_]", place)[-1])]  # week2-jsmith
+    starts = [one.stem[:end] for end in range(len(one.stem), 2, -1) if not one.stem[end : end + 1].isalpha()]
+    return next((next(iter(ids)) for name in folders + starts if len(ids := known.get(plain(name), ())) == 1), "")
 
 
 def ids_of(people: list[dict[str, str]]) -> dict[str, set[str]]:
@@ -199,23 +204,41 @@ def by_roster(submissions: list[Submission], people: list[dict[str, str]]) -> No
             one.student = next(iter(fitting))
 
 
-def read_roster(roster: Path | None) -> list[dict[str, str]]:
-    """The students of a course: id, first_name, last_name, email, lms_user_id, separated by commas, semicolons or tabs.
+def read_table(path: Path, *keys: str) -> list[dict[str, str]]:
+    """The rows of a CSV file, separated by commas, semicolons or tabs, that have something in the first of the columns.
 
     Raises:
-        ValueError: if the file has no column `id`, or is not in UTF-8.
+        ValueError: if the file has no such column, or is not in UTF-8.
     """
-    if roster is None:
-        return []
     try:
-        text = roster.read_text(encoding="utf-8-sig")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{roster} is not in UTF-8: in Excel, save it as `CSV UTF-8`") from error
+        raise ValueError(f"{path} is not in UTF-8: in Excel, save it as `CSV UTF-8`") from error
     separator = max(",;\t", key=text.partition("\n")[0].count)  # Excel writes semicolons in much of Europe
-    people = pd.read_csv(io.StringIO(text), sep=separator, dtype=str, keep_default_na=False)
-    if "id" not in people:
-        raise ValueError(f"{roster}: a column `id` is missing; it has {', '.join(people)}")
-    return people[people["id"] != ""].drop_duplicates("id").to_dict("records")
+    rows = pd.read_csv(io.StringIO(text), sep=separator, dtype=str, keep_default_na=False)
+    key = next((one for one in keys if one in rows), None)
+    if key is None:
+        raise ValueError(f"{path}: a column `{keys[0]}` is missing; it has {', '.join(rows)}")
+    return rows[rows[key] != ""].drop_duplicates(key).to_dict("records")
+
+
+def read_roster(roster: Path | None) -> list[dict[str, str]]:
+    """The students of a course: id, first_name, last_name, email, lms_user_id.
+
+    The gradebook that Canvas exports will do, too, and so will Moodle's grading worksheet, which says how late each
+    student was. All their columns stay, beside these.
+    """
+    people = read_table(roster, "id", "ID", "Identifier") if roster else []
+    for row in people:
+        if "id" not in row and "ID" in row:
+            row["id"], row["lms_user_id"] = identifier(row.get("SIS Login ID") or row["ID"]), row["ID"]
+            row["last_name"], _, row["first_name"] = row["Student"].partition(", ")
+        elif "id" not in row:
+            row["lms_user_id"] = f"p{row['Identifier'].split()[-1]}"
+            row["id"], row["first_name"] = identifier(row["Email address"] or row["Full name"]), row["Full name"]
+            late = re.search(r"(\d[\w ]*) late", row["Status"])  # "Submitted for grading - 2 days 3 hours late"
+            row["late"] = late[1] if late else ""
+    return people
 
 
 def collect(
@@ -239,6 +262,7 @@ def collect(
                 left[name] = str(error)
     by_roster([one for one in found if one.student], people)
     left |= by_places(found, people)
+    late = {row["id"]: row.get("late", "") for row in people}
     found = [one for one in found if one.student]
     versions: dict[tuple[str, str], list[Submission]] = defaultdict(list)
     for one in sorted(found, key=lambda one: (not one.user, one.version, one.path)):
@@ -250,17 +274,20 @@ def collect(
             left |= {one.path: f"several students are called {student}: {NAMESAKES}" for one in of_one}
             continue
         left |= {one.path: f"{last.path} counts" for one in earlier}
+        last.back = last.back or next((one.back for one in reversed(earlier) if one.back), "")
+        last.late = last.late or late.get(student, "")
         put(last, submitted / student / notebook)
         counted.append(last)
     return counted, left
 
 
 def put(one: Submission, target: Path) -> None:
-    """Write a submission into its folder."""
+    """Write a submission into its folder. Of one put in by hand the feedback goes where the one before went."""
+    back = one.back or ((target / BACK).read_text(encoding="utf-8") if (target / BACK).exists() else "")
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     (target / f"{one.notebook}.ipynb").write_bytes(one.text)
     if one.late:
-        (target / LATE).touch()
-    if one.moodle_folder:
-        (target / MOODLE_FOLDER).write_text(one.moodle_folder, encoding="utf-8")
+        (target / LATE).write_text(one.late, encoding="utf-8")
+    if back:
+        (target / BACK).write_text(back, encoding="utf-8")

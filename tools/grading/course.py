@@ -1,6 +1,8 @@
 """What nbgrader knows about the course: its notebooks, the submissions, the points."""
 
+import hashlib
 import json
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbgrader.api import Gradebook, SubmittedNotebook
 from nbgrader.coursedir import CourseDirectory
-from nbgrader.utils import is_grade
+from nbgrader.utils import is_grade, is_solution
 from traitlets.config import Config, PyFileConfigLoader
 
 from tools.grading.collect import LATE
@@ -27,6 +29,7 @@ class Exercise:
     points: float | None  # None: a teacher has to read the answer
     message: str  # of the check, or of the answer's own error, or in words why there is none
     by_hand: bool  # a teacher gave the points or some of them
+    comment: str  # of a teacher
 
     @property
     def note(self) -> str:
@@ -71,10 +74,13 @@ class Course:
         paths = sorted(self.root.glob("release/*/*.ipynb"))
         return {path.stem: nbformat.read(path, as_version=4).cells for path in paths}
 
+    def cells(self, notebook: str) -> list[NotebookNode]:
+        """The cells of a notebook that students get."""
+        return nbformat.read(self.root / "release" / notebook / f"{notebook}.ipynb", as_version=4).cells
+
     def exercises(self, notebook: str) -> dict[str, float]:
         """The points of each exercise of a notebook, in its order."""
-        path = self.root / "release" / notebook / f"{notebook}.ipynb"
-        return points_of(nbformat.read(path, as_version=4).cells)
+        return points_of(self.cells(notebook))
 
     def submitted(self, notebook: str) -> list[str]:
         """The students who handed a notebook in."""
@@ -91,21 +97,60 @@ class Course:
                     continue
                 cells = nbformat.read(self.root / "autograded" / path, as_version=4).cells
                 exercises = {one.name: one for one in read(submissions[student], cells)}
-                notes = ["late"] if (self.root / "submitted" / path).with_name(LATE).exists() else []
+                late = (self.root / "submitted" / path).with_name(LATE)
+                notes = [f"late: {late.read_text(encoding='utf-8')}".removesuffix(": late")] if late.exists() else []
                 notes += [one.note for one in exercises.values() if one.note]
                 handed_in = nbformat.read(self.root / "submitted" / path, as_version=4)
                 notes += [f"copied or split, graded as one cell: {name}" for name in copies(handed_in)]
+                earlier = self.run(notebook)["earlier"].get(student, {}).items()
+                notes += [
+                    f"{mark} points by hand were for an earlier text: {name}"
+                    for name, mark in earlier
+                    if name in exercises and not exercises[name].by_hand
+                ]
                 found.append(Graded(student, exercises, notes))
         return found
 
-    def runs(self) -> dict[str, dict]:
-        """Of each notebook's last `make grade` the seed, the sandbox, and what was not graded, with the reason."""
-        path = self.root / "runs.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    def run(self, notebook: str) -> dict:
+        """How a notebook was graded.
 
-    def keep_run(self, notebook: str, **run: object) -> None:
+        | key | what |
+        |---|---|
+        | seed, sandbox | of the class |
+        | not_graded | the reasons, by file or student |
+        | graded | by student `fingerprint`, and a number for each answer's text |
+        | earlier | by student and exercise the marks by hand that were for another text |
+        | pages | by student a number for what the page of feedback says |
+        """
+        path = self.root / "runs.json"
+        runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return dict(not_graded={}, graded={}, earlier={}, pages={}) | runs.get(notebook, {})
+
+    def keep_run(self, notebook: str, run: dict) -> None:
         """Write down how a notebook was graded."""
-        (self.root / "runs.json").write_text(json.dumps(self.runs() | {notebook: run}, indent=1), encoding="utf-8")
+        path = self.root / "runs.json"
+        runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        path.write_text(json.dumps(runs | {notebook: run}, indent=1), encoding="utf-8")
+
+    def fingerprint(self, notebook: str, student: str, seed: int) -> str:
+        """A number for all that a submission's points by the checks depend on."""
+        file = f"{notebook}/{notebook}.ipynb"
+        paths = [self.root / "submitted" / student / file, self.root / "release" / file]
+        paths += (ROOT / "labcourse" / "check").glob(f"notebook_{notebook[:2]}.py")
+        return number_of("".join(path.read_text(encoding="utf-8-sig") for path in paths) + str(seed))
+
+
+def number_of(text: str) -> str:
+    """A number that tells texts apart, in letters: Excel takes 12e45678 for 12 and many zeros."""
+    return hashlib.sha256(text.encode()).hexdigest()[:8].translate(str.maketrans("0123456789", "ghijklmnop"))
+
+
+def answers_of(cells: list[NotebookNode]) -> dict[str, str]:
+    """The text of each exercise's answer, which may stand in several cells."""
+    sources = defaultdict(list)
+    for cell in filter(is_solution, cells):
+        sources[exercise_of(cell)].append(cell.source)
+    return {exercise: "\n".join(parts) for exercise, parts in sources.items()}
 
 
 def is_refused(message: str) -> bool:
@@ -121,6 +166,7 @@ def points_of(cells: list[NotebookNode]) -> dict[str, float]:
 def read(submission: SubmittedNotebook, cells: list[NotebookNode]) -> list[Exercise]:
     """The exercises of a graded submission, which is in the gradebook and in a notebook."""
     grades = {grade.name: grade for grade in submission.grades}
+    said = {comment.name: comment.manual_comment or "" for comment in submission.comments}
     untouched = {comment.name for comment in submission.comments if comment.auto_comment == "No response."}
     found = []
     for check in filter(is_grade, cells):
@@ -141,5 +187,5 @@ def read(submission: SubmittedNotebook, cells: list[NotebookNode]) -> list[Exerc
             message = telling[0]
         else:
             message = f"{points:g} points by hand" if by_hand else RIGHT
-        found.append(Exercise(name, float(grade.max_score), points, message, by_hand))
+        found.append(Exercise(name, float(grade.max_score), points, message, by_hand, said.get(name, "")))
     return found

@@ -19,7 +19,9 @@ OTHER = "another mistake"
 # Of messages that no known mistake gives: what an answer fails with, that it was stopped, or is of another kind
 TELLING = r"^Stopped: \w+|fails with \w+|is expected, not|^(?!WrongAnswer)\w+(?=: )"
 PAGE = """<!DOCTYPE html>
-<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<html lang="en"><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<title>{title}</title>
 <style>
 :root {{ color-scheme: light dark }}
 body {{ font: 16px/1.4 sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }}
@@ -68,10 +70,10 @@ def write_class(course: Course, notebook: str, path: Path, wrong_answers: Path =
         f"<h2>Alike but for names and blanks: {len(same)} exercises</h2>",
         same.reset_index().to_html(index=False),
     ]
-    run = course.runs().get(notebook, {})
-    not_graded = pd.DataFrame(run.get("not_graded", {}).items(), columns=["file or student", "reason"])
+    run = course.run(notebook)
+    not_graded = pd.DataFrame(run["not_graded"].items(), columns=["file or student", "reason"])
     sections += [f"<h2>Not graded: {len(not_graded)}</h2>", not_graded.to_html(index=False)]
-    about = f"Checks drew from SEED={run['seed']}; the sandbox was: {run['sandbox']}." if run else ""
+    about = f"Checks drew from SEED={run['seed']}; the sandbox was: {run['sandbox']}." if "seed" in run else ""
     title = html.escape(f"{notebook}: what the class knows")
     path.write_text(PAGE.format(title=title, run=about, sections="\n".join(sections)), encoding="utf-8")
 
@@ -90,7 +92,29 @@ def write_marks(course: Course, path: Path, people: list[dict[str, str]]) -> Non
     ids = [row["id"] for row in people]
     tables = [pd.DataFrame(people, ids).reindex(columns=["last_name", "first_name"] if people else [])]
     tables += [marks(course, notebook, ids) for notebook in course.released() if course.submitted(notebook)]
-    pd.concat(tables, axis=1).sort_index().to_csv(path, index_label="student", float_format="%g")
+    table = pd.concat(tables, axis=1).sort_index()
+    table.to_csv(path, index_label="student", float_format="%g")
+    if people and "Student" in people[0]:
+        write_canvas(course, table, people, path.with_name("canvas.csv"))
+
+
+def write_canvas(course: Course, table: pd.DataFrame, people: list[dict[str, str]], path: Path) -> None:
+    """Write the sums as Canvas imports marks, each into the column of the assignment with the notebook's name.
+
+    Args:
+        table: as `write_marks` writes it.
+        people: the gradebook that Canvas exported.
+    """
+    exported = pd.DataFrame(people).set_index("id")
+    names, possible = [], {"Student": "    Points Possible"}
+    for notebook in course.released():
+        most = sum(course.exercises(notebook).values())
+        if (total := f"{notebook} (of {most:g})") in table:
+            names += [next((one for one in exported if re.fullmatch(rf".*{notebook}.* \(\d+\)", one)), notebook)]
+            exported[names[-1]], possible[names[-1]] = table[total], most
+    graded = exported.dropna(subset=names, how="all")
+    columns = [one for one in ("Student", "ID", "SIS User ID", "SIS Login ID", "Section", *names) if one in exported]
+    pd.concat([pd.DataFrame([possible]), graded])[columns].to_csv(path, index=False, float_format="%g")
 
 
 def marks(course: Course, notebook: str, ids: list[str]) -> pd.DataFrame:
@@ -99,7 +123,7 @@ def marks(course: Course, notebook: str, ids: list[str]) -> pd.DataFrame:
     The sum is empty as long as a teacher has to read an answer.
     """
     submitted, most = course.submitted(notebook), course.exercises(notebook)
-    reasons = course.runs().get(notebook, {}).get("not_graded", {})
+    reasons = course.run(notebook)["not_graded"]
     table = pd.DataFrame(index=submitted, columns=[*most], dtype=float)
     notes = {student: [f"not graded: {reasons.get(student, 'not yet')}"] for student in submitted}
     for one in course.graded(notebook):

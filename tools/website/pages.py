@@ -25,8 +25,6 @@ FILES = ("Makefile", "LICENSE", "pyproject.toml", "nbgrader_config.py", "CITATIO
 FOLDERS = (
     "docs",
     "examples",
-    "labtrace",
-    "labkit",
     "labcourse/drawings",
     "data/speedrun",
     "data/paper",
@@ -34,6 +32,8 @@ FOLDERS = (
 )
 # For teachers alone: their document, and entries that would do as an answer of notebook 12.
 TEACHERS = re.compile(r"TEACHING\.md|data/speedrun/(?!cyclegan)\w+\.py")
+# On no page: Sphinx would offer what documents link to as downloads, and the packages hold answers.
+SOURCES = re.compile(r"lab(?:trace|kit|course)/[\w/.]+\.pyi?")
 # All packages, and modules with names that no package lists.
 PACKAGES = {".".join(path.parent.relative_to(ROOT).parts) for path in ROOT.glob("lab*/**/__init__.py")}
 MODULES = {"labkit.models.step", "labkit.ranks", "labkit.sweeps", "labtrace.rank"}
@@ -70,10 +70,10 @@ def gather(executed: list[Path], source: Path, solutions: bool) -> None:
 
 
 def linked(text: str, solutions: bool) -> str:
-    """A document's text: links to the README lead to the start page, and links to what students do not get, nowhere."""
+    """A document's text: links to the README lead to the start page, and links to what is not there, nowhere."""
     text = re.sub(r"\]\(((?:\.\./)*)README\.md", rf"](\1{START}", text)
-    link = rf"\[([^\]]*)\]\((?:\.\./)*(?:{TEACHERS.pattern})[^)]*\)"
-    return text if solutions else re.sub(link, r"\1", text)
+    absent = SOURCES.pattern if solutions else f"{SOURCES.pattern}|{TEACHERS.pattern}"
+    return re.sub(rf"\[([^\]]*)\]\((?:\.\./)*(?:{absent})[^)]*\)", r"\1", text)
 
 
 def write_api(folder: Path) -> None:
