@@ -80,9 +80,10 @@ def waits(collectives: Mapping[int, Iterable[tuple[float, float]]]) -> tuple[int
     Args:
         collectives: of each rank begin and end of each of its collectives, in the same order, by its own clock.
     """
-    lasted = {rank: [end - begin for begin, end in own] for rank, own in collectives.items()}
-    shortest = [min(one) for one in zip(*lasted.values(), strict=True)]
-    waited = {rank: float(np.sum(np.subtract(own, shortest))) for rank, own in lasted.items()}
+    times = {rank: np.array([*own], dtype=float).T for rank, own in collectives.items()}
+    shortest = np.min([end - begin for begin, end in times.values()], axis=0)
+    # Of two collectives at the same time one may send while the other waits, and then the rank does not wait.
+    waited = {rank: busy(begin, end) - busy(end - shortest, end) for rank, (begin, end) in times.items()}
     return min(waited, key=lambda rank: waited[rank]), waited
 
 

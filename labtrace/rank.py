@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from labtrace.clocks import DOUBTFUL, cut_short, impossible
 from labtrace.dialects import (
+    APPENDED_LAUNCHES,
     CALLS,
     COMMUNICATION,
     COPIES,
@@ -27,7 +28,7 @@ from labtrace.dialects import (
 )
 from labtrace.intervals import Nesting, Union
 from labtrace.ranges import RANGE
-from labtrace.reading import Recording, TraceError, entry
+from labtrace.reading import Recording, TraceError, entry, number
 
 COUNTERS = "cuda_profiler_range"
 SYNCS = "cuda_sync"  # events of synchronisation, if `enable_cuda_sync_events` was set in recording
@@ -184,8 +185,7 @@ class Rank:
     @property
     def world_size(self) -> int:
         """The number of ranks in the recorded run, as the trace says, or 1 if it does not."""
-        size = entry(self.recording.meta, "distributedInfo").get("world_size")
-        return size if isinstance(size, int) else 1
+        return max(1, number(entry(self.recording.meta, "distributedInfo").get("world_size")))
 
     @property
     def has_gpu(self) -> bool:
@@ -208,7 +208,7 @@ class Rank:
                 f"no kernels, but {counted} ranges of hardware counters (cuda_profiler_range). In that mode "
                 "the profiler records no timeline. Record once more without counters (profiler_metrics)."
             )
-        if matching(self.operators["name"], rf"{LAUNCHES}|AppendLaunchKernel").any():
+        if matching(self.operators["name"], f"{LAUNCHES}|{APPENDED_LAUNCHES}").any():
             return (
                 "the host launched kernels, but none is in the trace: the profiler could not record the GPU. "
                 "CUPTI (of other makers: rocprofiler, PTI) may be missing here, or lack the permission to read the "

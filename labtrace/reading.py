@@ -23,19 +23,21 @@ import msgspec
 import numpy as np
 import pandas
 
-from labtrace.dialects import CATEGORIES, GPU_WORK, ON_HOST, SHAPED
+from labtrace.dialects import CALLS, CATEGORIES, GPU_WORK, ON_HOST, SHAPED
 from labtrace.errors import LabkitError, check_exists
 
 SUFFIXES = (".json", ".json.gz")
 NULL = msgspec.Raw(b"null")
+GZIP = b"\x1f\x8b"  # begins a compressed file
 AGAIN = "Record it again, or copy it again from its source."
 LARGEST_POWER = 30  # of ten, in a time that is still a number
 NO_TIME = -(1 << 62)  # in place of a time that is missing, not a number or infinite
 LATEST_NS = (1 << 62) - 1  # since 1970: the year 2116. A later time cannot be in microseconds
 LONGEST_NS = 1 << 53  # 104 days: until then a float of microseconds is exact to the nanosecond
+EARLY_NS = 10**5  # so long before its launch no kernel begins
 UNSET_NS = 60 * 10**9  # if all other events are later than a minute, a begin of 0 was not written
-BARE_EVENTS = re.compile(rb'\[\s*\{[^{}]*"ph"')  # a list of events without the object around it
-NAME, AFTER_NAME = b'"name": "', b'", "pid": '
+KINETOS_NAMES = re.compile(rb'("cat": "[^"]*", "name": ")(.*?)(?=", "pid": )', re.DOTALL)
+BEGINNING = 4096  # bytes in which a bare list of events, without the object around it, shows what it is
 STREAM = "stream "  # PyTorch 1.8 to 1.10 name the GPU's threads so
 
 
@@ -244,18 +246,22 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
     Raises:
         TraceError: the file cannot be read, is no JSON, or has no list of events.
     """
-    opened = gzip.open if file.name.endswith(".gz") else open
     try:
-        with opened(file, "rb") as stream:
-            text = stream.read().removeprefix(b"\xef\xbb\xbf").strip()
+        text = file.read_bytes()
+        if text.startswith(GZIP):  # whatever the name: browsers unpack files, and tools pack them
+            text = gzip.decompress(text)
     except (OSError, EOFError, zlib.error) as cause:
         raise TraceError(
-            f"{file}: cannot be read ({cause}): it is damaged, cut off, not compressed or not yours to read. {AGAIN}"
+            f"{file}: cannot be read ({cause}): it is damaged, cut off or not yours to read. {AGAIN}"
         ) from cause
+    if not text.isascii():  # of another encoding, or of several: a path may be in the system's
+        text = text.decode(json.detect_encoding(text), "replace").encode()
+    text = text.strip()
     if not text:
         raise TraceError(f"{file}: the file is empty. {AGAIN}")
     try:
-        meta = _entries(b'{"traceEvents": %b}' % text if BARE_EVENTS.match(text) else text)
+        bare = text.startswith(b"[") and b'"ph"' in text[:BEGINNING]
+        meta = _entries(b'{"traceEvents": %b}' % text if bare else text)
         events = meta.pop("traceEvents", NULL)
         if memoryview(events)[:1] == b"[":
             decode = msgspec.json.Decoder(Event, strict=False).decode
@@ -272,18 +278,17 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
 
 
 def _with_sound_names(text: bytes) -> bytes:
-    """The file, with the names escaped that a profiler with with_stack=True wrote as they were, such as C:\\lib.py.
+    """The file, with the names escaped that a profiler with with_stack=True wrote as they were, such as C:\\lib.py."""
 
-    After a name Kineto writes the process.
-    """
-    first, *parts = text.split(NAME)
-    for place, part in enumerate(parts):
-        name, after, rest = part.partition(AFTER_NAME)
+    def escaped(found: re.Match[bytes]) -> bytes:
+        before, name = found.groups()
         try:
-            json.loads(b'"%b"' % name if after else b"0")
+            json.loads(b'"%b"' % name)
         except ValueError:
-            parts[place] = json.dumps(name.decode(errors="replace")).encode()[1:-1] + after + rest
-    return NAME.join([first, *parts])
+            name = json.dumps(name.decode(errors="replace")).encode()[1:-1]
+        return before + name
+
+    return KINETOS_NAMES.sub(escaped, text)
 
 
 def _entries(text: bytes) -> dict[str, msgspec.Raw]:
@@ -332,7 +337,7 @@ class Columns:
             self.left_out["begins and ends without a duration"] += 1
         if event.ph != "X" or event.cat == "Trace":  # the span of the whole recording
             return
-        if event.cat is None:
+        if not event.cat:
             self.left_out["events without a category"] += 1
             return
         arguments = event.args or NO_ARGUMENTS
@@ -371,14 +376,13 @@ class Columns:
             TraceError: times are not in microseconds, or lie years apart.
         """
         columns = np.frombuffer(self._numbers, "int64").reshape(-1, len(NUMBERS))
-        begin = columns[:, NUMBERS.index("begin")]
-        unset = begin == 0
-        if unset.any() and begin.max() > 0 and begin[begin > 0].min() > UNSET_NS:
-            self.left_out["events without a time (ts is 0)"] += int(unset.sum())
-            columns = columns[~unset]
         values = dict(zip(NUMBERS, columns.T, strict=True))
         names = np.array([str(text) for text in self._texts], dtype=object)
         categories = np.array([CATEGORIES.get(text, text) for text in names], dtype=object)
+        unset = self._unset(values, categories[values["category"]])
+        if unset.any():
+            self.left_out["events without a time (ts is 0)"] += int(unset.sum())
+            values = {name: column[~unset] for name, column in values.items()}
         places = np.empty(len(names), dtype=object)
         places[:] = [number_or_text(text) for text in self._texts]
         begin, duration = values["begin"], values["duration"]
@@ -407,6 +411,15 @@ class Columns:
                 "inputs": values["inputs"],
             }
         )
+
+    @staticmethod
+    def _unset(values: dict[str, np.ndarray], categories: np.ndarray) -> np.ndarray:
+        """Which events have a begin of 0 because none was written: all others, or their own launch, are later."""
+        begin, launch = values["begin"], values["correlation"]
+        others = begin[begin > 0]
+        far = len(others) > 0 and others.min() > UNSET_NS
+        launched = launch[np.isin(categories, CALLS) & (begin > EARLY_NS)]
+        return (begin == 0) & (far | (np.isin(categories, [*GPU_WORK]) & np.isin(launch, launched)))
 
 
 class _Numbered(dict[Any, int]):
