@@ -120,7 +120,8 @@ def whole_steps(rank: Rank) -> pandas.Series:
     """
     walls = step_walls(rank)
     if walls.empty:
-        return pandas.Series(stretches(rank)["us"].sum() if rank.on_cpu else rank.stop - rank.start)
+        work = stretches(rank) if rank.on_cpu else of_steps(rank)
+        return pandas.Series(work["us"].sum() if rank.on_cpu else work["end"].max() - work["begin"].min())
     return walls if rank.on_cpu else walls.head(max(1, len(walls) - 1))
 
 

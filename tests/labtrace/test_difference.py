@@ -112,6 +112,7 @@ def test_where_no_step_is_marked_kernels_of_before_the_recording_do_not_count(tm
         late.kernel(-400 + 20 * place, 15, name="relu")
     before, after = (labkit.Trace(each.save(tmp_path / f"{id(each)}.json")) for each in (plain, late))
     assert rows(before.diff(after))["relu"] == (6, 90, 6, 90, "same")
+    assert compare(before.ranks, after.ranks).words.startswith("The recording took 2,155 us and takes 2,155: the same")
 
 
 def test_a_difference_to_a_simulation_is_one(both, tmp_path):
