@@ -60,8 +60,7 @@ def segments(rank: Rank) -> pandas.DataFrame:
     | name | | of the kernel or, on the host, of the innermost operator or call |
 
     Raises:
-        TraceError: there is no GPU activity.
-        LabkitError: there are no launches.
+        TraceError: there is no GPU activity, or no launch.
     """
     found = dependencies(rank)
     path = pandas.DataFrame(list(_walk_back(rank, found))[::-1], columns=list(Piece._fields))

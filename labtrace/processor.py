@@ -167,19 +167,15 @@ def stretches(rank: Rank) -> pandas.DataFrame:
     updates = Union(_after_closures(updates, operators), updates["end"])
     sending = events[matching(events["name"], "^gloo:")]
     sending = Union(sending["begin"], sending["end"])
-    steps = rank.steps if len(rank.steps) else events
-    steps = Union(steps["begin"], steps["end"])
-    if not len(rank.steps):
-        steps = Union(steps.begin[:1], steps.end[-1:])
     edges = [operators["begin"], operators["end"]]
-    edges += [edge for union in (rank.loading, updates, sending, steps) for edge in (union.begin, union.end)]
+    edges += [edge for union in (rank.loading, updates, sending, rank.recorded) for edge in (union.begin, union.end)]
     instants = np.unique(np.concatenate(edges))
     begin, end = instants[:-1], instants[1:]
 
     def within(union: Union) -> np.ndarray:  # more than half, since rounding may cover a little of those outside
         return union.covered(begin, end) > (end - begin) / 2
 
-    inside = within(steps)
+    inside = within(rank.recorded)
     begin, end = begin[inside], end[inside]
     names = pandas.Series(rank.nested_operators.names_at((begin + end) / 2, ""), dtype=object)
     kinds = first_fitting(names, KINDS)

@@ -77,7 +77,6 @@ class Recording:
         meta: the file's top-level entries other than the events.
         events: the table above.
         inputs: the different shapes, types and values of inputs, as text. See `labtrace.achieved`.
-        waits_on: by the call, the event that it waited for: see `Columns`.
         left_out: how many events of the file are not in the table, by the reason.
         gpus: how many the process used. The events are those of one of them: see `labtrace.rank.ranks_of`.
     """
@@ -88,7 +87,6 @@ class Recording:
     events: pandas.DataFrame
     left_out: dict[str, int]
     inputs: list[str]
-    waits_on: dict[int, tuple[int, int]]
     gpus: int = 1
 
     @property
@@ -161,13 +159,7 @@ def trace_files(path: Path | str) -> list[Path]:
 def read_file(file: Path) -> Recording:
     """Reads one trace, as `read` does."""
     columns = Columns(file)
-    try:
-        meta = parse(file, columns.add)
-    except OverflowError as error:
-        raise TraceError(
-            f"{file}: a stream, correlation or External id is a number of more than 64 bits. Choose a file that "
-            "torch.profiler wrote."
-        ) from error
+    meta = parse(file, columns.add)
     table = columns.table()
     needed = table["category"].isin([*GPU_WORK, *ON_HOST])
     table = table[needed | np.isfinite(table["end"])].reset_index(drop=True)
@@ -185,7 +177,6 @@ def read_file(file: Path) -> Recording:
         events=table,
         left_out=columns.left_out,
         inputs=list(columns.inputs),
-        waits_on=columns.waits_on,
     )
 
 
@@ -220,8 +211,6 @@ class Arguments(msgspec.Struct, gc=False):
     correlation: int | None = None
     external: int | None = msgspec.field(name="External id", default=None)
     old_external: int | None = msgspec.field(name="external id", default=None)
-    wait_on_stream: int | None = None
-    wait_on_record: int | None = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=NULL)
     types: msgspec.Raw = msgspec.field(name="Input type", default=NULL)
     values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=NULL)
@@ -268,7 +257,7 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
             for event in msgspec.json.decode(events, type=list[msgspec.Raw]):
                 on_event(decode(event))
             return {name: msgspec.json.decode(entry) for name, entry in meta.items()}
-    except msgspec.ValidationError as cause:
+    except (msgspec.ValidationError, OverflowError) as cause:  # OverflowError: a number of more than 64 bits
         raise TraceError(f"{file}: an event in it is not one that torch.profiler writes ({cause}). {AGAIN}") from cause
     except (ValueError, RecursionError) as cause:
         raise TraceError(f"{file}: no JSON, or cut off ({cause}). {AGAIN}") from cause
@@ -314,15 +303,12 @@ class Columns:
 
     Attributes:
         left_out: how many events could not be kept, by the reason.
-        waits_on: by the correlation of a call that waits for an event, the stream in which that was recorded, and the
-            correlation of the call that recorded it.
         inputs: the different shapes, types and values of inputs of the operators in `SHAPED`, as JSON.
     """
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.left_out: Counter[str] = Counter()
-        self.waits_on: dict[int, tuple[int, int]] = {}
         self.inputs: dict[str, int] = _Numbered()
         self._texts = _Numbered()
         self._numbers = array("q")  # NUMBERS of one event after another
@@ -347,9 +333,6 @@ class Columns:
             stream = tid.removeprefix(STREAM)
         external = arguments.old_external if arguments.external is None else arguments.external
         correlation = -1 if arguments.correlation is None else arguments.correlation
-        if arguments.wait_on_stream is not None:
-            record = arguments.wait_on_record
-            self.waits_on[correlation] = arguments.wait_on_stream, -1 if record is None else record
         inputs = -1
         if arguments.dims is not NULL and SHAPED.match(str(event.name)):
             told = (arguments.dims, arguments.types, arguments.values)

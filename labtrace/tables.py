@@ -216,13 +216,8 @@ def waiting_times(rank: Rank) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         TraceError: no kernel has a known launch.
     """
-    launched = rank.kernels[rank.kernels["call_begin"].notna()]
-    if launched.empty:
-        raise TraceError(
-            f"{rank.recording.file}: no launch of any kernel in this trace (CUDA runtime or driver calls with the "
-            "kernels' correlation), or of another clock (see Trace.audit), so the queue is not known. Record the host, "
-            "too: ProfilerActivity.CPU, as labkit.record does."
-        )
+    rank.check_launches()
+    launched = rank.kernels.dropna(subset="call_begin")
     begin = launched["begin"].to_numpy()
     return np.minimum(launched["call_begin"].to_numpy(), begin), begin  # two clocks may disagree a little
 
