@@ -100,10 +100,8 @@ def in_words(table: pandas.DataFrame) -> str:
     said = f"Rank {first['straggler']:.0f} is the straggler: it waited {ms.min():,.1f} ms in the collectives, and the "
     if len(shares) == 1:
         return f"{said}other one {ms.max():,.1f} ms, {shares.max():.0%} of its time."
-    return (
-        f"{said}others {ms[others].min():,.1f} to {ms.max():,.1f} ms, {shares.min():.0%} to {shares.max():.0%} of "
-        "their time."
-    )
+    times, parts = f"{ms[others].min():,.1f} to {ms.max():,.1f} ms", f"{shares.min():.0%} to {shares.max():.0%}"
+    return f"{said}others {times}, {parts} of their time."
 
 
 def _began_in(time: Union, events: pandas.DataFrame) -> np.ndarray:

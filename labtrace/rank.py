@@ -210,9 +210,8 @@ class Rank:
             )
         if matching(self.operators["name"], f"{LAUNCHES}|{APPENDED_LAUNCHES}").any():
             return (
-                "the host launched kernels, but none is in the trace: the profiler could not record the GPU. "
-                "CUPTI (of other makers: rocprofiler, PTI) may be missing here, or lack the permission to read the "
-                "GPU's counters: ask the administrator, and record again."
+                "the host launched kernels, but none is in the trace: the profiler could not record the GPU. CUPTI "
+                "(rocprofiler, PTI) may be missing, or not allowed to read the GPU's counters: ask the administrator."
             )
         strange = events[~events.isin([*GPU_WORK, *ON_HOST, *OTHER_CATEGORIES])].unique().tolist()
         if self.recording.left_out.get("events without a category"):  # of Ascend's profiler
@@ -227,9 +226,8 @@ class Rank:
     def check_gpu(self) -> None:
         """Raises `TraceError`, with the reason, if the trace holds no GPU activity."""
         on_cpu = (
-            "no GPU activity in this trace: it was recorded on a CPU. The trace of a GPU also says when each kernel "
-            "ran, on which stream, and why the GPU was idle. Record on a GPU, or open such a trace. summary(), "
-            "processor(), operators() and ranges() work on this one, too."
+            "no GPU activity in this trace: it was recorded on a CPU. Record on a GPU, or open such a trace. "
+            "summary(), processor(), operators() and ranges() work on this one, too."
         )
         if not self.has_gpu:
             raise TraceError(f"{self.recording.file}: {self.why_lost or on_cpu}")

@@ -30,7 +30,7 @@ def temporal_by_step(rank: Rank) -> pandas.DataFrame:
     begins = kernels[kernels["step"] >= 0].groupby("step")["begin"].min()
     if begins.empty:
         raise TraceError(
-            f"{rank.recording.file}: no steps in this trace: there is no ProfilerStep range around a launch. "
+            f"{rank.recording.file}: no steps in this trace, since no ProfilerStep range is around a launch. "
             "labkit.record marks the steps; elsewhere call the profiler's step() after each. temporal() needs none."
         )
     begin = np.maximum.accumulate(begins.to_numpy())

@@ -59,8 +59,6 @@ SENSELESS = {
     "a negative duration": (ON_GPU, dict(dur=-5), "1 of 5 events have a negative duration.* 'gemm'"),
     "begin left out": (ON_GPU, dict(ts=None), "no time, or an infinite"),
     "an endless kernel": (ON_GPU, dict(dur=float("inf")), "no time, or an infinite"),
-    "no stream": (ON_GPU, dict(args={"correlation": 1}), "no stream, though"),
-    "an operator without a thread": (["cpu_op"], dict(tid=None), "no thread .tid.*'aten::conv2d'"),
     "one event of 1970": (ON_GPU, dict(ts=-1.7e15), "days apart.*nanoseconds"),
     "a correlation of 30 digits": (
         ["cuda_runtime"],
