@@ -17,7 +17,7 @@ OVERLAP_US = 10.0  # by which kernels of one stream may overlap: programmatic de
 MOST_COVERED = 3  # kernels of its stream that begin while a kernel runs: with so many, its duration is wrong
 DOUBTFUL = 0.05  # the share of a recording in doubt from which the verdict might be another
 WAITS_FOR_DEVICE = r"^(?:(?:cuda|hip|ze)DeviceSynchronize|cuCtxSynchronize)$"
-WAITS_FOR_STREAM = r"^(?:(?:cuda|hip|cu)StreamSynchronize|urQueueFinish)$"
+WAITS_FOR_STREAM = r"^(?:(?:cuda|hip|cu)StreamSynchronize|hipMemcpyWithStream|urQueueFinish)$"
 
 
 def cut_short(work: pandas.DataFrame) -> pandas.DataFrame:

@@ -294,8 +294,8 @@ class Trace:
         | communication_us | microseconds | with the wait for the last rank to join |
         | hidden_us, exposed_us | microseconds | of it while something else was under way, and with nothing else |
         | share_of_wall | 0 to 1 | exposed_us over wall_us |
-        | waited_us | microseconds | longer than the fastest rank in the collectives |
         | sending_us | microseconds | of communication_us, after the last rank had joined |
+        | waited_us | microseconds | the rest of it |
         | straggler | a rank | that the others waited for: it waited least |
         | ranks | | "2 of 8": how many have a file here |
 

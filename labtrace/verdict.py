@@ -158,7 +158,9 @@ def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]
     said = f"The GPU is busy {1 - idle:.0%} of the time, {_most(first)} with {WORDS[kind]}"
     if idle >= LEAST_SHARE:
         cause = "for the next launch" if late > launched else "for launched kernels to begin"
-        said = f"The GPU waits {idle:.0%} of the time, {_most(max(late, launched))} {cause}"
+        said = f"The GPU waits {idle:.0%} of the time"
+        if not np.isnan(numbers["mean_queue"]):  # launches are known
+            said += f", {_most(max(late, launched))} {cause}"
     ahead = numbers["long_delays_of_kernels"] > 0.5 and first >= LEAST_LEAD * second
     bound = kind if ahead and least >= 1 - LEAST_SHARE else "unknown"
     return bound, f"{said}: nothing on the host can bring more than {1 / least:.2f}x."

@@ -92,7 +92,7 @@ def test_kernels_of_the_step_before_the_first_touch_no_table(tmp_path):
 
 @pytest.mark.parametrize(
     ("wait", "streams"),
-    [("cudaDeviceSynchronize", 2), ("hipStreamSynchronize", 1), ("cuStreamSynchronize", 2), ("urQueueFinish", 1)],
+    [("cudaDeviceSynchronize", 2), ("hipMemcpyWithStream", 1), ("cuStreamSynchronize", 2), ("urQueueFinish", 1)],
 )
 def test_kernels_that_begin_after_the_host_waited_for_them_have_another_clock(tmp_path, wait, streams):
     trace = busy()
