@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 
 from labtrace.clocks import CLOCKS_US, DOUBTFUL, FEWEST_KERNELS, OVERLAP_US
-from labtrace.dialects import GRAPH_LAUNCHES, LAUNCHES, matching
+from labtrace.dialects import APPENDED_LAUNCHES, GRAPH_LAUNCHES, LAUNCHES, matching
 from labtrace.rank import Rank, innermost
 from labtrace.tables import find_gaps
 
@@ -88,6 +88,8 @@ def _launches(rank: Rank) -> list[Finding]:
     if work.empty:
         return []
     launching = calls[matching(calls["name"], LAUNCHES)]
+    if launching.empty:  # Intel's, of the driver alone
+        launching = calls[matching(calls["name"], APPENDED_LAUNCHES)]
     captured = rank.captures.covered(launching["begin"], launching["end"]) > 0  # these run nothing
     missing = launching[~captured & ~launching["correlation"].isin(work["correlation"])]
     before, after = missing["begin"] < work["call_begin"].min(), missing["begin"] > work["call_begin"].max()

@@ -16,8 +16,8 @@ FEWEST_KERNELS = 10  # with fewer kernels nothing is concluded from all of them
 OVERLAP_US = 10.0  # by which kernels of one stream may overlap: programmatic dependent launch
 MOST_COVERED = 3  # kernels of its stream that begin while a kernel runs: with so many, its duration is wrong
 DOUBTFUL = 0.05  # the share of a recording in doubt from which the verdict might be another
-WAITS_FOR_DEVICE = r"^(?:(?:cuda|hip)DeviceSynchronize|cuCtxSynchronize)$"
-WAITS_FOR_STREAM = rf"{WAITS_FOR_DEVICE}|^(?:cuda|hip)StreamSynchronize$"
+WAITS_FOR_DEVICE = r"^(?:(?:cuda|hip|ze)DeviceSynchronize|cuCtxSynchronize)$"
+WAITS_FOR_STREAM = r"^(?:(?:cuda|hip|cu)StreamSynchronize|hipMemcpyWithStream|urQueueFinish)$"
 
 
 def cut_short(work: pandas.DataFrame) -> pandas.DataFrame:
@@ -57,15 +57,26 @@ def impossible(work: pandas.DataFrame, calls: pandas.DataFrame, gpus: int) -> di
 
 
 def _after_their_wait(work: pandas.DataFrame, calls: pandas.DataFrame, gpus: int) -> tuple[pandas.Series, float]:
-    """Which of the work began after a call that was made after its launch and waited for it, and of how many calls."""
-    pattern = WAITS_FOR_STREAM if work["stream"].nunique() == 1 else WAITS_FOR_DEVICE
-    waits = calls[matching(calls["name"], pattern)].sort_values("begin")
-    if gpus > 1 or waits.empty:
+    """Which of the work began after a call that was made after its launch and waited for it, and of how many calls.
+
+    A call that waits for one stream does not say for which. It waited for none if all streams have later work.
+    """
+    calls = calls.sort_values("begin")
+    of_device, of_stream = (matching(calls["name"], pattern) for pattern in (WAITS_FOR_DEVICE, WAITS_FOR_STREAM))
+    waits = calls[of_device | of_stream]
+    launched = work["call_begin"] + work["call_duration"]
+    known = work.assign(launched=launched).dropna(subset="launched").sort_values("launched")
+    if gpus > 1 or waits.empty or known.empty:
         return pandas.Series(False, work.index), 0.0
-    earliest_end = np.append(np.minimum.accumulate(waits["end"].to_numpy()[::-1])[::-1], np.inf)
-    following = np.searchsorted(waits["begin"], work["call_begin"] + work["call_duration"])  # the last place for NaN
-    late = work["begin"] > earliest_end[following] + IDLE_US
-    return late, len(np.unique(following[late])) / len(waits)
+    latest = []  # begin of each stream's work that was launched before each wait, NaN if there is none
+    for _, ours in known.groupby("stream"):
+        so_far = np.append(np.nan, np.maximum.accumulate(ours["begin"]))
+        latest.append(so_far[np.searchsorted(ours["launched"], waits["begin"], side="right")])
+    begun = np.where(of_device[waits.index], np.fmax.reduce(latest), np.fmin.reduce(latest))
+    end = np.where(begun > waits["end"] + IDLE_US, waits["end"], np.inf)
+    earliest_end = np.append(np.minimum.accumulate(end[::-1])[::-1], np.inf)
+    late = work["begin"] > earliest_end[np.searchsorted(waits["begin"], launched)] + IDLE_US  # the last place for NaN
+    return late, float(np.isfinite(end).mean())
 
 
 def _all_late(work: pandas.DataFrame, calls: pandas.DataFrame) -> bool:

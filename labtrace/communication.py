@@ -21,16 +21,16 @@ def communication(rank: Rank) -> pandas.DataFrame:
     """One row, without the columns that compare ranks."""
     own = collectives(rank)
     if rank.on_cpu:
-        begin, end = _steps(rank)
+        time = rank.recorded
         others = rank.operators[~rank.operators["name"].str.startswith((GLOO, SENDS))]
-        others = others[_inside(others, begin, end)]
+        others = others[_began_in(time, others)]
     else:
-        begin, end = np.array([rank.start]), np.array([rank.stop])
+        time = Union([rank.start], [rank.stop])
         others = rank.kernels[rank.kernels["kind"] != "communication"]
-    wall = float(np.sum(end - begin))
+    wall = time.length
     work, sent = Union(others["begin"], others["end"]), Union(own["begin"], own["end"])
-    compute, busy, sending = (float(np.sum(union.covered(begin, end))) for union in (work, work | sent, sent))
-    exposed = busy - compute
+    compute, both, sending = (float(np.sum(each.covered(time.begin, time.end))) for each in (work, work | sent, sent))
+    exposed = both - compute
     if own.empty and rank.world_size > 1:  # it sends in a way that we do not know, or not in these steps
         sending = exposed = np.nan
     row = {"wall_us": wall, "compute_us": compute, "communication_us": sending, "hidden_us": sending - exposed}
@@ -41,8 +41,7 @@ def collectives(rank: Rank) -> pandas.DataFrame:
     """The communication of a rank, in the order it began: begin, end and duration."""
     if rank.on_cpu:
         events = rank.recording.events
-        begin, end = _steps(rank)
-        found = events[events["name"].str.startswith(GLOO) & _inside(events, begin, end)]
+        found = events[events["name"].str.startswith(GLOO) & _began_in(rank.recorded, events)]
     else:
         found = rank.kernels[rank.kernels["kind"] == "communication"]
     return found.sort_values("begin", kind="stable", ignore_index=True)[["begin", "end", "duration"]]
@@ -80,9 +79,10 @@ def waits(collectives: Mapping[int, Iterable[tuple[float, float]]]) -> tuple[int
     Args:
         collectives: of each rank begin and end of each of its collectives, in the same order, by its own clock.
     """
-    lasted = {rank: [end - begin for begin, end in own] for rank, own in collectives.items()}
-    shortest = [min(one) for one in zip(*lasted.values(), strict=True)]
-    waited = {rank: float(np.sum(np.subtract(own, shortest))) for rank, own in lasted.items()}
+    times = {rank: np.array([*own], dtype=float).T for rank, own in collectives.items()}
+    shortest = np.min([end - begin for begin, end in times.values()], axis=0)
+    # Of two collectives at the same time one may send while the other waits, and then the rank does not wait.
+    waited = {rank: busy(begin, end) - busy(end - shortest, end) for rank, (begin, end) in times.items()}
     return min(waited, key=lambda rank: waited[rank]), waited
 
 
@@ -100,20 +100,11 @@ def in_words(table: pandas.DataFrame) -> str:
     said = f"Rank {first['straggler']:.0f} is the straggler: it waited {ms.min():,.1f} ms in the collectives, and the "
     if len(shares) == 1:
         return f"{said}other one {ms.max():,.1f} ms, {shares.max():.0%} of its time."
-    return (
-        f"{said}others {ms[others].min():,.1f} to {ms.max():,.1f} ms, {shares.min():.0%} to {shares.max():.0%} of "
-        "their time."
-    )
+    times, parts = f"{ms[others].min():,.1f} to {ms.max():,.1f} ms", f"{shares.min():.0%} to {shares.max():.0%}"
+    return f"{said}others {times}, {parts} of their time."
 
 
-def _steps(rank: Rank) -> tuple[np.ndarray, np.ndarray]:
-    """Begins and ends of the recorded steps, or of the whole recording if no step is marked."""
-    times = rank.steps if len(rank.steps) else rank.recording.events
-    union = Union(times["begin"], times["end"])
-    return (union.begin, union.end) if len(rank.steps) else (union.begin[:1], union.end[-1:])
-
-
-def _inside(events: pandas.DataFrame, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Which events began between a `begin` and its `end`."""
-    place = np.searchsorted(begin, events["begin"].to_numpy(), side="right") - 1
-    return (place >= 0) & (events["begin"].to_numpy() < end[place])
+def _began_in(time: Union, events: pandas.DataFrame) -> np.ndarray:
+    """Which events began in this time."""
+    place = np.searchsorted(time.begin, events["begin"].to_numpy(), side="right") - 1
+    return (place >= 0) & (events["begin"].to_numpy() < time.end[place])

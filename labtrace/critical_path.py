@@ -60,11 +60,11 @@ def segments(rank: Rank) -> pandas.DataFrame:
     | name | | of the kernel or, on the host, of the innermost operator or call |
 
     Raises:
-        TraceError: there is no GPU activity.
-        LabkitError: there are no launches.
+        TraceError: there is no GPU activity, or no launch.
     """
     found = dependencies(rank)
     path = pandas.DataFrame(list(_walk_back(rank, found))[::-1], columns=list(Piece._fields))
+    path = path[path["end"] > path["begin"]]
     on_host = path["where"] == HOST
     path = pandas.concat([_by_work_of_the_host(rank, path[on_host]), path[~on_host]]).sort_values(
         "begin", kind="stable", ignore_index=True
@@ -79,7 +79,7 @@ def segments(rank: Rank) -> pandas.DataFrame:
 
 
 def _walk_back(rank: Rank, found: Dependencies) -> Iterator[Piece]:
-    """The parts of the path, the last one first. None of them is empty."""
+    """The parts of the path, the last one first. Some are empty."""
     table = found.kernels
     start, begin, end = rank.start, table["begin"].tolist(), table["end"].tolist()
     before = table.index.to_series().groupby(table["stream"]).shift(fill_value=-1).tolist()  # of the same stream
@@ -96,7 +96,7 @@ def _walk_back(rank: Rank, found: Dependencies) -> Iterator[Piece]:
     while now > start:
         if running:
             since = min(now, begin[kernel])
-            yield from _piece(max(start, since), now, GPU, "", kernel)
+            yield Piece(max(start, since), now, GPU, "", kernel)
             now = since
         # Why did it begin?
         causes = [(min(now, launches[kernel]), LAUNCHED, -1)]
@@ -106,7 +106,7 @@ def _walk_back(rank: Rank, found: Dependencies) -> Iterator[Piece]:
         _, reason, other = max(causes)
         cause = max(start, min(now, launches[kernel] if reason == LAUNCHED else end[other]))
         pause = LATENCY if reason == LAUNCHED else PAUSE
-        yield from _piece(cause, now, BETWEEN, pause if now - cause < KERNEL_WAIT_US else UNKNOWN, -1)
+        yield Piece(cause, now, BETWEEN, pause if now - cause < KERNEL_WAIT_US else UNKNOWN, -1)
         now = cause
         if reason != LAUNCHED:
             kernel, running = other, True
@@ -114,17 +114,12 @@ def _walk_back(rank: Rank, found: Dependencies) -> Iterator[Piece]:
         # Why was it launched only then? The host worked since its last wait.
         place = np.searchsorted(waiting, kernel) - 1
         if place < 0:
-            yield from _piece(start, now, HOST, "", -1)
+            yield Piece(start, now, HOST, "", -1)
             return
         kernel, running = waits[place][1]
         cause = min(now, end[kernel] if running else begin[kernel])
-        yield from _piece(max(start, cause), now, HOST, "", -1)
+        yield Piece(max(start, cause), now, HOST, "", -1)
         now = cause
-
-
-def _piece(begin: float, end: float, where: str, what: str, kernel: int) -> Iterator[Piece]:
-    if end > begin:
-        yield Piece(begin, end, where, what, kernel)
 
 
 def _by_work_of_the_host(rank: Rank, path: pandas.DataFrame) -> pandas.DataFrame:

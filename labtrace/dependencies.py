@@ -7,9 +7,8 @@
 - The host waited in a call that can wait. If all kernels launched before had ended when the call did, it waited for
   them all. Otherwise it waited for the last kernel of a stream, if that kernel ended during the call and just before
   its end. The host also waited in a call that found the queue full.
-- If the trace has events of synchronisation (cuda_sync), they say which kernel the host, or a stream, waited for.
-  Otherwise a kernel waited for another stream if it was launched and its own stream was idle when a kernel of the other
-  stream ended, and it began just after.
+- A kernel waited for another stream if it was launched and its own stream was idle when a kernel of the other stream
+  ended, and it began just after.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ import pandas
 
 from labtrace.clocks import CLOCKS_US
 from labtrace.dialects import SYNCHRONISING, matching
-from labtrace.errors import LabkitError
-from labtrace.rank import SYNCS, Rank
+from labtrace.rank import Rank
 from labtrace.tables import KERNEL_WAIT_US
 
 # Calls in which the host may wait. To free memory waits for all work on the device, too.
@@ -31,7 +29,6 @@ TO_GPU = r"HtoD|HostToDevice|[HM]2D"  # M is memory that SYCL did not allocate
 HOST_COPIES = rf"{TO_GPU}|DtoH|DeviceToHost|D2[HM]"
 PINNED = "Pinned"  # a call does not wait for a copy of such memory, unless the call says so by its own length
 JUST_AFTER_US = 5.0  # at most, from the end of a kernel to the begin of one in another stream that waited for it
-HOST_SYNCS, STREAM_SYNC = ("Stream Sync", "Event Sync"), "Stream Wait Event"  # names of these events
 FULL_QUEUE = 1000  # launches waiting in one stream: about the limit, which differs a little between devices
 
 
@@ -76,8 +73,7 @@ def dependencies(rank: Rank) -> Dependencies:
     """Reads the waits from a recording.
 
     Raises:
-        TraceError: there is no GPU activity.
-        LabkitError: there are no launches.
+        TraceError: there is no GPU activity, or no launch.
     """
     table = in_order(rank)
     depth = _depth_at_call(table)
@@ -90,9 +86,8 @@ def dependencies(rank: Rank) -> Dependencies:
         table["call_begin"] + table["call_duration"].clip(upper=typical),
         np.minimum(table["call_end"], began),
     )
-    awaited, recorded = _recorded_waits(rank, table)
-    after = [recorded.get(i, ()) for i in range(len(table))] if recorded else _waits_for_streams(table, made)
-    waits, delays = _waits_of_host(rank, table, copies, awaited)
+    after = _waits_for_streams(table, made)
+    waits, delays = _waits_of_host(rank, table, copies)
     delays = _full_queues(table, depth) | delays
     return Dependencies(table, made, depth, copies, waits, delays, after, _pauses(table, made, after))
 
@@ -103,13 +98,9 @@ def in_order(rank: Rank) -> pandas.DataFrame:
     A kernel whose launch is not in the trace counts as launched when it began or, if that is earlier, when the next
     kernel of its stream was: a stream runs its kernels in the order of their launches.
     """
+    rank.check_launches()
     table = rank.kernels
     unknown = table["call_begin"].isna()
-    if unknown.all():
-        raise LabkitError(
-            f"{rank.recording.file}: no launch of any kernel in this trace, or of another clock (see Trace.audit), so "
-            "it cannot be replayed. Record the host, too: ProfilerActivity.CPU, as labkit.record does."
-        )
     later_first = table.sort_values("begin", ascending=False, kind="stable")
     before_next = later_first.groupby("stream")["call_begin"].cummin().groupby(later_first["stream"]).ffill()
     table = table.assign(
@@ -156,7 +147,7 @@ def _full_queues(table: pandas.DataFrame, depth: np.ndarray) -> dict[int, tuple[
 
 
 def _waits_of_host(
-    rank: Rank, table: pandas.DataFrame, copies: pandas.Series, awaited: dict[int, int]
+    rank: Rank, table: pandas.DataFrame, copies: pandas.Series
 ) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, bool]]]:
     """`Dependencies.waits`, and those of `Dependencies.delays` that are waits for an end."""
     end = table["end"].to_numpy()
@@ -172,9 +163,7 @@ def _waits_of_host(
     for position, since, until, call in sorted([*rows, *rows_of_copies]):
         if position < 0:
             continue
-        if call in awaited:
-            kernels = [awaited[call]]
-        elif call in of_copies:
+        if call in of_copies:
             kernels = [int(of_copies[call])]
         else:
             newest = [mine[place - 1] for mine in streams if (place := np.searchsorted(mine, position, side="right"))]
@@ -215,31 +204,3 @@ def _pauses(table: pandas.DataFrame, made: np.ndarray, after: list[tuple[int, ..
     pauses = table["begin"].to_numpy() - before
     alone = (before > made) & (pauses < KERNEL_WAIT_US) & np.array([not waited_for for waited_for in after])
     return pauses[alone]
-
-
-def _recorded_waits(rank: Rank, table: pandas.DataFrame) -> tuple[dict[int, int], dict[int, tuple[int, ...]]]:
-    """The waits that events of synchronisation tell: by call the kernel that the host waited for, and by kernel those
-    of `Dependencies.after`. Both are empty for a trace without such events.
-
-    To wait for an event is to wait for the last kernel that its stream had been given when the event was recorded.
-    """
-    events = rank.recording.events
-    syncs = events[events["category"] == SYNCS]
-    began = rank.calls.set_index("correlation")["begin"]
-    streams, launched = table.groupby("stream").indices, table["call_begin"].to_numpy()
-    awaited: dict[int, int] = {}
-    after: dict[int, tuple[int, ...]] = {}
-    for name, stream, call in zip(syncs["name"], syncs["stream"], syncs["correlation"], strict=True):
-        source, record = rank.recording.waits_on.get(call, (stream, call))
-        if call not in began or record not in began or source not in streams:
-            continue
-        earlier = streams[source][launched[streams[source]] < began[record]]
-        if not len(earlier):
-            continue
-        if name in HOST_SYNCS:
-            awaited[call] = int(earlier[-1])
-        elif name == STREAM_SYNC and stream in streams and stream != source:
-            later = streams[stream][launched[streams[stream]] >= began[call]]
-            if len(later):
-                after[int(later[0])] = (*after.get(int(later[0]), ()), int(earlier[-1]))
-    return awaited, after

@@ -41,6 +41,7 @@ COMMUNICATION = (
 COPIES = r"^Copy(?:Host|Device)To(?:Host|Device)|^FillBuffer"
 # Of NVIDIA, AMD and, from urEnqueueKernelLaunch on, Intel, whose driver appends each launch once more, to a list.
 GRAPH_LAUNCHES = r"GraphLaunch|^urEnqueueCommandBuffer"
+APPENDED_LAUNCHES = "AppendLaunchKernel"
 LAUNCHES = rf"(?<!Append)LaunchKernel|LaunchCooperativeKernel|KernelLaunch|{GRAPH_LAUNCHES}"
 # Calls in which the host waits for the GPU.
 SYNCHRONISING = (

@@ -120,7 +120,8 @@ def whole_steps(rank: Rank) -> pandas.Series:
     """
     walls = step_walls(rank)
     if walls.empty:
-        return pandas.Series(stretches(rank)["us"].sum() if rank.on_cpu else rank.stop - rank.start)
+        work = stretches(rank) if rank.on_cpu else of_steps(rank)
+        return pandas.Series(work["us"].sum() if rank.on_cpu else work["end"].max() - work["begin"].min())
     return walls if rank.on_cpu else walls.head(max(1, len(walls) - 1))
 
 
@@ -210,13 +211,14 @@ def _work(rank: Rank) -> pandas.DataFrame:
 
 
 def of_steps(rank: Rank) -> pandas.DataFrame:
-    """The kernels that were launched in the recorded steps, or all if none is known to be.
+    """The kernels that were launched in the recorded steps or, where none is marked, in the recording; or all.
 
     A kernel whose launch is not in the trace is of a step before the first if it began before its stream ran any of the
     recorded steps' kernels.
     """
     kernels = rank.kernels
     launched = kernels["step"] >= 0
+    launched = launched if launched.any() else kernels["call_begin"].notna()
     first = kernels["begin"].where(launched).groupby(kernels["stream"]).transform("min")
     ours = launched | (kernels["call_begin"].isna() & (kernels["begin"] > first))
     return kernels[ours] if ours.any() else kernels

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from labtrace.dialects import CALLS, GRAPH_LAUNCHES, SYNCHRONISING, matching
 from labtrace.dialects import LAUNCHES as LAUNCHING_CALLS
 from labtrace.intervals import Nesting, Union
-from labtrace.rank import NOWHERE, Rank, innermost
+from labtrace.rank import NOWHERE, Nested, Rank, innermost
 
 DATA, START_UP, MEMORY, WAITS = "data loading", "start-up", "memory calls", "waiting calls"
 GRAPHS, LAUNCHES, OTHER = "graph launches", "launches", "other host work"
@@ -108,40 +108,36 @@ def filled_by(rank: Rank, begin: ArrayLike, end: ArrayLike, call: ArrayLike) -> 
     order = np.argsort(begin)
     next_gap = np.searchsorted(end[order], events["begin"], side="right")
     events = events[np.append(begin[order], np.inf)[next_gap] < events["end"]]  # those in one of the gaps
-    threads = {key: _Thread(events.iloc[rows]) for key, rows in events.groupby(["pid", "tid"]).indices.items()}
+    events = events.iloc[np.lexsort((-events["end"], events["begin"]))].reset_index(drop=True)
+    nested, names = Nested(events), events["name"].to_numpy(dtype=object)
+    threads = {tuple(events.loc[rows[0], ["pid", "tid"]]): (names[rows], nesting) for rows, nesting in nested.threads}
     callers = rank.operators[["pid", "tid"]].reindex(call).itertuples(index=False, name=None)  # NaN for unknown
     found = [
-        threads[caller].longest(since, until) if caller in threads else (NOWHERE, 0.0)
+        _longest(*threads[caller], since, until) if caller in threads else (NOWHERE, 0.0)
         for since, until, caller in zip(begin, end, callers, strict=True)
     ]
     return [name for name, _ in found], [share for _, share in found]
 
 
-class _Thread:
-    """The events of one thread, in the order they began."""
+def _longest(names: np.ndarray, nesting: Nesting, begin: float, end: float) -> tuple[str, float]:
+    """The name that fills this time by the rule of `filled_by`, and the share of the time that it covers.
 
-    def __init__(self, events: pandas.DataFrame) -> None:
-        events = events.iloc[np.lexsort((-events["end"], events["begin"]))]
-        self.names = events["name"].tolist()
-        self.begin, self.end = events["begin"].to_numpy(), events["end"].to_numpy()
-        self.nesting = Nesting(self.begin, self.end)
-
-    def longest(self, begin: float, end: float) -> tuple[str, float]:
-        """The name that fills this time by the rule of `filled_by`, and the share of the time that it covers."""
-        places = []
-        place = int(self.nesting.at(begin))
-        while place >= 0:
-            places.append(place)
-            place = int(self.nesting.parent[place])
-        first, last = np.searchsorted(self.begin, [begin, end], side="right")
-        covered: dict[str, float] = defaultdict(float)
-        reached: dict[str, float] = defaultdict(lambda: begin)
-        for place in [*reversed(places), *range(first, last)]:
-            name, until = self.names[place], min(end, float(self.nesting.end[place]))
-            covered[name] += max(0.0, until - max(reached[name], float(self.begin[place])))
-            reached[name] = max(reached[name], until)
-        if not covered:
-            return NOWHERE, 0.0
-        most = {name: us for name, us in covered.items() if us > (end - begin) / 2}
-        name = min(reversed(most), key=lambda one: most[one]) if most else max(covered, key=lambda one: covered[one])
-        return name, covered[name] / (end - begin)
+    `names` are those of a thread's events, in the order they began.
+    """
+    places = []
+    place = int(nesting.at(begin))
+    while place >= 0:
+        places.append(place)
+        place = int(nesting.parent[place])
+    first, last = np.searchsorted(nesting.begin, [begin, end], side="right")
+    covered: dict[str, float] = defaultdict(float)
+    reached: dict[str, float] = defaultdict(lambda: begin)
+    for place in [*reversed(places), *range(first, last)]:
+        name, until = names[place], min(end, float(nesting.end[place]))
+        covered[name] += max(0.0, until - max(reached[name], float(nesting.begin[place])))
+        reached[name] = max(reached[name], until)
+    if not covered:
+        return NOWHERE, 0.0
+    most = {name: us for name, us in covered.items() if us > (end - begin) / 2}
+    name = min(reversed(most), key=lambda one: most[one]) if most else max(covered, key=lambda one: covered[one])
+    return name, covered[name] / (end - begin)

@@ -51,8 +51,8 @@ TRY = {
     "copies": "one memory layout and one type throughout; no clone() or contiguous() that nothing needs",
     COMMUNICATION: "larger buckets, fewer exchanges, 16-bit gradients",
     "pointwise and other": "torch.compile, which fuses them; fewer and larger operators",
-    "compiled code": "bf16 autocast where the processor has bf16 units; the recording does not tell the kernels that "
-    "torch.compile has made",
+    "compiled code": "bf16 autocast where the processor has bf16 units; a smaller network; the recording does not tell "
+    "the kernels that torch.compile has made",
     PYTHON: "a larger batch, fewer and larger operators, torch.compile",
     OUTSIDE: "DataLoader workers for data that is prepared there, less printing and saving, no other program on the "
     "cores; these are stretches of over 1 ms without an operator",
@@ -84,10 +84,20 @@ def processor(rank: Rank) -> pandas.DataFrame:
             "times_faster_at_half": 1 / (1 - of_wall / 2),
             "times_faster_at_most": 1 / (1 - of_wall).replace(0.0, np.nan),
             "most_of_it": table["most_of_it"],
-            "try": table["kind"].map(TRY),
+            "try": table["kind"].map(_advice(rank)),
         }
     )
     return table.sort_values("us", ascending=False, ignore_index=True)
+
+
+def _advice(rank: Rank) -> dict[str, str]:
+    """`TRY`, without 16 bits if most of the time of operators with known shapes is spent on such numbers already."""
+    shaped = rank.operators[rank.operators["inputs"] >= 0]
+    sixteen = pandas.Series(rank.recording.inputs, dtype=object).str.contains("c10::BFloat16|c10::Half")
+    already = sixteen.reindex(shaped["inputs"]).to_numpy(dtype=bool)
+    if not shaped["duration"][already].sum() > shaped["duration"].sum() / 2:
+        return TRY
+    return {kind: "; ".join(part for part in text.split("; ") if "bf16" not in part) for kind, text in TRY.items()}
 
 
 def summary(rank: Rank) -> pandas.DataFrame:
@@ -96,9 +106,10 @@ def summary(rank: Rank) -> pandas.DataFrame:
     if table.empty:
         raise TraceError(f"{rank.recording.file}: no operator in its steps. Record with ProfilerActivity.CPU.")
     first, shares, us = table.iloc[0], [*table["share_of_wall"], 0.0], float(table["us"].sum())
-    worth = f"Without it, a step would be up to {first['times_faster_at_most']:.2f}x as fast"
+    what = "a step" if len(steps) else "the whole"
+    worth = f"Without it, {what} would be up to {first['times_faster_at_most']:.2f}x as fast"
     if first["kind"] not in (DATA, PYTHON, OUTSIDE):  # work that cannot go altogether
-        worth = f"In half the time, a step would be {first['times_faster_at_half']:.2f}x as fast"
+        worth = f"In half the time, {what} would be {first['times_faster_at_half']:.2f}x as fast"
     mostly = f", mostly {first['most_of_it']}" if first["most_of_it"] else ""
     spends = f"The processor spends {shares[0]:.0%} of the time on {first['kind']}{mostly}."
     verdict = f"{spends} {worth}. Try {first['try'].partition(';')[0]}."
@@ -156,19 +167,15 @@ def stretches(rank: Rank) -> pandas.DataFrame:
     updates = Union(_after_closures(updates, operators), updates["end"])
     sending = events[matching(events["name"], "^gloo:")]
     sending = Union(sending["begin"], sending["end"])
-    steps = rank.steps if len(rank.steps) else events
-    steps = Union(steps["begin"], steps["end"])
-    if not len(rank.steps):
-        steps = Union(steps.begin[:1], steps.end[-1:])
     edges = [operators["begin"], operators["end"]]
-    edges += [edge for union in (rank.loading, updates, sending, steps) for edge in (union.begin, union.end)]
+    edges += [edge for union in (rank.loading, updates, sending, rank.recorded) for edge in (union.begin, union.end)]
     instants = np.unique(np.concatenate(edges))
     begin, end = instants[:-1], instants[1:]
 
     def within(union: Union) -> np.ndarray:  # more than half, since rounding may cover a little of those outside
         return union.covered(begin, end) > (end - begin) / 2
 
-    inside = within(steps)
+    inside = within(rank.recorded)
     begin, end = begin[inside], end[inside]
     names = pandas.Series(rank.nested_operators.names_at((begin + end) / 2, ""), dtype=object)
     kinds = first_fitting(names, KINDS)

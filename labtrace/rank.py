@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from labtrace.clocks import DOUBTFUL, cut_short, impossible
 from labtrace.dialects import (
+    APPENDED_LAUNCHES,
     CALLS,
     COMMUNICATION,
     COPIES,
@@ -27,10 +28,9 @@ from labtrace.dialects import (
 )
 from labtrace.intervals import Nesting, Union
 from labtrace.ranges import RANGE
-from labtrace.reading import Recording, TraceError, entry
+from labtrace.reading import Recording, TraceError, entry, number
 
 COUNTERS = "cuda_profiler_range"
-SYNCS = "cuda_sync"  # events of synchronisation, if `enable_cuda_sync_events` was set in recording
 NOWHERE = "(none)"  # in tables, where there is no operator or range
 
 
@@ -149,17 +149,11 @@ class Rank:
             TraceError: a step is not there, or the trace holds kernels but none that was launched in these steps.
         """
         file, events = self.recording.file, self.recording.events
-        numbers = self.steps["step"].tolist()
-        if not numbers:
-            raise TraceError(
-                f"{file}: no steps in this trace: no range is named ProfilerStep. Record with labkit.record, or call "
-                "the profiler's step() after each step."
-            )
+        there = self.steps["step"].tolist()
+        numbers = ", ".join(map(str, there)) or "none: no range is named ProfilerStep, as labkit.record does it"
         for step in (first, last):
-            if step not in numbers:
-                raise TraceError(
-                    f"{file}: there is no step {step} in this trace. Choose among {', '.join(map(str, numbers))}."
-                )
+            if step not in there:
+                raise TraceError(f"{file}: there is no step {step} in this trace. Choose among {numbers}.")
         steps = self.steps[self.steps["step"].between(first, last)]
         launching = self.calls["correlation"][innermost(steps, self.calls["begin"]) >= 0]
         on_host = events["category"].isin(ON_HOST) & (innermost(steps, events["begin"]) >= 0)
@@ -168,10 +162,9 @@ class Rank:
         if on_gpu.any() and not launched.any():
             raise TraceError(
                 f"{file}: no kernel was launched in the steps {first} to {last}, or its launch is not in the trace. "
-                f"Choose other steps among {', '.join(map(str, numbers))}, or use the whole trace."
+                f"Choose other steps among {numbers}, or use the whole trace."
             )
-        waits = (events["category"] == SYNCS) & events["correlation"].isin(launching)
-        return Rank(replace(self.recording, events=events[on_host | launched | waits]))
+        return Rank(replace(self.recording, events=events[on_host | launched]))
 
     @cached_property
     def captures(self) -> Union:
@@ -184,8 +177,15 @@ class Rank:
     @property
     def world_size(self) -> int:
         """The number of ranks in the recorded run, as the trace says, or 1 if it does not."""
-        size = entry(self.recording.meta, "distributedInfo").get("world_size")
-        return size if isinstance(size, int) else 1
+        return max(1, number(entry(self.recording.meta, "distributedInfo").get("world_size")))
+
+    @property
+    def recorded(self) -> Union:
+        """When a step was recorded or, if none is marked, from the first event to the last."""
+        if len(self.steps):
+            return Union(self.steps["begin"], self.steps["end"])
+        events = self.recording.events
+        return Union([events["begin"].min()], [events["end"].max()])
 
     @property
     def has_gpu(self) -> bool:
@@ -208,11 +208,10 @@ class Rank:
                 f"no kernels, but {counted} ranges of hardware counters (cuda_profiler_range). In that mode "
                 "the profiler records no timeline. Record once more without counters (profiler_metrics)."
             )
-        if matching(self.operators["name"], rf"{LAUNCHES}|AppendLaunchKernel").any():
+        if matching(self.operators["name"], f"{LAUNCHES}|{APPENDED_LAUNCHES}").any():
             return (
-                "the host launched kernels, but none is in the trace: the profiler could not record the GPU. "
-                "CUPTI (of other makers: rocprofiler, PTI) may be missing here, or lack the permission to read the "
-                "GPU's counters: ask the administrator, and record again."
+                "the host launched kernels, but none is in the trace: the profiler could not record the GPU. CUPTI "
+                "(rocprofiler, PTI) may be missing, or not allowed to read the GPU's counters: ask the administrator."
             )
         strange = events[~events.isin([*GPU_WORK, *ON_HOST, *OTHER_CATEGORIES])].unique().tolist()
         if self.recording.left_out.get("events without a category"):  # of Ascend's profiler
@@ -227,12 +226,20 @@ class Rank:
     def check_gpu(self) -> None:
         """Raises `TraceError`, with the reason, if the trace holds no GPU activity."""
         on_cpu = (
-            "no GPU activity in this trace: it was recorded on a CPU. The trace of a GPU also says when each kernel "
-            "ran, on which stream, and why the GPU was idle. Record on a GPU, or open such a trace. summary(), "
-            "processor(), operators() and ranges() work on this one, too."
+            "no GPU activity in this trace: it was recorded on a CPU. Record on a GPU, or open such a trace. "
+            "summary(), processor(), operators() and ranges() work on this one, too."
         )
         if not self.has_gpu:
             raise TraceError(f"{self.recording.file}: {self.why_lost or on_cpu}")
+
+    def check_launches(self) -> None:
+        """Raises `TraceError` if the trace holds no launch of a kernel."""
+        if self.kernels["call_begin"].isna().all():
+            raise TraceError(
+                f"{self.recording.file}: no launch of any kernel in this trace, or of another clock (see Trace.audit), "
+                "so the queue is not known, and it cannot be replayed. Record the host, too: ProfilerActivity.CPU, as "
+                "labkit.record does."
+            )
 
     @cached_property
     def busy(self) -> Union:
@@ -264,8 +271,8 @@ def ranks_of(recordings: Mapping[int, Recording]) -> dict[int, Rank]:
 def _by_gpu(recording: Recording) -> list[Recording]:
     """The recording of each GPU. All have the host's events, but those that launched work elsewhere launch none."""
     events = recording.events
-    on_gpu, correlation = events["category"].isin([*GPU_WORK, SYNCS]), events["correlation"]
-    gpus = events["pid"][events["category"].isin(GPU_WORK)].unique()  # work on a GPU has its number as its process
+    on_gpu, correlation = events["category"].isin(GPU_WORK), events["correlation"]
+    gpus = events["pid"][on_gpu].unique()  # work on a GPU has its number as its process
     if len(gpus) < 2:
         return [recording]
     if events["pid"][events["category"].isin(CALLS)].nunique() > 1:

@@ -23,19 +23,21 @@ import msgspec
 import numpy as np
 import pandas
 
-from labtrace.dialects import CATEGORIES, GPU_WORK, ON_HOST, SHAPED
+from labtrace.dialects import CALLS, CATEGORIES, GPU_WORK, ON_HOST, SHAPED
 from labtrace.errors import LabkitError, check_exists
 
 SUFFIXES = (".json", ".json.gz")
 NULL = msgspec.Raw(b"null")
+GZIP = b"\x1f\x8b"  # begins a compressed file
 AGAIN = "Record it again, or copy it again from its source."
 LARGEST_POWER = 30  # of ten, in a time that is still a number
 NO_TIME = -(1 << 62)  # in place of a time that is missing, not a number or infinite
 LATEST_NS = (1 << 62) - 1  # since 1970: the year 2116. A later time cannot be in microseconds
 LONGEST_NS = 1 << 53  # 104 days: until then a float of microseconds is exact to the nanosecond
+EARLY_NS = 10**5  # so long before its launch no kernel begins
 UNSET_NS = 60 * 10**9  # if all other events are later than a minute, a begin of 0 was not written
-BARE_EVENTS = re.compile(rb'\[\s*\{[^{}]*"ph"')  # a list of events without the object around it
-NAME, AFTER_NAME = b'"name": "', b'", "pid": '
+KINETOS_NAMES = re.compile(rb'("cat": "[^"]*", "name": ")(.*?)(?=", "pid": )', re.DOTALL)
+BEGINNING = 4096  # bytes in which a bare list of events, without the object around it, shows what it is
 STREAM = "stream "  # PyTorch 1.8 to 1.10 name the GPU's threads so
 
 
@@ -75,7 +77,6 @@ class Recording:
         meta: the file's top-level entries other than the events.
         events: the table above.
         inputs: the different shapes, types and values of inputs, as text. See `labtrace.achieved`.
-        waits_on: by the call, the event that it waited for: see `Columns`.
         left_out: how many events of the file are not in the table, by the reason.
         gpus: how many the process used. The events are those of one of them: see `labtrace.rank.ranks_of`.
     """
@@ -86,7 +87,6 @@ class Recording:
     events: pandas.DataFrame
     left_out: dict[str, int]
     inputs: list[str]
-    waits_on: dict[int, tuple[int, int]]
     gpus: int = 1
 
     @property
@@ -159,13 +159,7 @@ def trace_files(path: Path | str) -> list[Path]:
 def read_file(file: Path) -> Recording:
     """Reads one trace, as `read` does."""
     columns = Columns(file)
-    try:
-        meta = parse(file, columns.add)
-    except OverflowError as error:
-        raise TraceError(
-            f"{file}: a stream, correlation or External id is a number of more than 64 bits. Choose a file that "
-            "torch.profiler wrote."
-        ) from error
+    meta = parse(file, columns.add)
     table = columns.table()
     needed = table["category"].isin([*GPU_WORK, *ON_HOST])
     table = table[needed | np.isfinite(table["end"])].reset_index(drop=True)
@@ -183,18 +177,14 @@ def read_file(file: Path) -> Recording:
         events=table,
         left_out=columns.left_out,
         inputs=list(columns.inputs),
-        waits_on=columns.waits_on,
     )
 
 
 def check_sound(file: Path, events: pandas.DataFrame) -> None:
-    """Raises `TraceError` for events that would make every number wrong, such as a kernel without a stream."""
-    on_gpu, on_host = events["category"].isin(GPU_WORK), events["category"].isin(ON_HOST)
+    """Raises `TraceError` for events that would make every number wrong."""
     for fault, bad in (
         ("a negative duration", events["duration"] < 0),
         ("no time, or an infinite one, for their begin (ts) or duration (dur)", ~np.isfinite(events["end"])),
-        ("no stream, though they ran on the GPU", on_gpu & (events["stream"] < 0)),
-        ("no thread (tid), though they ran on the host", on_host & events["tid"].isna()),
     ):
         if bad.any():
             raise TraceError(
@@ -218,8 +208,6 @@ class Arguments(msgspec.Struct, gc=False):
     correlation: int | None = None
     external: int | None = msgspec.field(name="External id", default=None)
     old_external: int | None = msgspec.field(name="external id", default=None)
-    wait_on_stream: int | None = None
-    wait_on_record: int | None = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=NULL)
     types: msgspec.Raw = msgspec.field(name="Input type", default=NULL)
     values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=NULL)
@@ -244,25 +232,29 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
     Raises:
         TraceError: the file cannot be read, is no JSON, or has no list of events.
     """
-    opened = gzip.open if file.name.endswith(".gz") else open
     try:
-        with opened(file, "rb") as stream:
-            text = stream.read().removeprefix(b"\xef\xbb\xbf").strip()
+        text = file.read_bytes()
+        if text.startswith(GZIP):  # whatever the name: browsers unpack files, and tools pack them
+            text = gzip.decompress(text)
     except (OSError, EOFError, zlib.error) as cause:
         raise TraceError(
-            f"{file}: cannot be read ({cause}): it is damaged, cut off, not compressed or not yours to read. {AGAIN}"
+            f"{file}: cannot be read ({cause}): it is damaged, cut off or not yours to read. {AGAIN}"
         ) from cause
+    if not text.isascii():  # of another encoding, or of several: a path may be in the system's
+        text = text.decode(json.detect_encoding(text), "replace").encode()
+    text = text.strip()
     if not text:
         raise TraceError(f"{file}: the file is empty. {AGAIN}")
     try:
-        meta = _entries(b'{"traceEvents": %b}' % text if BARE_EVENTS.match(text) else text)
+        bare = text.startswith(b"[") and b'"ph"' in text[:BEGINNING]
+        meta = _entries(b'{"traceEvents": %b}' % text if bare else text)
         events = meta.pop("traceEvents", NULL)
         if memoryview(events)[:1] == b"[":
             decode = msgspec.json.Decoder(Event, strict=False).decode
             for event in msgspec.json.decode(events, type=list[msgspec.Raw]):
                 on_event(decode(event))
             return {name: msgspec.json.decode(entry) for name, entry in meta.items()}
-    except msgspec.ValidationError as cause:
+    except (msgspec.ValidationError, OverflowError) as cause:  # OverflowError: a number of more than 64 bits
         raise TraceError(f"{file}: an event in it is not one that torch.profiler writes ({cause}). {AGAIN}") from cause
     except (ValueError, RecursionError) as cause:
         raise TraceError(f"{file}: no JSON, or cut off ({cause}). {AGAIN}") from cause
@@ -272,18 +264,17 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
 
 
 def _with_sound_names(text: bytes) -> bytes:
-    """The file, with the names escaped that a profiler with with_stack=True wrote as they were, such as C:\\lib.py.
+    """The file, with the names escaped that a profiler with with_stack=True wrote as they were, such as C:\\lib.py."""
 
-    After a name Kineto writes the process.
-    """
-    first, *parts = text.split(NAME)
-    for place, part in enumerate(parts):
-        name, after, rest = part.partition(AFTER_NAME)
+    def escaped(found: re.Match[bytes]) -> bytes:
+        before, name = found.groups()
         try:
-            json.loads(b'"%b"' % name if after else b"0")
+            json.loads(b'"%b"' % name)
         except ValueError:
-            parts[place] = json.dumps(name.decode(errors="replace")).encode()[1:-1] + after + rest
-    return NAME.join([first, *parts])
+            name = json.dumps(name.decode(errors="replace")).encode()[1:-1]
+        return before + name
+
+    return KINETOS_NAMES.sub(escaped, text)
 
 
 def _entries(text: bytes) -> dict[str, msgspec.Raw]:
@@ -309,15 +300,12 @@ class Columns:
 
     Attributes:
         left_out: how many events could not be kept, by the reason.
-        waits_on: by the correlation of a call that waits for an event, the stream in which that was recorded, and the
-            correlation of the call that recorded it.
         inputs: the different shapes, types and values of inputs of the operators in `SHAPED`, as JSON.
     """
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.left_out: Counter[str] = Counter()
-        self.waits_on: dict[int, tuple[int, int]] = {}
         self.inputs: dict[str, int] = _Numbered()
         self._texts = _Numbered()
         self._numbers = array("q")  # NUMBERS of one event after another
@@ -332,7 +320,7 @@ class Columns:
             self.left_out["begins and ends without a duration"] += 1
         if event.ph != "X" or event.cat == "Trace":  # the span of the whole recording
             return
-        if event.cat is None:
+        if not event.cat:
             self.left_out["events without a category"] += 1
             return
         arguments = event.args or NO_ARGUMENTS
@@ -342,9 +330,6 @@ class Columns:
             stream = tid.removeprefix(STREAM)
         external = arguments.old_external if arguments.external is None else arguments.external
         correlation = -1 if arguments.correlation is None else arguments.correlation
-        if arguments.wait_on_stream is not None:
-            record = arguments.wait_on_record
-            self.waits_on[correlation] = arguments.wait_on_stream, -1 if record is None else record
         inputs = -1
         if arguments.dims is not NULL and SHAPED.match(str(event.name)):
             told = (arguments.dims, arguments.types, arguments.values)
@@ -371,14 +356,13 @@ class Columns:
             TraceError: times are not in microseconds, or lie years apart.
         """
         columns = np.frombuffer(self._numbers, "int64").reshape(-1, len(NUMBERS))
-        begin = columns[:, NUMBERS.index("begin")]
-        unset = begin == 0
-        if unset.any() and begin.max() > 0 and begin[begin > 0].min() > UNSET_NS:
-            self.left_out["events without a time (ts is 0)"] += int(unset.sum())
-            columns = columns[~unset]
         values = dict(zip(NUMBERS, columns.T, strict=True))
         names = np.array([str(text) for text in self._texts], dtype=object)
         categories = np.array([CATEGORIES.get(text, text) for text in names], dtype=object)
+        unset = self._unset(values, categories[values["category"]])
+        if unset.any():
+            self.left_out["events without a time (ts is 0)"] += int(unset.sum())
+            values = {name: column[~unset] for name, column in values.items()}
         places = np.empty(len(names), dtype=object)
         places[:] = [number_or_text(text) for text in self._texts]
         begin, duration = values["begin"], values["duration"]
@@ -407,6 +391,15 @@ class Columns:
                 "inputs": values["inputs"],
             }
         )
+
+    @staticmethod
+    def _unset(values: dict[str, np.ndarray], categories: np.ndarray) -> np.ndarray:
+        """Which events have a begin of 0 because none was written: all others, or their own launch, are later."""
+        begin, launch = values["begin"], values["correlation"]
+        others = begin[begin > 0]
+        far = len(others) > 0 and others.min() > UNSET_NS
+        launched = launch[np.isin(categories, CALLS) & (begin > EARLY_NS)]
+        return (begin == 0) & (far | (np.isin(categories, [*GPU_WORK]) & np.isin(launch, launched)))
 
 
 class _Numbered(dict[Any, int]):

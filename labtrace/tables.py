@@ -30,7 +30,7 @@ def temporal_by_step(rank: Rank) -> pandas.DataFrame:
     begins = kernels[kernels["step"] >= 0].groupby("step")["begin"].min()
     if begins.empty:
         raise TraceError(
-            f"{rank.recording.file}: no steps in this trace: there is no ProfilerStep range around a launch. "
+            f"{rank.recording.file}: no steps in this trace, since no ProfilerStep range is around a launch. "
             "labkit.record marks the steps; elsewhere call the profiler's step() after each. temporal() needs none."
         )
     begin = np.maximum.accumulate(begins.to_numpy())
@@ -216,13 +216,8 @@ def waiting_times(rank: Rank) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         TraceError: no kernel has a known launch.
     """
-    launched = rank.kernels[rank.kernels["call_begin"].notna()]
-    if launched.empty:
-        raise TraceError(
-            f"{rank.recording.file}: no launch of any kernel in this trace (CUDA runtime or driver calls with the "
-            "kernels' correlation), or of another clock (see Trace.audit), so the queue is not known. Record the host, "
-            "too: ProfilerActivity.CPU, as labkit.record does."
-        )
+    rank.check_launches()
+    launched = rank.kernels.dropna(subset="call_begin")
     begin = launched["begin"].to_numpy()
     return np.minimum(launched["call_begin"].to_numpy(), begin), begin  # two clocks may disagree a little
 

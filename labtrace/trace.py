@@ -11,7 +11,7 @@ import pandas
 from labtrace import achieved, audit, communication, critical_path, difference, operators, processor, tables, verdict
 from labtrace.errors import LabkitError, check_known
 from labtrace.rank import Rank, ranks_of
-from labtrace.reading import TraceError, read
+from labtrace.reading import read
 from labtrace.replay.recorded_replay import warn_of
 from labtrace.replay.remedies import Remedies
 
@@ -114,10 +114,9 @@ class Trace:
         def of_rank(rank: Rank) -> pandas.DataFrame:
             if rank.on_cpu:
                 return processor.summary(rank)
+            rank.check_gpu()
             try:
                 played = self._remedies(rank)
-            except TraceError:
-                raise
             except LabkitError as error:  # it cannot be played again
                 return verdict.summary(rank, None, str(error), sound=not audit.doubts(rank)[1])
             return verdict.summary(rank, played, played.doubt)
@@ -295,8 +294,8 @@ class Trace:
         | communication_us | microseconds | with the wait for the last rank to join |
         | hidden_us, exposed_us | microseconds | of it while something else was under way, and with nothing else |
         | share_of_wall | 0 to 1 | exposed_us over wall_us |
-        | waited_us | microseconds | longer than the fastest rank in the collectives |
         | sending_us | microseconds | of communication_us, after the last rank had joined |
+        | waited_us | microseconds | the rest of it |
         | straggler | a rank | that the others waited for: it waited least |
         | ranks | | "2 of 8": how many have a file here |
 
@@ -412,8 +411,8 @@ class Trace:
         rest.
 
         Raises:
-            TraceError: there is no GPU activity.
-            LabkitError: no launch is in the trace, too much of it is lost, an unchanged replay differs from it by more
+            TraceError: there is no GPU activity, or no launch.
+            LabkitError: too much of the trace is lost, an unchanged replay differs from it by more
                 than a fifth, or the host waited in a way that does not show.
 
         Warns:
@@ -451,8 +450,7 @@ class Trace:
         | between | "unknown wait", a pause of more than 30 us, or before kernels whose launch is not in the trace |
 
         Raises:
-            TraceError: there is no GPU activity.
-            LabkitError: no launch is in the trace.
+            TraceError: there is no GPU activity, or no launch.
         """
         return self._table(critical_path.critical_path)
 

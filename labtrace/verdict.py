@@ -13,14 +13,16 @@ from labtrace.dialects import COMPUTE
 from labtrace.difference import whole_steps
 from labtrace.intervals import busy
 from labtrace.rank import Rank
-from labtrace.replay.remedies import RANKS, TRY, Remedies
+from labtrace.replay.remedies import RANKS, Remedies
 from labtrace.tables import LONG_DELAY_US
 
 PARTS = ("data", "host", "compute", "memory", "communication")  # of the work
 MOST_GAPS = 3  # that are named, if together they are most of the idle time
 LEAST_SHARE = 0.1  # of the wall time: a part of the work that costs less is not the bottleneck
+LEAST_TOLD = 0.005  # a smaller share would be told as 0 %
 LEAST_LEAD = 2.0  # the ratio of the bottleneck's cost to the next largest
 MOSTLY_WAITS = 0.9  # of what the communication costs: if waits for other ranks cost more, they are the cause
+MOST_TOLD = 100  # times faster: a larger number tells only that nothing else is there
 HIGH_HOST_COST = 0.25  # of the wall time: if host and data cost more, a full queue is no good news
 WORDS = {"compute": "the kernels that compute", "memory": "copies and memsets", "communication": "communication"}
 HOST = {  # causes on the host: what the GPU waits for
@@ -49,6 +51,7 @@ def summary(rank: Rank, played: Remedies | None, doubt: str, sound: bool = True)
     numbers |= {f"cost_of_{part}": costs.get(part, np.nan) for part in PARTS}
     bound, first = bound_by(numbers), {"cause": "", "times_faster_at_most": np.nan}
     doubt = doubt.replace(f"{rank.recording.file}: ", "")
+    doubt = f"{doubt[:1].upper()}{doubt[1:]}"
     idle = f"{_idle_in_words(numbers)}{_few_gaps(rank, numbers)}"
     if played:
         first, verdict, why = played.rows().iloc[0], _verdict(played, bound), f"{doubt} {idle}{_queue(numbers)}"
@@ -56,7 +59,10 @@ def summary(rank: Rank, played: Remedies | None, doubt: str, sound: bool = True)
         verdict = "This recording cannot tell the bottleneck."
         if sound:
             bound, verdict = _without_replay(rank, numbers)
-        why = f"A remedy cannot be named: {doubt} {idle}"
+        why = f"{doubt} {idle}"
+    if rank.recording.gpus > 1 and (worked := numbers["wall_us"] / rank.recording.events["end"].max()) < LEAST_SHARE:
+        under = math.ceil(100 * worked) or 1
+        bound, verdict = "unknown", f"This GPU was in use for under {under}% of the recording: it bounds nothing."
     row = {"bound_by": bound, "verdict": verdict, "first_remedy": first["cause"]}
     row |= {"times_faster_at_most": first["times_faster_at_most"], "why": why.strip()}
     return pandas.DataFrame([row | numbers])
@@ -112,10 +118,11 @@ def _verdict(played: Remedies, bound: str) -> str:
         first = next(cause for cause in on_gpu if cause in COMPUTE)
         said = f"the GPU is busy {1 - played.idle:.0%} of the time, {_most(played.shares[first])} with "
         said += ON_GPU.get(first, first)
-    said += f": {TRY[first].partition(';')[0]} could bring {_worth(rows.loc[first], 'this time')}"
+    subject = {cause: text.partition(";")[0] for cause, text in played.advice.items()}
+    said += f": {subject[first]} could bring {_worth(rows.loc[first], 'this time')}"
     others = rows.index[rows["share_of_wall"] >= LEAST_SHARE].drop(first, errors="ignore")
     if bound == "several" and len(others):
-        said += f", and {TRY[others[0]].partition(';')[0]} {_worth(rows.loc[others[0]], others[0])}"
+        said += f", and {subject[others[0]]} {_worth(rows.loc[others[0]], others[0])}"
     if played.start_up:
         said = f"{played.start_up:.0%} of this recording is start-up; of the rest, {said}"
     if played.doubt:
@@ -133,7 +140,8 @@ def _most(share: float) -> str:
 def _worth(row: pandas.Series, kernels: str) -> str:
     """What it brings at most to be without a cause or, where that is no aim, to halve the time of its kernels."""
     if np.isnan(row["times_faster_at_half"]):
-        return f"up to {row['times_faster_at_most']:.2f}x"
+        most = row["times_faster_at_most"]
+        return f"up to {most:.2f}x" if most < MOST_TOLD else f"over {MOST_TOLD}x"
     return f"{row['times_faster_at_half']:.2f}x by halving {kernels}"
 
 
@@ -150,7 +158,9 @@ def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]
     said = f"The GPU is busy {1 - idle:.0%} of the time, {_most(first)} with {WORDS[kind]}"
     if idle >= LEAST_SHARE:
         cause = "for the next launch" if late > launched else "for launched kernels to begin"
-        said = f"The GPU waits {idle:.0%} of the time, {_most(max(late, launched))} {cause}"
+        said = f"The GPU waits {idle:.0%} of the time"
+        if not np.isnan(numbers["mean_queue"]):  # launches are known
+            said += f", {_most(max(late, launched))} {cause}"
     ahead = numbers["long_delays_of_kernels"] > 0.5 and first >= LEAST_LEAD * second
     bound = kind if ahead and least >= 1 - LEAST_SHARE else "unknown"
     return bound, f"{said}: nothing on the host can bring more than {1 / least:.2f}x."
@@ -175,15 +185,16 @@ def _few_gaps(rank: Rank, numbers: Mapping[str, float]) -> str:
 
 
 def _idle_in_words(numbers: Mapping[str, float]) -> str:
-    if not numbers["idle_of_wall"] > 0:
-        return "The GPU was never idle."
+    if not numbers["idle_of_wall"] > LEAST_TOLD:
+        return "The GPU was hardly ever idle."
     idle = f"The GPU was idle for {numbers['idle_of_wall']:.0%} of the wall time"
     if np.isnan(numbers["mean_queue"]):  # no launch is known, or the clocks of host and GPU differ
         return f"{idle}."
     waited = f"{numbers['host_wait_of_idle']:.0%} of that because the next kernel was not launched yet"
     if numbers["launched_of_idle"] >= LEAST_SHARE:
         waited += f", {numbers['launched_of_idle']:.0%} for over {tables.KERNEL_WAIT_US:g} us after its launch"
-    loading = f", and {numbers['data_of_idle']:.0%} while the host loaded data" if numbers["data_of_idle"] else ""
+    data = numbers["data_of_idle"]
+    loading = f", and {data:.0%} while the host loaded data" if data > LEAST_TOLD else ""
     return f"{idle}, {waited}{loading}."
 
 

@@ -153,8 +153,7 @@ def read_launches(rank: Rank) -> Replay:
     """The launches of a recorded rank, unchanged and ready to be played.
 
     Raises:
-        TraceError: there is no GPU activity.
-        LabkitError: there are no launches.
+        TraceError: there is no GPU activity, or no launch.
     """
     found = dependencies(rank)
     table = found.kernels

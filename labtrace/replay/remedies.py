@@ -15,7 +15,7 @@ import pandas
 
 from labtrace import audit, host
 from labtrace.dependencies import dependencies
-from labtrace.dialects import COMPUTE, fine_kinds
+from labtrace.dialects import COMPUTE, fine_kinds, matching
 from labtrace.errors import LabkitError
 from labtrace.intervals import Union
 from labtrace.rank import Rank
@@ -46,6 +46,18 @@ TRY = {
     "normalisation": "torch.compile or channels_last; it is fused with its neighbours",
     "optimiser": 'one kernel for all weights; fused=True; labkit: "fused_adam"',
     "pointwise and other": "torch.compile or 16 bits; kernels are fused; work in place",
+}
+# What is left to try where most kernels of a kind compute in such numbers already, as their names say.
+ALREADY = {
+    r"tf32|s1688gemm": {
+        "convolutions": '16 bits or channels_last; cudnn.benchmark, lighter layers; labkit: "bf16", "channels_last"',
+        "matrix products": "16 bits; sizes that are multiples of 8 or 16",
+    },
+    r"(?i)bf16|fp16|f16|half|bfloat": {
+        "convolutions": 'channels_last; cudnn.benchmark, lighter layers; labkit: "channels_last"',
+        "matrix products": "fewer or smaller products; sizes that are multiples of 8 or 16",
+        "pointwise and other": "torch.compile; kernels are fused; work in place",
+    },
 }
 START_UP_SHARE = 0.1  # of the recording: if more is start-up, all gains are those of the rest
 # The rule of `Remedies._check_waits`: the host was ahead if the GPU was busy for more than this share of the time, and
@@ -123,6 +135,16 @@ class Remedies:
         return self.table.groupby(self.kinds)["duration"].sum() / (self.table["duration"].sum() or np.nan)
 
     @cached_property
+    def advice(self) -> dict[str, str]:
+        """What to try, by cause."""
+        advice = dict(TRY)
+        for pattern, left in ALREADY.items():
+            us = self.table["duration"].where(matching(self.table["name"], pattern), 0.0).groupby(self.kinds).sum()
+            most = us > self.table.groupby(self.kinds)["duration"].sum() / 2
+            advice |= {kind: text for kind, text in left.items() if most.get(kind)}
+        return advice
+
+    @cached_property
     def gains(self) -> dict[str, float]:
         """Microseconds of the wall time that are gained without each cause."""
         kinds = self.kinds
@@ -159,7 +181,7 @@ class Remedies:
         if self.start_up:
             whole = self.wall + self.start_up_us
             table.loc[len(table)] = host.START_UP, self.start_up_us, self.start_up_us / whole, whole / self.wall, np.nan
-        return table.assign(**{"try": table["cause"].map(TRY)})
+        return table.assign(**{"try": table["cause"].map(self.advice)})
 
     def _check_waits(self, rank: Rank) -> None:
         """Raises `LabkitError` if the replay takes as long without kernels, though the host must have waited for them.

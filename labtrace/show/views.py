@@ -183,7 +183,7 @@ def _ranges(trace: Trace) -> pandas.DataFrame:
 def _remedies(trace: Trace) -> pandas.DataFrame:
     table = trace.remedies()
     half = table["times_faster_at_half"].map("{:.2f}x at half".format, na_action="ignore")
-    return table.assign(text=half.fillna(table["times_faster_at_most"].map("{:.2f}x".format)), series="cost")
+    return table.assign(text=half.fillna(table["times_faster_at_most"].map("{:.2f}x".format)))
 
 
 def _path(trace: Trace) -> pandas.DataFrame:
@@ -199,7 +199,7 @@ def _achieved(trace: Trace) -> pandas.DataFrame:
     rates = table["tflop_per_s"].map(lambda rate: _rate(rate, "TFLOP/s", "GFLOP/s"), na_action="ignore").fillna("")
     rates += table["gb_per_s"].map(lambda rate: _rate(rate, "GB/s", "MB/s"), na_action="ignore").fillna("")
     place = table["name"].str.removeprefix("aten::") + " " + table["inputs"]
-    return table.assign(text=rates, place=place, series="all")
+    return table.assign(text=rates, place=place)
 
 
 def _rate(rate: float, unit: str, thousandth: str) -> str:
@@ -225,8 +225,7 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
     "remedies": Bars(
         title="Times faster at most without each cause, or at half of its time: SIMULATED",
         table=_remedies,
-        looks={"cost": ("", style.HOST, "")},
-        series="series",
+        looks={"share_of_wall": ("", style.HOST, "")},
         axis="{} of the wall time that would be gone",
         place="cause",
     ),
@@ -311,9 +310,7 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
     "achieved": Bars(
         title="The dearest convolutions, matrix products and normalisations by shapes, and their rates",
         table=_achieved,
-        looks={"all": ("", style.KERNEL, "")},
-        series="series",
-        value="us",
+        looks={"us": ("", style.KERNEL, "")},
         axis="{}, all calls together",
         place="place",
         first=12,

@@ -90,9 +90,15 @@ def test_kernels_of_the_step_before_the_first_touch_no_table(tmp_path):
     assert "not sound" not in trace.summary()["why"].item()
 
 
-@pytest.mark.parametrize("wait", ["cudaDeviceSynchronize", "hipStreamSynchronize"])
-def test_kernels_that_begin_after_the_host_waited_for_them_have_another_clock(tmp_path, wait):
+@pytest.mark.parametrize(
+    ("wait", "streams"),
+    [("cudaDeviceSynchronize", 2), ("hipMemcpyWithStream", 1), ("cuStreamSynchronize", 2), ("urQueueFinish", 1)],
+)
+def test_kernels_that_begin_after_the_host_waited_for_them_have_another_clock(tmp_path, wait, streams):
     trace = busy()
+    for number, event in enumerate(trace.events):
+        if event["cat"] == "kernel":
+            event["args"]["stream"] = 7 + number // 2 % streams
     trace.events = [event for event in trace.events if event["name"] != "tail"]
     for event in trace.events:
         event["name"] = wait if event["name"] == "cudaDeviceSynchronize" else event["name"]
@@ -107,6 +113,15 @@ def test_kernels_that_begin_after_the_host_waited_for_them_have_another_clock(tm
     verdict = late.summary().iloc[0]
     assert verdict["bound_by"] == "unknown" and "not launched yet" not in verdict["why"]
     assert late.temporal(by="step")["step"].nunique() == 5, "whose kernels they are is known all the same"
+
+
+def test_a_wait_for_one_of_two_streams_says_nothing_of_the_other(tmp_path):
+    trace = SyntheticTrace()
+    for number in range(20):
+        trace.launch(1000 * number, 1000 * number + 10, 30)
+        trace.launch(1000 * number + 5, 1000 * number + 500, 300, stream=20)  # after the next call
+        trace.call(1000 * number + 40, 20, "cudaStreamSynchronize")
+    assert Trace(trace.save(tmp_path / "trace.json")).audit().empty
 
 
 def starts(late_us, name="cudaLaunchKernel"):

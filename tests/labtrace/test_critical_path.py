@@ -162,29 +162,3 @@ def test_hta_finds_the_same_path_on_one_stream(tmp_path):
     assert theirs["gpu_kernel_launch_overhead"] == ours["launch latency"].sum() + 4 + 8
     in_operators = ours["outside of ranges"].drop("(none)").sum()
     assert theirs["cpu_bound"] == in_operators - 4 - 6 + 2 == 1337
-
-
-def test_events_of_synchronisation_say_what_waited(tmp_path):
-    """The host waits for a kernel that others follow, and a stream for a kernel that ended 20 us before."""
-    trace = SyntheticTrace()
-    trace.launch(0, 10, 100)
-    recorded = trace.call(5, 1, "cudaEventRecord")
-    trace.launch(10, 111, 3000)
-    asked = trace.call(20, 95, "cudaEventSynchronize")
-    trace.launch(200, 210, 300, stream=20)  # the host worked until this launch
-    second = trace.call(205, 1, "cudaEventRecord")
-    waited = trace.call(210, 1, "cudaStreamWaitEvent")
-    trace.launch(212, 530, 3000, stream=24)
-    trace.event("cuda_sync", "Event Sync", 20, 95, 0, 7, stream=7, correlation=asked,
-                wait_on_stream=7, wait_on_cuda_event_record_corr_id=recorded)  # fmt: skip
-    trace.event("cuda_sync", "Stream Wait Event", 210, 1, 0, 24, stream=24, correlation=waited,
-                wait_on_stream=20, wait_on_cuda_event_record_corr_id=second)  # fmt: skip
-    expected = {
-        ("GPU", "matrix products"): 100 + 300 + 3000,
-        ("host", "outside of ranges"): 204 - 110,
-        ("between", "launch latency"): 6,
-        ("between", "pause between kernels"): 20,
-    }
-    assert path_of(trace, tmp_path) == expected
-    trace.events = [event for event in trace.events if event["cat"] != "cuda_sync"]
-    assert path_of(trace, tmp_path) != expected

@@ -106,6 +106,15 @@ def test_traces_without_steps_are_compared_whole_and_with_them_not_at_all(both, 
             one.diff(other)
 
 
+def test_where_no_step_is_marked_kernels_of_before_the_recording_do_not_count(tmp_path):
+    plain, late = training(BEFORE, 3, marked=False), training(BEFORE, 3, marked=False)
+    for place in range(20):
+        late.kernel(-400 + 20 * place, 15, name="relu")
+    before, after = (labkit.Trace(each.save(tmp_path / f"{id(each)}.json")) for each in (plain, late))
+    assert rows(before.diff(after))["relu"] == (6, 90, 6, 90, "same")
+    assert compare(before.ranks, after.ranks).words.startswith("The recording took 2,155 us and takes 2,155: the same")
+
+
 def test_a_difference_to_a_simulation_is_one(both, tmp_path):
     played = Replay([Launch("relu", 5.0, 5.0)], [Source(0, -1, "", "", 0)], (), "A100", {})
     simulated = labkit.Trace(write_trace(played, tmp_path / "simulated.json"))

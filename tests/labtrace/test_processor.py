@@ -45,6 +45,16 @@ def test_the_verdict_names_the_kind_its_worth_and_what_to_try(step_of_100):
     assert row["why"].startswith("A step takes 0.1 ms. Then come 20% data loading, 10%")
 
 
+@pytest.mark.parametrize(("number", "advice"), [("float", "bf16 autocast"), ("c10::BFloat16", "torch.compile")])
+def test_16_bits_are_no_advice_where_they_are_used_already(load, number, advice):
+    trace = SyntheticTrace()
+    shapes = {"Input Dims": [[1, 8, 10, 10], [16, 8, 3, 3]], "Input type": [number] * 2}
+    trace.operator("aten::mkldnn_convolution", 0, 90, **shapes)
+    trace.operator("aten::mul", 90, 10)
+    verdict = load(trace).summary().iloc[0]
+    assert verdict["first_remedy"] == "convolutions" and f"Try {advice}" in verdict["verdict"]
+
+
 def test_a_second_kind_of_half_the_size_leaves_no_one_cause(load):
     trace = SyntheticTrace()
     trace.event("user_annotation", "ProfilerStep#3", 0, 100)

@@ -33,7 +33,6 @@ UNREADABLE = {
     "another ending": ("trace.txt", b"{}", ".json or .json.gz"),
     "empty": ("empty.json.gz", b"", "empty"),
     "cut off": ("cut.json.gz", gzip.compress(text().encode())[:-9], "damaged"),
-    "not compressed": ("plain.json.gz", text().encode(), "not compressed"),
     "cut off mid-write": ("cut.json", text().encode()[:-40], "no JSON, or cut off"),
     "nested deeply": ("deep.json", b'{"traceEvents": [' + b"[" * 100_000, "no JSON"),
     "a list of something else": ("list.json", b'[{"loss": 1}]', 'no list of "traceEvents"'),
@@ -60,10 +59,12 @@ SENSELESS = {
     "a negative duration": (ON_GPU, dict(dur=-5), "1 of 5 events have a negative duration.* 'gemm'"),
     "begin left out": (ON_GPU, dict(ts=None), "no time, or an infinite"),
     "an endless kernel": (ON_GPU, dict(dur=float("inf")), "no time, or an infinite"),
-    "no stream": (ON_GPU, dict(args={"correlation": 1}), "no stream, though"),
-    "an operator without a thread": (["cpu_op"], dict(tid=None), "no thread .tid.*'aten::conv2d'"),
     "one event of 1970": (ON_GPU, dict(ts=-1.7e15), "days apart.*nanoseconds"),
-    "a correlation of 30 digits": (["cuda_runtime"], dict(args={"correlation": 10**30}), "more than 64 bits"),
+    "a correlation of 30 digits": (
+        ["cuda_runtime"],
+        dict(args={"correlation": 10**30}),
+        "not one that torch.profiler writes",
+    ),
 }
 
 
@@ -192,33 +193,62 @@ def idle_of(path):
 
 
 def test_a_bare_list_of_events_is_read(tmp_path):
-    (tmp_path / "list.json").write_text(json.dumps(sound().events))
+    about = {"name": "process_name", "pid": 1, "args": {"name": "Python"}, "ph": "M"}  # arguments first, as Ascend's
+    (tmp_path / "list.json").write_text(json.dumps([about, *sound().events]))
     assert idle_of(tmp_path / "list.json") == 50
 
 
+@pytest.mark.parametrize(("name", "pack"), [("packed.json", gzip.compress), ("plain.json.gz", bytes)])
+def test_a_file_is_unpacked_by_its_content_and_not_by_its_name(tmp_path, name, pack):
+    (tmp_path / name).write_bytes(pack(text().encode()))
+    assert idle_of(tmp_path / name) == 50
+
+
+def test_a_name_in_another_encoding_leaves_the_rest_as_it_is(tmp_path):
+    (tmp_path / "trace.json").write_bytes(text().replace("conv2d", "caf\xe9").encode("latin-1"))
+    assert idle_of(tmp_path / "trace.json") == 50
+
+
 @pytest.mark.parametrize(
-    "name", ["C:\\py\\_init_.py(2): run", '{"device": "cpu"}(12): run', "x('IMPL')\n(1): <module>"]
+    "name",
+    [
+        "C:\\py\\_init_.py(2): run",
+        '{"device": "cpu"}(12): run',
+        '{"name": "cpu"}(12): run',
+        "x('IMPL')\n(1): <module>",
+        "tab\tand\r\n",
+        "C:\\",
+        "π\\u12",
+    ],
 )
 def test_names_that_a_profiler_with_stack_wrote_as_they_were_are_read(tmp_path, name):
     trace = sound()
     trace.event("python_function", name, 0, 90)
     path = trace.save(tmp_path / "trace.json")
-    path.write_text(path.read_text().replace(json.dumps(name), f'"{name}"'))
+    path.write_bytes(path.read_bytes().replace(json.dumps(name).encode(), f'"{name}"'.encode()))
     with pytest.raises(ValueError):
         json.loads(path.read_text())
     assert idle_of(path) == 50
     assert name in set(Trace(path).ranks[0].recording.events["name"])
 
 
-def test_kernels_without_a_time_are_left_out_and_counted(tmp_path):
+@pytest.mark.parametrize("offset", [1615207264001000, 1000], ids=["since 1970", "since the first event"])
+def test_kernels_without_a_time_are_left_out_and_counted(tmp_path, offset):
     trace = sound()
+    for number in range(3):
+        trace.kernel(-offset, 5 * number, trace.call(20))
     for event in trace.events:
-        event["ts"] += 1615207264001000
-    for name in "abc":
-        trace.kernel(0, 0, name=name)
+        event["ts"] += offset
     found = Trace(trace.save(tmp_path / "trace.json"))
     assert found.temporal().set_index("part")["us"]["wall"] == 200 and found.kernels()["count"].sum() == 2
     assert found.audit()[["what", "events"]].iloc[0].tolist() == ["events without a time (ts is 0): left out", 3]
+
+
+@pytest.mark.parametrize("size", [4, "4"])
+def test_the_number_of_ranks_is_read_however_it_is_written(tmp_path, size):
+    trace = sound()
+    trace.meta["distributedInfo"] = {"rank": 2, "world_size": size}
+    assert Trace(trace.save(tmp_path / "trace.json")).communication()["ranks"].item() == "1 of 4"
 
 
 def data_parallel(host_of_second=HOST):
@@ -242,6 +272,17 @@ def test_each_gpu_of_a_process_is_a_rank(tmp_path):
     assert trace.audit().empty, "what was launched on the other GPU is not lost"
     assert trace.launches().query("what == 'no launch found'")["kernels"].tolist() == [0, 0]
     assert trace.operators().groupby("rank")["count"].sum().tolist() == [4, 4]
+
+
+def test_a_gpu_that_a_process_hardly_used_has_no_verdict(tmp_path):
+    trace = SyntheticTrace()
+    for number in range(50):
+        trace.launch(10 * number, 100 * number + 10, 100)
+    correlation = trace.call(20)
+    trace.event("gpu_memset", "Memset (Device)", 30, 1, pid=1, tid=7, stream=7, correlation=correlation)
+    busy, idle = Trace(trace.save(tmp_path / "trace.json")).summary().to_dict("records")
+    assert busy["bound_by"] == "compute" and idle["bound_by"] == "unknown"
+    assert idle["verdict"] == "This GPU was in use for under 1% of the recording: it bounds nothing."
 
 
 def test_gpus_of_several_processes_in_one_file_are_refused(tmp_path):

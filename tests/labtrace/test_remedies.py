@@ -165,6 +165,26 @@ def test_a_full_queue_is_no_good_news_while_the_host_costs_a_quarter(tmp_path):
     assert "convolutions: 16 bits, TF32 or channels_last could bring 1.67x by halving this time" in verdict["verdict"]
 
 
+@pytest.mark.parametrize(
+    ("kernel", "advice"),
+    [
+        ("ampere_sgemm_128x64", "16 bits or TF32"),
+        ("cutlass_80_tensorop_s1688gemm_128x128", "16 bits"),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32", "fewer or smaller products"),
+    ],
+)
+def test_the_advice_leaves_out_what_the_names_of_the_kernels_show(kernel, advice, tmp_path):
+    many = labkit.Trace(written(launched(kernel, 1.0, 40.0), (), tmp_path / "trace.json"))
+    assert f"with matrix products: {advice} could bring" in many.summary()["verdict"].item()
+
+
+def test_where_nothing_else_is_left_no_factor_is_told(tmp_path):
+    trace = SyntheticTrace()
+    trace.copy(0, 10, 100)
+    verdict = labkit.Trace(trace.save(tmp_path / "trace.json")).summary()["verdict"].item()
+    assert "could bring over 100x (SIMULATED" in verdict
+
+
 def test_communication_that_is_hidden_is_not_the_bound(tmp_path):
     launches, waits, *_ = KNOWN["hidden communication"]
     many = labkit.Trace(written([*launched(SEND, 1.0, 900.0, 1, SIDE), *launches[1:]], waits, tmp_path / "trace.json"))

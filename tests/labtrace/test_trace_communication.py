@@ -55,6 +55,18 @@ def test_no_microsecond_is_communication_and_waiting_at_once(ranks):
     assert ranks.summary()["cost_of_communication"][0] > costs["communication"] / 250, "with the waits"
 
 
+def test_collectives_at_the_same_time_do_not_count_an_instant_twice(tmp_path):
+    """Rank 0 is in both from 10 to 110; the last 20 of one and the last 30 of the other are the sending."""
+    for number, begins in enumerate([(10, 10), (90, 80)]):
+        trace = SyntheticTrace(rank=number)
+        for stream, begin in zip((20, 21), begins, strict=True):
+            trace.launch(1, begin, 110 - begin, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=stream)
+        trace.save(tmp_path / f"{number}.json")
+    table = Trace(tmp_path).communication()
+    assert table["communication_us"].tolist() == [100, 30] and table["sending_us"].tolist() == [30, 30]
+    assert table["waited_us"].tolist() == [70, 0] and table["straggler"].tolist() == [1, 1]
+
+
 def test_a_folder_and_one_rank_of_it_say_who_waited_in_words(ranks, tmp_path):
     assert in_words(ranks.communication()) == (
         "Rank 1 is the straggler: it waited 0.0 ms in the collectives, and the other one 0.1 ms, 40% of its time."
