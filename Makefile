@@ -16,6 +16,7 @@
 #   make formgrader      nbgrader's pages for teachers: the gradebook, and marks by hand
 #   make student-repo    the repository that students get: OUT=folder REPO=https://github.com/OWNER/NAME
 #   make misconceptions  the mistakes that the checks recognise, by exercise: out/misconceptions.md
+#   make examination SEED=7   a sheet of questions and its key, drawn by a number that you keep to yourself
 #   make gallery         the notebooks' figures for readers of docs/gallery.md; needs Chrome or Chromium
 #   make site            the course as pages, which open without a server: out/site/index.html; SOLUTIONS=1 for teachers
 #   make links           every link of these pages is tried
@@ -31,7 +32,7 @@
 include install.mk
 
 .PHONY: student lab test bench compare assignments grade grades answers grading-image formgrader student-repo
-.PHONY: misconceptions gallery site links browser format lock
+.PHONY: misconceptions examination gallery site links browser format lock
 
 student: $(INSTALLED) assignments/.made
 	.venv/bin/python tools/exercises.py assignments/release student
@@ -78,6 +79,10 @@ student-repo: $(INSTALLED)
 
 misconceptions: $(INSTALLED)
 	.venv/bin/python -m tools.teaching
+
+examination: $(INSTALLED)
+	@test -n "$(SEED)" || { echo "Say which: make examination SEED=7" >&2; exit 1; }
+	.venv/bin/python -m tools.examination --seed $(SEED)
 
 gallery: $(INSTALLED)
 	$(INSTALL) --quiet kaleido
