@@ -2,8 +2,8 @@
 
     python -m tools.examination --seed 7        # or: make examination SEED=7
 
-The sheet goes to out/examination/7.md, the key to 7-key.md. The numbers come from the simulator and from the course's own
-functions, so that each seed is another sheet of the same six kinds. Keep the seed as secret as the key.
+The sheet goes to out/examination/7.md, the key to 7-key.md. The numbers come from the simulator and from the course's
+own functions, so that each seed is another sheet of the same six kinds. Keep the seed as secret as the key.
 """
 
 import argparse

@@ -25,7 +25,8 @@ COPIED = (
     "docs/measured.webp tools/exercises.py tools/install_here.py tools/jupyter"
 ).split()
 KEPT_BACK = re.compile(r"data/speedrun/(?!cyclegan)\w+\.py")  # entries that would do as an answer of notebook 12
-TEMPLATES = ROOT / "tools" / "student"  # README.md, AGENTS.md and Makefile
+TEMPLATES = ROOT / "tools" / "student"  # README.md, AGENTS.md, CLAUDE.md and Makefile
+ASSISTANTS = " An assistant may explain errors and terms; predictions and marked cells are yours (AGENTS.md)."
 MADE_HERE = "Course material made with labkit"  # begins the message of each commit
 
 
@@ -48,6 +49,7 @@ def exercises(notebooks: list[Path], folder: Path, repo: str) -> None:
             first.source = re.sub(r'^REPO = "[^"]*"', f'REPO = "{repo}"', first.source, flags=re.MULTILINE)
             begin = "Work in a copy: `make student` makes one and never overwrites it."
             begin += f" [Open it in Colab]({link})." if (link := colab(repo, path.name)) else ""
+            begin += ASSISTANTS
             notebook.cells[0].source = assignments.SOLVED.sub(begin, notebook.cells[0].source)
             nbformat.write(notebook, target)
         assignments.make(addressed, Path(course))
@@ -103,7 +105,7 @@ def make(out: Path, repo: str, notebooks: list[Path]) -> None:
     (out / "exercises").mkdir()
     exercises(notebooks, out / "exercises", repo)
     (out / "README.md").write_text(readme(repo, out), encoding="utf-8")
-    for name in ("Makefile", "AGENTS.md"):
+    for name in ("Makefile", "AGENTS.md", "CLAUDE.md"):
         shutil.copy(TEMPLATES / name, out / name)
     git(out, "add", "--all")
     if git(out, "status", "--porcelain"):

@@ -5,6 +5,7 @@
 Run it after an exercise or its points have changed; a test says so. The mistakes go into out/misconceptions.md.
 """
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -31,14 +32,21 @@ def read_notebooks() -> Notebooks:
 
 def filled(page: str, notebooks: Notebooks) -> str:
     """TEACHING.md with the present table of notebooks, between its two comments."""
-    rows = ["| notebook | minutes | exercises (points) | points |", "|---|---|---|---|"]
+    rows = ["| notebook | minutes | exercises (points, minutes) | points |", "|---|---|---|---|"]
     for path, notebook in notebooks.items():
         points = points_of(notebook.cells)
-        named = ", ".join(f"{name} ({each:g})" for name, each in points.items())
+        written = zip(points, exercise_minutes(notebook), strict=True)
+        named = ", ".join(f"{name} ({points[name]:g}, {minutes})" for name, minutes in written)
         link, minutes = f"[{path.stem}](notebooks/{path.name})", minutes_of(notebook)
         rows.append(f"| {link} | {minutes} | {named} | {sum(points.values()):g} |")
     before, rest = page.split(START)
     return before + START + "\n".join(rows) + END + rest.split(END)[1]
+
+
+def exercise_minutes(notebook: nbformat.NotebookNode) -> list[str]:
+    """The minutes that the line below each exercise's heading promises, in their order."""
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    return re.findall(r"^\*\w+ · (\d+) minutes", text, flags=re.MULTILINE)
 
 
 def misconceptions(notebooks: Notebooks) -> str:

@@ -67,7 +67,8 @@ def test_what_is_for_teachers_is_not_among_students_documents(tmp_path):
     only = {path.relative_to(tmp_path / "teachers") for path in (tmp_path / "teachers").rglob("*")} - {
         path.relative_to(tmp_path / "students") for path in (tmp_path / "students").rglob("*")
     }
-    assert {"TEACHING.md", "wider.py"} <= {path.name for path in only} and "cyclegan.py" not in map(str, only)
+    for_teachers = {"TEACHING.md", "sessions.md", "classroom.md", "wider.py"}
+    assert for_teachers <= {path.name for path in only} and "cyclegan.py" not in map(str, only)
     text = "[a](../TEACHING.md#x), [b](../data/speedrun/wider.py), [c](../README.md)"
     assert pages.linked(text, solutions=False) == "a, b, [c](../index.md)"
 

@@ -1,5 +1,7 @@
 """TEACHING.md has the minutes and points of the notebooks, and teachers get a page of the known mistakes."""
 
+import re
+
 from tools import teaching
 from tools.mistakes import known
 
@@ -16,3 +18,13 @@ def test_the_page_of_misconceptions_has_each_known_mistake():
     for path in notebooks:
         for exercise, mistakes in known(path.stem).items():
             assert f"| {exercise} | {', '.join(one.in_words for one in mistakes)} |" in page
+
+
+def test_each_notebook_has_a_session_of_one_page_whose_figures_exist():
+    page = teaching.ROOT / "docs" / "sessions.md"
+    sessions = page.read_text(encoding="utf-8").split("\n## ")[1:]
+    assert [one[:2] for one in sessions] == [path.stem[:2] for path in teaching.read_notebooks()]
+    for session in sessions:
+        links = re.findall(r"\]\((.*?)\)", session)
+        assert links and all((page.parent / link).exists() for link in links), session
+        assert len(re.sub(r"\(\S*/\S*\)", "", session).split()) <= 140

@@ -30,8 +30,8 @@ FOLDERS = (
     "data/paper",
     "data/measured",
 )
-# For teachers alone: their document, and entries that would do as an answer of notebook 12.
-TEACHERS = re.compile(r"TEACHING\.md|data/speedrun/(?!cyclegan)\w+\.py")
+# For teachers alone: their documents, and entries that would do as an answer of notebook 12.
+TEACHERS = re.compile(r"TEACHING\.md|docs/(?:sessions|classroom)\.md|data/speedrun/(?!cyclegan)\w+\.py")
 # On no page: Sphinx would offer what documents link to as downloads, and the packages hold answers.
 SOURCES = re.compile(r"lab(?:trace|kit|course)/[\w/.]+\.pyi?")
 # All packages, and modules with names that no package lists.
