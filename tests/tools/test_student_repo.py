@@ -1,6 +1,7 @@
 """The students' repository has neither solutions nor wrong answers, works, and is brought up to date without a loss."""
 
 import ast
+import copy
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbgrader.validator import Validator
+from traitlets.config import PyFileConfigLoader
 
 from tools import exercises, packing, student_repo
 from tools.mistakes import known
@@ -152,6 +154,10 @@ def test_notebooks_know_the_address(repository):
     assert (repository / "tools" / "jupyter" / "nbgrader_config.py").exists(), "install.mk names the folder"
 
 
+def mark(cell):
+    return cell.metadata.get("nbgrader", {}).get("grade_id")
+
+
 @pytest.fixture(scope="module")
 def two_exercises(tmp_path_factory):
     """Notebook 03 with its setup and two exercises alone, as it is in the repository of a course with an address."""
@@ -172,13 +178,27 @@ def test_validate_names_the_exercises_that_are_not_solved(two_exercises, solved,
     released, answers = two_exercises
     notebook = nbformat.read(released, as_version=4)
     for cell in notebook.cells:
-        if (name := cell.metadata.get("nbgrader", {}).get("grade_id")) in solved:
+        if (name := mark(cell)) in solved:
             cell.source = answers[name]
     nbformat.write(notebook, tmp_path / "mine.ipynb")
     found = Validator().validate(str(tmp_path / "mine.ipynb"))
     failed = [line for cell in found.get("failed", []) for line in cell["source"].splitlines() if "check." in line]
     assert "changed" not in found
     assert failed == [f"check.{name}({name})" for name in answers if name not in solved]
+
+
+def test_validate_takes_copied_and_split_cells(two_exercises, tmp_path, monkeypatch):
+    released, answers = two_exercises
+    notebook = nbformat.read(released, as_version=4)
+    place = next(place for place, cell in enumerate(notebook.cells) if mark(cell) == "busy")
+    notebook.cells[place].source = "# my notes"
+    notebook.cells.insert(place + 1, copy.deepcopy(notebook.cells[place]))
+    notebook.cells[place + 1].update(source=answers["busy"], id="copied")
+    nbformat.write(notebook, tmp_path / "mine.ipynb")
+    monkeypatch.setattr(Validator.preprocessors, "default_args", Validator.preprocessors.default_args)
+    config = PyFileConfigLoader(str(ROOT / "tools" / "jupyter" / "nbgrader_config.py")).load_config()
+    failed = Validator(config=config).validate(str(tmp_path / "mine.ipynb"))["failed"]
+    assert [re.findall(r"check\.(\w+)", cell["source"]) for cell in failed] == [["idle_by_cause"]]
 
 
 def test_a_second_release_is_a_commit_more(repository, monkeypatch):
