@@ -11,37 +11,12 @@ import textwrap
 import zlib
 from pathlib import Path
 
-# Functions and classes that are the answer of an exercise, by module.
-ANSWERS = {
-    "labcourse/one_process": ("average_gradients",),
-    "labcourse/solutions": (
-        "best_interval",
-        "kept_bytes",
-        "limits",
-        "memory_peak",
-        "plan_to_buy",
-        "rounding_outcomes",
-    ),
-    "labkit/data/batches": ("positions",),
-    "labkit/measure/autotune": ("pick",),
-    "labkit/measure/quality": ("within_spread",),
-    "labkit/measure/roofline": ("amdahl", "multiply_adds"),
-    "labkit/measure/timing": ("alternate",),
-    "labkit/models/losses": ("cycle_loss", "deviation_loss"),
-    "labkit/networks/codes": ("CodeDiscriminator",),
-    "labkit/networks/light": ("grouped_block", "inverted_block", "separable_block"),
-    "labkit/networks/resnet": ("Skip", "ResidualBlock"),
-    "labkit/simulate/clusters": ("ring_us",),
-    "labkit/variants/accumulate": ("Accumulate",),
-    "labkit/variants/batched": ("Batched",),
-    "labkit/variants/fp16": ("FP16",),
-    "labkit/variants/fused_norm": ("fused_norm_backward_kernel", "fused_norm_kernel"),
-    "labkit/variants/graph": ("Graph",),
-    "labkit/variants/streams": ("Streams",),
-    "labtrace/communication": ("waits",),
-    "labtrace/intervals": ("busy",),
-    "labtrace/tables": ("find_gaps", "idle_causes"),
-}
+from labcourse.check import originality
+
+CHECKS = Path(originality.__file__).parent
+
+# What shows an answer besides labkit's own answers and their parts, by module.
+OTHERS = {"labkit/networks/resnet": {"Skip"}, "labtrace/tables": {"idle_causes"}}
 # Triton compiles a kernel from its text, which it asks `linecache` for.
 WITH_TEXT = """import linecache
 linecache.cache["<{name}>"] = len({source!r}), None, {source!r}.splitlines(True), "<{name}>"
@@ -54,6 +29,16 @@ exec(__import__("zlib").decompress(__import__("base64").b85decode(
 """
 
 
+def answers() -> dict[str, set[str]]:
+    """The functions and classes that show the answer of an exercise, by module."""
+    found = {module: set(names) for module, names in OTHERS.items()}
+    for path in CHECKS.glob("notebook_*.py"):
+        for name in originality.library_code(originality.references_of(path.stem[-2:])).values():
+            module, _, definition = name.rpartition(".")
+            found.setdefault(module.replace(".", "/"), set()).add(definition)
+    return found
+
+
 def packed(source: str, names: str) -> str:
     """A program that defines in its own module what `source` defines."""
     text = base64.b85encode(zlib.compress(source.encode(), 9)).decode()
@@ -61,13 +46,13 @@ def packed(source: str, names: str) -> str:
     return PACKED.format(names=names, text="\n".join(lines))
 
 
-def pack_definitions(path: Path, names: tuple[str, ...]) -> None:
+def pack_definitions(path: Path, names: set[str]) -> None:
     """Pack the named functions and classes of a module; raises LookupError if it has no such one."""
     source = path.read_text(encoding="utf-8")
     lines = source.splitlines(keepends=True)
     found = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    if missing := set(names) - set(found):
-        raise LookupError(f"{path} does not define {', '.join(missing)}: bring ANSWERS in {__file__} up to date")
+    if missing := names - set(found):
+        raise LookupError(f"{path} does not define {', '.join(missing)}: bring OTHERS in {__file__} up to date")
     for node in sorted((found[name] for name in names), key=lambda node: -node.lineno):
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
         text = "".join(lines[first : node.end_lineno])
@@ -85,7 +70,7 @@ def pack_module(path: Path) -> None:
 
 def pack(folder: Path) -> None:
     """Pack all answers in a copy of the repository, and all checks, which hold the rest of them."""
-    for module, names in ANSWERS.items():
+    for module, names in answers().items():
         pack_definitions(folder / f"{module}.py", names)
     for path in (folder / "labcourse" / "check").glob("notebook_*.py"):
         pack_module(path)

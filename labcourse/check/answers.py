@@ -71,6 +71,7 @@ class Elsewhere(NamedTuple):
         return ask(self, *given)
 
 
+MOST_CHARACTERS = 2000  # of an error's text
 CHANGED = "an input was changed in place, and other code still needs it: make a new value, a - b instead of a -= b."
 _REFERENCES: list[tuple[Callable, ...]] = []  # of the check that runs
 WORKERS: list[Callable[[str], str]] = []  # while answers are graded: sends a request to the process where they run
@@ -140,11 +141,12 @@ def ask(answer: Any, *given: Any, through: Callable[..., T] | None = None, if_it
 
 def _explained(error: Mapping[str, Any], if_it_fails: str) -> str:
     """The error of an answer in words, with the line of the notebook that raised it, and hints."""
-    if error["mistake"] or error["text"].startswith(originality.LIBRARYS_OWN[:20]):
-        return str(error["text"])
+    told = str(error["text"])[:MOST_CHARACTERS]
+    if error["mistake"] or told.startswith(originality.LIBRARYS_OWN[:20]):
+        return told
     if error["unwritten"]:
         return f"{error['unwritten']} is not written yet: replace `raise NotImplementedError` in it by your code."
-    text = f"{error['type']}: {error['text']}"
+    text = f"{error['type']}: {told}"
     hints = [hint for pattern, hint in ERRORS.items() if re.search(pattern, text)][:1] + error["notes"] + [if_it_fails]
     where = f"your code fails with {text}, {error['place']}."
     if not error["place"]:

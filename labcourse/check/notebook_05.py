@@ -157,7 +157,7 @@ def repaired(*answers: Callable[[Tensor, SimpleNamespace], Tensor]) -> None:
         require(right_each_time, f"{name}: a replay is stale. {advice}")
 
 
-@exercise()
+@exercise(SPEEDUPS["graph"])
 def captured(answer: type) -> None:
     """Checks a class that records a body once, and replays it for each new input."""
     rows, columns = shape = drawn([2, 3], lambda random: random.sample(range(2, 8), 2))

@@ -64,7 +64,7 @@ def _any_two(random: Random) -> dict[str, Tensor]:
     return {"generators": random.uniform(2, 9) * directions[0], "discriminators": 0.6 * directions[1]}
 
 
-@exercise()
+@exercise(SPEEDUPS["fp16"])
 def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Optimizer], float], None]) -> None:
     """Checks one ``answer(scaler, optimizers, max_norm)``: an update of two players under one scaler."""
     usual = {"generators": torch.tensor([3.0, 4.0]), "discriminators": torch.tensor([0.0, 0.5])}

@@ -8,6 +8,7 @@ A copy is not found: the text of labkit's function, typed in, is an answer like 
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,12 @@ from typing import Any
 LIBRARYS_OWN = "your answer calls the library's own {}: write it yourself."
 PACKAGES = ("labtrace.", "labkit.", "labcourse.")
 CHECKS = "labcourse.check."
+
+
+def references_of(notebook: str) -> list[Callable]:
+    """Labkit's own answers to the exercises of a notebook, which is given by its number, such as "01"."""
+    checks = vars(importlib.import_module(f"{CHECKS}notebook_{notebook}")).values()
+    return [one for check in checks for one in getattr(check, "references", ())]
 
 
 def library_code(references: Iterable[Callable]) -> dict[CodeType, str]:

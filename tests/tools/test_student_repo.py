@@ -1,6 +1,7 @@
 """The students' repository has neither solutions nor wrong answers, works, and is brought up to date without a loss."""
 
 import ast
+import copy
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbgrader.validator import Validator
+from traitlets.config import PyFileConfigLoader
 
 from tools import exercises, packing, student_repo
 from tools.mistakes import known
@@ -89,8 +91,8 @@ def test_it_has_no_solution_and_no_wrong_answer(repository):
 def test_packed_answers_work_as_before(repository):
     program = """
 import importlib, inspect, sys
-from tools.packing import ANSWERS
-for module, names in ANSWERS.items():
+from tools.packing import answers
+for module, names in answers().items():
     here = importlib.import_module(module.replace("/", "."))
     for name in names:
         assert getattr(here, name).__module__ == here.__name__, name
@@ -131,15 +133,14 @@ assert torch.allclose(*(torch.autograd.grad(y.square().sum(), x)[0] for y in (ou
 
 def test_every_solution_is_packed():
     solutions = ast.parse((ROOT / "labcourse" / "solutions.py").read_text()).body
-    assert {node.name for node in solutions if isinstance(node, ast.FunctionDef)} == {
-        *packing.ANSWERS["labcourse/solutions"]
-    }
+    named = {node.name for node in solutions if isinstance(node, ast.FunctionDef)}
+    assert named == packing.answers()["labcourse/solutions"]
 
 
 def test_an_answer_that_has_moved_is_named(tmp_path):
     (tmp_path / "losses.py").write_text("def other(): ...\n")
     with pytest.raises(LookupError, match="losses.py does not define cycle_loss"):
-        packing.pack_definitions(tmp_path / "losses.py", ("cycle_loss",))
+        packing.pack_definitions(tmp_path / "losses.py", {"cycle_loss"})
 
 
 def test_notebooks_know_the_address(repository):
@@ -150,6 +151,10 @@ def test_notebooks_know_the_address(repository):
     assert 'REPO = "https://github.com/OWNER/NAME"' in sources[1]
     assert (repository / "tools" / "install_here.py").exists(), "the first cell runs it after it has cloned"
     assert (repository / "tools" / "jupyter" / "nbgrader_config.py").exists(), "install.mk names the folder"
+
+
+def mark(cell):
+    return cell.metadata.get("nbgrader", {}).get("grade_id")
 
 
 @pytest.fixture(scope="module")
@@ -172,13 +177,27 @@ def test_validate_names_the_exercises_that_are_not_solved(two_exercises, solved,
     released, answers = two_exercises
     notebook = nbformat.read(released, as_version=4)
     for cell in notebook.cells:
-        if (name := cell.metadata.get("nbgrader", {}).get("grade_id")) in solved:
+        if (name := mark(cell)) in solved:
             cell.source = answers[name]
     nbformat.write(notebook, tmp_path / "mine.ipynb")
     found = Validator().validate(str(tmp_path / "mine.ipynb"))
     failed = [line for cell in found.get("failed", []) for line in cell["source"].splitlines() if "check." in line]
     assert "changed" not in found
     assert failed == [f"check.{name}({name})" for name in answers if name not in solved]
+
+
+def test_validate_takes_copied_and_split_cells(two_exercises, tmp_path, monkeypatch):
+    released, answers = two_exercises
+    notebook = nbformat.read(released, as_version=4)
+    place = next(place for place, cell in enumerate(notebook.cells) if mark(cell) == "busy")
+    notebook.cells[place].source = "# my notes"
+    notebook.cells.insert(place + 1, copy.deepcopy(notebook.cells[place]))
+    notebook.cells[place + 1].update(source=answers["busy"], id="copied")
+    nbformat.write(notebook, tmp_path / "mine.ipynb")
+    monkeypatch.setattr(Validator.preprocessors, "default_args", Validator.preprocessors.default_args)
+    config = PyFileConfigLoader(str(ROOT / "tools" / "jupyter" / "nbgrader_config.py")).load_config()
+    failed = Validator(config=config).validate(str(tmp_path / "mine.ipynb"))["failed"]
+    assert [re.findall(r"check\.(\w+)", cell["source"]) for cell in failed] == [["idle_by_cause"]]
 
 
 def test_a_second_release_is_a_commit_more(repository, monkeypatch):

@@ -1,7 +1,6 @@
 """The packages as answers get them where they are graded: without the checks, and without labkit's own answers."""
 
 import ast
-import importlib
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,9 +20,7 @@ def __getattr__(name):
 
 def library_code(notebook: str) -> dict[CodeType, str]:
     """The code of labkit's own answers to a notebook's exercises, with their names."""
-    checks = vars(importlib.import_module(f"labcourse.check.notebook_{notebook[:2]}")).values()
-    references = [one for check in checks for one in getattr(check, "references", ())]
-    return originality.library_code(references)
+    return originality.library_code(originality.references_of(notebook[:2]))
 
 
 def copy_packages(folder: Path, code: dict[CodeType, str]) -> None:
