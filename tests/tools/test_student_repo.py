@@ -143,6 +143,13 @@ def test_an_answer_that_has_moved_is_named(tmp_path):
         packing.pack_definitions(tmp_path / "losses.py", {"cycle_loss"})
 
 
+def test_assistants_and_students_learn_the_rules(repository):
+    assert (repository / "CLAUDE.md").read_text(encoding="utf-8").strip() == "@AGENTS.md"
+    assert (repository / "AGENTS.md").exists()
+    notebook = nbformat.read(repository / "exercises" / "11_many_nodes.ipynb", as_version=4)
+    assert student_repo.ASSISTANTS in notebook.cells[0].source
+
+
 def test_notebooks_know_the_address(repository):
     notebook = json.loads((repository / "exercises" / "11_many_nodes.ipynb").read_text())
     sources = ["".join(cell["source"]) for cell in notebook["cells"]]
