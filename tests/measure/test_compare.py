@@ -372,7 +372,7 @@ def test_speedups_are_stacked_as_long_as_they_help_beyond_noise(tiny, batch, mon
 
 def test_speedups_are_chosen_for_networks_with_batch_norm(tiny, batch):
     names, said = labkit.autotune(lambda: tiny(norm="batch"), batch(2), rounds=6)
-    assert set(names) <= {"fused_adam", "channels_last", "bf16", "fp16", "out_of_place"}
+    assert not {"batched", "fused_norm"} & {*names}
     assert any("batched: not tried" in line for line in said) and not any("not equivalent" in line for line in said)
 
 
