@@ -123,10 +123,13 @@ class Exercise:
             self.ended = self.ended or "crashed: the process ended, or does not listen"
         self.end.setblocking(False)
         while not self.ended and text.count(b"\n") < lines:
-            if select.select([self.end], [], [], 0.1)[0] and (part := self.end.recv(1 << 20)):
-                text += part
-            else:
+            part = b""
+            if select.select([self.end], [], [], 0.1)[0]:
+                with contextlib.suppress(ConnectionResetError):  # it ended without reading the request
+                    part = self.end.recv(1 << 20)
+            if not part:
                 time.sleep(0.01)  # it may have closed its end
+            text += part
             if len(text) > MAX_BYTES:
                 self.ended = "crashed: it wrote too much"
             elif text.count(b"\n") < lines:
