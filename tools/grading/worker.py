@@ -19,6 +19,7 @@ process there can stop. It keeps the limits. What is right is not known here: no
 
 import contextlib
 import ctypes
+import importlib
 import io
 import json
 import os
@@ -222,6 +223,7 @@ def main() -> None:
     config.HistoryManager.enabled = False
     config.InteractiveShell.xmode = "Plain"  # not seconds for a deep recursion
     shell = Shell.instance(config=config)
+    importlib.import_module("torch._dynamo")  # an optimiser's first step does, which takes seconds, in each fork
     reply("", [shell.run(source) for source in request["setup"]])
     exercise: Exercise | None = None
     while select.select([0], [], [], IDLE_SECONDS)[0] and (line := sys.stdin.buffer.readline()):
