@@ -23,7 +23,7 @@ KINDS = {
     "slow convolutions": r"slow_conv|thnn_conv",
     "convolutions": r"conv",
     "attention": r"attention|attn|flash",
-    "matrix products": r"::(?:add|b|badd)?mm|linear|matmul|einsum|::dot|::mv|gemm",
+    "matrix products": r"::(?:add|b|badd)?mm|linear|matmul|einsum|::dot|::mv|gemm|rnn_layer|::(?:lstm|gru)",
     "normalisation": r"norm",
     OPTIMISER: r"_fused_|_foreach_",
     "copies": r"copy|clone|contiguous|::to$|::cat$|::stack$",

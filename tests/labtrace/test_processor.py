@@ -148,3 +148,12 @@ def test_shapes_give_the_rates_of_a_processor_s_operators(load):
     trace.operator("aten::mkldnn_convolution", 5, 50, **shapes)
     row = load(trace).achieved().squeeze()
     assert row["name"] == "aten::mkldnn_convolution" and row["us"] == 50 and row["flops"] == 2 * 8 * 8 * 16 * 8 * 9
+
+
+def test_a_recurrent_layer_is_matrix_products(load):
+    trace = SyntheticTrace()
+    trace.event("user_annotation", "ProfilerStep#3", 0, 100)
+    trace.operator("aten::mkldnn_rnn_layer_backward", 0, 70)
+    trace.operator("aten::mul", 70, 30)
+    us = load(trace).processor().set_index("kind")["us"]
+    assert us.to_dict() == {"matrix products": 70, "pointwise and other": 30}
