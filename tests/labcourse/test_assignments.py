@@ -81,7 +81,7 @@ def exercises(path: Path) -> list[Exercise]:
         hidden = f"check.hidden(check.{name}, " in check.source
         assert hidden or name in OF_DRAWN_DATA, f"{where}: a hidden test runs the check again with other inputs"
         afresh = check.source.startswith(f"from labcourse import check\n\ncheck.{name}(")
-        assert afresh, f"{where}: the check begins with its import, or an answer could put another `check` in its place"
+        assert afresh, f"{where}: the check begins with its import, or another `check` of the student could take its place"
         found.append(Exercise(path.stem, name, setup, solution.source, check.source, untouched.source))
     return found
 
@@ -166,7 +166,7 @@ def test_setup_cells_are_locked_and_load_the_checks():
         first, *others = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
         setup = [cell for cell in others if is_setup(cell)]
         assert all(mark(cell, "locked") and mark(cell, "grade") is False for cell in (first, *setup)), path.name
-        # Only so does `labcourse.check.originality` begin before an answer, with the notebook's own checks.
+        # Students call a check in cells of their own, too.
         assert re.search(r"import .*\bcheck\b", setup[0].source), path.name
         assert f'ledger = Ledger("{path.name[:2]}")' in setup[0].source
 
