@@ -81,7 +81,7 @@ def exercises(path: Path) -> list[Exercise]:
         hidden = f"check.hidden(check.{name}, " in check.source
         assert hidden or name in OF_DRAWN_DATA, f"{where}: a hidden test runs the check again with other inputs"
         afresh = check.source.startswith(f"from labcourse import check\n\ncheck.{name}(")
-        assert afresh, f"{where}: the check begins with its import, or another `check` of the student could take its place"
+        assert afresh, f"{where}: the check begins with its import: `check` may be a name of the student"
         found.append(Exercise(path.stem, name, setup, solution.source, check.source, untouched.source))
     return found
 
