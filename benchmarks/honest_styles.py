@@ -95,7 +95,8 @@ def main() -> int:
             *more, answer = written(style, solution.source, above)
             own = new_code_cell(answer, metadata=solution.metadata)
             cells = [*above, *map(new_code_cell, more), own, new_code_cell(check.source, metadata=check.metadata)]
-            places = needed([cell.source for cell in cells], {len(cells) - 2, len(cells) - 1})
+            added = range(len(above), len(above) + len(more))
+            places = needed([cell.source for cell in cells], {len(cells) - 2, len(cells) - 1}, added)
             grader.run([cells[place] for place in places], setup, notebook)
             graded += 1
             if is_wrong(cells[-1]):

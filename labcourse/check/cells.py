@@ -3,7 +3,7 @@
 import ast
 import re
 import symtable
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -30,12 +30,14 @@ def plain(source: str) -> str:
     return source
 
 
-def needed(cells: list[str], exercise: set[int]) -> list[int]:
+def needed(cells: list[str], exercise: set[int], own: Collection[int] = ()) -> list[int]:
     """The places of an exercise's cells, and of those that give a name its value which they use, in order.
 
     Args:
         cells: the sources of all that may run, down to the check of the exercise, including its own.
         exercise: the places of its answers and its check.
+        own: the places of cells that are the student's own. We know of the others how they change an object; one of
+            these may do so in any way, as `heappush(queue, 3)` does, so that it is needed as soon as it reads the name.
     """
     read, left, found = [names(cell) for cell in cells], [*exercise], {*exercise}
     while left:
@@ -43,7 +45,10 @@ def needed(cells: list[str], exercise: set[int]) -> list[int]:
         uses = [(name, place) for name in read[place].used] + [(name, len(cells)) for name in read[place].used_later]
         for name, until in uses:
             binding = [other for other in range(until) if name in read[other].bound][-1:]
-            changing = [other for other in range(until) if name in read[other].changed and other > (binding or [-1])[0]]
+            after = range(binding[0] + 1 if binding else 0, until)
+            changing = {other for other in after if name in read[other].changed}
+            if binding and name in read[binding[0]].objects:
+                changing |= {other for other in after if other in own and name in read[other].used}
             new = {*binding, *changing} - found
             found |= new
             left += new
@@ -53,12 +58,13 @@ def needed(cells: list[str], exercise: set[int]) -> list[int]:
 class Names(NamedTuple):
     """The names that a cell gives a value, whose objects it changes (``a["b"] = ...``), and reads: at once, or later.
 
-    Later is when a function of the cell is called. A name that the cell gives a value first is not among those it reads
-    at once. A call for its effect alone, ``f()``, changes ``f()``: this is what a cell needs whose function ``f`` sets
-    a global name.
+    Of those that it gives a value, `objects` are neither its functions and classes nor imported. Later is when a
+    function of the cell is called. A name that the cell gives a value first is not among those it reads at once. A call
+    for its effect alone, ``f()``, changes ``f()``: this is what a cell needs whose function ``f`` sets a global name.
     """
 
     bound: set[str]
+    objects: set[str]
     changed: set[str]
     used: set[str]
     used_later: set[str]
@@ -71,12 +77,13 @@ def names(source: str) -> Names:
     try:
         table, tree = symtable.symtable(source, "a cell", "exec"), ast.parse(source)
     except SyntaxError:
-        return Names(set(), set(), set(), set())
+        return Names(set(), set(), set(), set(), set())
     functions = [*_within(table)]
     setting = {one.get_name() for one in functions if any(name.is_declared_global() for name in one.get_symbols())}
     inner = [name for one in functions for name in one.get_symbols()]
     return Names(
         bound=_bound(table) | {one.get_name() for one in inner if one.is_declared_global() and one.is_assigned()},
+        objects={one.get_name() for one in table.get_symbols() if one.is_assigned() and not one.is_namespace()},
         changed=set(_changed(tree)),
         used={*_used(tree.body), STAR},
         used_later={one.get_name() for one in inner if one.is_global()} | {f"{name}()" for name in setting},

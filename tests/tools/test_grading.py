@@ -193,6 +193,11 @@ HONEST = {
         "two": "def two():\n    return helper()",
     },
     "import": {6: ["import math as m"], "two": "def two():\n    return m.floor(2.5)"},
+    "heap": {
+        6: ["import heapq", "heap = []", "heapq.heappush(heap, 2)"],
+        "two": "value = heap[0]\ndef two():\n    return value",
+    },
+    "plot": {"two": "import matplotlib.pyplot as plt\ndef two():\n    return 2\n\nplt.plot(two())"},
     "number": {
         6: ["numbers = {}", "numbers['two'] = 2"],
         "two": "value = numbers['two']\ndef two():\n    return value",
@@ -616,6 +621,26 @@ FILES = {  # the class list, and files, each with the student for whom it counts
             "Ann-Marie O'Lee_123457_assignsubmission_file_/01_tiny (2).ipynb": "Ann-Marie_O_Lee",
             "Bo Li_123458_assignsubmission_file_01_tiny.ipynb": "Bo_Li",
             "Cy Ma_123459_assignsubmission_file_/John Smith_123456_assignsubmission_file_/01_tiny.ipynb": "Cy_Ma",
+        },
+    ),
+    "canvas, anonymous": (
+        "",
+        {"LATE_anon_aB3dE_678_01_tiny.ipynb": "anon_aB3dE", "anon_xY9pQ_679_01_tiny.ipynb": "anon_xY9pQ"},
+    ),
+    "blackboard": (
+        "",
+        {
+            "Week 2_jsmith_attempt_2027-03-01-22-12-05_01_tiny.ipynb": "",
+            "Week 2_jsmith_attempt_2027-03-02-01-12-05_01_tiny.ipynb": "jsmith",
+            "Week 2_alee_attempt_2027-03-01-22-12-05_a.ipynb": "alee",
+        },
+    ),
+    "brightspace": (
+        f"{ROSTER}js1,John,Smith,\n",
+        {
+            "12-3 - John Smith - Mar 1, 2027 1012 PM/01_tiny.ipynb": "js1",
+            "12-3 - John Smith - Mar 1, 2027 0959 AM/01_tiny.ipynb": "",
+            "13-4 - Ann-Marie Lee - Feb 28, 2027 101 AM - 01_tiny.ipynb": "Ann-Marie_Lee",
         },
     ),
     "folders": (

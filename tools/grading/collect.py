@@ -5,7 +5,10 @@ A folder or a zip file, with zip files in it if need be, may hold
     STUDENT/NOTEBOOK/NOTEBOOK.ipynb                                          nbgrader's own layout
     STUDENT/NOTEBOOK.ipynb
     smithjohn_12345_678901_NOTEBOOK-1.ipynb, smithjohn_LATE_12345_...        Canvas: number of the user, of the file
+    anon_aB3dE_678901_NOTEBOOK.ipynb, LATE_anon_aB3dE_...                    the same, anonymous
     John Smith_123456_assignsubmission_file_/NOTEBOOK.ipynb                  Moodle, with folders or without them
+    Week 2_jsmith_attempt_2027-03-01-22-12-05_NOTEBOOK.ipynb                 Blackboard
+    123-456 - John Smith - Mar 1, 2027 1012 PM/NOTEBOOK.ipynb                Brightspace, with folders or without them
     week2-jsmith/student/NOTEBOOK.ipynb                                      GitHub Classroom
     John Smith/Week 2/Version 1/NOTEBOOK.ipynb                               Teams
     Week 2/John Smith - NOTEBOOK.ipynb                                       Google Classroom, Colab
@@ -19,7 +22,9 @@ several versions by one student the last one counts, but a file that you put in 
 counts over all that Canvas and Moodle named.
 """
 
+import contextlib
 import io
+import itertools
 import os
 import re
 import shutil
@@ -28,14 +33,21 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 import nbformat
 import pandas as pd
 
-CANVAS = re.compile(r"(?P<begin>(?P<name>[^_]+)(?P<late>_LATE)?_(?P<user>\d+)_(?P<file>\d+))_.+")
-MOODLE = re.compile(r"(?P<folder>(?P<name>[^_/]+)_(?P<user>\d+)_assignsubmission_[a-z]+_?).*")
+# What platforms call a file or its folder: `when` tells versions apart, and feedback goes to a name that begins with
+# `back`.
+CANVAS = re.compile(r"(?P<back>(?P<name>[^_]+)(?P<late>_LATE)?_(?P<user>\d+)_(?P<when>\d+)_).+")
+ANONYMOUS = re.compile(r"(?P<back>(?P<late>LATE_)?(?P<name>anon_[^_]+)_(?P<when>\d+)_).+")
+MOODLE = re.compile(r"(?P<back>(?P<name>[^_/]+)_(?P<user>\d+)_assignsubmission_[a-z]+_?).*")
+BLACKBOARD = re.compile(r".+_(?P<name>[^_]+)_attempt_(?P<when>[\d-]+)_.+")
+BRIGHTSPACE = re.compile(r"(?P<user>\d+)-\d+ - (?P<name>.+?) - (?P<when>\w+ \d+, \d+ \d+ [AP]M)( - .+)?")
+PLATFORMS = (CANVAS, ANONYMOUS, MOODLE, BLACKBOARD, BRIGHTSPACE)
 VERSION = re.compile(r"(?:[-_ ]|\s*\()(\d{1,3})\)?$")  # "-2" by Canvas, " (1)" by browsers
 LATE = "late.txt"  # beside a notebook that the platform calls late: by how much, where it says so
 BACK = "back.txt"  # beside a notebook from Canvas or Moodle: the name of its feedback in the zip file that goes back
@@ -123,21 +135,27 @@ def submission(name: str, content: bytes, course: dict[str, set[str]]) -> Submis
         raise ValueError("it has no exercise of this course: are its cells copied into a new notebook?")
     stem = path.stem.removesuffix(".ipynb")
     version = int(found[1]) if (found := VERSION.search(stem)) else 0
-    for part in path.parts:  # the outermost counts: a student may upload files with any name
-        if match := CANVAS.fullmatch(part):
-            student, late = identifier(match["name"]), "late" if match["late"] else ""
-            number, back = (int(match["file"]), version), f"{match['begin']}_{notebook}.html"
-            return Submission(name, content, notebook, student, match["user"], number, late, back)
-        if match := MOODLE.fullmatch(part):
-            student, user = identifier(match["name"]), f"p{match['user']}"
-            back = f"{match['folder']}/{notebook}.html"
-            return Submission(name, content, notebook, student, user, (version,), back=back)
+    for part, platform in itertools.product(path.parts, PLATFORMS):  # the outermost: students name what they upload
+        if match := platform.fullmatch(part):
+            said = match.groupdict() | {"place": "/" if platform is MOODLE else ""}
+            user = ("p" if platform is MOODLE else "") + said.get("user", "")
+            back = f"{said['back']}{said['place']}{notebook}.html" if "back" in said else ""
+            late = "late" if said.get("late") else ""
+            order = (*moment(said.get("when", "")), version)
+            return Submission(name, content, notebook, identifier(said["name"]), user, order, late, back)
     if path.parts[-2:-1] == (notebook,) and len(path.parts) > 2:  # nbgrader's own layout
         return Submission(name, content, notebook, identifier(path.parts[-3]), version=(version,))
     named = [part.removesuffix(".zip") for part in path.parts[:-1]]
     folders = [part for part in named if not part.startswith(notebook) and not COMMON.fullmatch(part)]
     places = [each for each in map(identifier, folders) if each]
     return Submission(name, content, notebook, "", version=(version,), places=places, stem=stem)
+
+
+def moment(text: str) -> tuple[int, ...]:
+    """Numbers that grow with time: of "2027-03-01-22-12-05", the number of a file, or "Mar 1, 2027 1012 PM"."""
+    with contextlib.suppress(ValueError):
+        text = f"{datetime.strptime(text, '%b %d, %Y %I%M %p'):%Y-%m-%d-%H-%M}"
+    return tuple(map(int, re.findall(r"\d+", text)))
 
 
 def identifier(name: str) -> str:

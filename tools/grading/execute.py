@@ -144,13 +144,15 @@ class RunExercises(CoursePreprocessor):
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
         """The notebook with the outputs of its answers and checks."""
-        setup = [cell.source for cell in self.released_cells(resources) if is_setup(cell)]
+        released = self.released_cells(resources)
+        setup, course = [cell.source for cell in released if is_setup(cell)], {cell.source for cell in released}
         above: list[NotebookNode] = []
         for cell in nb.cells:
             if cell.cell_type == "code" and is_grade(cell):
                 cells = [*above, cell]
                 its_own = {place for place, one in enumerate(cells) if exercise_of(one) == exercise_of(cell)}
-                places = needed([one.source for one in cells], its_own)
+                written = {place for place, one in enumerate(above) if one.source not in course}
+                places = needed([one.source for one in cells], its_own, written)
                 self.run([cells[place] for place in places], setup, resources["nbgrader"]["notebook"])
             elif cell.cell_type == "code" and not is_setup(cell):
                 above.append(cell)

@@ -31,6 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from unittest.mock import MagicMock
 
 import psutil
 from IPython.core.interactiveshell import InteractiveShell
@@ -66,13 +67,19 @@ class Shell(InteractiveShell):
     error: dict | None = None
 
     def _showtraceback(self, etype: type, evalue: BaseException, stb: list[str]) -> None:
-        self.error = {"ename": etype.__name__, "evalue": str(evalue)[:10_000], "traceback": stb}
+        self.error = self.error or {"ename": etype.__name__, "evalue": str(evalue)[:10_000], "traceback": stb}
 
     def run(self, source: str) -> dict:
-        """Run a cell; what it printed, and its error or None."""
+        """Run a cell; what it printed, and its first error or None.
+
+        A module that is not installed here, as matplotlib where Colab has it, gets a stand-in, and the cell runs again.
+        """
         self.error, printed = None, Printed()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            self.run_cell(source, store_history=True)
+            while isinstance(wrong := self.run_cell(source, store_history=True).error_in_exec, ModuleNotFoundError):
+                if wrong.name in (None, *sys.modules):
+                    break
+                sys.modules[wrong.name] = MagicMock()
         return {"text": printed.text, "error": self.error}
 
 
