@@ -40,6 +40,8 @@ from labcourse.check.notebook_10 import ring_us as ring_us
 from labcourse.check.notebook_10 import waits as waits
 from labcourse.check.notebook_11 import best_interval as best_interval
 from labcourse.check.notebook_11 import plan_to_buy as plan_to_buy
+from labcourse.check.notebook_11 import share_lost as share_lost
+from labcourse.check.notebook_11 import train_through as train_through
 from labcourse.check.notebook_12 import my_entry as my_entry
 from labcourse.check.notebook_13 import add as add
 from labcourse.check.notebook_13 import input_transform as input_transform

@@ -8,6 +8,7 @@ from labcourse.observe.programs import captures as captures
 from labcourse.observe.programs import heats as heats
 from labcourse.observe.programs import kept_of_saved as kept_of_saved
 from labcourse.observe.programs import launched as launched
+from labcourse.observe.programs import machines_lost as machines_lost
 from labcourse.observe.programs import replays as replays
 from labcourse.observe.programs import saved as saved
 from labcourse.observe.programs import training_loop as training_loop

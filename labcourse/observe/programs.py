@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
@@ -16,6 +17,8 @@ from labcourse.observe.mistake import Mistake
 from labcourse.speedrun.race_judge import RaceJudge
 from labcourse.stand_ins import FakeGPU, fresh_memory, replay_side_by_side
 from labtrace.errors import LabkitError
+
+MOST_CALLS = 1000  # of a training's steps and checkpoints
 
 
 def turns(answer: Callable, rounds: int, warmup: int, slower: float) -> tuple[Any, list[str]]:
@@ -75,6 +78,41 @@ def training_loop(
     with watched:
         got = answer(net, CountedSGD(net.parameters(), lr=0.1), [*pictures], read, epochs, "cpu")
     return got, reads, watched.events
+
+
+def machines_lost(
+    answer: Callable[..., Any], steps: int, every: int, lost: list[int], start: Tensor
+) -> tuple[Any, list[tuple[str, int]]]:
+    """The state that ``answer(steps, every, step, save, load)`` returns, and calls in order: a name and a step.
+
+    Args:
+        lost: the calls of `step` and `save`, counted from 0, in which a machine is lost: then "lost" follows.
+    """
+    kept, calls, tries = (start, 0), [], itertools.count()
+
+    def call(name: str, number: int) -> None:
+        calls.append((name, number))
+        if (now := next(tries)) in lost:
+            calls.append(("lost", number))
+            raise ConnectionError("the machine is lost")
+        if now > MOST_CALLS:
+            raise Mistake("it does not come to an end: when are all steps done?")
+
+    def step(state: Tensor, k: int) -> Tensor:
+        state.mul_(1.5).add_(k)
+        call("step", k)
+        return state
+
+    def save(state: Tensor, done: int) -> None:
+        nonlocal kept
+        call("save", done)
+        kept = state.clone(), done
+
+    def load() -> tuple[Tensor, int]:
+        calls.append(("load", kept[1]))
+        return kept[0].clone(), kept[1]
+
+    return answer(steps, every, step, save, load), calls
 
 
 def replays(
