@@ -1,8 +1,12 @@
 from labcourse.check.answers import hidden as hidden
 from labcourse.check.notebook_01 import cycle_loss as cycle_loss
+from labcourse.check.notebook_01 import fake_pool as fake_pool
+from labcourse.check.notebook_01 import generator_losses as generator_losses
 from labcourse.check.notebook_01 import residual_block as residual_block
 from labcourse.check.notebook_02 import alternate as alternate
 from labcourse.check.notebook_02 import amdahl as amdahl
+from labcourse.check.notebook_02 import busy_share as busy_share
+from labcourse.check.notebook_02 import recorded as recorded
 from labcourse.check.notebook_03 import busy as busy
 from labcourse.check.notebook_03 import diagnose as diagnose
 from labcourse.check.notebook_03 import hta_wall as hta_wall

@@ -4,11 +4,14 @@ from labcourse.observe.networks import light_design as light_design
 from labcourse.observe.networks import network_output as network_output
 from labcourse.observe.networks import translation as translation
 from labcourse.observe.programs import Saved as Saved
+from labcourse.observe.programs import busy_of_work as busy_of_work
 from labcourse.observe.programs import captures as captures
+from labcourse.observe.programs import fakes_seen as fakes_seen
 from labcourse.observe.programs import heats as heats
 from labcourse.observe.programs import kept_of_saved as kept_of_saved
 from labcourse.observe.programs import launched as launched
 from labcourse.observe.programs import machines_lost as machines_lost
+from labcourse.observe.programs import profiled_calls as profiled_calls
 from labcourse.observe.programs import replays as replays
 from labcourse.observe.programs import saved as saved
 from labcourse.observe.programs import training_loop as training_loop
@@ -17,6 +20,7 @@ from labcourse.observe.ranks import averaged as averaged
 from labcourse.observe.ranks import sent_in_buckets as sent_in_buckets
 from labcourse.observe.steps import batched_passes as batched_passes
 from labcourse.observe.steps import batched_training as batched_training
+from labcourse.observe.steps import losses_of_generators as losses_of_generators
 from labcourse.observe.steps import one_update as one_update
 from labcourse.observe.steps import part_by_part as part_by_part
 from labcourse.observe.steps import small_model as small_model

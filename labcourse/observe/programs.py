@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
@@ -39,6 +40,37 @@ def turns(answer: Callable, rounds: int, warmup: int, slower: float) -> tuple[An
 
     steps = {"a": lambda: step("a", 1.0 * slower), "b": lambda: step("b", 2.0 * slower)}
     return answer(steps, rounds=rounds, warmup=warmup, synchronise=gpu.synchronise, clock=clock), calls
+
+
+def busy_of_work(answer: Callable[[FakeGPU, float, int], Any], kernel_s: float, kernels: int) -> Any:
+    """What ``answer(gpu, kernel_s, kernels)`` returns for a fake GPU that still has work of 7 seconds."""
+    gpu = FakeGPU()
+    gpu.launch(7.0)
+    return answer(gpu, kernel_s, kernels)
+
+
+def profiled_calls(
+    answer: Callable[[Callable[[], None], int, int], Any], warmup: int, steps: int
+) -> tuple[list[str], int]:
+    """The names in the profiler that ``answer(step, warmup, steps)`` returns, and how often it has called `step`.
+
+    Call k of `step` makes a range named "call k", from 0 on.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler prints that there is no GPU
+    calls = itertools.count()
+
+    def step() -> None:
+        with torch.profiler.record_function(f"call {next(calls)}"):
+            torch.ones(2).sum()
+
+    profiler = answer(step, warmup, steps)
+    return [event.name for event in profiler.events()], next(calls)
+
+
+def fakes_seen(answer: Callable[[int], Callable[[Tensor], Tensor]], size: int, number: int) -> list[int]:
+    """The numbers of the fakes that the pool ``answer(size)`` returns for so many new ones."""
+    pool = answer(size)
+    return [int(pool(torch.full((1, 3, 2, 2), float(new))).mean()) for new in range(number)]
 
 
 class _Watched(TorchDispatchMode):
