@@ -30,12 +30,17 @@ from labcourse.check.notebook_06 import memory_peak as memory_peak
 from labcourse.check.notebook_06 import rounding_outcomes as rounding_outcomes
 from labcourse.check.notebook_06 import update as update
 from labcourse.check.notebook_07 import code_discriminator as code_discriminator
+from labcourse.check.notebook_07 import learn as learn
 from labcourse.check.notebook_07 import translator_losses as translator_losses
 from labcourse.check.notebook_08 import light_block as light_block
 from labcourse.check.notebook_08 import multiply_adds as multiply_adds
+from labcourse.check.notebook_08 import of_network as of_network
 from labcourse.check.notebook_08 import on_the_roof as on_the_roof
+from labcourse.check.notebook_08 import reached_at as reached_at
 from labcourse.check.notebook_08 import within_spread as within_spread
+from labcourse.check.notebook_09 import front as front
 from labcourse.check.notebook_09 import pick as pick
+from labcourse.check.notebook_09 import verdict as verdict
 from labcourse.check.notebook_10 import average_gradients as average_gradients
 from labcourse.check.notebook_10 import find_fault as find_fault
 from labcourse.check.notebook_10 import in_buckets as in_buckets

@@ -1,7 +1,9 @@
 from labcourse.observe.networks import block_flops as block_flops
 from labcourse.observe.networks import layers as layers
+from labcourse.observe.networks import learned as learned
 from labcourse.observe.networks import light_design as light_design
 from labcourse.observe.networks import network_output as network_output
+from labcourse.observe.networks import optimizers_of as optimizers_of
 from labcourse.observe.networks import translation as translation
 from labcourse.observe.programs import Saved as Saved
 from labcourse.observe.programs import busy_of_work as busy_of_work

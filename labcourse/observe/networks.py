@@ -55,11 +55,7 @@ def translation(
     Returns:
         What the answer returns, and for each loss whether its gradient reaches the encoder, and the translator.
     """
-    made = []
-    for value, bias, settings in networks:
-        out, into, height, width = value.shape
-        made.append(nn.Conv2d(into, out, (height, width), **settings))
-        made[-1].load_state_dict({"weight": value, "bias": bias})
+    made = _convolutions(networks)
     got = answer(*made, real_a, weight)
     reached = []
     for loss in got if isinstance(got, tuple) else ():
@@ -68,6 +64,40 @@ def translation(
         gradients = torch.autograd.grad(loss, ends, retain_graph=True, allow_unused=True) if flows else (None, None)
         reached.append((gradients[0] is not None, gradients[1] is not None))
     return got, reached
+
+
+def _convolutions(networks: list[tuple[Tensor, Tensor, dict[str, Any]]]) -> list[nn.Conv2d]:
+    made = []
+    for value, bias, settings in networks:
+        out, into, height, width = value.shape
+        made.append(nn.Conv2d(into, out, (height, width), **settings))
+        made[-1].load_state_dict({"weight": value, "bias": bias})
+    return made
+
+
+def optimizers_of(*networks: nn.Module) -> dict[str, torch.optim.Optimizer]:
+    """Gradient descent with a rate of 0.1 for the players of encoder, decoder, translator and discriminator."""
+    players = {"autoencoder": networks[:2], "translator": networks[2:3], "discriminator": networks[3:]}
+    return {
+        player: torch.optim.SGD([weight for one in own for weight in one.parameters()], lr=0.1)
+        for player, own in players.items()
+    }
+
+
+def learned(
+    answer: Callable[..., None],
+    networks: list[tuple[Tensor, Tensor, dict[str, Any]]],
+    real_a: Tensor,
+    real_b: Tensor,
+    weight: float,
+) -> list[Tensor]:
+    """The weights of encoder, decoder, translator and discriminator after one call of the answer.
+
+    It is called with these four, their `optimizers_of`, pictures of A and of B, and the weight of the deviation.
+    """
+    made = _convolutions(networks)
+    answer(*made, optimizers_of(*made), real_a, real_b, weight)
+    return [one.weight.detach() for one in made]
 
 
 def block_flops(answer: Callable[[int], nn.Module], channels: int) -> int:
