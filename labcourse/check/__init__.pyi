@@ -46,6 +46,7 @@ from labcourse.check.notebook_10 import find_fault as find_fault
 from labcourse.check.notebook_10 import in_buckets as in_buckets
 from labcourse.check.notebook_10 import positions as positions
 from labcourse.check.notebook_10 import ring_us as ring_us
+from labcourse.check.notebook_10 import sent_early as sent_early
 from labcourse.check.notebook_10 import waits as waits
 from labcourse.check.notebook_11 import best_interval as best_interval
 from labcourse.check.notebook_11 import plan_to_buy as plan_to_buy

@@ -98,11 +98,14 @@ def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
 @exercise(adversarial_loss, right_cycle_loss, identity_loss)
 def generator_losses(answer: Callable[..., dict[str, Tensor]]) -> None:
     """Compares ``answer(G_A, G_B, D_A, D_B, real_a, real_b, weight)`` with the losses of `labkit.CycleGAN`'s step."""
-    seed, size = drawn((0, 16), lambda random: (random.randrange(9999), random.choice((16, 20, 24))))
-    weight = drawn(7.0, lambda random: random.uniform(2, 9))
+    size, weight = drawn((16, 7.0), lambda random: (random.choice((16, 20, 24)), random.uniform(2, 9)))
     real_a, real_b = torch.rand(2, 1, 3, size, size) * 2 - 1
-    got, learns = ask(answer, seed, real_a, real_b, weight, through=observe.losses_of_generators)
-    model = observe.small_model(seed, lambda_a=weight, lambda_b=weight)
+    model = observe.small_model(0, lambda_a=weight, lambda_b=weight)
+    networks = [nn.Conv2d(3, channels, 3, padding=1) for channels in (3, 3, 1, 1)]
+    for name, network in zip(("G_A", "G_B", "D_A", "D_B"), networks, strict=True):
+        setattr(model, name, network)
+    given = observe.described(*networks), real_a, real_b, weight
+    got, learns = ask(answer, *given, through=observe.losses_of_generators)
     step = make_step(model)
     with torch.no_grad():
         right = {name: loss.item() for name, loss in step.losses("generators", step.inputs(real_a, real_b)).items()}
@@ -124,7 +127,7 @@ def generator_losses(answer: Callable[..., dict[str, Tensor]]) -> None:
                 ({"idt_A": right["idt_B"], "idt_B": right["idt_A"]}, "idt_A is G_A's: it makes oranges."),
             ],
             "compare each loss with its row in the table.",
-            "a small CycleGAN",
+            "small networks",
         )
     require(learns, "no gradient flows back: leave out .detach(), .item() and torch.no_grad().")
 

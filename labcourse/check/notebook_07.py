@@ -42,20 +42,12 @@ def translator_losses(answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
             ((right[0], weight * change.mean()), "changes of opposite sign cancel: take absolute values first."),
             (right[::-1], "the adversarial loss comes first, then the deviation."),
         ]
-    networks = _as_given(encoder, translator, judge)
+    networks = observe.described(encoder, translator, judge)
     got, reached = ask(answer, networks, real_a, weight, through=observe.translation)
     expect(got, right, mistakes, "compare each loss with its formula.")
     for name, (of_encoder, of_translator) in zip(("adversarial loss", "deviation"), reached, strict=True):
         require(of_translator, f"no gradient of the {name} reaches the translator: detach only the code.")
         require(not of_encoder, f"gradients of the {name} reach the encoder: detach its code.")
-
-
-def _as_given(*convolutions: nn.Conv2d) -> list[tuple[Tensor, Tensor, dict]]:
-    """Convolutions in plain values, as functions of `labcourse.observe` take them."""
-    return [
-        (one.weight.detach().clone(), one.bias.detach().clone(), {"stride": one.stride, "padding": one.padding})  # type: ignore[union-attr]
-        for one in convolutions
-    ]
 
 
 UPDATES = {  # what each network should have learned
@@ -75,7 +67,7 @@ def learn(answer: Callable[..., None]) -> None:
     model = DeviationGAN(ngf=2, ndf=1, blocks=1, lambda_deviation=weight, pool_size=0)
     networks = [nn.Conv2d(*sizes, 3, padding=1) for sizes in ((3, width), (width, 3), (width, width), (width, 1))]
     model.encoder, model.decoder, model.T_A, model.D_A = networks
-    before = _as_given(*networks)
+    before = observe.described(*networks)
     stopped = "Detach the codes that translator and discriminator get, and the translated one that is judged."
     after = ask(answer, before, real_a, real_b, weight, through=observe.learned, if_it_fails=stopped)
     step = make_step(model)

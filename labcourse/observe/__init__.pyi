@@ -1,7 +1,9 @@
 from labcourse.observe.networks import block_flops as block_flops
+from labcourse.observe.networks import described as described
 from labcourse.observe.networks import layers as layers
 from labcourse.observe.networks import learned as learned
 from labcourse.observe.networks import light_design as light_design
+from labcourse.observe.networks import losses_of_generators as losses_of_generators
 from labcourse.observe.networks import network_output as network_output
 from labcourse.observe.networks import optimizers_of as optimizers_of
 from labcourse.observe.networks import translation as translation
@@ -22,7 +24,6 @@ from labcourse.observe.ranks import averaged as averaged
 from labcourse.observe.ranks import sent_in_buckets as sent_in_buckets
 from labcourse.observe.steps import batched_passes as batched_passes
 from labcourse.observe.steps import batched_training as batched_training
-from labcourse.observe.steps import losses_of_generators as losses_of_generators
 from labcourse.observe.steps import one_update as one_update
 from labcourse.observe.steps import part_by_part as part_by_part
 from labcourse.observe.steps import small_model as small_model

@@ -36,24 +36,6 @@ def small_model(seed: int, **settings: Any) -> CycleGAN:
         return CycleGAN(**small | settings)
 
 
-def losses_of_generators(
-    answer: Callable[..., dict[str, Tensor]], seed: int, real_a: Tensor, real_b: Tensor, weight: float
-) -> tuple[Any, bool]:
-    """What ``answer(G_A, G_B, D_A, D_B, real_a, real_b, weight)`` returns, and whether each loss reaches its generator.
-
-    Those whose names end with A should reach G_A, the others G_B.
-    """
-    model = small_model(seed)
-    got = answer(model.G_A, model.G_B, model.D_A, model.D_B, real_a, real_b, weight)
-
-    def reaches(name: str, loss: Any) -> bool:
-        first = next((model.G_A if name.endswith("A") else model.G_B).parameters())
-        flows = isinstance(loss, Tensor) and loss.requires_grad
-        return flows and torch.autograd.grad(loss, first, retain_graph=True, allow_unused=True)[0] is not None
-
-    return got, isinstance(got, dict) and all(reaches(*one) for one in got.items())
-
-
 OUTER = -1  # the number of the stream on which the second call runs
 
 
