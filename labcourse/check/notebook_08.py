@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
+from operator import mul
 from random import Random
 
 import pandas
@@ -37,18 +39,25 @@ def multiply_adds(in_channels: int, out_channels: int, kernel: int, groups: int)
 Layer = tuple[int, int, int, int, int]  # channels in, channels out, kernel, stride, groups
 
 
-def _right_network(layers: list[Layer], size: int, strided: bool = True, order: int = 1) -> dict[str, int]:
-    """Costs and sight; `strided`: pixels lie apart after a stride; `order`: -1 if a stride counts in its own layer."""
-    found, apart = {"multiply_adds": 0, "weights": 0, "sees": 1}, 1
-    for into, out, kernel, stride, groups in layers:
-        weights = right_multiply_adds(into, out, kernel, groups)
-        size //= stride
-        at_once = apart * stride if order < 0 else apart
-        found["weights"] += weights
-        found["multiply_adds"] += size**2 * weights
-        found["sees"] += (kernel - 1) * (at_once if strided else 1)
-        apart *= stride
-    return found
+def _apart(layers: list[Layer]) -> list[int]:
+    """How far apart in the picture the pixels lie that each layer reads, and those that the last one writes."""
+    return [*accumulate((stride for *_, stride, _ in layers), mul, initial=1)]
+
+
+def _sees(layers: list[Layer], apart: list[int]) -> int:
+    return 1 + sum((kernel - 1) * pixels for (_, _, kernel, *_), pixels in zip(layers, apart, strict=False))
+
+
+def _work(layers: list[Layer], size: int, apart: list[int]) -> int:
+    return sum(
+        right_multiply_adds(*one[:3], one[4]) * (size // by) ** 2 for one, by in zip(layers, apart, strict=False)
+    )
+
+
+def _right_network(layers: list[Layer], size: int) -> dict[str, int]:
+    apart = _apart(layers)
+    weights = _work(layers, 1, [1] * len(layers))
+    return {"multiply_adds": _work(layers, size, apart[1:]), "weights": weights, "sees": _sees(layers, apart)}
 
 
 def _other_network(random: Random) -> tuple[list[Layer], int]:
@@ -66,15 +75,13 @@ def _other_network(random: Random) -> tuple[list[Layer], int]:
 )
 def of_network(layers: list[Layer], size: int) -> Mistakes:
     """Compares ``answer(layers, size)`` with the cost of convolutions, and with how far one output sees."""
-    right, at_first = _right_network(layers, size), 0
-    for into, out, kernel, stride, groups in layers:
-        at_first += (size := size // stride) ** 2 * stride**2 * right_multiply_adds(into, out, kernel, groups)
+    right, apart = _right_network(layers, size), _apart(layers)
     no_groups = [(*layer[:4], 1) for layer in layers]
     yield {"weights": _right_network(no_groups, size)["weights"]}, "A group's outputs see its own input channels only."
-    yield {"multiply_adds": at_first}, "A layer has as many outputs as pixels *after* its stride."
+    yield {"multiply_adds": _work(layers, size, apart)}, "A layer has as many outputs as pixels *after* its stride."
     yield {"multiply_adds": right["weights"]}, "That is for one pixel: each weight is used once for every output pixel."
-    yield {"sees": _right_network(layers, size, strided=False)["sees"]}, "After strides, neighbours lie farther apart."
-    yield {"sees": _right_network(layers, size, order=-1)["sees"]}, "A stride spreads the layers after it, not its own."
+    yield {"sees": _sees(layers, [1] * len(layers))}, "After strides, neighbours lie farther apart."
+    yield {"sees": _sees(layers, apart[1:])}, "A stride spreads the layers after it, not its own."
     yield {"sees": right["sees"] - 1}, "Before the first layer, an output is one pixel wide: begin with 1."
     yield None, "Go through the layers one by one: sides, then weights, then the work, then how wide it sees."
 

@@ -31,15 +31,8 @@ def _rounds(n: int, again: float, step: float, outlier: float = 1.0) -> tuple[Se
 
 @formula(
     _right_verdict,
-    [
-        _rounds(20, 1.0, 0.7),
-        _rounds(20, 1.0, 1.4),
-        _rounds(20, 0.9, 0.95),
-        _rounds(20, 1.1, 1.05),
-        _rounds(20, 1.0, 0.9, outlier=2.0),
-        _rounds(8, 1.0, 0.9, outlier=2.0),
-        _rounds(20, 1.0, 1.0),
-    ],
+    [_rounds(20, *one) for one in ((1.0, 0.7), (1.0, 1.4), (0.9, 0.95), (1.1, 1.05), (1.0, 0.9, 2.0), (1.0, 1.0))]
+    + [_rounds(8, 1.0, 0.9, outlier=2.0)],
     lambda random: _rounds(random.choice((8, 12, 20)), random.uniform(0.9, 1.1), random.uniform(0.8, 1.2)),
 )
 def verdict(baseline: Seconds, again: Seconds, step: Seconds) -> Mistakes:
