@@ -1,4 +1,4 @@
-"""Checks of notebook 01: the residual block, the cycle loss."""
+"""Checks of notebook 01: the residual block, the losses of the generators, the pool."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from labcourse import observe
 from labcourse.check.answers import CHANGED, ask, drawn, exercise, expect, require
+from labkit.models.losses import adversarial_loss, identity_loss
 from labkit.models.losses import cycle_loss as right_cycle_loss
 from labkit.networks.resnet import ResidualBlock as RightBlock
+from labkit.variants.registry import make_step
 
 
 @exercise(RightBlock)
@@ -91,3 +93,57 @@ def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
         "the number differs: it should be weight * mean of |reconstruction - real|.",
     )
     require(got.requires_grad, "no gradient flows back: leave out .detach(), .item() and torch.no_grad().")
+
+
+@exercise(adversarial_loss, right_cycle_loss, identity_loss)
+def generator_losses(answer: Callable[..., dict[str, Tensor]]) -> None:
+    """Compares ``answer(G_A, G_B, D_A, D_B, real_a, real_b, weight)`` with the losses of `labkit.CycleGAN`'s step."""
+    size, weight = drawn((16, 7.0), lambda random: (random.choice((16, 20, 24)), random.uniform(2, 9)))
+    real_a, real_b = torch.rand(2, 1, 3, size, size) * 2 - 1
+    model = observe.small_model(0, lambda_a=weight, lambda_b=weight)
+    networks = [nn.Conv2d(3, channels, 3, padding=1) for channels in (3, 3, 1, 1)]
+    for name, network in zip(("G_A", "G_B", "D_A", "D_B"), networks, strict=True):
+        setattr(model, name, network)
+    given = observe.described(*networks), real_a, real_b, weight
+    got, learns = ask(answer, *given, through=observe.losses_of_generators)
+    step = make_step(model)
+    with torch.no_grad():
+        right = {name: loss.item() for name, loss in step.losses("generators", step.inputs(real_a, real_b)).items()}
+        fake_b = model.G_A(real_a)
+        twice = right_cycle_loss(real_a, model.G_A(fake_b), weight)
+        changed = identity_loss(real_a, fake_b, weight / 2)
+        expect(
+            got,
+            right,
+            [
+                ({"G_A": adversarial_loss(model.D_B(fake_b), True)}, "D_A judges what G_A makes, D_B what G_B makes."),
+                ({"G_A": adversarial_loss(model.D_A(real_b), True)}, "the generators are judged by their fakes."),
+                ({"G_A": adversarial_loss(model.D_A(fake_b), False)}, "the answer to a fake should be 1 for them."),
+                ({"cycle_A": right["cycle_A"] / weight}, "the cycle losses are weighted by λ."),
+                ({"cycle_A": twice}, "G_A's fakes come back through G_B, and G_B's through G_A."),
+                ({"cycle_A": right["cycle_B"], "cycle_B": right["cycle_A"]}, "cycle_A is A -> B -> A."),
+                ({"idt_A": 2 * right["idt_A"]}, "the identity losses weigh λ/2."),
+                ({"idt_A": changed}, "G_A(a) is to be an orange: `idt_A` asks that G_A(b) stays b."),
+                ({"idt_A": right["idt_B"], "idt_B": right["idt_A"]}, "idt_A is G_A's: it makes oranges."),
+            ],
+            "compare each loss with its row in the table.",
+            "small networks",
+        )
+    require(learns, "no gradient flows back: leave out .detach(), .item() and torch.no_grad().")
+
+
+@exercise()
+def fake_pool(answer: type) -> None:
+    """Checks which fakes ``answer(size)`` returns for new ones, which are numbered."""
+    size = drawn(5, lambda random: random.randrange(3, 9))
+    seen = ask(answer, size, 200 * size, through=observe.fakes_seen)
+    old = [fake for new, fake in enumerate(seen) if fake != new]
+    later = seen[size:]
+    for mistake, message in (
+        (seen[:size] != list(range(size)), "Until the pool is full, the discriminator sees each new fake."),
+        (not old, "It never shows an older fake: are new ones kept, and is the coin tossed?"),
+        (not 0.4 < len(old) / len(later) < 0.6, f"{len(old) / len(later):.0%} of the fakes are older ones, not half."),
+        (len({*later}) < len(later), "A fake comes back twice: the new one takes the place of that which is shown."),
+        (old == sorted(old), "It always shows the oldest fake: a random one is asked for."),
+    ):
+        require(not mistake, message)

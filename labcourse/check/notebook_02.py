@@ -1,4 +1,4 @@
-"""Checks of notebook 02: timing, Amdahl's law."""
+"""Checks of notebook 02: timing, a profile, Amdahl's law."""
 
 from __future__ import annotations
 
@@ -7,8 +7,55 @@ from collections.abc import Callable
 
 from labcourse import observe
 from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, require, require_kind
+from labcourse.stand_ins import FakeGPU
 from labkit.measure.roofline import amdahl as right_amdahl
 from labkit.measure.timing import alternate as right_alternate
+
+LAUNCH = FakeGPU().launch_cost
+
+
+def _right_share(kernel_s: float, kernels: int) -> float:
+    longer, shorter = max(kernel_s, LAUNCH), min(kernel_s, LAUNCH)
+    return kernels * kernel_s / (kernels * longer + shorter)
+
+
+@formula(
+    _right_share,
+    [(100e-6, 50), (2e-6, 1000)],
+    lambda random: (random.choice((1e-6, 1e-4)) * random.uniform(1, 9), random.randrange(9, 99)),
+    through=observe.busy_of_work,
+)
+def busy_share(kernel_s: float, kernels: int) -> Mistakes:
+    """Compares ``answer(gpu, kernel_s, kernels)`` with the share of the time for which a busy `FakeGPU` works."""
+    right = _right_share(kernel_s, kernels)
+    yield kernel_s / LAUNCH, "That is the time of the launches alone: synchronise before you read the clock again."
+    yield lambda got, _: abs(got + right - 1) < 1e-6, "That is the share for which it is idle."
+    yield right / kernels, "That is the work of one kernel: there are `kernels` of them."
+    yield (
+        lambda got, _: got < right,
+        "Work from before counts: synchronise before you read the clock for the first time.",
+    )
+    yield None, "Divide the work of all kernels by the time from the first launch to the last kernel's end."
+
+
+@exercise()
+def recorded(answer: Callable) -> None:
+    """Checks which calls of a step the profiler has recorded that ``answer(step, warmup, steps)`` returns."""
+    warmup, steps = drawn((2, 3), lambda random: (random.randrange(1, 4), random.randrange(2, 5)))
+    names, calls = ask(answer, warmup, steps, through=observe.profiled_calls)
+    kept = [k for k in range(calls) if f"call {k}" in names]
+    for mistake, message in (
+        (calls != warmup + steps, f"the step was called {calls} times, not {warmup} + {steps}."),
+        (not kept, "no call was recorded: without profiler.step() in each turn the warm-up never ends."),
+        (0 in kept, "the warm-up was recorded, too: give the profiler a schedule, with its length."),
+        (len(kept) < steps, f"only {len(kept)} calls were recorded: `active` says how many."),
+        (
+            min(kept, default=0) < warmup,
+            "a call of the warm-up was recorded: end a step after the call, not before it.",
+        ),
+        (names.count("my step") != steps, 'put each call into a range: with record_function("my step"): ...'),
+    ):
+        require(not mistake, message)
 
 
 @exercise(right_alternate)

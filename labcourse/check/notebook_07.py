@@ -1,4 +1,4 @@
-"""Checks of notebook 07: a discriminator of codes, and the losses of a translator of codes."""
+"""Checks of notebook 07: a discriminator of codes, the losses of a translator of codes, and a step of all players."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from torch.nn import functional as F
 
 from labcourse import observe
 from labcourse.check.answers import CHANGED, ask, drawn, exercise, expect, require
+from labkit.models.deviation import DeviationGAN
 from labkit.models.losses import adversarial_loss, deviation_loss
 from labkit.networks.codes import CodeDiscriminator, scaled
+from labkit.variants.registry import make_step
 
 
 @exercise(adversarial_loss, deviation_loss)
@@ -40,15 +42,40 @@ def translator_losses(answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
             ((right[0], weight * change.mean()), "changes of opposite sign cancel: take absolute values first."),
             (right[::-1], "the adversarial loss comes first, then the deviation."),
         ]
-    networks = [
-        (one.weight.detach(), one.bias.detach(), {"stride": one.stride, "padding": one.padding})  # type: ignore[union-attr]
-        for one in (encoder, translator, judge)
-    ]
+    networks = observe.described(encoder, translator, judge)
     got, reached = ask(answer, networks, real_a, weight, through=observe.translation)
     expect(got, right, mistakes, "compare each loss with its formula.")
     for name, (of_encoder, of_translator) in zip(("adversarial loss", "deviation"), reached, strict=True):
         require(of_translator, f"no gradient of the {name} reaches the translator: detach only the code.")
         require(not of_encoder, f"gradients of the {name} reach the encoder: detach its code.")
+
+
+UPDATES = {  # what each network should have learned
+    "encoder": "it learns from the reconstruction of both domains, and from no other player's loss.",
+    "decoder": "it should give back the pictures of both domains from their codes, which are not scaled for it.",
+    "translator": "it lowers L_G_A + L_dev_A, with the codes from before the autoencoder's update, scaled.",
+    "discriminator": "half of each square counts. And the translator's loss has left gradients in it: zero_grad first.",
+}
+
+
+@exercise(adversarial_loss, deviation_loss)
+def learn(answer: Callable[..., None]) -> None:
+    """Compares what networks have learned in one call of the answer with a step of `labkit.DeviationGAN`."""
+    width, size = drawn((6, 12), lambda random: (random.randrange(3, 9), random.choice((12, 16))))
+    weight = drawn(3.0, lambda random: random.uniform(2, 9))
+    real_a, real_b = torch.rand(2, 2, 3, size, size) * 2 - 1
+    model = DeviationGAN(ngf=2, ndf=1, blocks=1, lambda_deviation=weight, pool_size=0)
+    networks = [nn.Conv2d(*sizes, 3, padding=1) for sizes in ((3, width), (width, 3), (width, width), (width, 1))]
+    model.encoder, model.decoder, model.T_A, model.D_A = networks
+    before = observe.described(*networks)
+    stopped = "Detach the codes that translator and discriminator get, and the translated one that is judged."
+    after = ask(answer, before, real_a, real_b, weight, through=observe.learned, if_it_fails=stopped)
+    step = make_step(model)
+    step.optimizers = observe.optimizers_of(*networks)
+    step.run(step.inputs(real_a, real_b))
+    for (name, told), network, got, (unmoved, *_) in zip(UPDATES.items(), networks, after, before, strict=True):
+        require(not torch.equal(got, unmoved), f"the {name} is as it was: does its optimiser take a step?")
+        require(torch.allclose(got, network.weight, atol=1e-5), f"the {name} has learned something else: {told}")
 
 
 @exercise(CodeDiscriminator)

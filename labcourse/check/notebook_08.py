@@ -1,8 +1,10 @@
-"""Checks of notebook 08: multiply-adds by hand, a lighter block, a layer on the roofline, and the spread of seeds."""
+"""Checks of notebook 08: costs by hand, a lighter block, a layer on the roofline, the spread of seeds, the goal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
+from operator import mul
 from random import Random
 
 import pandas
@@ -10,6 +12,7 @@ from torch import nn
 
 from labcourse import observe
 from labcourse.check.answers import Mistakes, ask, drawn, exercise, formula, require, require_kind
+from labkit.measure.quality import time_to_quality
 from labkit.measure.quality import within_spread as right_within
 from labkit.measure.roofline import multiply_adds as right_multiply_adds
 from labkit.networks.light import grouped_block, inverted_block, separable_block
@@ -31,6 +34,56 @@ def multiply_adds(in_channels: int, out_channels: int, kernel: int, groups: int)
     yield right / groups, "That is one group's share: how many groups are there, and do they all compute?"
     yield right // kernel, "How many input pixels does the kernel lie on, in both directions?"
     yield None, "Which inputs does one output value need, and how many values has an output pixel?"
+
+
+Layer = tuple[int, int, int, int, int]  # channels in, channels out, kernel, stride, groups
+
+
+def _apart(layers: list[Layer]) -> list[int]:
+    """How far apart in the picture the pixels lie that each layer reads, and those that the last one writes."""
+    return [*accumulate((stride for *_, stride, _ in layers), mul, initial=1)]
+
+
+def _sees(layers: list[Layer], apart: list[int]) -> int:
+    return 1 + sum((kernel - 1) * pixels for (_, _, kernel, *_), pixels in zip(layers, apart, strict=False))
+
+
+def _work(layers: list[Layer], size: int, apart: list[int]) -> int:
+    return sum(
+        right_multiply_adds(*one[:3], one[4]) * (size // by) ** 2 for one, by in zip(layers, apart, strict=False)
+    )
+
+
+def _right_network(layers: list[Layer], size: int) -> dict[str, int]:
+    apart = _apart(layers)
+    weights = _work(layers, 1, [1] * len(layers))
+    return {"multiply_adds": _work(layers, size, apart[1:]), "weights": weights, "sees": _sees(layers, apart)}
+
+
+def _other_network(random: Random) -> tuple[list[Layer], int]:
+    channels, layers = 4, []
+    for _ in range(random.randrange(2, 6)):
+        into, channels = channels, random.choice((4, 8, 12))
+        layers.append((into, channels, random.choice((1, 3, 4, 5)), random.choice((1, 2)), random.choice((1, 2, 4))))
+    return layers, 32 * random.randrange(1, 4)
+
+
+@formula(
+    _right_network,
+    [([(3, 8, 7, 1, 1), (8, 16, 3, 2, 4), (16, 16, 3, 2, 16), (16, 3, 3, 1, 1)], 32), ([(3, 4, 1, 2, 1)], 8)],
+    _other_network,
+)
+def of_network(layers: list[Layer], size: int) -> Mistakes:
+    """Compares ``answer(layers, size)`` with the cost of convolutions, and with how far one output sees."""
+    right, apart = _right_network(layers, size), _apart(layers)
+    no_groups = [(*layer[:4], 1) for layer in layers]
+    yield {"weights": _right_network(no_groups, size)["weights"]}, "A group's outputs see its own input channels only."
+    yield {"multiply_adds": _work(layers, size, apart)}, "A layer has as many outputs as pixels *after* its stride."
+    yield {"multiply_adds": right["weights"]}, "That is for one pixel: each weight is used once for every output pixel."
+    yield {"sees": _sees(layers, [1] * len(layers))}, "After strides, neighbours lie farther apart."
+    yield {"sees": _sees(layers, apart[1:])}, "A stride spreads the layers after it, not its own."
+    yield {"sees": right["sees"] - 1}, "Before the first layer, an output is one pixel wide: begin with 1."
+    yield None, "Go through the layers one by one: sides, then weights, then the work, then how wide it sees."
 
 
 @exercise(separable_block, grouped_block, inverted_block)
@@ -117,3 +170,36 @@ def within_spread(answer: Callable[[pandas.DataFrame, str], pandas.Series]) -> N
     for name, (_, advice) in runs.items():
         told = "within" if got[name] else "not within"
         require(bool(got[name]) == right[name], f"{name}: {told} in your answer, but {advice}")
+
+
+Looks = list[tuple[float, float, float]]
+
+
+def _right_reached(looks: Looks, fg: float, bg: float) -> float:
+    curve = pandas.DataFrame(looks, columns=["seconds", "fg", "bg"]).assign(name="a run", seed=0, images=0, flops=0)
+    return float(time_to_quality(curve, fg, bg)["seconds"].fillna(float("inf")).iloc[0])
+
+
+GOOD, BAD = (8.0, 3.0), (12.0, 3.0)
+RUNS = [[GOOD, BAD, GOOD, GOOD], [BAD, (9.0, 4.0), GOOD], [GOOD, BAD, GOOD], [BAD, (8.0, 5.0), GOOD, BAD, (7.0, 6.0)]]
+
+
+@formula(
+    _right_reached,
+    [([(10.0 * i, *look) for i, look in enumerate(looks, 1)], 9.0, 4.0) for looks in RUNS],
+    lambda random: ([(i + random.random(), *random.choice((GOOD, GOOD, BAD, (8.0, 5.0)))) for i in range(9)], 9.0, 4.0),
+)
+def reached_at(looks: Looks, fg: float, bg: float) -> Mistakes:
+    """Compares ``answer(looks, fg, bg)`` with `labkit.time_to_quality`."""
+    good = [time for time, *look in looks if look[0] <= fg and look[1] <= bg]
+    second = next((after for _, after in zip(good, good[1:], strict=False)), float("inf"))
+    seconds = [time for time, *_ in looks]
+    right = _right_reached(looks, fg, bg)
+    yield _right_reached([(time, its, 0.0) for time, its, _ in looks], fg, bg), "Its bg counts as well as its fg."
+    yield min(good, default=float("inf")), "That is its first good look: the one after it has to be good, too."
+    yield second, "Those two good looks have a bad one between them: remember only the look before."
+    if right in seconds:
+        yield seconds[seconds.index(right) - 1], "That is the first of the two looks: only the second one settles it."
+    strictly = [(time, its + (its == fg), other + (other == bg)) for time, its, other in looks]
+    yield _right_reached(strictly, fg, bg), "At most: a look with exactly fg or bg has reached the goal."
+    yield None, "Two good looks, one right after the other; the time of the second. Without such two: infinity."

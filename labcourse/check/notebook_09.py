@@ -1,14 +1,79 @@
-"""Check of notebook 09: which step to take."""
+"""Checks of notebook 09: whether a step is faster, which step to take, and which choices nobody can want."""
 
 from __future__ import annotations
 
 import math
 from random import Random
+from statistics import median
 
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
 from labcourse.check.answers import Mistakes, formula
 from labkit.measure.autotune import pick as right_pick
+from labkit.measure.compare import speed_verdict
+from labkit.measure.timing import interval, ratios
+
+Seconds = list[float]
+
+
+def _right_verdict(baseline: Seconds, again: Seconds, step: Seconds) -> str:
+    return speed_verdict(1.0, interval(ratios(baseline, step)), interval(ratios(baseline, again)))[0]
+
+
+def _rounds(n: int, again: float, step: float, outlier: float = 1.0) -> tuple[Seconds, Seconds, Seconds]:
+    """Rounds of a machine that slows down, the second baseline and a step that much slower, and one or two outliers."""
+    baseline = [1.0 + 0.1 * i for i in range(n)]
+    wobble = [1 + 0.01 * (-1) ** i for i in range(n)]
+    steps = [step * one * w for one, w in zip(baseline, wobble, strict=True)]
+    steps[: n // 8] = [one * outlier for one in steps[: n // 8]]
+    return baseline, [again * one * w for one, w in zip(baseline, wobble, strict=True)], steps
+
+
+@formula(
+    _right_verdict,
+    [_rounds(20, *one) for one in ((1.0, 0.7), (1.0, 1.4), (0.9, 0.95), (1.1, 1.05), (1.0, 0.9, 2.0), (1.0, 1.0))]
+    + [_rounds(8, 1.0, 0.9, outlier=2.0)],
+    lambda random: _rounds(random.choice((8, 12, 20)), random.uniform(0.9, 1.1), random.uniform(0.8, 1.2)),
+)
+def verdict(baseline: Seconds, again: Seconds, step: Seconds) -> Mistakes:
+    """Compares ``answer(baseline, again, step)`` with the verdict of `labkit.compare`."""
+    of_step, noise = ratios(baseline, step), interval(ratios(baseline, again))
+    upside_down = interval(ratios(step, baseline)), interval(ratios(again, baseline))
+    yield speed_verdict(1.0, *upside_down)[0], "A step is faster if its seconds are fewer: baseline / step, above 1."
+    yield speed_verdict(1.0, interval(of_step), (1.0, 1.0))[0], "The interval of the baseline to itself counts: noise."
+    yield (
+        speed_verdict(1.0, (min(of_step), max(of_step)), noise)[0],
+        "Those are the extremes: one disturbed round decides.",
+    )
+    yield speed_verdict(1.0, (median(of_step),) * 2, noise)[0], "The whole interval counts, not the median alone."
+    yield None, "Ratios by round, sorted; k from the coins; then both ends against 1 and the noise."
+
+
+def _right_front(table: DataFrame, strict: bool = True) -> set[str]:
+    def beaten(row: Series) -> bool:
+        other = table.drop(index=row.name)
+        return bool(((other <= row).all(axis=1) & ((other < row).any(axis=1) | (not strict))).any())
+
+    return {str(name) for name, row in table.iterrows() if not beaten(row)}
+
+
+CHOICES = {"light": (6.0, 3.0), "large": (5.0, 9.0), "worse": (7.0, 3.0), "twin": (6.0, 3.0), "middle": (5.5, 5.0)}
+
+
+@formula(
+    _right_front,
+    [(DataFrame.from_dict(CHOICES, orient="index", columns=["fg", "minutes"]),)],
+    lambda random: (DataFrame([[random.randrange(5) for _ in "123"] for _ in range(9)], index=[*"ABCDEFGHI"]),),
+)
+def front(table: DataFrame) -> Mistakes:
+    """Compares ``answer(table)`` with the rows that no other row beats."""
+    everyone = {*table.index}
+    yield everyone - _right_front(table), "Those are the rows that are beaten."
+    yield _right_front(-table), "Lower is better."
+    yield _right_front(table, strict=False), "Equal rows do not beat each other: one has to be better somewhere."
+    best = {str(table[column].idxmin()) for column in table}
+    yield best, "Those are best in one column: a row may be second in all, and still not beaten by any single one."
+    yield None, "Compare each row with each other one: which of them is worse nowhere and better somewhere?"
 
 
 def _table(rows: dict[str, tuple[str, float, float]]) -> DataFrame:

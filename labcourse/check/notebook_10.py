@@ -198,6 +198,31 @@ def waits(collectives: Times) -> Mistakes:
     yield None, "All ranks leave a collective together: who was in it the shortest time, and how much longer was each?"
 
 
+def _right_early(sizes: list[int], bucket_bytes: float) -> float:
+    early = waiting = 0
+    for nbytes in sizes:
+        waiting += nbytes
+        if waiting >= bucket_bytes:
+            early, waiting = early + waiting, 0
+    return early / sum(sizes)
+
+
+@formula(
+    _right_early,
+    [([40, 35, 50, 25, 60, 5], 70), ([35, 35, 10], 70), ([10, 20], 100)],
+    lambda random: ([random.randrange(1, 99) for _ in range(12)], random.randrange(50, 300)),
+)
+def sent_early(sizes: list[int], bucket_bytes: float) -> Mistakes:
+    """Compares ``answer(sizes, bucket_bytes)`` with the share of the bytes that full buckets take away."""
+    right, whole = _right_early(sizes, bucket_bytes), sum(sizes)
+    yield right * whole, "Those are bytes: which share of all of them is it?"
+    yield 1 - right, "That is the rest, which is sent afterwards."
+    yield whole // bucket_bytes * bucket_bytes / whole, "A bucket leaves with whole gradients, so it may hold more."
+    yield _right_early(sizes, bucket_bytes + 1), "A bucket that holds exactly `bucket_bytes` is full."
+    yield sum(size for size in sizes if size >= bucket_bytes) / whole, "Small gradients leave together in a bucket."
+    yield None, "Go through the gradients in order: what waits, what has left, and does a bucket begin anew?"
+
+
 def _other_ring(random: Random) -> tuple[float, int, float, float]:
     return random.uniform(0, 9e6), random.randrange(2, 64), random.uniform(0, 20), random.uniform(1e9, 9e9)
 

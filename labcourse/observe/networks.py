@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from labkit.measure.roofline import flop_counter
 
 CONVOLUTION = ("kernel_size", "stride", "padding", "out_channels", "in_channels")
+Convolution = tuple[Tensor, Tensor, dict[str, Any]]  # weight, bias and settings
 PICTURES = 32  # in one of them at least, each ReLU lets the middle pixel through
 
 
@@ -43,23 +44,19 @@ def network_output(
 
 def translation(
     answer: Callable[..., tuple[Tensor, Tensor]],
-    networks: list[tuple[Tensor, Tensor, dict[str, Any]]],
+    networks: list[Convolution],
     real_a: Tensor,
     weight: float,
 ) -> tuple[Any, list[tuple[bool, bool]]]:
     """The losses of ``answer(encoder, translator, discriminator, real_a, weight)``, and how far gradients flow.
 
     Args:
-        networks: of each of the three a convolution's weight, bias and settings.
+        networks: the three, `described`.
 
     Returns:
         What the answer returns, and for each loss whether its gradient reaches the encoder, and the translator.
     """
-    made = []
-    for value, bias, settings in networks:
-        out, into, height, width = value.shape
-        made.append(nn.Conv2d(into, out, (height, width), **settings))
-        made[-1].load_state_dict({"weight": value, "bias": bias})
+    made = _convolutions(networks)
     got = answer(*made, real_a, weight)
     reached = []
     for loss in got if isinstance(got, tuple) else ():
@@ -68,6 +65,66 @@ def translation(
         gradients = torch.autograd.grad(loss, ends, retain_graph=True, allow_unused=True) if flows else (None, None)
         reached.append((gradients[0] is not None, gradients[1] is not None))
     return got, reached
+
+
+def losses_of_generators(
+    answer: Callable[..., dict[str, Tensor]], networks: list[Convolution], real_a: Tensor, real_b: Tensor, weight: float
+) -> tuple[Any, bool]:
+    """What ``answer(G_A, G_B, D_A, D_B, real_a, real_b, weight)`` returns, and whether each loss reaches its generator.
+
+    Those whose names end with A should reach G_A, the others G_B.
+    """
+    made = _convolutions(networks)
+    got = answer(*made, real_a, real_b, weight)
+
+    def reaches(name: str, loss: Any) -> bool:
+        flows = isinstance(loss, Tensor) and loss.requires_grad
+        ends = made[not name.endswith("A")].weight
+        return flows and torch.autograd.grad(loss, ends, retain_graph=True, allow_unused=True)[0] is not None
+
+    return got, isinstance(got, dict) and all(reaches(*one) for one in got.items())
+
+
+def described(*convolutions: nn.Conv2d) -> list[Convolution]:
+    """Convolutions in plain values."""
+    return [
+        (one.weight.detach().clone(), cast(Tensor, one.bias).detach(), {"stride": one.stride, "padding": one.padding})
+        for one in convolutions
+    ]
+
+
+def _convolutions(networks: list[Convolution]) -> list[nn.Conv2d]:
+    made = []
+    for value, bias, settings in networks:
+        out, into, height, width = value.shape
+        made.append(nn.Conv2d(into, out, (height, width), **settings))
+        made[-1].load_state_dict({"weight": value, "bias": bias})
+    return made
+
+
+def optimizers_of(*networks: nn.Module) -> dict[str, torch.optim.Optimizer]:
+    """Gradient descent with a rate of 0.1 for the players of encoder, decoder, translator and discriminator."""
+    players = {"autoencoder": networks[:2], "translator": networks[2:3], "discriminator": networks[3:]}
+    return {
+        player: torch.optim.SGD([weight for one in own for weight in one.parameters()], lr=0.1)
+        for player, own in players.items()
+    }
+
+
+def learned(
+    answer: Callable[..., None],
+    networks: list[Convolution],
+    real_a: Tensor,
+    real_b: Tensor,
+    weight: float,
+) -> list[Tensor]:
+    """The weights of encoder, decoder, translator and discriminator after one call of the answer.
+
+    It is called with these four, their `optimizers_of`, pictures of A and of B, and the weight of the deviation.
+    """
+    made = _convolutions(networks)
+    answer(*made, optimizers_of(*made), real_a, real_b, weight)
+    return [one.weight.detach() for one in made]
 
 
 def block_flops(answer: Callable[[int], nn.Module], channels: int) -> int:

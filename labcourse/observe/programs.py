@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
@@ -16,6 +18,8 @@ from labcourse.observe.mistake import Mistake
 from labcourse.speedrun.race_judge import RaceJudge
 from labcourse.stand_ins import FakeGPU, fresh_memory, replay_side_by_side
 from labtrace.errors import LabkitError
+
+MOST_CALLS = 1000  # of a training's steps and checkpoints
 
 
 def turns(answer: Callable, rounds: int, warmup: int, slower: float) -> tuple[Any, list[str]]:
@@ -36,6 +40,37 @@ def turns(answer: Callable, rounds: int, warmup: int, slower: float) -> tuple[An
 
     steps = {"a": lambda: step("a", 1.0 * slower), "b": lambda: step("b", 2.0 * slower)}
     return answer(steps, rounds=rounds, warmup=warmup, synchronise=gpu.synchronise, clock=clock), calls
+
+
+def busy_of_work(answer: Callable[[FakeGPU, float, int], Any], kernel_s: float, kernels: int) -> Any:
+    """What ``answer(gpu, kernel_s, kernels)`` returns for a fake GPU that still has work of 7 seconds."""
+    gpu = FakeGPU()
+    gpu.launch(7.0)
+    return answer(gpu, kernel_s, kernels)
+
+
+def profiled_calls(
+    answer: Callable[[Callable[[], None], int, int], Any], warmup: int, steps: int
+) -> tuple[list[str], int]:
+    """The names in the profiler that ``answer(step, warmup, steps)`` returns, and how often it has called `step`.
+
+    Call k of `step` makes a range named "call k", from 0 on.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler prints that there is no GPU
+    calls = itertools.count()
+
+    def step() -> None:
+        with torch.profiler.record_function(f"call {next(calls)}"):
+            torch.ones(2).sum()
+
+    profiler = answer(step, warmup, steps)
+    return [event.name for event in profiler.events()], next(calls)
+
+
+def fakes_seen(answer: Callable[[int], Callable[[Tensor], Tensor]], size: int, number: int) -> list[int]:
+    """The numbers of the fakes that the pool ``answer(size)`` returns for so many new ones."""
+    pool = answer(size)
+    return [int(pool(torch.full((1, 3, 2, 2), float(new))).mean()) for new in range(number)]
 
 
 class _Watched(TorchDispatchMode):
@@ -75,6 +110,41 @@ def training_loop(
     with watched:
         got = answer(net, CountedSGD(net.parameters(), lr=0.1), [*pictures], read, epochs, "cpu")
     return got, reads, watched.events
+
+
+def machines_lost(
+    answer: Callable[..., Any], steps: int, every: int, lost: list[int], start: Tensor
+) -> tuple[Any, list[tuple[str, int]]]:
+    """The state that ``answer(steps, every, step, save, load)`` returns, and calls in order: a name and a step.
+
+    Args:
+        lost: the calls of `step` and `save`, counted from 0, in which a machine is lost: then "lost" follows.
+    """
+    kept, calls, tries = (start, 0), [], itertools.count()
+
+    def call(name: str, number: int) -> None:
+        calls.append((name, number))
+        if (now := next(tries)) in lost:
+            calls.append(("lost", number))
+            raise ConnectionError("the machine is lost")
+        if now > MOST_CALLS:
+            raise Mistake("it does not come to an end: when are all steps done?")
+
+    def step(state: Tensor, k: int) -> Tensor:
+        state.mul_(1.5).add_(k)
+        call("step", k)
+        return state
+
+    def save(state: Tensor, done: int) -> None:
+        nonlocal kept
+        call("save", done)
+        kept = state.clone(), done
+
+    def load() -> tuple[Tensor, int]:
+        calls.append(("load", kept[1]))
+        return kept[0].clone(), kept[1]
+
+    return answer(steps, every, step, save, load), calls
 
 
 def replays(
