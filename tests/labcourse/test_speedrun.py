@@ -210,9 +210,9 @@ def test_the_page_has_the_ladder_as_it_is():
 
 
 def test_records_run_again_in_their_order(judging):
-    names = ["own_adam", "wider"]  # twice as fast
+    names = ["fewer_pictures", "wider"]  # 1.5 times as fast
     again = race(judging, {name: ladder.source(name) for name in names}, seeds=[1])
-    assert again["own_adam"][0].seconds > again["wider"][0].seconds
+    assert again["fewer_pictures"][0].seconds > again["wider"][0].seconds
     assert all(again[name][0].curve[-1]["fg"] < 1.2 * GOAL["fg"] for name in names)  # a single seed may just miss
 
 
