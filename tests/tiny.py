@@ -3,7 +3,15 @@
 import torch
 from torch import nn
 
+from labkit.networks import ResnetGenerator
+
 TINY = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
+
+
+def one_block(norm):
+    """A ResNet of one block, always with the same weights."""
+    torch.manual_seed(0)
+    return ResnetGenerator(1, 4, norm)
 
 
 def two_layers():

@@ -11,14 +11,13 @@ import pandas
 import pytest
 import torch
 from test_compare_catches import LeavesOut, NotANumber, OnlyFloat32
-from tiny import two_layers
+from tiny import one_block, two_layers
 
 import labkit
 from labkit import show
 from labkit.measure import autotune as choosing
 from labkit.measure import compare as comparing
 from labkit.measure import interval, load, save
-from labkit.networks import ResnetGenerator
 from labtrace.errors import LabkitError
 
 one_rate = functools.cache(comparing.matmul_rate)
@@ -379,8 +378,8 @@ def test_speedups_are_stacked_as_long_as_they_help_beyond_noise(tiny, batch, mon
 
 
 def test_speedups_are_chosen_for_networks_with_batch_norm(tiny, batch):
-    generator = ResnetGenerator(1, 2, "batch")
-    names, said = labkit.autotune(lambda: tiny(generator=generator, norm="batch"), batch(2, size=16), rounds=6)
+    model = functools.partial(tiny, generator=one_block("batch"), norm="batch")
+    names, said = labkit.autotune(model, batch(2, size=16), rounds=6)
     assert not {"batched", "fused_norm"} & {*names}
     assert any("batched: not tried" in line for line in said) and not any("not equivalent" in line for line in said)
 

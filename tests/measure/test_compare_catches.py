@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from tiny import two_layers
+from tiny import one_block, two_layers
 
 import labkit
 from labkit.measure.compare import first_updates
@@ -493,7 +493,7 @@ def test_a_step_that_knows_float32_only_may_be_right(judged, stack):
 
 @pytest.mark.parametrize("stack", [["fused_adam"], ["channels_last", "out_of_place"], ["recompute"], ["bf16"]], ids=str)
 def test_batch_norm_is_judged_too(tiny, batch, stack):
-    judged = equivalence_of(tiny, batch(2), ngf=4, ndf=4, norm="batch")
+    judged = equivalence_of(tiny, batch(2, size=16), generator=one_block("batch"), norm="batch")
     assert judged(*stack) is None
     assert re.match("the gradient of idt_A does not reach G_A", judged(IdentityReportedOnly, *stack) or "")
 
