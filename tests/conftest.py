@@ -29,6 +29,7 @@ LONG = (
     "test_compare",
     "test_data_parallel",
     "test_export",
+    "test_grading",
     "test_compare_catches",
     "test_speedrun",
     "test_speedups",

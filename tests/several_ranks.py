@@ -1,12 +1,14 @@
 """Jobs for several ranks, and a function that runs one: in real processes, over gloo, without torchrun."""
 
 import copy
+import functools
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import forked
 import torch
+from tiny import TINY, two_layers
 
 import labkit
 from labkit import ranks
@@ -14,7 +16,6 @@ from labkit.data.batches import UnpairedData
 from labkit.measure.same import Update
 from labkit.variants.registry import SPEEDUPS, excluded
 
-TINY = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
 COMPOSABLE = [name for name in SPEEDUPS if name not in {"data_parallel", *excluded("data_parallel")}]
 STEPS, BATCH = 20, 4
 
@@ -74,7 +75,7 @@ def trained(*names: str, steps: int = STEPS, **settings) -> dict:
 
 def everything(folder: Path) -> dict:
     """The baseline, and every speed-up that composes, shared by these ranks."""
-    SPEEDUPS["compile"].backend = "aot_eager"
+    SPEEDUPS["compile"].backend = "eager"  # traced, and run as it is
     answers = {"": trained("data_parallel")}
     if ranks.count() == 2:
         answers |= {name: trained(name, "data_parallel", steps=4) for name in COMPOSABLE}
@@ -86,10 +87,11 @@ def everything(folder: Path) -> dict:
 
 def compared() -> dict:
     """What `labkit.compare` says in several ranks."""
+    small = functools.partial(model, generator=two_layers())
     steps = {
-        "baseline": lambda: labkit.make_step(model(), "data_parallel"),
-        "batched": lambda: labkit.make_step(model(), "batched", "data_parallel"),
-        "halved": lambda: labkit.make_step(model(), Halved, "data_parallel"),
+        "baseline": lambda: labkit.make_step(small(), "data_parallel"),
+        "batched": lambda: labkit.make_step(small(), "batched", "data_parallel"),
+        "halved": lambda: labkit.make_step(small(), Halved, "data_parallel"),
     }
     table = labkit.compare(steps, pictures(0), rounds=6)
     return {"table": table, "ranks": table.attrs["stamp"]["ranks"]}

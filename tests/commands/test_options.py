@@ -134,8 +134,3 @@ def test_what_does_not_belong_to_the_model_is_refused_by_its_name(call, tmp_path
 def test_profile_and_compare_have_them_too():
     for name in ("train", "profile", "compare"):
         assert {"size", "batch_size", "model", "device", *model_arguments()} <= {p.name for p in COMMANDS[name].params}
-
-
-def test_every_option_has_its_help():
-    for name, command in COMMANDS.items():
-        assert all(parameter.help for parameter in command.params), name

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from pipeline_parallel import Pipeline
-from tensor_parallel import split_block, split_blocks, whole, whole_gradients
+from tensor_parallel import split_block, whole
 from torch import Tensor, nn
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
 from torch.nn import functional as F
@@ -24,7 +24,6 @@ def tensor_parallel(folder: Path) -> dict:
     return gathered(
         {
             "blocks": {kind: block(kind) for kind in ("instance", "batch", "none", "biases")},
-            "generator": generator_of_split_blocks(),
             "refused": refused(mistakes),
             "dtensor": dtensor(),
         }
@@ -116,16 +115,6 @@ def block(kind: str) -> dict:
         "parameters": sum(weight.numel() for weight in split.parameters()),
         "all-reduces": (forward.count, backward.count),
     }
-
-
-def generator_of_split_blocks() -> dict[str, float]:
-    """Distances of output and gradients from those of the whole generator."""
-    one, split = small_generator(), split_blocks(small_generator())
-    pictures, weights = noise(2, 3, 16, 16), noise(2, 3, 16, 16, seed=1)
-    outputs = [generator(pictures) for generator in (split, one)]
-    for output in outputs:
-        (output * weights).sum().backward()
-    return distances({"output": outputs[0], **whole_gradients(split)}, {"output": outputs[1], **gradients(one)})
 
 
 def pipeline(schedule: str) -> dict:

@@ -11,6 +11,7 @@ import pandas
 import pytest
 import torch
 from test_compare_catches import LeavesOut, NotANumber, OnlyFloat32
+from tiny import one_block, two_layers
 
 import labkit
 from labkit import show
@@ -53,16 +54,22 @@ class Clock:
 
 
 @pytest.fixture
-def compared(tiny, batch):
+def small(tiny):
+    """A function that makes a CycleGAN of a few layers."""
+    return functools.partial(tiny, generator=two_layers())
+
+
+@pytest.fixture
+def compared(small, batch):
     """A function that compares stacks by name with a baseline of 1 second; keywords are classes or names."""
 
-    def run(clock=None, rounds=6, size=16, **stacks):
+    def run(clock=None, model=small, size=16, **stacks):
         clock = clock or Clock()
         second = clock.taking(1.0)
-        steps = {"baseline": lambda: labkit.make_step(tiny(), second)}
+        steps = {"baseline": lambda: labkit.make_step(model(), second)}
         for name, stack in stacks.items():
-            steps[name] = lambda stack=stack: labkit.make_step(tiny(), *stack)
-        return labkit.compare(steps, batch(2, size), rounds, warmup=1, clock=clock)
+            steps[name] = lambda stack=stack: labkit.make_step(model(), *stack)
+        return labkit.compare(steps, batch(2, size), rounds=6, warmup=1, clock=clock)
 
     return run
 
@@ -82,14 +89,14 @@ def test_faster_slower_and_no_difference_are_told_from_noise(compared):
     assert (table["share_of_peak"] * peak).tolist() == pytest.approx(table["flop_per_s"].tolist())
 
 
-def test_a_difference_within_the_baseline_s_own_noise_is_none(compared, tiny, batch):
+def test_a_difference_within_the_baseline_s_own_noise_is_none(small, batch):
     clock = Clock()
     uneven = clock.taking(1.0, 1.3, 0.8, 1.1, 1.5)  # as the baseline, twice
     steps = {
-        "baseline": lambda: labkit.make_step(tiny(), uneven),
-        "a little faster": lambda: labkit.make_step(tiny(), clock.taking(0.95)),
+        "baseline": lambda: labkit.make_step(small(), uneven),
+        "a little faster": lambda: labkit.make_step(small(), clock.taking(0.95)),
     }
-    table = labkit.compare(steps, batch(), rounds=9, clock=clock)
+    table = labkit.compare(steps, batch(size=16), rounds=9, clock=clock)
     assert table.loc["a little faster", "verdict"] == "no difference"
 
 
@@ -118,9 +125,9 @@ def test_nothing_of_a_comparison_stays_in_memory(compared):
         gc.enable()
 
 
-def test_16_bit_steps_are_equivalent_and_say_how_far_they_are(compared):
+def test_16_bit_steps_are_equivalent_and_say_how_far_they_are(compared, tiny):
     clock = Clock()
-    table = compared(clock, size=32, bf16=["bf16", clock.taking(0.5)])
+    table = compared(clock, tiny, size=32, bf16=["bf16", clock.taking(0.5)])
     assert table.loc["bf16", "verdict"] == "faster"
     assert 1e-6 < table.loc["bf16", "loss_difference"] < 1e-2 and table.loc["bf16", "gradient_cosine"] < 1
     assert table.loc["baseline again", "loss_difference"] == 0
@@ -136,13 +143,13 @@ def test_what_cannot_act_here_is_inactive_and_has_no_numbers(compared):
         assert row.drop(["verdict", "why"]).isna().all()
 
 
-def test_another_model_is_timed_and_not_held_to_the_baseline(tiny, batch):
+def test_another_model_is_timed_and_not_held_to_the_baseline(small, batch):
     clock = Clock()
     steps = {
-        "baseline": lambda: labkit.make_step(tiny(), clock.taking(1.0)),
-        "narrow": lambda: labkit.make_step(tiny(ngf=2), clock.taking(0.25)),
+        "baseline": lambda: labkit.make_step(small(), clock.taking(1.0)),
+        "narrow": lambda: labkit.make_step(small(ndf=2), clock.taking(0.25)),
     }
-    row = labkit.compare(steps, batch(), rounds=6, clock=clock).loc["narrow"]
+    row = labkit.compare(steps, batch(size=16), rounds=6, clock=clock).loc["narrow"]
     assert row["verdict"] == "another model" and row["times_faster"] == 4 and math.isnan(row["loss_difference"])
 
 
@@ -169,9 +176,9 @@ def test_bad_arguments_are_named(batch, steps, rounds, message):
         labkit.compare(steps, batch(), rounds)
 
 
-def test_a_step_instead_of_its_maker_is_refused(tiny, batch):
+def test_a_step_instead_of_its_maker_is_refused(small, batch):
     with pytest.raises(LabkitError, match="steps: give functions that make a step"):
-        labkit.compare({"baseline": labkit.make_step(tiny())}, batch())
+        labkit.compare({"baseline": labkit.make_step(small())}, batch())
 
 
 def test_what_fails_costs_its_own_row_only(compared):
@@ -226,9 +233,9 @@ def test_memory_that_does_not_suffice_after_the_timing_costs_that_look_only(comp
     assert row["verdict"] == "faster" and row["why"].endswith("did not suffice for another look after the timing")
 
 
-def test_a_baseline_that_fails_in_a_timing_round_is_refused(tiny, batch):
+def test_a_baseline_that_fails_in_a_timing_round_is_refused(small, batch):
     with pytest.raises(LabkitError, match="base, the baseline, does not run: .*ZeroDivisionError"):
-        labkit.compare({"base": lambda: labkit.make_step(tiny(), RaisesInARound)}, batch())
+        labkit.compare({"base": lambda: labkit.make_step(small(), RaisesInARound)}, batch())
 
 
 def test_it_is_said_that_float64_could_not_be_tried(compared):
@@ -238,14 +245,14 @@ def test_it_is_said_that_float64_could_not_be_tried(compared):
     assert re.search(r"; float64 could not be tried \(.*TypeError: this kernel knows float32 only", row["why"])
 
 
-def test_a_baseline_that_is_none_is_refused(tiny, batch):
+def test_a_baseline_that_is_none_is_refused(small, batch):
     with pytest.raises(LabkitError, match="the baseline, does not run: step 'baseline' fails"):
-        labkit.compare({"baseline": lambda: labkit.make_step(tiny(), type("No", (), {"__call__": print}))}, batch())
+        labkit.compare({"baseline": lambda: labkit.make_step(small(), type("No", (), {"__call__": print}))}, batch())
     with pytest.raises(LabkitError, match="the baseline: D_A is not a finite number"):
-        labkit.compare({"baseline": lambda: labkit.make_step(tiny(), NotANumber)}, batch())
+        labkit.compare({"baseline": lambda: labkit.make_step(small(), NotANumber)}, batch())
 
 
-def test_a_baseline_that_fits_only_once_is_refused(tiny, batch):
+def test_a_baseline_that_fits_only_once_is_refused(small, batch):
     models = []
 
     class SecondDoesNotFit:
@@ -259,11 +266,11 @@ def test_a_baseline_that_fits_only_once_is_refused(tiny, batch):
             return super().losses(player, batch)
 
     with pytest.raises(LabkitError, match="base again, the baseline, does not run: CUDA out of memory"):
-        labkit.compare({"base": lambda: labkit.make_step(tiny(), SecondDoesNotFit)}, batch())
+        labkit.compare({"base": lambda: labkit.make_step(small(), SecondDoesNotFit)}, batch())
 
 
-def test_steps_that_share_a_model_are_refused(tiny, batch):
-    model = tiny()
+def test_steps_that_share_a_model_are_refused(small, batch):
+    model = small()
     with pytest.raises(LabkitError, match="two steps share one model"):
         labkit.compare({"baseline": lambda: labkit.make_step(model)}, batch())
 
@@ -371,7 +378,8 @@ def test_speedups_are_stacked_as_long_as_they_help_beyond_noise(tiny, batch, mon
 
 
 def test_speedups_are_chosen_for_networks_with_batch_norm(tiny, batch):
-    names, said = labkit.autotune(lambda: tiny(norm="batch"), batch(2), rounds=6)
+    model = functools.partial(tiny, generator=one_block("batch"), norm="batch")
+    names, said = labkit.autotune(model, batch(2, size=16), rounds=6)
     assert not {"batched", "fused_norm"} & {*names}
     assert any("batched: not tried" in line for line in said) and not any("not equivalent" in line for line in said)
 

@@ -6,13 +6,13 @@ import re
 
 import pytest
 import torch
+from tiny import one_block, two_layers
 
 import labkit
 from labkit.measure.compare import first_updates
 from labkit.measure.equivalence import EquivalenceCheck
-from labkit.models import Cycle
 
-VERY_SMALL = dict(ngf=2, ndf=2, n_layers=1, pool_size=20)
+VERY_SMALL = dict(generator=two_layers(), ndf=2, n_layers=1, pool_size=20)
 ROUNDS = 6  # after the first three updates
 
 
@@ -36,14 +36,6 @@ class IdentityReportedOnly:
         return without(super().losses(player, batch), "idt_A", "idt_B")
 
 
-class CycleDetached:
-    """The cycle A -> B -> A teaches G_B only."""
-
-    def cycle(self, go, back, real, other):
-        fake = go(real)
-        return Cycle(fake, back(fake.detach() if go is self.model.G_A else fake), go(other))
-
-
 class IdentityEverySecond(Calls):
     def losses(self, player, batch):
         losses = super().losses(player, batch)
@@ -52,7 +44,7 @@ class IdentityEverySecond(Calls):
 
 class FrozenLayer:
     def update(self, player):
-        for weight in self.model.G_A.model[4].parameters():
+        for weight in self.model.G_A[0].parameters():
             weight.grad = None
         super().update(player)
 
@@ -94,8 +86,8 @@ class ThreePercentHidden:
         return losses if hidden is None else losses | {"cycle_B": 0.97 * hidden + 0.03 * hidden.detach()}
 
 
-class HalvedLater(Calls):
-    begins = 5
+class HalvedAfterTiming(Calls):
+    begins = 8
 
     def update(self, player):
         if self.calls == self.begins:
@@ -103,10 +95,10 @@ class HalvedLater(Calls):
         super().update(player)
 
 
-class HalvedInsideLater(Calls):
+class HalvedInsideAfterTiming(Calls):
     """Half of each update is taken back, and the learning rate that is shown stays."""
 
-    begins = 5
+    begins = 8
 
     def update(self, player):
         before = [weight.detach().clone() for weight in self.players[player]]
@@ -117,24 +109,12 @@ class HalvedInsideLater(Calls):
                     weight.lerp_(old, 0.5)
 
 
-class IdentityDroppedLater(Calls):
-    begins = 5
+class IdentityDroppedAfterTiming(Calls):
+    begins = 8
 
     def losses(self, player, batch):
         losses = super().losses(player, batch)
         return without(losses, "idt_A", "idt_B") if self.calls >= self.begins else losses
-
-
-class HalvedAfterTiming(HalvedLater):
-    begins = 8
-
-
-class HalvedInsideAfterTiming(HalvedInsideLater):
-    begins = 8
-
-
-class IdentityDroppedAfterTiming(IdentityDroppedLater):
-    begins = 8
 
 
 class SkipsEverySeventh(Calls):
@@ -168,44 +148,16 @@ class ScheduleTooFast:
                     weight.lerp_(old, -1.0)
 
 
-class CachedLosses(Calls):
-    def __call__(self, real_a, real_b):
-        if self.calls < 3:
-            self.kept = super().__call__(real_a, real_b)
-        return self.kept
-
-
 class NoDiscriminators:
     def update(self, player):
         if player == "generators":
             super().update(player)
 
 
-class NoD_B:
-    def update(self, player):
-        for weight in self.model.D_B.parameters():
-            weight.grad = None
-        super().update(player)
-
-
 class JudgedWithoutGradients:
     def losses(self, player, batch):
         with torch.no_grad() if player == "discriminators" else contextlib.nullcontext():
             return super().losses(player, batch)
-
-
-class NoOptimiser:
-    def build(self, betas):
-        return {player: own for player, own in super().build(betas).items() if player == "generators"}
-
-
-class FrozenDiscriminators:
-    def build(self, betas):
-        self.model.D_A.requires_grad_(False)
-        return super().build(betas)
-
-
-# ---- ten more
 
 
 class FirstBatchForEver:
@@ -235,21 +187,9 @@ class OtherBetas:
         return super().build((0.9, 0.999))
 
 
-class AdversarialDetached:
-    def losses(self, player, batch):
-        return without(super().losses(player, batch), "G_B")
-
-
 class ClippedGradients:
     def update(self, player):
         torch.nn.utils.clip_grad_norm_(self.players[player], 0.5)
-        super().update(player)
-
-
-class OnePlayerTwice:
-    def update(self, player):
-        if player == "generators":
-            self.optimizers[player].step()
         super().update(player)
 
 
@@ -266,20 +206,6 @@ class BeginsRounded:
         return super().build(betas)
 
 
-class WeightsDecay:
-    def adam_options(self):
-        return super().adam_options() | {"weight_decay": 1e-4}
-
-
-class StaleFakes:
-    """The discriminators see the fakes of the step before."""
-
-    def pooled(self, pool, fakes, batch):
-        kept = self.__dict__.setdefault("older", {})
-        shown, kept[pool] = kept.get(pool, fakes), fakes
-        return super().pooled(pool, shown, batch)
-
-
 class LeavesOut:
     def losses(self, player, batch):
         return {name: loss for name, loss in super().losses(player, batch).items() if name != "cycle_A"}
@@ -288,20 +214,6 @@ class LeavesOut:
 class Adds:
     def __call__(self, real_a, real_b):
         return super().__call__(real_a, real_b) | {"perceptual": real_a.mean()}
-
-
-class Turns:
-    def backward(self, loss, player):
-        super().backward(-loss, player)
-
-
-class Freezes:
-    """Some weights do not learn: their gradient is None."""
-
-    def update(self, player):
-        for weight in self.players[player][: -len(self.players[player]) // 2]:
-            weight.grad = None
-        super().update(player)
 
 
 class NotANumber:
@@ -319,11 +231,6 @@ class Hurries:
     def build(self, betas):
         self.lr = {player: 2 * lr for player, lr in self.lr.items()}
         return super().build(betas)
-
-
-class BreaksLater(Calls):
-    def losses(self, player, batch):
-        return {name: loss / (self.calls < 4) for name, loss in super().losses(player, batch).items()}
 
 
 class AdamByHand:
@@ -447,52 +354,37 @@ class Bf16WithoutIdentity(Bf16Declared):
 
 FOOLS = {
     IdentityReportedOnly: "the gradient of idt_A does not reach G_A",
-    CycleDetached: "the gradient of cycle_A does not reach G_A",
     IdentityEverySecond: "in update 2, the gradient of idt_A does not reach G_A",
-    FrozenLayer: "G_A.model.4 does not learn",
+    FrozenLayer: "G_A.0 does not learn",
     NoPool: "the pool fake_[AB] keeps other pictures",
     PoolUnused: "D_A is .*, the baseline's",
     Rounded: "the weights of G_A go elsewhere, by .* of their way",
     ThreePercent: "cycle_B is .*, the baseline's",
     ThreePercentHidden: "the gradient of cycle_B in G_A is 0.97 times the baseline's",
-    HalvedLater: "in update 5, the learning rate of the generators is 0.0001, the baseline's 0.0002",
-    HalvedInsideLater: "in update 5, the weights of G_A go elsewhere, by 0.5 of their way",
-    IdentityDroppedLater: "in update 5, the gradient of idt_A does not reach G_A",
     HalvedAfterTiming: "after the timing rounds, the learning rate of the generators is 0.0001, the baseline's 0.0002",
     HalvedInsideAfterTiming: "after the timing rounds, the weights of G_A go elsewhere, by 0.5 of their way",
     IdentityDroppedAfterTiming: "after the timing rounds, the gradient of idt_A does not reach G_A",
     SkipsEverySeventh: "after the timing rounds, the number of Adam's steps for G_A.* is 8, the baseline's 9",
     ScheduleIgnored: "in update 6, the learning rate of the generators is 0.0002, the baseline's 0.0001",
     ScheduleTooFast: "in update 6, the weights of G_A go elsewhere",
-    CachedLosses: "in update 4, the number of Adam's steps for G_A.* is 3, the baseline's 4",
     NoDiscriminators: "D_A, D_B do not learn",
-    NoD_B: "D_B does not learn",
     JudgedWithoutGradients: ".* fails in the discriminators .*does not require grad",
-    NoOptimiser: ".* fails in the discriminators .*KeyError: 'discriminators'",
-    FrozenDiscriminators: ".* fails in the discriminators .*requires_grad",
     FirstBatchForEver: "in update 2, (G_A|cycle_A|idt_A) is .*, the baseline's",
     SkipsEveryFifth: "in update 5, the number of Adam's steps for G_A.* is 4, the baseline's 5",
     ForgetsMoments: "in update 2, the weights of G_A go elsewhere",
     OtherBetas: r"the betas of the generators is \(0.9, 0.999\)",
-    AdversarialDetached: "the gradient of G_B does not reach G_B",
     ClippedGradients: "the gradients of G_A are .* times the baseline's",
-    OnePlayerTwice: "the number of Adam's steps for G_A.* is 2, the baseline's 1",
     LearnsOnePercentLess: "the gradient of D_A in D_A is 0.99 times the baseline's",
-    BeginsRounded: "G_A.model.1.weight does not begin as the baseline's",
-    WeightsDecay: "the weight_decay of the generators is 0.0001",
-    StaleFakes: "in update 2, the pool fake_[AB] keeps other pictures",
+    BeginsRounded: "G_A.0.weight does not begin as the baseline's",
     Bf16Undeclared: "after the timing rounds, ",
     LeavesOut: "it leaves out cycle_A",
     Adds: "it adds perceptual",
-    Turns: "the gradients of G_A are -1 times the baseline's",
-    Freezes: "G_A.* not learn",
     NotANumber: "D_A is nan, the baseline's ",
     Plain: "the weights of G_A go elsewhere",
     Hurries: "the learning rate of the generators is 0.0004, the baseline's 0.0002",
-    BreaksLater: "in update 4, .* is (inf|nan), the baseline's",
     AdamByHandTooFast: "the weights of G_A go elsewhere, by 0.01 of their way",
     OwnAdamStops: "after the timing rounds, G_A, G_B.* do not learn",
-    RoundedInFloat32: "the weights of G_A go elsewhere, by 0.* of their way",
+    RoundedInFloat32: "the weights of G_A go elsewhere, by .* of their way",
     HalfAPercentInFloat32: "cycle_B is .*, the baseline's ",
     Fp8FakesInFloat32: "the pool fake_[AB] keeps other pictures",
 }
@@ -601,7 +493,7 @@ def test_a_step_that_knows_float32_only_may_be_right(judged, stack):
 
 @pytest.mark.parametrize("stack", [["fused_adam"], ["channels_last", "out_of_place"], ["recompute"], ["bf16"]], ids=str)
 def test_batch_norm_is_judged_too(tiny, batch, stack):
-    judged = equivalence_of(tiny, batch(2), ngf=4, ndf=4, norm="batch")
+    judged = equivalence_of(tiny, batch(2, size=16), generator=one_block("batch"), norm="batch")
     assert judged(*stack) is None
     assert re.match("the gradient of idt_A does not reach G_A", judged(IdentityReportedOnly, *stack) or "")
 

@@ -14,6 +14,7 @@ import sys
 import tracemalloc
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -29,7 +30,7 @@ from tools.grading import __main__ as grading
 from tools.grading import by_hand, report, sandbox
 from tools.grading.collect import collect, read_roster, read_table
 from tools.grading.course import Course
-from tools.grading.execute import take_from_below
+from tools.grading.execute import RunExercises, take_from_below
 
 ROOT = Path(__file__).parents[2]
 NAME = "01_tiny"
@@ -83,21 +84,38 @@ def path_to_alembic():
         yield
 
 
-def released(root: Path) -> Course:
-    """A course with the students' notebook, as `make assignments` makes it."""
-    course = Course(root)
+@pytest.fixture(scope="module", autouse=True)
+def one_sandbox():
+    """All of the class is graded in one sandbox, with limits that hostile answers soon meet."""
+    with pytest.MonkeyPatch.context() as patch:
+        load = Course.__init__
+
+        def with_limits(self, root):
+            load(self, root)
+            self.config.RunExercises.update(exercise_seconds=1, memory_mb=1000)
+
+        patch.setattr(Course, "__init__", with_limits)
+        patch.setattr(grading, "RunExercises", SimpleNamespace(end=lambda: None))
+        yield
+    RunExercises.end()
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory, path_to_alembic):
+    """The folder of a course with the students' notebook, as `make assignments` makes it."""
+    course = Course(tmp_path_factory.mktemp("released"))
     source = course.root / "source" / NAME / f"{NAME}.ipynb"
     source.parent.mkdir(parents=True)
     nbformat.write(tiny_notebook(), source)
     course.directory.assignment_id = NAME
     GenerateAssignment(coursedir=course.directory, config=course.config).start()
-    return course
+    return course.root
 
 
 @pytest.fixture(scope="module")
-def course(tmp_path_factory, path_to_alembic):
+def course(released, tmp_path_factory):
     """The course, released."""
-    return released(tmp_path_factory.mktemp("course"))
+    return Course(shutil.copytree(released, tmp_path_factory.mktemp("class") / "course"))
 
 
 def answered(course: Course, answers: dict[str, str]) -> nbformat.NotebookNode:
@@ -244,25 +262,22 @@ def graded(course, tmp_path_factory):
     (folder / "right" / NAME / "labkit" / "__init__.py").write_text("raise RuntimeError('of a student')")
     roster = folder / "students.csv"
     roster.write_text("id,first_name,last_name\nright,Ada,Right\nabsent,Bob,Absent\n")
-    settings = dict(exercise_seconds=2, memory_mb=1000)
     printed = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
-        load = Course.__init__
-
-        def with_settings(self, root):
-            load(self, root)
-            self.config.RunExercises.update(settings)
-
-        patch.setattr(Course, "__init__", with_settings)
+    with contextlib.redirect_stdout(printed):
         words = ["--submissions", folder, "--course", course.root, "--students", roster, "--seed", "5"]
         words += ["--isolation", "namespaces"]
         assert grading.main([str(word) for word in words]) == 0, printed.getvalue()
     return {one.student: one.exercises for one in course.graded(NAME)}, printed.getvalue()
 
 
-needs_namespaces = pytest.mark.skipif(
-    bool(sandbox.works("namespaces")), reason=sandbox.works("namespaces") or "it works"
-)
+@pytest.fixture(scope="module")
+def namespaces():
+    """Skips a test where this kind of sandbox does not work."""
+    if reason := sandbox.works("namespaces"):
+        pytest.skip(reason)
+
+
+needs_namespaces = pytest.mark.usefixtures("namespaces")
 
 
 @needs_namespaces
@@ -367,9 +382,9 @@ def two():
 
 
 @pytest.fixture(scope="module")
-def with_written(tmp_path_factory, path_to_alembic):
+def with_written(released, tmp_path_factory):
     """A course with two submissions, one of them hostile."""
-    course = released(tmp_path_factory.mktemp("with_written"))
+    course = Course(shutil.copytree(released, tmp_path_factory.mktemp("with_written") / "course"))
     answers = {"two": "def two():\n    return 7", "written": "Mine."}
     hand_in(course.root / "submitted", "ada", answered(course, EXERCISES | answers))
     hostile = answered(course, EXERCISES | {"two": SHOWS, "written": f"**Bold** {ATTACKS}"})

@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 import torch
+from tiny import two_layers
 
 from labkit import LabkitError
 from labkit.measure.compare import SURVEY_FORMAT, from_json
@@ -17,6 +18,7 @@ from tools.survey import NO_TIME, TINY, Item, gpu_plan, rehearsal_plan, survey
 CPU = torch.device("cpu")
 PLAN = [Item("timing", 1, TINY, size) for size in (32, 64, 96)]
 KEYS = [item.key for item in PLAN]
+SMALL = TINY | {"generator": two_layers()}
 
 
 def in_force(row):
@@ -125,7 +127,7 @@ def test_an_exact_speedup_is_checked_and_a_wrong_one_is_found(monkeypatch, facto
         return tuple(pictures * factor for pictures in right(self, *args))
 
     monkeypatch.setattr(Batched, "both", wrong)
-    item = Item("correctness", 1, TINY, 32, speedups=("batched",), steps=6)
+    item = Item("correctness", 1, SMALL, 16, speedups=("batched",), steps=6)
     row, said = surveys.check_correctness(item, CPU, None)
     assert row["ok"] is ok and said.startswith("ok: " if ok else "NOT OK: ")
 
@@ -141,7 +143,7 @@ def test_what_goes_wrong_only_later_in_a_run_is_found(monkeypatch, late, ok):
         return {name: loss * factor for name, loss in super(Batched, self).losses(player, batch).items()}
 
     monkeypatch.setattr(Batched, "losses", losses, raising=False)
-    item = Item("correctness", 1, TINY, 32, speedups=("batched",), steps=52)
+    item = Item("correctness", 1, SMALL, 16, speedups=("batched",), steps=52)
     row, _ = surveys.check_correctness(item, CPU, None)
     assert row["ok"] is ok and (row["seen"]["run losses"] < 1e-9) is ok
 
