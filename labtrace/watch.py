@@ -6,6 +6,7 @@ process, and is the only one of labtrace that uses PyTorch: the one that the scr
 
 from __future__ import annotations
 
+import functools
 import importlib.abc
 import importlib.util
 import itertools
@@ -16,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 import weakref
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
@@ -28,7 +30,7 @@ from labtrace.files import atomic_write, check_writable
 from labtrace.stamp import stamp
 
 LONGEST_ABSENCE = 20  # steps of another optimiser, after which the first is taken for one that the script has left
-MOST_MEMORY = 2 << 30  # bytes that the process may grow by while it is recorded
+MOST_MEMORY = 1 << 30  # bytes that the process may grow by while it is recorded
 MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
 PYTHON = [sys.executable, "-P", "-m"]  # -P: no file in the script's folder takes the place of a module
 
@@ -90,7 +92,10 @@ class Watch:
         else:
             after_import("torch.optim.optimizer", self._hook_optimizers)
             after_import("torch.amp.grad_scaler", self._hook_scaler)
-        after_import("torch.utils.data.dataloader", self._hook_batches)
+        # A long evaluation between two steps must not fill the memory with events, nor a step of many passes.
+        loaders = "torch.utils.data.dataloader"
+        after_import(loaders, lambda module: self._hook_memory(module._BaseDataLoaderIter, "__next__"))
+        after_import("torch.autograd", lambda module: self._hook_memory(module, "backward"))
 
     def _hook_modules(self, modules: Any) -> None:
         def called(module: Any, _inputs: Any, _output: Any) -> None:
@@ -130,15 +135,16 @@ class Watch:
 
         scalers.GradScaler.step = scaled
 
-    def _hook_batches(self, loaders: Any) -> None:
-        """A long evaluation between two steps, or a step of many batches, must not fill the memory with events."""
-        following = loaders._BaseDataLoaderIter.__next__
+    def _hook_memory(self, owner: Any, name: str) -> None:
+        """Checks the memory before each call of a function."""
+        function = getattr(owner, name)
 
-        def checked(iterator: Any) -> Any:
+        @functools.wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
             self._check_memory()
-            return following(iterator)
+            return function(*args, **kwargs)
 
-        loaders._BaseDataLoaderIter.__next__ = checked
+        setattr(owner, name, checked)
 
     def step_ended(self) -> None:
         """Starts the recording, goes on with it, or ends it."""
@@ -146,13 +152,13 @@ class Watch:
             return
         self.ends.append(time.perf_counter())
         self.cpu.append(time.process_time())
-        self._check_memory()
         if len(self.ends) == self.warmup:
             self._start()
         elif self.recorded == self.steps:
             self._finish()
         elif self.profiler:
             self.profiler.step()
+            self._check_memory()
 
     @property
     def recorded(self) -> int:
@@ -166,23 +172,20 @@ class Watch:
         if activities == {ProfilerActivity.CPU}:
             os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or it complains that there is no GPU
         one_more = schedule(wait=0, warmup=1, active=self.steps + 1)  # `_finish` ends it before
-        profiler = profile(
-            activities=activities,
-            schedule=one_more,
-            on_trace_ready=self._write,
-            record_shapes=True,
-            acc_events=True,  # or PyTorch 2.11 warns that it keeps the events of one cycle, and here is but one
-        )
+        # acc_events=True would make an object of Python of each event, which takes several times the memory.
+        profiler = profile(activities=activities, schedule=one_more, on_trace_ready=self._write, record_shapes=True)
         self.memory = peak_memory()
         try:
-            profiler.start()
+            with warnings.catch_warnings(action="ignore"):  # PyTorch 2.11: only the events of one cycle are kept
+                profiler.start()
         except RuntimeError as error:  # the script has a profiler of its own
             self._leave(f"nothing is recorded, since the profiler cannot start: {error}")
         else:
             self.profiler = profiler
 
     def _check_memory(self) -> None:
-        if self.profiler and peak_memory() - self.memory > MOST_MEMORY:
+        records = self.profiler and len(self.ends) > self.warmup  # and does not only warm up
+        if records and peak_memory() - self.memory > MOST_MEMORY:
             say(f"watch: the process has grown by {MOST_MEMORY >> 30} GiB since the recording began, which ends now.")
             self._finish()
 
@@ -212,7 +215,8 @@ class Watch:
         except LabkitError as error:
             self._leave(str(error))
             return
-        self._leave(f"{self.recorded} steps of {os.path.basename(sys.argv[0])} are in {path}{self._cost()}")
+        much = f"{self.recorded} steps" if self.recorded else "parts of one step"
+        self._leave(f"{much} of {os.path.basename(sys.argv[0])} are in {path}{self._cost()}")
         if rank == 0:
             subprocess.run([*PYTHON, "labtrace", "report", path], stdout=sys.__stderr__)
 
