@@ -149,16 +149,15 @@ def trace_files(path: Path | str) -> list[Path]:
     check_exists(path, "a trace, .json or .json.gz, or a folder of traces", TraceError)
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name[0] != ".")
-        if not files:
-            cause = "no trace among the files of this folder" if any(path.iterdir()) else "this folder is empty"
-            raise TraceError(f"{path}: {cause}. A trace's name ends in .json or .json.gz; `labkit.record` makes one.")
-    elif path.name.startswith("._"):
+        if files:
+            return files
+        cause = "no trace among the files of this folder" if any(path.iterdir()) else "this folder is empty"
+        raise TraceError(f"{path}: {cause}. A trace's name ends in .json or .json.gz; `labkit.record` makes one.")
+    if path.name.startswith("._"):
         raise TraceError(f"{path}: macOS wrote this file beside a copy, and no events into it. Open {path.name[2:]}.")
-    elif not path.name.endswith(SUFFIXES):
+    if not path.name.endswith(SUFFIXES):
         raise TraceError(f"{path}: a trace's name ends in .json or .json.gz. Choose such a file, or rename it.")
-    else:
-        files = [path]
-    return files
+    return [path]
 
 
 def read_file(file: Path) -> Recording:

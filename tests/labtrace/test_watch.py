@@ -48,6 +48,7 @@ def _watched(folder, checks, settings, *words):
     """`checks` is how often the memory may be looked at: more seem too much."""
     os.chdir(folder)
     sys.argv = ["", settings, *words]
+    labtrace.watch.stamp = lambda: {"labkit": str(sys.modules["torch"].hann_window(3))}  # which a recording would show
     if checks is not None:
         labtrace.watch.peak_memory, labtrace.watch.MOST_MEMORY = itertools.count().__next__, checks
     labtrace.watch.subprocess = SimpleNamespace(run=lambda *_, **__: None)
@@ -103,6 +104,12 @@ def test_a_step_has_all_optimisers_once(script, tmp_path):
     events = labtrace.Trace(tmp_path / "train.json.gz").ranks[0].recording.events
     updates = events["name"][events["name"].str.startswith("Optimizer.step#")]
     assert updates.value_counts().to_dict() == {"Optimizer.step#SGD.step": 3, "Optimizer.step#Adam.step": 3}
+
+
+def test_no_work_of_the_recording_is_in_a_step(script, tmp_path):
+    script("for _ in range(12): update()", steps=3)
+    names = labtrace.Trace(tmp_path / "train.json.gz").ranks[0].operators["name"]
+    assert "aten::mean" in set(names) and "aten::hann_window" not in set(names), "the stamp was made in a step"
 
 
 def test_another_optimiser_takes_over_where_the_first_steps_no_more(script, tmp_path):
