@@ -185,7 +185,8 @@ def _times(rank: Rank) -> list[Finding]:
     pauses = (events["begin"] - events["end"].cummax().shift()).fillna(0.0)
     place = int(pauses.argmax()) if len(events) else 0
     far = pauses.max() > max(STRAY_PAUSE_US, STRAY_PAUSE_SHARE * (events["end"].max() - events["begin"].min()))
-    if far and min(place, len(events) - place) <= max(1, 0.01 * len(events)):
+    two_clocks = work["begin"].min() > rank.operators["end"].max()
+    if far and (two_clocks or min(place, len(events) - place) <= max(1, 0.01 * len(events))):
         stray = events[:place] if place < len(events) / 2 else events[place:]
         what = "events a minute or more away from all others: a wrong time"
         found.append(_row(what, stray, 1.0, f"{ALL_OF_GPU}, {OF_HOST}"))

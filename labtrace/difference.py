@@ -12,7 +12,7 @@ from labtrace.dialects import OPERATORS, fine_kinds
 from labtrace.processor import PYTHON, stretches
 from labtrace.rank import NOWHERE, Nested, Rank
 from labtrace.reading import TraceError
-from labtrace.tables import temporal, temporal_by_step
+from labtrace.tables import share, temporal, temporal_by_step
 
 SAME = 0.05  # a difference of counts or means up to this share of the larger counts as none
 SAME_STEP = 0.01  # and one of steps up to this share
@@ -137,10 +137,8 @@ def _in_words(before: Mapping[str, Any], after: Mapping[str, Any], what: str) ->
     ours, theirs = before["median_us"], after["median_us"]
     scale, unit = (1e3, "ms") if max(ours, theirs) > 1e4 else (1.0, "us")
     took, takes = (f"{us / scale:,.0f}" if us >= 100 * scale else f"{us / scale:.3g}" for us in (ours, theirs))
-    apart = (
-        before["lower_quartile_us"] > after["upper_quartile_us"]
-        or after["lower_quartile_us"] > before["upper_quartile_us"]
-    )
+    faster, slower = sorted((before, after), key=lambda one: one["median_us"])
+    apart = slower["lower_quartile_us"] > faster["upper_quartile_us"]
     if not apart or abs(ours - theirs) <= SAME_STEP * max(ours, theirs):
         found = "the same, within the spread of the steps" if what == "A step" else "the same"
     else:
@@ -164,9 +162,7 @@ def changes(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> pandas.DataFram
     table = ours[numbers].join(theirs[numbers].add_suffix("_other"), how="outer").fillna(0.0)
     table["difference_us"] = table["us_other"] - table["us"]
     often, often_other = table["count"], table["count_other"]
-    mean, mean_other = (
-        table[us] / table[count].replace(0.0, np.nan) for us, count in (("us", "count"), ("us_other", "count_other"))
-    )
+    mean, mean_other = share(table["us"], often), share(table["us_other"], often_other)
     rules = {
         "appeared": often == 0,
         "vanished": often_other == 0,

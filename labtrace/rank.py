@@ -52,8 +52,8 @@ class Rank:
         events = recording.events
         marks = events[events["category"].isin([OPERATORS, RANGES])]
         a_step = matching(marks["name"], r"^ProfilerStep\s*#\s*\d{1,18}(?!\d)")
-        whole = (recording.stamp or {}).get("whole_steps")  # of `labtrace.watch`, for a training that ended early
-        self.steps = marks[a_step].head(whole).reset_index(drop=True)
+        whole = (recording.stamp or {}).get("whole_steps")  # of `labtrace.watch`, for a recording that ended early
+        self.steps, self._marked = marks[a_step].head(whole).reset_index(drop=True), marks[a_step]
         self.steps["step"] = self.steps["name"].str.extract(r"(\d+)", expand=False).astype("int64")
         labkits, pytorchs = matching(marks["name"], f"^{RANGE}"), matching(marks["name"], f"^(?:{PYTORCHS_RANGES})")
         other = (marks["category"] == RANGES) | pytorchs | matching(marks["name"], f"^{USERS_RANGES}")
@@ -181,9 +181,10 @@ class Rank:
 
     @property
     def recorded(self) -> Union:
-        """When a step was recorded or, if none is marked, from the first event to the last."""
-        if len(self.steps):
-            return Union(self.steps["begin"], self.steps["end"])
+        """When a whole step was recorded, or a part of one or, if none is marked, from the first event to the last."""
+        marked = self.steps if len(self.steps) else self._marked
+        if len(marked):
+            return Union(marked["begin"], marked["end"])
         events = self.recording.events
         return Union([events["begin"].min()], [events["end"].max()])
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import re
@@ -36,7 +37,11 @@ LATEST_NS = (1 << 62) - 1  # since 1970: the year 2116. A later time cannot be i
 LONGEST_NS = 1 << 53  # 104 days: until then a float of microseconds is exact to the nanosecond
 EARLY_NS = 10**5  # so long before its launch no kernel begins
 UNSET_NS = 60 * 10**9  # if all other events are later than a minute, a begin of 0 was not written
-KINETOS_NAMES = re.compile(rb'("cat": "[^"]*", "name": ")(.*?)(?=", "pid": )', re.DOTALL)
+# Texts that Kineto wrote without escapes, and what follows them
+RAW_TEXTS = [
+    re.compile(rb'("cat": "[^"]*", "name": ")(.*?)(?=", "pid": )', re.DOTALL),
+    re.compile(rb'("(?:Call stack|Module Hierarchy|traceName)": ")(.*?)(?="\s*[,}])', re.DOTALL),
+]
 BEGINNING = 4096  # bytes in which a bare list of events, without the object around it, shows what it is
 STREAM = "stream "  # PyTorch 1.8 to 1.10 name the GPU's threads so
 
@@ -144,16 +149,15 @@ def trace_files(path: Path | str) -> list[Path]:
     check_exists(path, "a trace, .json or .json.gz, or a folder of traces", TraceError)
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name[0] != ".")
-        if not files:
-            cause = "no trace among the files of this folder" if any(path.iterdir()) else "this folder is empty"
-            raise TraceError(f"{path}: {cause}. A trace's name ends in .json or .json.gz; `labkit.record` makes one.")
-    elif path.name.startswith("._"):
+        if files:
+            return files
+        cause = "no trace among the files of this folder" if any(path.iterdir()) else "this folder is empty"
+        raise TraceError(f"{path}: {cause}. A trace's name ends in .json or .json.gz; `labkit.record` makes one.")
+    if path.name.startswith("._"):
         raise TraceError(f"{path}: macOS wrote this file beside a copy, and no events into it. Open {path.name[2:]}.")
-    elif not path.name.endswith(SUFFIXES):
+    if not path.name.endswith(SUFFIXES):
         raise TraceError(f"{path}: a trace's name ends in .json or .json.gz. Choose such a file, or rename it.")
-    else:
-        files = [path]
-    return files
+    return [path]
 
 
 def read_file(file: Path) -> Recording:
@@ -263,8 +267,8 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
     )
 
 
-def _with_sound_names(text: bytes) -> bytes:
-    """The file, with the names escaped that a profiler with with_stack=True wrote as they were, such as C:\\lib.py."""
+def _with_sound_texts(text: bytes) -> bytes:
+    """The file, with the texts escaped that a profiler with with_stack=True wrote as they were, such as C:\\lib.py."""
 
     def escaped(found: re.Match[bytes]) -> bytes:
         before, name = found.groups()
@@ -274,7 +278,7 @@ def _with_sound_names(text: bytes) -> bytes:
             name = json.dumps(name.decode(errors="replace")).encode()[1:-1]
         return before + name
 
-    return KINETOS_NAMES.sub(escaped, text)
+    return functools.reduce(lambda so_far, texts: texts.sub(escaped, so_far), RAW_TEXTS, text)
 
 
 def _entries(text: bytes) -> dict[str, msgspec.Raw]:
@@ -284,7 +288,7 @@ def _entries(text: bytes) -> dict[str, msgspec.Raw]:
     except msgspec.ValidationError:
         return {}
     except msgspec.DecodeError:
-        if (sound := _with_sound_names(text)) != text:
+        if (sound := _with_sound_texts(text)) != text:
             return _entries(sound)
         # perhaps for NaN or Infinity, which Python writes: they are unknown times
         whole = json.loads(text, parse_float=Decimal, parse_constant=lambda _: None)

@@ -159,7 +159,7 @@ def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]
     if idle >= LEAST_SHARE:
         cause = "for the next launch" if late > launched else "for launched kernels to begin"
         said = f"The GPU waits {idle:.0%} of the time"
-        if not np.isnan(numbers["mean_queue"]):  # launches are known
+        if max(late, launched) > LEAST_TOLD and not np.isnan(numbers["mean_queue"]):  # launches are known
             said += f", {_most(max(late, launched))} {cause}"
     ahead = numbers["long_delays_of_kernels"] > 0.5 and first >= LEAST_LEAD * second
     bound = kind if ahead and least >= 1 - LEAST_SHARE else "unknown"
@@ -188,7 +188,8 @@ def _idle_in_words(numbers: Mapping[str, float]) -> str:
     if not numbers["idle_of_wall"] > LEAST_TOLD:
         return "The GPU was hardly ever idle."
     idle = f"The GPU was idle for {numbers['idle_of_wall']:.0%} of the wall time"
-    if np.isnan(numbers["mean_queue"]):  # no launch is known, or the clocks of host and GPU differ
+    # If no launch is known, or the clocks of host and GPU differ, nobody knows why. And of a few percent nobody asks.
+    if np.isnan(numbers["mean_queue"]) or numbers["idle_of_wall"] < LEAST_SHARE:
         return f"{idle}."
     waited = f"{numbers['host_wait_of_idle']:.0%} of that because the next kernel was not launched yet"
     if numbers["launched_of_idle"] >= LEAST_SHARE:
@@ -204,7 +205,7 @@ def _queue(numbers: Mapping[str, float]) -> str:
         return ""
     delayed, host_cost = numbers["long_delays_of_kernels"], numbers["cost_of_data"] + numbers["cost_of_host"]
     told = f" {delayed:.0%} of the kernels began more than {LONG_DELAY_US:g} us after their launch, and "
-    told += f"{numbers['mean_queue']:.1f} waited on average"
+    told += f"{numbers['mean_queue']:,.1f} waited on average"
     if delayed > 0.5 and bound_by(numbers) in tables.KINDS and host_cost < HIGH_HOST_COST:
         return f"{told}: a full queue, not overhead."
     return f"{told}."

@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 import weakref
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
@@ -28,7 +29,7 @@ from labtrace.files import atomic_write, check_writable
 from labtrace.stamp import stamp
 
 LONGEST_ABSENCE = 20  # steps of another optimiser, after which the first is taken for one that the script has left
-MOST_MEMORY = 2 << 30  # bytes that the process may grow by while it is recorded
+MOST_MEMORY = 1 << 30  # bytes that the process may grow by while it is recorded
 MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
 PYTHON = [sys.executable, "-P", "-m"]  # -P: no file in the script's folder takes the place of a module
 
@@ -82,29 +83,30 @@ class Watch:
         self.profiler: Any = None  # while it records or warms up
         self.hook: Any = None  # PyTorch's handle, None after the recording
         self.memory = 0  # bytes, when the recording began
+        self.about: dict[str, Any] = {}  # the recording's stamp
 
-    def install(self) -> None:
-        """Waits until the script has imported PyTorch, which reads its environment variables then."""
+    def hook_into(self, torch: Any) -> None:
+        """Has PyTorch tell of each step."""
+        from torch.nn.modules.module import register_module_forward_hook
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
         if self.calls:
-            after_import("torch.nn.modules.module", self._hook_modules)
+            self.hook = register_module_forward_hook(self._called)
         else:
-            after_import("torch.optim.optimizer", self._hook_optimizers)
-            after_import("torch.amp.grad_scaler", self._hook_scaler)
-        after_import("torch.utils.data.dataloader", self._hook_batches)
+            self.hook = register_optimizer_step_post_hook(self._stepped)
+            self._hook_scaler(torch.amp.GradScaler)
+        # A long evaluation between two steps must not fill the memory with events, nor a step of many passes.
+        self._hook_memory(_BaseDataLoaderIter, "__next__")
+        self._hook_memory(torch.autograd, "backward")
 
-    def _hook_modules(self, modules: Any) -> None:
-        def called(module: Any, _inputs: Any, _output: Any) -> None:
-            if type(module).__name__ == self.calls:
-                self.step_ended()
+    def _called(self, module: Any, _inputs: Any, _output: Any) -> None:
+        if type(module).__name__ == self.calls:
+            self.step_ended()
 
-        self.hook = modules.register_module_forward_hook(called)
-
-    def _hook_optimizers(self, optimizers: Any) -> None:
-        def stepped(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-            if self._ends_step(optimizer):
-                self.step_ended()
-
-        self.hook = optimizers.register_optimizer_step_post_hook(stepped)
+    def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if self._ends_step(optimizer):
+            self.step_ended()
 
     def _ends_step(self, optimizer: Any) -> bool:
         """Whether it is the first that stepped, or follows it: for a second fold, or a task's inner loop before."""
@@ -117,9 +119,9 @@ class Watch:
         self.since.clear()
         return True
 
-    def _hook_scaler(self, scalers: Any) -> None:
+    def _hook_scaler(self, scaler_type: Any) -> None:
         """A step of the training ends, too, where a scaler leaves the optimiser's out, for an infinite gradient."""
-        step = scalers.GradScaler.step
+        step = scaler_type.step
 
         def scaled(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             before = len(self.ends)
@@ -128,17 +130,17 @@ class Watch:
                 self.step_ended()
             return result
 
-        scalers.GradScaler.step = scaled
+        scaler_type.step = scaled
 
-    def _hook_batches(self, loaders: Any) -> None:
-        """A long evaluation between two steps, or a step of many batches, must not fill the memory with events."""
-        following = loaders._BaseDataLoaderIter.__next__
+    def _hook_memory(self, owner: Any, name: str) -> None:
+        """Checks the memory before each call of a function."""
+        function = getattr(owner, name)
 
-        def checked(iterator: Any) -> Any:
+        def checked(*args: Any, **kwargs: Any) -> Any:
             self._check_memory()
-            return following(iterator)
+            return function(*args, **kwargs)
 
-        loaders._BaseDataLoaderIter.__next__ = checked
+        setattr(owner, name, checked)
 
     def step_ended(self) -> None:
         """Starts the recording, goes on with it, or ends it."""
@@ -146,13 +148,13 @@ class Watch:
             return
         self.ends.append(time.perf_counter())
         self.cpu.append(time.process_time())
-        self._check_memory()
         if len(self.ends) == self.warmup:
             self._start()
         elif self.recorded == self.steps:
             self._finish()
         elif self.profiler:
             self.profiler.step()
+            self._check_memory()
 
     @property
     def recorded(self) -> int:
@@ -160,29 +162,28 @@ class Watch:
         return max(0, len(self.ends) - self.warmup - 1)
 
     def _start(self) -> None:
+        import torch
         from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
 
+        # Not at the end, in the last step: the stamp takes some 40 ms, and would seem to be work of the script.
+        self.about = stamp() | {"torch": torch.__version__, "threads": torch.get_num_threads(), "cores": cores()}
         activities = supported_activities()
         if activities == {ProfilerActivity.CPU}:
             os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or it complains that there is no GPU
         one_more = schedule(wait=0, warmup=1, active=self.steps + 1)  # `_finish` ends it before
-        profiler = profile(
-            activities=activities,
-            schedule=one_more,
-            on_trace_ready=self._write,
-            record_shapes=True,
-            acc_events=True,  # or PyTorch 2.11 warns that it keeps the events of one cycle, and here is but one
-        )
+        # acc_events=True would make an object of Python of each event, which takes several times the memory.
+        profiler = profile(activities=activities, schedule=one_more, on_trace_ready=self._write, record_shapes=True)
         self.memory = peak_memory()
         try:
-            profiler.start()
+            with warnings.catch_warnings(action="ignore"):  # PyTorch 2.11: only the events of one cycle are kept
+                profiler.start()
+            self.profiler = profiler
         except RuntimeError as error:  # the script has a profiler of its own
             self._leave(f"nothing is recorded, since the profiler cannot start: {error}")
-        else:
-            self.profiler = profiler
 
     def _check_memory(self) -> None:
-        if self.profiler and peak_memory() - self.memory > MOST_MEMORY:
+        records = self.profiler and len(self.ends) > self.warmup  # and does not only warm up
+        if records and peak_memory() - self.memory > MOST_MEMORY:
             say(f"watch: the process has grown by {MOST_MEMORY >> 30} GiB since the recording began, which ends now.")
             self._finish()
 
@@ -192,11 +193,10 @@ class Watch:
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()  # the last kernels belong to the recording
         profiler, self.profiler = self.profiler, None
-        about = stamp() | {"torch": torch.__version__, "threads": torch.get_num_threads(), "cores": cores()}
-        about["whole_steps"] = self.recorded  # of a script that ended early, the last step is no whole one
+        self.about["whole_steps"] = self.recorded  # of a script that ended early, the last step is no whole one
         if self.recorded:
-            about["cores_busy"] = (self.cpu[-1] - self.cpu[self.warmup]) / (self.ends[-1] - self.ends[self.warmup])
-        profiler.add_metadata_json("labkit", json.dumps(about))  # taken only while it records
+            self.about["cores_busy"] = (self.cpu[-1] - self.cpu[self.warmup]) / (self.ends[-1] - self.ends[self.warmup])
+        profiler.add_metadata_json("labkit", json.dumps(self.about))  # taken only while it records
         profiler.stop()
         if self.stop:
             sys.exit()
@@ -212,7 +212,8 @@ class Watch:
         except LabkitError as error:
             self._leave(str(error))
             return
-        self._leave(f"{self.recorded} steps of {os.path.basename(sys.argv[0])} are in {path}{self._cost()}")
+        much = f"{self.recorded} steps" if self.recorded else "parts of one step"
+        self._leave(f"{much} of {os.path.basename(sys.argv[0])} are in {path}{self._cost()}")
         if rank == 0:
             subprocess.run([*PYTHON, "labtrace", "report", path], stdout=sys.__stderr__)
 
@@ -286,7 +287,7 @@ def main() -> None:
     """Runs the script under a `Watch`: ``python -m labtrace.watch SETTINGS script ...``, which `watch` starts."""
     _, settings, *sys.argv = sys.argv
     watched = Watch(**json.loads(settings))
-    watched.install()
+    after_import("torch", watched.hook_into)  # and not before: PyTorch reads environment variables then
     try:
         if sys.argv[0] == "-m":
             sys.argv = sys.argv[1:]

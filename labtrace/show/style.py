@@ -152,4 +152,5 @@ def shortened(name: str, length: int = 44) -> str:
 
 def label(name: str) -> str:
     """A name beside a bar, in one line or two."""
-    return "<br>".join(map(escaped, textwrap.wrap(shortened(name, 200), 44, max_lines=2, placeholder=" …")))
+    first, *rest = textwrap.wrap(shortened(name, 200), 44) or [""]
+    return "<br>".join(map(escaped, [first, shortened(" ".join(rest))] if rest else [first]))

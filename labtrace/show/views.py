@@ -6,7 +6,7 @@ Most are bars, and `VIEWS` says which columns of which table they draw. A trace 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,15 @@ from labtrace.show.hta import hta
 from labtrace.show.timeline import LOOKS, PROCESSOR, players, queue, timeline
 from labtrace.trace import Trace
 
-ACTIVITIES: Looks = {kind: (kind, colour, "") for kind, colour in {"idle": style.UNUSED, **style.KINDS}.items()}
+
+def _plain(colours: Mapping[str, str]) -> Looks:
+    """Series that are named in the legend as in the table, without hatching."""
+    return {name: (name, colour, "") for name, colour in colours.items()}
+
+
+ACTIVITIES = _plain({"idle": style.UNUSED, **style.KINDS})
+HOSTS = _plain({"operator": style.UNUSED, "CUDA call": style.HOST})
+PLACES = _plain({"host": style.HOST, "GPU": style.KERNEL, "between": style.UNUSED})
 CAUSES: Looks = {
     "host_wait": ("waits for the host (host_wait)", style.HOST, "/"),
     "kernel_wait": ("pauses between kernels (kernel_wait)", style.UNUSED, ""),
@@ -38,12 +46,6 @@ COMMUNICATION: Looks = {
     "own_us": ("its own work and pauses", style.KERNEL, ""),
     "sent_us": ("sent", "#D9A9BF", "/"),
     "waits_us": ("waited for other ranks", style.KINDS["communication"], ""),
-}
-HOSTS: Looks = {"operator": ("operator", style.UNUSED, ""), "CUDA call": ("CUDA call", style.HOST, "")}
-PLACES: Looks = {
-    "host": ("host", style.HOST, ""),
-    "GPU": ("GPU", style.KERNEL, ""),
-    "between": ("between", style.UNUSED, ""),
 }
 
 

@@ -115,6 +115,17 @@ def test_kernels_that_begin_after_the_host_waited_for_them_have_another_clock(tm
     assert late.temporal(by="step")["step"].nunique() == 5, "whose kernels they are is known all the same"
 
 
+def test_kernels_an_hour_after_all_calls_have_another_clock(tmp_path):
+    trace = SyntheticTrace()
+    for number in range(20):
+        trace.launch(100 * number, 100 * number + 3.6e9, 80)
+    opened = Trace(trace.save(tmp_path / "trace.json"))
+    assert opened.audit()[["what", "events"]].values.tolist() == [
+        ["events a minute or more away from all others: a wrong time", 20]
+    ]
+    assert opened.summary()["bound_by"].item() == "unknown"
+
+
 def test_a_wait_for_one_of_two_streams_says_nothing_of_the_other(tmp_path):
     trace = SyntheticTrace()
     for number in range(20):

@@ -30,6 +30,15 @@ def test_each_instant_of_a_step_has_one_kind(step_of_100):
     assert table.loc["convolutions", "most_of_it"] == "aten::mkldnn_convolution"
 
 
+def test_of_a_step_that_was_cut_the_recorded_part_counts(load):
+    trace = SyntheticTrace(labkit={"whole_steps": 0})
+    trace.event("user_annotation", "ProfilerStep#3", 0, 100)
+    trace.event("user_annotation", "Optimizer.step#LBFGS.step", 0, 9000)  # until the profiler has stopped
+    trace.operator("aten::mm", 0, 100)
+    row = load(trace).summary().iloc[0]
+    assert row["wall_us"] == 100 and row["why"].startswith("It took 0.1 ms.")
+
+
 def test_amdahl_says_what_a_kind_is_worth(step_of_100):
     row = step_of_100.processor().iloc[0]
     assert row["times_faster_at_half"] == pytest.approx(1 / 0.75) and row["times_faster_at_most"] == pytest.approx(2)

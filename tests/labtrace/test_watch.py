@@ -1,5 +1,6 @@
 """`labtrace watch`: any training script recorded as it is."""
 
+import itertools
 import json
 import os
 import re
@@ -36,16 +37,20 @@ def update(optimizer=optimizer):
 def start(tmp_path):
     """A function that starts these words, watched, in a process that has imported PyTorch, without the report."""
 
-    def begin(*words, steps=10, calls="", stop=False):
+    def begin(*words, steps=10, calls="", stop=False, checks=None):
         settings = dict(steps=steps, warmup=5, calls=calls, stop=stop, out=str(tmp_path / "train.json.gz"))
-        return forked.start(tmp_path / "said", _watched, tmp_path, json.dumps(settings), *words)
+        return forked.start(tmp_path / "said", _watched, tmp_path, checks, json.dumps(settings), *words)
 
     return begin
 
 
-def _watched(folder, settings, *words):
+def _watched(folder, checks, settings, *words):
+    """`checks` is how often the memory may be looked at: more seem too much."""
     os.chdir(folder)
     sys.argv = ["", settings, *words]
+    labtrace.watch.stamp = lambda: {"labkit": str(sys.modules["torch"].hann_window(3))}  # which a recording would show
+    if checks is not None:
+        labtrace.watch.peak_memory, labtrace.watch.MOST_MEMORY = itertools.count().__next__, checks
     labtrace.watch.subprocess = SimpleNamespace(run=lambda *_, **__: None)
     labtrace.watch.main()
 
@@ -101,6 +106,12 @@ def test_a_step_has_all_optimisers_once(script, tmp_path):
     assert updates.value_counts().to_dict() == {"Optimizer.step#SGD.step": 3, "Optimizer.step#Adam.step": 3}
 
 
+def test_no_work_of_the_recording_is_in_a_step(script, tmp_path):
+    script("for _ in range(12): update()", steps=3)
+    names = labtrace.Trace(tmp_path / "train.json.gz").ranks[0].operators["name"]
+    assert "aten::mean" in set(names) and "aten::hann_window" not in set(names), "the stamp was made in a step"
+
+
 def test_another_optimiser_takes_over_where_the_first_steps_no_more(script, tmp_path):
     script(
         """
@@ -142,6 +153,20 @@ def test_a_script_that_ends_before_the_recording_is_told_so(script, tmp_path):
     said, status = script("update()")
     assert status == 0 and "ended after 1 steps, and 6 warm up" in said
     assert not list(tmp_path.glob("*.json.gz"))
+
+
+def test_a_step_of_many_passes_ends_early_where_its_events_fill_the_memory(script, tmp_path):
+    lines = """
+        for _ in range(9):
+            for _ in range(9):
+                net(torch.rand(4, 8)).square().mean().backward()
+            optimizer.step()
+        print("to the end")
+        """
+    said, status = script(lines, checks=2)
+    assert status == 0 and "has grown by" in said and "parts of one step of train.py" in said and "to the end" in said
+    rank = labtrace.Trace(tmp_path / "train.json.gz").ranks[0]
+    assert rank.steps.empty and (rank.operators["name"] == "aten::linear").sum() == 4  # two of the step's nine passes
 
 
 def test_calls_of_a_network_are_steps_where_no_optimiser_is(script, tmp_path):
