@@ -289,7 +289,7 @@ def _same(a: Any, b: Any) -> bool:
         return all(map(_same, a, b))
     if isinstance(a, Tensor):
         return a.shape == b.shape and torch.allclose(a, b, rtol=1e-4, atol=1e-5)
-    return a == b if isinstance(b, str | set | range) else math.isclose(a, b, abs_tol=0 if b else 1e-9)
+    return a == b if isinstance(b, str | set | range) else math.isclose(a, b, rel_tol=1e-6, abs_tol=0 if b else 1e-9)
 
 
 def _rounded(got: Any, right: Any) -> bool:

@@ -136,12 +136,17 @@ def generator_losses(answer: Callable[..., dict[str, Tensor]]) -> None:
 def fake_pool(answer: type) -> None:
     """Checks which fakes ``answer(size)`` returns for new ones, which are numbered."""
     size = drawn(5, lambda random: random.randrange(3, 9))
+    first = [ask(answer, size, size + 1, through=observe.fakes_seen)[-1] for _ in range(20)]
     seen = ask(answer, size, 200 * size, through=observe.fakes_seen)
     old = [fake for new, fake in enumerate(seen) if fake != new]
     later = seen[size:]
     for mistake, message in (
         (seen[:size] != list(range(size)), "Until the pool is full, the discriminator sees each new fake."),
         (not old, "It never shows an older fake: are new ones kept, and is the coin tossed?"),
+        (
+            len({*first}) < 2,
+            f"A full pool tosses a coin, and yours shows fake {size + 1} always: is it full with {size}?",
+        ),
         (not 0.4 < len(old) / len(later) < 0.6, f"{len(old) / len(later):.0%} of the fakes are older ones, not half."),
         (len({*later}) < len(later), "A fake comes back twice: the new one takes the place of that which is shown."),
         (old == sorted(old), "It always shows the oldest fake: a random one is asked for."),

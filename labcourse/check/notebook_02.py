@@ -31,6 +31,7 @@ def busy_share(kernel_s: float, kernels: int) -> Mistakes:
     yield kernel_s / LAUNCH, "That is the time of the launches alone: synchronise before you read the clock again."
     yield lambda got, _: abs(got + right - 1) < 1e-6, "That is the share for which it is idle."
     yield right / kernels, "That is the work of one kernel: there are `kernels` of them."
+    yield kernel_s / (kernel_s + LAUNCH), "Synchronise after the last launch only: it makes the host wait each time."
     yield (
         lambda got, _: got < right,
         "Work from before counts: synchronise before you read the clock for the first time.",

@@ -54,7 +54,8 @@ UPDATES = {  # what each network should have learned
     "encoder": "it learns from the reconstruction of both domains, and from no other player's loss.",
     "decoder": "it should give back the pictures of both domains from their codes, which are not scaled for it.",
     "translator": "it lowers L_G_A + L_dev_A, with the codes from before the autoencoder's update, scaled.",
-    "discriminator": "half of each square counts. And the translator's loss has left gradients in it: zero_grad first.",
+    "discriminator": "half of each square counts; the fakes are those from before the translator's update; and that "
+    "player's loss has left gradients here: zero_grad first.",
 }
 
 

@@ -70,7 +70,11 @@ def _other_network(random: Random) -> tuple[list[Layer], int]:
 
 @formula(
     _right_network,
-    [([(3, 8, 7, 1, 1), (8, 16, 3, 2, 4), (16, 16, 3, 2, 16), (16, 3, 3, 1, 1)], 32), ([(3, 4, 1, 2, 1)], 8)],
+    [
+        ([(3, 8, 7, 1, 1), (8, 16, 3, 2, 4), (16, 16, 3, 2, 16), (16, 3, 3, 1, 1)], 32),
+        ([(3, 4, 1, 2, 1)], 8),
+        ([(3, 4, 3, 4, 1), (4, 4, 3, 1, 1)], 32),
+    ],
     _other_network,
 )
 def of_network(layers: list[Layer], size: int) -> Mistakes:

@@ -20,27 +20,38 @@ def _right_verdict(baseline: Seconds, again: Seconds, step: Seconds) -> str:
     return speed_verdict(1.0, interval(ratios(baseline, step)), interval(ratios(baseline, again)))[0]
 
 
-def _rounds(n: int, again: float, step: float, outlier: float = 1.0) -> tuple[Seconds, Seconds, Seconds]:
-    """Rounds of a machine that slows down, the second baseline and a step that much slower, and one or two outliers."""
+def _rounds(n: int, again: float, step: float, disturbed: int = 0) -> tuple[Seconds, Seconds, Seconds]:
+    """Rounds of a machine that slows down, the second baseline and a step that much slower, some rounds disturbed."""
     baseline = [1.0 + 0.1 * i for i in range(n)]
     wobble = [1 + 0.01 * (-1) ** i for i in range(n)]
     steps = [step * one * w for one, w in zip(baseline, wobble, strict=True)]
-    steps[: n // 8] = [one * outlier for one in steps[: n // 8]]
+    steps[:disturbed] = [one * 2 for one in steps[:disturbed]]
     return baseline, [again * one * w for one, w in zip(baseline, wobble, strict=True)], steps
 
 
 @formula(
     _right_verdict,
-    [_rounds(20, *one) for one in ((1.0, 0.7), (1.0, 1.4), (0.9, 0.95), (1.1, 1.05), (1.0, 0.9, 2.0), (1.0, 1.0))]
-    + [_rounds(8, 1.0, 0.9, outlier=2.0)],
-    lambda random: _rounds(random.choice((8, 12, 20)), random.uniform(0.9, 1.1), random.uniform(0.8, 1.2)),
+    [_rounds(20, *one) for one in ((1.0, 0.7), (1.0, 1.4), (0.9, 0.95), (1.1, 1.05), (1.0, 0.9, 2), (1.0, 1.0))]
+    # The sixth smallest of 20 ratios decides, and the smallest of 8; the last step's interval touches the noise.
+    + [_rounds(20, 1.0, 0.9, disturbed) for disturbed in (5, 8, 6)]
+    + [_rounds(8, 1.0, 0.9, 1), ([1.0] * 8, [0.5] * 8, [0.5] * 8)],
+    lambda random: _rounds(
+        random.choice((8, 12, 20)), random.uniform(0.9, 1.1), random.uniform(0.8, 1.2), random.randrange(7)
+    ),
 )
 def verdict(baseline: Seconds, again: Seconds, step: Seconds) -> Mistakes:
     """Compares ``answer(baseline, again, step)`` with the verdict of `labkit.compare`."""
-    of_step, noise = ratios(baseline, step), interval(ratios(baseline, again))
+    of_step, noise = sorted(ratios(baseline, step)), interval(ratios(baseline, again))
+    k = int(interval([float(rank) for rank in range(1, len(of_step) + 1)])[0])
+    yield speed_verdict(1.0, (of_step[k], of_step[-k - 1]), noise)[0], "Your interval is too narrow: k is too large."
+    wider = of_step[max(k - 2, 0)], of_step[-max(k - 1, 1)]
+    yield speed_verdict(1.0, wider, noise)[0], "Your interval is too wide: with a larger k, too, both have at most 5 %."
     upside_down = interval(ratios(step, baseline)), interval(ratios(again, baseline))
     yield speed_verdict(1.0, *upside_down)[0], "A step is faster if its seconds are fewer: baseline / step, above 1."
-    yield speed_verdict(1.0, interval(of_step), (1.0, 1.0))[0], "The interval of the baseline to itself counts: noise."
+    yield (
+        speed_verdict(1.0, interval(of_step), (1.0, 1.0))[0],
+        "The interval of the baseline to itself counts: only above noise a step is faster.",
+    )
     yield (
         speed_verdict(1.0, (min(of_step), max(of_step)), noise)[0],
         "Those are the extremes: one disturbed round decides.",

@@ -80,12 +80,13 @@ def in_buckets(answer: Callable[[Iterable[Tensor], int], Callable[[], None]]) ->
     weights = [(layer.weight.detach(), layer.bias.detach()) for layer in layers]
     pictures = torch.randn(2, 2 * n, widths[0], dtype=torch.float64)  # twice: what is left must not be sent again
     bucket_bytes = drawn(250, lambda random: random.randrange(60, 400))
-    for number in (1, 2):
-        steps = ask(answer, weights, [*pictures[:number]], n, bucket_bytes, through=observe.sent_in_buckets)
+    total = sum(part.nbytes for pair in weights for part in pair)  # fills the last bucket exactly
+    for number, size in ((1, bucket_bytes), (2, bucket_bytes), (1, total)):
+        steps = ask(answer, weights, [*pictures[:number]], n, size, through=observe.sent_in_buckets)
         step, batch = steps[-1], pictures[number - 1]
         whole.zero_grad()
         whole(batch).square().mean().backward()
-        _check_sends(step["backward"], step["finish"], bucket_bytes)
+        _check_sends(step["backward"], step["finish"], size)
         for got, right in zip(step["gradients"], whole.parameters(), strict=True):
             mean = right.grad
             assert mean is not None
@@ -112,7 +113,10 @@ def _check_sends(backward: list[tuple[str, int]], after: list[tuple[str, int]], 
     left = f"Gradients of {sizes} bytes came, in this order, and a bucket should have at least {bucket_bytes}"
     for holds, message in (
         (("wait", 0) not in backward, "ready waits for a bucket, so the backward pass stands still: wait in finish."),
-        (sent > 0 or right == backward, "nothing leaves before the backward pass ends: `ready` has to call send()."),
+        (
+            sent > 0 or right == backward,
+            "nothing leaves before the backward pass ends: `ready` has to call send(), also if a bucket is just full.",
+        ),
         (backward == right, f"{left}: {sent} buckets left during the backward pass, not each as soon as it had them."),
         (last == [waiting] * (waiting > 0), "`finish` has to send what is still waiting, once, if there is anything."),
         (waits == sent + len(last), f"{sent + len(last)} buckets were sent, and finish waits for {waits}."),
@@ -209,7 +213,7 @@ def _right_early(sizes: list[int], bucket_bytes: float) -> float:
 
 @formula(
     _right_early,
-    [([40, 35, 50, 25, 60, 5], 70), ([35, 35, 10], 70), ([10, 20], 100)],
+    [([40, 35, 50, 25, 60, 5], 70), ([35, 35, 10], 70), ([40, 40], 70), ([10, 20], 100)],
     lambda random: ([random.randrange(1, 99) for _ in range(12)], random.randrange(50, 300)),
 )
 def sent_early(sizes: list[int], bucket_bytes: float) -> Mistakes:

@@ -35,6 +35,7 @@ def _other_plans(random: Random) -> tuple[float, Plans]:
         (10.0, {"modules": ([3.0, 6.0, 3.0], 0.1), "halves": ([5.5, 5.5], 0.2), "quarters": ([2.8] * 4, 0.4)}),
         (10.0, {"modules": ([4.0, 8.0, 3.0], 0.1), "far away": ([5.5, 5.5], 6.0)}),
         (10.0, {"halves": ([5.0, 5.1], 0.1), "eight": ([4.0] * 8, 0.1)}),
+        (10.0, {"exactly": ([5.0] * 4, 0.0), "far": ([9.0] * 2, 1.0)}),
         (10.0, {"even": ([4.4, 4.4, 4.4], 0.1), "uneven": ([1.0, 1.0, 6.0], 0.1)}),
         (10.0, {"two": ([5.0, 5.0], 0.0), "slow network": ([3.0, 3.0, 3.0], 4.0), "three": ([4.0, 4.1, 4.0], 0.1)}),
     ],
@@ -49,6 +50,10 @@ def plan_to_buy(one_process: float, plans: Plans) -> Mistakes:
     steps = {name: max(seconds) + exchange for name, (seconds, exchange) in plans.items()}
     used = {name: one_process / step / len(plans[name][0]) for name, step in steps.items()}
     fastest = min((name for name in steps if steps[name] < one_process), key=steps.__getitem__, default="")
+    more = min((name for name in steps if used[name] > 0.5), key=steps.__getitem__, default="one process")
+    yield more, "At least half counts: a plan that is exactly n / 2 times as fast is worth it."
+    if fastest and used[fastest] < 0.5:
+        yield "one process", "The fastest plan is not worth its machines, but another one is: test them all first."
     yield fastest, "That plan is faster, but does it use its machines to a half?"
     yield by(lambda seconds, exchange: max(seconds)), "The network is not free: the exchange takes time in every step."
     yield (
@@ -80,7 +85,7 @@ def best_interval(save_s: float, between_failures_s: float) -> Mistakes:
 @exercise()
 def train_through(answer: Callable) -> None:
     """Checks that ``answer(steps, every, step, save, load)`` comes to the state of a training that lost no machine."""
-    steps, every = drawn((10, 3), lambda random: (random.randrange(8, 15), random.randrange(2, 5)))
+    steps, every = drawn((9, 3), lambda random: (random.randrange(8, 15), random.randrange(2, 5)))
     lost = drawn([1, 6, 10], lambda random: sorted(random.sample(range(2 * every + 4), 4)))
     start, saving = torch.rand(3), "a machine can be lost while it saves, too: what does `try` hold?"
     state, calls = ask(answer, steps, every, lost, start, through=observe.machines_lost, if_it_fails=saving)
