@@ -252,15 +252,21 @@ def after_import(name: str, action: Callable[[Any], None]) -> None:
         return
 
     class Finder(importlib.abc.MetaPathFinder):
+        asking = False
+
         def find_spec(self, wanted: str, path: Any, target: Any = None) -> ModuleSpec | None:
-            if wanted != name:
+            if wanted != name or self.asking:
                 return None
-            sys.meta_path.remove(self)  # so that the other finders answer
+            self.asking = True  # so that the other finders answer
             spec = importlib.util.find_spec(name)
+            self.asking = False
             if spec and spec.loader:
                 load = spec.loader.exec_module
 
                 def load_and_act(module: ModuleType) -> None:
+                    sys.meta_path.remove(
+                        self
+                    )  # not before: libraries ask whether there is a PyTorch, and import it later
                     load(module)
                     action(module)
 

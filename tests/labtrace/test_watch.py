@@ -79,7 +79,8 @@ def test_some_steps_are_recorded_and_the_script_is_as_without_it(tmp_path):
         print(sys.argv[1:], __name__, __file__, early)
         sys.exit(7)
         """
-    early = "import sys\nearly = 'torch' in sys.modules"  # where variables may still be set that PyTorch reads
+    # Variables that PyTorch reads may still be set there, and libraries ask whether it is here before they import it.
+    early = "import importlib.util, sys\nearly = 'torch' in sys.modules\nimportlib.util.find_spec('torch')"
     (tmp_path / "train.py").write_text(early + LOOP + textwrap.dedent(lines))
     command = [sys.executable, "-m", "labtrace", "watch", "--steps", "4", "train.py", "--steps", "3", "-h"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
