@@ -102,10 +102,19 @@ class Recording:
     @property
     def device(self) -> str:
         """The name of the recorded device, as the file says it."""
+        return str((self.stamp or {}).get("device") or self._properties.get("name") or "unknown GPU")
+
+    @property
+    def has_tf32(self) -> bool:
+        """False if the file says that the GPU is too old: NVIDIA's have TF32 from compute capability 8 on (Ampere)."""
+        return not 0 < number(self._properties.get("computeMajor")) < 8
+
+    @property
+    def _properties(self) -> dict[str, Any]:
+        """Of the first GPU."""
         properties = self.meta.get("deviceProperties")
         first = properties[0] if isinstance(properties, list) and properties else {}
-        name = (self.stamp or {}).get("device") or (first.get("name") if isinstance(first, dict) else None)
-        return str(name or "unknown GPU")
+        return first if isinstance(first, dict) else {}
 
 
 def read(path: Path | str) -> dict[int, Recording]:

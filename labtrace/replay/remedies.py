@@ -47,9 +47,11 @@ TRY = {
     "optimiser": 'one kernel for all weights; fused=True; labkit: "fused_adam"',
     "pointwise and other": "torch.compile or 16 bits; kernels are fused; work in place",
 }
-# What is left to try where most kernels of a kind compute in such numbers already, as their names say.
+TF32 = r"tf32|s1688gemm"
+# What is left to try where most kernels of a kind compute in such numbers already, as their names say. That of TF32 is
+# also what there is to try on a GPU without it.
 ALREADY = {
-    r"tf32|s1688gemm": {
+    TF32: {
         "convolutions": '16 bits or channels_last; cudnn.benchmark, lighter layers; labkit: "bf16", "channels_last"',
         "matrix products": "16 bits; sizes that are multiples of 8 or 16",
     },
@@ -100,6 +102,7 @@ class Remedies:
         self.wall = max(end) - min(begin)
         said = [unsound, replay_doubt(rank, np.array(begin), np.array(end))]
         self.waited = waits_for_ranks(rank, ranks)
+        self.has_tf32 = rank.recording.has_tf32
         if self.waited is not None and (missing := audit.missing_ranks(ranks)):
             said.append(f"{missing} of {len(ranks) + missing} ranks have no file here: the waits for them are unknown.")
         self.doubt = " ".join(filter(None, said))
@@ -141,7 +144,8 @@ class Remedies:
         for pattern, left in ALREADY.items():
             us = self.table["duration"].where(matching(self.table["name"], pattern), 0.0).groupby(self.kinds).sum()
             most = us > self.table.groupby(self.kinds)["duration"].sum() / 2
-            advice |= {kind: text for kind, text in left.items() if most.get(kind)}
+            in_vain = pattern == TF32 and not self.has_tf32
+            advice |= {kind: text for kind, text in left.items() if in_vain or most.get(kind)}
         return advice
 
     @cached_property
