@@ -105,9 +105,9 @@ class Recording:
         return str((self.stamp or {}).get("device") or self._properties.get("name") or "unknown GPU")
 
     @property
-    def has_tf32(self) -> bool:
-        """False if the file says that the GPU is too old: NVIDIA's have TF32 from compute capability 8 on (Ampere)."""
-        return not 0 < number(self._properties.get("computeMajor")) < 8
+    def before_ampere(self) -> bool:
+        """Whether the file says that the GPU is NVIDIA's and has a compute capability below 8."""
+        return 0 < number(self._properties.get("computeMajor")) < 8
 
     @property
     def _properties(self) -> dict[str, Any]:

@@ -188,7 +188,7 @@ def _idle_in_words(numbers: Mapping[str, float]) -> str:
     if not numbers["idle_of_wall"] > LEAST_TOLD:
         return "The GPU was hardly ever idle."
     idle = f"The GPU was idle for {numbers['idle_of_wall']:.0%} of the wall time"
-    # If no launch is known, or the clocks of host and GPU differ, nobody knows why. And of a few percent nobody asks.
+    # Without launches, or where the clocks of host and GPU differ, the cause is unknown; a few percent need none.
     if np.isnan(numbers["mean_queue"]) or numbers["idle_of_wall"] < LEAST_SHARE:
         return f"{idle}."
     waited = f"{numbers['host_wait_of_idle']:.0%} of that because the next kernel was not launched yet"

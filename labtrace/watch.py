@@ -264,9 +264,8 @@ def after_import(name: str, action: Callable[[Any], None]) -> None:
                 load = spec.loader.exec_module
 
                 def load_and_act(module: ModuleType) -> None:
-                    sys.meta_path.remove(
-                        self
-                    )  # not before: libraries ask whether there is a PyTorch, and import it later
+                    # Not in find_spec: libraries ask there whether PyTorch is installed, and import it later.
+                    sys.meta_path.remove(self)
                     load(module)
                     action(module)
 

@@ -30,7 +30,7 @@ def plain(source: str) -> str:
     return source
 
 
-def needed(cells: list[str], exercise: set[int], own: Collection[int] = ()) -> list[int]:
+def needed(cells: list[str], exercise: set[int], own: Collection[int]) -> list[int]:
     """The places of an exercise's cells, and of those that give a name its value which they use, in order.
 
     Args:

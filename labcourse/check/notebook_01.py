@@ -11,6 +11,7 @@ from labcourse import observe
 from labcourse.check.answers import CHANGED, ask, drawn, exercise, expect, require
 from labkit.models.losses import adversarial_loss, identity_loss
 from labkit.models.losses import cycle_loss as right_cycle_loss
+from labkit.models.pool import Pool
 from labkit.networks.resnet import ResidualBlock as RightBlock
 from labkit.variants.registry import make_step
 
@@ -132,7 +133,7 @@ def generator_losses(answer: Callable[..., dict[str, Tensor]]) -> None:
     require(learns, "no gradient flows back: leave out .detach(), .item() and torch.no_grad().")
 
 
-@exercise()
+@exercise(Pool)
 def fake_pool(answer: type) -> None:
     """Checks which fakes ``answer(size)`` returns for new ones, which are numbered."""
     size = drawn(5, lambda random: random.randrange(3, 9))

@@ -42,6 +42,7 @@ def _rounds(n: int, again: float, step: float, disturbed: int = 0) -> tuple[Seco
 def verdict(baseline: Seconds, again: Seconds, step: Seconds) -> Mistakes:
     """Compares ``answer(baseline, again, step)`` with the verdict of `labkit.compare`."""
     of_step, noise = sorted(ratios(baseline, step)), interval(ratios(baseline, again))
+    # The interval of the numbers 1 to n begins with k itself.
     k = int(interval([float(rank) for rank in range(1, len(of_step) + 1)])[0])
     yield speed_verdict(1.0, (of_step[k], of_step[-k - 1]), noise)[0], "Your interval is too narrow: k is too large."
     wider = of_step[max(k - 2, 0)], of_step[-max(k - 1, 1)]

@@ -100,13 +100,12 @@ def _check_sends(backward: list[tuple[str, int]], after: list[tuple[str, int]], 
     """Raises `WrongAnswer` unless each bucket left as soon as it was full, the last one after the backward pass."""
     sizes = [size for what, size in backward if what == "gradient"]
     right: list[tuple[str, int]] = []
-    waiting = 0
-    for size in sizes:
-        waiting += size
-        if waiting >= bucket_bytes:  # the answer's hook comes before the check's
-            right.append(("sent", waiting))
-            waiting = 0
+    full = _full_buckets(sizes, bucket_bytes)
+    for size, leaves in zip(sizes, full, strict=True):
+        if leaves:  # the answer's hook comes before the check's
+            right.append(("sent", leaves))
         right.append(("gradient", size))
+    waiting = sum(sizes) - sum(full)
     sent = [what for what, _ in backward].count("sent")
     last = [size for what, size in after if what == "sent"]
     waits = [what for what, _ in after].count("wait")
@@ -202,13 +201,18 @@ def waits(collectives: Times) -> Mistakes:
     yield None, "All ranks leave a collective together: who was in it the shortest time, and how much longer was each?"
 
 
+def _full_buckets(sizes: list[int], bucket_bytes: float) -> list[int]:
+    """The bytes of the bucket that leaves with each gradient, 0 if none does."""
+    leaving, waiting = [], 0
+    for size in sizes:
+        waiting += size
+        leaving.append(waiting if waiting >= bucket_bytes else 0)
+        waiting -= leaving[-1]
+    return leaving
+
+
 def _right_early(sizes: list[int], bucket_bytes: float) -> float:
-    early = waiting = 0
-    for nbytes in sizes:
-        waiting += nbytes
-        if waiting >= bucket_bytes:
-            early, waiting = early + waiting, 0
-    return early / sum(sizes)
+    return sum(_full_buckets(sizes, bucket_bytes)) / sum(sizes)
 
 
 @formula(

@@ -47,11 +47,13 @@ TRY = {
     "optimiser": 'one kernel for all weights; fused=True; labkit: "fused_adam"',
     "pointwise and other": "torch.compile or 16 bits; kernels are fused; work in place",
 }
-TF32 = r"tf32|s1688gemm"
-# What is left to try where most kernels of a kind compute in such numbers already, as their names say. That of TF32 is
-# also what there is to try on a GPU without it.
+BEFORE_AMPERE = {  # such GPUs have neither TF32 nor bf16
+    "convolutions": '16 bits or channels_last; cudnn.benchmark, lighter layers; labkit: "fp16", "channels_last"',
+    "matrix products": "16 bits; sizes that are multiples of 8 or 16",
+}
+# What is left to try where most kernels of a kind compute in such numbers already, as their names say.
 ALREADY = {
-    TF32: {
+    r"tf32|s1688gemm": {
         "convolutions": '16 bits or channels_last; cudnn.benchmark, lighter layers; labkit: "bf16", "channels_last"',
         "matrix products": "16 bits; sizes that are multiples of 8 or 16",
     },
@@ -102,7 +104,7 @@ class Remedies:
         self.wall = max(end) - min(begin)
         said = [unsound, replay_doubt(rank, np.array(begin), np.array(end))]
         self.waited = waits_for_ranks(rank, ranks)
-        self.has_tf32 = rank.recording.has_tf32
+        self.before_ampere = rank.recording.before_ampere
         if self.waited is not None and (missing := audit.missing_ranks(ranks)):
             said.append(f"{missing} of {len(ranks) + missing} ranks have no file here: the waits for them are unknown.")
         self.doubt = " ".join(filter(None, said))
@@ -140,12 +142,11 @@ class Remedies:
     @cached_property
     def advice(self) -> dict[str, str]:
         """What to try, by cause."""
-        advice = dict(TRY)
+        advice = TRY | (BEFORE_AMPERE if self.before_ampere else {})
         for pattern, left in ALREADY.items():
             us = self.table["duration"].where(matching(self.table["name"], pattern), 0.0).groupby(self.kinds).sum()
             most = us > self.table.groupby(self.kinds)["duration"].sum() / 2
-            in_vain = pattern == TF32 and not self.has_tf32
-            advice |= {kind: text for kind, text in left.items() if in_vain or most.get(kind)}
+            advice |= {kind: text for kind, text in left.items() if most.get(kind)}
         return advice
 
     @cached_property

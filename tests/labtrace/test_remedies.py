@@ -178,12 +178,17 @@ def test_the_advice_leaves_out_what_the_names_of_the_kernels_show(kernel, advice
     assert f"with matrix products: {advice} could bring" in many.summary()["verdict"].item()
 
 
-@pytest.mark.parametrize(("capability", "advice"), [(7, "16 bits"), (8, "16 bits or TF32")])
-def test_a_gpu_that_is_too_old_for_tf32_is_not_told_to_use_it(capability, advice, tmp_path):
-    path = written(launched("volta_sgemm_128x64", 1.0, 40.0), (), tmp_path / "trace.json")
+@pytest.mark.parametrize(
+    ("capability", "products", "convolutions"),
+    [(7, "16 bits;", '"fp16", "channels_last"'), (8, "16 bits or TF32;", '"bf16", "channels_last"')],
+)
+def test_a_gpu_before_ampere_is_told_to_use_neither_tf32_nor_bf16(capability, products, convolutions, tmp_path):
+    kernels = [*launched("volta_sgemm_128x64", 1.0, 40.0), *launched(CONV, 1.0, 40.0)]
+    path = written(kernels, (), tmp_path / "trace.json")
     content = json.loads(path.read_text()) | {"deviceProperties": [{"id": 0, "computeMajor": capability}]}
     path.write_text(json.dumps(content))
-    assert f"with matrix products: {advice} could bring" in labkit.Trace(path).summary()["verdict"].item()
+    advice = labkit.Trace(path).remedies().set_index("cause")["try"]
+    assert advice["matrix products"].startswith(products) and advice["convolutions"].endswith(convolutions)
 
 
 def test_where_nothing_else_is_left_no_factor_is_told(tmp_path):

@@ -714,6 +714,10 @@ FILES = {  # the class list, and files, each with the student for whom it counts
     "names that browsers change": ("", {"ada/01_tiny.ipynb.txt": "ada", "bob/01_tiny.json": "bob"}),
     "older copies": ("", {"ada/01_tiny.ipynb": "ada", "ada/01_tiny_before_update_1.ipynb": ""}),
     "put in by hand": ("", {"smithjohn/01_tiny.ipynb": "smithjohn", "smithjohn_12345_678901_01_tiny-3.ipynb": ""}),
+    "put in by hand beside blackboard": (
+        "",
+        {"jsmith/01_tiny.ipynb": "jsmith", "Week 2_jsmith_attempt_2027-03-01-22-12-05_01_tiny.ipynb": ""},
+    ),
     "put in by hand under the id": (
         f"{ROSTER}js1,John,Smith,\n",
         {"js1/01_tiny.ipynb": "js1", "smithjohn_12345_678901_01_tiny-3.ipynb": ""},

@@ -19,7 +19,7 @@ name, that is in the list. Without one it is the outermost folder in which the p
 
 A notebook is known by its exercises, so its file may have any name: "NOTEBOOK (1).ipynb", "final-2.ipynb.txt". Of
 several versions by one student the last one counts, but a file that you put in by hand, under the student's name,
-counts over all that Canvas and Moodle named.
+counts over all that a platform named.
 """
 
 import contextlib
@@ -71,7 +71,7 @@ class Submission:
     text: bytes
     notebook: str
     student: str
-    user: str = ""  # number in Canvas or Moodle, "" for a file that a person named
+    user: str = ""  # what the platform calls the student, "" for a file that a person named
     version: tuple[int, ...] = ()  # the larger, the later
     late: str = ""
     back: str = ""
@@ -137,12 +137,13 @@ def submission(name: str, content: bytes, course: dict[str, set[str]]) -> Submis
     version = int(found[1]) if (found := VERSION.search(stem)) else 0
     for part, platform in itertools.product(path.parts, PLATFORMS):  # the outermost: students name what they upload
         if match := platform.fullmatch(part):
-            said = match.groupdict() | {"place": "/" if platform is MOODLE else ""}
-            user = ("p" if platform is MOODLE else "") + said.get("user", "")
-            back = f"{said['back']}{said['place']}{notebook}.html" if "back" in said else ""
-            late = "late" if said.get("late") else ""
+            said = match.groupdict()
+            student, user = identifier(said["name"]), said.get("user", said["name"])
+            back = f"{said['back']}{notebook}.html" if "back" in said else ""
+            if platform is MOODLE:  # its numbers are of participants, and its names of folders
+                user, back = f"p{user}", f"{said['back']}/{notebook}.html"
             order = (*moment(said.get("when", "")), version)
-            return Submission(name, content, notebook, identifier(said["name"]), user, order, late, back)
+            return Submission(name, content, notebook, student, user, order, "late" if said.get("late") else "", back)
     if path.parts[-2:-1] == (notebook,) and len(path.parts) > 2:  # nbgrader's own layout
         return Submission(name, content, notebook, identifier(path.parts[-3]), version=(version,))
     named = [part.removesuffix(".zip") for part in path.parts[:-1]]

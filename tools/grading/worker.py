@@ -76,8 +76,9 @@ class Shell(InteractiveShell):
         """
         self.error, printed = None, Printed()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            while isinstance(wrong := self.run_cell(source, store_history=True).error_in_exec, ModuleNotFoundError):
-                if wrong.name in (None, *sys.modules):
+            while True:
+                wrong = self.run_cell(source, store_history=True).error_in_exec
+                if not isinstance(wrong, ModuleNotFoundError) or wrong.name in (None, *sys.modules):
                     break
                 sys.modules[wrong.name] = MagicMock()
         return {"text": printed.text, "error": self.error}
