@@ -1,14 +1,10 @@
-"""Measurements that are shipped with the lab in data/: GPU traces, results of surveys, and studies of training.
-
-A GPU trace of CycleGAN that is not shipped is recorded on this machine or, failing that, SIMULATED.
-"""
+"""Measurements that are shipped with the lab in data/: GPU traces, results of surveys, and studies of training."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,7 +18,6 @@ from labkit.measure.record import noise, record, run_in_subprocess
 from labkit.measure.timing import ratios
 from labkit.models.cyclegan import CycleGAN
 from labkit.models.model import Model
-from labkit.simulate import RECORDED_HOST_US, replay, step_operators, write_trace
 from labkit.training.checkpoints import load_model
 from labkit.variants.registry import make_step
 from labtrace.errors import LabkitError, check_known
@@ -45,43 +40,31 @@ def gpu_trace(
     batch_size: int = 1,
     generator: str = "resnet_9blocks",
     afresh: bool = False,
-    host_us: float = RECORDED_HOST_US,
-    recorded: bool = True,
     benchmark: bool = True,
 ) -> Trace:
-    """The trace of CycleGAN's training step on 256 x 256 pictures. Its stamp names the GPU.
+    """A recording of CycleGAN's training step on 256 x 256 pictures. Its stamp names the GPU.
 
-    A recording is looked for in data/traces/<device>/, and the first one found is returned. If there is none, the step
-    is replayed without a GPU: the trace is SIMULATED, of an A100, and its stamp says so.
+    The first one found in data/traces/<device>/ is returned.
 
     Args:
         speedups: names from `labkit.speedups()`.
         batch_size: pictures of each domain.
         generator: as for `labkit.CycleGAN`.
         afresh: record on this machine's GPU instead, into out/recorded.
-        host_us: SIMULATED: the host's microseconds for every launch. A profiler slows the host down.
-        recorded: False for the SIMULATED trace even if there is a recording, to compare it with others that have none.
-        benchmark: False for a recording with cuDNN's benchmark mode off.
+        benchmark: False for a recording with cuDNN's benchmark mode off. Such a recording is not made afresh.
 
     Raises:
-        LabkitError: `afresh` without a GPU, or a speed-up that is unknown, or that has no recording and cannot be
-            replayed.
+        LabkitError: there is no such recording here. Only a clone of labkit has them, an installed package does not.
+            Or `afresh` without a GPU, or with an unknown speed-up.
     """
     name = trace_name(generator, batch_size, speedups)
-    if not benchmark:
-        return Trace(next((DATA / "traces").glob(f"*/{BENCHMARK_OFF}{name}"), DATA / "traces" / name))
-    if afresh:
+    if afresh and benchmark:
         return Trace(run_in_subprocess(_recorded, name, speedups, batch_size, generator, pick_device("cuda")))
-    if recorded and (shipped := sorted((DATA / "traces").glob(f"*/{name}"))):
-        return Trace(shipped[0])
-    graph = "graph" in speedups  # a graph changes how kernels are launched, but no operator
-    recordable = [speedup for speedup in speedups if speedup != "graph"]
-    operators = step_operators(CycleGAN(generator), *recordable, batch_size=batch_size)
-    played = replay(operators, host_us, graph=graph, steps=TRACE_STEPS)
-    folder = Path("out", "simulated")
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder) as own:  # two notebooks may write the same trace at the same time
-        return Trace(write_trace(played, Path(own, name)).replace(folder / name))
+    file = name if benchmark else f"{BENCHMARK_OFF}{name}"
+    shipped = sorted((DATA / "traces").glob(f"*/{file}"))
+    if not shipped:
+        raise LabkitError(f"{DATA / 'traces' / '*' / file} {NOT_SHIPPED}")
+    return Trace(shipped[0])
 
 
 def public_trace(name: str) -> Trace:

@@ -378,6 +378,7 @@ def test_the_stamp_says_simulated_and_on_what_constants(small, opened, tmp_path)
     stamp = trace.stamp
     assert stamp["SIMULATED"] is True and stamp["device"] == "SIMULATED T4" and stamp["steps"] == 2
     assert stamp["constants"]["host_us"] == 7.0 and stamp["constants"]["roofline"]["bytes_per_s"] == 320e9
+    assert "host 7 µs a launch" in labkit.show.stamp_text(trace)
     with gzip.open(tmp_path / "trace.json.gz") as file:
         shown = [event["args"]["name"] for event in json.load(file)["traceEvents"] if event["ph"] == "M"]
     assert shown and all(name.startswith("SIMULATED") for name in shown)
