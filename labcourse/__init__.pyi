@@ -26,6 +26,8 @@ from labcourse.lessons import module_flops as module_flops
 from labcourse.lessons import saved_tensors as saved_tensors
 from labcourse.lessons import spaced as spaced
 from labcourse.lessons import work_by_player as work_by_player
+from labcourse.model_errors import cyclegan_errors as cyclegan_errors
+from labcourse.model_errors import resnet50_errors as resnet50_errors
 from labcourse.one_process import FAULTS as FAULTS
 from labcourse.one_process import average_gradients as average_gradients
 from labcourse.one_process import of_each as of_each
@@ -41,7 +43,6 @@ from labcourse.paper import paper_diff as paper_diff
 from labcourse.paper import paper_errors as paper_errors
 from labcourse.paper import paper_profile as paper_profile
 from labcourse.races import find_races as find_races
-from labcourse.resnet50 import resnet50_errors as resnet50_errors
 from labcourse.shipped import deviation_models as deviation_models
 from labcourse.shipped import gpu_results as gpu_results
 from labcourse.shipped import gpu_steps as gpu_steps

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -122,6 +122,7 @@ ROOFLINES = {  # from the oldest to the newest
         cache_bytes=50e6,
     ),
 }
+ROOFLINES["H200"] = replace(ROOFLINES["H100"], device="H200", bytes_per_s=4800e9)
 # Winograd's algorithm computes 2 x 2 results of a 3 x 3 convolution with 16 multiplications in place of 36. Source:
 # Lavin, Gray: "Fast algorithms for convolutional neural networks", 2015, section 4.1.
 WINOGRAD = 36 / 16

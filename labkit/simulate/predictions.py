@@ -44,7 +44,7 @@ def predict(
         |---|---|
         | device, launch | the GPU; "eager" or "graph" |
         | SIMULATED_ms | the time of a step |
-        | low_ms, high_ms | the measured times that `error_range` supports. No row is known of a T4 and an H100: NaN |
+        | low_ms, high_ms | the measured times that `error_range` supports; NaN for a T4, an H100 and an H200 |
         | bound_by | "host" where a graph would save over a tenth, else "arithmetic" or "memory", by the kernels' time |
         | launches | calls of the host. A graph is one |
         | arithmetic_ms, memory_ms | the kernels that each of them bounds |

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from labkit.simulate import error_range, predict
+from labkit.simulate import ROOFLINES, error_range, predict
 from labtrace.errors import LabkitError
 
 
@@ -29,7 +29,7 @@ def test_many_small_kernels_are_bound_by_the_host_and_a_graph_frees_them():
 def test_a_module_on_the_cpu_is_predicted_and_left_where_it_is():
     module = nn.Linear(1000, 1000)
     table = predict(module, torch.ones(8, 1000))
-    assert len(table) == 8 and next(module.parameters()).device.type == "cpu"
+    assert len(table) == 2 * len(ROOFLINES) and next(module.parameters()).device.type == "cpu"
     weights, results = 1000 * 1001 * 4, 2 * 8 * 1000 * 4
     assert table["memory_GB"][0] == pytest.approx((weights + results) / 1e9, abs=0.005)
 
@@ -37,7 +37,7 @@ def test_a_module_on_the_cpu_is_predicted_and_left_where_it_is():
 def test_the_range_is_that_of_the_measured_steps_and_unknown_for_other_devices():
     table = rows(predict(nn.Conv2d(64, 64, 3), torch.ones(64, 64, 128, 128)))
     low, high = error_range()
-    assert table.loc[["T4", "H100"], ["low_ms", "high_ms"]].isna().all(axis=None)
+    assert table.loc[["T4", "H100", "H200"], ["low_ms", "high_ms"]].isna().all(axis=None)
     known = table.loc[["A100", "V100"]]
     assert known["low_ms"].tolist() == pytest.approx((known["SIMULATED_ms"] / high).tolist(), abs=0.01)
     assert known["high_ms"].tolist() == pytest.approx((known["SIMULATED_ms"] / low).tolist(), abs=0.01)

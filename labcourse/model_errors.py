@@ -1,13 +1,14 @@
-"""The cost model confronted with reality: a training step of ResNet-50, replayed without a GPU, and recorded on one.
+"""The cost model confronted with reality: training steps that were recorded on a GPU, and are replayed without one.
 
-The recordings are `labcourse.public_trace("resnet50_workers0")` and "resnet50_workers4", of PyTorch's profiler samples
-from June 2021. Nothing in the replay was fitted to them. It is given the program, the host's times and the GPU's data
-sheet.
+Nothing in these replays was fitted to the recordings, `labcourse.public_trace("resnet50_workers0")` of PyTorch's
+profiler samples from June 2021, and `labcourse.gpu_trace`. A replay is given the program, the host's times and the
+GPU's data sheet.
 """
 
 from __future__ import annotations
 
 import re
+import statistics
 from collections import defaultdict
 from dataclasses import replace as with_changes
 from functools import cache
@@ -18,9 +19,10 @@ import torchvision
 from torch.nn.functional import cross_entropy
 from torch.profiler import record_function
 
+from labkit.models.cyclegan import CycleGAN
 from labkit.models.step import RANGE
 from labkit.simulate.cost_model import ROOFLINES, kernels
-from labkit.simulate.meta_device import Operator, program_operators
+from labkit.simulate.meta_device import Operator, program_operators, step_operators
 from labkit.simulate.operator_replay import replay
 from labtrace.replay.recorded_replay import read_launches
 from labtrace.replay.trace_file import Replay
@@ -35,6 +37,13 @@ KINDS = {
     "pooling and loss": "pool|::mean|softmax|nll_loss|::sum",
     "copies": "^upload|::copy_",
     "pointwise": "",
+}
+# PyTorch's own name for the sums that are gradients of a convolution's biases. Their addition counts as pointwise.
+CYCLEGAN_KINDS = {
+    "convolutions": "conv|::sum",
+    "normalisation": "batch_norm",
+    "padding": "_pad",
+    "pointwise, copies": "",
 }
 OPTIMISER = "optimiser"
 
@@ -81,6 +90,22 @@ def replay_resnet50(recording: Trace) -> Replay:
 
 
 def resnet50_errors(recording: Trace) -> pandas.DataFrame:
+    """The replay of ResNet-50's step beside its recording: `model_errors`, on a V100."""
+    return model_errors(recording, replay_resnet50(recording), KINDS)
+
+
+def cyclegan_errors(recording: Trace, batch_size: int) -> pandas.DataFrame:
+    """The replay of CycleGAN's plain step beside its recording by `labcourse.gpu_trace`: `model_errors`, on an H200.
+
+    The recording gives the number of steps and the host's mean time for a launch.
+    """
+    (rank,) = recording.ranks.values()
+    host_us = statistics.mean(launch.host_us for launch in read_launches(rank).launches)
+    operators = step_operators(CycleGAN(), batch_size=batch_size)
+    return model_errors(recording, replay(operators, host_us, ROOFLINES["H200"], steps=len(rank.steps)), CYCLEGAN_KINDS)
+
+
+def model_errors(recording: Trace, played: Replay, kinds: dict[str, str]) -> pandas.DataFrame:
     """The replay beside its recording, in milliseconds a step.
 
     | column | meaning |
@@ -92,30 +117,29 @@ def resnet50_errors(recording: Trace) -> pandas.DataFrame:
     (rank,) = recording.ranks.values()
     steps = len(rank.steps)
     table = pandas.DataFrame(
-        {"recorded_ms": _of(read_launches(rank), steps), "SIMULATED_ms": _of(replay_resnet50(recording), steps)}
+        {"recorded_ms": _of(read_launches(rank), steps, kinds), "SIMULATED_ms": _of(played, steps, kinds)}
     )
     parts = recording.temporal().set_index("part")["us"]
     for part in ("wall", "busy", "idle"):  # as recorded, not as replayed
         table.loc[part, "recorded_ms"] = parts[part] / 1e3 / steps
     table["ratio"] = table["SIMULATED_ms"] / table["recorded_ms"]
-    kinds = table.index.difference(["wall", "busy", "idle"])
-    longest = table["recorded_ms"][kinds].sort_values(ascending=False).index
+    longest = table["recorded_ms"].drop(["wall", "busy", "idle"]).sort_values(ascending=False).index
     table = table.loc[["wall", "busy", "idle", *longest]].rename_axis("part").reset_index()
-    table.attrs["stamp"] = {"SIMULATED": True, "device": "V100", "recording": recording.stamp}
+    table.attrs["stamp"] = {"SIMULATED": True, "recording": recording.stamp}
     return table
 
 
-def _of(played: Replay, steps: int) -> dict[str, float]:
+def _of(played: Replay, steps: int, kinds: dict[str, str]) -> dict[str, float]:
     """Milliseconds a step: wall, busy and idle time of the GPU, and the kernels' durations by kind."""
     timeline = played.timeline
     wall = float(timeline.kernel_end.max() - timeline.kernel_start.min())
     us = defaultdict(float, {"wall": wall, "busy": timeline.busy, "idle": wall - timeline.busy})
     for launch, source in zip(played.launches, played.sources, strict=True):
-        us[_kind(source.operator_name, source.range)] += launch.kernel_us
+        us[_kind(source.operator_name, source.range, kinds)] += launch.kernel_us
     return {part: total / 1e3 / steps for part, total in us.items()}
 
 
-def _kind(operator: str, inside: str) -> str:
+def _kind(operator: str, inside: str, kinds: dict[str, str]) -> str:
     if re.search("(?i)optimi[sz]er", inside):
         return OPTIMISER
-    return next(kind for kind, pattern in KINDS.items() if re.search(pattern, operator))
+    return next(kind for kind, pattern in kinds.items() if re.search(pattern, operator))
