@@ -30,7 +30,7 @@ from tools.grading import __main__ as grading
 from tools.grading import by_hand, report, sandbox
 from tools.grading.collect import collect, read_roster, read_table
 from tools.grading.course import Course
-from tools.grading.execute import RunExercises, take_from_below
+from tools.grading.execute import RestoreCells, RunExercises, take_from_below
 
 ROOT = Path(__file__).parents[2]
 NAME = "01_tiny"
@@ -235,6 +235,12 @@ HONEST = {
     "asked": {"two": "len?\nfiles = !ls\ndef two():\n    return 2 + len(files)"},
 }
 BROKEN = {6: ["helper = of_a_cell_below"], "two": "def two():\n    return helper()"}
+WHOLE_WAY = {name: HONEST[name] for name in ("copied", "split", "timed")} | {"broken": BROKEN}
+
+
+def is_check(cell: nbformat.NotebookNode) -> bool:
+    """Whether a cell is the check of an exercise."""
+    return cell.cell_type == "code" and cell.metadata.get("nbgrader", {}).get("grade", False)
 
 
 def honest(course: Course, changes: dict) -> nbformat.NotebookNode:
@@ -255,7 +261,7 @@ def graded(course, tmp_path_factory):
     deleted = answered(course, EXERCISES)
     del deleted.cells[3:8]  # of exercise one and two all but the text
     hand_in(folder, "deleted", deleted)
-    for name, changes in (HONEST | {"broken": BROKEN}).items():
+    for name, changes in WHOLE_WAY.items():
         hand_in(folder, name, honest(course, changes))
     (folder / "damaged.ipynb").write_text("no notebook")
     (folder / "right" / NAME / "labkit").mkdir()
@@ -297,8 +303,20 @@ def test_an_answer_costs_its_own_points_only(graded, student):
 
 @needs_namespaces
 @pytest.mark.parametrize("name", HONEST)
-def test_what_is_right_from_top_to_bottom_counts(graded, name):
-    assert [graded[0][name][exercise].points for exercise in EXERCISES] == [2, 2, 2], graded[1]
+def test_what_is_right_from_top_to_bottom_counts(graded, course, name):
+    """Most of these go through the course's own preprocessors only, without nbgrader's, its database and its pages."""
+    if name in WHOLE_WAY:
+        assert [graded[0][name][exercise].points for exercise in EXERCISES] == [2, 2, 2], graded[1]
+        return
+    config = course.config.copy()
+    config.RunExercises.update(seed=5, isolation="namespaces")
+    notebook, resources = honest(course, HONEST[name]), {"nbgrader": {"assignment": NAME, "notebook": NAME}}
+    for preprocessor in (RestoreCells, RunExercises):
+        notebook, resources = preprocessor(config=config).preprocess(notebook, resources)
+    outputs = {cell.metadata["nbgrader"]["grade_id"]: cell.outputs for cell in notebook.cells if is_check(cell)}
+    shown = {exercise: outputs[f"{exercise}_check"] for exercise in EXERCISES}
+    right = {exercise: f"✓ {exercise}: right\n" for exercise in EXERCISES}
+    assert shown == {exercise: [new_output("stream", name="stdout", text=text)] for exercise, text in right.items()}
 
 
 @needs_namespaces
@@ -325,7 +343,7 @@ def test_what_cannot_be_graded_is_named(graded):
 def test_the_table_has_a_row_for_everybody_and_a_column_for_what_was_handed_out(graded, course):
     with open(course.root / "grades.csv", encoding="utf-8", newline="") as file:
         rows = {row["student"]: row for row in csv.DictReader(file)}
-    assert set(rows) == {*STUDENTS, *HONEST, "broken", "deleted", "absent"}
+    assert set(rows) == {*STUDENTS, *WHOLE_WAY, "deleted", "absent"}
     points = [f"{NAME} {name} (of 2)" for name in EXERCISES]
     points += [f"{NAME} written (of 4)", f"{NAME} (of 10)", f"{NAME} notes"]
     assert [*rows["right"]] == ["student", "last_name", "first_name", *points]
