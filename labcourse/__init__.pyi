@@ -44,7 +44,6 @@ from labcourse.paper import paper_errors as paper_errors
 from labcourse.paper import paper_profile as paper_profile
 from labcourse.races import find_races as find_races
 from labcourse.shipped import deviation_models as deviation_models
-from labcourse.shipped import gpu_results as gpu_results
 from labcourse.shipped import gpu_steps as gpu_steps
 from labcourse.shipped import gpu_streams as gpu_streams
 from labcourse.shipped import gpu_trace as gpu_trace

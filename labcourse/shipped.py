@@ -103,14 +103,6 @@ def _recorded(name: str, speedups: tuple[str, ...], batch_size: int, generator: 
     return record(step, noise(batch_size, 256, device), Path("out", "recorded", name), steps=TRACE_STEPS)
 
 
-def gpu_results() -> dict[str, dict]:
-    """The results of surveys on GPUs, by device, in the form of `labkit.measure.compare.read_results`.
-
-    The files are data/results/<device>.json. The dict is empty if none is shipped.
-    """
-    return {file.stem: read_results(file) for file in sorted((DATA / "results").glob("*.json"))}
-
-
 def gpu_steps(device: str = "h200") -> pandas.DataFrame:
     """Every step that a survey timed on a GPU, against CycleGAN's plain step in turn in the same process.
 
@@ -123,7 +115,7 @@ def gpu_steps(device: str = "h200") -> pandas.DataFrame:
     | SIMULATED_ms | milliseconds | foretold before it was measured; NaN where the model knows no operators |
 
     Args:
-        device: a key of `gpu_results`.
+        device: as data/results/<device>.json is called.
     """
     import pandas
 
@@ -146,7 +138,7 @@ def gpu_streams(device: str = "h200") -> pandas.DataFrame:
     """Two streams against one, in turn in one process without a profiler, with cuDNN's benchmark mode off and on.
 
     A row has `batch`, `benchmark`, milliseconds of a step `one_ms` and `two_ms`, and how many `times_faster` two are,
-    with its 95% interval from `low` to `high`. `device` is a key of `gpu_results`.
+    with its 95% interval from `low` to `high`. `device` is as for `gpu_steps`.
     """
     import pandas
 

@@ -15,7 +15,7 @@ import labcourse
 import labkit
 from labcourse import shipped
 from labkit.measure import pick
-from labkit.measure.compare import SECOND_BASELINE, SURVEY_FORMAT, as_json, write_results
+from labkit.measure.compare import SECOND_BASELINE, SURVEY_FORMAT, as_json, read_results, write_results
 from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
 from labtrace.errors import LabkitError
 from tools.evidence import best_stacks, comparisons, foretold_rows, recordings, roofline_seconds, ship, thin
@@ -127,7 +127,7 @@ def test_a_survey_is_shipped_where_notebooks_look_for_it(surveyed, tmp_path, mon
     for speedups in ((), ("bf16", "streams")):
         trace = labcourse.gpu_trace(*speedups, batch_size=16, generator="unet_256")
         assert trace.stamp["thinned"] and trace.stamp["cudnn_benchmark"] and "SIMULATED" not in trace.stamp
-    assert labcourse.gpu_results()["imaginary"]["stamp"]["device"] == "NVIDIA Imaginary"
+    assert read_results(tmp_path / "data" / "results" / "imaginary.json")["stamp"]["device"] == "NVIDIA Imaginary"
 
 
 def test_what_is_missing_or_of_no_gpu_is_not_shipped(surveyed, tmp_path):
