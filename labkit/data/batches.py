@@ -19,8 +19,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from labkit.errors import DataError
-
 PREFETCH = 4  # batches that each worker prepares in advance
 
 
@@ -40,10 +38,6 @@ class UnpairedData:
     and high and are cropped at random to (3, size, size). Test pictures already have that size. With `whole`, the
     height and width of all training pictures, they are not cropped. `flip` says whether half of them are mirrored, left
     to right. `options` are further settings that change the pictures.
-
-    Raises:
-        DataError: a set has floats in place of ``uint8``. If the set is not a tensor or a list, this is
-            noticed only when a picture is used.
     """
 
     name: str
@@ -55,12 +49,6 @@ class UnpairedData:
     flip: bool = field(default=True, kw_only=True)
     whole: tuple[int, int] | None = field(default=None, kw_only=True)
     options: dict[str, Any] = field(default_factory=dict, kw_only=True)
-
-    def __post_init__(self) -> None:
-        for name in ("train_a", "train_b", "test_a", "test_b"):
-            pictures = getattr(self, name)
-            if isinstance(pictures, (Tensor, list)) and len(pictures):  # others may take long to give a picture
-                _check_levels(pictures[0], name)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())  # not the pixels
@@ -91,8 +79,6 @@ class UnpairedData:
         rng = random.Random(f"example {seed} {position}")
         a = self.train_a[shuffled(self.epoch, f"order {seed} {epoch}")[place] % len(self.train_a)]
         b = self.train_b[rng.randrange(len(self.train_b))]
-        _check_levels(a, "train_a")
-        _check_levels(b, "train_b")
         return self._augmented(a, rng), self._augmented(b, rng)
 
     def _augmented(self, picture: Tensor, rng: random.Random) -> Tensor:
@@ -102,16 +88,6 @@ class UnpairedData:
             picture = picture[:, top : top + self.size, left : left + self.size]
         mirrored = rng.random() < 0.5  # drawn in any case, so that crops are the same without flips
         return to_float(picture.flip(-1) if mirrored and self.flip else picture)
-
-
-def _check_levels(picture: Tensor, name: str) -> None:
-    """Raises `DataError` if a picture has floats: those in [0, 1] would be taken for nearly black."""
-    if picture.is_floating_point():
-        low, high = (bound.item() for bound in picture.aminmax())
-        raise DataError(
-            f"{name} has {picture.dtype} pictures (one runs from {low:g} to {high:g}); uint8 from 0 to 255 is needed. "
-            "Convert floats in [0, 1] with (255 * pictures).round().to(torch.uint8), in [-1, 1] with labkit.to_uint8."
-        )
 
 
 @lru_cache(maxsize=2)

@@ -24,9 +24,6 @@ SAMPLES = 4  # pairs to look at during a run
 class CustomData(UnpairedData):
     """A dataset of pairs, `train_a`. Its random numbers depend on seed and position, so that a run resumes exactly."""
 
-    def __post_init__(self) -> None:
-        pass  # the base checks single pictures
-
     def example(self, seed: int, position: int) -> tuple[Tensor, Tensor]:
         epoch, place = divmod(position, self.epoch)
         index = shuffled(self.epoch, f"order {seed} {epoch}")[place]
