@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import copy
-import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
@@ -20,7 +18,7 @@ from labkit.models.cyclegan import CycleGAN, CycleGANStep
 from labkit.models.model import Model
 from labkit.models.step import Batch, Step
 
-__all__ = ["SpeedUp", "Substitutes", "has_batch_norm", "has_dropout", "no_shared_casts", "why_passes_matter"]
+__all__ = ["SpeedUp", "Substitutes", "has_batch_norm", "has_dropout", "no_shared_casts"]
 
 
 class SpeedUp(Step):
@@ -61,11 +59,9 @@ class SpeedUp(Step):
             return "training in 16 bits on 'mps' gave others no gradients or no finite ones: leave it out"
         if issubclass(cls, CycleGANStep) and not isinstance(model, CycleGAN):
             return f"it changes how CycleGAN's two cycles run; {model.kind} has none"
-        if cls.batch_norm_would is None:
-            return None
-        if has_batch_norm(model):
+        if cls.batch_norm_would is not None and has_batch_norm(model):
             return f"batch norm would {cls.batch_norm_would}: use instance norm"
-        return why_passes_matter(model, batched=True)
+        return None
 
     @classmethod
     def why_emulated(cls, model: Model) -> str | None:
@@ -113,31 +109,6 @@ def has_batch_norm(model: nn.Module) -> bool:
 def has_dropout(model: nn.Module) -> bool:
     """True if a layer drops values at random, so that a pass depends on random numbers."""
     return any(isinstance(layer, nn.modules.dropout._DropoutNd) for layer in model.modules())
-
-
-@torch.no_grad()
-def why_passes_matter(model: Model, batched: bool) -> str | None:
-    """The reason why a custom network may not run more often or, with `batched`, on other batches. None if it may.
-
-    Tries a copy on two pictures of noise, in training mode but without dropout.
-    """
-    for network in (copy.deepcopy(getattr(model, name)).train() for name in model.custom):
-        for layer in network.modules():
-            if isinstance(layer, nn.modules.dropout._DropoutNd):
-                layer.eval()
-        side = math.ceil(max(network.min_size, 64) / network.size_multiple) * network.size_multiple
-        noise = torch.rand(2, network.channels, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
-        noise = noise.to(next(network.parameters()))
-        before, results = copy.deepcopy(dict(network.named_buffers())), []
-        for batches in ([noise], noise.split(1)):
-            with torch.random.fork_rng([noise.device] if noise.is_cuda else []):  # the same random numbers for both
-                results.append(torch.cat([network(batch) for batch in batches]))
-        for name, buffer in network.named_buffers():
-            if not torch.equal(buffer, before[name]):
-                return f"each pass of {type(network).__name__} changes its buffer {name!r}"
-        if batched and not torch.allclose(results[0], results[1], rtol=1e-3, atol=1e-3):
-            return f"{type(network).__name__} gives a picture another result if another one is beside it"
-    return None
 
 
 def no_shared_casts(device: str) -> AbstractContextManager:

@@ -9,9 +9,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
-from labkit.models.model import Model
 from labkit.models.step import Forward
-from labkit.variants import SpeedUp, has_batch_norm, has_dropout, why_passes_matter
+from labkit.variants import SpeedUp, has_dropout
 
 
 class Recompute(SpeedUp, CycleGANStep):
@@ -29,13 +28,6 @@ class Recompute(SpeedUp, CycleGANStep):
     changes = "activations inside generators are computed again in the backward pass"
     improves = "memory"
     needs = "CycleGAN; time for a second forward pass of the generators"
-
-    @classmethod
-    def why_unsuited(cls, model: Model) -> str | None:
-        reason = super().why_unsuited(model)
-        if reason is None and not has_batch_norm(model):  # whose running statistics are only updated a second time
-            reason = why_passes_matter(model, batched=False)
-        return reason
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.draws = bool(self.model.custom) or has_dropout(self.model)  # a custom network may draw anywhere

@@ -114,36 +114,7 @@ def test_exact_speedups_give_the_same(tiny, batch, name):
         assert all(torch.allclose(plain[term], fast[term], rtol=1e-9) for term in plain)
 
 
-MIXED = {"batched", "accumulate", "streams"}  # refused where it matters which pictures pass together
-
-
-class Spread(Mine):
-    def forward(self, x):
-        return super().forward(x - x.mean(0, keepdim=True))
-
-
-class Draws(Mine):
-    def forward(self, x):
-        return super().forward(x + 0.1 * torch.randn_like(x))
-
-
-@pytest.mark.parametrize(
-    ("make", "refused"),
-    [
-        (lambda: Norm(nn.BatchNorm2d(4)), MIXED),
-        (lambda: Norm(nn.InstanceNorm2d(4, track_running_stats=True)), {*MIXED, "recompute"}),
-        (lambda: nn.utils.parametrizations.spectral_norm(nn.Conv2d(3, 3, 3, padding=1)), {*MIXED, "recompute"}),
-        (Spread, MIXED),
-        (Draws, set()),
-    ],
-)
-def test_speedups_that_would_change_the_result_are_refused(tiny, make, refused):
-    model, said = tiny(generator=make()), set()
-    for name in ("batched", "accumulate", "streams", "recompute", "fused_adam"):
-        try:
-            labkit.make_step(model, name)
-        except labkit.LabkitError:
-            said.add(name)
-        except UserWarning:  # streams: there are none here
-            pass
-    assert said == refused
+@pytest.mark.parametrize("name", ["batched", "accumulate", "streams"])
+def test_speedups_that_batch_norm_would_make_another_are_refused(tiny, name):
+    with pytest.raises(labkit.LabkitError, match=f"speed-up '{name}': batch norm would"):
+        labkit.make_step(tiny(generator=Norm(nn.BatchNorm2d(4))), name)
