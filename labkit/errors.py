@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
-import warnings
 from collections.abc import Collection
 
 from labtrace.errors import LabkitError
@@ -29,24 +27,13 @@ class DivergedError(CheckpointError, TrainingError):
 def check_overrides(given: type, known: Collection[str], bases: Collection[type], what: str) -> None:
     """Raises `LabkitError`, with the nearest known name, if a class overrides nothing: perhaps a name is misspelt.
 
-    Warns of a method beside those that it overrides, if it is called nearly like a known one, and not by the others.
-
     Args:
         given: the class.
         known: the methods that it can override.
         bases: classes of labkit's, whose own methods do not count.
         what: what it is a class of, for the message.
     """
-    own = {k: v for base in given.__mro__ if base not in bases and base is not object for k, v in vars(base).items()}
-    names = list(own)
-    called = {name for each in own.values() if inspect.isfunction(each) for name in each.__code__.co_names}
-    for name in [] if set(names).isdisjoint(known) else set(names).difference(known, called):
-        near = difflib.get_close_matches(name, known, n=1)
-        if near and inspect.isfunction(own[name]) and not any(hasattr(base, name) for base in bases):
-            warnings.warn(
-                f"{given.__name__}.{name} is no method of a {what}, so nothing calls it. Did you mean {near[0]!r}?",
-                stacklevel=3,
-            )
+    names = [name for base in given.__mro__ if base not in bases and base is not object for name in vars(base)]
     if set(names).isdisjoint(known):
         close = [match for name in names if name[:2] != "__" for match in difflib.get_close_matches(name, known, n=1)]
         hint = f" Did you mean {close[0]!r}?" if close else ""

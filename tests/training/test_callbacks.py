@@ -96,22 +96,6 @@ def test_a_callback_that_overrides_nothing_is_refused(tiny, fruit):
         train(tiny, fruit, 1, None, Own())
 
 
-def test_a_misspelt_method_beside_a_right_one_is_named(tiny, fruit):
-    class Own(labkit.Callback):
-        def on_step(self, run):
-            self.report()
-
-        def on_step_endd(self, run):
-            pass
-
-        def report(self):
-            pass
-
-    with pytest.warns(UserWarning, match="Own.on_step_endd is no method of a callback.*Did you mean 'on_step'") as said:
-        train(tiny, fruit, 1, None, Own())
-    assert not [warning for warning in said if "Own.report" in str(warning.message)], "it is called"
-
-
 def test_without_a_folder_nothing_is_saved(tiny, fruit):
     diary = Diary()
     train(tiny, fruit, 1, None, diary)

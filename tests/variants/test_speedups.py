@@ -313,12 +313,6 @@ def test_a_class_that_overrides_no_seam_is_refused(tiny, bases):
         labkit.make_step(tiny(), own)
 
 
-def test_a_misspelt_seam_beside_a_right_one_is_named(tiny):
-    own = type("Own", (), {"generator": lambda self, batch: None, "update": labkit.Step.update})
-    with pytest.warns(UserWarning, match="Own.generator is no method of a step.*Did you mean 'generators'"):
-        labkit.make_step(tiny(), own)
-
-
 @pytest.mark.parametrize("lr", [float("nan"), -1.0, 0.0])
 def test_what_makes_no_step_is_refused(tiny, lr):
     with pytest.raises(labkit.LabkitError, match=f"lr={lr}: a learning rate is a positive number"):
