@@ -138,18 +138,3 @@ def emulates(dtype: torch.dtype) -> bool:
         return not torch.ops.mkldnn._is_mkldnn_fp16_supported()
     asked = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}[dtype]
     return not (torch.backends.mkldnn.is_available() and getattr(torch.ops.mkldnn, asked)())
-
-
-@torch.enable_grad()
-def norm_is_wrong(kind: type[nn.BatchNorm2d | nn.InstanceNorm2d], device: torch.device) -> bool:
-    """True if on `device` the gradient of this norm depends on the memory format, or cannot be computed in one."""
-    picture = torch.arange(16.0, device=device).square().view(1, 4, 2, 2)
-    norm, gradients = kind(4, device=device), list[torch.Tensor]()
-    for layout in (torch.contiguous_format, torch.channels_last):
-        given = picture.contiguous(memory_format=layout).requires_grad_()
-        entering = picture.sin().contiguous(memory_format=layout)
-        try:
-            gradients += torch.autograd.grad(norm(given), given, entering)
-        except RuntimeError:  # batch norm on some Macs
-            return True
-    return not torch.allclose(gradients[0], gradients[1], atol=1e-3)

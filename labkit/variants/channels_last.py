@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from labkit.devices import norm_is_wrong
 from labkit.models.model import Model
 from labkit.models.step import Batch
 from labkit.variants import SpeedUp, has_batch_norm
@@ -22,8 +21,8 @@ class ChannelsLast(SpeedUp):
     convolution convert: on an H200 the fastest stack in bf16 took 1.15 (batch 1) and 1.33 times (16) as long with it.
 
     On CPUs some versions of PyTorch compute a wrong gradient of instance norm, for one picture whose gradient comes in
-    channels_last. There (a trial tells) the gradient is converted before it enters instance norm. On Macs some compute
-    a wrong gradient of batch norm, too (pytorch#175189). There it is refused.
+    channels_last. So the gradient is converted before it enters instance norm, except on CUDA GPUs. On Macs some
+    compute a wrong gradient of batch norm, too (pytorch#175189). There it is refused.
     """
 
     name = "channels_last"
@@ -33,9 +32,8 @@ class ChannelsLast(SpeedUp):
 
     @classmethod
     def why_unsuited(cls, model: Model) -> str | None:
-        device = next(model.parameters()).device
-        if has_batch_norm(model) and norm_is_wrong(nn.BatchNorm2d, device):
-            return f"batch norm's gradients are wrong in it on {device.type!r}, by this PyTorch: use instance norm"
+        if next(model.parameters()).device.type == "mps" and has_batch_norm(model):
+            return "some versions of PyTorch compute batch norm's gradients wrongly in it on 'mps': use instance norm"
         return super().why_unsuited(model)
 
     @classmethod
@@ -46,7 +44,7 @@ class ChannelsLast(SpeedUp):
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.model.to(memory_format=torch.channels_last)
-        if norm_is_wrong(nn.InstanceNorm2d, next(self.model.parameters()).device):
+        if not next(self.model.parameters()).is_cuda:
             for layer in self.model.modules():
                 if isinstance(layer, nn.InstanceNorm2d) and _guard not in layer._forward_hooks.values():
                     layer.register_forward_hook(_guard)
