@@ -53,28 +53,17 @@ def _machine() -> Iterator[Row]:
     stamp = labtrace.stamp.stamp()
     yield Row("labkit", f"{stamp['labkit']}, {Path(labtrace.__file__).parents[1]}")
     yield Row("Python", f"{stamp['python']}, {sys.executable}")
-    yield Row("system", f"{platform.platform()}{_place()}")
+    yield Row("system", platform.platform())
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
     yield Row("processor", f"{stamp['device']}, {cores} cores")
     if sys.platform == "linux":
         kilobytes = dict(re.findall(r"(\w+): +(\d+) kB", Path("/proc/meminfo").read_text()))
-        available, limit = 1024 * int(kilobytes["MemAvailable"]), Path("/sys/fs/cgroup/memory.max")
-        if limit.exists() and (allowed := limit.read_text().strip()).isdigit():
-            available = min(available, int(allowed))
+        available = 1024 * int(kilobytes["MemAvailable"])
         advice = f"a notebook needs up to {NOTEBOOK / 1e9} GB: close other programs" if available < NOTEBOOK else ""
         yield Row("memory", f"{available / 1e9:.1f} GB available", advice)
         shared = shutil.disk_usage("/dev/shm").total
         advice = "large batches need more: start the container with --shm-size=1g, or train with --workers 0"
         yield Row("/dev/shm", f"{shared / 1e6:,.0f} MB", advice if shared < SHARED_MEMORY else "")
-
-
-def _place() -> str:
-    if "COLAB_RELEASE_TAG" in os.environ:
-        return ", Colab"
-    if "KAGGLE_KERNEL_RUN_TYPE" in os.environ:
-        return ", Kaggle"
-    marks = (Path("/.dockerenv"), Path("/run/.containerenv"))  # of Docker and of Podman
-    return ", in a container" if any(mark.exists() for mark in marks) else ""
 
 
 def _pytorch() -> Iterator[Row]:
@@ -106,9 +95,6 @@ def _pytorch() -> Iterator[Row]:
         else:
             found = f"{devices.describe_gpu(gpu)}, {memory / 1e9:.0f} GB, convolution of nine ones: {result:g}"
             yield Row(gpu, found)
-    other = torch.accelerator.current_accelerator(check_available=True)
-    if other is not None and other.type != "cuda":
-        yield Row(other.type, f"labkit was never tried on it: --device {other.type}")
     advice = "" if compiler() else "install g++, if you want the speed-up 'compile' on a CPU"
     yield Row("compiler", compiler() or "none for C++", advice)
 
