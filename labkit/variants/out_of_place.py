@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from labkit.models.step import Batch
 from labkit.variants import SpeedUp
+from labkit.variants.fused_norm import norms
 
 
 class OutOfPlace(SpeedUp):
@@ -30,13 +31,7 @@ class OutOfPlace(SpeedUp):
     excludes = {"compile": "compiled code has no in-place operations left to take out"}
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
-        rows = [layer for layer in self.model.modules() if isinstance(layer, nn.Sequential)]
-        self.activations = [
-            after
-            for row in rows
-            for norm, after in itertools.pairwise(row)
-            if isinstance(norm, nn.InstanceNorm2d) and isinstance(after, nn.ReLU | nn.LeakyReLU) and after.inplace
-        ]
+        self.activations: list[Any] = [after for _, after, _ in norms(self.model) if after and after.inplace]
         return super().build(betas)
 
     def learn(self, player: str, batch: Batch) -> dict[str, Tensor]:
