@@ -23,7 +23,7 @@ from labkit.devices import cudnn_benchmark
 from labkit.measure.timing import synchronise
 from labkit.models.step import RANGE, Step
 from labkit.stamp import stamp
-from labtrace.errors import LabkitError
+from labtrace.errors import LabkitError, check_at_least
 from labtrace.files import atomic_write, check_writable
 
 Pair = tuple[Tensor, Tensor]  # real_a, real_b: a batch of either domain
@@ -74,8 +74,7 @@ def record(step: Step, batch: Pair | Iterator[Pair], path: Path | str, steps: in
 @cudnn_benchmark()
 def profiled(step: Step, batch: Pair | Iterator[Pair], steps: int = 20, shapes: bool = False) -> profile:
     """The profiler after `steps` steps, for its `key_averages()`. The arguments are those of `record`."""
-    if steps < 1:
-        raise LabkitError(f"steps={steps}: there is nothing to record. Give at least 1.")
+    check_at_least(1, steps=steps)
     stream = itertools.repeat(batch) if isinstance(batch, tuple) else batch
     device = next(step.model.parameters()).device.type
     if device not in ("cpu", "cuda"):

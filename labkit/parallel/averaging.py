@@ -21,7 +21,7 @@ from labkit import ranks
 from labkit.models.model import Model
 from labkit.models.step import RANGE, Batch, Step
 from labkit.variants.registry import make_step
-from labtrace.errors import LabkitError
+from labtrace.errors import LabkitError, check_at_least
 
 EXCLUDED = {
     "data_parallel": "it averages gradients, and here weights are averaged",
@@ -56,8 +56,7 @@ def averaged(
     """
     if ranks.count() < 2:
         raise LabkitError("There is one process, so there is nothing to average. Start several with torchrun.")
-    if average_every < 1:
-        raise LabkitError(f"average_every={average_every}: give a number of steps, 1 or more.")
+    check_at_least(1, average_every=average_every)
     for name, why in EXCLUDED.items():
         if name in speedups:
             raise LabkitError(f"speed-up {name!r}: {why}. Leave it out.")

@@ -142,15 +142,9 @@ def read(path: Path | str, device: torch.device | str = "cpu") -> Any:
         ) from error
 
 
-def first_line(error: Exception) -> str:
-    """The first informative line of an error, at most 200 characters.
-
-    PyTorch begins its errors on weights that do not fit with a title, which ends in a colon.
-    """
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    if lines[0].endswith(":") and len(lines) > 1:
-        del lines[0]
-    return lines[0].strip()[:200]
+def in_one_line(error: Exception) -> str:
+    """The text of an error, at most 200 characters of it."""
+    return " ".join(str(error).split())[:200]
 
 
 def _tensors(state: Any) -> list[Tensor]:

@@ -186,7 +186,7 @@ def _cause(error: Exception, run: Run, data: UnpairedData, workers: int) -> Exce
         )
     lost = isinstance(error, (ConnectionError, EOFError)) and not str(error).startswith("Caught")
     if lost or "DataLoader worker (pid" in str(error):
-        reason = checkpoints.first_line(error)
+        reason = checkpoints.in_one_line(error)
         return TrainingError(
             f"a process that prepares batches died ({reason}), perhaps since memory ran out; {_where_saved(run)}, "
             "with fewer workers if this happens again."

@@ -44,7 +44,7 @@ def load_generator(path: Path | str, device: torch.device | str = "cpu") -> Gene
         _load_into(generator.to(device), weights)
     except (RuntimeError, LookupError, ValueError) as error:
         raise CheckpointError(
-            f"{path}: not a ResNet or U-Net generator of the public reference ({checkpoints.first_line(error)})."
+            f"{path}: not a ResNet or U-Net generator of the public reference ({checkpoints.in_one_line(error)})."
         ) from error
     return generator.eval()
 
@@ -81,7 +81,7 @@ def init_from(model: Model, path: Path | str) -> list[str]:
         return [name for name, _ in model.named_children()]
     except RuntimeError as error:
         raise CheckpointError(
-            f"{path}: the weights are of other networks ({checkpoints.first_line(error)})."
+            f"{path}: the weights are of other networks ({checkpoints.in_one_line(error)})."
         ) from error
 
 

@@ -26,7 +26,7 @@ from labkit.variants.recompute import Recompute
 from labkit.variants.streams import Streams
 from labkit.variants.subpixel import Subpixel
 from labkit.variants.winograd import Winograd
-from labtrace.errors import LabkitError, check_known
+from labtrace.errors import LabkitError, check_at_least, check_known
 
 if TYPE_CHECKING:
     import pandas
@@ -93,8 +93,7 @@ def make_step(
     names = [name for name in speedups if not isinstance(name, type)]
     attributes: dict[str, int] = {}
     if accumulate is not None:
-        if accumulate < 1:
-            raise LabkitError(f"accumulate={accumulate}: a batch is computed in at least one part.")
+        check_at_least(1, accumulate=accumulate)
         names.append("accumulate")
         attributes["parts"] = accumulate
     for name in names:

@@ -339,7 +339,7 @@ def test_more_parts_than_pictures_are_refused_before_anything_changes(tiny, batc
     with pytest.raises(labkit.LabkitError, match="accumulate=3: a batch of 2 cannot.*accumulate=2"):
         step(*batch(2))
     assert same(step.state_dict(), before)
-    with pytest.raises(labkit.LabkitError, match="accumulate=0: .* at least one part"):
+    with pytest.raises(labkit.LabkitError, match="accumulate=0: .* at least 1"):
         labkit.make_step(tiny(), accumulate=0)
 
 
