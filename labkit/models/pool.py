@@ -54,20 +54,13 @@ class Pool:
         self.size, self.filled = size, 0
         self.random = random.Random(seed)
         self.buffer: Tensor | None = None  # (size + 1, C, H, W); the last slot is spare and never read
-        self.drawn_for: tuple[int, ...] | None = None  # the shape of the pictures in the latest batch
 
     def __call__(self, pictures: Tensor) -> Tensor:
         """Takes pictures (B, 3, H, W) or codes (B, C, h, w), and returns as many, some of them from earlier batches."""
-        return self.exchange(pictures, self.draw(*pictures.shape).to(pictures.device))
+        return self.exchange(pictures, self.draw(len(pictures)).to(pictures.device))
 
-    def draw(self, n: int, *shape: int) -> Draws:
-        """Decides for `n` pictures of this shape, one after the other, without touching a picture.
-
-        A pool holds fakes of one size only, so it starts empty again if the shape changes.
-        """
-        if self.drawn_for not in (None, shape):
-            self.filled, self.buffer = 0, None
-        self.drawn_for = shape
+    def draw(self, n: int) -> Draws:
+        """Decides for `n` pictures, one after the other, without touching a picture."""
         draws = Draws(Draw(0, False, i, self.size) for i in range(n))
         kept_from_this_batch: dict[int, int] = {}
         for i in range(n):
@@ -89,7 +82,10 @@ class Pool:
         return draws
 
     def exchange(self, pictures: Tensor, draws: Tensor) -> Tensor:
-        """Carries out decisions of `draw`, (B, 4) integers from `Draws.to`: pictures (B, 3, H, W) in and out."""
+        """Carries out decisions of `draw`, (B, 4) integers from `Draws.to`: pictures (B, 3, H, W) in and out.
+
+        All pictures of a pool have one size.
+        """
         if self.size == 0:
             return pictures
         if self.buffer is None:
@@ -103,12 +99,7 @@ class Pool:
     def state_dict(self) -> dict[str, Any]:
         """The whole state of the pool, loadable with ``weights_only=True``."""
         kept = None if self.buffer is None else self.buffer[:-1].clone()
-        return {
-            "filled": self.filled,
-            "random": self.random.getstate(),
-            "pictures": kept,
-            "drawn_for": self.drawn_for,
-        }
+        return {"filled": self.filled, "random": self.random.getstate(), "pictures": kept}
 
     def load_state_dict(
         self, state: dict[str, Any], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
@@ -117,4 +108,3 @@ class Pool:
         self.filled, kept = state["filled"], state["pictures"]
         self.buffer = None if kept is None else torch.cat([kept, torch.zeros_like(kept[:1])]).to(device, dtype)
         self.random.setstate(state["random"])
-        self.drawn_for = state.get("drawn_for")  # not in checkpoints of labkit 0.1.0

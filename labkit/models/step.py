@@ -96,7 +96,7 @@ class Step:
     def inputs(self, real_a: Tensor, real_b: Tensor) -> Batch:
         """Everything that changes from step to step: the pictures, and the pools' decisions, drawn on the host."""
         pools = self.model.pools.items()
-        draws = {f"draw_{name}": pool.draw(*real_a.shape).to(real_a.device) for name, pool in pools}
+        draws = {f"draw_{name}": pool.draw(len(real_a)).to(real_a.device) for name, pool in pools}
         return {"real_a": real_a, "real_b": real_b, **draws}
 
     def pooled(self, pool: str, fakes: Tensor, batch: Batch) -> Tensor:

@@ -18,10 +18,3 @@ def test_it_gives_back_what_a_plain_list_would(batch):
     for first in range(0, 60 * batch, batch):
         assert torch.equal(ours(pictures(first, batch)), plain.query(pictures(first, batch)))
     assert torch.equal(ours.buffer[:-1], torch.stack(plain.pictures))
-
-
-def test_pictures_of_another_size_begin_a_new_pool():
-    pool = Pool(2)
-    pool(torch.ones(3, 3, 4, 4))
-    assert torch.equal(pool(torch.ones(2, 3, 8, 8)), torch.ones(2, 3, 8, 8))
-    assert pool.filled == 2
