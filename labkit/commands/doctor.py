@@ -58,7 +58,9 @@ def _machine() -> Iterator[Row]:
     yield Row("processor", f"{stamp['device']}, {cores} cores")
     if sys.platform == "linux":
         kilobytes = dict(re.findall(r"(\w+): +(\d+) kB", Path("/proc/meminfo").read_text()))
-        available = 1024 * int(kilobytes["MemAvailable"])
+        available, limit = 1024 * int(kilobytes["MemAvailable"]), Path("/sys/fs/cgroup/memory.max")
+        if limit.exists() and (allowed := limit.read_text().strip()).isdigit():
+            available = min(available, int(allowed))
         advice = f"a notebook needs up to {NOTEBOOK / 1e9} GB: close other programs" if available < NOTEBOOK else ""
         yield Row("memory", f"{available / 1e9:.1f} GB available", advice)
         shared = shutil.disk_usage("/dev/shm").total

@@ -51,7 +51,7 @@ class Step:
     Raises:
         DataError: the batch does not fit the networks, or leaves [-1, 1] (checked in the first call only).
         LabkitError: a learning rate cannot be used, or all weights of a player are frozen. In a call: the weights were
-            moved or replaced after the step was made. Or, in the first call, a custom generator
+            moved or replaced, or `lr` was changed, after the step was made. Or, in the first call, a custom generator
             does not return pictures of the same size.
     """
 
@@ -139,13 +139,14 @@ class Step:
             for player, optimizer in self.optimizers.items()
         }
         self.lr = {player: rates[0] for player, rates in self.rates.items()}  # custom optimisers may have others
-        self.lr_now = dict(self.lr)
+        self.lr_made, self.lr_now = dict(self.lr), dict(self.lr)
         self.range_checked = False
         self.first = next(model.parameters())
         self.place = place_of(self.first)
 
     def build(self, betas: tuple[float, float]) -> dict[str, Optimizer]:
         """An optimiser for each player. Speed-ups prepare the networks here, so call `super().build` in yours."""
+        self.built = True
         return {player: self.optimizer(weights, self.lr[player], betas) for player, weights in self.players.items()}
 
     def optimizer(self, weights: list[nn.Parameter], lr: float, betas: tuple[float, float]) -> Optimizer:
@@ -163,6 +164,11 @@ class Step:
             raise LabkitError(
                 "the model's weights were moved, converted or replaced after its step was made. Make the step again; "
                 "to go on from where this one was, load its state_dict() into the new one."
+            )
+        if self.lr != self.lr_made:
+            raise LabkitError(
+                "step.lr was changed, which has no effect. Give the learning rates to labkit.make_step(model, lr=...), "
+                "or multiply all of them with step.scale_lr(factor)."
             )
         self.model.check(real_a, real_b, values=not self.range_checked)
         self.range_checked = True

@@ -108,6 +108,13 @@ def test_rates_that_do_not_fit_the_players_are_refused(tiny, lr, message):
         labkit.make_step(tiny(), lr=lr)
 
 
+def test_a_rate_changed_in_a_step_that_was_made_is_refused(tiny, batch):
+    step = labkit.make_step(tiny())
+    step.lr["generators"] /= 2
+    with pytest.raises(labkit.LabkitError, match=r"step\.lr was changed.*make_step\(model, lr=\.\.\.\)"):
+        step(*batch())
+
+
 def test_a_player_without_weights_to_train_is_named(tiny):
     model = tiny()
     model.D_A.requires_grad_(False)
