@@ -50,7 +50,7 @@ def watch(
         warmup: How many to leave out before, without a profiler. One more warms the profiler up.
         calls: A step ends with a call of a network of this class, for scripts without an optimiser.
         stop: End the script after the recording.
-        out: The trace. By default, the script's name with .json.gz, in this folder.
+        out: The trace. By default, the script's name with .json.gz, in this folder, and a number if there is one.
     """
     module = script[0] == "-m"
     name = script[1 if module else 0] if len(script) > module else "-m"
@@ -60,11 +60,18 @@ def watch(
         raise LabkitError(f"{name}: there is no such script.")
     if steps < 1 or warmup < 1:
         raise LabkitError(f"--steps {steps} --warmup {warmup}: each must be at least 1.")
-    out = out or Path(f"{name.rpartition('.')[2] if module else Path(name).stem}.json.gz")
+    out = out or unused(name.rpartition(".")[2] if module else Path(name).stem)
     check_writable(out)
     settings = json.dumps(dict(steps=steps, warmup=warmup, calls=calls, stop=stop, out=str(out.absolute())))
     # In place of this program, so that signals, exceptions and the exit code are the script's own.
     os.execv(sys.executable, [*PYTHON, "labtrace.watch", settings, *script])
+
+
+def unused(stem: str) -> Path:
+    """A name for a trace, beside which there is no earlier one, no ranks' folder and no page."""
+    names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
+    free = (name for name in names if not any(Path(name + end).exists() for end in (".json.gz", ".html", "")))
+    return Path(f"{next(free)}.json.gz")
 
 
 class Watch:
@@ -82,6 +89,9 @@ class Watch:
         self.cpu: list[float] = []  # seconds that all threads of the process had worked by then
         self.profiler: Any = None  # while it records or warms up
         self.hook: Any = None  # PyTorch's handle, None after the recording
+        self.told = False  # how it ended
+        self.backward = 0  # calls of it that have not returned
+        self.ended_in_backward = False  # a step, of an optimiser that steps there
         self.memory = 0  # bytes, when the recording began
         self.about: dict[str, Any] = {}  # the recording's stamp
 
@@ -97,8 +107,10 @@ class Watch:
             self.hook = register_optimizer_step_post_hook(self._stepped)
             self._hook_scaler(torch.amp.GradScaler)
         # A long evaluation between two steps must not fill the memory with events, nor a step of many passes.
-        self._hook_memory(_BaseDataLoaderIter, "__next__")
-        self._hook_memory(torch.autograd, "backward")
+        _around(_BaseDataLoaderIter, "__next__", self._check_memory)
+        _around(torch.autograd, "backward", self._begin_backward, self._end_backward)
+        _around(torch.profiler._KinetoProfile, "prepare_trace", self._give_way)
+        _around(torch.autograd.profiler.profile, "__enter__", self._give_way)
 
     def _called(self, module: Any, _inputs: Any, _output: Any) -> None:
         if type(module).__name__ == self.calls:
@@ -132,19 +144,35 @@ class Watch:
 
         scaler_type.step = scaled
 
-    def _hook_memory(self, owner: Any, name: str) -> None:
-        """Checks the memory before each call of a function."""
-        function = getattr(owner, name)
+    def _begin_backward(self, *_args: Any) -> None:
+        self._check_memory()
+        self.backward += 1
 
-        def checked(*args: Any, **kwargs: Any) -> Any:
-            self._check_memory()
-            return function(*args, **kwargs)
+    def _end_backward(self) -> None:
+        self.backward -= 1
+        if self.ended_in_backward and not self.backward:
+            self.ended_in_backward = False
+            self.step_ended()
 
-        setattr(owner, name, checked)
+    def _give_way(self, profiler: Any) -> None:
+        """Ends the recording if the script starts a profiler of its own: PyTorch runs only one."""
+        if not self.hook or profiler is self.profiler:
+            return
+        if self.recorded and self.profiler:
+            self._finish()
+        else:
+            if self.profiler:
+                self.profiler.on_trace_ready = None
+                self.profiler.stop()
+            self.profiler = None
+            self._leave("nothing is recorded, since the script has a profiler of its own.")
 
     def step_ended(self) -> None:
         """Starts the recording, goes on with it, or ends it."""
         if not self.hook:
+            return
+        if self.backward:  # where a profiler can neither start nor end
+            self.ended_in_backward = True
             return
         self.ends.append(time.perf_counter())
         self.cpu.append(time.process_time())
@@ -174,14 +202,11 @@ class Watch:
         # acc_events=True would make an object of Python of each event, which takes several times the memory.
         profiler = profile(activities=activities, schedule=one_more, on_trace_ready=self._write, record_shapes=True)
         self.memory = peak_memory()
-        try:
-            with warnings.catch_warnings(action="ignore"):  # PyTorch 2.11: only the events of one cycle are kept
-                profiler.start()
-            self.profiler = profiler
-        except RuntimeError as error:  # the script has a profiler of its own
-            self._leave(f"nothing is recorded, since the profiler cannot start: {error}")
+        self.profiler = profiler
+        with warnings.catch_warnings(action="ignore"):  # PyTorch 2.11: only the events of one cycle are kept
+            profiler.start()
 
-    def _check_memory(self) -> None:
+    def _check_memory(self, *_args: Any) -> None:
         records = self.profiler and len(self.ends) > self.warmup  # and does not only warm up
         if records and peak_memory() - self.memory > MOST_MEMORY:
             say(f"watch: the process has grown by {MOST_MEMORY >> 30} GiB since the recording began, which ends now.")
@@ -229,7 +254,7 @@ class Watch:
     def _leave(self, message: str) -> None:
         if self.hook:
             self.hook.remove()
-        self.hook = None
+        self.hook, self.told = None, True
         say(f"watch: {message}")
 
     def close(self) -> None:
@@ -240,9 +265,26 @@ class Watch:
         elif self.ends and self.hook:
             ended = f"the script ended after {len(self.ends)} steps, and {self.warmup + 1} warm up"
             self._leave(f"nothing is recorded: {ended}.")
-        elif not self.ends:
+        elif not self.told:
             what = f"no {self.calls} was called" if self.calls else "no optimiser of PyTorch stepped: see --calls"
+            if isinstance(sys.exception(), Exception):
+                what = "the script failed before its first step"
             self._leave(f"nothing is recorded: {what}.")
+
+
+def _around(owner: Any, name: str, before: Callable[..., None], after: Callable[[], None] | None = None) -> None:
+    """Has each call of a function begin with one of `before`, which gets its arguments, and end with one of `after`."""
+    function = getattr(owner, name)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        before(*args)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if after:
+                after()
+
+    setattr(owner, name, called)
 
 
 def after_import(name: str, action: Callable[[Any], None]) -> None:

@@ -170,6 +170,44 @@ def test_a_step_of_many_passes_ends_early_where_its_events_fill_the_memory(scrip
     assert rank.steps.empty and (rank.operators["name"] == "aten::linear").sum() == 4  # two of the step's nine passes
 
 
+@pytest.mark.parametrize(("steps_before", "recorded"), [(0, 0), (3, 0), (5, 0), (9, 3)])
+def test_a_profiler_of_the_script_s_own_has_its_way(script, tmp_path, steps_before, recorded):
+    """PyTorch runs only one. A second one would end the process."""
+    said, status = script(f"""
+        for _ in range({steps_before}):
+            update()
+        with torch.profiler.profile() as own:
+            for _ in range(12):
+                update()
+        own.export_chrome_trace("own.json")
+    """)
+    assert status == 0 and (tmp_path / "own.json").exists()
+    if recorded:
+        assert recorded_steps(tmp_path / "train.json.gz") == {0: recorded}
+    else:
+        assert "nothing is recorded, since the script has a profiler of its own" in said
+
+
+def test_optimisers_that_step_in_the_backward_pass_end_one_step(script, tmp_path):
+    said, status = script("""
+        optimizers = {weight: torch.optim.SGD([weight], 0.01) for weight in net.parameters()}
+        for weight in net.parameters():
+            weight.register_post_accumulate_grad_hook(lambda weight: optimizers[weight].step())
+        for _ in range(20):
+            net(torch.rand(4, 8)).square().mean().backward()
+    """)
+    assert status == 0 and recorded_steps(tmp_path / "train.json.gz") == {0: 10}, said
+
+
+@pytest.mark.parametrize("taken", ["train.json.gz", "train.html", "train"])
+def test_an_earlier_recording_or_page_stays(tmp_path, monkeypatch, taken):
+    monkeypatch.chdir(tmp_path)
+    assert labtrace.watch.unused("train") == Path("train.json.gz")
+    for name in (taken, "train-2.json.gz"):
+        (tmp_path / name).touch()
+    assert labtrace.watch.unused("train") == Path("train-3.json.gz")
+
+
 def test_calls_of_a_network_are_steps_where_no_optimiser_is(script, tmp_path):
     lines = """
         class Encoder(nn.Sequential):
