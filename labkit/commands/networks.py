@@ -83,7 +83,7 @@ def export(
     typer.echo(f"{path}: at most {difference:.1e} from PyTorch, in pictures of two sizes")
 
 
-def score(real: Path, fake: Path, *, weights: Path | None = None, device: str = "auto") -> None:
+def score(real: Path, fake: Path, *, device: str = "auto") -> None:
     """FID and KID: how far translations are from real pictures.
 
     Args:
@@ -91,11 +91,10 @@ def score(real: Path, fake: Path, *, weights: Path | None = None, device: str = 
         fake: A folder of translations into it, as labkit translate writes them.
 
     Options:
-        weights: The file of Inception's weights, if they cannot be downloaded.
         device: auto, cpu or cuda.
     """
     importlib.import_module("torchmetrics")  # its extra is named, which brings PyTorch, too
-    fid, kid, deviation = labkit.fid_and_kid(real, fake, device=device, weights=weights)
+    fid, kid, deviation = labkit.fid_and_kid(real, fake, device=device)
     typer.echo(f"FID {fid:.2f}, KID {kid:.5f} (standard deviation over subsets {deviation:.5f})")
 
 

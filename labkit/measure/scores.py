@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from torch import nn
 
 from labkit.data.batches import Pictures, UnpairedData, to_float, to_uint8
 from labkit.data.folders import PictureFiles
@@ -22,7 +21,6 @@ from labkit.models.model import Model, run_network
 from labkit.training import checkpoints
 from labkit.training.callbacks import Callback, in_colours
 from labkit.training.run import Run
-from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
 
 FILE = "scores.csv"
@@ -44,7 +42,6 @@ def fid_and_kid(
     fake: Path | str | Pictures,
     *,
     device: torch.device | str = "cpu",
-    weights: Path | str | None = None,
 ) -> Distances:
     """The Frechet and the kernel Inception distance between two sets of pictures.
 
@@ -59,15 +56,15 @@ def fid_and_kid(
     Args:
         real, fake: folders, or sets of ``uint8`` tensors (3, H, W), such as a tensor (N, 3, H, W), at least two each.
             Grey ones, (1, H, W), count as RGB.
-        device: where Inception computes.
-        weights: the file of Inception's weights, if it cannot be downloaded. None downloads it once, 95 MB.
+        device: where Inception computes. Its weights, 95 MB, are downloaded once, into the cache of `torch.hub`.
 
     Raises:
-        LabkitError: Inception's weights cannot be loaded.
+        OSError: they cannot be downloaded.
         DataError: there are fewer than two pictures, or one cannot be read.
         ModuleNotFoundError: torchmetrics or torch-fidelity is not installed: the extra "score" names both.
     """
     from torchmetrics.image import FrechetInceptionDistance, KernelInceptionDistance
+    from torchmetrics.image.fid import NoTrainInceptionV3
     from torchmetrics.wrappers import FeatureShare
 
     device = pick_device(device)
@@ -75,7 +72,7 @@ def fid_and_kid(
     fewest = min(map(len, sets))
     if fewest < 2:
         raise DataError(f"{len(sets[0])} real and {len(sets[1])} fake pictures: FID and KID need at least two of each.")
-    network = _inception(weights)
+    network = NoTrainInceptionV3("inception-v3-compat", ["2048"])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Metric `Kernel Inception Distance` will save all")
         kid = KernelInceptionDistance(feature=network, subset_size=min(SUBSET_SIZE, fewest))
@@ -89,20 +86,6 @@ def fid_and_kid(
         values = metrics.compute()
     mean, deviation = values["KernelInceptionDistance"]
     return Distances(values["FrechetInceptionDistance"].item(), mean.item(), deviation.item())
-
-
-def _inception(weights: Path | str | None) -> nn.Module:
-    """Inception with the weights that FID is defined with. Raises `LabkitError` if they cannot be loaded."""
-    from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
-    from torchmetrics.image.fid import NoTrainInceptionV3
-
-    try:
-        return NoTrainInceptionV3("inception-v3-compat", ["2048"], None if weights is None else str(weights))
-    except Exception as error:  # a download fails, or the file holds something else
-        raise LabkitError(
-            f"{weights or 'a download'}: the weights of FID's Inception cannot be loaded ({error}). Fetch "
-            f"{URL_INCEPTION_V3}, perhaps on another machine, and name the file: --weights, or weights=..."
-        ) from error
 
 
 class Scores(Callback):
@@ -157,11 +140,7 @@ class Scores(Callback):
 
 @torch.no_grad()
 def score(model: Model, data: UnpairedData) -> dict[str, float]:
-    """The numbers by which translations from A to B can be compared: lower is better.
-
-    Raises:
-        LabkitError: Inception, which photographs need, cannot be loaded.
-    """
+    """The numbers by which translations from A to B are compared: lower is better. Raises what `fid_and_kid` does."""
     if isinstance(data, FruitData):
         scores = quality(model, data)
         return {"shortfall": max(scores[name] / goal for name, goal in GOAL.items()), **{n: scores[n] for n in GOAL}}
