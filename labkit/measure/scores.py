@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from torch import nn
 
 from labkit.data.batches import Pictures, UnpairedData, to_float, to_uint8
 from labkit.data.folders import PictureFiles
@@ -21,6 +22,7 @@ from labkit.models.model import Model, run_network
 from labkit.training import checkpoints
 from labkit.training.callbacks import Callback, in_colours
 from labkit.training.run import Run
+from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
 
 FILE = "scores.csv"
@@ -59,12 +61,11 @@ def fid_and_kid(
         device: where Inception computes. Its weights, 95 MB, are downloaded once, into the cache of `torch.hub`.
 
     Raises:
-        OSError: they cannot be downloaded.
+        LabkitError: they cannot be downloaded.
         DataError: there are fewer than two pictures, or one cannot be read.
         ModuleNotFoundError: torchmetrics or torch-fidelity is not installed: the extra "score" names both.
     """
     from torchmetrics.image import FrechetInceptionDistance, KernelInceptionDistance
-    from torchmetrics.image.fid import NoTrainInceptionV3
     from torchmetrics.wrappers import FeatureShare
 
     device = pick_device(device)
@@ -72,7 +73,7 @@ def fid_and_kid(
     fewest = min(map(len, sets))
     if fewest < 2:
         raise DataError(f"{len(sets[0])} real and {len(sets[1])} fake pictures: FID and KID need at least two of each.")
-    network = NoTrainInceptionV3("inception-v3-compat", ["2048"])
+    network = inception()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Metric `Kernel Inception Distance` will save all")
         kid = KernelInceptionDistance(feature=network, subset_size=min(SUBSET_SIZE, fewest))
@@ -86,6 +87,20 @@ def fid_and_kid(
         values = metrics.compute()
     mean, deviation = values["KernelInceptionDistance"]
     return Distances(values["FrechetInceptionDistance"].item(), mean.item(), deviation.item())
+
+
+def inception() -> nn.Module:
+    """Inception with the weights that FID is defined with. Raises `LabkitError` if they cannot be downloaded."""
+    from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
+    from torchmetrics.image.fid import NoTrainInceptionV3
+
+    try:
+        return NoTrainInceptionV3("inception-v3-compat", ["2048"])
+    except OSError as error:
+        raise LabkitError(
+            f"the weights of FID's Inception cannot be downloaded ({error}). Fetch {URL_INCEPTION_V3} on another "
+            f"machine, and put it into {torch.hub.get_dir()}/checkpoints."
+        ) from error
 
 
 class Scores(Callback):
@@ -112,6 +127,8 @@ class Scores(Callback):
         return run.folder is not None and (run.done % self.every == 0 or run.done >= run.steps)
 
     def on_start(self, run: Run) -> None:
+        if not isinstance(self.data, FruitData):
+            inception()  # or a run without its weights would end at the first score only
         if run.done >= run.steps:  # nothing is left to train, but an earlier call may have stopped before it scored
             self.on_step(run)
         if run.folder is not None and run.done > 0:  # a kill may have come between a checkpoint and its copy

@@ -10,6 +10,7 @@ from torch import nn
 
 import labkit
 from labkit.data.images import write_picture
+from labkit.measure.scores import Scores
 
 fid_of_torchmetrics = pytest.importorskip("torchmetrics.image.fid")
 
@@ -85,15 +86,29 @@ def folders(tmp_path):
     return tmp_path / "a", tmp_path / "b"
 
 
-def test_a_download_that_fails_is_an_error_in_a_line(monkeypatch, folders, call):
+@pytest.fixture
+def offline(monkeypatch):
     module = pytest.importorskip("torch_fidelity.feature_extractor_inceptionv3")
 
     def refused(*given, **named):
         raise urllib.error.URLError("no network")
 
     monkeypatch.setattr(module, "load_state_dict_from_url", refused)
+
+
+def test_a_download_that_fails_says_what_to_do(offline, folders, call):
     status, _, errors = call("score", *folders)
     assert status == 1 and "no network" in errors and "Traceback" not in errors
+    assert f"put it into {torch.hub.get_dir()}/checkpoints" in " ".join(errors.split())
+
+
+def test_a_run_that_could_not_be_scored_does_not_begin(offline, tiny, tmp_path):
+    for name in ("trainA", "trainB", "testA", "testB"):
+        write_picture(noise(1, 0, size=16)[0], tmp_path / "album" / name / "1.png")
+    data = labkit.folders(tmp_path / "album", size=16)
+    with pytest.raises(labkit.LabkitError, match="cannot be downloaded"):
+        labkit.fit(labkit.make_step(tiny()), data, 4, checkpoint=tmp_path, callbacks=[Scores(data, 2)])
+    assert not list(tmp_path.glob("*.pt"))
 
 
 def test_the_real_code_runs(monkeypatch, folders, call):
