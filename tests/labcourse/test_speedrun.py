@@ -44,7 +44,6 @@ SHIPPED = {
 # By name: the rule that it breaks, and what replaces what in the honest entry.
 CHEATS = {
     "weights in the text": ("short", {MAKE: f"{MAKE}    weights = {NOISE!r}\n"}),
-    "pairs": ("data", {MAKE: f"    from labkit.data.fruit import scenes\n{MAKE}"}),
     "test scenes": ("data", {MAKE: f"    import labkit\n    labkit.fruit()\n{MAKE}"}),
     "labkit's trained models": ("data", {MAKE: f"    import labcourse\n    labcourse.deviation_models()\n{MAKE}"}),
     "another judge": ("data", {MAKE: f"    from labcourse.speedrun import race_judge\n{MAKE}"}),
