@@ -19,16 +19,6 @@ from labkit.training import checkpoints
 SMALL = ["--size", "16", "--ngf", "4", "--steps", "2", "--workers", "0", "--device", "cpu"]
 
 
-def test_train_on_fruit_ends_with_fg_and_bg_and_translate_uses_the_run(call, tmp_path):
-    status, out, _ = call("train", "--out", tmp_path / "run", *SMALL)
-    assert status == 0
-    assert re.search(r"fg \d+\.\d\d %, bg \d+\.\d\d %", out)
-    apple = labkit.fruit(n=1, size=16).test_a[0]
-    write_picture(apple, tmp_path / "apple.png")
-    status, out, _ = call("translate", tmp_path / "apple.png", tmp_path / "orange.png", "--run", tmp_path / "run")
-    assert status == 0 and (tmp_path / "orange.png").is_file()
-
-
 def test_a_warning_does_not_take_the_place_of_the_error(monkeypatch, capsys):
     """Of several ranks one alone prints an error, the first that has one to print."""
     errors = []

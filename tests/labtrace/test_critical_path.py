@@ -39,13 +39,6 @@ def test_the_host_is_late(tmp_path):
     }
 
 
-def test_the_gpu_is_late(tmp_path):
-    trace = SyntheticTrace()
-    for i in range(10):
-        trace.launch(5 * i, 10 + 51 * i, 50, name="relu")
-    assert path_of(trace, tmp_path) == {("GPU", "pointwise and other"): 500, ("between", "pause between kernels"): 9}
-
-
 def test_a_stream_waits_for_another(tmp_path):
     trace = SyntheticTrace()
     trace.launch(0, 10, 100)
