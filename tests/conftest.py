@@ -13,6 +13,7 @@ from tiny import TINY
 
 import labkit
 from labkit import cli
+from labkit.variants.compile import Compile
 
 with pytest.MonkeyPatch.context() as patch, contextlib.suppress(ImportError):
     if not torch.cuda.is_available():
@@ -74,6 +75,12 @@ def tiny():
         return labkit.CycleGAN(**{**TINY, **settings})
 
     return make
+
+
+@pytest.fixture
+def quick_compiler(monkeypatch):
+    """Traces what torch.compile would compile, and runs that as it is: inductor takes minutes."""
+    monkeypatch.setattr(Compile, "backend", "aot_eager")
 
 
 @pytest.fixture(scope="session")

@@ -21,13 +21,7 @@ LEFT_OUT = (
     {"out_of_place", "channels_last", "fused_norm", "graph", "winograd"},
 )
 STACKS = [("bf16",), ("fp16",), *(tuple(name for name in EXACT if name not in names) for names in LEFT_OUT)]
-pytestmark = pytest.mark.filterwarnings("ignore:(graph|data_parallel)")
-
-
-@pytest.fixture(autouse=True)
-def quick_compiler(monkeypatch):
-    """Traces what torch.compile would compile, and runs that as it is: inductor takes minutes."""
-    monkeypatch.setattr(KNOWN["compile"], "backend", "aot_eager")
+pytestmark = [pytest.mark.filterwarnings("ignore:(graph|data_parallel)"), pytest.mark.usefixtures("quick_compiler")]
 
 
 def one(**settings):

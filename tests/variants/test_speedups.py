@@ -45,13 +45,10 @@ PAIRS = [
     names for names in itertools.combinations(ACTING, 2) if legal(names) and not {"compile", *IDLE}.intersection(names)
 ]
 LARGEST = largest(EXACT) + largest(ACTING)
-pytestmark = pytest.mark.filterwarnings("ignore:(streams|graph|data_parallel)")
-
-
-@pytest.fixture(autouse=True)
-def quick_compiler(monkeypatch):
-    """Traces what torch.compile would compile, and runs that as it is: inductor takes minutes."""
-    monkeypatch.setattr(KNOWN["compile"], "backend", "aot_eager")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:(streams|graph|data_parallel)"),
+    pytest.mark.usefixtures("quick_compiler"),
+]
 
 
 @pytest.fixture(autouse=True)
