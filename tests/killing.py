@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import forked
 import torch
 
 from labkit.training import callbacks, checkpoints
+from labkit.training.run import Run
 
 ARGUMENTS = (
     "train --size 16 --generator resnet_3blocks --ngf 4 --batch-size 2 --steps {steps} --save-minutes 0 --workers 1 "
@@ -48,6 +50,20 @@ def train_killed(folder: Path, kills: int, steps: int, seed: int) -> tuple[dict,
         process.join()
         left_at.append(checkpoints.load(folder)["done"])
     return train_unbroken(folder, steps), left_at
+
+
+class KilledError(BaseException):
+    """What no code of a run expects."""
+
+
+def killed_at(step: int) -> Callable[[Run], None]:
+    """A callback that ends a run so at a step, in this process."""
+
+    def look(run: Run) -> None:
+        if run.done == step:
+            raise KilledError
+
+    return look
 
 
 def same(a, b) -> bool:

@@ -49,11 +49,6 @@ def test_tab_completes_an_option_in_bash():
     assert done.stdout.split() == ["--preprocess", "--processes"], done.stderr
 
 
-def test_a_count_is_not_negative(call, tmp_path):
-    status, _, error = call("train", "--out", tmp_path / "run", "--pool-size", "-1")
-    assert status == 2 and "'--pool-size': -1 is below 0" in error
-
-
 def test_help_states_the_defaults_that_models_and_recipes_have():
     said = " ".join(defaults().split())
     assert "CycleGAN, photographs: size 256, steps 200000, decay 0.5, generator resnet_9blocks" in said
@@ -61,15 +56,9 @@ def test_help_states_the_defaults_that_models_and_recipes_have():
     assert "DeviationGAN, fruit: size 64, steps 2000, ngf 16, ndf 16, blocks 3." in said
 
 
-def test_help_fits_on_five_screens(monkeypatch):
-    helped = subprocess.run(
-        [sys.executable, "-m", "labkit", "train", "--help"],
-        env={**os.environ, "COLUMNS": "80"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert helped.stdout.count("\n") <= 120
+def test_help_fits_on_five_screens(call, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert 60 < call("train", "--help")[1].count("\n") <= 120
     assert len(COMMANDS["train"].params) <= 46
 
 

@@ -65,22 +65,6 @@ def test_unusable_pictures_are_left_out_and_named(album, monkeypatch, free):
     assert torch.equal(torch.stack(list(data.train_a)), torch.stack([whole.train_a[k] for k in range(1, 4)]))
 
 
-def test_every_kind_of_picture_in_every_folder_is_read_and_what_is_left_out_is_named(album):
-    whole = labkit.folders(album, size=32)
-    for k, name in enumerate(("north/0.bmp", "north/far/1.tif", "2.ppm", "3.tiff")):
-        (album / "trainA" / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.open(album / "trainA" / f"{k}.jpg").save(album / "trainA" / name)
-        (album / "trainA" / f"{k}.jpg").unlink()
-    for name in ("north/cat.gif", "north/far/4.heic", ".thumbnails/0.jpg"):
-        (album / "trainA" / name).parent.mkdir(exist_ok=True)
-        (album / "trainA" / name).write_bytes(b"GIF89a, or so")
-    with pytest.warns(UserWarning, match="left out") as warned:
-        data = labkit.folders(album, size=32)
-    assert len(warned) == 2 and "cat.gif" in str(warned[0].message) and "4.heic" in str(warned[1].message)
-    order = [2, 3, 0, 1]  # 2.ppm, 3.tiff, north/0.bmp, north/far/1.tif
-    assert torch.equal(data.train_a, whole.train_a[order])
-
-
 def test_pictures_for_which_the_memory_does_not_suffice_are_not_left_out(album, monkeypatch):
     def full(image, mode):
         raise MemoryError

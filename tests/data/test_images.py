@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 import pytest
 import torch
+from full_disk import files_no_larger_than
 from PIL import Image
 
 from labkit.data.images import find_pictures, read_picture, write_picture
@@ -67,7 +68,6 @@ ALL = {"save_all": True}
     "name, image, options, truth",
     [
         ("grey.jpg", Image.fromarray(GREY), {}, grey_as_rgb(GREY)),
-        ("grey.png", Image.fromarray(GREY), {}, grey_as_rgb(GREY)),
         ("grey_alpha.png", merged("LA", GREY, ALPHA), {}, on_white(grey_as_rgb(GREY), ALPHA)),
         ("rgba.png", Image.fromarray(np.dstack([RGB, ALPHA])), {}, on_white(RGB, ALPHA)),
         ("rgba.webp", Image.fromarray(np.dstack([RGB, ALPHA])), {"lossless": True}, on_white(RGB, ALPHA)),
@@ -83,17 +83,12 @@ ALL = {"save_all": True}
         ("grey16.ppm", Image.fromarray(DEEP[..., 0].astype(np.int32)), {}, grey_as_rgb(DEEP[..., 0] / 257)),
         ("adobe_cmyk.jpg", merged("CMYK", *CMYK.transpose(2, 0, 1)), FINE, CMYK_RGB),
         ("colour.bmp", Image.fromarray(RGB), {}, RGB),
-        ("palette.BMP", PALETTE, {}, PALETTE_RGB),
         ("one_bit.bmp", Image.fromarray(GREY > 99), {}, grey_as_rgb(255 * (GREY > 99))),
-        ("colour.ppm", Image.fromarray(RGB), {}, RGB),
-        ("colour.tif", Image.fromarray(RGB), {}, RGB),
         ("packed.tiff", Image.fromarray(RGB), {"compression": "tiff_lzw"}, RGB),
         ("opaque.tif", Image.fromarray(RGB).convert("RGBA"), {}, RGB),
         ("extra.tif", merged("RGBX", *RGB.transpose(2, 0, 1), ALPHA), {}, RGB),
         ("camera.jpg", Image.fromarray(GREY), {"format": "MPO", "append_images": [PREVIEW], **ALL}, grey_as_rgb(GREY)),
         ("dark.pgm", Image.fromarray(GREY // 8), {}, grey_as_rgb(GREY // 8)),
-        ("palette.tif", PALETTE, {}, PALETTE_RGB),
-        ("one_bit.tif", Image.fromarray(GREY > 99), {}, grey_as_rgb(255 * (GREY > 99))),
         ("cmyk.tif", merged("CMYK", *CMYK.transpose(2, 0, 1)), {}, CMYK_RGB),
         ("white_is_zero.tif", Image.fromarray(GREY), {"tiffinfo": {262: 0}}, grey_as_rgb(GREY)),
     ],
@@ -124,19 +119,15 @@ def test_16_bit_colour_comes_out_right(tmp_path):
 @pytest.mark.parametrize(
     "name, image, options, cause",
     [
-        ("scan.tif", Image.fromarray(RGB), {"append_images": [PALETTE, PALETTE], **ALL}, "several pages"),
+        ("scan.tif", Image.fromarray(RGB), {"append_images": [Image.fromarray(GREY)], **ALL}, "several pages"),
         ("frames.png", Image.fromarray(RGB), {"append_images": [PALETTE], **ALL}, "several pages or frames"),
-        ("frames.webp", Image.fromarray(RGB), {"append_images": [PALETTE], **ALL}, "several pages or frames"),
         ("12_bits.png", Image.fromarray(DEEP[..., 0] >> 4), {}, "16 bits, of which the upper two are never used"),
         ("14_bits.pgm", Image.fromarray(DEEP[..., 0] >> 2), {"format": "PPM"}, "the upper two are never used"),
         ("12_bits_colour.png", deep_colour_png(DEEP >> 4), {}, "the upper two are never used"),
-        ("12_bits.tif", colour_tiff(DEEP >> 4, 1), {}, "the upper two are never used"),
         ("12_bits.ppm", b"P6 48 32 65535\n" + (DEEP >> 4).byteswap().tobytes(), {}, "the upper two are never used"),
         ("infrared.tif", Image.fromarray(np.dstack([RGB, ALPHA])), {}, "one channel more than its colours"),
-        ("grey_and_more.tif", merged("LA", GREY, ALPHA), {}, "one channel more than its colours"),
         ("depth.tif", Image.fromarray(GREY.astype(np.float32)), {}, "mode F, more than 8 bits"),
         ("grey16.tif", Image.fromarray(DEEP[..., 0]), {}, "mode I;16, more than 8 bits"),
-        ("counts.tif", Image.fromarray(DEEP[..., 0].astype(np.int32)), {}, "mode I, more than 8 bits"),
         ("hdr.tif", colour_tiff(DEEP.astype(np.float32), 3), {}, "cannot be read as a JPEG.*cannot identify"),
         ("animation.jpg", Image.fromarray(GREY), {"format": "GIF"}, "cannot be read as a JPEG.*cannot identify"),
     ],
@@ -178,7 +169,7 @@ def test_cmyk_that_is_not_adobes_is_not_inverted(tmp_path):
     assert off_by(path, CMYK_RGB) <= 1
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
+@pytest.mark.parametrize("suffix", ["jpg", "tif"])
 def test_exif_rotation_is_carried_out(tmp_path, suffix):
     turned_over = RGB[::-1, ::-1]
     upright = {
@@ -194,7 +185,7 @@ def test_exif_rotation_is_carried_out(tmp_path, suffix):
     for orientation, truth in upright.items():
         exif = Image.Exif()
         exif[0x0112] = orientation
-        options = {"webp": {"lossless": True}, "tif": {}}.get(suffix, FINE)
+        options = {} if suffix == "tif" else FINE
         Image.fromarray(RGB).save(tmp_path / f"{orientation}.{suffix}", exif=exif, **options)
         assert off_by(tmp_path / f"{orientation}.{suffix}", truth) <= 4, orientation
 
@@ -285,7 +276,7 @@ def test_only_a_folder_can_be_searched(tmp_path, name):
         find_pictures(tmp_path / name)
 
 
-@pytest.mark.parametrize("suffix, tolerance", [("png", 0), ("PNG", 0), ("jpg", 12), ("jpeg", 12), ("webp", 12)])
+@pytest.mark.parametrize("suffix, tolerance", [("PNG", 0), ("jpeg", 12), ("webp", 12)])
 def test_what_is_written_is_read_back(tmp_path, suffix, tolerance):
     path = tmp_path / "new" / f"out.{suffix}"
     write_picture(torch.from_numpy(RGB).permute(2, 0, 1), path)
@@ -304,15 +295,9 @@ def test_an_unknown_suffix_or_place_is_refused(tmp_path):
 
 
 def test_a_full_disk_leaves_the_old_picture_and_nothing_else(tmp_path):
-    resource = pytest.importorskip("resource")
     path = tmp_path / "out.png"
     write_picture(torch.zeros(3, 8, 8, dtype=torch.uint8), path)
     before = path.read_bytes()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # no file may grow longer: a disk with 1000 bytes left
-    try:
-        with pytest.raises(DataError, match="out.png cannot be written"):
-            write_picture(torch.randint(256, (3, 64, 64), dtype=torch.uint8), path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with files_no_larger_than(1000), pytest.raises(DataError, match="out.png cannot be written"):
+        write_picture(torch.randint(256, (3, 64, 64), dtype=torch.uint8), path)
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]

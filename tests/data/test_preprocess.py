@@ -97,7 +97,6 @@ CHOICES = [
     dict(preprocess="crop"),
     dict(load_size=40),
     dict(flip=False),
-    dict(preprocess="scale_width_and_crop", load_size=40),
 ]
 
 

@@ -18,6 +18,7 @@ from labkit import show
 from labkit.measure import autotune as choosing
 from labkit.measure import compare as comparing
 from labkit.measure import interval, load, save
+from labkit.variants.registry import SPEEDUPS
 from labtrace.errors import LabkitError
 
 one_rate = functools.cache(comparing.matmul_rate)
@@ -377,7 +378,9 @@ def test_speedups_are_stacked_as_long_as_they_help_beyond_noise(tiny, batch, mon
     assert told["auto"] == "this machine is too noisy for small gains; alone"
 
 
-def test_speedups_are_chosen_for_networks_with_batch_norm(tiny, batch):
+def test_speedups_are_chosen_for_networks_with_batch_norm(tiny, batch, monkeypatch):
+    for name in SPEEDUPS.keys() - {"batched", "fused_norm", "fused_adam", "out_of_place"}:  # to compare few
+        monkeypatch.delitem(SPEEDUPS, name)
     model = functools.partial(tiny, generator=one_block("batch"), norm="batch")
     names, said = labkit.autotune(model, batch(2, size=16), rounds=6)
     assert not {"batched", "fused_norm"} & {*names}

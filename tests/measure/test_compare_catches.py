@@ -36,12 +36,6 @@ class IdentityReportedOnly:
         return without(super().losses(player, batch), "idt_A", "idt_B")
 
 
-class IdentityEverySecond(Calls):
-    def losses(self, player, batch):
-        losses = super().losses(player, batch)
-        return without(losses, "idt_A", "idt_B") if self.calls % 2 == 0 else losses
-
-
 class FrozenLayer:
     def update(self, player):
         for weight in self.model.G_A[0].parameters():
@@ -70,11 +64,6 @@ class Rounded:
         with torch.no_grad():
             for weight in self.players[player]:
                 weight.copy_(weight.bfloat16())
-
-
-class ThreePercent:
-    def losses(self, player, batch):
-        return {n: loss * (0.97 if n == "cycle_B" else 1) for n, loss in super().losses(player, batch).items()}
 
 
 class ThreePercentHidden:
@@ -168,14 +157,6 @@ class FirstBatchForEver:
         return super().inputs(*self.kept)
 
 
-class SkipsEveryFifth(Calls):
-    def update(self, player):
-        if self.calls % 5:
-            super().update(player)
-        else:
-            self.optimizers[player].zero_grad()
-
-
 class ForgetsMoments:
     def update(self, player):
         super().update(player)
@@ -220,17 +201,6 @@ class NotANumber:
     def losses(self, player, batch):
         losses = super().losses(player, batch)
         return losses | ({"D_A": losses["D_A"] * math.nan} if player == "discriminators" else {})
-
-
-class Plain:
-    def build(self, betas):
-        return {player: torch.optim.SGD(weights, lr=self.lr[player]) for player, weights in self.players.items()}
-
-
-class Hurries:
-    def build(self, betas):
-        self.lr = {player: 2 * lr for player, lr in self.lr.items()}
-        return super().build(betas)
 
 
 class AdamByHand:
@@ -354,12 +324,10 @@ class Bf16WithoutIdentity(Bf16Declared):
 
 FOOLS = {
     IdentityReportedOnly: "the gradient of idt_A does not reach G_A",
-    IdentityEverySecond: "in update 2, the gradient of idt_A does not reach G_A",
     FrozenLayer: "G_A.0 does not learn",
     NoPool: "the pool fake_[AB] keeps other pictures",
     PoolUnused: "D_A is .*, the baseline's",
     Rounded: "the weights of G_A go elsewhere, by .* of their way",
-    ThreePercent: "cycle_B is .*, the baseline's",
     ThreePercentHidden: "the gradient of cycle_B in G_A is 0.97 times the baseline's",
     HalvedAfterTiming: "after the timing rounds, the learning rate of the generators is 0.0001, the baseline's 0.0002",
     HalvedInsideAfterTiming: "after the timing rounds, the weights of G_A go elsewhere, by 0.5 of their way",
@@ -370,7 +338,6 @@ FOOLS = {
     NoDiscriminators: "D_A, D_B do not learn",
     JudgedWithoutGradients: ".* fails in the discriminators .*does not require grad",
     FirstBatchForEver: "in update 2, (G_A|cycle_A|idt_A) is .*, the baseline's",
-    SkipsEveryFifth: "in update 5, the number of Adam's steps for G_A.* is 4, the baseline's 5",
     ForgetsMoments: "in update 2, the weights of G_A go elsewhere",
     OtherBetas: r"the betas of the generators is \(0.9, 0.999\)",
     ClippedGradients: "the gradients of G_A are .* times the baseline's",
@@ -380,8 +347,6 @@ FOOLS = {
     LeavesOut: "it leaves out cycle_A",
     Adds: "it adds perceptual",
     NotANumber: "D_A is nan, the baseline's ",
-    Plain: "the weights of G_A go elsewhere",
-    Hurries: "the learning rate of the generators is 0.0004, the baseline's 0.0002",
     AdamByHandTooFast: "the weights of G_A go elsewhere, by 0.01 of their way",
     OwnAdamStops: "after the timing rounds, G_A, G_B.* do not learn",
     RoundedInFloat32: "the weights of G_A go elsewhere, by .* of their way",
@@ -430,7 +395,6 @@ def test_a_step_that_computes_something_else_is_named_by_its_part(judged, fool, 
     [
         ({"pool_size": 0}, "the size of the pool fake_[AB] is 0, the baseline's 20"),
         ({"lambda_identity": 0.515}, "idt_A is .*, the baseline's"),
-        ({"gan_mode": "vanilla"}, "G_A is .*, the baseline's"),
     ],
 )
 def test_a_model_of_other_settings_is_named_by_its_part(judged, settings, part):
@@ -457,12 +421,10 @@ def test_a_class_that_declares_16_bits_does_not_hide_it_either(tiny, batch):
     assert judged(Bf16Declared) is None
 
 
-HONEST = ["batched", "fused_adam", "out_of_place", "channels_last", "accumulate", "recompute", "bf16", "fp16"]
+EXACT = ["batched", "fused_adam", "out_of_place", "channels_last", "accumulate", "recompute"]
 
 
-@pytest.mark.parametrize(
-    "stack", [*([name] for name in HONEST), ["bf16", "batched", "fused_adam"], [Bf16Declared]], ids=str
-)
+@pytest.mark.parametrize("stack", [EXACT, ["fp16"], ["bf16", "batched", "fused_adam"], [Bf16Declared]], ids=str)
 def test_an_honest_step_is_not_accused(judged, stack):
     assert judged(*stack) is None
 
@@ -486,12 +448,12 @@ def test_steps_that_were_judged_before_do_not_count(tiny, batch):
     assert found == [None, None]
 
 
-@pytest.mark.parametrize("stack", [[], ["batched"], ["out_of_place", "channels_last"], ["bf16"]], ids=str)
+@pytest.mark.parametrize("stack", [["batched", "out_of_place", "channels_last"], ["bf16"]], ids=str)
 def test_a_step_that_knows_float32_only_may_be_right(judged, stack):
     assert judged(OnlyFloat32, *stack, in_float32=True) is None
 
 
-@pytest.mark.parametrize("stack", [["fused_adam"], ["channels_last", "out_of_place"], ["recompute"], ["bf16"]], ids=str)
+@pytest.mark.parametrize("stack", [["fused_adam", "channels_last", "out_of_place", "recompute"], ["bf16"]], ids=str)
 def test_batch_norm_is_judged_too(tiny, batch, stack):
     judged = equivalence_of(tiny, batch(2, size=16), generator=one_block("batch"), norm="batch")
     assert judged(*stack) is None

@@ -15,24 +15,13 @@ from labkit.variants.registry import SPEEDUPS
 KNOWN = SPEEDUPS
 REFUSED = {"streams", "recompute"}
 EXACT = sorted(name for name in set(KNOWN) - REFUSED if KNOWN[name].tolerance == "exact")
-STACKS = [
-    (name,) for name in KNOWN if name not in REFUSED | {"graph", "data_parallel"}
-]  # these two change nothing here
-STACKS += [
-    tuple(name for name in EXACT if name not in leave_out)
-    for leave_out in (
-        {"compile", "data_parallel", "winograd"},
-        {"compile", "data_parallel", "fused_norm", "graph"},
-        {"out_of_place", "channels_last", "fused_norm", "graph", "winograd"},
-    )
-]
-pytestmark = pytest.mark.filterwarnings("ignore:(graph|data_parallel)")
-
-
-@pytest.fixture(autouse=True)
-def quick_compiler(monkeypatch):
-    """Traces what torch.compile would compile, and runs that as it is: inductor takes minutes."""
-    monkeypatch.setattr(KNOWN["compile"], "backend", "aot_eager")
+LEFT_OUT = (
+    {"compile", "data_parallel", "winograd"},
+    {"compile", "data_parallel", "fused_norm", "graph"},
+    {"out_of_place", "channels_last", "fused_norm", "graph", "winograd"},
+)
+STACKS = [("bf16",), ("fp16",), *(tuple(name for name in EXACT if name not in names) for names in LEFT_OUT)]
+pytestmark = [pytest.mark.filterwarnings("ignore:(graph|data_parallel)"), pytest.mark.usefixtures("quick_compiler")]
 
 
 def one(**settings):

@@ -133,22 +133,14 @@ def test_every_row_says_simulated_and_adds_up(step):
 
 
 def test_the_faster_the_step_the_worse_it_scales(step):
-    """16 bits, a quicker device and a quicker host shorten the computation, but not the communication."""
-    model = labkit.CycleGAN(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=24, ndf=4)
-    quick = shared_step(model, "bf16", batch_size=2, size=64)
+    """A quicker device and a quicker host shorten the computation, but not the communication."""
     at = dict(clusters={"Ethernet": CLUSTERS["NVLink + Ethernet"]}, gpus=(64,))
-
-    def measured(step, host_us, device):
-        return scaling(step, host_us=host_us, device=device, **at).iloc[0]
-
-    slow, quick_host = (measured(step, host_us, "T4") for host_us in (40.0, 0.5))
-    better_device = measured(step, 0.5, "H100")
+    slow, quick_host, better_device = (
+        scaling(step, host_us=host_us, device=device, **at).iloc[0]
+        for host_us, device in ((40.0, "T4"), (0.5, "T4"), (0.5, "H100"))
+    )
     assert slow["step_us"] > quick_host["step_us"] > better_device["step_us"]
     assert slow["efficiency"] > quick_host["efficiency"] > better_device["efficiency"]
-    assert quick.gradient_bytes == step.gradient_bytes
-    bits16 = scaling(quick, host_us=0.0, device="A100", **at).iloc[0]
-    bits32 = scaling(step, host_us=0.0, device="A100", **at).iloc[0]
-    assert bits16["communication_us"] == pytest.approx(bits32["communication_us"])
 
 
 def test_strong_scaling_divides_the_batch_until_nothing_is_left(counted):

@@ -8,7 +8,6 @@ import torch
 
 from labkit.simulate import memory_events, step_memory, step_operators
 from labkit.simulate.meta_device import LiveBytes
-from labtrace.errors import LabkitError
 
 
 def test_what_lives_is_counted_once_until_it_is_freed():
@@ -66,8 +65,3 @@ def test_recomputing_runs_the_forward_passes_of_the_generators_again_in_the_same
     again = [operator for operator in convolutions if operator.range == "generators backward"]
     assert len(again) == generator_passes * layers
     assert {operator.dtype for operator in convolutions} == {"bfloat16"}
-
-
-def test_what_acts_on_a_gpu_only_is_refused(tiny):
-    with pytest.raises(LabkitError, match="graph: "):
-        step_memory(tiny(), "graph", size=32)

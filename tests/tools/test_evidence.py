@@ -256,8 +256,12 @@ def data(tmp_path_factory):
     return data
 
 
-def test_what_can_be_foretold_of_a_recording_is(data):
-    table = recordings("model", data)
+@pytest.fixture(scope="module")
+def table(data):
+    return recordings("model", data)
+
+
+def test_what_can_be_foretold_of_a_recording_is(data, table):
     unknown = table.index.str.contains("compile")
     assert len(table) == 5 and table["unmodified"].between(0.98, 1.02).all(), table
     assert table.loc[~unknown, "predicted"].between(0.98, 1.02).all() and table.loc[unknown, "predicted"].isna().all()
@@ -265,8 +269,7 @@ def test_what_can_be_foretold_of_a_recording_is(data):
         recordings("other", data)
 
 
-def test_busy_and_idle_time_are_those_of_the_whole_device(data):
-    table = recordings("model", data)
+def test_busy_and_idle_time_are_those_of_the_whole_device(table):
     played = replay(step_operators(labkit.CycleGAN(**SETTINGS)), HOST_US, MODEL, steps=3).timeline
     baseline = table.loc["resnet_3blocks_b1_baseline.json.gz"]
     assert baseline["ms"] == pytest.approx(played.wall / 3 / 1e3, rel=0.01) and baseline["alone_ms"] == 100

@@ -190,23 +190,14 @@ def test_it_learns_how_long_items_take_here(tmp_path, measure, monkeypatch):
     assert read(tmp_path)["skipped"] == {KEYS[2]: NO_TIME}
 
 
-def out_of_gpu_memory():
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35.00 GiB.")
-
-
-def out_of_host_memory():
-    raise MemoryError
-
-
-@pytest.mark.parametrize("fail", [out_of_gpu_memory, out_of_host_memory, lambda: torch.empty(2**58)])
-def test_running_out_of_memory_costs_one_row_and_its_memory_is_free_again(tmp_path, measure, fail):
+def test_running_out_of_memory_costs_one_row_and_its_memory_is_free_again(tmp_path, measure):
     held = []
 
     def hungry(item, out):
         if item == PLAN[1]:
             weights = torch.zeros(3)
             held.append(weakref.ref(weights))
-            fail()
+            torch.empty(2**58)
         assert all(tensor() is None for tensor in held)
 
     measure(hungry)

@@ -3,6 +3,7 @@
 import csv
 
 import pytest
+from killing import KilledError, killed_at
 
 import labkit
 from labkit.training import callbacks, checkpoints
@@ -15,18 +16,6 @@ def train(tiny, fruit, steps, folder, **options):
 def rows(folder):
     with open(folder / callbacks.LOSSES, newline="") as file:
         return list(csv.DictReader(file))
-
-
-class KilledError(BaseException):
-    pass
-
-
-def killed_at(step):
-    def look(run):
-        if run.done == step:
-            raise KilledError
-
-    return look
 
 
 def test_each_step_has_a_row_of_exact_numbers(tiny, fruit, tmp_path):

@@ -2,6 +2,7 @@
 
 import pytest
 from full_disk import files_no_larger_than
+from killing import KilledError, killed_at
 
 import labkit
 
@@ -32,10 +33,6 @@ def steps_of(points):
     return [point.step for point in points]
 
 
-class KilledError(BaseException):
-    pass
-
-
 def test_curves_and_pictures_have_their_steps_and_values(tiny, fruit, tmp_path):
     schedule = labkit.linear_schedule(1, 4)
     run = train(tiny, fruit, 5, tmp_path, report_every=2, sample_every=2, schedule=schedule)
@@ -50,13 +47,9 @@ def test_curves_and_pictures_have_their_steps_and_values(tiny, fruit, tmp_path):
 
 
 def test_steps_that_a_kill_lost_are_forgotten(tiny, fruit, tmp_path):
-    def killed(run):
-        if run.done == 6:
-            raise KilledError
-
     train(tiny, fruit, 3, tmp_path, report_every=1)
     with pytest.raises(KilledError):
-        train(tiny, fruit, 9, tmp_path, killed, report_every=1)
+        train(tiny, fruit, 9, tmp_path, killed_at(6), report_every=1)
     train(tiny, fruit, 5, tmp_path, report_every=1)
     assert steps_of(read(tmp_path).Scalars("losses/G_A")) == [1, 2, 3, 4, 5]
     files = len(list((tmp_path / "tensorboard").iterdir()))

@@ -33,17 +33,17 @@ def right(x, slope):
 
 
 @needs_interpreter
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)], ids=str)
-@pytest.mark.parametrize("slope", [0.0, 0.2, 1.0])
 @pytest.mark.parametrize(
-    "shape", [(2, 3, 37, 41), (1, 1, 8, 8), (1, 2, 70, 61), (3, 50, 8, 8)], ids=["odd", "one", "blocks", "programs"]
+    ("shape", "slope"),
+    [((2, 3, 37, 41), 0.0), ((1, 1, 8, 8), 0.2), ((1, 2, 70, 61), 1.0), ((3, 50, 8, 8), 0.2)],
+    ids=["odd", "one", "blocks", "programs"],
 )
-def test_the_kernels_are_pytorch_s_operators(shape, slope, dtype, tolerance):
-    x, dy = noise(*shape, dtype=dtype).requires_grad_(), noise(*shape, dtype=dtype, mean=0.0).roll(1)
+def test_the_kernels_are_pytorch_s_operators(shape, slope):
+    x, dy = noise(*shape).requires_grad_(), noise(*shape, mean=0.0).roll(1)
     results = [function(x, slope=slope) for function in (norm_and_activation, right)]
     gradients = [torch.autograd.grad(result, x, dy)[0] for result in results]
-    assert (results[0] - results[1]).abs().max() <= tolerance
-    assert (gradients[0] - gradients[1]).abs().max() <= tolerance
+    assert (results[0] - results[1]).abs().max() <= 1e-12
+    assert (gradients[0] - gradients[1]).abs().max() <= 1e-12
 
 
 @needs_interpreter
