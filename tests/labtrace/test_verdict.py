@@ -362,6 +362,10 @@ def test_kernels_that_overlap_by_microseconds_are_dependent_launches(load):
     assert load(trace).audit().empty
 
 
+def late_kernel(trace):
+    next(event for event in trace.events[200:] if event["cat"] == "kernel")["ts"] += 3.6e9
+
+
 def late_operator(trace):
     trace.operator("aten::add", 3.6e9, 5)
 
@@ -372,14 +376,21 @@ def clock_ahead(trace):
     trace.operator("aten::item", 3e6, 5)  # the host was recorded for longer
 
 
+def clock_behind(trace):
+    for event in trace.events:
+        event["ts"] -= 1e6 if event["cat"] == "kernel" else 0
+
+
 def durations_0(trace):
     for event in trace.events:
         event["dur"] = 0 if event["cat"] == "kernel" else event["dur"]
 
 
 DAMAGES = {
+    late_kernel: "away from all others",
     late_operator: "away from all others",
     clock_ahead: "two clocks",
+    clock_behind: "begin before their launch",
     durations_0: "no duration",
 }
 
