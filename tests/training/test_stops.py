@@ -19,17 +19,17 @@ from labkit.training import callbacks, checkpoints
 TRAIN = "train --size 16 --generator resnet_3blocks --ngf 4 --steps 100000 --decay-steps 0 --device cpu --out"
 
 
-def test_a_signal_to_every_process_saves_and_is_the_exit_status(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_every_process_saves_and_is_the_exit_status(tmp_path, number):
     messages = tmp_path / "said"
     run = forked.labkit(messages, *TRAIN.split(), str(tmp_path))
     while not (tmp_path / callbacks.LOSSES).exists():
         assert run.is_alive(), messages.read_text()
         time.sleep(0.05)
-    os.killpg(run.pid, signal.SIGHUP)
+    os.killpg(run.pid, number)
     run.join(60)
     done = checkpoints.load(tmp_path)["done"]
-    assert run.exitcode == 128 + signal.SIGHUP
-    assert f"stopped after step {done} of 100000; saved in" in messages.read_text()
+    assert run.exitcode == 128 + number and f"stopped after step {done} of 100000; saved in" in messages.read_text()
 
 
 def test_a_signal_that_was_ignored_does_not_stop_a_run(tiny, fruit):
