@@ -8,6 +8,7 @@ import typer
 
 import labkit
 from labkit.commands import Setup, names_in
+from labtrace.errors import check_known
 from labtrace.files import check_folder
 
 
@@ -61,6 +62,10 @@ def compare(
         out: Folder for compare.json and compare.html. Older ones are replaced.
         data: Whose networks and size: 'fruit', or else photographs.
     """
+    from labkit.variants.registry import SPEEDUPS
+
+    for name in names_in(",".join(stacks or [])):
+        check_known("speed-up", name, SPEEDUPS)
     setup = Setup(data, **model_options)
     check_folder(out)
 

@@ -107,8 +107,8 @@ def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[st
     ]
     if differing:
         raise CheckpointError(
-            f"{path}: the checkpoint is of another {kind}: {'; '.join(differing)}. "
-            f"Use the same settings to resume, or another folder to start again."
+            f"{path}: the checkpoint is of another {kind}: {'; '.join(differing)}. Use the same settings, or another "
+            f"folder to start again. With the same networks --init-from {path} begins there with these weights."
         )
 
 

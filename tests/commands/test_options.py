@@ -123,3 +123,10 @@ def test_what_does_not_belong_to_the_model_is_refused_by_its_name(call, tmp_path
 def test_profile_and_compare_have_them_too():
     for name in ("train", "profile", "compare"):
         assert {"size", "batch_size", "model", "device", *model_arguments()} <= {p.name for p in COMMANDS[name].params}
+
+
+def test_a_misspelt_speedup_leaves_an_earlier_comparison_as_it_is(call, tmp_path):
+    (tmp_path / "compare.html").write_text("earlier")
+    status, _, errors = call("compare", "bf16,batche", "--out", tmp_path)
+    assert status == 1 and "did you mean 'batched'?" in errors
+    assert (tmp_path / "compare.html").read_text() == "earlier"
