@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 
 from labtrace.dialects import OPERATORS, fine_kinds
-from labtrace.processor import PYTHON, stretches
+from labtrace.processor import PYTHON, stretches, typical_steps, typical_work
 from labtrace.rank import NOWHERE, Nested, Rank
 from labtrace.reading import TraceError
 from labtrace.tables import share, temporal, temporal_by_step
@@ -128,8 +128,13 @@ def whole_steps(rank: Rank) -> pandas.Series:
 def step_walls(rank: Rank) -> pandas.Series:
     """The wall time of each step by its number, as `Trace.temporal` has it or, without a GPU, on the host."""
     if rank.on_cpu or not (rank.kernels["step"] >= 0).any():
-        return rank.steps.set_index("step")["duration"]
+        return _steps(rank).set_index("step")["duration"]
     return temporal_by_step(rank).query("part == 'wall'").set_index("step")["us"]
+
+
+def _steps(rank: Rank) -> pandas.DataFrame:
+    """The steps that count on the host: without a GPU those of `Trace.processor`."""
+    return typical_steps(rank) if rank.on_cpu else rank.steps
 
 
 def _in_words(before: Mapping[str, Any], after: Mapping[str, Any], what: str) -> str:
@@ -181,7 +186,7 @@ def changes(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> pandas.DataFram
 def _per_step(rank: Rank, by: str) -> pandas.DataFrame:
     """Count and us of the work by name, operator or kind, over the number of steps. By name with the operator."""
     work = _work(rank)
-    table = work.groupby(by).agg(count=("event", "nunique"), us=("us", "sum")) / max(1, len(rank.steps))
+    table = work.groupby(by).agg(count=("event", "nunique"), us=("us", "sum")) / max(1, len(_steps(rank)))
     if by == "name":
         largest_first = work.groupby(["name", "operator"])["us"].sum().sort_values(ascending=False).reset_index()
         table["operator"] = largest_first.groupby("name")["operator"].first()
@@ -194,7 +199,7 @@ def _work(rank: Rank) -> pandas.DataFrame:
     An operator on the processor is in pieces, between which it called others: they have its `event` in common.
     """
     if rank.on_cpu:
-        pieces = stretches(rank)
+        pieces = typical_work(rank)
         event = rank.nested_operators.at((pieces["begin"] + pieces["end"]) / 2)
         event = np.where(event < 0, -1 - np.arange(len(event)), event)
         name = pieces["name"].replace("", PYTHON)

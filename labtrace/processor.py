@@ -36,7 +36,7 @@ LEAST_LEAD = 2.0  # the ratio of the largest kind to the next, from which it dom
 THREADED = ("convolutions", "attention", "matrix products", "normalisation", "compiled code", "pointwise and other")
 LONG_OPERATOR_US = 100.0  # without its children: shorter ones gain little from threads
 ENOUGH = 0.8  # of a core, for the time that this process worked
-LONG_STEP, MOST_LONG = 3.0, 0.2  # a step of so many medians is left out, if they are at most this share of the steps
+LONG_STEP, MOST_LONG = 3.0, 0.2  # times a usual step's time; steps that are left out are at most this share of all
 OPTIMISERS = r"^(?:Optimizer\.step#|labkit: \S+ optimizer)"  # ranges
 TRY = {
     DATA: "more DataLoader workers; pictures decoded and resized once, before the training",
@@ -69,9 +69,7 @@ def processor(rank: Rank) -> pandas.DataFrame:
         raise TraceError(
             f"{rank.recording.file}: recorded with a GPU, on which a step's time is another: see temporal()."
         )
-    work, steps = stretches(rank), typical_steps(rank)
-    if len(steps):
-        work = work[Union(steps["begin"], steps["end"]).covered(work["begin"], work["end"]) > work["us"] / 2]
+    work, steps = typical_work(rank), typical_steps(rank)
     by_name = work.groupby(["kind", "name"], as_index=False)["us"].sum().sort_values("us", ascending=False)
     table = by_name.groupby("kind", sort=False).agg(us=("us", "sum"), most_of_it=("name", "first")).reset_index()
     of_wall = share(table["us"], table["us"].sum())
@@ -128,31 +126,46 @@ def summary(rank: Rank) -> pandas.DataFrame:
 
 
 def typical_steps(rank: Rank) -> pandas.DataFrame:
-    """The recorded steps without a few that took much longer, for an evaluation or a pause of the machine."""
-    took = rank.steps["end"] - rank.steps["begin"]
+    """The recorded steps without what happened only once: a slow start, or one long step later, as with a checkpoint.
+
+    Steps are left out if they took over three times as long as each of the others, and are at most a fifth of all. A
+    later step that waited for data stays, since with n workers of a DataLoader each nth step may wait.
+    """
+    steps, took = rank.steps, rank.steps["duration"]
     long = took > LONG_STEP * took.median()
-    return rank.steps[~long] if long.mean() <= MOST_LONG else rank.steps
+    apart = took[long].min() > LONG_STEP * took[~long].max()
+    waited = rank.loading.covered(steps["begin"], steps["end"])[long].sum() > took[long].sum() / 2
+    once = long.head(long.sum()).all() or (long.sum() == 1 and not waited)
+    return steps[~long] if apart and once and long.mean() <= MOST_LONG else steps
+
+
+def typical_work(rank: Rank) -> pandas.DataFrame:
+    """The `stretches` of the `typical_steps` or, if no step is marked, of the recording."""
+    work, steps = stretches(rank), typical_steps(rank)
+    inside = Union(steps["begin"], steps["end"]).covered(work["begin"], work["end"]) > work["us"] / 2
+    return work[inside] if len(steps) else work
 
 
 def _long_steps(rank: Rank) -> str:
     left_out = rank.steps.drop(typical_steps(rank).index)
     if left_out.empty:
         return ""
-    longest = (left_out["end"] - left_out["begin"]).max() / 1e3
-    return f"Left out: {len(left_out)} of {len(rank.steps)} steps, which took up to {longest:,.1f} ms."
+    part = left_out["duration"].sum() / rank.steps["duration"].sum()
+    return f"Left out: {len(left_out)} of {len(rank.steps)} steps, {part:.0%} of the recorded time."
 
 
 def _cores(rank: Rank, table: pandas.DataFrame) -> str:
-    """What `labtrace.watch` measured. No recording tells how many threads worked inside an operator."""
-    stamp, kinds = rank.recording.stamp or {}, table.set_index("kind")["share_of_wall"]
+    """What `labtrace.watch` measured, over all steps. No recording tells how many threads worked inside an operator."""
+    stamp, kind, work = rank.recording.stamp or {}, table["kind"][0], stretches(rank)
     if "cores_busy" not in stamp:
         return ""
     busy, threads, cores = stamp["cores_busy"], stamp["threads"], stamp["cores"]
     said = f"The process kept {busy:.1f} of {cores} cores busy (torch.get_num_threads() is {threads})."
-    work = stretches(rank).query("kind == @kinds.index[0]")["us"]
-    if busy < ENOUGH * kinds.drop([DATA, OUTSIDE, COMMUNICATION], errors="ignore").sum():
+    worked = work["us"][~work["kind"].isin([DATA, OUTSIDE, COMMUNICATION])].sum() / work["us"].sum()
+    us = work["us"][work["kind"] == kind]
+    if busy < ENOUGH * worked:
         said += " So other programs, or a container's limit, took a part of its time: record again without."
-    elif threads < cores and kinds.index[0] in THREADED and work[work > LONG_OPERATOR_US].sum() > work.sum() / 2:
+    elif threads < cores and kind in THREADED and us[us > LONG_OPERATOR_US].sum() > us.sum() / 2:
         said += f" OMP_NUM_THREADS={cores} lets operators use all of them."
     return said
 

@@ -327,8 +327,9 @@ class Trace:
     def processor(self) -> pandas.DataFrame:
         """Where the steps' time went on a processor without a GPU, by kind of work: the rows add up to the steps.
 
-        Steps of over three times the median are left out, if they are a fifth of the steps or fewer. Time without an
-        operator is "Python and dispatch" or, in stretches of over a millisecond, "work outside of PyTorch".
+        What happened only once is left out: a slow start, or one long step later that did not wait for data, if these
+        took over three times as long as each of the other steps and are a fifth of the steps or fewer. Time without
+        an operator is "Python and dispatch" or, in stretches of over a millisecond, "work outside of PyTorch".
 
         | column | unit | meaning |
         |---|---|---|

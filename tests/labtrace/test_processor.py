@@ -91,15 +91,56 @@ def test_a_long_stretch_without_an_operator_is_the_script_s_own_work(load):
     assert load(trace).processor().set_index("kind")["us"].to_dict() == times
 
 
-def test_one_step_that_took_much_longer_decides_nothing(load):
-    trace, begin = SyntheticTrace(), 0
-    for number, took in enumerate([100, 100, 900, 100, 100]):
+def in_steps(walls, least=500, waits="", **meta):
+    """Steps that take so long: a matrix product, but in steps of at least `least` nothing, or a range of this name."""
+    trace, begin = SyntheticTrace(**meta), 0
+    for number, took in enumerate(walls):
         trace.event("user_annotation", f"ProfilerStep#{number}", begin, took)
-        trace.operator("aten::mm" if took == 100 else "aten::mul", begin, took)
+        if took < least:
+            trace.operator("aten::mm", begin, took)
+        elif waits:
+            trace.event("user_annotation", waits, begin, took)
         begin += took
-    row = load(trace).summary().squeeze()
-    assert row["bound_by"] == "matrix products" and row["wall_us"] == 400
-    assert "Left out: 1 of 5 steps, which took up to 0.9 ms." in row["why"]
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("walls", "left_out"),
+    [
+        ([100, 100, 900, 100, 100], "1 of 5 steps, 69% of the recorded time"),
+        ([5000, 900, *[100] * 8], "2 of 10 steps, 88% of the recorded time"),
+    ],
+)
+def test_long_steps_that_came_once_decide_nothing(load, walls, left_out):
+    row = load(in_steps(walls)).summary().squeeze()
+    assert row["bound_by"] == "matrix products" and row["wall_us"] == sum(us for us in walls if us == 100)
+    assert row["why"].startswith(f"A step takes 0.1 ms. Left out: {left_out}.")
+
+
+@pytest.mark.parametrize(
+    ("walls", "waits"),
+    [
+        ([100, 100, 100, 100, 3000] * 2, ""),  # as with five workers, or a script that sleeps in every fifth step
+        ([890, 240, 240, 810, 210, 330, 910, 290, 240, 970], ""),  # only the last is over three times the median
+        ([*[100] * 8, 3000, 3000], ""),  # a stock of batches is used up
+        ([*[100] * 4, 3000, *[100] * 5], "enumerate(DataLoader)#_Iter.__next__"),  # as with eight workers
+    ],
+)
+def test_long_steps_that_may_come_again_count(load, walls, waits):
+    trace = load(in_steps(walls, waits=waits))
+    row, table = trace.summary().squeeze(), trace.processor()
+    assert row["wall_us"] == table["us"].sum() == sum(walls)
+    assert table["us_per_step"].sum() == pytest.approx(sum(walls) / 10)
+    assert row["why"].startswith(f"A step takes {sum(walls) / 10 / 1e3:.1f} ms.") and "Left out" not in row["why"]
+    assert row["first_remedy"] == table["kind"][0] != "matrix products"
+
+
+def test_a_process_that_slept_in_a_step_that_was_left_out_shared_no_core(load):
+    steps = [*[1000] * 5, 91_000, *[1000] * 4]
+    trace = in_steps(steps, least=2000, labkit={"threads": 1, "cores": 1, "cores_busy": 0.09})
+    why = load(trace).summary()["why"][0]
+    assert "Left out: 1 of 10 steps, 91% of the recorded time." in why
+    assert why.endswith("(torch.get_num_threads() is 1).")
 
 
 @pytest.mark.parametrize(
