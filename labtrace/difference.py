@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 
 from labtrace.dialects import OPERATORS, fine_kinds
-from labtrace.processor import PYTHON, stretches, typical_steps, typical_work
+from labtrace.processor import stretches, typical_steps, typical_work
 from labtrace.rank import NOWHERE, Nested, Rank
 from labtrace.reading import TraceError
 from labtrace.tables import share, temporal, temporal_by_step
@@ -202,7 +202,7 @@ def _work(rank: Rank) -> pandas.DataFrame:
         pieces = typical_work(rank)
         event = rank.nested_operators.at((pieces["begin"] + pieces["end"]) / 2)
         event = np.where(event < 0, -1 - np.arange(len(event)), event)
-        name = pieces["name"].replace("", PYTHON)
+        name = pieces["name"].where(pieces["name"] != "", pieces["kind"])
         return pieces.assign(event=event, name=name, operator=name)
     kernels = of_steps(rank)
     launchers = Nested(rank.operators[rank.operators["category"] == OPERATORS]).names_at(kernels["call_begin"])

@@ -222,3 +222,19 @@ def test_without_a_gpu_operators_are_compared_on_the_processor(on_a_cpu, tmp_pat
     assert compared.words.startswith("A step took 50 us and takes 80: 1.60 times slower. A single step")
     table = compared.tables["operator"].set_index("operator")
     assert table.loc["aten::conv2d", ["before_us", "after_us", "change"]].tolist() == [30, 60, "slower"]
+
+
+def test_without_an_operator_work_on_the_processor_is_named_by_its_kind(load):
+    """As it is by kind, and in the steps that each verdict is about."""
+    trace, begin = SyntheticTrace(), 0
+    for number, pause in enumerate([2000, 2000, 2000, 2000, 60_000]):
+        trace.event("user_annotation", f"ProfilerStep#{number}", begin, 1500 + pause)
+        trace.event("user_annotation", "enumerate(DataLoader)#_Iter.__next__", begin, 900)
+        trace.operator("aten::mm", begin + 1000, 500)
+        begin += 1500 + pause
+    ranks = load(trace).ranks
+    tables = compare(ranks, ranks).tables
+    expected = {"data loading": 900, "Python and dispatch": 100, "work outside of PyTorch": 2000}
+    for by, product in (("kind", "matrix products"), ("operator", "aten::mm")):
+        assert tables[by].set_index(by)["before_us"].to_dict() == {**expected, product: 500}
+    assert tables["steps"]["steps"].tolist() == [4, 4]
