@@ -16,6 +16,7 @@ from labtrace.tables import share, temporal, temporal_by_step
 
 SAME = 0.05  # a difference of counts or means up to this share of the larger counts as none
 SAME_STEP = 0.01  # and one of steps up to this share
+MOST_SKEWED = 1.5  # the mean of the steps over their median, above which a comparison tells both
 MOST_OUTSIDE = 0.1  # of the work may be in no operator, if it is compared by operator
 ONE_GPU = "Only one of these traces has GPU activity, so their work cannot be compared."
 # Columns of `changes` where two recordings have an order, and all columns then
@@ -28,8 +29,8 @@ class Comparison(NamedTuple):
 
     Attributes:
         words: the steps before and after, in a sentence, and what could not be compared.
-        tables: "steps": of each recording how many steps count, the median of their wall times and its quartiles, and
-            the share of the recording in which the GPU was idle; and the work of a step by "kind", and by "operator"
+        tables: "steps": of each recording how many steps count, the median of their wall times, its quartiles, their
+            mean, and the share of the recording in which the GPU was idle; and the work of a step by "kind", and by "operator"
             or, where a recording has no operators, by "kernel".
     """
 
@@ -107,6 +108,7 @@ def _spread(ranks: Sequence[Rank]) -> dict[str, Any]:
     walls = pandas.concat(map(whole_steps, ranks))
     low, median, high = walls.quantile([0.25, 0.5, 0.75])
     numbers = {"steps": len(walls), "median_us": median, "lower_quartile_us": low, "upper_quartile_us": high}
+    numbers["mean_us"] = walls.mean()
     if ranks[0].on_cpu:
         return {**numbers, "idle_of_wall": np.nan}
     parts = pandas.concat(map(temporal, ranks)).groupby("part")["us"].sum()
@@ -141,20 +143,26 @@ def _in_words(before: Mapping[str, Any], after: Mapping[str, Any], what: str) ->
     """How long a step, or a recording, took and takes, and how long the GPU waited, from two results of `_spread`."""
     ours, theirs = before["median_us"], after["median_us"]
     scale, unit = (1e3, "ms") if max(ours, theirs) > 1e4 else (1.0, "us")
-    took, takes = (f"{us / scale:,.0f}" if us >= 100 * scale else f"{us / scale:.3g}" for us in (ours, theirs))
+
+    def shown(us: float) -> str:
+        return f"{us / scale:,.0f}" if us >= 100 * scale else f"{us / scale:.3g}"
+
     faster, slower = sorted((before, after), key=lambda one: one["median_us"])
     apart = slower["lower_quartile_us"] > faster["upper_quartile_us"]
     if not apart or abs(ours - theirs) <= SAME_STEP * max(ours, theirs):
         found = "the same, within the spread of the steps" if what == "A step" else "the same"
     else:
         found = f"{ours / theirs:.2f} times faster" if theirs < ours else f"{theirs / ours:.2f} times slower"
-    said = f"{what} took {took} {unit} and takes {takes}: {found}"
+    said = f"{what} took {shown(ours)} {unit} and takes {shown(theirs)}: {found}"
     idle = [f"{one['idle_of_wall']:.0%}" for one in (before, after) if not np.isnan(one["idle_of_wall"])]
     if len(idle) == 2:
         waits = f"waits {idle[0]} of the time, as before" if idle[0] == idle[1] else ""
         said += f"; the GPU {waits or f'waited {idle[0]} of the time and waits {idle[1]}'}"
     if what == "A step" and min(before["steps"], after["steps"]) == 1:
         said += ". A single step does not tell how much steps vary"
+    if any(one["mean_us"] > MOST_SKEWED * one["median_us"] for one in (before, after)):
+        means = f"{shown(before['mean_us'])} and {shown(after['mean_us'])} {unit}"
+        said += f". These are medians, and some steps take much longer: the means are {means}"
     return f"{said}."
 
 

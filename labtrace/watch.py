@@ -249,7 +249,7 @@ class Watch:
         if not before or not during:
             return "."
         before_ms, during_ms = 1e3 * statistics.median(before), 1e3 * statistics.median(during)
-        return f". A step took {before_ms:,.1f} ms before, and {during_ms:,.1f} while it was recorded."
+        return f". A step took {before_ms:,.1f} ms before, and {during_ms:,.1f} while it was recorded (medians)."
 
     def _leave(self, message: str) -> None:
         if self.hook:

@@ -224,6 +224,20 @@ def test_without_a_gpu_operators_are_compared_on_the_processor(on_a_cpu, tmp_pat
     assert table.loc["aten::conv2d", ["before_us", "after_us", "change"]].tolist() == [30, 60, "slower"]
 
 
+def test_where_some_steps_take_much_longer_the_means_are_told_too(load):
+    """As with five loader workers: the median step does not wait."""
+    steady, stalled = SyntheticTrace(), SyntheticTrace()
+    for number in range(10):
+        steady.event("user_annotation", f"ProfilerStep#{number}", 20_000 * number, 20_000)
+        took = 200_000 if number % 5 == 4 else 5_000
+        stalled.event("user_annotation", f"ProfilerStep#{number}", 300_000 * number, took)
+        for trace, begin in ((steady, 20_000 * number), (stalled, 300_000 * number)):
+            trace.operator("aten::mm", begin, 1000)
+    words = compare(load(steady).ranks, load(stalled).ranks).words
+    assert words.startswith("A step took 20 ms and takes 5: 4.00 times faster. These are medians, and some steps take")
+    assert "much longer: the means are 20 and 44 ms." in words
+
+
 def test_without_an_operator_work_on_the_processor_is_named_by_its_kind(load):
     """As it is by kind, and in the steps that each verdict is about."""
     trace, begin = SyntheticTrace(), 0
