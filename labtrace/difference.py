@@ -30,8 +30,8 @@ class Comparison(NamedTuple):
     Attributes:
         words: the steps before and after, in a sentence, and what could not be compared.
         tables: "steps": of each recording how many steps count, the median of their wall times, its quartiles, their
-            mean, and the share of the recording in which the GPU was idle; and the work of a step by "kind", and by "operator"
-            or, where a recording has no operators, by "kernel".
+            mean, and the share of the recording in which the GPU was idle; and the work of a step by "kind", and by
+            "operator" or, where a recording has no operators, by "kernel".
     """
 
     words: str
