@@ -235,6 +235,16 @@ def test_the_command_says_before_any_trial_what_it_cannot_do(call, tmp_path, mon
     assert not list(tmp_path.glob("out/sweep/trial*"))
 
 
+def test_photographs_that_no_trial_could_score_are_not_trained_on(call, tmp_path, monkeypatch):
+    def offline():
+        raise labkit.LabkitError("the weights of FID's Inception cannot be downloaded")
+
+    monkeypatch.setattr("labkit.measure.scores.inception", offline)
+    arguments = ["--lr", "1e-4,1e-3", "--data", "photos", *SMALL, "--out", tmp_path / "sweep"]
+    status, _, error = call("sweep", *arguments)
+    assert status == 1 and "cannot be downloaded" in error and not (tmp_path / "sweep").exists()
+
+
 def test_an_interrupted_command_ends_with_130_and_how_to_go_on(call, tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
