@@ -259,7 +259,9 @@ def _as_text(column: str, value: Any) -> str:
         return f"{value:.1%}"
     if column.startswith("times_faster"):
         return f"{value:.2f}"
-    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.2g}" if 0 < abs(value) < 0.05 else f"{value:,.1f}"  # a processor's TFLOP/s are no zeros
+    return f"{value:,}"
 
 
 def _hover(table: pandas.DataFrame) -> list[str]:

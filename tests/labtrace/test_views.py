@@ -4,6 +4,7 @@ import html
 import re
 
 import numpy as np
+import pandas
 import plotly.graph_objects as go
 import pytest
 from synthetic_trace import SyntheticTrace
@@ -11,6 +12,7 @@ from synthetic_trace import SyntheticTrace
 from labkit import show
 from labtrace.errors import LabkitError
 from labtrace.reading import TraceError
+from labtrace.show.bars import readable
 from labtrace.show.style import in_words
 from labtrace.show.views import VIEWS
 
@@ -275,3 +277,8 @@ def test_only_the_first_kernels_are_drawn(load):
         trace.launch(number * 100, number * 100 + 10, 90 - number, name=f"kernel {number}")
     figure = show.trace(load(trace), "kernels")
     assert [row["name"] for row in told(figure)] == [f"kernel {number}" for number in range(10)]
+
+
+def test_small_numbers_are_not_shown_as_zero():
+    table = pandas.DataFrame({"tflop_per_s": [0.0123, 0.0, 12.34], "kernels": [1234, 1, 0]})
+    assert readable(table).values.tolist() == [["0.012", "1,234"], ["0.0", "1"], ["12.3", "0"]]
