@@ -113,7 +113,6 @@ def resumed(run: Run) -> Iterator[None]:
         LabkitError: nothing can be written there, another run trains into the folder, the checkpoint is of other
             optimisers, or the ranks differ in the run's settings.
         CheckpointError: the checkpoint is damaged, or of another model or other batches.
-        RuntimeError: it is of a custom network with other layers.
     """
     with ExitStack() as stack:
         if run.folder is not None and ranks.number() == 0:
@@ -130,7 +129,13 @@ def _load(run: Run, folder: Path) -> None:
     checkpoints.check_settings(folder, "model", {"kind": state["kind"]}, {"kind": run.model.kind})
     checkpoints.check_settings(folder, "model", state["settings"], run.model.settings)
     checkpoints.check_settings(folder, "run", state["batches"], run.batches)
-    run.step.load_state_dict(state["step"])
+    try:
+        run.step.load_state_dict(state["step"])
+    except RuntimeError as error:  # of a custom network, whose settings are only its name
+        raise CheckpointError(
+            f"{folder}: the weights are of other networks ({checkpoints.in_one_line(error)}). Give the same to resume, "
+            "or another folder to start again."
+        ) from error
     if run.average is not None:
         run.average.load_state_dict(state["average"])
     run.done = run.saved = state["done"]
