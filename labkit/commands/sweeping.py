@@ -65,14 +65,14 @@ def divided(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
 
 def check_trials(options: list[str], space: dict[str, str]) -> None:
     """Raises an error if an option or its first value cannot be used, or no trial scored, rather than in each trial."""
-    from labkit.measure import scores
-
     ranges: dict[str, Any] = {name: labkit.sweeps.distribution(name, values) for name, values in space.items()}
     first = {name: each.choices[0] if hasattr(each, "choices") else each.low for name, each in ranges.items()}
     given = parser(train).make_context("train", ["--out", "x", *options, *in_words(first)]).params
     setup = Setup(given["data"], **{name: given[name] for name in ("lr", "model", *model_arguments())})
     setup.step(setup.make(), [])
     if given["data"] != "fruit":
+        from labkit.measure import scores
+
         scores.inception()
 
 
