@@ -135,7 +135,8 @@ def typical_steps(rank: Rank) -> pandas.DataFrame:
     long = took > LONG_STEP * took.median()
     apart = took[long].min() > LONG_STEP * took[~long].max()
     waited = rank.loading.covered(steps["begin"], steps["end"])[long].sum() > took[long].sum() / 2
-    once = long.head(long.sum()).all() or (long.sum() == 1 and not waited)
+    at_the_start = long.head(long.sum()).all()
+    once = at_the_start or (long.sum() == 1 and not waited)
     return steps[~long] if apart and once and long.mean() <= MOST_LONG else steps
 
 

@@ -127,7 +127,7 @@ class Scores(Callback):
         return run.folder is not None and (run.done % self.every == 0 or run.done >= run.steps)
 
     def on_start(self, run: Run) -> None:
-        if not isinstance(self.data, FruitData):
+        if run.folder is not None and not isinstance(self.data, FruitData):
             inception()  # or a run without its weights would end at the first score only
         if run.done >= run.steps:  # nothing is left to train, but an earlier call may have stopped before it scored
             self.on_step(run)

@@ -143,8 +143,8 @@ def read(path: Path | str, device: torch.device | str = "cpu") -> Any:
 
 
 def in_one_line(error: Exception) -> str:
-    """The text of an error, at most 200 characters of it."""
-    return " ".join(str(error).split())[:200]
+    """The text of an error, at most 200 characters of it, or its name if it has none."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _tensors(state: Any) -> list[Tensor]:
