@@ -82,7 +82,7 @@ class Winograd(Substitutes):
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.transformed: dict[Tensor, Tensor] = {}  # the weights, while a player learns
-        if self.why_inactive(self.model) is None:
+        if Winograd.why_inactive(self.model) is None:
             library()
             networks = [n for name, n in self.model.named_children() if name not in self.model.custom]
             for network in networks:

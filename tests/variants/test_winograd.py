@@ -64,6 +64,12 @@ def test_residual_blocks_are_its_own_and_other_convolutions_are_left_alone(tiny)
     assert len(ours) == 2 * 3 * 2 and all(layer.stride == (1, 1) for layer in ours)
 
 
+@pytest.mark.filterwarnings("ignore:data_parallel")
+def test_it_acts_beside_a_speedup_that_does_nothing_here(tiny):
+    alone = labkit.make_step(tiny(), "winograd")
+    assert len(labkit.make_step(tiny(), "winograd", "data_parallel").forwards) == len(alone.forwards) > 0
+
+
 @pytest.mark.parametrize("generator", ["resnet_9blocks_grouped", "resnet_9blocks_separable", "custom"])
 def test_grouped_and_custom_networks_have_nothing_for_it(tiny, generator):
     custom = nn.Sequential(nn.ReflectionPad2d(1), nn.Conv2d(3, 3, 3))
