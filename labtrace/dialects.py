@@ -32,10 +32,12 @@ OTHER_CATEGORIES = (
     "cuda_profiler_range collective_comm ac2g fwdbwd"
 ).split()
 # Names of kernels that send data to other devices: of NCCL and its relatives for AMD (RCCL), Intel (oneCCL) and Huawei
-# (HCCL); of MSCCL++ and NVSHMEM; and of PyTorch's and vLLM's own for GPUs with direct links.
+# (HCCL); of MSCCL++, NVSHMEM, Transformer Engine (userbuffers) and DeepSeek's experts (DeepEP); and of PyTorch's and
+# inference engines' own for GPUs with direct links.
 COMMUNICATION = (
-    r"(?i)^nccl|nccldev|ncclKernel|ncclSymk|^hccl|^rccl|rcclGenericKernel|^xccl|^oneccl|mscclpp|nvshmem"
-    r"|cross_device_reduce|(?:one|two)_?shot_(?:all_?)?reduce|multimem_(?:all|one|two|reduce)"
+    r"(?i)^nccl|nccldev|ncclKernel|ncclSymk|^hccl|^rccl|rcclGenericKernel|^xccl|^oneccl|mscclpp|nvshmem|userbuffers"
+    r"|deep_ep::|dpsk::ep::|cross_device_reduce|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
+    r"|(?:one|two)_?shot_reduce|multimem_(?:one|two|reduce)"
 )
 # AMD's older runtimes record copies as kernels of these names.
 COPIES = r"^Copy(?:Host|Device)To(?:Host|Device)|^FillBuffer"
@@ -62,13 +64,19 @@ GPU_WORK = {"kernel": "compute", "gpu_memcpy": "memory", "gpu_memset": "memory"}
 # Operators whose shapes are kept, if they were recorded; see `labtrace.achieved`.
 SHAPED = re.compile(r"^aten::(?:(?:add|b|badd)?mm|\w*conv\w*|\w+_norm(?:_backward)?)$")
 
-# Kinds of compute kernels by a pattern of their names; the first that fits counts. Finer than `Rank.kernels`.
+# Kinds of compute kernels by a pattern of their names; the first that fits counts. Finer than `Rank.kernels`. A kernel
+# that torch.compile fused is named after all operators in it and beside it, but computes no product and no attention.
+UNFUSED = r"(?i)^(?!triton_(?:poi|red|per)_).*"
 COMPUTE = {
-    "attention": r"(?i)flash|fmha|attention|attn",
+    "attention": rf"{UNFUSED}(?:flash|fmha|attention|attn|sage_fwd)",
+    "softmax": r"(?i)softmax",
     "layout conversions": r"nchwToNhwc|nhwcToNchw|nchwToFolded|foldedNhwc|tensorTransformGeneric|nchwAddPadding",
-    "convolutions": r"(?i)conv|cudnn_|cudnn.*gemm|winograd|[dw]grad|fprop|miopen|Sp3Asm|im2col",
-    "matrix products": r"(?i)gemm|gemv|cublas|splitK|cutlass|Cijk_|nvjet|::dot_kernel",
-    "normalisation": r"(?i)norm|bn_[fb]w|welford",
+    "convolutions": rf"{UNFUSED}(?:conv(?!ert)|cudnn_|cudnn.*gemm|winograd|[dw]grad|fprop|miopen|Sp3Asm|im2col)",
+    "matrix products": (
+        rf"{UNFUSED}(?:(?<!fb)gemm|gemv|cublas|splitK|cutlass|Cijk_|nvjet|::dot_kernel|matmul|bmm|fused_?moe"
+        r"|triton_(?:tem_\w*)?mm)"
+    ),
+    "normalisation": r"(?i)(?<!lp)norm(?!al(?!i)|TwoOps)|bn_[fb]w|welford",
     "optimiser": r"(?i)multi_tensor|adam|sgd|FusedOptimizer",
     "pointwise and other": "",
 }

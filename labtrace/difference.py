@@ -12,7 +12,7 @@ from labtrace.dialects import OPERATORS, fine_kinds
 from labtrace.processor import stretches, typical_steps, typical_work
 from labtrace.rank import NOWHERE, Nested, Rank
 from labtrace.reading import TraceError
-from labtrace.tables import share, temporal, temporal_by_step
+from labtrace.tables import share, temporal_by_step
 
 SAME = 0.05  # a difference of counts or means up to this share of the larger counts as none
 SAME_STEP = 0.01  # and one of steps up to this share
@@ -111,20 +111,39 @@ def _spread(ranks: Sequence[Rank]) -> dict[str, Any]:
     numbers["mean_us"] = walls.mean()
     if ranks[0].on_cpu:
         return {**numbers, "idle_of_wall": np.nan}
-    parts = pandas.concat(map(temporal, ranks)).groupby("part")["us"].sum()
-    return {**numbers, "idle_of_wall": parts["idle"] / (parts["wall"] or np.nan)}
+    windows = [(rank, *_window(rank)) for rank in ranks]
+    wall = sum(end - begin for _, begin, end in windows)
+    busy = sum(rank.busy.covered([begin], [end]).item() for rank, begin, end in windows)
+    return {**numbers, "idle_of_wall": 1 - busy / (wall or np.nan)}
 
 
 def whole_steps(rank: Rank) -> pandas.Series:
     """The wall times of the steps or, if none is marked, of the recording.
 
-    On a GPU a step lasts until the next one's first kernel. The last one does not, so it counts only if it is alone.
+    On a GPU a step lasts until the next one's first kernel. The last one does not, so it counts only if it is alone:
+    then from its mark on, until host and GPU have done with it.
     """
     walls = step_walls(rank)
+    if len(walls) == 1 and not rank.on_cpu:
+        return pandas.Series(np.ptp(_window(rank)), walls.index)
     if walls.empty:
         work = stretches(rank) if rank.on_cpu else of_steps(rank)
         return pandas.Series(work["us"].sum() if rank.on_cpu else work["end"].max() - work["begin"].min())
     return walls if rank.on_cpu else walls.head(max(1, len(walls) - 1))
+
+
+def _window(rank: Rank) -> tuple[float, float]:
+    """Begin and end of the step if it is alone, else of all work of the GPU.
+
+    The step begins at its mark or, if the GPU was late with the work of the step before, when that has ended.
+    """
+    walls, kernels = step_walls(rank), rank.kernels
+    if len(walls) != 1:
+        return rank.start, rank.stop
+    step = rank.steps[rank.steps["step"] == walls.index[0]].iloc[0]
+    first = kernels["begin"][kernels["step"] == step["step"]].min()
+    before = kernels["end"][kernels["begin"] < first].max()  # NaN if there is none
+    return float(min(first, np.fmax(step["begin"], before))), float(max(rank.stop, step["end"]))
 
 
 def step_walls(rank: Rank) -> pandas.Series:
@@ -194,7 +213,8 @@ def changes(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> pandas.DataFram
 def _per_step(rank: Rank, by: str) -> pandas.DataFrame:
     """Count and us of the work by name, operator or kind, over the number of steps. By name with the operator."""
     work = _work(rank)
-    table = work.groupby(by).agg(count=("event", "nunique"), us=("us", "sum")) / max(1, len(_steps(rank)))
+    counted = "call" if by == "operator" else "event"
+    table = work.groupby(by).agg(count=(counted, "nunique"), us=("us", "sum")) / max(1, len(_steps(rank)))
     if by == "name":
         largest_first = work.groupby(["name", "operator"])["us"].sum().sort_values(ascending=False).reset_index()
         table["operator"] = largest_first.groupby("name")["operator"].first()
@@ -202,21 +222,25 @@ def _per_step(rank: Rank, by: str) -> pandas.DataFrame:
 
 
 def _work(rank: Rank) -> pandas.DataFrame:
-    """What a GPU or, in a recording without one, the processor did in the steps: name, operator, kind, us and event.
+    """What a GPU or, in a recording without one, the processor did in the steps: name, operator, kind, us, event, call.
 
-    An operator on the processor is in pieces, between which it called others: they have its `event` in common.
+    An operator on the processor is in pieces, between which it called others: they have its `event` in common. Kernels
+    that one call of an operator launched have its `call` in common.
     """
     if rank.on_cpu:
         pieces = typical_work(rank)
         event = rank.nested_operators.at((pieces["begin"] + pieces["end"]) / 2)
         event = np.where(event < 0, -1 - np.arange(len(event)), event)
         name = pieces["name"].where(pieces["name"] != "", pieces["kind"])
-        return pieces.assign(event=event, name=name, operator=name)
+        return pieces.assign(event=event, call=event, name=name, operator=name)
     kernels = of_steps(rank)
-    launchers = Nested(rank.operators[rank.operators["category"] == OPERATORS]).names_at(kernels["call_begin"])
-    launchers[kernels["sharing"] > 1] = NOWHERE  # a graph's, whose operators ran when it was captured
+    operators = rank.operators[rank.operators["category"] == OPERATORS]
+    call = Nested(operators).at(kernels["call_begin"])
+    call[kernels["sharing"] > 1] = -1  # a graph's, whose operators ran when it was captured
+    launchers = np.append(operators["name"].to_numpy(dtype=object), NOWHERE)[call]
+    call = np.where(call < 0, -1 - kernels.index, call)
     kind = fine_kinds(kernels)
-    return kernels.assign(us=kernels["duration"], event=kernels.index, operator=launchers, kind=kind)
+    return kernels.assign(us=kernels["duration"], event=kernels.index, call=call, operator=launchers, kind=kind)
 
 
 def of_steps(rank: Rank) -> pandas.DataFrame:

@@ -100,7 +100,8 @@ class Trace:
         bound_by is a part if its cost is at least a tenth and at least twice the next cost. "several" says that parts
         hide behind each other, or more than one has to get faster. "unknown": too much of the trace is lost, or it
         cannot be played again. Then a kind of work is the bound only if it keeps a stream busy for nine tenths of the
-        time, with the host ahead. If a tenth is start-up, costs are those of the rest. "memory" means copies and
+        time, with the host ahead. It is "unknown", too, if over a quarter of the recorded steps is before the GPU's
+        first work and after its last. If a tenth is start-up, costs are those of the rest. "memory" means copies and
         memsets. Only a trace with shapes tells whether arithmetic or memory limits a kernel: see `achieved`. If three
         gaps or fewer are most of the idle time, `why` names them.
 
@@ -433,7 +434,8 @@ class Trace:
         """The chain of events that determines the wall time, through host and GPU: its rows add up to the wall time.
 
         Making work beside this path faster gains nothing. Making work on the path faster gains at most its time here,
-        since another chain may be almost as long. See `labtrace.critical_path`.
+        since another chain may be almost as long. A wait of the host that the recording does not show counts as its
+        work: `summary` says where it suspects one. See `labtrace.critical_path`.
 
         | column | unit | meaning |
         |---|---|---|
@@ -467,7 +469,7 @@ class Trace:
         |---|---|---|
         | name | | or operator, or kind |
         | operator | | by name: that launched most of them, "(none)" in a CUDA graph |
-        | count, us | a step | of this trace, or plain sums if neither has steps |
+        | count, us | a step | of this trace, or plain sums if neither has steps; by operator its calls count |
         | count_other, us_other | a step | of the other one |
         | difference_us | microseconds | of the other trace beyond this one |
         | change | | "appeared", "vanished", "more often" or "less often" (counts, by 5 %), "slower", "faster", "same" |

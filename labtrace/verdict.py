@@ -19,6 +19,7 @@ from labtrace.tables import LONG_DELAY_US
 PARTS = ("data", "host", "compute", "memory", "communication")  # of the work
 MOST_GAPS = 3  # that are named, if together they are most of the idle time
 LEAST_SHARE = 0.1  # of the wall time: a part of the work that costs less is not the bottleneck
+MOST_OUTSIDE = 0.25  # of the recorded steps may be before the GPU's first work and after its last
 LEAST_TOLD = 0.005  # a smaller share would be told as 0 %
 LEAST_LEAD = 2.0  # the ratio of the bottleneck's cost to the next largest
 MOSTLY_WAITS = 0.9  # of what the communication costs: if waits for other ranks cost more, they are the cause
@@ -60,12 +61,31 @@ def summary(rank: Rank, played: Remedies | None, doubt: str, sound: bool = True)
         if sound:
             bound, verdict = _without_replay(rank, numbers)
         why = f"{doubt} {idle}"
+    if len(rank.steps) and (around := _around_the_gpu(rank)):
+        verdict = f"{around}; of the rest, {verdict[0].lower()}{verdict[1:]}"
+        bound = "unknown"
     if rank.recording.gpus > 1 and (worked := numbers["wall_us"] / rank.recording.events["end"].max()) < LEAST_SHARE:
         under = math.ceil(100 * worked) or 1
         bound, verdict = "unknown", f"This GPU was in use for under {under}% of the recording: it bounds nothing."
     row = {"bound_by": bound, "verdict": verdict, "first_remedy": first["cause"]}
     row |= {"times_faster_at_most": first["times_faster_at_most"], "why": why.strip()}
     return pandas.DataFrame([row | numbers])
+
+
+def _around_the_gpu(rank: Rank) -> str:
+    """How much of the recorded steps is before the GPU's first work and after its last, and what filled it, or ""."""
+    begin, end = float(rank.steps["begin"].min()), float(rank.steps["end"].max())
+    calls = [*rank.kernels["call"][[rank.kernels["begin"].idxmin()]], rank.kernels["call"].iloc[-1]]
+    stretches = [(begin, rank.start, calls[0]), (rank.stop, end, calls[1])]
+    outside = sum(max(0.0, until - since) for since, until, _ in stretches)
+    share = outside / (max(end, rank.stop) - min(begin, rank.start))
+    if share < MOST_OUTSIDE:
+        return ""
+    since, until, call = max(stretches, key=lambda one: one[1] - one[0])
+    (name,), (filled,) = host.filled_by(rank, [since], [until], [call])
+    mostly = f", mostly filled by {name}" if filled > 0.5 else ""
+    told = "Over 99%" if share > 0.99 else f"{share:.0%}"
+    return f"{told} of the recorded steps is before the GPU's first work or after its last{mostly}"
 
 
 def _numbers(rank: Rank) -> dict[str, float]:

@@ -39,7 +39,8 @@ TRY = {
     "copies": "pinned memory and non_blocking copies; data that stay on the GPU, no .item() in the loop",
     "communication": "larger buckets or 16-bit gradients; a faster network, fewer exchanges",
     RANKS: "the same work for each rank; equal batches and pictures, find the slow rank's cause",
-    "attention": "a fused kernel; scaled_dot_product_attention, FlexAttention; 16 bits",
+    "attention": "16 bits or shorter sequences; a sliding window, FlexAttention, which skips what is masked",
+    "softmax": "scaled_dot_product_attention; one kernel that never writes the scores; of a loss, cross_entropy",
     "convolutions": '16 bits, TF32 or channels_last; cudnn.benchmark, lighter layers; labkit: "bf16", "channels_last"',
     "layout conversions": 'channels_last; pictures and weights with the channels last; labkit: "channels_last"',
     "matrix products": "16 bits or TF32; sizes that are multiples of 8 or 16",
@@ -51,13 +52,20 @@ BEFORE_AMPERE = {  # such GPUs have neither TF32 nor bf16
     "convolutions": '16 bits or channels_last; cudnn.benchmark, lighter layers; labkit: "fp16", "channels_last"',
     "matrix products": "16 bits; sizes that are multiples of 8 or 16",
 }
+# 16 bits or fewer, in PyTorch's names, Tensile's (Cijk_..._BBS), cuBLAS's (nvjet_hsh, nvjet_tst), and of low precision.
+# Flash attention has no others.
+SIXTEEN = (
+    r"(?i)bf16|fp16|f16|half|bfloat|Cijk_[a-z]+_[a-z]+_(?:[bh]|f8)|nvjet_(?:sm\d+_)?[htq]"
+    r"|fp8|float8|e4m3|e5m2|fp4|flash|attn_[fb]wd|sage_fwd"
+)
 # What is left to try where most kernels of a kind compute in such numbers already, as their names say.
 ALREADY = {
     r"tf32|s1688gemm": {
         "convolutions": '16 bits or channels_last; cudnn.benchmark, lighter layers; labkit: "bf16", "channels_last"',
         "matrix products": "16 bits; sizes that are multiples of 8 or 16",
     },
-    r"(?i)bf16|fp16|f16|half|bfloat": {
+    SIXTEEN: {
+        "attention": "shorter sequences; a sliding window, FlexAttention, which skips what is masked",
         "convolutions": 'channels_last; cudnn.benchmark, lighter layers; labkit: "channels_last"',
         "matrix products": "fewer or smaller products; sizes that are multiples of 8 or 16",
         "pointwise and other": "torch.compile; kernels are fused; work in place",
@@ -65,8 +73,8 @@ ALREADY = {
 }
 START_UP_SHARE = 0.1  # of the recording: if more is start-up, all gains are those of the rest
 # The rule of `Remedies._check_waits`: the host was ahead if the GPU was busy for more than this share of the time, and
-# more than this share of the kernels had a long delay. Then a replay without kernels must gain this share.
-BUSY_SHARE, DELAYED_SHARE, LEAST_GAIN = 0.8, 0.5, 0.1
+# more than this share of the kernels had a long delay. Stretches without calls may be waits if they took this share.
+BUSY_SHARE, DELAYED_SHARE, LEAST_SILENCE = 0.8, 0.5, 0.1
 
 
 class Remedies:
@@ -189,16 +197,19 @@ class Remedies:
         return table.assign(**{"try": table["cause"].map(self.advice)})
 
     def _check_waits(self, rank: Rank) -> None:
-        """Raises `LabkitError` if the replay takes as long without kernels, though the host must have waited for them.
+        """Raises `LabkitError` if the host was ahead of the GPU, but the replay without kernels is hardly shorter.
 
-        It must have waited where the GPU was busy and most kernels waited long in the queue: the host was ahead.
+        The host was ahead where the GPU was busy and most kernels waited long in the queue. Then it must have waited
+        for the GPU, or worked for just as long. If the stretches in which it made no call cost more than all kernels
+        do, they were waits: in a loop that reads the GPU's memory, for instance.
         """
         queued = (rank.kernels["delay"] > LONG_DELAY_US).sum() / max(1, rank.kernels["delay"].notna().sum())
         busy = rank.busy.length / (rank.stop - rank.start)
-        if busy <= BUSY_SHARE or queued <= DELAYED_SHARE:
+        silent = self.parts[host.OTHER].sum() / (self.wall or np.nan)
+        if busy <= BUSY_SHARE or queued <= DELAYED_SHARE or not silent >= LEAST_SILENCE:
             return
         gain = self._gain(kernel_us=np.zeros(len(self.lasting))) / (self.wall or np.nan)
-        if gain < LEAST_GAIN:
+        if gain < silent:
             raise LabkitError(
                 f"{rank.recording.file}: the GPU was busy for {busy:.0%} of the time and the host ahead of it, but the "
                 f"replay without any kernel is only {gain:.0%} shorter. So the host waited in a way that does not show "

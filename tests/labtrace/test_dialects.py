@@ -5,9 +5,11 @@ from collections import defaultdict
 from fractions import Fraction
 
 import numpy as np
+import pandas
 import pytest
 from synthetic_trace import AUTOGRAD, GPU, HOST, SyntheticTrace, two_streams
 
+from labtrace.dialects import fine_kinds
 from labtrace.reading import TraceError
 from labtrace.trace import Trace
 
@@ -157,7 +159,9 @@ def test_times_since_1970_keep_their_nanoseconds(tmp_path):
         "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "rcclGenericKernel<1, false>",
         "void vllm::cross_device_reduce_1stage<float, 8>(int)", "one_shot_all_reduce_kernel", "hcclAllReduce",
         "two_shot_all_reduce_kernel_inplace", "void mscclpp::allreduce<int>()", "nvshmemi_transfer", "XCCL_allreduce",
-        "multimem_all_reduce_kernel",
+        "multimem_all_reduce_kernel", "void deep_ep::internode::dispatch<false, 8>(int)",
+        "dpsk::ep::internode::notify_combine", "userbuffers_fp16_sum_inplace_gpu_rr_ag", "all_to_all_vdev",
+        "allreduce_fusion_kernel_oneshot_lamport", "quickreduce::allreduce_twoshot", "reduce_scatter_cast_kernel",
     ],
 )  # fmt: skip
 def test_communication_has_many_names(tmp_path, name):
@@ -169,11 +173,37 @@ def test_communication_has_many_names(tmp_path, name):
     assert opened.communication()["exposed_us"].item() == 20
 
 
-@pytest.mark.parametrize("name", ["void reduce_kernel<512, 1>(int)", "vectorized_elementwise_kernel"])
+@pytest.mark.parametrize(
+    "name", ["void reduce_kernel<512, 1>(int)", "vectorized_elementwise_kernel", "_scatter_gather_elementwise_kernel"]
+)
 def test_computing_is_no_communication(tmp_path, name):
     trace = SyntheticTrace()
     trace.launch(0, 10, 30, name=name)
     assert Trace(trace.save(tmp_path / "trace.json")).temporal().set_index("part")["us"]["communication"] == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    {
+        "attention": ["attn_fwd", "flash_fwd_kernel<softmax>", "triton_tem_fused_flex_attention_0", "sage_fwd"],
+        "softmax": ["cunn_SoftMaxForward<8, c10::BFloat16>", "triton_per_fused__softmax_1", "softmax_warp_backward"],
+        "convolutions": ["sm80_xmma_fprop_implicit_gemm", "cudnn::winograd_nonfused", "miopenSp3AsmConv_v21"],
+        "matrix products": [
+            "_matmul_ogs_NNT_bf16xbf16xmxfp4", "bmm_MxE4m3_MxE2m1MxE4m3_Fp32", "fused_moe_kernel", "triton_mm",
+            "triton_tem_fused_addmm_relu_3", "_w8a8_block_fp8_matmul", "Cijk_Ailk_Bljk_BBS_BH", "fbgemm_gpu::f8_gemm",
+        ],
+        "normalisation": ["vectorized_layer_norm_kernel", "triton_red_fused_native_layer_norm_2", "normalize_rows"],
+        "pointwise and other": [
+            "triton_poi_fused_convert_element_type_0", "triton_poi_fused__scaled_dot_product_flash_attention_1",
+            "triton_poi_fused_convolution_relu_4", "split_embedding_kernel<fbgemm_gpu::FixedDivisor>",
+            "distribution_kernel<normal_and_transform>", "reduce_kernel<at::native::NormTwoOps<float>>",
+            "foreach_kernel<LpNormFunctor<float>>",
+        ],
+    }.items(),
+)  # fmt: skip
+def test_kernels_have_kinds_by_their_names(kind, names):
+    kernels = pandas.DataFrame({"name": names, "kind": "compute"})
+    assert dict(zip(names, fine_kinds(kernels), strict=True)) == dict.fromkeys(names, kind)
 
 
 OWN = ["## forward ##", "Optimizer.step#SGD.step", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"]

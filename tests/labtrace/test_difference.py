@@ -199,6 +199,29 @@ def test_the_sentence_says_what_changed_and_what_is_within_the_spread(before, af
     assert re.search(expected, compare(*both).words)
 
 
+@pytest.mark.parametrize(("late", "lasts"), [(0, 1500), (200, 1300)])
+def test_a_step_that_is_alone_begins_with_its_mark_or_after_the_work_of_the_step_before(late, lasts, tmp_path):
+    """The GPU's first work comes 1000 us after the mark; `late`, it works on the step before until then."""
+    trace = SyntheticTrace()
+    if late:
+        trace.launch(0, 50, 100 + late)
+    trace.range("ProfilerStep#1", 150, 1450)
+    trace.launch(1100, 1150, 500)
+    found = compare(*[labkit.Trace(trace.save(tmp_path / "trace.json")).ranks] * 2).words
+    assert re.search(f"A step took {lasts:,} us .* waits {1 - 500 / lasts:.0%} of the time", found)
+
+
+def test_by_operator_its_calls_are_counted_however_many_kernels_each_launches(tmp_path):
+    split, whole = SyntheticTrace(), SyntheticTrace()
+    for trace, kernels in ((split, 2), (whole, 1)):
+        trace.operator("aten::addmm", 0, 50)
+        for number in range(kernels):
+            trace.launch(5 + 10 * number, 100 + 100 * number, 40, name="gemm")
+    traces = [labkit.Trace(one.save(tmp_path / f"{n}.json")) for n, one in enumerate((split, whole))]
+    table = traces[0].diff(traces[1], by="operator")
+    assert table[["count", "us", "count_other", "us_other", "change"]].to_numpy().tolist() == [[1, 80, 1, 40, "faster"]]
+
+
 def test_whole_recordings_are_compared_where_no_step_is_marked(tmp_path):
     plain = [labkit.Trace(training(BEFORE, steps, marked=False).save(tmp_path / f"{steps}.json")) for steps in (2, 3)]
     assert compare(plain[0].ranks, plain[1].ranks).words.startswith("The recording took 1,155 us and takes 2,155: 1.87")

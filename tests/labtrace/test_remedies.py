@@ -170,6 +170,10 @@ def test_a_full_queue_is_no_good_news_while_the_host_costs_a_quarter(tmp_path):
     [
         ("ampere_sgemm_128x64", "16 bits or TF32"),
         ("cutlass_80_tensorop_s1688gemm_128x128", "16 bits"),
+        ("Cijk_Ailk_Bljk_SB_MT128x128x16", "16 bits or TF32"),
+        ("Cijk_Ailk_Bljk_B_BS_BH_Bias_HA", "fewer or smaller products"),
+        ("nvjet_sm100_tst_128x64", "fewer or smaller products"),
+        ("bmm_MxE4m3_MxE2m1MxE4m3_Fp32", "fewer or smaller products"),
         ("sm90_xmma_gemm_bf16bf16_bf16f32", "fewer or smaller products"),
     ],
 )

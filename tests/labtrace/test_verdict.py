@@ -68,6 +68,40 @@ def test_a_busy_gpu_bounds_the_training_even_if_the_waits_do_not_show(load):
         load(trace).remedies()
 
 
+def test_a_host_that_is_ahead_and_only_launches_need_not_have_waited(load):
+    trace = SyntheticTrace()  # 400 launches of 10 us each: as long as the GPU's work, which ends just after them
+    for number in range(400):
+        trace.launch(10 * number, 10 * number + 300, 9.6, call_duration=9.5)
+    found = verdict(load(trace))
+    assert found["bound_by"] == "several" and "does not show" not in found["why"]
+
+
+def test_a_loop_that_reads_the_gpu_s_memory_is_a_wait_that_does_not_show(load):
+    trace, now = SyntheticTrace(), 0
+    for _ in range(20):  # 20 launches, then 2.5 ms without a call, until just before the GPU is done
+        for number in range(20):
+            trace.launch(now + 100 * number, now + 250 + 200 * number, 195)
+        now += 4100
+    trace.launch(now, now + 250, 12_000)  # without which, too, the GPU bounds the training
+    with pytest.raises(LabkitError, match="host waited in a way that does not show"):
+        load(trace).remedies()
+
+
+@pytest.mark.parametrize(("host_us", "told"), [(300, False), (9000, True)])
+def test_what_is_before_the_gpu_s_first_work_is_told(host_us, told, load):
+    trace = SyntheticTrace()
+    trace.range("ProfilerStep#1", 0, host_us + 1000)
+    trace.range("prepare", 10, host_us - 10)
+    for number in range(10):
+        trace.launch(host_us + 10 * number, host_us + 20 + 200 * number, 199)
+    found = verdict(load(trace))
+    said = (
+        "82% of the recorded steps is before the GPU's first work or after its last, mostly filled by prepare; of the "
+    )
+    assert found["verdict"].startswith(f"{said}rest, the GPU is busy" if told else "The GPU is busy")
+    assert (found["bound_by"] == "unknown") == told
+
+
 INTEL = ("urEnqueueKernelLaunchWithArgsExp", "zeEventHostSynchronize")
 
 
