@@ -9,14 +9,13 @@ import numpy as np
 import pandas
 
 from labtrace.dialects import OPERATORS, fine_kinds
-from labtrace.processor import stretches, typical_steps, typical_work
+from labtrace.processor import MOST_SKEWED, stretches, typical_steps, typical_work
 from labtrace.rank import NOWHERE, Nested, Rank
 from labtrace.reading import TraceError
 from labtrace.tables import share, temporal_by_step
 
 SAME = 0.05  # a difference of counts or means up to this share of the larger counts as none
 SAME_STEP = 0.01  # and one of steps up to this share
-MOST_SKEWED = 1.5  # the mean of the steps over their median, above which a comparison tells both
 MOST_OUTSIDE = 0.1  # of the work may be in no operator, if it is compared by operator
 ONE_GPU = "Only one of these traces has GPU activity, so their work cannot be compared."
 # Columns of `changes` where two recordings have an order, and all columns then

@@ -37,6 +37,7 @@ THREADED = ("convolutions", "attention", "matrix products", "normalisation", "co
 LONG_OPERATOR_US = 100.0  # without its children: shorter ones gain little from threads
 ENOUGH = 0.8  # of a core, for the time that this process worked
 LONG_STEP, MOST_LONG = 3.0, 0.2  # times a usual step's time; steps that are left out are at most this share of all
+MOST_SKEWED = 1.5  # the mean of the steps over their median, above which both are told
 OPTIMISERS = r"^(?:Optimizer\.step#|labkit: \S+ optimizer)"  # ranges
 TRY = {
     DATA: "more DataLoader workers; pictures decoded and resized once, before the training",
@@ -113,7 +114,7 @@ def summary(rank: Rank) -> pandas.DataFrame:
     verdict = f"{spends} {worth}. Try {first['try'].partition(';')[0]}."
     others = [f"{part:.0%} {kind}" for kind, part in zip(table["kind"][1:4], shares[1:], strict=False) if part > 0.05]
     after = f"Then come {', '.join(others)}." if others else ""
-    step = f"A step takes {us / len(steps) / 1e3:,.1f} ms." if len(steps) else f"It took {us / 1e3:,.1f} ms."
+    step = _step(steps["duration"] / 1e3) if len(steps) else f"It took {us / 1e3:,.1f} ms."
     row = {
         "bound_by": first["kind"] if shares[0] >= LEAST_LEAD * shares[1] else "several",
         "verdict": verdict,
@@ -123,6 +124,12 @@ def summary(rank: Rank) -> pandas.DataFrame:
         "wall_us": us,
     }
     return pandas.DataFrame([row])
+
+
+def _step(ms: pandas.Series) -> str:
+    if ms.mean() > MOST_SKEWED * ms.median():
+        return f"A step takes {ms.mean():,.1f} ms on average, but {ms.median():,.1f} in the median."
+    return f"A step takes {ms.mean():,.1f} ms."
 
 
 def typical_steps(rank: Rank) -> pandas.DataFrame:

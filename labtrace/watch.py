@@ -15,6 +15,7 @@ import runpy
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import warnings
 import weakref
@@ -88,6 +89,7 @@ class Watch:
         self.ends: list[float] = []  # of the steps, seconds
         self.cpu: list[float] = []  # seconds that all threads of the process had worked by then
         self.profiler: Any = None  # while it records or warms up
+        self.lock, self.thread = threading.RLock(), 0  # PyTorch's profiler belongs to the thread that started it
         self.hook: Any = None  # PyTorch's handle, None after the recording
         self.told = False  # how it ended
         self.backward = 0  # calls of it that have not returned
@@ -156,7 +158,7 @@ class Watch:
 
     def _give_way(self, profiler: Any) -> None:
         """Ends the recording if the script starts a profiler of its own: PyTorch runs only one."""
-        if not self.hook or profiler is self.profiler:
+        if not self.hook or profiler is self.profiler or self._elsewhere():
             return
         if self.recorded and self.profiler:
             self._finish()
@@ -167,13 +169,19 @@ class Watch:
             self.profiler = None
             self._leave("nothing is recorded, since the script has a profiler of its own.")
 
+    def _elsewhere(self) -> bool:
+        """Whether another thread is recorded."""
+        return self.profiler is not None and self.thread != threading.get_ident()
+
     def step_ended(self) -> None:
-        """Starts the recording, goes on with it, or ends it."""
-        if not self.hook:
-            return
-        if self.backward:  # where a profiler can neither start nor end
-            self.ended_in_backward = True
-            return
+        """Starts the recording, goes on with it, or ends it. Only one thread comes in at a time."""
+        with self.lock:
+            if self.backward:  # where a profiler can neither start nor end
+                self.ended_in_backward = True
+            elif self.hook and not self._elsewhere():
+                self._count_step()
+
+    def _count_step(self) -> None:
         self.ends.append(time.perf_counter())
         self.cpu.append(time.process_time())
         if len(self.ends) == self.warmup:
@@ -202,13 +210,13 @@ class Watch:
         # acc_events=True would make an object of Python of each event, which takes several times the memory.
         profiler = profile(activities=activities, schedule=one_more, on_trace_ready=self._write, record_shapes=True)
         self.memory = peak_memory()
-        self.profiler = profiler
+        self.profiler, self.thread = profiler, threading.get_ident()
         with warnings.catch_warnings(action="ignore"):  # PyTorch 2.11: only the events of one cycle are kept
             profiler.start()
 
     def _check_memory(self, *_args: Any) -> None:
         records = self.profiler and len(self.ends) > self.warmup  # and does not only warm up
-        if records and peak_memory() - self.memory > MOST_MEMORY:
+        if records and not self._elsewhere() and peak_memory() - self.memory > MOST_MEMORY:
             say(f"watch: the process has grown by {MOST_MEMORY >> 30} GiB since the recording began, which ends now.")
             self._finish()
 
@@ -241,6 +249,8 @@ class Watch:
         self._leave(f"{much} of {os.path.basename(sys.argv[0])} are in {path}{self._cost()}")
         if rank == 0:
             subprocess.run([*PYTHON, "labtrace", "report", path], stdout=sys.__stderr__)
+            if path.parent != self.out.parent:
+                say(f"watch: labtrace report {path.parent} tells who waited for whom, when all ranks have written.")
 
     def _cost(self) -> str:
         """How long a step took before and during the recording, in words."""
@@ -260,7 +270,9 @@ class Watch:
     def close(self) -> None:
         """Writes what there is, or says why there is nothing, when the script has ended."""
         self.stop = False
-        if self.recorded and self.profiler:
+        if self._elsewhere():
+            self._leave("nothing is recorded: the thread that trained has ended.")
+        elif self.recorded and self.profiler:
             self._finish()
         elif self.ends and self.hook:
             ended = f"the script ended after {len(self.ends)} steps, and {self.warmup + 1} warm up"

@@ -178,8 +178,9 @@ def _communication(trace: Trace) -> pandas.DataFrame:
 
 
 def _ranges(trace: Trace) -> pandas.DataFrame:
-    table = trace.ranges().sort_values("us_per_step", ascending=False, kind="stable")
-    return table.assign(series=players(table["range"]))
+    table = trace.ranges()
+    table = table.assign(us=table["us_per_step"].fillna(table["total_us"]), series=players(table["range"]))
+    return table.sort_values("us", ascending=False, kind="stable")
 
 
 def _remedies(trace: Trace) -> pandas.DataFrame:
@@ -282,12 +283,12 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         axis="{} of the recording",
     ),
     "ranges": Bars(
-        title="The ranges that took most of the host's time, of a step on average",
+        title="The ranges that took most of the host's time",
         table=_ranges,
         looks=LOOKS,
         series="series",
-        value="us_per_step",
-        axis="{} a step, on the host",
+        value="us",
+        axis="{} on the host, of a step on average or, if none is marked, in all",
         place="range",
         first=15,
     ),

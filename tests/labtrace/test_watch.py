@@ -199,6 +199,30 @@ def test_optimisers_that_step_in_the_backward_pass_end_one_step(script, tmp_path
     assert status == 0 and recorded_steps(tmp_path / "train.json.gz") == {0: 10}, said
 
 
+@pytest.mark.parametrize(("steps", "told"), [(60, "10 steps"), (9, "nothing is recorded: the thread that trained")])
+def test_of_several_threads_that_train_one_is_recorded_and_none_is_hurt(script, tmp_path, steps, told):
+    said, status = script(
+        f"""
+        import threading
+
+        def train():
+            net = nn.Linear(64, 64)
+            optimizer = torch.optim.SGD(net.parameters(), 0.01)
+            for _ in range({steps}):
+                net(torch.rand(32, 64)).square().mean().backward()
+                optimizer.step()
+            print("trained")
+
+        threads = [threading.Thread(target=train) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        """
+    )
+    assert status == 0 and said.count("trained\n") == 2 and told in said
+
+
 @pytest.mark.parametrize("taken", ["train.json.gz", "train.html", "train"])
 def test_an_earlier_recording_or_page_stays(tmp_path, monkeypatch, taken):
     monkeypatch.chdir(tmp_path)
@@ -276,6 +300,7 @@ def test_each_rank_writes_a_file_into_one_folder(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert recorded_steps(tmp_path / "train") == {0: 2, 1: 2}
+    assert f"labtrace report {tmp_path / 'train'} tells who waited for whom" in done.stderr
 
 
 @pytest.mark.parametrize(
