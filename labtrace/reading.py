@@ -382,10 +382,12 @@ class Columns:
         known = begin != NO_TIME
         first, last = (int(begin[known].min()), int(begin[known].max())) if known.any() else (0, 0)
         if last >= LATEST_NS or last - first > LONGEST_NS:
+            strange = f"lie {(last - first) / 86_400e9:,.0f} days apart"
+            if last >= LATEST_NS:
+                strange = "are a century from now"
             raise TraceError(
-                f"{self.file}: its events lie {(last - first) / 86_400e9:,.0f} days apart, or a century from now. Some "
-                "times are nanoseconds, or of another clock. A trace counts in microseconds: divide ts and dur by "
-                "1000, or record again."
+                f"{self.file}: its events {strange}. Some times are nanoseconds, or of another clock. A trace counts in "
+                "microseconds: divide ts and dur by 1000, or record again."
             )
         lasting = np.abs(duration) <= LONGEST_NS
         begin = begin - first

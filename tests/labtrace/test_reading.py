@@ -60,6 +60,7 @@ SENSELESS = {
     "begin left out": (ON_GPU, dict(ts=None), "no time, or an infinite"),
     "an endless kernel": (ON_GPU, dict(dur=float("inf")), "no time, or an infinite"),
     "one event of 1970": (ON_GPU, dict(ts=-1.7e15), "days apart.*nanoseconds"),
+    "nanoseconds": (ON_GPU, dict(ts=1.7e18), "a century from now. .*nanoseconds"),
     "a correlation of 30 digits": (
         ["cuda_runtime"],
         dict(args={"correlation": 10**30}),
