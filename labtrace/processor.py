@@ -99,8 +99,12 @@ def _advice(rank: Rank) -> dict[str, str]:
     return {kind: "; ".join(part for part in text.split("; ") if "bf16" not in part) for kind, text in TRY.items()}
 
 
-def summary(rank: Rank) -> pandas.DataFrame:
-    """The row of `labtrace.Trace.summary`: the kind of work that most of a step is, and what it is worth, in words."""
+def summary(rank: Rank, waits: bool = False) -> pandas.DataFrame:
+    """The row of `labtrace.Trace.summary`: the kind of work that most of a step is, and what it is worth, in words.
+
+    Args:
+        waits: most of the time in which the rank communicates, it waits for other ranks.
+    """
     table, steps = processor(rank), typical_steps(rank)
     if table.empty:
         raise TraceError(f"{rank.recording.file}: no operator in its steps. Record with ProfilerActivity.CPU.")
@@ -109,9 +113,11 @@ def summary(rank: Rank) -> pandas.DataFrame:
     worth = f"Without it, {what} would be up to {first['times_faster_at_most']:.2f}x as fast"
     if first["kind"] not in (DATA, PYTHON, OUTSIDE):  # work that cannot go altogether
         worth = f"In half the time, {what} would be {first['times_faster_at_half']:.2f}x as fast"
-    mostly = f", mostly {first['most_of_it']}" if first["most_of_it"] else ""
+    mostly, advice = f", mostly {first['most_of_it']}" if first["most_of_it"] else "", first["try"]
+    if waits and first["kind"] == COMMUNICATION:
+        mostly, advice = ", mostly to wait for other ranks", "the same work for each rank"
     spends = f"The processor spends {shares[0]:.0%} of the time on {first['kind']}{mostly}."
-    verdict = f"{spends} {worth}. Try {first['try'].partition(';')[0]}."
+    verdict = f"{spends} {worth}. Try {advice.partition(';')[0]}."
     others = [f"{part:.0%} {kind}" for kind, part in zip(table["kind"][1:4], shares[1:], strict=False) if part > 0.05]
     after = f"Then come {', '.join(others)}." if others else ""
     step = _step(steps["duration"] / 1e3) if len(steps) else f"It took {us / 1e3:,.1f} ms."

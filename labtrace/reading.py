@@ -386,8 +386,8 @@ class Columns:
             if last >= LATEST_NS:
                 strange = "are a century from now"
             raise TraceError(
-                f"{self.file}: its events {strange}. Some times are nanoseconds, or of another clock. A trace counts in "
-                "microseconds: divide ts and dur by 1000, or record again."
+                f"{self.file}: its events {strange}. Some times are nanoseconds, or of another clock. A trace counts "
+                "in microseconds: divide ts and dur by 1000, or record again."
             )
         lasting = np.abs(duration) <= LONGEST_NS
         begin = begin - first

@@ -112,9 +112,12 @@ class Trace:
             TraceError: the GPU's activity is missing.
         """
 
+        apart = communication.compare(self.ranks, 0)
+        waits = dict(zip(self.ranks.values(), apart["waited_us"] > apart["sending_us"], strict=True))
+
         def of_rank(rank: Rank) -> pandas.DataFrame:
             if rank.on_cpu:
-                return processor.summary(rank)
+                return processor.summary(rank, waits[rank])
             rank.check_gpu()
             try:
                 played = self._remedies(rank)

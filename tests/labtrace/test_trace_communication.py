@@ -99,6 +99,20 @@ def test_on_a_cpu_it_is_gloo_s_ranges_in_the_steps(load):
     assert np.isnan(row["straggler"]) and np.isnan(row["waited_us"])
 
 
+@pytest.mark.parametrize(
+    ("late", "advice"), [(0, "Try larger buckets"), (70, "mostly to wait for other ranks. In half")]
+)
+def test_on_a_cpu_a_rank_that_waits_for_others_is_told_so(tmp_path, late, advice):
+    for number, joins in enumerate((20, 20 + late)):
+        trace = SyntheticTrace(rank=number)
+        trace.range("ProfilerStep#0", 0, 110)
+        trace.operator("aten::mm", 0, joins)
+        trace.operator("c10d::allreduce_", joins, 110 - joins)
+        trace.event("user_annotation", "gloo:all_reduce", joins, 110 - joins, tid=GLOO_THREAD)
+        trace.save(tmp_path / f"rank{number}.json")
+    assert advice in Trace(tmp_path).summary()["verdict"][0]
+
+
 def test_only_some_steps_have_only_their_communication(load):
     row = load(on_gloo()).steps(0).communication().iloc[0]
     assert row["wall_us"] == 100 and row["communication_us"] == 30 and row["exposed_us"] == 10
