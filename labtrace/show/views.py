@@ -288,7 +288,7 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         looks=LOOKS,
         series="series",
         value="us",
-        axis="{} on the host, of a step on average or, if none is marked, in all",
+        axis="{} a step on the host, or in all where no step is marked",
         place="range",
         first=15,
     ),
