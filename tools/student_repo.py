@@ -76,7 +76,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def prepare(out: Path) -> None:
-    """Make or empty the repository; raises SystemExit on a folder with something else in it."""
+    """Make the repository or remove its files; raises SystemExit on a folder with something else in it."""
     if not out.exists() or not any(out.iterdir()):
         out.mkdir(parents=True, exist_ok=True)
         git(out, "init", "--quiet", "--initial-branch=main")
@@ -84,13 +84,7 @@ def prepare(out: Path) -> None:
         raise SystemExit(f"{out} holds something else: name an empty folder, or one that this program has made")
     elif git(out, "status", "--porcelain"):
         raise SystemExit(f"{out} has changes that are not committed: commit or remove them first")
-    for path in out.iterdir():
-        if path.name == ".git":
-            continue
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+    git(out, "rm", "-r", "--quiet", "--ignore-unmatch", ".")
 
 
 def make(out: Path, repo: str, notebooks: list[Path]) -> None:
@@ -102,7 +96,7 @@ def make(out: Path, repo: str, notebooks: list[Path]) -> None:
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, out / name)
     packing.pack(out)
-    (out / "exercises").mkdir()
+    (out / "exercises").mkdir(exist_ok=True)
     exercises(notebooks, out / "exercises", repo)
     (out / "README.md").write_text(readme(repo, out), encoding="utf-8")
     for name in ("Makefile", "AGENTS.md", "CLAUDE.md"):

@@ -7,9 +7,11 @@ import contextlib
 import copy
 import csv
 import io
+import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tracemalloc
 import zipfile
@@ -362,7 +364,7 @@ def test_the_report_counts_misconceptions(graded, course, tmp_path):
     assert ["minus", "1", "WrongAnswer: two: the sign is wrong"] in rows
     assert ["another mistake", "1", "WrongAnswer: two: 7 is not 2"] in rows
     assert {"NameError", "Stopped: crashed", "not answered"} <= {row[0] for row in rows if row}
-    assert ["damaged.ipynb", "not a notebook that can be read (NotJSONError)"] in rows
+    assert any(row[0] == "damaged.ipynb" and "can be read (NotJSONError)" in row[1] for row in rows if row)
     assert SECRET not in page.text
 
 
@@ -522,6 +524,65 @@ def test_written_answers_are_read_on_one_page_and_marked_in_a_table(own):
     table.write_text(table.read_text().replace(f"{name},ada,", f"{name},ada,5"))
     with pytest.raises(ValueError, match="points '5', and not a number from 0 to 4"):
         by_hand.read_marks(own, NAME)
+
+
+@needs_namespaces
+def test_a_comment_without_points_reaches_the_feedback_until_the_text_is_another_one(own):
+    table, page = own.root / "answers" / f"{NAME}-written.csv", own.root / "feedback" / "ada" / NAME / f"{NAME}.html"
+    by_hand.write_page(own, NAME, "written", named=True)
+    table.write_text(re.sub(r",ada,,,", ",ada,,Which kernel?,", table.read_text()))
+    assert row_of(own)["written"] == "" and "Which kernel?" in page.read_text()
+    rewrite(own, "ada", "written", "Another text.")
+    assert row_of(own, *GRADE)["written"] == "" and "Which kernel?" not in page.read_text()
+    table.write_text(table.read_text().replace("comment", "remark"))
+    with pytest.raises(ValueError, match="needs the columns answer,points,comment,text"):
+        by_hand.read_marks(own, NAME)
+
+
+@needs_namespaces
+def test_one_bad_file_costs_nobody_else_the_results(own):
+    bad = own.root / "submitted" / "bob" / NAME / f"{NAME}.ipynb"
+    bad.parent.mkdir(parents=True)
+    bad.write_bytes(b"\xff\xfe")
+    (own.root / "submitted" / "eve" / NAME / f"{NAME}.ipynb").write_text("{}")
+    by_hand.write_page(own, NAME, "written", named=True)
+    command = [sys.executable, "-m", "tools.grading", "--course", own.root, "--isolation", "namespaces"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 0 and "2 submissions could not be graded" in ended.stdout, ended
+    assert re.search("^bob,.*not graded: .*Error", (own.root / "grades.csv").read_text(), re.MULTILINE)
+
+
+@needs_namespaces
+def test_the_reason_why_nbgrader_cannot_grade_says_what_to_do(own, capsys):
+    path = own.root / "submitted" / "ada" / NAME / f"{NAME}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    next(filter(is_check, notebook.cells)).metadata["nbgrader"]["schema_version"] = 2
+    nbformat.write(notebook, path)
+    assert grading.main(["--course", str(own.root), *GRADE]) == 1
+    assert "use an old version: copy the answers into a fresh notebook" in capsys.readouterr().out
+
+
+@needs_namespaces
+def test_the_class_list_is_remembered_but_not_who_was_late(own, tmp_path):
+    people = "Identifier,Full name,Status\nParticipant 1,ada,Submitted - 2 days late\nParticipant 2,Bo Li,\n"
+    (tmp_path / "students.csv").write_text(people)
+    row_of(own, "--students", str(tmp_path / "students.csv"))
+    with_list = (own.root / "grades.csv").read_text()
+    assert "Bo_Li,,Bo Li" in with_list
+    row_of(own)
+    assert (own.root / "grades.csv").read_text() == with_list
+    assert [row.get("late", "") for row in read_roster(own.root / "class_list.csv")] == ["", ""]
+
+
+def test_a_notebook_that_the_course_does_not_have_is_named(released, tmp_path, capsys):
+    course = Course(shutil.copytree(released, tmp_path / "course"))
+    for command in ("tools.grading", "tools.grading.by_hand"):
+        words = [sys.executable, "-m", command, "--course", course.root, "--notebook", "1"]
+        ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+        assert ended.returncode == 2 and ended.stderr == f"1 is no notebook of this course, which has {NAME}\n", ended
+    with pytest.raises(SystemExit):
+        grading.main(["--course", str(course.root), "--notebook", NAME])
+    assert f"{NAME} is not among what was handed in" in capsys.readouterr().err
 
 
 @needs_namespaces
@@ -729,6 +790,23 @@ FILES = {  # the class list, and files, each with the student for whom it counts
             "John Li_3_assignsubmission_file_/Ann Lee_4_assignsubmission_file_/01_tiny.ipynb": "John_Li",
         },
     ),
+    "names of a person's own that look like canvas's": (
+        f"{ROSTER}jsmith,John,Smith,\namiller,Ann,Miller,\nann-lee,Ann,Lee,\nb1,Bob,Ross,\n",
+        {
+            "jsmith/abgabe_1_2027_final.ipynb": "jsmith",
+            "amiller/abgabe_1_2027_final.ipynb": "amiller",
+            "w2-ann-lee/student/nb_1_2_x.ipynb": "ann-lee",
+            "Bob Ross/submission/01_tiny/01_tiny.ipynb": "b1",
+        },
+    ),
+    "the same without a class list": (
+        "",
+        {"ada/Lab_1_2_final.ipynb": "ada", "bob/lab_01_2_final.ipynb": "bob", "cy/my-lab_1_2_final.ipynb": "cy"},
+    ),
+    "namesakes in folders with their ids": (
+        f"{ROSTER}a,John,Smith,\nb,John,Smith,\n",
+        {"a/smithjohn_11_1_01_tiny.ipynb": "a", "b/smithjohn_12_2_01_tiny.ipynb": "b"},
+    ),
     "names that browsers change": ("", {"ada/01_tiny.ipynb.txt": "ada", "bob/01_tiny.json": "bob"}),
     "older copies": ("", {"ada/01_tiny.ipynb": "ada", "ada/01_tiny_before_update_1.ipynb": ""}),
     "put in by hand": ("", {"smithjohn/01_tiny.ipynb": "smithjohn", "smithjohn_12345_678901_01_tiny-3.ipynb": ""}),
@@ -749,6 +827,18 @@ def test_files_count_for_their_students(gathered, roster, paths, zipped):
     found, left = gathered(*paths, roster=roster, zipped=zipped)
     assert found == {student: str(number) for number, student in enumerate(paths.values()) if student}
     assert set(left) == {path for path, student in paths.items() if not student}
+
+
+def test_a_file_put_in_by_hand_counts_later_too(gathered, tmp_path):
+    canvas = "smithjohn_12345_678901_01_tiny.ipynb"
+    assert gathered(canvas)[0] == {"smithjohn": "0"}
+    shutil.rmtree(tmp_path / "export")
+    assert gathered("unused/of_this_course.txt", "smithjohn/mine.ipynb")[0]["smithjohn"] == "1"
+    shutil.rmtree(tmp_path / "export")
+    found, left = gathered(canvas)
+    assert found == {"smithjohn": "1"} and "put in by hand counts" in left[canvas]
+    shutil.rmtree(tmp_path / "export")
+    assert gathered("smithjohn/newer.ipynb")[0] == {"smithjohn": "0"}
 
 
 def test_a_zip_file_that_holds_gigabytes_is_not_read(gathered, course, tmp_path):
@@ -782,6 +872,24 @@ def test_late_is_kept(gathered, tmp_path):
     assert [path.parts[-3] for path in tmp_path.glob("submitted/*/*/late.txt")] == ["leeann"]
 
 
+def test_a_mark_of_the_order_of_bytes_does_no_harm(course, tmp_path):
+    path = tmp_path / "export" / "ada" / "01.ipynb"
+    path.parent.mkdir(parents=True)
+    path.write_text(nbformat.writes(answered(course, {})), encoding="utf-8-sig")
+    collect(tmp_path / "export", {NAME: {"one"}}, tmp_path / "submitted", [])
+    nbformat.read(tmp_path / "submitted" / "ada" / NAME / f"{NAME}.ipynb", as_version=4)
+
+
+@pytest.mark.parametrize("spoilt", [{"source": None}, {"outputs": [{}]}, {"metadata": {"nbgrader": {"grade_id": 5}}}])
+def test_what_nbgrader_cannot_read_is_not_collected(course, tmp_path, spoilt):
+    notebook = answered(course, {})
+    notebook.cells[1].update(spoilt)
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export" / "Ada Li - 01.ipynb").write_text(json.dumps(notebook))
+    found, left = collect(tmp_path / "export", {NAME: {"one"}}, tmp_path / "submitted", [])
+    assert not found and "if JupyterLab opens it" in left["Ada Li - 01.ipynb"]
+
+
 def test_moodle_s_worksheet_is_a_class_list_that_says_how_late(gathered, tmp_path):
     worksheet = """Identifier,"Full name","Email address",Status,Grade,"Last modified (submission)"
 "Participant 1234","Ann Lee",ann@example.org,"Submitted for grading - 2 days 3 hours late",,"Tuesday, 2 March 2027"
@@ -793,11 +901,32 @@ def test_moodle_s_worksheet_is_a_class_list_that_says_how_late(gathered, tmp_pat
     assert late == {"ann@example.org": "2 days 3 hours"}
 
 
+def test_moodle_s_worksheet_may_lack_columns(tmp_path):
+    path = tmp_path / "students.csv"
+    path.write_text("Identifier,Full name,Grade\nParticipant 7,Li Wei,\nParticipant 8,Li Wei,\nParticipant 9,Bo Li,\n")
+    assert [(row["id"], row["lms_user_id"]) for row in read_roster(path)] == [
+        ("Li_Wei_7", "p7"),
+        ("Li_Wei_8", "p8"),
+        ("Bo_Li", "p9"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "columns", ["ID,Vollständiger Name,E-Mail-Adresse,Status", "ID,Name", "Identifier,Status", "no"]
+)
+def test_a_table_without_the_columns_of_a_class_list_is_refused(tmp_path, columns):
+    (tmp_path / "students.csv").write_text(f"{columns}\nTeilnehmer/in7,Ann Lee,a@example.org,Abgegeben\n")
+    with pytest.raises(ValueError, match=f"needs the columns id; or ID,Student; or .* It has {columns}"):
+        read_roster(tmp_path / "students.csv")
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_a_roster_may_have_other_separators(tmp_path, separator):
     path = tmp_path / "students.csv"
     path.write_text("id,last_name\njs1,Smith\n".replace(",", separator), encoding="utf-8-sig")
     assert read_roster(path) == [{"id": "js1", "last_name": "Smith"}]
+    path.write_text("id, last_name\njs/1 , Smith,\n")
+    assert read_roster(path) == [{"id": "js_1", "last_name": "Smith"}]
     path.write_bytes("id;last_name\njs1;Müller\n".encode("cp1252"))
     with pytest.raises(ValueError, match="CSV UTF-8"):
         read_roster(path)

@@ -212,6 +212,13 @@ def test_a_second_release_is_a_commit_more(repository, monkeypatch):
     for _ in range(2):  # the second time nothing has changed
         student_repo.make(repository, "", notebook)
     assert student_repo.git(repository, "rev-list", "--count", "HEAD") == "2"
+    for ignored in ("student/01.ipynb", ".venv/pyvenv.cfg", "exercises/.ipynb_checkpoints/01.ipynb"):
+        (repository / ignored).parent.mkdir(parents=True, exist_ok=True)
+        (repository / ignored).write_text("mine")
+    student_repo.make(repository, "", notebook)
+    assert (
+        (repository / "student" / "01.ipynb").read_text() == (repository / ".venv" / "pyvenv.cfg").read_text() == "mine"
+    )
     (repository / "mine.txt").write_text("notes")
     with pytest.raises(SystemExit, match="changes that are not committed"):
         student_repo.make(repository, "", notebook)

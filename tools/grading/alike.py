@@ -5,11 +5,10 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-import nbformat
 import pandas as pd
 
 from labcourse.check.cells import plain
-from tools.grading.course import Course, answers_of
+from tools.grading.course import Course, answers_of, readable
 
 SHORTEST = 6  # statements: shorter answers are alike by themselves
 OWN = "the course's solution"
@@ -34,7 +33,7 @@ def shape(source: str) -> str:
 
 def shapes(path: Path) -> dict[str, str]:
     """The shape of each exercise's answer in a notebook."""
-    code = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    code = [cell for cell in readable(path).cells if cell.cell_type == "code"]
     return {exercise: shape(MARKS.sub("", answer)) for exercise, answer in answers_of(code).items()}
 
 

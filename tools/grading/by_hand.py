@@ -10,13 +10,12 @@ import html
 import re
 from pathlib import Path
 
-import nbformat
 import pandas as pd
 from nbformat import NotebookNode
 from nbgrader.utils import is_grade, is_solution
 
 from tools.grading.collect import read_table
-from tools.grading.course import Course, number_of, points_of
+from tools.grading.course import Course, number_of, points_of, readable
 from tools.grading.execute import exercise_of, take_from_below, unite
 from tools.grading.feedback import clean_html, markdown2html
 from tools.grading.report import PAGE
@@ -55,7 +54,7 @@ def answers(course: Course, notebook: str, question: str) -> dict[str, list[Note
     """The cells down to the answer of each student, with the outputs that were handed in."""
     released, found = course.cells(notebook), {}
     for student in course.submitted(notebook):
-        handed_in = nbformat.read(course.root / "submitted" / student / notebook / f"{notebook}.ipynb", as_version=4)
+        handed_in = readable(course.root / "submitted" / student / notebook / f"{notebook}.ipynb")
         unite(handed_in)
         take_from_below(handed_in, released)
         found[student] = above(handed_in.cells, question)
@@ -96,7 +95,7 @@ def outputs(cells: list[NotebookNode]) -> str:
 def write_page(course: Course, notebook: str, question: str, named: bool) -> None:
     """Write all answers to a question, and the table for their marks, which keeps those that it has."""
     table = path_of(course, notebook, question, ".csv")
-    before = {row["answer"]: row for row in read_table(table, "answer")} if table.exists() else {}
+    before = {row["answer"]: row for row in read_marked(table)}
     asked = above(course.cells(notebook), question)[-2]
     rows, sections = [], [markdown2html({"cell": asked}, asked.source)]
     found = answers(course, notebook, question)
@@ -125,8 +124,13 @@ def write_page(course: Course, notebook: str, question: str, named: bool) -> Non
 # ---- marks
 
 
+def read_marked(table: Path) -> list[dict[str, str]]:
+    """The rows of a table that `write_page` wrote; none if it did not."""
+    return read_table(table, "answer,points,comment,text") if table.exists() else []
+
+
 def read_marks(course: Course, notebook: str) -> None:
-    """Put the marks of the tables into the gradebook, each if the answer still has the text that it was given for.
+    """Put marks and comments of the tables into the gradebook, if the answer has the text that they were given for.
 
     Raises:
         ValueError: if a mark is no number, or not one that the question has.
@@ -135,29 +139,32 @@ def read_marks(course: Course, notebook: str) -> None:
     run = course.run(notebook)
     for question, most in questions(course, notebook).items():
         table = path_of(course, notebook, question, ".csv")
-        for row in read_table(table, "answer") if table.exists() else []:
+        for row in read_marked(table):
             student = students.get(row["answer"])
-            if not row["points"] or student is None:
+            if student is None or not (row["points"] or row["comment"]):
                 continue
             if row["text"] == run["graded"].get(student, {}).get("answers", {}).get(question):
                 give(course, notebook, student, question, points_in(row, most, table), row["comment"])
-            else:
+            elif row["points"]:
                 run["earlier"].setdefault(student, {})[question] = row["points"]
     course.keep_run(notebook, run)
 
 
-def points_in(row: dict[str, str], most: float, table: Path) -> float:
-    """The mark in a row of a table; raises ValueError if it is none."""
+def points_in(row: dict[str, str], most: float, table: Path) -> float | None:
+    """The mark in a row of a table, None where the box is empty; raises ValueError if it is no mark."""
+    if not row["points"]:
+        return None
     if re.fullmatch(r"\d+([.,]\d*)?", row["points"]) and (points := float(row["points"].replace(",", "."))) <= most:
         return points
     raise ValueError(f"{table}: {row['answer']} has the points {row['points']!r}, and not a number from 0 to {most:g}")
 
 
-def give(course: Course, notebook: str, student: str, question: str, points: float, comment: str) -> None:
-    """Write a mark and a comment into the gradebook, as formgrader does."""
+def give(course: Course, notebook: str, student: str, question: str, points: float | None, comment: str) -> None:
+    """Write a mark, if there is one, and a comment into the gradebook, as formgrader does."""
     with course.gradebook() as gradebook:
         grade = gradebook.find_grade(question, notebook, notebook, student)
-        grade.manual_score, grade.needs_manual_grade = points, False
+        if points is not None:
+            grade.manual_score, grade.needs_manual_grade = points, False
         gradebook.find_comment(question, notebook, notebook, student).manual_comment = comment
         gradebook.db.commit()
 
@@ -174,7 +181,7 @@ def take_back(course: Course, notebook: str, student: str, changed: set[str]) ->
                 grade.manual_score = grade.extra_credit = None
                 grade.needs_manual_grade = grade.auto_score is None
         for comment in submission.comments:
-            if comment.name.removesuffix("_check") in taken:
+            if comment.name.removesuffix("_check") in changed:
                 comment.manual_comment = None
         gradebook.db.commit()
     return taken
@@ -187,7 +194,13 @@ if __name__ == "__main__":
     parser.add_argument("--course", type=Path, help="nbgrader's course folder; default: assignments/")
     arguments = parser.parse_args()
     course = Course(arguments.course)
-    for notebook in course.released() if arguments.notebook is None else [arguments.notebook]:
-        for question in questions(course, notebook) if course.submitted(notebook) else ():
+    try:
+        asked = [one for one in course.named(arguments.notebook) if course.submitted(one)]
+        found = [(notebook, question) for notebook in asked for question in questions(course, notebook)]
+        for notebook, question in found:
             write_page(course, notebook, question, arguments.named)
             print(f"{path_of(course, notebook, question, '.html')}, and the same name with .csv for the marks")
+        if not found:
+            print("Nobody has handed in a notebook with a question that a person marks.")
+    except ValueError as error:
+        parser.exit(2, f"{error}\n")

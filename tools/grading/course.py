@@ -3,17 +3,19 @@
 import hashlib
 import json
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
+from nbformat.v4 import new_notebook
 from nbgrader.api import Gradebook, SubmittedNotebook
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.utils import is_grade, is_solution
 from traitlets.config import Config, PyFileConfigLoader
 
-from tools.grading.collect import LATE
+from tools.grading.collect import LATE, read_notebook
 from tools.grading.execute import STOPPED, copies, exercise_of, name_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,8 +102,8 @@ class Course:
                 late = (self.root / "submitted" / path).with_name(LATE)
                 notes = [f"late: {late.read_text(encoding='utf-8')}".removesuffix(": late")] if late.exists() else []
                 notes += [one.note for one in exercises.values() if one.note]
-                handed_in = nbformat.read(self.root / "submitted" / path, as_version=4)
-                notes += [f"copied or split, graded as one cell: {name}" for name in copies(handed_in)]
+                handed_in = copies(readable(self.root / "submitted" / path))
+                notes += [f"copied or split, graded as one cell: {name}" for name in handed_in]
                 earlier = self.run(notebook)["earlier"].get(student, {}).items()
                 notes += [
                     f"{mark} points by hand were for an earlier text: {name}"
@@ -110,6 +112,13 @@ class Course:
                 ]
                 found.append(Graded(student, exercises, notes))
         return found
+
+    def named(self, notebook: str | None) -> list[str]:
+        """The notebooks to work on: all, or the one of this name; raises ValueError if there is none."""
+        names = [*self.released()]
+        if notebook in (None, *names):
+            return [notebook] if notebook else names
+        raise ValueError(f"{notebook} is no notebook of this course, which has {', '.join(names)}")
 
     def run(self, notebook: str) -> dict:
         """How a notebook was graded.
@@ -137,7 +146,14 @@ class Course:
         file = f"{notebook}/{notebook}.ipynb"
         paths = [self.root / "submitted" / student / file, self.root / "release" / file]
         paths += (ROOT / "labcourse" / "check").glob(f"notebook_{notebook[:2]}.py")
-        return number_of("".join(path.read_text(encoding="utf-8-sig") for path in paths) + str(seed))
+        return number_of("".join(path.read_text(encoding="utf-8-sig", errors="replace") for path in paths) + str(seed))
+
+
+def readable(path: Path) -> NotebookNode:
+    """A notebook that was handed in; one without cells if nbgrader cannot read it."""
+    with suppress(Exception):
+        return read_notebook(path.read_bytes())
+    return new_notebook()
 
 
 def number_of(text: str) -> str:
