@@ -66,7 +66,7 @@ SHAPED = re.compile(r"^aten::(?:(?:add|b|badd)?mm|\w*conv\w*|\w+_norm(?:_backwar
 
 # Kinds of compute kernels by a pattern of their names; the first that fits counts. Finer than `Rank.kernels`. A kernel
 # that torch.compile fused is named after all operators in it and beside it, but computes no product and no attention.
-UNFUSED = r"(?i)^(?!triton_(?:poi|red|per)_).*"
+UNFUSED = r"(?i)^(?!triton_(?!tem)[a-z]{3}_fused_).*"  # tem: from a template, such as a product's
 COMPUTE = {
     "attention": rf"{UNFUSED}(?:flash|fmha|attention|attn|sage_fwd)",
     "softmax": r"(?i)softmax",

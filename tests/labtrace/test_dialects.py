@@ -195,7 +195,8 @@ def test_computing_is_no_communication(tmp_path, name):
         "normalisation": ["vectorized_layer_norm_kernel", "triton_red_fused_native_layer_norm_2", "normalize_rows"],
         "pointwise and other": [
             "triton_poi_fused_convert_element_type_0", "triton_poi_fused__scaled_dot_product_flash_attention_1",
-            "triton_poi_fused_convolution_relu_4", "split_embedding_kernel<fbgemm_gpu::FixedDivisor>",
+            "triton_poi_fused_convolution_relu_4", "triton_for_fused_addmm_0",
+            "split_embedding_kernel<fbgemm_gpu::FixedDivisor>",
             "distribution_kernel<normal_and_transform>", "reduce_kernel<at::native::NormTwoOps<float>>",
             "foreach_kernel<LpNormFunctor<float>>",
         ],
