@@ -252,11 +252,19 @@ def speed_verdict(times: float, between: tuple[float, float], noise: tuple[float
     Returns:
         "faster", "slower" or "no difference", and the numbers in words.
     """
-    if between[0] > max(1.0, noise[1]):
+    if between[0] > reach(*noise):
         return "faster", _measured(times, between)
-    if between[1] < min(1.0, noise[0]):
+    if between[1] < 1 / reach(*noise):
         return "slower", _measured(times, between)
     return "no difference", f"{_measured(times, between)}; {_against(noise)}"
+
+
+def reach(low: float, high: float) -> float:
+    """How many times faster or slower than itself the baseline may seem, from the interval of its copy's ratios.
+
+    Either copy could have been the first, so that noise reaches as far below 1 as above.
+    """
+    return max(high, 1 / low)
 
 
 def _measured(times: float, between: tuple[float, float]) -> str:

@@ -9,6 +9,7 @@ import pandas
 import plotly.express as px
 import plotly.graph_objects as go
 
+from labkit.measure.compare import reach
 from labkit.stamp import describe
 from labtrace.errors import check_known
 from labtrace.show.page import write_page
@@ -48,9 +49,8 @@ def comparison_figure(table: pandas.DataFrame, measure: str = "times_faster") ->
     marker = dict(size=12, color=KERNEL, line=dict(color=WALL, width=1))
     figure.update_traces(marker=marker, error_x=dict(color=WALL, thickness=1.5))
     if interval:
-        noise = table[table["verdict"] == "noise"].iloc[0]
-        band = dict(fillcolor=UNUSED, opacity=0.25, line_width=0, layer="below")
-        figure.add_vrect(x0=noise["times_faster_low"], x1=noise["times_faster_high"], **band)
+        far = reach(*table.loc[table["verdict"] == "noise", ["times_faster_low", "times_faster_high"]].iloc[0])
+        figure.add_vrect(x0=1 / far, x1=far, fillcolor=UNUSED, opacity=0.25, line_width=0, layer="below")
     for row in rows[rows[label].isna()].itertuples():
         note = f"{row.verdict}: {row.why}" if row.verdict else "not known here"
         place = dict(xref="paper", x=0.01, y=row.step, xanchor="left", yanchor="bottom")

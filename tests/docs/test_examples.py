@@ -22,7 +22,7 @@ from labkit.data.images import read_picture, write_picture
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DOCS = EXAMPLES.parent / "docs"
 COMMANDS = {  # of labkit, that each page shows
-    "clusters.md": {"train", "exchange_weights", "tensor_parallel", "pipeline_parallel"},
+    "clusters.md": {"train", "profile", "exchange_weights", "tensor_parallel", "pipeline_parallel"},
     "training.md": {"train", "translate"},
     "export.md": {"export"},
     "watching.md": {"train", "translate", "export"},

@@ -90,6 +90,14 @@ def test_faster_slower_and_no_difference_are_told_from_noise(compared):
     assert (table["share_of_peak"] * peak).tolist() == pytest.approx(table["flop_per_s"].tolist())
 
 
+@pytest.mark.parametrize(
+    ("between", "verdict"), [((1.02, 1.1), "no difference"), ((1.25, 1.3), "faster"), ((0.7, 0.8), "slower")]
+)
+def test_noise_reaches_as_far_above_1_as_below_whichever_baseline_was_the_first(between, verdict):
+    for noise in ((0.82, 1.01), (1 / 1.01, 1 / 0.82)):
+        assert comparing.speed_verdict(1.0, between, noise)[0] == verdict
+
+
 def test_a_difference_within_the_baseline_s_own_noise_is_none(small, batch):
     clock = Clock()
     uneven = clock.taking(1.0, 1.3, 0.8, 1.1, 1.5)  # as the baseline, twice
@@ -330,7 +338,7 @@ def test_the_figure_draws_what_was_measured_and_says_why_the_rest_was_not(table)
     notes = [note.text for note in figure.layout.annotations]
     assert len(notes) == 2 and "inactive: streams: no CUDA" in notes[0] and "it leaves out idt_A" in notes[1]
     (band,) = figure.layout.shapes
-    assert (band.x0, band.x1) == (0.97, 1.02)
+    assert (band.x0, band.x1) == pytest.approx((0.97, 1 / 0.97))
     assert "Imaginary GPU" in figure.layout.title.text
     assert "&lt;fast&gt;</td>" in figure.layout.meta["table"] and "it leaves out idt_A" in figure.layout.meta["table"]
 
