@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from labcourse import observe
 from labcourse.check.answers import CHANGED, ask, drawn, exercise, expect, require
+from labkit.models import losses
 from labkit.models.losses import adversarial_loss, identity_loss
 from labkit.models.losses import cycle_loss as right_cycle_loss
 from labkit.models.pool import Pool
@@ -70,7 +71,7 @@ def residual_block(answer: type[nn.Module]) -> None:
         )
 
 
-@exercise(right_cycle_loss)
+@exercise(losses)
 def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     """Compares ``answer(real, reconstruction, weight)`` with `labkit.models.losses.cycle_loss`."""
     shape = drawn([2, 3, 4, 4], lambda random: random.choices(range(2, 6), k=4))
@@ -96,7 +97,7 @@ def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     require(got.requires_grad, "no gradient flows back: leave out .detach(), .item() and torch.no_grad().")
 
 
-@exercise(adversarial_loss, right_cycle_loss, identity_loss)
+@exercise(losses)
 def generator_losses(answer: Callable[..., dict[str, Tensor]]) -> None:
     """Compares ``answer(G_A, G_B, D_A, D_B, real_a, real_b, weight)`` with the losses of `labkit.CycleGAN`'s step."""
     size, weight = drawn((16, 7.0), lambda random: (random.choice((16, 20, 24)), random.uniform(2, 9)))

@@ -18,6 +18,7 @@ from labcourse import observe
 from labcourse.check.answers import Mistakes, ask, cases, drawn, exercise, expect, formula, require
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate import replay, step_operators, write_trace
+from labtrace import intervals
 from labtrace.intervals import busy as right_busy
 from labtrace.tables import find_gaps
 from labtrace.trace import Trace
@@ -38,7 +39,7 @@ def _other_kernels(random: Random) -> Kernels:
     return f"{len(begin)} kernels", begin, end, "Add up the times that at least one kernel covers."
 
 
-@exercise(right_busy)
+@exercise(intervals)
 def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
     """Compares ``answer(begin, end)`` with `labtrace.intervals.busy`."""
     usual: list[Kernels] = [

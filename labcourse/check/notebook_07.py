@@ -10,13 +10,13 @@ from torch.nn import functional as F
 
 from labcourse import observe
 from labcourse.check.answers import CHANGED, ask, drawn, exercise, expect, require
+from labkit.models import losses
 from labkit.models.deviation import DeviationGAN
-from labkit.models.losses import adversarial_loss, deviation_loss
 from labkit.networks.codes import CodeDiscriminator, scaled
 from labkit.variants.registry import make_step
 
 
-@exercise(adversarial_loss, deviation_loss)
+@exercise(losses)
 def translator_losses(answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
     """Checks the losses of ``answer(encoder, translator, discriminator, real_a, weight)``, and where gradients flow."""
     width, size = drawn((6, 16), lambda random: (random.randrange(3, 9), random.choice((12, 20))))
@@ -59,7 +59,7 @@ UPDATES = {  # what each network should have learned
 }
 
 
-@exercise(adversarial_loss, deviation_loss)
+@exercise(losses)
 def learn(answer: Callable[..., None]) -> None:
     """Compares what networks have learned in one call of the answer with a step of `labkit.DeviationGAN`."""
     width, size = drawn((6, 12), lambda random: (random.randrange(3, 9), random.choice((12, 16))))

@@ -15,6 +15,7 @@ from labcourse.check.answers import Mistakes, ask, drawn, exercise, formula, req
 from labkit.measure.quality import time_to_quality
 from labkit.measure.quality import within_spread as right_within
 from labkit.measure.roofline import multiply_adds as right_multiply_adds
+from labkit.measure.roofline import roofline_seconds
 from labkit.networks.light import grouped_block, inverted_block, separable_block
 from labkit.networks.resnet import ResidualBlock
 
@@ -110,9 +111,9 @@ def light_block(answer: Callable[[int], nn.Module]) -> None:
 
 
 def _right_place(flops: float, moved: float, flops_per_s: float, bytes_per_s: float) -> dict[str, float | str]:
-    computing, moving = flops / flops_per_s, moved / bytes_per_s
-    limit = "memory" if moving > computing else "arithmetic"
-    return {"flop_per_byte": flops / moved, "us": 1e6 * max(computing, moving), "limit": limit}
+    limit = "memory" if moved / bytes_per_s > flops / flops_per_s else "arithmetic"
+    us = 1e6 * roofline_seconds(flops, moved, flops_per_s, bytes_per_s)
+    return {"flop_per_byte": flops / moved, "us": us, "limit": limit}
 
 
 @formula(
