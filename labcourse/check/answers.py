@@ -30,6 +30,7 @@ T = TypeVar("T")
 ERRORS = {  # a pattern in an error of the answer's code: where to look
     "UnboundLocal": "A name that a function assigns to is local in it: give it a value before this line.",
     "NameError": "Is the name spelt right, and is it an argument or given a value before this line?",
+    "No module named": "It is not installed here: do without it.",
     "KeyError": "Is the key spelt right? A key that may be new needs a first value: total.get(name, 0).",
     "'dict' object has no attribute": 'A value of a dict is numbers["name"], not numbers.name.',
     "NoneType": "Something is None here: a function without `return`, or a value that was never set.",

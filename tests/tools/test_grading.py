@@ -194,6 +194,7 @@ STUDENTS = {
     "warns": EXERCISES | {"two": "import warnings\ndef two():\n    warnings.warn('old')\n    return 2"},
     "imports": EXERCISES | {"added to setup": "\nimport math", "two": "def two():\n    return math.floor(2.5)"},
     "forges": EXERCISES | {"two": FORGES},
+    "lacks": EXERCISES | {"two": "from not_here.deep import reduce\ndef two():\n    return reduce()"},
     "pretends": EXERCISES | {"two": "print('✓ two: right')\ndef two():\n    raise BaseException"},
 }
 STOPPED = {
@@ -233,6 +234,15 @@ HONEST = {
     "appended": {6: ["found = []", "found.append(2)"], "two": "def two():\n    return found[0]"},
     "global": {6: ["def begin():\n    global a\n    a = 2", "begin()"], "two": "def two():\n    return a"},
     "asked": {"two": "len?\nfiles = !ls\ndef two():\n    return 2 + len(files)"},
+    "magics": {
+        "two": "if 'google.colab' in os.environ:\n    !pip install one \\\n        two\nfor n in []:\n    %cd\n"
+        "get_ipython().run_line_magic('matplotlib', 'inline')\ndef two():\n    return (12\n        % 10)"
+    },
+    "writes a file": {6: ["%%writefile two.py\ndef two():\n    return 3"], "two": "def two():\n    return 2"},
+    "explores": {
+        "two": "from labkit import networks\nmade = networks.make_generator('resnet_3blocks'); print(made)\n"
+        "size = sum(one.numel()\n           for one in made.parameters()); value = 2\ndef two():\n    return value"
+    },
 }
 BROKEN = {6: ["helper = of_a_cell_below"], "two": "def two():\n    return helper()"}
 WHOLE_WAY = {name: HONEST[name] for name in ("copied", "split", "timed")} | {"broken": BROKEN}
@@ -316,6 +326,7 @@ def test_what_is_right_from_top_to_bottom_counts(graded, course, name):
     outputs = {cell.metadata["nbgrader"]["grade_id"]: cell.outputs for cell in notebook.cells if is_check(cell)}
     shown = {exercise: outputs[f"{exercise}_check"] for exercise in EXERCISES}
     right = {exercise: f"✓ {exercise}: right\n" for exercise in EXERCISES}
+    assert not [output for cell in notebook.cells for output in cell.get("outputs", []) if "ename" in output]
     assert shown == {exercise: [new_output("stream", name="stdout", text=text)] for exercise, text in right.items()}
 
 
@@ -329,6 +340,12 @@ def test_cells_that_were_copied_or_split_are_named(graded, course):
 def test_deleted_checks_come_back_and_a_cell_that_fails_is_named_where_its_answer_is_wrong(graded):
     assert [graded[0]["deleted"][name].points for name in EXERCISES] == [0, 0, 2]
     assert "name 'helper' is not defined, in two, line 2" in graded[0]["broken"]["two"].message
+
+
+@needs_namespaces
+def test_a_module_that_is_not_there_is_named_where_the_answer_is_wrong(graded):
+    message = graded[0]["lacks"]["two"].message
+    assert message.startswith("WrongAnswer") and message.endswith("(Not installed where answers are graded: not_here.)")
 
 
 @needs_namespaces

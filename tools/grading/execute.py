@@ -174,21 +174,27 @@ class RunExercises(CoursePreprocessor):
         *others, check = cells
         sandbox = self.sandbox(setup, notebook)
         results, ended = sandbox.run([plain(cell.source) for cell in others])
-        missing = {"text": "", "error": stopped(ended or "crashed: nothing came from it")}
+        missing = {"text": "", "error": stopped(ended or "crashed: nothing came from it"), "absent": []}
         results += [missing] * (len(others) - len(results))
         errors = []
         answer = [cell for cell in others if exercise_of(cell) == exercise_of(check)]
         for cell, result in zip(others, results, strict=True):
             error = [new_output("error", **result["error"])] if result["error"] else []
             if cell in answer:
-                cell.outputs = [*_printed(result["text"]), *error]
+                cell.outputs = _printed(result["text"])
+            if cell in answer and not any(is_refused(one.evalue) for one in error):
+                cell.outputs += error
             else:
                 errors += error
         os.environ["LABKIT_CHECK_SEED"] = str(self.seed)
         check.outputs = [new_output("error", **stopped(ended))] if ended else judge(check.source, sandbox)
         sandbox.end_exercise()
-        if is_wrong(check):  # then the cells that it needs may say why: one of them fails
+        if is_wrong(check):  # then the cells that it needs may say why: one of them fails, or lacks a module
             [*answer, check][0].outputs[:0] = errors
+            if absent := ", ".join(sorted({name for result in results for name in result["absent"]})):
+                wrong = check.outputs[-1]
+                wrong.evalue += f" (Not installed where answers are graded: {absent}.)"
+                wrong.traceback = [f"{wrong.ename}: {wrong.evalue}"]
 
     def sandbox(self, setup: list[str], notebook: str) -> Sandbox:
         """The sandbox in which these setup cells have run. It stays for the next submission."""
@@ -206,6 +212,11 @@ class RunExercises(CoursePreprocessor):
         if cls.started:
             cls.started[1].close()
             cls.started = None
+
+
+def is_refused(message: str) -> bool:
+    """Whether a check's message says that an answer is not accepted, right or wrong."""
+    return "the library's own" in message
 
 
 def is_wrong(check: NotebookNode) -> bool:
