@@ -74,7 +74,10 @@ def fakes_seen(answer: Callable[[int], Callable[[Tensor], Tensor]], size: int, n
 
 
 class _Watched(TorchDispatchMode):
-    """Notes copies to another type or device, values that are read, and the optimiser's steps."""
+    """Notes copies to another type or device, numbers that are read, and the optimiser's steps.
+
+    Integers do not count, which come from no loss: a `DataLoader` reads one each epoch, its seed.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +85,8 @@ class _Watched(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         names = {"aten::_to_copy": "copy", "aten::_local_scalar_dense": "value read"}
-        self.events += [names[func.name()]] if func.name() in names else []
+        if func.name() in names and (func.name() == "aten::_to_copy" or args[0].dtype != torch.int64):
+            self.events.append(names[func.name()])
         return func(*args, **kwargs or {})
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from labcourse import check
 from labkit.networks import Skip, initialise
@@ -86,3 +87,20 @@ def test_a_discriminator_of_codes_may_leave_out_biases_before_a_norm():
             return self.model(code)
 
     check.code_discriminator(Judge)
+
+
+def test_a_loop_may_have_a_data_loader():
+    def repaired_loop(net, optimizer, files, read, epochs, device):
+        pictures, losses = torch.stack([read(file) for file in files]), []
+        for _ in range(epochs):
+            for batch in DataLoader(pictures, batch_size=4):
+                batch = batch.to(device).float() / 255
+                loss = ((net(batch) - batch) ** 2).mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.detach())
+        return torch.stack(losses).tolist()
+
+    check.repaired_loop(repaired_loop)
+    check.hidden(check.repaired_loop, repaired_loop)
