@@ -307,9 +307,9 @@ def repaired_loop(answer: Callable[..., list[float]]) -> None:
     )
     twice = f"{len(reads)} pictures were read, and there are {len(files)}: read each once, before the first epoch."
     require(len(reads) == len(files), twice)
-    copied = events.count("copy")
-    require(copied <= steps, f"{copied} copies for {steps} steps: stack the pictures first, and copy a batch at once.")
     last = len(events) - 1 - events[::-1].index("step")
+    copied = events[:last].count("copy")
+    require(copied <= steps, f"{copied} copies for {steps} steps: stack the pictures first, and copy a batch at once.")
     waits = events[:last].count("value read")
     require(
         not waits, f"a loss is read {waits} times before the last step, and the host waits each time: read it later."

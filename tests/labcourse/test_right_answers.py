@@ -100,7 +100,7 @@ def test_a_loop_may_have_a_data_loader():
                 loss.backward()
                 optimizer.step()
                 losses.append(loss.detach())
-        return torch.stack(losses).tolist()
+        return torch.stack(losses).double().tolist()
 
     check.repaired_loop(repaired_loop)
     check.hidden(check.repaired_loop, repaired_loop)
