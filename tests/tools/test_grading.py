@@ -269,6 +269,7 @@ def graded(course, tmp_path_factory):
     for student, answers in STUDENTS.items():
         hand_in(folder, student, answered(course, answers))
     deleted = answered(course, EXERCISES)
+    deleted.cells[-1] = new_markdown_cell("Because of one kernel.")  # in place of the written answer
     del deleted.cells[3:8]  # of exercise one and two all but the text
     hand_in(folder, "deleted", deleted)
     for name, changes in WHOLE_WAY.items():
@@ -338,7 +339,7 @@ def test_cells_that_were_copied_or_split_are_named(graded, course):
 
 @needs_namespaces
 def test_deleted_checks_come_back_and_a_cell_that_fails_is_named_where_its_answer_is_wrong(graded):
-    assert [graded[0]["deleted"][name].points for name in EXERCISES] == [0, 0, 2]
+    assert [graded[0]["deleted"][name].points for name in (*EXERCISES, "written")] == [0, 0, 2, None]
     assert "name 'helper' is not defined, in two, line 2" in graded[0]["broken"]["two"].message
 
 
@@ -613,17 +614,34 @@ def test_feedback_goes_back_in_the_names_of_the_platform(own):
         assert archive.namelist() == ["Ada Li_12_assignsubmission_file_/01_tiny.html"]
 
 
-def test_what_is_written_below_a_question_is_its_answer():
-    question = new_markdown_cell("YOUR ANSWER HERE", metadata=marks("q", grade=True, solution=True, points=4))
-    rest = new_markdown_cell("The next section")
-    released = [question, rest]
-    handed_in = new_notebook(cells=[*copy.deepcopy(released)])
-    handed_in.cells[1:1] = [new_code_cell("1 + 1"), new_markdown_cell("Because of one kernel.")]
+PROMPT, MINE, TESTED = "YOUR ANSWER HERE", "Because of one kernel.", new_code_cell("1 + 1")
+MARKED = marks("q", grade=True, solution=True, points=4)
+
+
+@pytest.mark.parametrize(
+    ("cells", "answer"),
+    [
+        ([(PROMPT, MARKED)], PROMPT),
+        ([(PROMPT, MARKED), TESTED, MINE], f"{PROMPT}\n\n{MINE}"),
+        ([MINE, (PROMPT, MARKED)], f"{MINE}\n\n{PROMPT}"),
+        ([("See below.", MARKED), TESTED, MINE], f"See below.\n\n{MINE}"),
+        ([(MINE, MARKED), TESTED], MINE),
+        ([MINE], f"{PROMPT}\n\n{MINE}"),
+        ([(PROMPT, MARKED), new_code_cell(f"print({MINE!r})")], f"{PROMPT}\n\nprint({MINE!r})"),
+    ],
+    ids=["untouched", "below", "above", "below it says", "tried beside it", "the cell deleted", "printed"],
+)
+def test_what_is_written_around_a_question_s_cell_is_its_answer(cells, answer):
+    released = [
+        new_markdown_cell("Exercise q"),
+        new_markdown_cell(PROMPT, metadata=MARKED),
+        new_markdown_cell("The next section"),
+    ]
+    parts = [(one, {}) if isinstance(one, str) else one for one in cells]
+    between = [new_markdown_cell(one[0], metadata=one[1]) if isinstance(one, tuple) else one for one in parts]
+    handed_in = new_notebook(cells=copy.deepcopy([released[0], *between, released[2]]))
     take_from_below(handed_in, released)
-    assert handed_in.cells[0].source == "YOUR ANSWER HERE\n\nBecause of one kernel."
-    untouched = new_notebook(cells=copy.deepcopy(released))
-    take_from_below(untouched, released)
-    assert untouched.cells[0].source == "YOUR ANSWER HERE"
+    assert [cell.source for cell in handed_in.cells if "nbgrader" in cell.metadata] == [answer]
 
 
 # Collecting
