@@ -234,6 +234,8 @@ HONEST = {
     "appended": {6: ["found = []", "found.append(2)"], "two": "def two():\n    return found[0]"},
     "global": {6: ["def begin():\n    global a\n    a = 2", "begin()"], "two": "def two():\n    return a"},
     "asked": {"two": "len?\nfiles = !ls\ndef two():\n    return 2 + len(files)"},
+    "asserted": {"two": "def two():\n    return 2\n\nassert two() == 3"},
+    "older": {"two": "def two(:\n    return 2", 7: [("def two():\n    return 2", COPIED)]},
     "magics": {
         "two": "if 'google.colab' in os.environ:\n    !pip install one \\\n        two\nfor n in []:\n    %cd\n"
         "get_ipython().run_line_magic('matplotlib', 'inline')\ndef two():\n    return (12\n        % 10)"
@@ -245,7 +247,8 @@ HONEST = {
     },
 }
 BROKEN = {6: ["helper = of_a_cell_below"], "two": "def two():\n    return helper()"}
-WHOLE_WAY = {name: HONEST[name] for name in ("copied", "split", "timed")} | {"broken": BROKEN}
+WHOLE_WAY = {name: HONEST[name] for name in ("copied", "split", "timed", "elsewhere", "asserted", "older")}
+WHOLE_WAY |= {"broken": BROKEN}
 
 
 def is_check(cell: nbformat.NotebookNode) -> bool:
@@ -255,7 +258,7 @@ def is_check(cell: nbformat.NotebookNode) -> bool:
 
 def honest(course: Course, changes: dict) -> nbformat.NotebookNode:
     """A notebook whose answers are right when it is run from top to bottom."""
-    notebook = answered(course, EXERCISES | {"two": "def two():\n    raise NotImplementedError"} | changes)
+    notebook = answered(course, {name: EXERCISES[name] for name in ("one", "three")} | changes)
     for place in sorted((key for key in changes if isinstance(key, int)), reverse=True):
         cells = [(one, {}) if isinstance(one, str) else one for one in changes[place]]
         notebook.cells[place:place] = [new_code_cell(source, metadata=metadata) for source, metadata in cells]
@@ -317,6 +320,7 @@ def test_an_answer_costs_its_own_points_only(graded, student):
 def test_what_is_right_from_top_to_bottom_counts(graded, course, name):
     """Most of these go through the course's own preprocessors only, without nbgrader's, its database and its pages."""
     if name in WHOLE_WAY:
+        assert [graded[0][name][exercise].message for exercise in EXERCISES] == ["right"] * 3
         assert [graded[0][name][exercise].points for exercise in EXERCISES] == [2, 2, 2], graded[1]
         return
     config = course.config.copy()
