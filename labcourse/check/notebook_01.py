@@ -23,8 +23,9 @@ def residual_block(answer: type[nn.Module]) -> None:
     channels = drawn(8, lambda random: random.randrange(3, 12))
     height, width = drawn((12, 10), lambda random: (random.randrange(6, 16), random.randrange(6, 16)))
     right = RightBlock(channels)
-    seen = ask(answer, channels, through=observe.layers)
-    x, weights = torch.randn(2, channels, height, width), seen["weights"]
+    x = torch.randn(2, channels, height, width)
+    seen = ask(answer, (channels,), x, through=observe.layers)
+    weights = seen["weights"]
     biases = any(weight.dim() == 1 for weight in weights.values())  # instance norm takes them out again
     if not biases:
         for convolution in (right.conv_block[1], right.conv_block[5]):

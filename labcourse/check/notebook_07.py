@@ -84,7 +84,9 @@ def code_discriminator(answer: type[nn.Module]) -> None:
     """Compares ``answer(channels, width)`` with `labkit.networks.codes.CodeDiscriminator`, with equal weights."""
     sizes = drawn((12, 2), lambda random: (random.randrange(8, 20), random.randrange(2, 5)))
     right = CodeDiscriminator(*sizes)
-    seen = ask(answer, *sizes, through=observe.layers)
+    height, width = drawn([16, 12], lambda random: random.choices((12, 14, 18), k=2))
+    codes = torch.randn(2, sizes[0], height, width)
+    seen = ask(answer, sizes, codes, through=observe.layers)
     mine = [layer for layer in seen["layers"] if layer["kind"] == "Conv2d"]
     its = [layer for layer in right.modules() if isinstance(layer, nn.Conv2d)]
     left = "of PatchGAN's five, three are left, since a code has been halved twice already."
@@ -105,8 +107,6 @@ def code_discriminator(answer: type[nn.Module]) -> None:
     spread = torch.cat([weights[f"{name}weight"].flatten() for name in names]).std().item()
     initial = f"the initial weights scatter by {spread:.3f}, not by 0.02: call initialise(self) last."
     require(0.015 < spread < 0.025, initial)
-    height, width = drawn([16, 12], lambda random: random.choices((12, 14, 18), k=2))
-    codes = torch.randn(2, sizes[0], height, width)
 
     def mistaken(first: bool, second: bool, third: bool = False, slope: float = 0.2) -> Tensor:
         y = codes
