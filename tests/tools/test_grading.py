@@ -242,8 +242,8 @@ HONEST = {
     },
     "writes a file": {6: ["%%writefile two.py\ndef two():\n    return 3"], "two": "def two():\n    return 2"},
     "explores": {
-        "two": "from labkit import networks\nmade = networks.make_generator('resnet_3blocks'); print(made)\n"
-        "size = sum(one.numel()\n           for one in made.parameters()); value = 2\ndef two():\n    return value"
+        6: ["from labkit import networks\nmade = networks.make_generator('resnet_3blocks')\nvalue = 2"],
+        "two": "print(made); print(\n    [*made.parameters()]); other = 2\ndef two():\n    return value * other // 2",
     },
 }
 BROKEN = {6: ["helper = of_a_cell_below"], "two": "def two():\n    return helper()"}

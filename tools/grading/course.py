@@ -15,7 +15,7 @@ from nbgrader.utils import is_grade, is_solution
 from traitlets.config import Config, PyFileConfigLoader
 
 from tools.grading.collect import LATE
-from tools.grading.execute import STOPPED, copies, exercise_of, is_refused, is_wrong, name_of
+from tools.grading.execute import STOPPED, copies, exercise_of, is_wrong, name_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RIGHT, UNTOUCHED, UNREAD = "right", "not answered", "to be read"
@@ -153,6 +153,11 @@ def answers_of(cells: list[NotebookNode]) -> dict[str, str]:
     for cell in filter(is_solution, cells):
         sources[exercise_of(cell)].append(cell.source)
     return {exercise: "\n".join(parts) for exercise, parts in sources.items()}
+
+
+def is_refused(message: str) -> bool:
+    """Whether a check's message says that an answer is not accepted, right or wrong."""
+    return "the library's own" in message
 
 
 def points_of(cells: list[NotebookNode]) -> dict[str, float]:

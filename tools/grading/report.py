@@ -11,8 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from tools.grading.alike import alike
-from tools.grading.course import RIGHT, Course
-from tools.grading.execute import is_refused
+from tools.grading.course import RIGHT, Course, is_refused
 from tools.mistakes import WRONG_ANSWERS, known
 
 pd.set_option("display.max_colwidth", None)  # messages are not cut

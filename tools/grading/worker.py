@@ -6,10 +6,11 @@ It answers a line of JSON on stdin with a line of JSON on stdout:
     {"cells": [source, ...]}                              an exercise: its cells, without the check
     {"ask": "..."}                                        a request of its check, see `labcourse.calls.reply`
     {"end": true}                                         no more of this exercise
-    {"ended": "", "told": [{"text": "...", "error": null, "absent": []}, ...]}         what comes back
+    {"ended": "", "told": [{"text": "...", "error": null, "goes_on": false, "absent": []}, ...]}
 
-`told` has the output, the error and the missing modules of each cell that ran to its end, or the reply to the request.
-`ended` says why the exercise was stopped early, and is empty if it was not.
+The last is what comes back. `told` has the output and the error of each cell that ran to its end, whether it went on
+after an error, and the modules that it lacks; or it is the reply to the request. `ended` says why the exercise was
+stopped early, and is empty if it was not.
 
 The setup cells are the course's own. They run once, in this process, which takes seconds. Then each exercise runs in a
 fork of it. So a crash, an endless loop or a full memory costs one exercise. Nothing remains of it for the next one,
@@ -68,6 +69,7 @@ class Shell(InteractiveShell):
     """IPython as Jupyter's kernel has it, but what a cell displays is printed as text, and magics do nothing."""
 
     error: dict | None = None
+    goes_on = False  # with the next statement when one fails: an earlier one called what is taken out of the packages
 
     def _showtraceback(self, etype: type, evalue: BaseException, stb: list[str]) -> None:
         self.error = self.error or {"ename": etype.__name__, "evalue": str(evalue)[:10_000], "traceback": stb}
@@ -82,12 +84,13 @@ class Shell(InteractiveShell):
         return []
 
     def run(self, source: str) -> dict:
-        """Run a cell; what it printed, its first error or None, and the modules that it lacks.
+        """Run a cell; what it printed, its first error or None, whether it went on then, and the modules that it lacks.
 
         A module that is not installed here, as matplotlib where Colab has it, gets a stand-in, and the cell runs again.
-        Where a line beside the answer calls what is taken out of the packages here, the cell goes on with the next one.
+        Where a line beside the answer calls what is taken out of the packages here, the cell goes on with the next one,
+        and so do later cells, which may need what the line would have given.
         """
-        self.error, printed, absent, goes_on = None, Printed(), [], False
+        self.error, printed, absent = None, Printed(), []
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             while source:
                 earlier = self.error
@@ -97,9 +100,9 @@ class Shell(InteractiveShell):
                     absent.append(wrong.name.partition(".")[0])
                     self.error = earlier
                     continue
-                goes_on = goes_on or LIBRARYS_OWN in str(wrong)
-                source = self.after(wrong, source) if wrong and goes_on else ""
-        return {"text": printed.text, "error": self.error, "absent": absent}
+                self.goes_on = self.goes_on or LIBRARYS_OWN in str(wrong)
+                source = self.after(wrong, source) if wrong and self.goes_on else ""
+        return {"text": printed.text, "error": self.error, "goes_on": self.goes_on, "absent": absent}
 
     def after(self, wrong: BaseException, source: str) -> str:
         """What follows in a cell the statement that raised an error, with the same numbers of lines."""
@@ -247,8 +250,8 @@ def results_in(lines: list[str]) -> list[dict]:
             if told := result["error"]:
                 text, trace = str(told["evalue"]), [str(one) for one in told["traceback"]]
                 error = {"ename": str(told["ename"]), "evalue": text, "traceback": trace}
-            absent = [str(name) for name in result["absent"]]
-            found.append({"text": str(result["text"]), "error": error, "absent": absent})
+            found.append({"text": str(result["text"]), "error": error, "goes_on": bool(result["goes_on"])})
+            found[-1]["absent"] = [str(name) for name in result["absent"]]
     return found
 
 
