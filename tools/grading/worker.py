@@ -110,7 +110,7 @@ class Shell(InteractiveShell):
         ended = next((one for one in ast.parse(source).body if failed and one.end_lineno >= failed[0]), None)
         if not ended:
             return ""
-        lines = source.splitlines()
+        lines = source.split("\n")
         lines[: ended.end_lineno] = ["#"] * (ended.end_lineno - 1) + [
             lines[ended.end_lineno - 1].encode()[ended.end_col_offset :].decode().lstrip("; ")
         ]
