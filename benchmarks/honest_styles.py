@@ -29,6 +29,7 @@ STYLES: dict[str, tuple[list[str], str]] = {
     "a line timed": ([], "{answer}\n%time print({name})"),
     "asked": ([], "{answer}\n{name}?"),
     "a command": ([], "files = !ls\n{answer}\nprint(len(files))"),
+    "commands in blocks": ([], "if not __name__:\n    !pip install \\\n        einops\n{answer}"),
     "a magic": ([], "%matplotlib inline\n{answer}"),
     "comments": ([], "# My answer\n\n\n{answer}\n\n\n# It took an hour."),
     "without comments": ([], "{unparsed}"),

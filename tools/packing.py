@@ -15,8 +15,6 @@ from labcourse.check import originality
 
 CHECKS = Path(originality.__file__).parent
 
-# What shows an answer besides labkit's own answers and their parts, by module.
-OTHERS = {"labkit/networks/resnet": {"Skip"}, "labtrace/tables": {"idle_causes"}}
 # Triton compiles a kernel from its text, which it asks `linecache` for.
 WITH_TEXT = """import linecache
 linecache.cache["<{name}>"] = len({source!r}), None, {source!r}.splitlines(True), "<{name}>"
@@ -31,9 +29,9 @@ exec(__import__("zlib").decompress(__import__("base64").b85decode(
 
 def answers() -> dict[str, set[str]]:
     """The functions and classes that show the answer of an exercise, by module."""
-    found = {module: set(names) for module, names in OTHERS.items()}
+    found: dict[str, set[str]] = {}
     for path in CHECKS.glob("notebook_*.py"):
-        for name in originality.library_code(originality.references_of(path.stem[-2:])).values():
+        for name in originality.library_code(path.stem[-2:]).values():
             module, _, definition = name.rpartition(".")
             found.setdefault(module.replace(".", "/"), set()).add(definition)
     return found
@@ -52,7 +50,7 @@ def pack_definitions(path: Path, names: set[str]) -> None:
     lines = source.splitlines(keepends=True)
     found = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     if missing := names - set(found):
-        raise LookupError(f"{path} does not define {', '.join(missing)}: bring OTHERS in {__file__} up to date")
+        raise LookupError(f"{path} does not define {', '.join(missing)}")
     for node in sorted((found[name] for name in names), key=lambda node: -node.lineno):
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
         text = "".join(lines[first : node.end_lineno])

@@ -15,6 +15,7 @@ from functools import wraps
 from inspect import signature
 from numbers import Real
 from random import Random
+from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -29,6 +30,7 @@ T = TypeVar("T")
 ERRORS = {  # a pattern in an error of the answer's code: where to look
     "UnboundLocal": "A name that a function assigns to is local in it: give it a value before this line.",
     "NameError": "Is the name spelt right, and is it an argument or given a value before this line?",
+    "No module named": "It is not installed here: do without it.",
     "KeyError": "Is the key spelt right? A key that may be new needs a first value: total.get(name, 0).",
     "'dict' object has no attribute": 'A value of a dict is numbers["name"], not numbers.name.',
     "NoneType": "Something is None here: a function without `return`, or a value that was never set.",
@@ -73,24 +75,24 @@ class Elsewhere(NamedTuple):
 
 MOST_CHARACTERS = 2000  # of an error's text
 CHANGED = "an input was changed in place, and other code still needs it: make a new value, a - b instead of a -= b."
-_REFERENCES: list[tuple[Callable, ...]] = []  # of the check that runs
+_NOTEBOOKS: list[str] = []  # the number of that to which the check belongs that runs
 WORKERS: list[Callable[[str], str]] = []  # while answers are graded: sends a request to the process where they run
 
 
-def exercise(*references: Callable) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def exercise(*references: Callable | ModuleType) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Lets a check say that an answer is right, and turns any error of the answer's code into a `WrongAnswer`.
 
     In a check, PyTorch's random numbers depend on LABKIT_CHECK_SEED, as `drawn` does; their state is restored after it.
 
     Args:
-        references: labkit's own functions or classes that do what the exercise asks for. An answer that is one of
-            them, or calls one, is not accepted.
+        references: labkit's own functions or classes that do what the exercise asks for, or a module that is full
+            of them. An answer to any exercise of the notebook that is one of them, or calls one, is not accepted.
     """
 
     def decorate(check: Callable[..., None]) -> Callable[..., None]:
         @wraps(check)
         def checked(*answers: Any) -> None:
-            _REFERENCES.append(references)
+            _NOTEBOOKS.append(check.__module__.removeprefix(f"{originality.CHECKS}notebook_"))
             try:
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(drawn(0, lambda random: random.randrange(2**31)))
@@ -100,7 +102,7 @@ def exercise(*references: Callable) -> Callable[[Callable[..., None]], Callable[
             except Exception as error:  # it returned what this check cannot work with
                 raise WrongAnswer(f"your answer cannot be checked: {type(error).__name__}: {error}.") from error
             finally:
-                _REFERENCES.pop()
+                _NOTEBOOKS.pop()
             print(f"✓ {check.__name__}: right" + (", with other inputs, too" if _INPUTS else ""))
 
         checked.references = references  # type: ignore[attr-defined]
@@ -129,7 +131,7 @@ def ask(answer: Any, *given: Any, through: Callable[..., T] | None = None, if_it
     if WORKERS:
         told = json.loads(WORKERS[-1](request))
     else:
-        with originality.calls_of(_REFERENCES[-1] if _REFERENCES else ()) as called:
+        with originality.calls_of(originality.library_code(_NOTEBOOKS[-1]) if _NOTEBOOKS else {}) as called:
             told = json.loads(reply(request, {"answer": answer}))
         if called:
             raise WrongAnswer(originality.LIBRARYS_OWN.format(called[0]))

@@ -4,11 +4,15 @@ import ast
 import re
 import symtable
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
 
-MAGIC = re.compile(r"^(\s*)([%!?].*|[\w.]+\?\??)$", re.MULTILINE)
-CAPTURED = re.compile(r"^(\s*\w+ *= *)([%!].*)$", re.MULTILINE)
+from IPython.core.inputtransformer2 import TransformerManager
+
+TO_PYTHON = TransformerManager().transform_cell
+RUNS_ITS_CELL = re.compile(r"\A\s*(?=%%(time|capture|prun)\b)")
+RUNS_ITS_LINE = re.compile(r"^(\s*)%time +", re.MULTILINE)
 CHANGING_METHODS = frozenset(
     "add append appendleft clear discard extend insert pop popleft popitem remove reverse setdefault sort "
     "update".split()
@@ -17,16 +21,16 @@ STAR = "*"  # stands for the names of `from math import *`, which are not in the
 
 
 def plain(source: str) -> str:
-    """A cell's Python: `%%time`, `f?` and other lines for IPython become comments, `%time f()` becomes `f()`.
+    """A cell's Python: `!ls`, `f?` and other lines for IPython become the calls that it makes of them.
 
-    The output of a command, as in `files = !ls`, becomes an empty list.
-    A cell that is Python already stays as it is: a line of it may begin with the operator `%`.
+    Of `%time f()` stays `f()`, and of a cell that begins with `%%time` its other lines. A cell that is Python
+    already stays as it is, and so does one that not even IPython understands.
     """
     try:
         ast.parse(source)
     except SyntaxError:
-        source = CAPTURED.sub(r"\1[]  # \2", re.sub(r"^%time +", "", source, flags=re.MULTILINE))
-        return MAGIC.sub(r"\1# \2", source)
+        with suppress(SyntaxError):
+            return TO_PYTHON(RUNS_ITS_LINE.sub(r"\1", RUNS_ITS_CELL.sub("# ", source)))
     return source
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from labcourse import observe
 from labcourse.check.answers import CHANGED, ask, drawn, exercise, expect, require
+from labkit.models import losses
 from labkit.models.losses import adversarial_loss, identity_loss
 from labkit.models.losses import cycle_loss as right_cycle_loss
 from labkit.models.pool import Pool
@@ -22,8 +23,9 @@ def residual_block(answer: type[nn.Module]) -> None:
     channels = drawn(8, lambda random: random.randrange(3, 12))
     height, width = drawn((12, 10), lambda random: (random.randrange(6, 16), random.randrange(6, 16)))
     right = RightBlock(channels)
-    seen = ask(answer, channels, through=observe.layers)
-    x, weights = torch.randn(2, channels, height, width), seen["weights"]
+    x = torch.randn(2, channels, height, width)
+    seen = ask(answer, (channels,), x, through=observe.layers)
+    weights = seen["weights"]
     biases = any(weight.dim() == 1 for weight in weights.values())  # instance norm takes them out again
     if not biases:
         for convolution in (right.conv_block[1], right.conv_block[5]):
@@ -70,7 +72,7 @@ def residual_block(answer: type[nn.Module]) -> None:
         )
 
 
-@exercise(right_cycle_loss)
+@exercise(losses)
 def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     """Compares ``answer(real, reconstruction, weight)`` with `labkit.models.losses.cycle_loss`."""
     shape = drawn([2, 3, 4, 4], lambda random: random.choices(range(2, 6), k=4))
@@ -96,7 +98,7 @@ def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     require(got.requires_grad, "no gradient flows back: leave out .detach(), .item() and torch.no_grad().")
 
 
-@exercise(adversarial_loss, right_cycle_loss, identity_loss)
+@exercise(losses)
 def generator_losses(answer: Callable[..., dict[str, Tensor]]) -> None:
     """Compares ``answer(G_A, G_B, D_A, D_B, real_a, real_b, weight)`` with the losses of `labkit.CycleGAN`'s step."""
     size, weight = drawn((16, 7.0), lambda random: (random.choice((16, 20, 24)), random.uniform(2, 9)))

@@ -64,19 +64,24 @@ def alternate(answer: Callable) -> None:
     """Compares ``answer(steps, rounds, warmup, synchronise, clock)`` with `labkit.measure.timing.alternate`."""
     rounds, warm = drawn((3, 2), lambda random: (random.randrange(2, 7), random.randrange(2, 5)))
     slower = drawn(1.0, lambda random: random.uniform(0.8, 1.1))
+    names = drawn(["a", "b"], lambda random: random.sample(["batched", "bf16", "graph", "plain"], 2))
 
-    got, calls = ask(answer, rounds, warm, slower, through=observe.turns)
-    require_kind(got, "a dict with the keys ['a', 'b']")
+    got, calls = ask(answer, names, rounds, warm, slower, through=observe.turns)
+    require_kind(got, f"a dict with the keys {sorted(names)}")
     for seconds in got.values():
         listed = isinstance(seconds, list) and len(seconds) > 0
         require(listed, "a list of seconds is expected for each step: append to it.")
     order = [call for call in calls if call != "clock"]
-    times, number = got["a"] + got["b"], warm + rounds
-    shared = len(got["a"]) > rounds and got["a"] == got["b"]
+    first, second = (got[name] for name in names)
+    times, number = first + second, warm + rounds
+    shared = len(first) > rounds and first == second
     for holds, message in (
         ("clock" in calls, "your function never reads the clock it is given: call the argument `clock`."),
         (len(order) > 0, "no step has run: call it, step() with parentheses."),
-        (order == ["a", "b"] * number, f"the order is {' '.join(order)}: take the steps in turn, a b, {number} times."),
+        (
+            order == names * number,
+            f"the order is {' '.join(order)}: take the steps in turn, {' '.join(names)}, {number} times.",
+        ),
         (not shared, "the steps share one list: make a new one for each, {name: [] for name in steps}."),
         (min(times) >= 0, "there are negative times: take the clock after the step minus the clock before it."),
         (max(times) < 100, "the times are in milliseconds or less: leave them in seconds, as `clock` has them."),
@@ -88,8 +93,8 @@ def alternate(answer: Callable) -> None:
         require(holds, message)
     before = "work from before is measured as well: synchronise before reading the clock the first time."
     for warmup in (warm, 0):
-        mine, _ = ask(answer, rounds, warmup, slower, through=observe.turns)
-        its, _ = observe.turns(right_alternate, rounds, warmup, slower)
+        mine, _ = ask(answer, names, rounds, warmup, slower, through=observe.turns)
+        its, _ = observe.turns(right_alternate, names, rounds, warmup, slower)
         expect({name: tuple(mine[name]) for name in its}, {name: tuple(its[name]) for name in its}, [], before)
 
 

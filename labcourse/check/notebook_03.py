@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from labcourse import observe
 from labcourse.check.answers import Mistakes, ask, cases, drawn, exercise, expect, formula, require
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate import replay, step_operators, write_trace
+from labtrace import intervals
 from labtrace.intervals import busy as right_busy
 from labtrace.tables import find_gaps
 from labtrace.trace import Trace
@@ -37,7 +39,7 @@ def _other_kernels(random: Random) -> Kernels:
     return f"{len(begin)} kernels", begin, end, "Add up the times that at least one kernel covers."
 
 
-@exercise(right_busy)
+@exercise(intervals)
 def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
     """Compares ``answer(begin, end)`` with `labtrace.intervals.busy`."""
     usual: list[Kernels] = [
@@ -120,26 +122,42 @@ def _adds_up_to(us: float) -> Callable[[dict[str, float], object], bool]:
     return lambda got, _: math.isclose(sum(got.values()), us)
 
 
-FEW_LONG = "Few gaps begin in the range data, but they hold nearly all of the idle time: add up `us`."
-MOSTLY_OTHERS = "The largest gap begins in the range data, but all other gaps together are much longer."
-FEW_SHORT = "A few of the gaps begin in the range data, with little of the idle time."
-# Trainings: the bottleneck and its idle share; gaps that begin in the range data, and others: their number and us, from
-# and to; what gives the bottleneck away.
-PATIENTS = [
-    ("compute", (0.01, 0.06), (2, 3e3, 5e3), (90, 1, 9), "The GPU is hardly ever idle."),
-    ("data", (0.4, 0.6), (4, 4e4, 9e4), (900, 2, 9), FEW_LONG),
-    ("data", (0.3, 0.4), (3, 5e3, 9e3), (90, 2, 9), FEW_LONG),
-    ("host", (0.4, 0.7), (0, 0, 1), (500, 20, 60), "No gap begins in the range data."),
-    ("host", (0.4, 0.7), (1, 1e4, 2e4), (2000, 40, 60), MOSTLY_OTHERS),
-    ("host", (0.3, 0.4), (9, 20, 30), (300, 40, 60), FEW_SHORT),
+ADVICE = {
+    "compute": "The GPU is hardly ever idle.",
+    "data": "The gaps that begin in the range data hold nearly all of the idle time, few or many: add up `us`.",
+    "host": "All other gaps together are much longer than those that begin in the range data.",
+}
+# A training: its bottleneck and idle share; of the gaps that begin in the range data, and of others, number and us.
+Patient = tuple[str, tuple[float, float], tuple[int, float, float], tuple[int, float, float]]
+PATIENTS: list[Patient] = [
+    ("compute", (0.01, 0.06), (2, 3e3, 5e3), (90, 1, 9)),
+    ("data", (0.4, 0.6), (4, 4e4, 9e4), (900, 2, 9)),
+    ("data", (0.3, 0.4), (3, 5e3, 9e3), (90, 2, 9)),
+    ("host", (0.4, 0.7), (0, 0, 1), (500, 20, 60)),
+    ("host", (0.4, 0.7), (1, 1e4, 2e4), (2000, 40, 60)),
+    ("host", (0.3, 0.4), (9, 20, 30), (300, 40, 60)),
 ]
+
+
+def _other_patients(random: Random) -> list[Patient]:
+    """Other trainings, to `diagnose`: neither the number of the gaps nor the largest of them says what bounds one."""
+    found: list[Patient] = []
+    for bound, places in {"compute": (0, 1), "data": (0,), "host": (1,)}.items():
+        for most_us, most_gaps in itertools.product(places, (0, 1)):
+            us, idle_share = 10 ** random.uniform(4, 6), (0.01, 0.06) if bound == "compute" else (0.3, 0.7)
+            numbers = [random.randrange(*((90, 2000) if place == most_gaps else (1, 10))) for place in (0, 1)]
+            means = [us / n / (1 if place == most_us else 10) for place, n in enumerate(numbers)]
+            in_data, others = ((n, 0.8 * mean, 1.2 * mean) for n, mean in zip(numbers, means, strict=True))
+            found.append((bound, idle_share, in_data, others))
+    random.shuffle(found)
+    return found
 
 
 @exercise()
 def diagnose(answer: Callable[[float, DataFrame], str]) -> None:
     """Compares ``answer(idle, gaps)`` with the bottleneck of trainings that differ clearly."""
     random = drawn(Random(0), lambda random: random)
-    for right, idle_share, in_data, others, advice in PATIENTS:
+    for bound, idle_share, in_data, others in drawn(PATIENTS, _other_patients):
         idle = random.uniform(*idle_share)
         rows = [
             {"us": random.uniform(low, high), "cause": "host_wait", "range_at_begin": name}
@@ -150,7 +168,7 @@ def diagnose(answer: Callable[[float, DataFrame], str]) -> None:
         data_share = gaps.loc[gaps["range_at_begin"] == "data", "us"].sum() / gaps["us"].sum()
         where = f"idle for {idle:.0%} of the wall time, {data_share:.0%} of that in gaps that begin in the range data"
         unknown = (lambda got, _: got not in BOUNDS, f"That is none of the words: {', '.join(BOUNDS)}.")
-        expect(ask(answer, idle, gaps), right, [unknown], advice, where)
+        expect(ask(answer, idle, gaps), bound, [unknown], ADVICE[bound], where)
 
 
 def unknown_traces(folder: Path | str) -> dict[str, Trace]:
@@ -289,9 +307,9 @@ def repaired_loop(answer: Callable[..., list[float]]) -> None:
     )
     twice = f"{len(reads)} pictures were read, and there are {len(files)}: read each once, before the first epoch."
     require(len(reads) == len(files), twice)
-    copied = events.count("copy")
-    require(copied <= steps, f"{copied} copies for {steps} steps: stack the pictures first, and copy a batch at once.")
     last = len(events) - 1 - events[::-1].index("step")
+    copied = events[:last].count("copy")
+    require(copied <= steps, f"{copied} copies for {steps} steps: stack the pictures first, and copy a batch at once.")
     waits = events[:last].count("value read")
     require(
         not waits, f"a loss is read {waits} times before the last step, and the host waits each time: read it later."

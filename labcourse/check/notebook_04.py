@@ -96,9 +96,9 @@ def growth(before: DataFrame, after: DataFrame, steps: int) -> Mistakes:
 
 
 def _picture(random: Random) -> tuple[DataFrame]:
-    """A timeline of three lanes, to `read_timeline`: lanes overlap, and half of the slow kernels run beside others."""
+    """A timeline of some lanes, to `read_timeline`: lanes overlap, and half of the slow kernels run beside others."""
     rows = []
-    for lane in ("main", "stream 1", "stream 2"):
+    for lane in random.sample(("main", "stream 1", "stream 2", "stream 3", "copies"), random.randrange(3, 5)):
         end = random.uniform(0, 60)
         for number in range(3):
             begin = end + random.uniform(5, 40)

@@ -57,26 +57,29 @@ def rounding_outcomes(gradients: Tensor, scale: float) -> Mistakes:
     yield None, "Subnormal are those below `finfo.tiny` in size that are not 0; mind the sign."
 
 
-def _any_two(random: Random) -> dict[str, Tensor]:
-    """Gradients of two players to `update`: the generators' is longer than 1, the discriminators' shorter."""
+def _any_two(random: Random) -> tuple[float, dict[str, Tensor]]:
+    """A largest norm, and gradients of two players: the generators' is longer, the discriminators' shorter."""
+    max_norm = random.uniform(1.5, 4)
     angles = torch.tensor([random.uniform(0.2, 1.3) for _ in range(2)])
     directions = torch.stack([angles.cos(), angles.sin()], dim=1)
-    return {"generators": random.uniform(2, 9) * directions[0], "discriminators": 0.6 * directions[1]}
+    lengths = {"generators": random.uniform(2, 9), "discriminators": 0.6}
+    gradients = zip(lengths.items(), directions, strict=True)
+    return max_norm, {player: max_norm * length * direction for (player, length), direction in gradients}
 
 
 @exercise(SPEEDUPS["fp16"])
 def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Optimizer], float], None]) -> None:
     """Checks one ``answer(scaler, optimizers, max_norm)``: an update of two players under one scaler."""
     usual = {"generators": torch.tensor([3.0, 4.0]), "discriminators": torch.tensor([0.0, 0.5])}
-    gradients = drawn(usual, _any_two)
+    max_norm, gradients = drawn((1.0, usual), _any_two)
     norm_of_both = torch.cat([*gradients.values()]).norm()
     still_scaled = "These gradients are still scaled: scaler.unscale_(optimizer) divides them by the scale."
     for overflowed in (None, "discriminators", "generators"):
-        seen = ask(answer, gradients, overflowed, SCALE, through=observe.one_update)
+        seen = ask(answer, gradients, overflowed, SCALE, max_norm, through=observe.one_update)
         where = f"an inf in the gradient of the {overflowed}" if overflowed else "finite gradients"
         for player, gradient in gradients.items():
-            direction = gradient / gradient.norm()
-            clipped = gradient if gradient.norm() < 1 else direction
+            direction = max_norm * gradient / gradient.norm()
+            clipped = gradient if gradient.norm() < max_norm else direction
             right = torch.zeros(2) if player == overflowed else clipped
             expect(
                 -seen["weights"][player],
@@ -85,7 +88,10 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
                     (lambda got, _: not got.isfinite().all(), "scaler.step(optimizer) leaves that step out by itself."),
                     (torch.zeros(2), f"The {player} must take their step all the same."),
                     (direction / SCALE, "Clipped while still scaled: call scaler.unscale_(optimizer) before you clip."),
-                    (gradient / norm_of_both, "Each player's gradients have their own norm: clip them apart."),
+                    (
+                        max_norm * gradient / norm_of_both,
+                        "Each player's gradients have their own norm: clip them apart.",
+                    ),
                     (gradient, "Clip the gradients to max_norm, after unscaling and before the step."),
                     (direction, still_scaled),
                     (SCALE * gradient, still_scaled),

@@ -10,13 +10,13 @@ from torch.nn import functional as F
 
 from labcourse import observe
 from labcourse.check.answers import CHANGED, ask, drawn, exercise, expect, require
+from labkit.models import losses
 from labkit.models.deviation import DeviationGAN
-from labkit.models.losses import adversarial_loss, deviation_loss
 from labkit.networks.codes import CodeDiscriminator, scaled
 from labkit.variants.registry import make_step
 
 
-@exercise(adversarial_loss, deviation_loss)
+@exercise(losses)
 def translator_losses(answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
     """Checks the losses of ``answer(encoder, translator, discriminator, real_a, weight)``, and where gradients flow."""
     width, size = drawn((6, 16), lambda random: (random.randrange(3, 9), random.choice((12, 20))))
@@ -59,7 +59,7 @@ UPDATES = {  # what each network should have learned
 }
 
 
-@exercise(adversarial_loss, deviation_loss)
+@exercise(losses)
 def learn(answer: Callable[..., None]) -> None:
     """Compares what networks have learned in one call of the answer with a step of `labkit.DeviationGAN`."""
     width, size = drawn((6, 12), lambda random: (random.randrange(3, 9), random.choice((12, 16))))
@@ -84,7 +84,9 @@ def code_discriminator(answer: type[nn.Module]) -> None:
     """Compares ``answer(channels, width)`` with `labkit.networks.codes.CodeDiscriminator`, with equal weights."""
     sizes = drawn((12, 2), lambda random: (random.randrange(8, 20), random.randrange(2, 5)))
     right = CodeDiscriminator(*sizes)
-    seen = ask(answer, *sizes, through=observe.layers)
+    height, width = drawn([16, 12], lambda random: random.choices((12, 14, 18), k=2))
+    codes = torch.randn(2, sizes[0], height, width)
+    seen = ask(answer, sizes, codes, through=observe.layers)
     mine = [layer for layer in seen["layers"] if layer["kind"] == "Conv2d"]
     its = [layer for layer in right.modules() if isinstance(layer, nn.Conv2d)]
     left = "of PatchGAN's five, three are left, since a code has been halved twice already."
@@ -105,8 +107,6 @@ def code_discriminator(answer: type[nn.Module]) -> None:
     spread = torch.cat([weights[f"{name}weight"].flatten() for name in names]).std().item()
     initial = f"the initial weights scatter by {spread:.3f}, not by 0.02: call initialise(self) last."
     require(0.015 < spread < 0.025, initial)
-    height, width = drawn([16, 12], lambda random: random.choices((12, 14, 18), k=2))
-    codes = torch.randn(2, sizes[0], height, width)
 
     def mistaken(first: bool, second: bool, third: bool = False, slope: float = 0.2) -> Tensor:
         y = codes

@@ -15,6 +15,7 @@ from labcourse.check.answers import Mistakes, ask, drawn, exercise, formula, req
 from labkit.measure.quality import time_to_quality
 from labkit.measure.quality import within_spread as right_within
 from labkit.measure.roofline import multiply_adds as right_multiply_adds
+from labkit.measure.roofline import roofline_seconds
 from labkit.networks.light import grouped_block, inverted_block, separable_block
 from labkit.networks.resnet import ResidualBlock
 
@@ -110,9 +111,9 @@ def light_block(answer: Callable[[int], nn.Module]) -> None:
 
 
 def _right_place(flops: float, moved: float, flops_per_s: float, bytes_per_s: float) -> dict[str, float | str]:
-    computing, moving = flops / flops_per_s, moved / bytes_per_s
-    limit = "memory" if moving > computing else "arithmetic"
-    return {"flop_per_byte": flops / moved, "us": 1e6 * max(computing, moving), "limit": limit}
+    limit = "memory" if moved / bytes_per_s > flops / flops_per_s else "arithmetic"
+    us = 1e6 * roofline_seconds(flops, moved, flops_per_s, bytes_per_s)
+    return {"flop_per_byte": flops / moved, "us": us, "limit": limit}
 
 
 @formula(
@@ -141,10 +142,10 @@ RULE = "a run's median is to be no worse than the baseline's worst seed, in fg a
 
 
 def _any_runs(random: Random) -> Runs:
-    """Runs on both sides of a baseline's worst seed, which lies beyond its mean plus standard deviation."""
+    """Runs on both sides of the worst seed of "plain", which lies beyond its mean plus standard deviation."""
     usual = [(random.uniform(6, 6.5), random.uniform(2, 2.2)) for _ in range(4)]
     worst = random.uniform(8, 9), random.uniform(3, 3.5)
-    runs = {"baseline": ([*usual, worst], RULE)}
+    runs = {"plain": ([*usual, worst], RULE)}
     for i in range(20):
         by, odd = random.uniform(0.8, 1.1), random.choice((0.6, 1.5))  # one lucky or unlucky seed
         factors = [odd * by, *(by * random.uniform(0.98, 1.02) for _ in range(4))]
@@ -168,7 +169,8 @@ def within_spread(answer: Callable[[pandas.DataFrame, str], pandas.Series]) -> N
     runs = drawn(usual, _any_runs)
     rows = [(name, seed, *pair) for name, (pairs, _) in runs.items() for seed, pair in enumerate(pairs)]
     scores = pandas.DataFrame(rows, columns=["name", "seed", "fg", "bg"]).set_index(["name", "seed"])
-    got, right = ask(answer, scores, "baseline"), right_within(scores, "baseline")
+    baseline = drawn("baseline", lambda _: "plain")
+    got, right = ask(answer, scores, baseline), right_within(scores, baseline)
     require_kind(got, "a Series")
     require(set(got.index) == set(right.index), f"a value for each name is expected, not for {list(got.index)}.")
     for name, (_, advice) in runs.items():
@@ -188,10 +190,17 @@ GOOD, BAD = (8.0, 3.0), (12.0, 3.0)
 RUNS = [[GOOD, BAD, GOOD, GOOD], [BAD, (9.0, 4.0), GOOD], [GOOD, BAD, GOOD], [BAD, (8.0, 5.0), GOOD, BAD, (7.0, 6.0)]]
 
 
+def _any_looks(random: Random) -> tuple[Looks, float, float]:
+    """Looks of a run whose scores are on another scale, to `reached_at`."""
+    scale = random.uniform(1.5, 3)
+    looks = [random.choice((GOOD, GOOD, BAD, (8.0, 5.0))) for _ in range(9)]
+    return [(i + random.random(), scale * fg, scale * bg) for i, (fg, bg) in enumerate(looks)], scale * 9, scale * 4
+
+
 @formula(
     _right_reached,
     [([(10.0 * i, *look) for i, look in enumerate(looks, 1)], 9.0, 4.0) for looks in RUNS],
-    lambda random: ([(i + random.random(), *random.choice((GOOD, GOOD, BAD, (8.0, 5.0)))) for i in range(9)], 9.0, 4.0),
+    _any_looks,
 )
 def reached_at(looks: Looks, fg: float, bg: float) -> Mistakes:
     """Compares ``answer(looks, fg, bg)`` with `labkit.time_to_quality`."""

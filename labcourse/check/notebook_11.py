@@ -21,11 +21,13 @@ Plans = Mapping[str, tuple[Sequence[float], float]]
 
 def _other_plans(random: Random) -> tuple[float, Plans]:
     """Seconds of one process, and divisions among two to five machines, to `plan_to_buy`."""
+    one_process = random.uniform(30, 90)
 
     def plan() -> tuple[list[float], float]:
-        return [random.uniform(1, 6) for _ in range(random.randrange(2, 6))], random.uniform(0, 2)
+        processes = [one_process * random.uniform(0.1, 0.6) for _ in range(random.randrange(2, 6))]
+        return processes, one_process * random.uniform(0, 0.2)
 
-    return 10.0, {f"plan {i}": plan() for i in range(random.randrange(1, 6))}
+    return one_process, {f"plan {i}": plan() for i in range(random.randrange(1, 6))}
 
 
 @formula(

@@ -118,18 +118,19 @@ def _mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
 @exercise(fused_norm_kernel)
 def norm_relu(answer: Callable) -> None:
     """Runs the kernel ``answer(x, y, mean, rstd, n, eps, BLOCK)``, one program for each plane."""
+    eps = drawn(1e-5, lambda random: random.uniform(1e-4, 1e-3))
 
     def run(x: Tensor, block: int, where: str) -> tuple[Tensor, Tensor, Tensor]:
         empty = torch.full_like(x, EMPTY), *torch.full((2, 4), EMPTY, dtype=x.dtype)
-        (y, mean, rstd), _ = _run(answer, 4, [x, *empty, x[0, 0].numel(), 1e-5], where, BLOCK=block)
+        (y, mean, rstd), _ = _run(answer, 4, [x, *empty, x[0, 0].numel(), eps], where, BLOCK=block)
         return y, mean, rstd
 
     def normed(x: Tensor, m: Tensor, variance: Tensor) -> Tensor:
-        return ((x - m) / (variance + 1e-5).sqrt()).relu()
+        return ((x - m) / (variance + eps).sqrt()).relu()
 
     for where, x, block, m, variance in _planes():
         y, mean, rstd = run(x, block, where)
-        n, deviation = x[0, 0].numel(), (variance + 1e-5).sqrt()
+        n, deviation = x[0, 0].numel(), (variance + eps).sqrt()
         places = -(-n // block) * block  # of all blocks, masked ones as well
         small_m, behind = m * n / places, variance + (places - n) / n * m**2
         expect(
@@ -139,8 +140,8 @@ def norm_relu(answer: Callable) -> None:
                 ((x - m) / deviation, "That is the norm without ReLU: no number of y is below 0."),
                 (-normed(-x, -m, variance), "ReLU keeps the positive numbers: the larger of h and 0."),
                 (((x - m) * deviation).relu(), "It multiplies by the deviation: r is 1 / deviation."),
-                (((x - m) / (variance + 1e-5)).relu(), "It divides by the variance: the square root is missing."),
-                (((x - m) / (variance.sqrt() + 1e-5)).relu(), "eps belongs under the root: 1 / sqrt(variance + eps)."),
+                (((x - m) / (variance + eps)).relu(), "It divides by the variance: the square root is missing."),
+                (((x - m) / (variance.sqrt() + eps)).relu(), "eps belongs under the root: 1 / sqrt(variance + eps)."),
                 ((x - m).relu(), "The mean is subtracted, but nothing is divided by the deviation."),
                 (normed(x, m, behind), "Places beyond the end count in the variance: tl.where(i < n, ..., 0.0)."),
                 (normed(x, m, variance * n / (n - 1)), "Divide the squares by n: n - 1 is for estimates from samples."),

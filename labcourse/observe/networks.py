@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import torch
@@ -15,19 +16,28 @@ Convolution = tuple[Tensor, Tensor, dict[str, Any]]  # weight, bias and settings
 PICTURES = 32  # in one of them at least, each ReLU lets the middle pixel through
 
 
-def layers(answer: Callable[..., nn.Module], *sizes: int) -> dict[str, Any]:
-    """The layers of ``answer(*sizes)``, and its weights by name.
+def layers(answer: Callable[..., nn.Module], sizes: tuple[int, ...], x: Tensor) -> dict[str, Any]:
+    """The layers of ``answer(*sizes)``, and its weights by name, in the order in which they are used for `x`.
 
-    A layer has its "kind", the class of PyTorch that it is or extends, and its name as a prefix of its weights' names.
-    A convolution has its sizes, too.
+    Those that are not used for it come last, in the order of their definition. A layer has its "kind", the class of
+    PyTorch that it is or extends, and its name as a prefix of its weights' names. A convolution has its sizes, too.
     """
     network = answer(*sizes)
-    found = []
-    for name, layer in network.named_modules():
+    used: list[nn.Module] = []
+    for layer in network.modules():
+        layer.register_forward_pre_hook(lambda layer, _: used.append(layer))
+    with suppress(Exception), torch.no_grad():  # `network_output` tells what is wrong
+        network(x.clone())
+    modules = sorted(network.named_modules(), key=lambda named: [*used, named[1]].index(named[1]))
+    found: list[dict[str, Any]] = []
+    weights: dict[str, Tensor] = {}
+    for name, layer in modules:
         classes = [one.__name__ for one in type(layer).__mro__ if one.__module__.startswith("torch.nn.")]
         sizes_of = {one: getattr(layer, one) for one in CONVOLUTION if isinstance(layer, nn.Conv2d)}
-        found.append({"kind": classes[0], "prefix": f"{name}." if name else "", **sizes_of})
-    return {"layers": found, "weights": {name: value.detach() for name, value in network.named_parameters()}}
+        prefix = f"{name}." if name else ""
+        found.append({"kind": classes[0], "prefix": prefix, **sizes_of})
+        weights |= {f"{prefix}{own}": value.detach() for own, value in layer.named_parameters(recurse=False)}
+    return {"layers": found, "weights": weights}
 
 
 def network_output(

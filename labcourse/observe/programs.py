@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -22,10 +23,10 @@ from labtrace.errors import LabkitError
 MOST_CALLS = 1000  # of a training's steps and checkpoints
 
 
-def turns(answer: Callable, rounds: int, warmup: int, slower: float) -> tuple[Any, list[str]]:
+def turns(answer: Callable, names: list[str], rounds: int, warmup: int, slower: float) -> tuple[Any, list[str]]:
     """What ``answer(steps, rounds, warmup, synchronise, clock)`` measures, and the calls that it made, in their order.
 
-    The fake GPU is busy at first, and slow for two rounds. Steps a and b take `slower` and twice as many seconds.
+    The fake GPU is busy at first, and slow for two rounds. The two steps take `slower` and twice as many seconds.
     """
     gpu, calls = FakeGPU(), []
     gpu.launch(7.0)
@@ -38,7 +39,7 @@ def turns(answer: Callable, rounds: int, warmup: int, slower: float) -> tuple[An
         calls.append("clock")
         return gpu.clock()
 
-    steps = {"a": lambda: step("a", 1.0 * slower), "b": lambda: step("b", 2.0 * slower)}
+    steps = {name: partial(step, name, seconds * slower) for name, seconds in zip(names, (1.0, 2.0), strict=True)}
     return answer(steps, rounds=rounds, warmup=warmup, synchronise=gpu.synchronise, clock=clock), calls
 
 
@@ -74,7 +75,10 @@ def fakes_seen(answer: Callable[[int], Callable[[Tensor], Tensor]], size: int, n
 
 
 class _Watched(TorchDispatchMode):
-    """Notes copies to another type or device, values that are read, and the optimiser's steps."""
+    """Notes copies to another type or device, numbers that are read, and the optimiser's steps.
+
+    Integers do not count, which come from no loss: a `DataLoader` reads one each epoch, its seed.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +86,8 @@ class _Watched(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         names = {"aten::_to_copy": "copy", "aten::_local_scalar_dense": "value read"}
-        self.events += [names[func.name()]] if func.name() in names else []
+        if func.name() in names and (func.name() == "aten::_to_copy" or args[0].dtype != torch.int64):
+            self.events.append(names[func.name()])
         return func(*args, **kwargs or {})
 
 

@@ -168,8 +168,9 @@ def one_update(
     gradients: dict[str, Tensor],
     overflowed: str | None,
     scale: float,
+    max_norm: float,
 ) -> dict[str, Any]:
-    """What ``answer(scaler, optimizers, 1.0)`` does with the scaled gradients of two players.
+    """What ``answer(scaler, optimizers, max_norm)`` does with the scaled gradients of two players.
 
     Args:
         gradients: of each player, unscaled. The weights are 0, and the optimisers SGD with a rate of 1.
@@ -187,7 +188,7 @@ def one_update(
         scaler.scale((weight * gradients[player]).sum()).backward()
     if overflowed:
         weights[overflowed].grad = torch.tensor([math.inf, 1.0])
-    answer(scaler, optimizers, 1.0)
+    answer(scaler, optimizers, max_norm)
     left = any(weight.grad is not None and bool(weight.grad.any()) for weight in weights.values())
     after = {player: weight.detach() for player, weight in weights.items()}
     return {"weights": after, "updates": updates.call_count, "left": left}

@@ -8,6 +8,7 @@ tests/labcourse/wrong_answers; tools/mistakes.py describes the tables there.
 
 import contextlib
 import functools
+import json
 import os
 import re
 import symtable
@@ -24,6 +25,8 @@ from nbgrader.preprocessors import ClearSolutions
 from torch import nn
 from traitlets.config import PyFileConfigLoader
 
+from labcourse.calls import reply
+from labcourse.check import answers
 from tools import assignments
 from tools.grading import sandbox
 from tools.mistakes import Mistake, known
@@ -125,9 +128,15 @@ def test_setup_cells_leave_nothing_that_answers_could_share():
 
 # The cells of notebook 12 train its solution for a minute: once is enough.
 @pytest.mark.parametrize("exercise", [one for one in EXERCISES if one.name not in OF_DRAWN_DATA], ids=str)
-def test_the_solution_passes(exercise, capsys):
+def test_the_solution_passes(exercise, capsys, monkeypatch):
+    requests = []
+    monkeypatch.setattr(answers, "reply", lambda *asked: requests.append(json.loads(asked[0])) or reply(*asked))
     run(exercise, exercise.solution)
     assert not capsys.readouterr().err, "nbgrader gives no points where a check writes to stderr"
+    given = [one["given"] for one in requests if not one["through"]]
+    assert not [values[0] for values in zip(*given, strict=True) if all(one == values[0] for one in values)], (
+        "an argument that is the same in the hidden test may be a number typed into an answer"
+    )
 
 
 @each_exercise

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from labcourse import check
 from labkit.networks import Skip, initialise
@@ -45,6 +46,20 @@ def test_a_residual_block_needs_no_biases_before_instance_norm():
     check.residual_block(WithoutBiases)
 
 
+class SecondFirst(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.second, self.first = (nn.Conv2d(channels, channels, 3) for _ in range(2))
+        self.norm, self.pad = nn.InstanceNorm2d(channels), nn.ReflectionPad2d(1)
+
+    def forward(self, x):
+        return x + self.norm(self.second(self.pad(self.norm(self.first(self.pad(x))).relu())))
+
+
+def test_layers_may_be_made_in_another_order_than_they_are_used_in():
+    check.residual_block(SecondFirst)
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("block", [depthwise_5_x_5, mobilenet_v1])
 def test_a_light_block_may_close_many_activations(block, seed, monkeypatch):
@@ -79,10 +94,27 @@ def test_a_discriminator_of_codes_may_leave_out_biases_before_a_norm():
                 for into, out, stride in rows
                 for layer in (nn.Conv2d(into, out, 4, stride, 1, bias=False), nn.InstanceNorm2d(out), nn.LeakyReLU(0.2))
             ]
-            self.model = nn.Sequential(*normed, nn.Conv2d(8 * width, 1, 4, 1, 1))
+            self.last, self.first = nn.Conv2d(8 * width, 1, 4, 1, 1), nn.Sequential(*normed)
             initialise(self)
 
         def forward(self, code: torch.Tensor) -> torch.Tensor:
-            return self.model(code)
+            return self.last(self.first(code))
 
     check.code_discriminator(Judge)
+
+
+def test_a_loop_may_have_a_data_loader():
+    def repaired_loop(net, optimizer, files, read, epochs, device):
+        pictures, losses = torch.stack([read(file) for file in files]), []
+        for _ in range(epochs):
+            for batch in DataLoader(pictures, batch_size=4):
+                batch = batch.to(device).float() / 255
+                loss = ((net(batch) - batch) ** 2).mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.detach())
+        return torch.stack(losses).double().tolist()
+
+    check.repaired_loop(repaired_loop)
+    check.hidden(check.repaired_loop, repaired_loop)

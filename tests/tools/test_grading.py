@@ -32,7 +32,7 @@ from tools.grading import __main__ as grading
 from tools.grading import by_hand, report, sandbox
 from tools.grading.collect import collect, read_roster, read_table
 from tools.grading.course import Course
-from tools.grading.execute import RestoreCells, RunExercises, take_from_below
+from tools.grading.execute import RestoreCells, RunExercises, take_from_beside
 
 ROOT = Path(__file__).parents[2]
 NAME = "01_tiny"
@@ -196,6 +196,7 @@ STUDENTS = {
     "warns": EXERCISES | {"two": "import warnings\ndef two():\n    warnings.warn('old')\n    return 2"},
     "imports": EXERCISES | {"added to setup": "\nimport math", "two": "def two():\n    return math.floor(2.5)"},
     "forges": EXERCISES | {"two": FORGES},
+    "lacks": EXERCISES | {"two": "from not_here.deep import reduce\ndef two():\n    return reduce()"},
     "pretends": EXERCISES | {"two": "print('✓ two: right')\ndef two():\n    raise BaseException"},
 }
 STOPPED = {
@@ -235,9 +236,21 @@ HONEST = {
     "appended": {6: ["found = []", "found.append(2)"], "two": "def two():\n    return found[0]"},
     "global": {6: ["def begin():\n    global a\n    a = 2", "begin()"], "two": "def two():\n    return a"},
     "asked": {"two": "len?\nfiles = !ls\ndef two():\n    return 2 + len(files)"},
+    "asserted": {"two": "def two():\n    return 2\n\nassert two() == 3"},
+    "older": {"two": "def two(:\n    return 2", 7: [("def two():\n    return 2", COPIED)]},
+    "magics": {
+        "two": "if 'google.colab' in os.environ:\n    !pip install one \\\n        two\nfor n in []:\n    %cd\n"
+        "get_ipython().run_line_magic('matplotlib', 'inline')\ndef two():\n    return (12\n        % 10)"
+    },
+    "writes a file": {6: ["%%writefile two.py\ndef two():\n    return 3"], "two": "def two():\n    return 2"},
+    "explores": {
+        6: ["from labkit import networks\nmade = networks.make_generator('resnet_3blocks')\nvalue = 2"],
+        "two": "print(made); print(\n    [*made.parameters()]); other = 2\ndef two():\n    return value * other // 2",
+    },
 }
 BROKEN = {6: ["helper = of_a_cell_below"], "two": "def two():\n    return helper()"}
-WHOLE_WAY = {name: HONEST[name] for name in ("copied", "split", "timed")} | {"broken": BROKEN}
+WHOLE_WAY = {name: HONEST[name] for name in ("copied", "split", "timed", "elsewhere", "asserted", "older")}
+WHOLE_WAY |= {"broken": BROKEN}
 
 
 def is_check(cell: nbformat.NotebookNode) -> bool:
@@ -247,7 +260,7 @@ def is_check(cell: nbformat.NotebookNode) -> bool:
 
 def honest(course: Course, changes: dict) -> nbformat.NotebookNode:
     """A notebook whose answers are right when it is run from top to bottom."""
-    notebook = answered(course, EXERCISES | {"two": "def two():\n    raise NotImplementedError"} | changes)
+    notebook = answered(course, {name: EXERCISES[name] for name in ("one", "three")} | changes)
     for place in sorted((key for key in changes if isinstance(key, int)), reverse=True):
         cells = [(one, {}) if isinstance(one, str) else one for one in changes[place]]
         notebook.cells[place:place] = [new_code_cell(source, metadata=metadata) for source, metadata in cells]
@@ -261,6 +274,7 @@ def graded(course, tmp_path_factory):
     for student, answers in STUDENTS.items():
         hand_in(folder, student, answered(course, answers))
     deleted = answered(course, EXERCISES)
+    deleted.cells[-1] = new_markdown_cell("Because of one kernel.")  # in place of the written answer
     del deleted.cells[3:8]  # of exercise one and two all but the text
     hand_in(folder, "deleted", deleted)
     for name, changes in WHOLE_WAY.items():
@@ -308,6 +322,7 @@ def test_an_answer_costs_its_own_points_only(graded, student):
 def test_what_is_right_from_top_to_bottom_counts(graded, course, name):
     """Most of these go through the course's own preprocessors only, without nbgrader's, its database and its pages."""
     if name in WHOLE_WAY:
+        assert [graded[0][name][exercise].message for exercise in EXERCISES] == ["right"] * 3
         assert [graded[0][name][exercise].points for exercise in EXERCISES] == [2, 2, 2], graded[1]
         return
     config = course.config.copy()
@@ -318,6 +333,7 @@ def test_what_is_right_from_top_to_bottom_counts(graded, course, name):
     outputs = {cell.metadata["nbgrader"]["grade_id"]: cell.outputs for cell in notebook.cells if is_check(cell)}
     shown = {exercise: outputs[f"{exercise}_check"] for exercise in EXERCISES}
     right = {exercise: f"✓ {exercise}: right\n" for exercise in EXERCISES}
+    assert not [output for cell in notebook.cells for output in cell.get("outputs", []) if "ename" in output]
     assert shown == {exercise: [new_output("stream", name="stdout", text=text)] for exercise, text in right.items()}
 
 
@@ -329,8 +345,14 @@ def test_cells_that_were_copied_or_split_are_named(graded, course):
 
 @needs_namespaces
 def test_deleted_checks_come_back_and_a_cell_that_fails_is_named_where_its_answer_is_wrong(graded):
-    assert [graded[0]["deleted"][name].points for name in EXERCISES] == [0, 0, 2]
+    assert [graded[0]["deleted"][name].points for name in (*EXERCISES, "written")] == [0, 0, 2, None]
     assert "name 'helper' is not defined, in two, line 2" in graded[0]["broken"]["two"].message
+
+
+@needs_namespaces
+def test_a_module_that_is_not_there_is_named_where_the_answer_is_wrong(graded):
+    message = graded[0]["lacks"]["two"].message
+    assert message.startswith("WrongAnswer") and message.endswith("(Not installed where answers are graded: not_here.)")
 
 
 @needs_namespaces
@@ -657,17 +679,34 @@ def test_feedback_goes_back_in_the_names_of_the_platform(own):
         assert archive.namelist() == ["Ada Li_12_assignsubmission_file_/01_tiny.html"]
 
 
-def test_what_is_written_below_a_question_is_its_answer():
-    question = new_markdown_cell("YOUR ANSWER HERE", metadata=marks("q", grade=True, solution=True, points=4))
-    rest = new_markdown_cell("The next section")
-    released = [question, rest]
-    handed_in = new_notebook(cells=[*copy.deepcopy(released)])
-    handed_in.cells[1:1] = [new_code_cell("1 + 1"), new_markdown_cell("Because of one kernel.")]
-    take_from_below(handed_in, released)
-    assert handed_in.cells[0].source == "YOUR ANSWER HERE\n\nBecause of one kernel."
-    untouched = new_notebook(cells=copy.deepcopy(released))
-    take_from_below(untouched, released)
-    assert untouched.cells[0].source == "YOUR ANSWER HERE"
+PROMPT, MINE, TESTED = "YOUR ANSWER HERE", "Because of one kernel.", new_code_cell("1 + 1")
+MARKED = marks("q", grade=True, solution=True, points=4)
+
+
+@pytest.mark.parametrize(
+    ("cells", "answer"),
+    [
+        ([(PROMPT, MARKED)], PROMPT),
+        ([(PROMPT, MARKED), TESTED, MINE], f"{PROMPT}\n\n{MINE}"),
+        ([MINE, (PROMPT, MARKED)], f"{MINE}\n\n{PROMPT}"),
+        ([("See below.", MARKED), TESTED, MINE], f"See below.\n\n{MINE}"),
+        ([(MINE, MARKED), TESTED], MINE),
+        ([MINE], f"{PROMPT}\n\n{MINE}"),
+        ([(PROMPT, MARKED), new_code_cell(f"print({MINE!r})")], f"{PROMPT}\n\nprint({MINE!r})"),
+    ],
+    ids=["untouched", "below", "above", "below it says", "tried beside it", "the cell deleted", "printed"],
+)
+def test_what_is_written_around_a_question_s_cell_is_its_answer(cells, answer):
+    released = [
+        new_markdown_cell("Exercise q"),
+        new_markdown_cell(PROMPT, metadata=MARKED),
+        new_markdown_cell("The next section"),
+    ]
+    parts = [(one, {}) if isinstance(one, str) else one for one in cells]
+    between = [new_markdown_cell(one[0], metadata=one[1]) if isinstance(one, tuple) else one for one in parts]
+    handed_in = new_notebook(cells=copy.deepcopy([released[0], *between, released[2]]))
+    take_from_beside(handed_in, released)
+    assert [cell.source for cell in handed_in.cells if "nbgrader" in cell.metadata] == [answer]
 
 
 # Collecting

@@ -3,12 +3,13 @@
 import subprocess
 import sys
 
+from labcourse.check import originality
 from labtrace.intervals import Union, busy
 from tools.grading import packages
 
 
 def test_labkits_own_answers_and_their_parts_are_taken_out_and_the_checks(tmp_path):
-    packages.copy_packages(tmp_path, packages.library_code("03_read_the_trace"))
+    packages.copy_packages(tmp_path, originality.library_code("03"))
     program = (
         "from labcourse import check\n"
         "from labtrace import intervals\n"

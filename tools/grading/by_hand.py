@@ -16,7 +16,7 @@ from nbgrader.utils import is_grade, is_solution
 
 from tools.grading.collect import read_table
 from tools.grading.course import Course, number_of, points_of, readable
-from tools.grading.execute import exercise_of, take_from_below, unite
+from tools.grading.execute import exercise_of, take_from_beside, unite
 from tools.grading.feedback import clean_html, markdown2html
 from tools.grading.report import PAGE
 
@@ -56,7 +56,7 @@ def answers(course: Course, notebook: str, question: str) -> dict[str, list[Note
     for student in course.submitted(notebook):
         handed_in = readable(course.root / "submitted" / student / notebook / f"{notebook}.ipynb")
         unite(handed_in)
-        take_from_below(handed_in, released)
+        take_from_beside(handed_in, released)
         found[student] = above(handed_in.cells, question)
     return {student: cells for student, cells in found.items() if cells}
 

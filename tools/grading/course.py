@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,10 +17,11 @@ from nbgrader.utils import is_grade, is_solution
 from traitlets.config import Config, PyFileConfigLoader
 
 from tools.grading.collect import LATE, read_notebook
-from tools.grading.execute import STOPPED, copies, exercise_of, name_of
+from tools.grading.execute import STOPPED, copies, exercise_of, is_wrong, name_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RIGHT, UNTOUCHED, UNREAD = "right", "not answered", "to be read"
+UNWRITTEN = re.compile("is not (written yet|defined)")  # in the errors of an untouched answer
 
 
 @dataclass
@@ -195,11 +197,12 @@ def read(submission: SubmittedNotebook, cells: list[NotebookNode]) -> list[Exerc
         telling = [
             error for kind in (f"{STOPPED}: ", "WrongAnswer: ", "") for error in errors if error.startswith(kind)
         ]
-        if name in untouched and not (telling and telling[0].startswith(STOPPED)):
+        wrong = check.cell_type != "code" or is_wrong(check)
+        if wrong and name in untouched and (not telling or any(UNWRITTEN.search(one) for one in telling)):
             message = UNTOUCHED
         elif points is None:
             message = UNREAD
-        elif telling:
+        elif wrong and telling:
             message = telling[0]
         else:
             message = f"{points:g} points by hand" if by_hand else RIGHT

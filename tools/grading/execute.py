@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 from contextlib import redirect_stdout, suppress
+from copy import deepcopy
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ class RestoreCells(CoursePreprocessor):
     """Makes one answer of a copied or split one, which nbgrader cannot grade, and puts deleted checks back.
 
     What a student wrote into a setup cell, which nbgrader restores, becomes a cell after it. What was written in new
-    cells below a question in words, whose own cell was left as it is, becomes its answer.
+    cells around the answer to a question in words becomes a part of it.
     """
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
@@ -74,7 +75,7 @@ class RestoreCells(CoursePreprocessor):
         unite(nb)
         released = self.released_cells(resources)
         own = {name_of(cell): cell for cell in released if name_of(cell)}
-        take_from_below(nb, released)
+        take_from_beside(nb, released)
         setup = {line for cell in own.values() if is_setup(cell) for line in statements(cell.source)}
         for cell in [*nb.cells]:
             if name_of(cell) not in own:  # not the course's, or of an older version of it
@@ -106,15 +107,26 @@ def unite(nb: NotebookNode) -> None:
                 del cell.metadata["nbgrader"]
 
 
-def take_from_below(nb: NotebookNode, released: list[NotebookNode]) -> None:
-    """Add to each written answer that was left as released what stands in the student's own text cells below it."""
+def take_from_beside(nb: NotebookNode, released: list[NotebookNode]) -> None:
+    """Add to each written answer what stands in the student's own text cells below and above it.
+
+    Of an answer that was left as released these may be code cells, too. One that was deleted comes back first.
+    """
     texts = {cell.source for cell in released}
-    untouched = {name_of(cell): cell.source for cell in released if is_grade(cell) and is_solution(cell)}
-    for place, cell in enumerate(nb.cells):
-        if cell.source == untouched.get(name_of(cell)):
-            below = takewhile(lambda one: one.source not in texts, nb.cells[place + 1 :])
-            parts = [one.source for one in below if one.cell_type != "code" and one.source.strip()]
-            cell.source = "\n\n".join([cell.source, *parts])
+    for number, question in enumerate(released):
+        if not (is_grade(question) and is_solution(question)):
+            continue
+        if name_of(question) not in map(name_of, nb.cells):
+            earlier = {name_of(cell) or cell.source for cell in released[:number]}
+            places = [place for place, cell in enumerate(nb.cells) if (name_of(cell) or cell.source) in earlier]
+            nb.cells.insert(max(places, default=-1) + 1, deepcopy(question))
+        place = [*map(name_of, nb.cells)].index(name_of(question))
+        answer, sides = nb.cells[place], (nb.cells[:place][::-1], nb.cells[place + 1 :])
+        own = [[*takewhile(lambda one: not name_of(one) and one.source not in texts, side)] for side in sides]
+        if answer.source != question.source or any(one.cell_type != "code" for side in own for one in side):
+            own = [[one for one in side if one.cell_type != "code"] for side in own]
+        above, below = ([one.source for one in side if one.source.strip()] for side in own)
+        answer.source = "\n\n".join([*above[::-1], answer.source, *below])
 
 
 def statements(source: str) -> list[str]:
@@ -174,21 +186,32 @@ class RunExercises(CoursePreprocessor):
         *others, check = cells
         sandbox = self.sandbox(setup, notebook)
         results, ended = sandbox.run([plain(cell.source) for cell in others])
-        missing = {"text": "", "error": stopped(ended or "crashed: nothing came from it")}
+        missing = {
+            "text": "",
+            "error": stopped(ended or "crashed: nothing came from it"),
+            "goes_on": False,
+            "absent": [],
+        }
         results += [missing] * (len(others) - len(results))
         errors = []
         answer = [cell for cell in others if exercise_of(cell) == exercise_of(check)]
         for cell, result in zip(others, results, strict=True):
             error = [new_output("error", **result["error"])] if result["error"] else []
             if cell in answer:
-                cell.outputs = [*_printed(result["text"]), *error]
+                cell.outputs = _printed(result["text"])
+            if cell in answer and not result["goes_on"]:
+                cell.outputs += error
             else:
                 errors += error
         os.environ["LABKIT_CHECK_SEED"] = str(self.seed)
         check.outputs = [new_output("error", **stopped(ended))] if ended else judge(check.source, sandbox)
         sandbox.end_exercise()
-        if is_wrong(check):  # then the cells that it needs may say why: one of them fails
+        if is_wrong(check):  # then the cells that it needs may say why: one of them fails, or lacks a module
             [*answer, check][0].outputs[:0] = errors
+            if absent := ", ".join(sorted({name for result in results for name in result["absent"]})):
+                wrong = check.outputs[-1]
+                wrong.evalue += f" (Not installed where answers are graded: {absent}.)"
+                wrong.traceback = [f"{wrong.ename}: {wrong.evalue}"]
 
     def sandbox(self, setup: list[str], notebook: str) -> Sandbox:
         """The sandbox in which these setup cells have run. It stays for the next submission."""

@@ -18,11 +18,6 @@ def __getattr__(name):
 '''
 
 
-def library_code(notebook: str) -> dict[CodeType, str]:
-    """The code of labkit's own answers to a notebook's exercises, with their names."""
-    return originality.library_code(originality.references_of(notebook[:2]))
-
-
 def copy_packages(folder: Path, code: dict[CodeType, str]) -> None:
     """Copy the packages and the worker to a folder. Functions with this code raise an error in the copy."""
     for name in PACKAGES:

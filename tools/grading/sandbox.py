@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from labcourse.check import originality
 from labcourse.check.answers import Stopped
 from tools.grading import packages
 
@@ -90,7 +91,7 @@ class Sandbox:
         self.folder = tempfile.TemporaryDirectory(prefix="labkit-grading-")
         self.course = tempfile.TemporaryDirectory(prefix="labkit-course-")
         course = Path(self.course.name)
-        packages.copy_packages(course, packages.library_code(notebook) if notebook else {})
+        packages.copy_packages(course, originality.library_code(notebook[:2]) if notebook else {})
         variables = environment(course if kind == "none" else Path("/course"))
         if kind == "none":
             variables["HOME"] = variables["TMPDIR"] = self.folder.name

@@ -6,10 +6,11 @@ It answers a line of JSON on stdin with a line of JSON on stdout:
     {"cells": [source, ...]}                              an exercise: its cells, without the check
     {"ask": "..."}                                        a request of its check, see `labcourse.calls.reply`
     {"end": true}                                         no more of this exercise
-    {"ended": "", "told": [{"text": "...", "error": null}, ...]}                       what comes back
+    {"ended": "", "told": [{"text": "...", "error": null, "goes_on": false, "absent": []}, ...]}
 
-`told` has the output and the error of each cell that ran to its end, or the reply to the request. `ended` says why the
-exercise was stopped early, and is empty if it was not.
+The last is what comes back. `told` has the output and the error of each cell that ran to its end, whether it went on
+after an error, and the modules that it lacks; or it is the reply to the request. `ended` says why the exercise was
+stopped early, and is empty if it was not.
 
 The setup cells are the course's own. They run once, in this process, which takes seconds. Then each exercise runs in a
 fork of it. So a crash, an endless loop or a full memory costs one exercise. Nothing remains of it for the next one,
@@ -17,6 +18,7 @@ which may be another student's: this process does not run answers, and in the sa
 process there can stop. It keeps the limits. What is right is not known here: nothing that comes back is believed.
 """
 
+import ast
 import contextlib
 import ctypes
 import importlib
@@ -31,6 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from unittest.mock import MagicMock
 
 import psutil
@@ -42,6 +45,7 @@ from labcourse.calls import reply as reply_of
 PR_SET_DUMPABLE = 4
 IDLE_SECONDS = 300
 MAX_CHARACTERS = 200_000  # that a cell may print; the middle of more is cut
+LIBRARYS_OWN = "the library's own"  # in the error of a function that is taken out, see `packages`
 MAX_BYTES = 20_000_000  # of an exercise's answer
 CUT = "\n... a part of the output was cut\n"
 
@@ -62,26 +66,55 @@ class Printed(io.TextIOBase):
 
 
 class Shell(InteractiveShell):
-    """IPython as Jupyter's kernel has it, but what a cell displays is printed as text."""
+    """IPython as Jupyter's kernel has it, but what a cell displays is printed as text, and magics do nothing."""
 
     error: dict | None = None
+    goes_on = False  # with the next statement when one fails: an earlier one called what is taken out of the packages
 
     def _showtraceback(self, etype: type, evalue: BaseException, stb: list[str]) -> None:
         self.error = self.error or {"ename": etype.__name__, "evalue": str(evalue)[:10_000], "traceback": stb}
 
+    def run_line_magic(self, *_: object, **__: object) -> None: ...
+
+    def run_cell_magic(self, *_: object, **__: object) -> None: ...
+
+    def system(self, _: str) -> None: ...
+
+    def getoutput(self, *_: object, **__: object) -> list[str]:
+        return []
+
     def run(self, source: str) -> dict:
-        """Run a cell; what it printed, and its first error or None.
+        """Run a cell; what it printed, its first error or None, whether it went on then, and the modules that it lacks.
 
         A module that is not installed here, as matplotlib where Colab has it, gets a stand-in, and the cell runs again.
+        Where a line beside the answer calls what is taken out of the packages here, the cell goes on with the next one,
+        and so do later cells, which may need what the line would have given.
         """
-        self.error, printed = None, Printed()
+        self.error, printed, absent = None, Printed(), []
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            while True:
+            while source:
+                earlier = self.error
                 wrong = self.run_cell(source, store_history=True).error_in_exec
-                if not isinstance(wrong, ModuleNotFoundError) or wrong.name in (None, *sys.modules):
-                    break
-                sys.modules[wrong.name] = MagicMock()
-        return {"text": printed.text, "error": self.error}
+                if isinstance(wrong, ModuleNotFoundError) and wrong.name not in (None, *sys.modules):
+                    sys.modules[wrong.name] = MagicMock()
+                    absent.append(wrong.name.partition(".")[0])
+                    self.error = earlier
+                    continue
+                self.goes_on = self.goes_on or LIBRARYS_OWN in str(wrong)
+                source = self.after(wrong, source) if wrong and self.goes_on else ""
+        return {"text": printed.text, "error": self.error, "goes_on": self.goes_on, "absent": absent}
+
+    def after(self, wrong: BaseException, source: str) -> str:
+        """What follows in a cell the statement that raised an error, with the same numbers of lines."""
+        failed = [line for frame, line in traceback.walk_tb(wrong.__traceback__) if frame.f_locals is self.user_ns]
+        ended = next((one for one in ast.parse(source).body if failed and one.end_lineno >= failed[0]), None)
+        if not ended:
+            return ""
+        lines = source.split("\n")
+        lines[: ended.end_lineno] = ["#"] * (ended.end_lineno - 1) + [
+            lines[ended.end_lineno - 1].encode()[ended.end_col_offset :].decode().lstrip("; ")
+        ]
+        return "\n".join(lines)
 
 
 def run_exercise(shell: Shell, requests: socket.socket, memory_mb: int) -> None:
@@ -217,7 +250,8 @@ def results_in(lines: list[str]) -> list[dict]:
             if told := result["error"]:
                 text, trace = str(told["evalue"]), [str(one) for one in told["traceback"]]
                 error = {"ename": str(told["ename"]), "evalue": text, "traceback": trace}
-            found.append({"text": str(result["text"]), "error": error})
+            found.append({"text": str(result["text"]), "error": error, "goes_on": bool(result["goes_on"])})
+            found[-1]["absent"] = [str(name) for name in result["absent"]]
     return found
 
 
