@@ -575,13 +575,25 @@ def test_one_bad_file_costs_nobody_else_the_results(own):
 
 
 @needs_namespaces
-def test_the_reason_why_nbgrader_cannot_grade_says_what_to_do(own, capsys):
+@pytest.mark.parametrize(
+    "changed", [{"schema_version": 2}, {"schema_version": 99}, {"points": None}, {"checksum": "0"}]
+)
+def test_nbgrader_s_notes_in_a_cell_are_the_course_s(own, changed):
     path = own.root / "submitted" / "ada" / NAME / f"{NAME}.ipynb"
     notebook = nbformat.read(path, as_version=4)
-    next(filter(is_check, notebook.cells)).metadata["nbgrader"]["schema_version"] = 2
+    next(filter(is_check, notebook.cells)).metadata["nbgrader"].update(changed)
+    before = row_of(own)
     nbformat.write(notebook, path)
-    assert grading.main(["--course", str(own.root), *GRADE]) == 1
-    assert "use an old version: copy the answers into a fresh notebook" in capsys.readouterr().out
+    assert row_of(own) == before
+
+
+def test_the_reason_why_nbgrader_cannot_grade_says_what_to_do(own, monkeypatch, capsys):
+    def preprocess(*_):
+        raise RuntimeError("a fault that nobody has met yet")
+
+    monkeypatch.setattr(RestoreCells, "preprocess", preprocess)
+    assert grading.main(["--course", str(own.root), *GRADE, "--student", "ada"]) == 1
+    assert "RuntimeError: a fault that nobody has met yet: copy the answers into a fresh" in capsys.readouterr().out
 
 
 @needs_namespaces

@@ -67,7 +67,7 @@ class RestoreCells(CoursePreprocessor):
     """Makes one answer of a copied or split one, which nbgrader cannot grade, and puts deleted checks back.
 
     What a student wrote into a setup cell, which nbgrader restores, becomes a cell after it. What was written in new
-    cells around the answer to a question in words becomes a part of it.
+    cells around the answer to a question in words becomes a part of it. nbgrader's notes in a cell are the course's.
     """
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
@@ -80,7 +80,9 @@ class RestoreCells(CoursePreprocessor):
         for cell in [*nb.cells]:
             if name_of(cell) not in own:  # not the course's, or of an older version of it
                 cell.metadata.pop("nbgrader", None)
-            elif is_setup(cell) and (added := [line for line in statements(cell.source) if line not in setup]):
+                continue
+            cell.metadata["nbgrader"] = own[name_of(cell)].metadata.nbgrader  # which other programs may have changed
+            if is_setup(cell) and (added := [line for line in statements(cell.source) if line not in setup]):
                 nb.cells.insert(nb.cells.index(cell) + 1, new_code_cell("\n".join(added)))
         present = {name_of(cell) for cell in nb.cells}
         nb.cells += [cell for name, cell in own.items() if is_grade(cell) and name not in present]
