@@ -272,7 +272,7 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
     except (ValueError, RecursionError) as cause:
         raise TraceError(f"{file}: no JSON, or cut off ({cause}). {AGAIN}") from cause
     raise NoTraceError(
-        f'{file}: JSON, but no trace: there is no list of "traceEvents" in it. Choose a file made by `labkit.record`.'
+        f'{file}: JSON, but no trace: there is no list of "traceEvents" in it. Choose a file that torch.profiler wrote.'
     )
 
 
