@@ -10,7 +10,7 @@ import pandas
 
 from labtrace import host, tables
 from labtrace.dialects import COMPUTE
-from labtrace.difference import whole_steps
+from labtrace.difference import step_walls, whole_steps
 from labtrace.intervals import busy
 from labtrace.rank import Rank
 from labtrace.replay.remedies import RANKS, Remedies
@@ -19,7 +19,7 @@ from labtrace.tables import LONG_DELAY_US
 PARTS = ("data", "host", "compute", "memory", "communication")  # of the work
 MOST_GAPS = 3  # that are named, if together they are most of the idle time
 LEAST_SHARE = 0.1  # of the wall time: a part of the work that costs less is not the bottleneck
-MOST_OUTSIDE = 0.25  # of the recorded steps may be before the GPU's first work and after its last
+MOST_OUTSIDE = 0.25  # of a step that is alone may be before the GPU's first work and after its last
 LEAST_TOLD = 0.005  # a smaller share would be told as 0 %
 LEAST_LEAD = 2.0  # the ratio of the bottleneck's cost to the next largest
 MOSTLY_WAITS = 0.9  # of what the communication costs: if waits for other ranks cost more, they are the cause
@@ -61,7 +61,7 @@ def summary(rank: Rank, played: Remedies | None, doubt: str, sound: bool = True)
         if sound:
             bound, verdict = _without_replay(rank, numbers)
         why = f"{doubt} {idle}"
-    if len(rank.steps) and (around := _around_the_gpu(rank)):
+    if len(step_walls(rank)) == 1 and (around := _around_the_gpu(rank)):
         verdict = f"{around}; of the rest, {verdict[0].lower()}{verdict[1:]}"
         bound = "unknown"
     if rank.recording.gpus > 1 and (worked := numbers["wall_us"] / rank.recording.events["end"].max()) < LEAST_SHARE:
@@ -73,7 +73,10 @@ def summary(rank: Rank, played: Remedies | None, doubt: str, sound: bool = True)
 
 
 def _around_the_gpu(rank: Rank) -> str:
-    """How much of the recorded steps is before the GPU's first work and after its last, and what filled it, or ""."""
+    """How much of a step that is alone is before the GPU's first work and after its last, and what filled it, or "".
+
+    Of several steps, the gaps between their kernels tell that.
+    """
     begin, end = float(rank.steps["begin"].min()), float(rank.steps["end"].max())
     calls = [*rank.kernels["call"][[rank.kernels["begin"].idxmin()]], rank.kernels["call"].iloc[-1]]
     stretches = [(begin, rank.start, calls[0]), (rank.stop, end, calls[1])]
@@ -85,7 +88,7 @@ def _around_the_gpu(rank: Rank) -> str:
     (name,), (filled,) = host.filled_by(rank, [since], [until], [call])
     mostly = f", mostly filled by {name}" if filled > 0.5 else ""
     told = "Over 99%" if share > 0.99 else f"{share:.0%}"
-    return f"{told} of the recorded steps is before the GPU's first work or after its last{mostly}"
+    return f"{told} of the recorded step is before the GPU's first work or after its last{mostly}"
 
 
 def _numbers(rank: Rank) -> dict[str, float]:

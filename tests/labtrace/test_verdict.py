@@ -96,7 +96,7 @@ def test_what_is_before_the_gpu_s_first_work_is_told(host_us, told, load):
         trace.launch(host_us + 10 * number, host_us + 20 + 200 * number, 199)
     found = verdict(load(trace))
     said = (
-        "82% of the recorded steps is before the GPU's first work or after its last, mostly filled by prepare; of the "
+        "82% of the recorded step is before the GPU's first work or after its last, mostly filled by prepare; of the "
     )
     assert found["verdict"].startswith(f"{said}rest, the GPU is busy" if told else "The GPU is busy")
     assert (found["bound_by"] == "unknown") == told
