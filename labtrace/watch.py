@@ -19,6 +19,7 @@ import threading
 import time
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -92,7 +93,7 @@ class Watch:
         self.lock, self.thread = threading.RLock(), 0  # PyTorch's profiler belongs to the thread that started it
         self.hook: Any = None  # PyTorch's handle, None after the recording
         self.told = False  # how it ended
-        self.backward = 0  # calls of it that have not returned
+        self.backward: Counter[int] = Counter()  # by thread, calls of it that have not returned
         self.ended_in_backward = False  # a step, of an optimiser that steps there
         self.memory = 0  # bytes, when the recording began
         self.about: dict[str, Any] = {}  # the recording's stamp
@@ -119,7 +120,7 @@ class Watch:
             self.step_ended()
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if self._ends_step(optimizer):
+        if not self._elsewhere() and self._ends_step(optimizer):
             self.step_ended()
 
     def _ends_step(self, optimizer: Any) -> bool:
@@ -148,11 +149,11 @@ class Watch:
 
     def _begin_backward(self, *_args: Any) -> None:
         self._check_memory()
-        self.backward += 1
+        self.backward[threading.get_ident()] += 1
 
     def _end_backward(self) -> None:
-        self.backward -= 1
-        if self.ended_in_backward and not self.backward:
+        self.backward[threading.get_ident()] -= 1
+        if self.ended_in_backward and not self._in_backward():
             self.ended_in_backward = False
             self.step_ended()
 
@@ -169,6 +170,11 @@ class Watch:
             self.profiler = None
             self._leave("nothing is recorded, since the script has a profiler of its own.")
 
+    def _in_backward(self) -> bool:
+        """Whether this thread is in a backward pass, which it called, or as one of PyTorch's own threads."""
+        of_pytorch = isinstance(threading.current_thread(), threading._DummyThread)
+        return self.backward.total() > 0 if of_pytorch else self.backward[threading.get_ident()] > 0
+
     def _elsewhere(self) -> bool:
         """Whether another thread is recorded."""
         return self.profiler is not None and self.thread != threading.get_ident()
@@ -176,7 +182,7 @@ class Watch:
     def step_ended(self) -> None:
         """Starts the recording, goes on with it, or ends it. Only one thread comes in at a time."""
         with self.lock:
-            if self.backward:  # where a profiler can neither start nor end
+            if self._in_backward():  # where a profiler can neither start nor end
                 self.ended_in_backward = True
             elif self.hook and not self._elsewhere():
                 self._count_step()
