@@ -141,8 +141,8 @@ def _window(rank: Rank) -> tuple[float, float]:
         return rank.start, rank.stop
     step = rank.steps[rank.steps["step"] == walls.index[0]].iloc[0]
     first = kernels["begin"][kernels["step"] == step["step"]].min()
-    before = kernels["end"][kernels["begin"] < first].max()  # NaN if there is none
-    return float(min(first, np.fmax(step["begin"], before))), float(max(rank.stop, step["end"]))
+    before = kernels["end"][kernels["begin"] < first].max()  # both are NaN if there is none
+    return float(np.fmin(first, np.fmax(step["begin"], before))), float(max(rank.stop, step["end"]))
 
 
 def step_walls(rank: Rank) -> pandas.Series:

@@ -211,6 +211,14 @@ def test_a_step_that_is_alone_begins_with_its_mark_or_after_the_work_of_the_step
     assert re.search(f"A step took {lasts:,} us .* waits {1 - 500 / lasts:.0%} of the time", found)
 
 
+def test_a_step_that_is_alone_may_have_launched_nothing(tmp_path):
+    trace = SyntheticTrace()
+    trace.range("ProfilerStep#1", 0, 1000)
+    trace.launch(1100, 1150, 350)
+    ranks = labkit.Trace(trace.save(tmp_path / "trace.json")).ranks
+    assert "took 1,500 us and takes 1,500" in compare(ranks, ranks).words
+
+
 def test_by_operator_its_calls_are_counted_however_many_kernels_each_launches(tmp_path):
     split, whole = SyntheticTrace(), SyntheticTrace()
     for trace, kernels in ((split, 2), (whole, 1)):
