@@ -101,7 +101,7 @@ class Trace:
         hide behind each other, or more than one has to get faster. "unknown": too much of the trace is lost, or it
         cannot be played again. Then a kind of work is the bound only if it keeps a stream busy for nine tenths of the
         time, with the host ahead. It is "unknown", too, if over a quarter of the only step is before the GPU's first
-        work and after its last. If a tenth is start-up, costs are those of the rest. "memory" means copies and
+        work or after its last. If a tenth is start-up, costs are those of the rest. "memory" means copies and
         memsets. Only a trace with shapes tells whether arithmetic or memory limits a kernel: see `achieved`. If three
         gaps or fewer are most of the idle time, `why` names them.
 

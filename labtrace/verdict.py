@@ -19,7 +19,7 @@ from labtrace.tables import LONG_DELAY_US
 PARTS = ("data", "host", "compute", "memory", "communication")  # of the work
 MOST_GAPS = 3  # that are named, if together they are most of the idle time
 LEAST_SHARE = 0.1  # of the wall time: a part of the work that costs less is not the bottleneck
-MOST_OUTSIDE = 0.25  # of a step that is alone may be before the GPU's first work and after its last
+MOST_OUTSIDE = 0.25  # of a step that is alone may be before the GPU's first work or after its last
 LEAST_TOLD = 0.005  # a smaller share would be told as 0 %
 LEAST_LEAD = 2.0  # the ratio of the bottleneck's cost to the next largest
 MOSTLY_WAITS = 0.9  # of what the communication costs: if waits for other ranks cost more, they are the cause
@@ -73,13 +73,13 @@ def summary(rank: Rank, played: Remedies | None, doubt: str, sound: bool = True)
 
 
 def _around_the_gpu(rank: Rank) -> str:
-    """How much of a step that is alone is before the GPU's first work and after its last, and what filled it, or "".
+    """How much of a step that is alone is before the GPU's first work or after its last, and what filled it, or "".
 
     Of several steps, the gaps between their kernels tell that.
     """
     begin, end = float(rank.steps["begin"].min()), float(rank.steps["end"].max())
-    calls = [*rank.kernels["call"][[rank.kernels["begin"].idxmin()]], rank.kernels["call"].iloc[-1]]
-    stretches = [(begin, rank.start, calls[0]), (rank.stop, end, calls[1])]
+    first, last = rank.kernels["call"].iloc[[0, -1]]
+    stretches = [(begin, rank.start, first), (rank.stop, end, last)]
     outside = sum(max(0.0, until - since) for since, until, _ in stretches)
     share = outside / (max(end, rank.stop) - min(begin, rank.start))
     if share < MOST_OUTSIDE:
