@@ -1080,3 +1080,19 @@ def test_without_isolation_crashes_and_loops_cost_one_exercise_too():
         assert not ended and "6" in cell["text"] and cell["error"] is None
     finally:
         worker.close()
+
+
+def test_where_its_own_folder_cannot_be_written_nobody_else_s_files_go(tmp_path, monkeypatch):
+    """Python then takes another folder for temporary files: on a full disk, that of the system."""
+    (tmp_path / "somebody_s").mkdir()
+    (tmp_path / "somebody_s" / "thesis.txt").touch()
+    variables = [f"TMPDIR={tmp_path / 'full'}", f"TEMP={tmp_path / 'somebody_s'}"]
+    command = ["env", *variables, sys.executable, *sandbox.WORKER]
+    monkeypatch.setitem(sandbox.MAKE, "none", lambda *_: (command, []))
+    worker = sandbox.Sandbox("none", [], dict(exercise_seconds=1, memory_mb=1000))
+    try:
+        assert worker.run(["2 * 3"])[1].startswith("crashed")
+        worker.end_exercise()
+    finally:
+        worker.close()
+    assert (tmp_path / "somebody_s" / "thesis.txt").exists()

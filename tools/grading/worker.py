@@ -124,7 +124,7 @@ def run_exercise(shell: Shell, requests: socket.socket, memory_mb: int) -> None:
         for own in (0, 1, 2):
             os.dup2(nothing, own)
         os.setsid()
-        os.chdir(tempfile.mkdtemp())
+        os.chdir(tempfile.mkdtemp(dir=own_folder()))
         signal.signal(signal.SIGINT, signal.default_int_handler)
         set_dumpable(True)
         for limit, most in ((resource.RLIMIT_DATA, memory_mb * 10**6), (resource.RLIMIT_CORE, 0)):
@@ -219,13 +219,21 @@ def kill_children() -> None:
             process.kill()
 
 
+def own_folder() -> str:
+    """The folder for an answer's files, which the sandbox names. Everything in it is removed after each exercise.
+
+    Never `tempfile.gettempdir()`: where TMPDIR cannot be written, on a full disk for instance, that is the system's.
+    """
+    return os.environ["TMPDIR"]
+
+
 def clear() -> None:
     """Remove all processes and files that an exercise has left behind."""
     kill_children()
     with contextlib.suppress(ChildProcessError):
         while True:
             os.waitpid(-1, 0)
-    folders = [tempfile.gettempdir(), *(["/dev/shm"] if os.getpid() == 1 else [])]
+    folders = [own_folder(), *(["/dev/shm"] if os.getpid() == 1 else [])]
     for command in (["chmod", "-R", "u+rwX", *folders], ["find", *folders, "-mindepth", "1", "-delete"]):
         subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
