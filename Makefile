@@ -2,7 +2,8 @@
 #
 #   make student         JupyterLab on the exercises, in student/: answers in it are never overwritten
 #   make lab             JupyterLab on the notebooks with their solutions
-#   make test            the tests, then every notebook
+#   make test            the everyday tests, and every notebook in its quick form
+#   make test-all        all tests, and every notebook as readers run it
 #   make bench           the benchmarks
 #   make compare         training steps side by side on this machine, with and without speed-ups
 #   make assignments     student notebooks into assignments/release
@@ -31,7 +32,7 @@
 
 include install.mk
 
-.PHONY: student lab test bench compare assignments grade grades answers grading-image formgrader student-repo
+.PHONY: student lab test test-all bench compare assignments grade grades answers grading-image formgrader student-repo
 .PHONY: misconceptions examination gallery site links browser format lock
 
 student: $(INSTALLED) assignments/.made
@@ -41,8 +42,14 @@ student: $(INSTALLED) assignments/.made
 lab: $(INSTALLED)
 	cd notebooks && ../.venv/bin/python -m jupyterlab $(LAB_ARGS) $(ARGS)
 
+# conftest.py says what the tiers are.
+PYTEST = OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n auto --dist loadfile -rs
+
 test: $(INSTALLED)
-	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n auto --dist loadfile $(ARGS)
+	$(PYTEST) --tier quick $(ARGS)
+
+test-all: $(INSTALLED)
+	$(PYTEST) $(ARGS)
 
 bench: $(INSTALLED)
 	.venv/bin/python -m pytest -q -s benchmarks $(ARGS)
