@@ -43,7 +43,7 @@ from labkit.training.translate import translate as translate
 from labkit.variants.registry import make_step as make_step
 from labkit.variants.registry import speedups as speedups
 from labtrace.errors import LabkitError as LabkitError
-from labtrace.reading import TraceError as TraceError
+from labtrace.events.reading import TraceError as TraceError
 from labtrace.trace import Trace as Trace
 
 __version__: str

@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from labtrace.errors import LabkitError
-from labtrace.intervals import busy, levels
-from labtrace.tables import idle_causes
+from labtrace.events.intervals import busy, levels
+from labtrace.tables.gpu import idle_causes
 
 QUEUE_LIMIT = 1024  # launches waiting in one stream, as its users report: https://stackoverflow.com/q/53970187
 GAP_US = 1.0  # between two kernels of a stream that does not wait: an assumption, of the right order for GPUs

@@ -1,8 +1,8 @@
 """A recorded trace, played again with one thing changed: SIMULATED, but with durations that were measured.
 
 We read from the recording the duration and the stream of every kernel, the host's time between one launch and the
-next, and the waits, as far as they show: see `labtrace.dependencies`. The pause between two kernels of a stream is the
-mean of the recorded pauses.
+next, and the waits, as far as they show: see `labtrace.tables.dependencies`. The pause between two kernels of a stream
+is the mean of the recorded pauses.
 
 The model leaves out some things. Where the host worked after a launch and then waited, this work counts as done after
 the wait. Kernels that ran together keep their recorded durations, even if a change separates them. A kernel has no
@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas
 
-from labtrace.dependencies import FULL_QUEUE, Dependencies, dependencies, in_order
-from labtrace.dialects import OPERATORS
 from labtrace.errors import LabkitError
-from labtrace.intervals import busy
-from labtrace.rank import Rank, innermost
+from labtrace.events.dialects import OPERATORS
+from labtrace.events.intervals import busy
+from labtrace.events.rank import Rank, innermost
 from labtrace.replay.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labtrace.replay.trace_file import GRAPH_US, Replay, Source
+from labtrace.tables.dependencies import FULL_QUEUE, Dependencies, dependencies, in_order
 
 if TYPE_CHECKING:
     from labtrace.trace import Trace

@@ -15,8 +15,8 @@ import pandas
 import plotly.graph_objects as go
 
 from labtrace.errors import LabkitError
-from labtrace.rank import Rank
-from labtrace.reading import entry
+from labtrace.events.rank import Rank
+from labtrace.events.reading import entry
 from labtrace.show.style import ABOVE, BELOW, CLEAR, EDGE, escaped, mark_simulated, panels, shortened, text_on
 from labtrace.trace import Trace
 

@@ -10,7 +10,7 @@ import pandas
 import plotly.graph_objects as go
 
 from labtrace.errors import LabkitError, check_known
-from labtrace.intervals import levels
+from labtrace.events.intervals import levels
 from labtrace.show.bars import Traces, analysis_of, by_name, finish, rank_names, readable
 from labtrace.show.style import escaped, shortened, table_of
 from labtrace.trace import Trace

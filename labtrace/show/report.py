@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 import pandas
 import plotly.graph_objects as go
 
-from labtrace import processor
-from labtrace.communication import in_words as ranks_in_words
-from labtrace.difference import Comparison, compare, step_walls
 from labtrace.errors import LabkitError
+from labtrace.findings.difference import Comparison, compare, step_walls
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.show.bars import Traces, by_name, readable
 from labtrace.show.page import write_page
 from labtrace.show.style import in_words, shortened
 from labtrace.show.views import trace
+from labtrace.tables import processor
+from labtrace.tables.communication import in_words as ranks_in_words
 from labtrace.trace import Trace
 
 # Views. Those in detail are drawn of one rank only.

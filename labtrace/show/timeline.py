@@ -6,12 +6,12 @@ import numpy as np
 import pandas
 import plotly.graph_objects as go
 
-from labtrace.dialects import CALLS
 from labtrace.errors import LabkitError
-from labtrace.processor import stretches
-from labtrace.rank import Rank
+from labtrace.events.dialects import CALLS
+from labtrace.events.rank import Rank
 from labtrace.show.bars import Looks, Traces, bars, each_rank, finish, joined
 from labtrace.show.style import FAINT, HOST, INK, KINDS, PLAYERS, UNUSED, WALL, escaped, panels, shortened, time_unit
+from labtrace.tables.processor import stretches
 from labtrace.trace import Trace
 
 MOST_BARS = 1500

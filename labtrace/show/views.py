@@ -14,7 +14,7 @@ import pandas
 import plotly.graph_objects as go
 
 from labtrace.errors import LabkitError, check_known
-from labtrace.rank import NOWHERE
+from labtrace.events.rank import NOWHERE
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.show import style
 from labtrace.show.bars import Looks, Traces, bars, by_name, each_rank, finish, joined, readable

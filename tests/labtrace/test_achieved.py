@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 import labkit
-from labtrace import achieved
+from labtrace.tables import achieved
 
 US = 10.0  # that each kernel takes
 

@@ -9,8 +9,8 @@ from synthetic_trace import SyntheticTrace
 
 import labkit
 from labkit.simulate import Launch, Replay, write_trace
-from labtrace.critical_path import segments
 from labtrace.replay.trace_file import Source
+from labtrace.tables.critical_path import segments
 
 
 def path_of(trace, tmp_path):

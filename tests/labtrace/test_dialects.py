@@ -9,8 +9,8 @@ import pandas
 import pytest
 from synthetic_trace import AUTOGRAD, GPU, HOST, SyntheticTrace, two_streams
 
-from labtrace.dialects import fine_kinds
-from labtrace.reading import TraceError
+from labtrace.events.dialects import fine_kinds
+from labtrace.events.reading import TraceError
 from labtrace.trace import Trace
 
 OLD = {

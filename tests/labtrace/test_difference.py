@@ -7,8 +7,8 @@ from synthetic_trace import SyntheticTrace
 
 import labkit
 from labkit.simulate import Launch, Replay, write_trace
-from labtrace.difference import compare
 from labtrace.errors import LabkitError
+from labtrace.findings.difference import compare
 from labtrace.replay.trace_file import Source
 
 

@@ -10,7 +10,7 @@ from synthetic_trace import SyntheticTrace
 import labkit
 from labkit.simulate import Launch, Replay, what_if, write_trace
 from labtrace.errors import LabkitError
-from labtrace.host import divide
+from labtrace.events.host import divide
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.replay.trace_file import Source
 
@@ -114,10 +114,10 @@ def test_a_trace_that_cannot_be_played_again_is_refused(tmp_path, monkeypatch):
     def slower(times, *found):
         return {cause: times * us for cause, us in divide(*found).items()}
 
-    monkeypatch.setattr("labtrace.host.divide", partial(slower, 1.1))
+    monkeypatch.setattr("labtrace.events.host.divide", partial(slower, 1.1))
     with pytest.warns(ReplayWarning, match="wall time is 1,091 us, and in the recording 992 us"):
         labkit.Trace(path).remedies()
-    monkeypatch.setattr("labtrace.host.divide", partial(slower, 2.0))
+    monkeypatch.setattr("labtrace.events.host.divide", partial(slower, 2.0))
     with pytest.raises(LabkitError, match="cannot predict the effect of a change"):
         labkit.Trace(path).remedies()
 

@@ -8,9 +8,9 @@ from synthetic_trace import GPU, SyntheticTrace
 
 import labkit
 from labtrace.errors import LabkitError
-from labtrace.intervals import Nesting, Union, busy, levels
-from labtrace.reading import TraceError
-from labtrace.tables import find_gaps
+from labtrace.events.intervals import Nesting, Union, busy, levels
+from labtrace.events.reading import TraceError
+from labtrace.tables.gpu import find_gaps
 from labtrace.trace import Trace
 
 

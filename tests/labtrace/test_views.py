@@ -11,7 +11,7 @@ from synthetic_trace import SyntheticTrace
 
 from labkit import show
 from labtrace.errors import LabkitError
-from labtrace.reading import TraceError
+from labtrace.events.reading import TraceError
 from labtrace.show.bars import readable
 from labtrace.show.style import in_words
 from labtrace.show.views import VIEWS

@@ -13,15 +13,16 @@ from functools import cached_property
 import numpy as np
 import pandas
 
-from labtrace import audit, host
-from labtrace.dependencies import dependencies
-from labtrace.dialects import COMPUTE, fine_kinds, matching
 from labtrace.errors import LabkitError
-from labtrace.intervals import Union
-from labtrace.rank import Rank
+from labtrace.events import host
+from labtrace.events.dialects import COMPUTE, fine_kinds, matching
+from labtrace.events.intervals import Union
+from labtrace.events.rank import Rank
+from labtrace.findings import audit
 from labtrace.replay.launch_queue import run
 from labtrace.replay.recorded_replay import queue_settings, replay_doubt, waits_for_ranks
-from labtrace.tables import LONG_DELAY_US
+from labtrace.tables.dependencies import dependencies
+from labtrace.tables.gpu import LONG_DELAY_US
 
 RANKS = "waiting for other ranks"
 # What to try: the first part of each, up to the semicolon, is the subject of a sentence.
@@ -91,7 +92,7 @@ class Remedies:
             `START_UP_SHARE`. If not, `wall`, `gains`, `idle` and `waits` are those of the rest.
         wall: of the replay, in microseconds.
         idle: the share of the recorded wall time in which the GPU was idle.
-        waits: by the causes of `labtrace.host`, the share of the idle time in which the host worked on them.
+        waits: by the causes of `labtrace.events.host`, the share of the idle time in which the host worked on them.
 
     Raises:
         TraceError, LabkitError: as `labtrace.Trace.remedies`.

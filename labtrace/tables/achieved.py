@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
-from labtrace.operators import times
-from labtrace.rank import Rank, innermost
-from labtrace.reading import TraceError
+from labtrace.events.rank import Rank, innermost
+from labtrace.events.reading import TraceError
+from labtrace.tables.operators import times
 
 Shape = tuple[int, ...]
 

@@ -24,8 +24,8 @@ import msgspec
 import numpy as np
 import pandas
 
-from labtrace.dialects import CALLS, CATEGORIES, GPU_WORK, ON_HOST, SHAPED
 from labtrace.errors import LabkitError, check_exists
+from labtrace.events.dialects import CALLS, CATEGORIES, GPU_WORK, ON_HOST, SHAPED
 
 SUFFIXES = (".json", ".json.gz")
 NULL = msgspec.Raw(b"null")
@@ -81,9 +81,9 @@ class Recording:
         rank: the rank of the recorded process, 0 if the file does not say.
         meta: the file's top-level entries other than the events.
         events: the table above.
-        inputs: the different shapes, types and values of inputs, as text. See `labtrace.achieved`.
+        inputs: the different shapes, types and values of inputs, as text. See `labtrace.tables.achieved`.
         left_out: how many events of the file are not in the table, by the reason.
-        gpus: how many the process used. The events are those of one of them: see `labtrace.rank.ranks_of`.
+        gpus: how many the process used. The events are those of one of them: see `labtrace.events.rank.ranks_of`.
     """
 
     file: Path

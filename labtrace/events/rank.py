@@ -10,8 +10,8 @@ import numpy as np
 import pandas
 from numpy.typing import ArrayLike
 
-from labtrace.clocks import DOUBTFUL, cut_short, impossible
-from labtrace.dialects import (
+from labtrace.events.clocks import DOUBTFUL, cut_short, impossible
+from labtrace.events.dialects import (
     APPENDED_LAUNCHES,
     CALLS,
     COMMUNICATION,
@@ -26,9 +26,9 @@ from labtrace.dialects import (
     USERS_RANGES,
     matching,
 )
-from labtrace.intervals import Nesting, Union
+from labtrace.events.intervals import Nesting, Union
+from labtrace.events.reading import Recording, TraceError, entry, number
 from labtrace.ranges import RANGE
-from labtrace.reading import Recording, TraceError, entry, number
 
 COUNTERS = "cuda_profiler_range"
 NOWHERE = "(none)"  # in tables, where there is no operator or range
@@ -132,7 +132,7 @@ class Rank:
 
     @cached_property
     def impossible_times(self) -> dict[str, tuple[pandas.Series, float]]:
-        """The kernels whose times do not fit the host's: see `labtrace.clocks.impossible`."""
+        """The kernels whose times do not fit the host's: see `labtrace.events.clocks.impossible`."""
         return impossible(self.gpu_work, self.operators, self.recording.gpus)
 
     @cached_property
