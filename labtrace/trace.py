@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas
 
-from labtrace.errors import LabkitError, check_known
+from labtrace.errors import LabError, check_known
 from labtrace.events.rank import Rank, ranks_of
 from labtrace.events.reading import read
 from labtrace.findings import audit, difference, verdict
@@ -18,7 +18,7 @@ from labtrace.tables import achieved, communication, critical_path, gpu, operato
 
 
 class Trace:
-    """A Kineto trace, as `labkit.record` or torch.profiler writes it.
+    """A Kineto trace, as torch.profiler or `labkit.record` writes it.
 
     Every table is a `pandas.DataFrame` whose first column, `rank`, is the rank. Columns that end in `us` are
     microseconds, columns that begin with `share` are between 0 and 1, and a value that cannot be known is NaN. "Wall
@@ -69,12 +69,12 @@ class Trace:
             last: another step, or None for `first` alone.
 
         Raises:
-            LabkitError: `last` comes before `first`.
+            LabError: `last` comes before `first`.
             TraceError: a step is not in the trace, no step is marked, or no kernel was launched in these steps.
         """
         last = first if last is None else last
         if last < first:
-            raise LabkitError(f"first={first} comes after last={last}. Name the earlier step first.")
+            raise LabError(f"first={first} comes after last={last}. Name the earlier step first.")
         part = copy.copy(self)
         part.ranks = {number: rank.within(first, last) for number, rank in self.ranks.items()}
         part.only_steps = first, last
@@ -122,7 +122,7 @@ class Trace:
             rank.check_gpu()
             try:
                 played = self._remedies(rank)
-            except LabkitError as error:  # it cannot be played again
+            except LabError as error:  # it cannot be played again
                 return verdict.summary(rank, None, str(error), sound=not audit.doubts(rank)[1])
             return verdict.summary(rank, played, played.doubt)
 
@@ -418,7 +418,7 @@ class Trace:
 
         Raises:
             TraceError: there is no GPU activity, or no launch.
-            LabkitError: too much of the trace is lost, an unchanged replay differs from it by more
+            LabError: too much of the trace is lost, an unchanged replay differs from it by more
                 than a fifth, or the host waited in a way that does not show.
 
         Warns:

@@ -10,9 +10,9 @@ from itertools import groupby
 
 import torch
 
+from labkit.errors import LabkitError
 from labkit.simulate.cost_model import ROOFLINES, Kernel, Roofline, kernels
 from labkit.simulate.meta_device import Operator
-from labtrace.errors import LabkitError
 from labtrace.replay.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labtrace.replay.trace_file import GRAPH_US, Replay, Source
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
+from labtrace.errors import TraceError
 from labtrace.events.dialects import OPERATORS, fine_kinds
 from labtrace.events.rank import NOWHERE, Nested, Rank
-from labtrace.events.reading import TraceError
 from labtrace.tables.gpu import share, temporal_by_step
 from labtrace.tables.processor import MOST_SKEWED, stretches, typical_steps, typical_work
 

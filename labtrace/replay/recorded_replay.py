@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas
 
-from labtrace.errors import LabkitError
+from labtrace.errors import LabError
 from labtrace.events.dialects import OPERATORS
 from labtrace.events.intervals import busy
 from labtrace.events.rank import Rank, innermost
@@ -67,7 +67,7 @@ def what_if(
 
     Raises:
         TraceError: the trace holds no GPU activity.
-        LabkitError: a factor is negative or no number, `rank` names none of several ranks, the trace has no launches
+        LabError: a factor is negative or no number, `rank` names none of several ranks, the trace has no launches
             or, for a graph, no steps, or the unchanged replay differs from the recording by more than `REFUSE_ABOVE`.
 
     Warns:
@@ -75,13 +75,13 @@ def what_if(
     """
     ranks = list(trace.ranks)
     if rank not in (ranks if rank is not None or len(ranks) > 1 else [None]):
-        raise LabkitError(f"rank={rank}: a replay is of one rank. Choose among {', '.join(map(str, ranks))}.")
+        raise LabError(f"rank={rank}: a replay is of one rank. Choose among {', '.join(map(str, ranks))}.")
     chosen = trace.ranks[ranks[0] if rank is None else rank]
     recorded = read_launches(chosen)
     warn_of(replay_doubt(chosen, recorded.timeline.kernel_start, recorded.timeline.kernel_end))
     for factor in (host, kernels, data):
         if not 0 <= factor < np.inf:
-            raise LabkitError(f"{factor} is no factor on a time. Give 0 or more: 0.5 is twice as fast.")
+            raise LabError(f"{factor} is no factor on a time. Give 0 or more: 0.5 is twice as fast.")
     launches = [
         with_changes(
             launch,
@@ -117,10 +117,10 @@ def replay_doubt(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
         A sentence if one differs by more than `WARN_ABOVE` of the wall time, else "".
 
     Raises:
-        LabkitError: one differs by more than `REFUSE_ABOVE` of it.
+        LabError: one differs by more than `REFUSE_ABOVE` of it.
     """
     if rank.start == rank.stop:
-        raise LabkitError(f"{rank.recording.file}: its kernels took no time at all, so there is nothing to gain.")
+        raise LabError(f"{rank.recording.file}: its kernels took no time at all, so there is nothing to gain.")
     wall, recorded_wall = float(np.max(end) - np.min(begin)), rank.stop - rank.start
     played, recorded = busy(begin, end), rank.busy.length
     pairs = {
@@ -139,7 +139,7 @@ def replay_doubt(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
     unknown = rank.kernels["call_begin"].isna().mean()
     cause = f" The launches of {unknown:.0%} of the kernels are not in the trace." if unknown > WARN_ABOVE else ""
     if apart > REFUSE_ABOVE:
-        raise LabkitError(f"{said}{cause} So this trace cannot predict the effect of a change. See Trace.audit().")
+        raise LabError(f"{said}{cause} So this trace cannot predict the effect of a change. See Trace.audit().")
     return f"{said}{cause} A predicted effect of a change is no more exact."
 
 

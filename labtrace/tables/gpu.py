@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 import pandas
 
+from labtrace.errors import TraceError
 from labtrace.events.host import filled_by
 from labtrace.events.intervals import Union, busy, levels
 from labtrace.events.rank import Rank
-from labtrace.events.reading import TraceError
 
 KINDS = ("compute", "memory", "communication")
 CAUSES = ("host_wait", "kernel_wait", "other", "unknown")
@@ -31,7 +31,7 @@ def temporal_by_step(rank: Rank) -> pandas.DataFrame:
     if begins.empty:
         raise TraceError(
             f"{rank.recording.file}: no steps in this trace, since no ProfilerStep range is around a launch. "
-            "labkit.record marks the steps; elsewhere call the profiler's step() after each. temporal() needs none."
+            "Call step() of torch.profiler's profile after each, as labkit.record does. temporal() needs none."
         )
     begin = np.maximum.accumulate(begins.to_numpy())
     table = _parts(rank, begin, np.append(begin[1:], rank.stop))

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 import pandas
 
+from labtrace.errors import TraceError
 from labtrace.events.dialects import first_fitting, matching
 from labtrace.events.host import LONGEST_LAUNCH_US
 from labtrace.events.intervals import Union
 from labtrace.events.rank import Rank
-from labtrace.events.reading import TraceError
 from labtrace.tables.gpu import share
 
 DATA, OPTIMISER, COMMUNICATION = "data loading", "optimiser", "communication"

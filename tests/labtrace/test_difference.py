@@ -7,7 +7,7 @@ from synthetic_trace import SyntheticTrace
 
 import labkit
 from labkit.simulate import Launch, Replay, write_trace
-from labtrace.errors import LabkitError
+from labtrace.errors import LabError
 from labtrace.findings.difference import compare
 from labtrace.replay.trace_file import Source
 
@@ -102,7 +102,7 @@ def test_traces_without_steps_are_compared_whole_and_with_them_not_at_all(both, 
     plain = labkit.Trace(training(BEFORE, 3, marked=False).save(tmp_path / "plain.json"))
     assert rows(plain.diff(plain))["relu"] == (6, 90, 6, 90, "same")
     for one, other in ((plain, both[0]), (both[0], plain)):
-        with pytest.raises(LabkitError, match="plain.json: no steps in this trace, but in before.json"):
+        with pytest.raises(LabError, match="plain.json: no steps in this trace, but in before.json"):
             one.diff(other)
 
 
@@ -146,7 +146,7 @@ def test_by_operator_new_names_of_kernels_are_no_new_work(both):
     }
     kinds = both[0].diff(both[1], by="kind").set_index("kind")
     assert kinds.loc["matrix products", ["us", "us_other"]].tolist() == [40, 20]
-    with pytest.raises(LabkitError, match="by='kernel'"):
+    with pytest.raises(LabError, match="by='kernel'"):
         both[0].diff(both[1], by="kernel")
 
 

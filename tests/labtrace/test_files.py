@@ -5,7 +5,7 @@ import os
 import pytest
 
 from labkit.errors import DataError
-from labtrace.errors import LabkitError
+from labtrace.errors import LabError
 from labtrace.files import atomic_write, check_folder
 
 
@@ -44,7 +44,7 @@ def test_an_interruption_keeps_the_old_file_and_stays_an_interruption(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(LabkitError, match="file/file.txt"), atomic_write(tmp_path / "file" / "file.txt"):
+    with pytest.raises(LabError, match="file/file.txt"), atomic_write(tmp_path / "file" / "file.txt"):
         raise AssertionError("nothing is written")
-    with pytest.raises(LabkitError, match="file/folder"):
+    with pytest.raises(LabError, match="file/folder"):
         check_folder(tmp_path / "file" / "folder")

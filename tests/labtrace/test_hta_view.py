@@ -9,7 +9,7 @@ from synthetic_trace import SyntheticTrace
 import labcourse
 import labkit
 from labkit import show
-from labtrace.errors import LabkitError
+from labtrace.errors import LabError
 from labtrace.show import bars
 
 
@@ -124,7 +124,7 @@ def test_a_trace_that_hta_cannot_read_is_named_with_a_way_out(steps, tmp_path, m
 
     trace = labkit.Trace(steps.save(tmp_path / "a.json"))
     monkeypatch.setattr("hta.trace_analysis.TraceAnalysis", fails)
-    with pytest.raises(LabkitError, match=r"HTA cannot read .*a.json \(TypeError: Cannot cast.*pandas<3"):
+    with pytest.raises(LabError, match=r"HTA cannot read .*a.json \(TypeError: Cannot cast.*pandas<3"):
         show.trace(trace, "hta")
 
 
@@ -135,7 +135,7 @@ def test_a_recording_may_be_a_path_a_folder_a_trace_or_an_analysis(steps, tmp_pa
         figure = show.trace({"it": given}, "temporal")
         assert figure.layout.meta["table"] == show.trace({"it": labkit.Trace(file)}).layout.meta["table"]
         assert list(bars.by_name(given)) == ["a.json"]
-    with pytest.raises(LabkitError, match="3 is no trace: give a labtrace.Trace, the path of a trace"):
+    with pytest.raises(LabError, match="3 is no trace: give a labtrace.Trace, the path of a trace"):
         show.trace(3)
 
 
@@ -151,10 +151,10 @@ def test_the_explorer_has_a_menu_of_htas_tables(steps, tmp_path):
 
 
 def test_a_recording_without_one_gpu_a_file_is_refused_before_hta_reads_it(on_a_cpu, tmp_path):
-    with pytest.raises(LabkitError, match="no GPU activity in this trace"):
+    with pytest.raises(LabError, match="no GPU activity in this trace"):
         show.trace(on_a_cpu, "hta")
     trace = SyntheticTrace()
     trace.launch(0, 10, 90)
     trace.event("kernel", "gemm", 10, 90, pid=1, tid=7, stream=7, correlation=trace.call(5))
-    with pytest.raises(LabkitError, match="HTA cannot tell the 2 GPUs"):
+    with pytest.raises(LabError, match="HTA cannot tell the 2 GPUs"):
         show.trace(trace.save(tmp_path / "a.json"), "hta")

@@ -10,7 +10,7 @@ import labcourse
 import labkit
 from labcourse import shipped
 from labkit.simulate import what_if
-from labtrace.errors import LabkitError
+from labtrace.errors import LabError
 
 LICENCES = tuple(f"LICENSE.{published}.txt" for published in ("hta", "kineto", "leimao", "param"))
 # Counted in the published files without labkit: kernels, copies and memsets; steps; microseconds from the first work on
@@ -106,8 +106,8 @@ def test_the_eight_ranks_of_a_step_and_their_straggler():
 
 
 def test_an_unknown_recording_and_a_missing_folder_are_told(tmp_path, monkeypatch):
-    with pytest.raises(LabkitError, match="did you mean 'resnet50_workers4'"):
+    with pytest.raises(LabError, match="did you mean 'resnet50_workers4'"):
         labcourse.public_trace("resnet50_workers5")
     monkeypatch.setattr(shipped, "PUBLIC", tmp_path)
-    with pytest.raises(LabkitError, match="not shipped here: use a clone"):
+    with pytest.raises(LabError, match="not shipped here: use a clone"):
         labcourse.public_trace("resnet50_workers0")

@@ -9,7 +9,7 @@ from synthetic_trace import SyntheticTrace
 
 import labkit
 from labkit.simulate import Launch, Replay, what_if, write_trace
-from labtrace.errors import LabkitError
+from labtrace.errors import LabError
 from labtrace.events.host import divide
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.replay.trace_file import Source
@@ -104,7 +104,7 @@ def test_the_rank_that_is_waited_for_gains_nothing_by_waiting_less(tmp_path):
     assert found[1, "convolutions"] == pytest.approx(2500 / 1100, rel=0.01)
     both = labkit.Trace(tmp_path)
     for settings, message in (({}, "Choose among 0, 1"), ({"rank": 2}, "rank=2.*among 0, 1")):
-        with pytest.raises(LabkitError, match=message):
+        with pytest.raises(LabError, match=message):
             what_if(both, **settings)
 
 
@@ -118,7 +118,7 @@ def test_a_trace_that_cannot_be_played_again_is_refused(tmp_path, monkeypatch):
     with pytest.warns(ReplayWarning, match="wall time is 1,091 us, and in the recording 992 us"):
         labkit.Trace(path).remedies()
     monkeypatch.setattr("labtrace.events.host.divide", partial(slower, 2.0))
-    with pytest.raises(LabkitError, match="cannot predict the effect of a change"):
+    with pytest.raises(LabError, match="cannot predict the effect of a change"):
         labkit.Trace(path).remedies()
 
 
@@ -213,7 +213,7 @@ def test_communication_that_is_hidden_is_not_the_bound(tmp_path):
 @pytest.mark.parametrize("changed", [{"host": -1}, {"kernels": float("nan")}, {"data": float("inf")}], ids=str)
 def test_a_factor_that_is_none_is_refused(changed, tmp_path):
     trace = labkit.Trace(written(launched(GEMM, 10.0, 2.0), (), tmp_path / "trace.json"))
-    with pytest.raises(LabkitError, match="is no factor on a time. Give 0 or more"):
+    with pytest.raises(LabError, match="is no factor on a time. Give 0 or more"):
         what_if(trace, **changed)
 
 

@@ -7,9 +7,8 @@ import synthetic_trace
 from synthetic_trace import GPU, SyntheticTrace
 
 import labkit
-from labtrace.errors import LabkitError
+from labtrace.errors import LabError, TraceError
 from labtrace.events.intervals import Nesting, Union, busy, levels
-from labtrace.events.reading import TraceError
 from labtrace.tables.gpu import find_gaps
 from labtrace.trace import Trace
 
@@ -48,7 +47,7 @@ def test_temporal_by_step_holds_the_last_step_and_adds_up(load, two_streams):
         "non_compute": 40, "compute_and_communication": 0
     }  # fmt: skip
     assert steps.groupby("part")["us"].sum().to_dict() == parts(trace.temporal())
-    with pytest.raises(LabkitError, match="by='stpe'.*'step'"):
+    with pytest.raises(LabError, match="by='stpe'.*'step'"):
         trace.temporal(by="stpe")
 
 
@@ -333,7 +332,7 @@ def test_steps_that_are_not_there(load, two_streams):
         trace.steps(4, 7)
     with pytest.raises(TraceError, match="no kernel.* 5 to 5"):
         trace.steps(5)
-    with pytest.raises(LabkitError, match="first=4 .*last=3"):
+    with pytest.raises(LabError, match="first=4 .*last=3"):
         trace.steps(4, 3)
     unmarked = SyntheticTrace()
     unmarked.launch(0, 10, 90)

@@ -6,7 +6,7 @@ from synthetic_trace import AUTOGRAD, SyntheticTrace, two_ranks
 from test_views import bars, told
 
 from labkit import show
-from labtrace.events.reading import TraceError
+from labtrace.errors import TraceError
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.tables.communication import in_words
 from labtrace.trace import Trace

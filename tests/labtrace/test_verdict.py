@@ -7,7 +7,7 @@ from synthetic_trace import GPU, SyntheticTrace
 
 import labkit
 from labkit.simulate import what_if
-from labtrace.errors import LabkitError
+from labtrace.errors import LabError
 from labtrace.replay.recorded_replay import ReplayWarning
 
 
@@ -64,7 +64,7 @@ def test_a_busy_gpu_bounds_the_training_even_if_the_waits_do_not_show(load):
     assert found["bound_by"] == "compute" and found["first_remedy"] == ""
     assert found["verdict"].endswith("with the kernels that compute: nothing on the host can bring more than 1.02x.")
     assert "replay without any kernel" in found["why"]
-    with pytest.raises(LabkitError, match="host waited in a way that does not show"):
+    with pytest.raises(LabError, match="host waited in a way that does not show"):
         load(trace).remedies()
 
 
@@ -83,7 +83,7 @@ def test_a_loop_that_reads_the_gpu_s_memory_is_a_wait_that_does_not_show(load):
             trace.launch(now + 100 * number, now + 250 + 200 * number, 195)
         now += 4100
     trace.launch(now, now + 250, 12_000)  # without which, too, the GPU bounds the training
-    with pytest.raises(LabkitError, match="host waited in a way that does not show"):
+    with pytest.raises(LabError, match="host waited in a way that does not show"):
         load(trace).remedies()
 
 
@@ -327,7 +327,7 @@ def test_lost_kernels_come_first_in_the_verdict_and_there_is_no_factor(load, los
     found = verdict(trace)
     assert found["why"].startswith(f"This recording is not sound: {len(lost)} launches whose")
     assert found["bound_by"] == "unknown" and found["times_faster_at_most"] != found["times_faster_at_most"]
-    with pytest.raises(LabkitError, match="not sound.*missing: dropped.*Record again"):
+    with pytest.raises(LabError, match="not sound.*missing: dropped.*Record again"):
         trace.remedies()
 
 

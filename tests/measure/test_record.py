@@ -9,8 +9,8 @@ import torch
 from killing import same
 
 import labkit
+from labkit.errors import LabkitError
 from labkit.measure import count, step_flops
-from labtrace.errors import LabkitError
 
 
 @pytest.fixture
