@@ -9,7 +9,6 @@ import pytest
 import labcourse
 import labkit
 from labcourse import shipped
-from labkit.simulate import what_if
 from labtrace.errors import LabError
 
 LICENCES = tuple(f"LICENSE.{published}.txt" for published in ("hta", "kineto", "leimao", "param"))
@@ -72,7 +71,7 @@ def test_nothing_that_labkit_reads_was_left_out(traces, name):
 def test_an_unchanged_replay_is_close_to_the_recording(traces, name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a ReplayWarning would say that it is off by more than 5 %
-        timeline = what_if(traces[name]).timeline
+        timeline = traces[name].what_if().timeline
     wall = timeline.kernel_end.max() - timeline.kernel_start.min()
     assert wall == pytest.approx(COUNTED[name][2], rel=0.05)
 
@@ -91,7 +90,7 @@ def test_workers_bring_the_gain_that_the_recording_without_them_foretold(traces)
 
 def test_a_graph_brings_what_the_recording_without_it_foretold(traces):
     without, graph = (traces[f"rtx5080_{name}"] for name in ("launch_by_launch", "cuda_graph"))
-    foretold = what_if(without).timeline.wall / what_if(without, graph=True).timeline.wall
+    foretold = without.what_if().timeline.wall / without.what_if(graph=True).timeline.wall
     steps = [trace.temporal(by="step").query("part == 'wall'")["us"][:-1].median() for trace in (without, graph)]
     assert steps == pytest.approx([2429, 902], abs=1)
     assert [foretold, steps[0] / steps[1]] == pytest.approx([2.73, 2.69], abs=0.005)

@@ -8,7 +8,7 @@ import pytest
 from synthetic_trace import SyntheticTrace
 
 import labkit
-from labkit.simulate import Launch, Replay, what_if, write_trace
+from labkit.simulate import Launch, Replay, write_trace
 from labtrace.errors import LabError
 from labtrace.events.host import divide
 from labtrace.replay.recorded_replay import ReplayWarning
@@ -105,7 +105,7 @@ def test_the_rank_that_is_waited_for_gains_nothing_by_waiting_less(tmp_path):
     both = labkit.Trace(tmp_path)
     for settings, message in (({}, "Choose among 0, 1"), ({"rank": 2}, "rank=2.*among 0, 1")):
         with pytest.raises(LabError, match=message):
-            what_if(both, **settings)
+            both.what_if(**settings)
 
 
 def test_a_trace_that_cannot_be_played_again_is_refused(tmp_path, monkeypatch):
@@ -130,7 +130,7 @@ def test_kernels_that_were_queued_before_the_recording_began_keep_their_place(tm
     trace["traceEvents"] = [event for event in trace["traceEvents"] if event not in calls[:30]]
     (tmp_path / "cut.json").write_text(json.dumps(trace))
     cut = labkit.Trace(tmp_path / "cut.json")
-    played = what_if(cut)
+    played = cut.what_if()
     timeline = played.timeline
     assert played.gap_us >= 0 and timeline.kernel_end.max() - timeline.kernel_start.min() == pytest.approx(
         1000, rel=0.01
@@ -214,7 +214,7 @@ def test_communication_that_is_hidden_is_not_the_bound(tmp_path):
 def test_a_factor_that_is_none_is_refused(changed, tmp_path):
     trace = labkit.Trace(written(launched(GEMM, 10.0, 2.0), (), tmp_path / "trace.json"))
     with pytest.raises(LabError, match="is no factor on a time. Give 0 or more"):
-        what_if(trace, **changed)
+        trace.what_if(**changed)
 
 
 def test_a_graph_of_more_kernels_than_a_queue_has_room_for_is_one_entry_of_it(tmp_path):
@@ -226,4 +226,4 @@ def test_a_graph_of_more_kernels_than_a_queue_has_room_for_is_one_entry_of_it(tm
         for number in range(1500):
             trace.kernel(began + 600 + 6 * number, 5, graph)
     trace = labkit.Trace(trace.save(tmp_path / "trace.json"))
-    assert what_if(trace).timeline.wall == pytest.approx(29_000, rel=0.05)
+    assert trace.what_if().timeline.wall == pytest.approx(29_000, rel=0.05)

@@ -6,7 +6,6 @@ import pytest
 from synthetic_trace import GPU, SyntheticTrace
 
 import labkit
-from labkit.simulate import what_if
 from labtrace.errors import LabError
 from labtrace.replay.recorded_replay import ReplayWarning
 
@@ -34,7 +33,7 @@ def test_a_blocking_copy_is_a_wait_whatever_its_name_and_stream(load, call, stre
     wall = 20 * 5130 - 130 + 15
     assert trace.temporal().set_index("part")["us"]["wall"] == pytest.approx(wall, rel=0.001)
     if stream == 7:  # the copy follows the kernel, so without kernels the host never waits
-        assert what_if(trace, kernels=0).timeline.wall < 0.05 * wall
+        assert trace.what_if(kernels=0).timeline.wall < 0.05 * wall
         found = verdict(trace)
         assert found["bound_by"] == "compute" and found["cost_of_host"] < 0.03
     else:  # nothing but the wait of the host keeps the copy behind the kernel: a wait for another stream
@@ -49,7 +48,7 @@ def test_a_copy_that_waits_for_its_stream_leaves_the_other_streams_alone(load):
         correlation = trace.call(now + 10, 310, name="cudaMemcpyAsync")
         trace.kernel(now + 316, 2, correlation, "Memcpy DtoH (Device -> Pageable)", category="gpu_memcpy")
     found = load(trace)
-    faster = what_if(found, host=0.0).timeline
+    faster = found.what_if(host=0.0).timeline
     assert faster.host_end[-1] < 0.45 * 20_000, "the host waits for 300 of 1000 us, and not for the other stream"
 
 
@@ -308,7 +307,7 @@ def test_a_gap_has_the_name_of_what_covers_most_of_it_on_the_launching_thread(lo
 
 
 def test_a_replay_says_in_two_lines_what_it_is(load):
-    played = what_if(load(on_a_gpu()), host=0.5)
+    played = load(on_a_gpu()).what_if(host=0.5)
     assert len(repr(played)) < 300 and "200 launches" in repr(played) and "'host': 0.5" in repr(played)
 
 
