@@ -95,6 +95,14 @@ def test_no_package_imports_one_above_it():
         assert not [name for name in all_imports(path) if name.partition(".")[0] in above], path
 
 
+def test_only_what_works_beside_pytorch_is_tested_with_it_in_labtrace():
+    """Its other tests run in an environment without PyTorch, where neither labkit nor labcourse is."""
+    beside = {"test_achieved.py", "test_watch.py", "test_without_torch.py"}
+    for path in (ROOT / "tests" / "labtrace").glob("*.py"):
+        others = {name.partition(".")[0] for name in all_imports(path)} & {*PACKAGES[1:], "torch", "tiny"}
+        assert path.name in beside or not others, path
+
+
 def test_no_modules_import_each_other_in_a_circle():
     assert "labkit.models.step" in LOADED["labkit.models.cyclegan"]
     graphlib.TopologicalSorter(LOADED).prepare()  # its error names the circle

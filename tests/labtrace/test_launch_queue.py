@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from labkit.simulate import Launch, play, replay_graph
 from labtrace.errors import LabError
+from labtrace.replay import Launch, play, replay_graph
 
 
 def same(n, host_us, kernel_us, streams=1):

@@ -5,7 +5,7 @@ import pytest
 from synthetic_trace import AUTOGRAD, SyntheticTrace, two_ranks
 from test_views import bars, told
 
-from labkit import show
+from labtrace import show
 from labtrace.errors import TraceError
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.tables.communication import in_words

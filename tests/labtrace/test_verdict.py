@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from synthetic_trace import GPU, SyntheticTrace
 
-import labkit
+from labtrace import Trace
 from labtrace.errors import LabError
 from labtrace.replay.recorded_replay import ReplayWarning
 
@@ -375,7 +375,7 @@ def test_fewer_files_than_ranks_are_told_where_ranks_are_compared(tmp_path):
             trace.launch(20 * i, 20 * i + 6, 10)
         trace.launch(805, 810, 100 - 40 * rank, name="ncclDevKernel_AllReduce")
         trace.save(tmp_path / f"{rank}.json")
-    both = labkit.Trace(tmp_path)
+    both = Trace(tmp_path)
     communication = both.communication()
     assert communication["ranks"].tolist() == ["2 of 8"] * 2 and communication["straggler"].isna().all()
     assert communication["waited_us"].tolist() == [40, 0]
@@ -383,7 +383,7 @@ def test_fewer_files_than_ranks_are_told_where_ranks_are_compared(tmp_path):
     with pytest.warns(ReplayWarning, match="6 of 8 ranks"):
         both.remedies()
     assert "of 8 (world_size)" in both.audit()["what"][0]
-    alone = labkit.Trace(tmp_path / "0.json")
+    alone = Trace(tmp_path / "0.json")
     assert alone.audit()["tables"].tolist() == [""], "a file by itself is sound"
     assert alone.communication()["ranks"].item() == "1 of 8" and "no file" not in alone.summary()["why"].item()
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 from synthetic_trace import SyntheticTrace
 
-from labkit import show
+from labtrace import show
 from labtrace.errors import LabError, TraceError
 from labtrace.show.bars import readable
 from labtrace.show.style import in_words
